@@ -1,0 +1,90 @@
+# make demo    the main job: Spark's own event log becomes a table and a picture
+# make test    the whole suite
+# make lint | types | bench | test-deep | lock | jar | clean
+#
+# Each makes .venv first (from requirements/dev.txt, by hash) and is quick when there is nothing to make.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := test
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+
+RAPIDS_ARTIFACT := com.nvidia:rapids-4-spark_2.13:26.08.1:jar:cuda13
+JARS := $(HOME)/.cache/gpu_ops/jars
+JAR := $(JARS)/rapids-4-spark_2.13-26.08.1-cuda13.jar
+
+RUN := .venv/bin/python
+READY := .venv/ready
+# Every test on Spark runs on one worker (conftest.py groups them), so that there is one JVM; the rest share the other.
+PYTEST := $(RUN) -m pytest -n 2 --dist loadgroup
+
+# The first that runs and is new enough: a name on the PATH may be a launcher without a Python behind it.
+FOUND_PYTHON = $(shell for name in $(or $(PYTHON),python3 python3.13 python3.12 python3.14 python3.11); do \
+	"$$name" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 15))' 2>/dev/null \
+	&& { echo "$$name"; break; }; done)
+FOUND_VENV = $(shell "$(FOUND_PYTHON)" -c 'import ensurepip, venv; print("yes")' 2>/dev/null)
+FOUND_JAVA = $(shell "$(if $(JAVA_HOME),$(JAVA_HOME)/bin/)java" -version 2>&1 \
+	| awk -F '"' '/ version "/ { split($$2, part, "."); if (part[1] >= 17) print "yes" }')
+FOUND_MAVEN = $(shell command -v mvn)
+
+NO_PYTHON := Python 3.11 to 3.14 is missing (install it, or say where it is: make PYTHON=/path/to/python3)
+NO_VENV = the venv module of $(FOUND_PYTHON) is missing (on Debian and Ubuntu: apt-get install python3-venv)
+NO_JAVA := Java 17 or newer is missing (install a JRE, or say where it is: JAVA_HOME=/path)
+NO_MAVEN := Maven (mvn) is missing: it fetches the RAPIDS jar
+
+.PHONY: demo test test-deep bench lint types lock jar clean java
+
+demo: java $(READY)
+	@$(RUN) -m gpu_ops.demo
+
+test: java $(READY)
+	@$(PYTEST)
+
+# Ten thousand examples for each property, and the tests marked `deep`.
+test-deep: java $(READY)
+	@HYPOTHESIS_PROFILE=deep $(PYTEST)
+
+bench: java $(READY)
+	@$(RUN) benchmarks/run.py --all
+
+lint: $(READY)
+	@$(RUN) -m ruff check
+	@$(RUN) -m ruff format --check
+
+types: $(READY)
+	@$(RUN) -m mypy
+
+# Versions that still fit stay; `make lock UPGRADE=1` takes the newest of all.
+lock: $(READY)
+	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --python $(RUN) --generate-hashes \
+		$(if $(UPGRADE),--upgrade) \
+		--no-annotate --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
+		--extra spark --extra plot --group dev --output-file requirements/dev.txt pyproject.toml
+
+jar: $(JAR)
+	@echo $(JAR)
+
+clean:
+	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Where both are missing, one line says so.
+java:
+	@$(if $(FOUND_JAVA),:,$(error $(NO_JAVA)$(if $(wildcard $(RUN))$(FOUND_PYTHON),,; $(NO_PYTHON))))
+
+$(READY): requirements/dev.txt pyproject.toml
+	@$(if $(FOUND_PYTHON),,$(error $(NO_PYTHON)))$(if $(FOUND_VENV),,$(error $(NO_VENV)))
+	@echo 'Making .venv with $(FOUND_PYTHON) (minutes the first time)' >&2
+	@test -x $(RUN) || "$(FOUND_PYTHON)" -m venv .venv
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/dev.txt
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+# Under another name until it is whole: an interrupted download is no jar.
+$(JAR):
+	@$(if $(FOUND_MAVEN),,$(error $(NO_MAVEN)))echo 'Fetching $(RAPIDS_ARTIFACT) (576 MB)' >&2
+	@mkdir -p $(JARS)/part
+	@mvn --batch-mode --quiet -Dstyle.color=never dependency:copy -Dartifact=$(RAPIDS_ARTIFACT) \
+		-DoutputDirectory=$(JARS)/part >&2
+	@mv $(JARS)/part/$(@F) $@

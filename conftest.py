@@ -1,0 +1,110 @@
+"""What the tests and the package's doctests share: the one Spark session, and which tests can run here."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parent
+
+# It imports cuDF when it is loaded, and pytest loads every module of the package to look for doctests.
+collect_ignore = [] if importlib.util.find_spec("cudf") else ["gpu_ops/devices/gpu/columns.py"]
+
+RAPIDS_REQUIRED = os.environ.get("GPU_OPS_REQUIRE_RAPIDS") == "1"
+
+
+def _why_no_rapids() -> str | None:
+    jar = os.environ.get("RAPIDS_JAR")
+    if not jar:
+        return "RAPIDS_JAR is not set (`make jar` fetches the plugin's jar and prints its path)"
+    return None if Path(jar).is_file() else f"RAPIDS_JAR names no file: {jar}"
+
+
+def _uses_spark(item: pytest.Item) -> bool:
+    if isinstance(item, pytest.DoctestItem):
+        return any(re.search(r"\bspark\.", example.source) for example in item.dtest.examples)
+    return "spark" in getattr(item, "fixturenames", ())
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs Spark and put it on one worker; skip long tests, and the planner's where its jar is missing."""
+    no_rapids = None if RAPIDS_REQUIRED else _why_no_rapids()
+    deep = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
+    for item in items:
+        if _uses_spark(item):
+            item.add_marker("spark")
+        if item.get_closest_marker("spark"):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+        if no_rapids and item.get_closest_marker("rapids"):
+            item.add_marker(pytest.mark.skip(reason=no_rapids))
+        if not deep and item.get_closest_marker("deep"):
+            item.add_marker(pytest.mark.skip(reason="long: HYPOTHESIS_PROFILE=deep (`make test-deep`) runs it"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Where the planner is required, a planner test that skips itself has failed."""
+    report = yield
+    if RAPIDS_REQUIRED and report.skipped and item.get_closest_marker("rapids"):
+        report.outcome = "failed"
+        report.longrepr = f"GPU_OPS_REQUIRE_RAPIDS=1, but this was skipped: {report.longrepr}"
+    return report
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The suite's one Spark session, on this machine, with the RAPIDS planner on its class path if RAPIDS_JAR names it.
+
+    Adaptive execution, broadcasts and the plugin's CPU bridge are off, so that the planner is shown the plan that was
+    written and its answer is about nothing else.
+    """
+    from pyspark.sql import SparkSession
+
+    scratch = tmp_path_factory.mktemp("spark")
+    settings = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.eventLog.enabled": "false",
+        "spark.local.dir": str(scratch / "local"),
+        "spark.rapids.sql.expression.cpuBridge.enabled": "false",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.autoBroadcastJoinThreshold": "-1",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if _why_no_rapids() is None:
+        settings["spark.driver.extraClassPath"] = os.environ["RAPIDS_JAR"]
+    elif RAPIDS_REQUIRED:
+        pytest.fail(f"GPU_OPS_REQUIRE_RAPIDS=1, but {_why_no_rapids()}")
+
+    with pytest.MonkeyPatch.context() as environment:
+        # Python workers run this interpreter, and find the functions that tests give them.
+        environment.setenv("PYSPARK_PYTHON", sys.executable)
+        environment.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
+        builder = SparkSession.builder.master("local[2]").appName("gpu_ops tests")
+        for name, value in settings.items():
+            builder = builder.config(name, value)
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("ERROR")
+        yield session
+        session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _spark_for_doctests(request: pytest.FixtureRequest, doctest_namespace: dict[str, object]) -> None:
+    """A doctest that says ``spark.`` finds the session under that name, as PySpark's own do."""
+    if isinstance(request.node, pytest.DoctestItem) and request.node.get_closest_marker("spark"):
+        doctest_namespace["spark"] = request.getfixturevalue("spark")

@@ -1,0 +1,55 @@
+"""What the tests share: the devices that are here, the data beside the repository, how hard Hypothesis tries."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from gpu_ops.devices import Device, choose, gpu_refusal
+
+SHARED = Path(__file__).parents[2] / "shared"
+
+# No deadline: a kernel is compiled in its first call. CI tries the same examples each time, so that it judges nothing
+# but the change; runs elsewhere try new ones.
+settings.register_profile("default", deadline=None, derandomize=bool(os.environ.get("CI")))
+settings.register_profile("deep", deadline=None, max_examples=10_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run what takes `device` or `device_name` on every device that is here."""
+    if "device_name" in metafunc.fixturenames:
+        here: list[object] = ["cpu", "array"]
+        if gpu_refusal() is None:
+            here.append(pytest.param("gpu", marks=pytest.mark.gpu))
+        metafunc.parametrize("device_name", here, scope="session")
+
+
+@pytest.fixture(scope="session")
+def device(device_name: str) -> Device:
+    """A device, with its `kernels` and `columns`; a test that wants the name alone takes `device_name`.
+
+    "cpu", "array" (the GPU's kernels on NumPy), and "gpu" where there is one.
+    """
+    return choose(device_name)
+
+
+def _folder(path: Path) -> Path:
+    if not path.is_dir():
+        pytest.skip(f"no folder {path.name} in {path.parent.name}/ beside the repository")
+    return path
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real event data (flights, taxis, earthquakes)."""
+    return _folder(SHARED / "data")
+
+
+@pytest.fixture(scope="session")
+def conformance() -> Path:
+    """The folder of conformance vectors."""
+    return _folder(SHARED / "conformance")
