@@ -1,0 +1,95 @@
+"""What gpu_ops raises: every error names what was wrong, where, which rule it broke and what to do about it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class GpuOpsError(Exception):
+    """The root of all gpu_ops errors.
+
+    The message is built from parts that are kept as attributes, so that a program can read them too.
+
+    Attributes:
+        column: The column at fault, if one is.
+        row: Zero-based index of the first row at fault in the source, if one is.
+        remedy: What to do about it.
+
+    Examples:
+        >>> raise GpuOpsError("The price is negative.", column="price", row=3, remedy="Drop the row.")
+        Traceback (most recent call last):
+        gpu_ops.errors.GpuOpsError: The price is negative. [column 'price', row 3] Drop the row.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        column: str | None = None,
+        row: int | None = None,
+        values: str | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        self.problem = problem
+        self.column = column
+        self.row = row
+        self.values = values
+        self.remedy = remedy
+        place = [f"column {column!r}"] if column is not None else []
+        if row is not None:
+            place.append(f"row {row}")
+        if values is not None:
+            place.append(values)
+        parts = [problem, f"[{', '.join(place)}]" if place else "", remedy or ""]
+        super().__init__(" ".join(part for part in parts if part))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Spark workers send errors to the driver by pickle; keyword-only arguments need this.
+        state = {
+            "column": self.column,
+            "row": self.row,
+            "values": self.values,
+            "remedy": self.remedy,
+        }
+        return _rebuild, (type(self), self.problem, state)
+
+
+def _rebuild(kind: type[GpuOpsError], problem: str, state: dict[str, object]) -> GpuOpsError:
+    return kind(problem, **state)  # type: ignore[arg-type]
+
+
+class PlanError(GpuOpsError):
+    """A query cannot mean what was written: wrong argument, wrong type, a verb that cannot stand there."""
+
+
+class ColumnError(PlanError):
+    """A column is missing, of the wrong type, or named like another."""
+
+
+class TimeError(GpuOpsError):
+    """A time is null, unparsable, ambiguous, too fine, or outside the years 1 to 9999; or a lifetime is empty."""
+
+
+class SumOverflowError(GpuOpsError):
+    """An exact result does not fit its type. Nothing ever wraps around."""
+
+
+class SourceError(GpuOpsError):
+    """A source cannot be read, or holds something that gpu_ops cannot carry."""
+
+
+class DeviceError(GpuOpsError):
+    """A query cannot run on the device that was asked for."""
+
+
+def unknown_column(name: str, known: Iterable[str], *, what: str = "stream") -> ColumnError:
+    """The error for a column that is not there, with the nearest name that is."""
+    known = list(known)
+    near = difflib.get_close_matches(name, known, n=1)
+    remedy = f"Did you mean {near[0]!r}?" if near else ""
+    return ColumnError(
+        f"The {what} has no such column.",
+        column=name,
+        remedy=f"{remedy} It has: {', '.join(known) or 'no column'}.".strip(),
+    )

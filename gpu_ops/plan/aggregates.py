@@ -1,0 +1,235 @@
+"""Aggregates as declarations: what goes in, what comes out, and of which parts it is made.
+
+A part is a range aggregate that a device computes for all windows at once: a count, an exact sum, an extreme.
+Aggregates that need the same part share it. How the parts become the result is in ``operators/aggregates.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import narwhals as nw
+import pyarrow as pa
+
+from gpu_ops.errors import ColumnError
+from gpu_ops.plan.expressions import Expression, as_expression, bare_column, check_boolean, output_schema
+
+Kind = Literal["count", "sum", "mean", "min", "max", "variance", "standard_deviation"]
+
+
+@dataclass(frozen=True, eq=False)
+class Aggregate:
+    """One aggregate over the events of a window.
+
+    Attributes:
+        kind: Which.
+        expression: What is aggregated; None counts rows.
+        filter: Only events for which this holds take part; it never removes a window.
+        degrees: Delta degrees of freedom: 1 for a sample, 0 for a population.
+        name: The result's column.
+    """
+
+    kind: Kind
+    expression: nw.Expr | None = None
+    filter: nw.Expr | None = None
+    degrees: int = 1
+    name: str = ""
+
+    def __str__(self) -> str:
+        inner = "" if self.expression is None else repr(self.expression)
+        where = "" if self.filter is None else f" where {self.filter!r}"
+        return f"{self.name}={self.kind}({inner}){where}"
+
+    def input_type(self, schema: pa.Schema) -> pa.DataType | None:
+        """The Arrow type of what goes in; None when rows are counted."""
+        if self.expression is None:
+            return None
+        where = f"{self.kind}(…)"
+        alone = [self.expression.alias("value")]
+        return output_schema(schema, alone, where=where, only_columns=True).field(0).type
+
+    def field(self, schema: pa.Schema) -> pa.Field:
+        """The result's column.
+
+        Raises:
+            ColumnError: The aggregate does not take this type.
+        """
+        if self.filter is not None:
+            check_boolean(schema, self.filter, where=f"{self.kind}(…, where=…)")
+        dtype = self.input_type(schema)
+        return pa.field(self.name, pa.int64() if dtype is None else self._result_type(dtype))
+
+    def _result_type(self, dtype: pa.DataType) -> pa.DataType:
+        if self.kind == "count":
+            return pa.int64()
+        if self.kind in {"min", "max"}:
+            if not (pa.types.is_nested(dtype) or pa.types.is_null(dtype)):
+                return dtype.value_type if pa.types.is_dictionary(dtype) else dtype
+        elif self.kind == "sum":
+            if pa.types.is_unsigned_integer(dtype):
+                return pa.uint64() if dtype == pa.uint64() else pa.int64()
+            if pa.types.is_integer(dtype):
+                return pa.int64()
+            if pa.types.is_decimal128(dtype):
+                return pa.decimal128(38, dtype.scale)
+            if pa.types.is_floating(dtype):
+                return pa.float64()
+            if pa.types.is_duration(dtype):
+                return dtype
+        elif pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal128(dtype):
+            return pa.float64()
+        raise ColumnError(
+            f"{self.kind} does not take {dtype}.",
+            column=None if self.expression is None else bare_column(self.expression) or repr(self.expression),
+            remedy="Cast it to a number first, for instance g.col(…).cast(g.Float64)."
+            if self.kind not in {"min", "max"}
+            else "Take a part of it that has an order.",
+        )
+
+
+def _aggregate(kind: Kind, expression: Expression | None, where: Expression | None, degrees: int = 1) -> Aggregate:
+    return Aggregate(
+        kind,
+        None if expression is None else as_expression(expression, where=f"{kind}(…)"),
+        None if where is None else as_expression(where, where=f"{kind}(…, where=…)"),
+        degrees,
+    )
+
+
+def count(expression: Expression | None = None, *, where: Expression | None = None) -> Aggregate:
+    """How many events; with an expression, how many of them where it is not null.
+
+    Args:
+        expression: A column's name or an expression of any type, or nothing to count rows.
+        where: Count only events for which this condition holds. A window without any gives 0, not "no row".
+
+    Returns:
+        An aggregate of type int64 for ``.agg``.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> import pyarrow as pa
+        >>> visits = pa.table({"at": pa.array([0, 1], pa.timestamp("s", "UTC")), "page": ["a", None]})
+        >>> windows = g.events(visits, start="at").tumbling("1min")
+        >>> windows.agg(n=g.count(), named=g.count("page")).select("n", "named").collect().to_pylist()[0]["named"]
+        1
+    """
+    return _aggregate("count", expression, where)
+
+
+def sum(expression: Expression, *, where: Expression | None = None) -> Aggregate:  # noqa: A001  (the field's word)
+    """The exact sum, nulls skipped; null where no value is.
+
+    Integers give int64 (uint64 for uint64) and decimals ``decimal128(38, scale)``: a sum that does not fit is an error.
+    Floats give float64, correctly rounded from the exact sum: no order of addition and no value that has passed
+    through the window leaves a trace. NaN and infinities act as in IEEE 754 while their event is in the window.
+
+    Args:
+        expression: A column's name or an expression: integer, decimal, float or duration.
+        where: Only events for which this condition holds.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> import pyarrow as pa
+        >>> bids = pa.table({"at": pa.array([0, 1], pa.timestamp("s", "UTC")), "price": [0.1, 1e300]})
+        >>> g.events(bids, start="at").tumbling("1min").agg(total=g.sum("price")).collect()["total"].to_pylist()
+        [1e+300]
+    """
+    return _aggregate("sum", expression, where)
+
+
+def mean(expression: Expression, *, where: Expression | None = None) -> Aggregate:
+    """The mean as float64: the exact sum, rounded once to float64, divided by the count. Null where no value is.
+
+    Args:
+        expression: A column's name or an expression: integer, decimal or float.
+        where: Only events for which this condition holds.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> import pyarrow as pa
+        >>> bids = pa.table({"at": pa.array([0, 1], pa.timestamp("s", "UTC")), "price": [1, 2]})
+        >>> g.events(bids, start="at").tumbling("1min").agg(m=g.mean("price")).collect()["m"].to_pylist()
+        [1.5]
+    """
+    return _aggregate("mean", expression, where)
+
+
+def min(expression: Expression, *, where: Expression | None = None) -> Aggregate:  # noqa: A001
+    """The least value, of any ordered type; null where no value is. NaN sorts greatest; -0.0 is 0.0.
+
+    Args:
+        expression: A column's name or an expression.
+        where: Only events for which this condition holds.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> import pyarrow as pa
+        >>> bids = pa.table({"at": pa.array([0, 1], pa.timestamp("s", "UTC")), "who": ["eve", "bob"]})
+        >>> g.events(bids, start="at").tumbling("1min").agg(first=g.min("who")).collect()["first"].to_pylist()
+        ['bob']
+    """
+    return _aggregate("min", expression, where)
+
+
+def max(expression: Expression, *, where: Expression | None = None) -> Aggregate:  # noqa: A001
+    """The greatest value, of any ordered type; null where no value is. NaN sorts greatest; -0.0 is 0.0.
+
+    Args:
+        expression: A column's name or an expression.
+        where: Only events for which this condition holds.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> import pyarrow as pa
+        >>> bids = pa.table({"at": pa.array([0, 1], pa.timestamp("s", "UTC")), "price": [3, 2]})
+        >>> g.events(bids, start="at").tumbling("1min").agg(best=g.max("price")).collect()["best"].to_pylist()
+        [3]
+    """
+    return _aggregate("max", expression, where)
+
+
+Population = Literal["sample", "population"]
+
+
+def variance(expression: Expression, *, of: Population = "sample", where: Expression | None = None) -> Aggregate:
+    """The variance as float64; null where no value is, and for a sample of one.
+
+    It is computed in integers from the exact sums of the values and of their squares and rounded at the end, so the
+    bits agree everywhere and nothing cancels.
+
+    Args:
+        expression: A column's name or an expression: integer, decimal or float.
+        of: ``"sample"`` divides by n - 1, ``"population"`` by n.
+        where: Only events for which this condition holds.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> import pyarrow as pa
+        >>> bids = pa.table({"at": pa.array([0, 1], pa.timestamp("s", "UTC")), "price": [1, 3]})
+        >>> g.events(bids, start="at").tumbling("1min").agg(v=g.variance("price")).collect()["v"].to_pylist()
+        [2.0]
+    """
+    return _aggregate("variance", expression, where, 1 if of == "sample" else 0)
+
+
+def standard_deviation(
+    expression: Expression, *, of: Population = "sample", where: Expression | None = None
+) -> Aggregate:
+    """The square root of `variance`, with the same rules.
+
+    Args:
+        expression: A column's name or an expression: integer, decimal or float.
+        of: ``"sample"`` or ``"population"``.
+        where: Only events for which this condition holds.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> import pyarrow as pa
+        >>> bids = pa.table({"at": pa.array([0, 1], pa.timestamp("s", "UTC")), "price": [1, 3]})
+        >>> windows = g.events(bids, start="at").tumbling("1min")
+        >>> windows.agg(d=g.standard_deviation("price", of="population")).collect()["d"].to_pylist()
+        [1.0]
+    """
+    return _aggregate("standard_deviation", expression, where, 1 if of == "sample" else 0)

@@ -1,0 +1,159 @@
+"""Looking into Narwhals expressions: which columns they read, whether they act on each row alone, what type they give.
+
+Narwhals has no public way to walk an expression; this module alone touches its inner nodes (``Expr._nodes``).
+`pyproject.toml` bounds the version for that reason, and ``tests/plan/test_expressions.py`` fails when they change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import narwhals as nw
+import polars as pl
+import pyarrow as pa
+from narwhals.exceptions import ColumnNotFoundError
+
+from gpu_ops.errors import ColumnError, PlanError, unknown_column
+from gpu_ops.frames import plain_type, to_frame
+from gpu_ops.time import TIME_TYPE
+
+LIFETIME = ("start", "end")
+"""The two names that belong to the lifetime; in an expression they are its timestamps."""
+
+Expression = nw.Expr | str
+
+
+def as_expression(value: object, *, where: str) -> nw.Expr:
+    """An expression from an expression or a column's name.
+
+    Raises:
+        PlanError: It is neither.
+    """
+    if isinstance(value, nw.Expr):
+        return value
+    if isinstance(value, str):
+        return nw.col(value)
+    raise PlanError(
+        f"{where} takes expressions and column names, not {type(value).__name__}.",
+        remedy='Write for instance g.col("price") * 2.',
+    )
+
+
+def _walk(expression: nw.Expr) -> Iterator[Any]:
+    for node in expression._nodes:  # noqa: SLF001  (see the module's docstring)
+        yield node
+        for child in node.exprs:
+            if isinstance(child, nw.Expr):
+                yield from _walk(child)
+
+
+def column_names(expression: nw.Expr, known: Sequence[str]) -> list[str]:
+    """The columns that an expression reads, among those known; all of them where it selects by rule."""
+    names: set[str] = set()
+    for node in _walk(expression):
+        if node.kind.name == "COL":
+            names.update(node.kwargs["names"])
+        elif node.kind.name in {"NTH", "EXCLUDE", "ALL", "SELECTOR"}:
+            names.update(known)
+        names.update(child for child in node.exprs if isinstance(child, str))
+    return [name for name in known if name in names]
+
+
+def bare_column(expression: nw.Expr) -> str | None:
+    """The column's name when the expression is nothing but one column, else None."""
+    nodes = expression._nodes  # noqa: SLF001
+    if len(nodes) == 1 and nodes[0].kind.name == "COL" and len(nodes[0].kwargs["names"]) == 1:
+        return str(nodes[0].kwargs["names"][0])
+    return None
+
+
+def check_row_wise(expression: nw.Expr, *, where: str) -> None:
+    """Refuse an expression whose value for a row depends on other rows.
+
+    A result would depend on how the input is cut and ordered.
+
+    Raises:
+        PlanError: It aggregates, shifts, ranks, filters, or holds a Series.
+    """
+    for node in _walk(expression):
+        if not node.kind.is_elementwise or node.kind.name == "SERIES":
+            raise PlanError(
+                f"{where}: {node.name!r} looks at other rows than its own, so the answer would depend on the order "
+                "and the cut of the input.",
+                remedy="Aggregate with a window (.snapshot(), .hopping(…), .sliding(…)) and .agg(…) instead.",
+            )
+
+
+def _probe(schema: pa.Schema) -> pl.DataFrame:
+    lifetime = pa.schema([(name, TIME_TYPE) for name in LIFETIME])
+    return to_frame(pa.schema([*schema, *lifetime]).empty_table())
+
+
+def output_schema(schema: pa.Schema, expressions: Sequence[nw.Expr], *, where: str, only_columns: bool) -> pa.Schema:
+    """The payload schema after evaluating expressions on each row.
+
+    Args:
+        schema: The payload before.
+        expressions: What to evaluate; may also read ``start`` and ``end``.
+        where: The verb, for the error.
+        only_columns: Whether the result has these columns alone (select) or those before too (with_columns).
+
+    Raises:
+        PlanError: An unknown column, a clash with the lifetime's names, types that do not fit, not row-wise.
+    """
+    for expression in expressions:
+        check_row_wise(expression, where=where)
+    probe = _probe(schema)
+    frame = nw.from_native(probe)
+    try:
+        result = (frame.select if only_columns else frame.with_columns)(*expressions).to_native()
+    except ColumnNotFoundError:
+        known = [*schema.names, *LIFETIME]
+        for expression in expressions:
+            for node in _walk(expression):
+                for name in node.kwargs.get("names", ()) if node.kind.name == "COL" else ():
+                    if name not in known:
+                        raise unknown_column(name, known) from None
+        raise
+    except Exception as error:
+        raise PlanError(f"{where}: the expression does not fit the columns: {error}") from error
+    before = {name: dtype for name, dtype in probe.schema.items() if name not in LIFETIME}
+    touched = set(result.columns) & set(LIFETIME)
+    if only_columns and touched:
+        raise ColumnError(
+            f"{where} cannot carry the lifetime in the payload under its own name.",
+            column=min(touched),
+            remedy='The lifetime always goes along; give the copy a name: g.col("start").alias("started").',
+        )
+    if not only_columns:
+        for expression in expressions:
+            written = set(frame.select(expression).columns) & set(LIFETIME)
+            if written:
+                raise ColumnError(
+                    f"{where} cannot change the lifetime.",
+                    column=min(written),
+                    remedy="Use .alter_lifetime(…), .shift(…) or .extend(…).",
+                )
+        result = result.drop(LIFETIME)
+    fields = []
+    for name, dtype in result.schema.items():
+        if before.get(name) == dtype:
+            fields.append(schema.field(name).with_nullable(True))
+        else:
+            fields.append(pa.field(name, plain_type(result[name].to_arrow().type)))
+    return pa.schema(fields)
+
+
+def check_boolean(schema: pa.Schema, expression: nw.Expr, *, where: str) -> None:
+    """Refuse a condition that is not a boolean.
+
+    Raises:
+        PlanError: It is not one, or as `output_schema`.
+    """
+    produced = output_schema(schema, [expression.alias("condition")], where=where, only_columns=True)
+    if not pa.types.is_boolean(produced.field(0).type):
+        raise PlanError(
+            f"{where} takes a condition, but this one is {produced.field(0).type}.",
+            remedy='Compare it: g.col("price") > 0.',
+        )

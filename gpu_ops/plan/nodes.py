@@ -1,0 +1,249 @@
+"""The nodes that are not windows: where events come from, which stay, what their payload is, how they are grouped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import narwhals as nw
+import pyarrow as pa
+
+from gpu_ops.errors import ColumnError, unknown_column
+from gpu_ops.plan.expressions import LIFETIME, as_expression, check_boolean, check_row_wise, output_schema
+
+if TYPE_CHECKING:
+    from gpu_ops.ingest import EventSource
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One step of a plan. Subclasses are frozen; two plans may share nodes freely."""
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """The nodes whose events it takes."""
+        return ()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The payload's columns; the lifetime, ``start`` and ``end``, goes along unsaid."""
+        raise NotImplementedError
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns by which the next window groups."""
+        return ()
+
+    @property
+    def zone(self) -> str:
+        """The time zone that results carry."""
+        return self.inputs[0].zone
+
+    @property
+    def duration(self) -> int | None:
+        """Ticks that every lifetime lasts, where the plan knows that they all last as long."""
+        return None
+
+    @property
+    def stateless(self) -> bool:
+        """Whether each event is handled by itself, so that input may come in pieces of any size."""
+        return True
+
+    def describe(self) -> str:
+        """The node's own line of `explain`."""
+        raise NotImplementedError
+
+    def walk(self) -> Iterator[Node]:
+        """This node and all below it, inputs first."""
+        for node in self.inputs:
+            yield from node.walk()
+        yield self
+
+
+@dataclass(frozen=True, eq=False)
+class Unary(Node):
+    """A node with one input. It passes schema, key and durations on unless it says otherwise."""
+
+    input: Node
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.input.schema
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.input.key
+
+    @property
+    def duration(self) -> int | None:
+        return self.input.duration
+
+
+@dataclass(frozen=True, eq=False)
+class Source(Node):
+    """Events as they come in: a local source, validated row by row while it is read."""
+
+    source: EventSource
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.source.schema
+
+    @property
+    def zone(self) -> str:
+        return self.source.zone
+
+    @property
+    def duration(self) -> int | None:
+        return 1 if self.source.points else None
+
+    def describe(self) -> str:
+        return f"Source {self.source!r}"
+
+
+@dataclass(frozen=True, eq=False)
+class SparkSource(Node):
+    """Events in a Spark DataFrame whose time columns are called ``start`` and ``end`` (TIMESTAMP).
+
+    ``refused`` is the DataFrame of the rows that are no events; None where a column's name leaves no room for the rule.
+    """
+
+    frame: Any
+    payload: pa.Schema
+    time_zone: str
+    points: bool
+    refused: Any = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.payload
+
+    @property
+    def zone(self) -> str:
+        return self.time_zone
+
+    @property
+    def duration(self) -> int | None:
+        return 1 if self.points else None
+
+    def describe(self) -> str:
+        return "Source Spark DataFrame"
+
+
+@dataclass(frozen=True, eq=False)
+class Feed(Node):
+    """Events that an engine hands in: the leaf of a fragment of a plan, as a Spark worker runs it."""
+
+    payload: pa.Schema
+    columns: tuple[str, ...]
+    length: int | None
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.payload
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.columns
+
+    @property
+    def zone(self) -> str:
+        return "UTC"
+
+    @property
+    def duration(self) -> int | None:
+        return self.length
+
+    def describe(self) -> str:
+        return "Feed"
+
+
+@dataclass(frozen=True, eq=False)
+class Filter(Unary):
+    """Events for which a condition holds; null counts as no."""
+
+    condition: nw.Expr
+
+    def __post_init__(self) -> None:
+        check_boolean(self.input.schema, self.condition, where="filter")
+
+    def describe(self) -> str:
+        return f"Filter {self.condition!r}"
+
+
+@dataclass(frozen=True, eq=False)
+class Project(Unary):
+    """The payload anew: ``keep`` says whether the columns before stay beside the new ones."""
+
+    expressions: tuple[nw.Expr, ...]
+    keep: bool
+
+    def __post_init__(self) -> None:
+        _ = self.schema
+        lost = [name for name in self.input.key if name not in self.schema.names]
+        if lost:
+            raise ColumnError(
+                "select would lose a column that the stream is grouped by.",
+                column=lost[0],
+                remedy="Select it too, or call .by(…) after .select(…).",
+            )
+
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        where = "with_columns" if self.keep else "select"
+        schema = output_schema(self.input.schema, self.expressions, where=where, only_columns=not self.keep)
+        if not len(schema):
+            raise ColumnError(
+                "select leaves no payload column.", remedy="Keep one: an event has a payload besides its lifetime."
+            )
+        return schema
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    def describe(self) -> str:
+        shown = ", ".join(repr(expression) for expression in self.expressions)
+        return f"{'WithColumns' if self.keep else 'Select'} {shown}"
+
+
+@dataclass(frozen=True, eq=False)
+class KeyBy(Unary):
+    """Groups for the windows that follow. Null is a group of its own."""
+
+    columns: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        for name in self.columns:
+            if name in LIFETIME:
+                raise ColumnError("The lifetime is no key.", column=name, remedy="Copy it: .with_columns(…) first.")
+            if name not in self.input.schema.names:
+                raise unknown_column(name, self.input.schema.names)
+            dtype = self.input.schema.field(name).type
+            if pa.types.is_nested(dtype):
+                raise ColumnError(
+                    f"A column of {dtype} is no key.",
+                    column=name,
+                    remedy="Take its fields or its text as columns first.",
+                )
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.columns
+
+    def describe(self) -> str:
+        return f"By {', '.join(self.columns)}"
+
+
+def filter_condition(conditions: tuple[object, ...]) -> nw.Expr:
+    """One condition that holds where all do."""
+    expressions = [as_expression(condition, where="filter") for condition in conditions]
+    for expression in expressions:
+        check_row_wise(expression, where="filter")
+    return expressions[0] if len(expressions) == 1 else nw.all_horizontal(*expressions, ignore_nulls=False)

@@ -1,0 +1,87 @@
+"""What the plan sees inside Narwhals' expressions; fails when Narwhals changes its inner nodes."""
+
+from __future__ import annotations
+
+import narwhals as nw
+import pyarrow as pa
+import pytest
+
+import gpu_ops as g
+from gpu_ops.plan.expressions import bare_column, check_row_wise, column_names, output_schema
+
+SCHEMA = pa.schema(
+    [("a", pa.int32()), ("b", pa.float64()), ("s", pa.string()), ("d", pa.dictionary(pa.int8(), pa.string()))]
+)
+
+ROW_WISE = {
+    "column": nw.col("a"),
+    "literal": nw.lit(1),
+    "arithmetic": nw.col("a") * 2 + nw.col("b"),
+    "comparison": (nw.col("a") > 1) & ~nw.col("b").is_null(),
+    "membership": nw.col("s").is_in(["x", "y"]),
+    "conditional": nw.when(nw.col("a") > 1).then(nw.col("b")).otherwise(nw.lit(0.0)),
+    "text": nw.col("s").str.to_uppercase(),
+    "cast": nw.col("a").cast(nw.Float64).alias("c"),
+    "horizontal": nw.sum_horizontal("a", "b"),
+    "lifetime": nw.col("end") - nw.col("start"),
+}
+
+NOT_ROW_WISE = {
+    "aggregate": nw.col("a").mean(),
+    "aggregate inside": nw.col("a") - nw.col("a").min(),
+    "aggregate in a branch": nw.when(nw.col("a") > nw.col("a").max()).then(nw.lit(1)).otherwise(nw.lit(0)),
+    "cumulative": nw.col("a").cum_sum(),
+    "shift": nw.col("a").shift(1),
+    "rank": nw.col("a").rank(),
+    "over": nw.col("a").sum().over("s"),
+    "length": nw.len(),
+    "fill from neighbours": nw.col("a").fill_null(strategy="forward"),
+    "any function": nw.col("a").map_batches(lambda series: series),
+}
+
+
+@pytest.mark.parametrize("name", ROW_WISE)
+def test_row_wise_expressions_pass(name: str) -> None:
+    check_row_wise(ROW_WISE[name], where="filter")
+
+
+@pytest.mark.parametrize("name", NOT_ROW_WISE)
+def test_expressions_that_look_at_other_rows_are_refused(name: str) -> None:
+    with pytest.raises(g.PlanError, match="other rows"):
+        check_row_wise(NOT_ROW_WISE[name], where="filter")
+
+
+def test_columns_that_are_read() -> None:
+    known = ["a", "b", "c", "s"]
+    assert column_names(nw.col("a") + nw.col("b"), known) == ["a", "b"]
+    assert column_names(nw.when(nw.col("s") == "x").then(nw.col("a")), known) == ["a", "s"]
+    assert column_names(nw.sum_horizontal("a", "c"), known) == ["a", "c"]
+    assert column_names(nw.all(), known) == known
+    assert column_names(nw.lit(1), known) == []
+
+
+def test_bare_column() -> None:
+    assert bare_column(nw.col("a")) == "a"
+    assert bare_column(nw.col("a", "b")) is None
+    assert bare_column(nw.col("a").alias("b")) is None
+    assert bare_column(nw.col("a") + 1) is None
+
+
+def test_types_of_what_is_computed() -> None:
+    made = output_schema(
+        SCHEMA,
+        [nw.col("d"), (nw.col("a") * 2).alias("twice"), nw.col("s").str.to_uppercase().alias("u")],
+        where="select",
+        only_columns=True,
+    )
+    assert made == pa.schema([("d", SCHEMA.field("d").type), ("twice", pa.int32()), ("u", pa.string())])
+
+
+def test_untouched_columns_keep_their_declared_types() -> None:
+    made = output_schema(SCHEMA, [(nw.col("b") + 1).alias("c")], where="with_columns", only_columns=False)
+    assert made == pa.schema([*SCHEMA, ("c", pa.float64())])
+
+
+def test_types_that_do_not_fit_are_refused_when_the_plan_is_made() -> None:
+    with pytest.raises(g.PlanError, match="does not fit"):
+        output_schema(SCHEMA, [nw.col("s") - nw.col("a")], where="select", only_columns=True)
