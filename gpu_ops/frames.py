@@ -1,0 +1,34 @@
+"""Arrow tables as Polars frames and back, losing nothing: the declared Arrow types return."""
+
+from __future__ import annotations
+
+import polars as pl
+import pyarrow as pa
+
+from gpu_ops.types import lower, restore
+
+
+def to_frame(table: pa.Table) -> pl.DataFrame:
+    """A Polars frame over an Arrow table's memory, copying only what Polars stores in another way."""
+    return pl.DataFrame(pa.table({name: lower(table[name]) for name in table.column_names}))
+
+
+def from_frame(frame: pl.DataFrame, schema: pa.Schema) -> pa.Table:
+    """An Arrow table of the given schema from a Polars frame with these columns, among others."""
+    table = frame.select(schema.names).to_arrow()
+    return pa.table([restore(table[field.name], field.type) for field in schema], schema=schema)
+
+
+def plain_type(dtype: pa.DataType) -> pa.DataType:
+    """The Arrow type that we show for what Polars calls ``dtype``: plain strings and lists, not Polars' own storage."""
+    if pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype):
+        return pa.string()
+    if pa.types.is_large_binary(dtype) or pa.types.is_binary_view(dtype):
+        return pa.binary()
+    if pa.types.is_large_list(dtype):
+        return pa.list_(plain_type(dtype.value_type))
+    if pa.types.is_struct(dtype):
+        return pa.struct([field.with_type(plain_type(field.type)) for field in dtype])
+    if pa.types.is_dictionary(dtype):
+        return pa.dictionary(pa.int32(), plain_type(dtype.value_type))
+    return dtype

@@ -1,0 +1,10 @@
+"""From a user's data to batches of valid events, and back to the kind of frame that came in."""
+
+from __future__ import annotations
+
+from gpu_ops.ingest.csv_options import CsvOptions
+from gpu_ops.ingest.origin import to_origin
+from gpu_ops.ingest.rules import IngestReport
+from gpu_ops.ingest.sources import EventBatch, EventSource, open_source
+
+__all__ = ["CsvOptions", "EventBatch", "EventSource", "IngestReport", "open_source", "to_origin"]

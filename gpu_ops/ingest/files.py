@@ -1,0 +1,311 @@
+"""Files: Parquet, Arrow IPC and CSV, one or many of one schema, read column by column and piece by piece."""
+
+from __future__ import annotations
+
+import glob
+import itertools
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from gpu_ops.errors import SourceError
+from gpu_ops.ingest.csv_options import CsvOptions
+
+FileFormat = Literal["parquet", "arrow", "csv"]
+
+SUFFIXES: dict[str, FileFormat] = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".arrows": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+    ".csv": "csv",
+    ".csv.gz": "csv",
+}
+
+_CSV_BLOCK = 4 << 20
+"""Bytes of CSV that are parsed at a time, and from the first of which types are inferred."""
+
+_HIDDEN = (".", "_")
+_ARROW_FILE = b"ARROW1"
+_MISFIT = re.compile(
+    r"In CSV column #(?P<column>\d+): (?:Row #(?P<row>\d+): )?CSV conversion error to (?P<kind>.*?): (?P<what>.*)",
+    re.DOTALL,
+)
+_RAGGED = re.compile(r"CSV parse error: (?:Row #(?P<row>\d+): )?(?P<what>.*)", re.DOTALL)
+
+Pieces = Iterator[tuple[pa.Table, str | None, int]]
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files of one schema, opened.
+
+    Attributes:
+        schema: All columns.
+        read: The rows of the named columns in pieces of about so many rows, each with its file (if there are several)
+            and the index of its first row there.
+        shape: What they are, in a few words.
+        rows: How many rows there are, where the files say so themselves.
+        text_times: Whether times may be text.
+    """
+
+    schema: pa.Schema
+    read: Callable[[Sequence[str], int], Pieces]
+    shape: str
+    rows: int | None
+    text_times: bool
+
+
+@dataclass(frozen=True)
+class _File:
+    """One file, of which nothing but the schema was read."""
+
+    path: str
+    schema: pa.Schema
+    rows: int | None
+    tables: Callable[[Sequence[str], int], Iterator[pa.Table]]
+
+
+def open_files(path: str | Path, times: Sequence[str], format: FileFormat | None, csv: CsvOptions | None) -> Files:  # noqa: A002
+    """A file, a folder's files or a glob's, in the order of their names.
+
+    Args:
+        path: Where; a folder is searched to its bottom, but for names that start with a dot or an underscore.
+        times: The columns that CSV files hold times in: they are read as text.
+        format: What the files are, where their names do not say.
+        csv: How CSV files are written.
+
+    Raises:
+        SourceError: There is no such file, it cannot be read, or not all have one schema; the error names the file.
+    """
+    paths = _find(str(path) if "://" in str(path) else str(Path(path).expanduser()))
+    kinds: list[FileFormat] = [format or _format(each) for each in paths]
+    for other, kind in zip(paths, kinds, strict=True):
+        if kind != kinds[0]:
+            raise SourceError(
+                f"{paths[0]} is a {kinds[0]} file and {other} a {kind} file.",
+                remedy="Give files of one format: a glob chooses them.",
+            )
+    opened: list[_File] = []
+    # The first file's types are the types of all CSV files, as far as nothing else is said.
+    options = csv or CsvOptions()
+    for each in paths:
+        with _named(each):
+            if kinds[0] == "parquet":
+                opened.append(_open_parquet(each))
+            elif kinds[0] == "arrow":
+                opened.append(_open_ipc(each))
+            else:
+                opened.append(_open_csv(each, times, options))
+                known = dict(zip(opened[0].schema.names, opened[0].schema.types, strict=True))
+                options = replace(options, types=known | dict(options.types))
+        _check_same_schema(opened[0], opened[-1])
+
+    def read(columns: Sequence[str], rows: int) -> Pieces:
+        before = 0
+        for file in opened:
+            row = 0
+            with _named(file.path, file.schema.names, before, options):
+                for table in file.tables(columns, rows):
+                    yield table, file.path if len(opened) > 1 else None, row
+                    row += table.num_rows
+            before += row
+
+    counts = [file.rows for file in opened]
+    rows = None if None in counts else sum(count for count in counts if count is not None)
+    title = {"parquet": "Parquet", "arrow": "Arrow IPC", "csv": "CSV"}[kinds[0]]
+    name = f"{title} {path}" if len(paths) == 1 else f"{title} {path} ({len(paths):,} files)"
+    known_rows = "" if rows is None else f"{rows:,} rows x "
+    shape = f"{name}, {known_rows}{len(opened[0].schema)} columns"
+    return Files(opened[0].schema, read, shape, rows, kinds[0] == "csv")
+
+
+# Which files
+
+
+def _find(path: str) -> list[str]:
+    if "://" in path:
+        raise SourceError(
+            f"{path} is not on this machine's file system.",
+            remedy=f"Open it with pyarrow: pyarrow.dataset.dataset({path!r}).",
+        )
+    place = Path(path)
+    if place.is_dir():
+        return _files_in(place)
+    if place.exists():
+        return [path]
+    # Path.glob takes no absolute patterns.
+    found = sorted(each for each in glob.glob(path, recursive=True) if Path(each).is_file())  # noqa: PTH207
+    if not found:
+        what = "No file matches the glob" if glob.has_magic(path) else "There is no file or folder"
+        raise SourceError(f"{what} {path}.", remedy=f"Relative paths start in {Path.cwd()}.")
+    return found
+
+
+def _files_in(folder: Path) -> list[str]:
+    found: list[str] = []
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(_HIDDEN)]
+        for name in folders:
+            if "=" in name:
+                raise SourceError(
+                    f"{Path(place, name)} is a partition: its name holds a column.",
+                    remedy=f"Open it with pyarrow: pyarrow.dataset.dataset({str(folder)!r}, partitioning='hive').",
+                )
+        found += [str(Path(place, name)) for name in names if not name.startswith(_HIDDEN)]
+    if not found:
+        raise SourceError(
+            f"The folder {folder} holds no file.", remedy="Give a folder of Parquet, Arrow IPC or CSV files."
+        )
+    return sorted(found)
+
+
+def _format(path: str) -> FileFormat:
+    name = Path(path).name.lower()
+    for suffix, kind in SUFFIXES.items():
+        if name.endswith(suffix):
+            return kind
+    raise SourceError(
+        f"The name of {path} does not say what it holds.",
+        remedy=f"Names end in {', '.join(SUFFIXES)}; or say format='parquet', 'arrow' or 'csv'.",
+    )
+
+
+def _check_same_schema(first: _File, other: _File) -> None:
+    wanted, found = (dict(zip(file.schema.names, file.schema.types, strict=True)) for file in (first, other))
+    if wanted == found and len(first.schema) == len(other.schema):
+        return
+    for name in [*wanted, *found]:
+        if wanted.get(name) != found.get(name):
+            kinds = [f"{of[name]}" if name in of else "missing" for of in (wanted, found)]
+            raise SourceError(
+                f"{other.path} has another schema than {first.path}: {kinds[1]} instead of {kinds[0]}.",
+                column=name,
+                remedy="Give files of one schema, or make streams of each of them.",
+            )
+    raise SourceError(
+        f"{other.path} has another schema than {first.path}: a column is there twice.", remedy="Rename one."
+    )
+
+
+# How each format is read
+
+
+def _open_parquet(path: str) -> _File:
+    def file() -> pq.ParquetFile:
+        # Spark's INT96 times are whole microseconds, and their nanoseconds would overflow after the year 2262.
+        return pq.ParquetFile(path, memory_map=True, coerce_int96_timestamp_unit="us")
+
+    with file() as opened:
+        schema, rows = opened.schema_arrow.remove_metadata(), opened.metadata.num_rows
+
+    def tables(columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
+        with file() as reading:
+            for batch in reading.iter_batches(rows, columns=list(columns)):
+                yield pa.Table.from_batches([batch]).select(columns)
+
+    return _File(path, schema, rows, tables)
+
+
+def _open_ipc(path: str) -> _File:
+    def file(columns: Sequence[str] | None) -> tuple[Any, Iterator[pa.RecordBatch]]:
+        # Mapped: a batch is memory that the system reads when it is looked at and may forget when it is short.
+        mapped = pa.memory_map(path)
+        whole_file = mapped.read(len(_ARROW_FILE)) == _ARROW_FILE
+        mapped.seek(0)
+        if not whole_file:
+            stream = pa.ipc.open_stream(mapped)
+            return stream, iter(stream)
+        reader = pa.ipc.open_file(mapped)
+        if columns is not None:
+            fields = pa.ipc.IpcReadOptions(included_fields=[reader.schema.names.index(name) for name in columns])
+            reader = pa.ipc.open_file(mapped, options=fields)
+        return reader, (reader.get_batch(index) for index in range(reader.num_record_batches))
+
+    schema = file(None)[0].schema.remove_metadata()
+
+    def tables(columns: Sequence[str], _: int) -> Iterator[pa.Table]:
+        for batch in file(columns)[1]:
+            yield pa.Table.from_batches([batch]).select(columns)
+
+    return _File(path, schema, None, tables)
+
+
+def _open_csv(path: str, times: Sequence[str], options: CsvOptions) -> _File:
+    def reader(types: dict[str, pa.DataType], columns: Sequence[str] | None) -> pacsv.CSVStreamingReader:
+        return pacsv.open_csv(
+            path,
+            # One thread: parsed by several, a row that does not fit has lost its number.
+            pacsv.ReadOptions(use_threads=False, block_size=_CSV_BLOCK, column_names=options.names),
+            pacsv.ParseOptions(delimiter=options.delimiter, quote_char=options.quote, newlines_in_values=True),
+            pacsv.ConvertOptions(
+                column_types=types,
+                include_columns=columns,
+                null_values=list(options.null_values),
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+
+    # A time that cannot be read is one row's fault, so times are read as text, and by us.
+    asked = {name: pa.string() for name in times} | dict(options.types)
+    with reader(asked, None) as opened:
+        inferred = opened.schema
+    # A column that is empty so far may hold anything later.
+    schema = pa.schema([field.with_type(pa.string()) if pa.types.is_null(field.type) else field for field in inferred])
+    types = dict(zip(schema.names, schema.types, strict=True))
+
+    def tables(columns: Sequence[str], _: int) -> Iterator[pa.Table]:
+        with reader(types, list(columns)) as reading:
+            for batch in reading:
+                yield pa.Table.from_batches([batch])
+
+    return _File(path, schema, None, tables)
+
+
+# What goes wrong
+
+
+@contextmanager
+def _named(
+    path: str, columns: Sequence[str] = (), before: int = 0, options: CsvOptions | None = None
+) -> Iterator[None]:
+    """Turn what Arrow says about a file into errors that name it."""
+    try:
+        yield
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+        raise _explained(str(error), path, columns, before, options) from error
+
+
+def _explained(text: str, path: str, columns: Sequence[str], before: int, options: CsvOptions | None) -> SourceError:
+    misfit, ragged = _MISFIT.fullmatch(text), _RAGGED.fullmatch(text)
+    found = misfit or ragged
+    if found is None:
+        return SourceError(
+            f"{path} cannot be read: {text}", remedy="See that it is whole, and of the format that its name says."
+        )
+    # Arrow counts from 1, and the line of names too.
+    header = 1 if options is None or options.names is None else 0
+    row = int(found["row"]) - 1 - header if found["row"] else None
+    where = None if row is None else before + row
+    if misfit is None:
+        return SourceError(
+            f"{path}: {found['what']}", row=where, remedy="Every row needs as many values as there are columns."
+        )
+    column = next(iter(itertools.islice(columns, int(found["column"]), None)), None)
+    return SourceError(
+        f"{path}: {found['what']} in a column that is {found['kind']} by its first {_CSV_BLOCK >> 20} MiB.",
+        column=column,
+        row=where,
+        remedy=f"Say what it is: csv=CsvOptions(types={{{column!r}: pyarrow.string()}}), or correct the value.",
+    )

@@ -1,0 +1,260 @@
+"""What data can come from: each kind of source as a schema and a way to read some of its columns, piece by piece.
+
+Frames of other libraries are known by the names of their types: none of these libraries is imported to look.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from gpu_ops.errors import ColumnError, SourceError
+from gpu_ops.ingest.csv_options import CsvOptions
+from gpu_ops.ingest.files import FileFormat, open_files
+
+PIECE_ROWS = 1 << 20
+"""Rows that a source which is not in memory gives at a time, unless it is told."""
+
+
+class Piece(NamedTuple):
+    """Some rows, and where they are if the source is several files."""
+
+    table: pa.Table
+    file: str | None = None
+    file_row: int = 0
+
+
+@dataclass(frozen=True)
+class RawSource:
+    """A source, opened: nothing but its schema was read.
+
+    Attributes:
+        schema: All columns.
+        read: The rows of the named columns, in pieces of about so many rows.
+        origin: The kind of frame that came in.
+        shape: What it is, in a few words.
+        rows: How many there are, where that is known.
+        replayable: Whether it can be read twice.
+        text_times: Whether times may be text.
+    """
+
+    schema: pa.Schema
+    read: Callable[[Sequence[str], int], Iterator[Piece]]
+    origin: str
+    shape: str
+    rows: int | None = None
+    replayable: bool = True
+    text_times: bool = False
+
+
+def open_raw(source: Any, times: Sequence[str], format: FileFormat | None, csv: CsvOptions | None) -> RawSource:  # noqa: A002
+    """Any source as a `RawSource`.
+
+    Args:
+        source: A frame, a reader or a path.
+        times: The columns that hold times, which CSV files may hold as text.
+        format: What files are, where their names do not say.
+        csv: How CSV files are written.
+
+    Raises:
+        SourceError: It is no source, or cannot be read.
+    """
+    if isinstance(source, str | Path):
+        files = open_files(source, times, format, csv)
+        return RawSource(
+            files.schema,
+            lambda columns, rows: (Piece(*piece) for piece in files.read(columns, rows)),
+            "path",
+            files.shape,
+            files.rows,
+            text_times=files.text_times,
+        )
+    root, kind = _library(source)
+    if root == "narwhals":
+        return open_raw(source.to_native(), times, format, csv)
+    if root in _LIBRARIES and (root, kind) != ("pyarrow", "RecordBatchReader"):
+        opened = _LIBRARIES[root](source)
+        if opened is not None:
+            return opened
+    if hasattr(source, "__arrow_c_stream__"):
+        return _reader(pa.RecordBatchReader.from_stream(source), f"{root} {kind}")
+    raise SourceError(
+        f"A {type(source).__module__}.{type(source).__name__} is no source of events.",
+        remedy="Give a pyarrow, pandas, Polars, DuckDB or cuDF frame, a reader, or a path.",
+    )
+
+
+def refuse_duplicates(names: Sequence[str]) -> None:
+    """Refuse two columns of one name.
+
+    Raises:
+        ColumnError: There are.
+    """
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise ColumnError("Two columns have this name.", column=name, remedy="Rename one of them in the source.")
+
+
+def _library(source: Any) -> tuple[str, str]:
+    """The library that a frame is of, and its kind there: subclasses elsewhere count as what they extend."""
+    for base in type(source).__mro__:
+        root = base.__module__.partition(".")[0]
+        if root in _LIBRARIES or root == "narwhals":
+            return root, base.__name__
+    return type(source).__module__, type(source).__name__
+
+
+def _table(table: pa.Table, origin: str = "pyarrow", kind: str = "Table") -> RawSource:
+    return RawSource(
+        table.schema,
+        lambda columns, _: iter([Piece(table.select(columns))]),
+        origin,
+        _shape(f"{origin} {kind}", table.num_rows, table.num_columns),
+        table.num_rows,
+    )
+
+
+def _shape(kind: str, rows: int | None, columns: int) -> str:
+    return f"{kind}, {'' if rows is None else f'{rows:,} rows x '}{columns} columns"
+
+
+def _reader(reader: pa.RecordBatchReader, kind: str) -> RawSource:
+    readers = [reader]
+
+    def read(columns: Sequence[str], _: int) -> Iterator[Piece]:
+        if not readers:
+            raise SourceError(
+                "A reader can be read once, and this one has been.",
+                remedy="Make a new stream from a new reader, or read it into a table first: reader.read_all().",
+            )
+        with readers.pop() as batches:
+            for batch in batches:
+                yield Piece(pa.Table.from_batches([batch]).select(columns))
+
+    return RawSource(reader.schema, read, "reader", _shape(kind, None, len(reader.schema)), replayable=False)
+
+
+def _open_pyarrow(source: Any) -> RawSource | None:
+    if isinstance(source, pa.Table):
+        return _table(source)
+    if isinstance(source, pa.RecordBatch):
+        return _table(pa.Table.from_batches([source]), kind="RecordBatch")
+    # The module of datasets imports pandas: whoever made one has it already.
+    datasets = sys.modules.get("pyarrow.dataset")
+    if datasets is None or not isinstance(source, datasets.Dataset):
+        return None
+
+    def read(columns: Sequence[str], rows: int) -> Iterator[Piece]:
+        for batch in source.to_batches(columns=list(columns), batch_size=rows):
+            yield Piece(pa.Table.from_batches([batch]))
+
+    return RawSource(source.schema, read, "pyarrow", _shape("pyarrow Dataset", None, len(source.schema)))
+
+
+def _open_pandas(source: Any) -> RawSource | None:
+    if not hasattr(source, "columns"):
+        return None
+    names = [str(name) for name in source.index.names if name is not None]
+    # A named index is a column to everyone but pandas; one without a name is only how rows are numbered.
+    frame = source.reset_index(names) if names else source
+    for name in frame.columns:
+        if not isinstance(name, str):
+            raise ColumnError(
+                f"The name of a column is {name!r}, which is no text.",
+                remedy="Rename it: frame.columns = frame.columns.map(str).",
+            )
+    refuse_duplicates(list(frame.columns))
+
+    def convert(part: Any) -> pa.Table:
+        try:
+            table = pa.Table.from_pandas(part, preserve_index=False)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+            raise SourceError(
+                f"pandas columns of mixed or unknown types have no Arrow type: {'; '.join(map(str, error.args))}.",
+                remedy="Give the column one type: frame.astype({'name': 'string'}).",
+            ) from error
+        return table.replace_schema_metadata(None)
+
+    # What an object column holds is known only from its values; the other columns need none of theirs.
+    objects = [name for name in frame.columns if frame[name].dtype == object]
+    known = convert(frame.drop(columns=objects).iloc[:0]).schema
+    found = convert(frame[objects]).schema
+    schema = pa.schema([found.field(name) if name in objects else known.field(name) for name in frame.columns])
+    return RawSource(
+        schema,
+        lambda columns, _: iter([Piece(convert(frame[list(columns)]).cast(pa.schema(map(schema.field, columns))))]),
+        "pandas",
+        _shape("pandas DataFrame", len(frame), len(schema)),
+        len(frame),
+    )
+
+
+def _open_polars(source: Any) -> RawSource | None:
+    polars: Any = sys.modules["polars"]
+    if isinstance(source, polars.DataFrame):
+        return RawSource(
+            pa.table(source.head(0)).schema,
+            lambda columns, _: iter([Piece(pa.table(source.select(columns)))]),
+            "polars",
+            _shape("Polars DataFrame", source.height, source.width),
+            source.height,
+        )
+    if not isinstance(source, polars.LazyFrame):
+        return None
+    schema = pa.table(polars.DataFrame(schema=source.collect_schema())).schema
+
+    def read(columns: Sequence[str], rows: int) -> Iterator[Piece]:
+        for frame in source.select(columns).collect_batches(chunk_size=rows, maintain_order=True):
+            yield Piece(pa.table(frame))
+
+    return RawSource(schema, read, "polars", _shape("Polars LazyFrame", None, len(schema)))
+
+
+def _open_duckdb(source: Any) -> RawSource | None:
+    if not hasattr(source, "to_arrow_table"):
+        return None
+    duckdb: Any = sys.modules["duckdb"]
+    schema = source.limit(0).to_arrow_table().schema
+
+    def read(columns: Sequence[str], rows: int) -> Iterator[Piece]:
+        wanted = source.select(*map(duckdb.ColumnExpression, columns))
+        try:
+            reader = wanted.to_arrow_reader(rows)
+        except duckdb.Error as error:
+            raise SourceError(
+                f"DuckDB does not run the relation: {error}.",
+                remedy="One connection runs one query at a time: give each stream a cursor of its own.",
+            ) from error
+        # Closing it matters: a connection with an open result takes no other query.
+        with reader:
+            for batch in reader:
+                yield Piece(pa.Table.from_batches([batch]))
+
+    return RawSource(schema, read, "duckdb", _shape("DuckDB relation", None, len(schema)))
+
+
+def _open_cudf(source: Any) -> RawSource | None:
+    if not hasattr(source, "to_arrow") or not hasattr(source, "columns"):
+        return None
+    return RawSource(
+        source.head(0).to_arrow(preserve_index=False).schema,
+        lambda columns, _: iter([Piece(source[list(columns)].to_arrow(preserve_index=False))]),
+        "cudf",
+        _shape("cuDF DataFrame", len(source), len(source.columns)),
+        len(source),
+    )
+
+
+_LIBRARIES: dict[str, Callable[[Any], RawSource | None]] = {
+    "cudf": _open_cudf,
+    "duckdb": _open_duckdb,
+    "_duckdb": _open_duckdb,
+    "pandas": _open_pandas,
+    "polars": _open_polars,
+    "pyarrow": _open_pyarrow,
+}

@@ -1,0 +1,44 @@
+"""Some rows of an Arrow table, whatever its types."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from gpu_ops.buffers import to_arrow
+from gpu_ops.ingest.zones import Mask
+
+_IS = pa.types
+
+
+def keep_rows(table: pa.Table, mask: Mask) -> pa.Table:
+    """The rows for which a mask holds; a table without columns keeps its number of rows too.
+
+    Arrow selects no rows of string and binary views, which is what Polars' text is: they are made plain for it.
+    """
+    bits = to_arrow(mask, pa.bool_())
+    plain = pa.schema([field.with_type(_without_views(field.type)) for field in table.schema])
+    if plain == table.schema:
+        return table.filter(bits)
+    return table.cast(plain).filter(bits).cast(table.schema)
+
+
+def _without_views(kind: pa.DataType) -> pa.DataType:
+    if _IS.is_string_view(kind):
+        return pa.large_string()
+    if _IS.is_binary_view(kind):
+        return pa.large_binary()
+    if _IS.is_map(kind):
+        return pa.map_(_plain(kind.key_field), _plain(kind.item_field), keys_sorted=kind.keys_sorted)
+    if _IS.is_large_list(kind):
+        return pa.large_list(_plain(kind.value_field))
+    if _IS.is_list(kind):
+        return pa.list_(_plain(kind.value_field))
+    if _IS.is_fixed_size_list(kind):
+        return pa.list_(_plain(kind.value_field), kind.list_size)
+    if _IS.is_struct(kind):
+        return pa.struct([_plain(kind.field(number)) for number in range(kind.num_fields)])
+    return kind
+
+
+def _plain(field: pa.Field) -> pa.Field:
+    return field.with_type(_without_views(field.type))

@@ -1,0 +1,91 @@
+"""The rules that every row's lifetime keeps, what each says when it is broken, and the policies about such rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from gpu_ops.errors import PlanError
+
+Unit = Literal["s", "ms", "us", "ns"]
+Round = Literal["floor", "ceil", "half_even"]
+NullEnd = Literal["raise", "open"]
+OnInvalid = Literal["raise", "drop", "divert"]
+Ambiguous = Literal["raise", "earliest", "latest"]
+Nonexistent = Literal["raise", "shift_forward", "shift_backward"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule about one of the two times, or about both.
+
+    Attributes:
+        name: How reports and diverted rows call a breach; a rule about one time has ``_start`` or ``_end`` appended.
+        problem: What is wrong, with ``{side}`` for "start" or "end".
+        remedy: What helps, besides ``on_invalid=``.
+    """
+
+    name: str
+    problem: str
+    remedy: str
+
+
+NULL = Rule("null", "The {side} is null", "Fill it.")
+UNREADABLE = Rule(
+    "unreadable", "The {side} is no time that can be read", "Write it as ISO 8601, or as an integer with unit=."
+)
+NO_ZONE = Rule(
+    "no_zone", "The {side} has no zone, and other rows' times have one", "Say zone=, the zone of local times."
+)
+OUTSIDE = Rule(
+    "outside", "The {side} is outside the years 1 to 9999", "Bound it; an end of 9999-12-31T23:59:59.999999Z is open."
+)
+TOO_FINE = Rule("too_fine", "The {side} is finer than a microsecond", 'Say round="floor", "ceil" or "half_even".')
+AMBIGUOUS = Rule("ambiguous", "The clock showed the {side} twice", 'Say ambiguous="earliest" or "latest".')
+NONEXISTENT = Rule(
+    "nonexistent", "The clock skipped the {side}", 'Say nonexistent="shift_forward" or "shift_backward".'
+)
+
+TIME_RULES = (NULL, UNREADABLE, NO_ZONE, OUTSIDE, TOO_FINE, AMBIGUOUS, NONEXISTENT)
+"""The rules about one time; a row that breaks several is counted under the first, its start's before its end's."""
+
+ZERO_LENGTH = Rule(
+    "zero_length", "The end is the start, and a lifetime is never empty", "Leave out end= for points, or move the end."
+)
+NEGATIVE_LENGTH = Rule("negative_length", "The end is before the start", "Swap them if they are mixed up.")
+
+LIFETIME_RULES = (NEGATIVE_LENGTH, ZERO_LENGTH)
+"""The rules about both times, asked after the others."""
+
+
+@dataclass(frozen=True)
+class IngestReport:
+    """What a complete read of a source counted.
+
+    Attributes:
+        rows: Rows that were read.
+        valid: Rows that became events.
+        invalid: For each rule that was broken, how many rows broke it. Each row is counted once.
+        first: For each of them, the first such row: its index in the source and its times.
+
+    Examples:
+        >>> IngestReport(rows=3, valid=2, invalid={"null_end": 1}, first={"null_end": "row 1: a=0, b=null"})
+        IngestReport(rows=3, valid=2, invalid={'null_end': 1}, first={'null_end': 'row 1: a=0, b=null'})
+    """
+
+    rows: int
+    valid: int
+    invalid: Mapping[str, int]
+    first: Mapping[str, str]
+
+
+def check_choice(name: str, value: str | None, kind: object) -> None:
+    """Refuse an option that is none of a Literal's words.
+
+    Raises:
+        PlanError: It is not; the error lists them.
+    """
+    words = get_args(kind)
+    if value not in words:
+        raise PlanError(f"{name}={value!r} is no policy.", remedy=f"It is one of {', '.join(map(repr, words))}.")

@@ -1,0 +1,394 @@
+"""Sources of events: a user's data, as batches of ticks and payload whose every row keeps the rules of lifetimes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops import types
+from gpu_ops.buffers import to_arrow
+from gpu_ops.errors import ColumnError, PlanError, SourceError, TimeError, unknown_column
+from gpu_ops.ingest.csv_options import CsvOptions
+from gpu_ops.ingest.files import FileFormat
+from gpu_ops.ingest.raw import PIECE_ROWS, Piece, RawSource, open_raw, refuse_duplicates
+from gpu_ops.ingest.rows import keep_rows
+from gpu_ops.ingest.rules import (
+    NO_ZONE,
+    Ambiguous,
+    IngestReport,
+    Nonexistent,
+    NullEnd,
+    OnInvalid,
+    Round,
+    Unit,
+    check_choice,
+)
+from gpu_ops.ingest.times import TimeColumn, TimePolicy, Times
+from gpu_ops.ingest.validate import (
+    BREACHES,
+    Place,
+    fine,
+    open_null_ends,
+    refuse,
+    row_text,
+    verdicts,
+)
+from gpu_ops.ingest.zones import Ticks, Zone
+
+_LIFETIME = ("start", "end")
+_DIVERTED = ("rule", "row")
+
+
+@dataclass(frozen=True)
+class EventBatch:
+    """Events whose lifetimes are valid.
+
+    Attributes:
+        start: int64 ticks.
+        end: int64 ticks, each after its start; None for points, which last one tick.
+        payload: The other columns, a row for each event even where there is no column.
+    """
+
+    start: Ticks
+    end: Ticks | None
+    payload: pa.Table
+
+
+@dataclass
+class _Counts:
+    """What a read has counted so far."""
+
+    rows: int = 0
+    valid: int = 0
+    invalid: Counter[str] = field(default_factory=Counter)
+    first: dict[str, str] = field(default_factory=dict)
+    rejected: list[pa.Table] = field(default_factory=list)
+
+
+class EventSource:
+    """A user's data, opened: its schema is known, and none of its rows is read yet. `open_source` makes it.
+
+    Attributes:
+        schema: The payload's columns, in the source's Arrow types.
+        zone: The time zone that results carry.
+        origin: What came in: "pyarrow", "pandas", "polars", "duckdb", "cudf", "path" or "reader".
+        points: Whether events are points.
+        rows: How many rows there are, where that is known without reading them.
+        replayable: Whether it can be read more than once.
+
+    Examples:
+        >>> rides = pa.table({"pickup": [0, 60], "dropoff": [120, 90], "zone": ["A", "B"]})
+        >>> source = open_source(rides, start="pickup", end="dropoff", unit="s")
+        >>> [batch.start.tolist() for batch in source.read()]
+        [[0, 60000000]]
+        >>> source
+        <EventSource pyarrow Table, 2 rows x 3 columns>
+    """
+
+    def __init__(
+        self,
+        raw: RawSource,
+        start: TimeColumn,
+        end: TimeColumn | None,
+        zone: str,
+        null_end: NullEnd,
+        on_invalid: OnInvalid,
+    ) -> None:
+        self._raw = raw
+        self._start = start
+        self._end = end
+        self._null_end = null_end
+        self._on_invalid = on_invalid
+        self._times = [column.name for column in (start, end) if column is not None]
+        self._columns = _payload_columns(raw.schema.names, self._times)
+        self._done = _Counts()
+        self.schema = pa.schema([raw.schema.field(column).with_name(name) for name, column in self._columns.items()])
+        self.zone = zone
+        self.origin = raw.origin
+        self.points = end is None
+        self.rows = raw.rows
+        self.replayable = raw.replayable
+
+    @property
+    def fingerprint(self) -> str:
+        """What it is, in a few words."""
+        return self._raw.shape
+
+    def __repr__(self) -> str:
+        return f"<EventSource {self.fingerprint}>"
+
+    def read(self, columns: Sequence[str] | None = None, batch_rows: int | None = None) -> Iterator[EventBatch]:
+        """The events, batch by batch; at least one batch, if an empty one.
+
+        A table in memory comes as one batch that shares its memory, unless ``batch_rows`` says otherwise. Files are
+        read as they are asked for, and only the columns that are; with ``on_invalid="divert"`` all columns.
+
+        Args:
+            columns: Payload columns to read, all by default.
+            batch_rows: At most how many events a batch holds.
+
+        Raises:
+            TimeError: A row breaks a rule and ``on_invalid`` is "raise".
+            SourceError: The source cannot be read, or not again.
+            ColumnError: There is no such column.
+
+        Examples:
+            >>> source = open_source(pa.table({"at": [1, 2, 3], "v": [7, 8, 9]}), start="at", unit="us")
+            >>> [(batch.start.tolist(), batch.payload["v"].to_pylist()) for batch in source.read(batch_rows=2)]
+            [([1, 2], [7, 8]), ([3], [9])]
+        """
+        names = list(self.schema.names if columns is None else columns)
+        for name in names:
+            if name not in self._columns:
+                raise unknown_column(name, self._columns)
+        if batch_rows is not None and batch_rows < 1:
+            raise PlanError(
+                "batch_rows must be at least 1.", remedy="Leave it out for batches of the source's own size."
+            )
+        return self._read(names, batch_rows)
+
+    def _read(self, names: list[str], batch_rows: int | None) -> Iterator[EventBatch]:
+        counts = _Counts()
+        wanted = self._raw.schema.names if self._on_invalid == "divert" else [self._columns[name] for name in names]
+        columns = list(dict.fromkeys([*self._times, *wanted]))
+        pieces = self._pieces(columns, batch_rows or PIECE_ROWS)
+        nothing = True
+        for piece in pieces:
+            size = piece.table.num_rows
+            step = min(batch_rows or size, size) or 1
+            for first in range(0, size, step):
+                place = Place(counts.rows, piece.file, piece.file_row + first)
+                yield self._validated(
+                    piece.table.slice(first, step) if step < size else piece.table, names, place, counts
+                )
+                nothing = False
+        if nothing:
+            none = np.empty(0, np.int64)
+            empty = pa.Table.from_batches([], pa.schema([self.schema.field(name) for name in names]))
+            yield EventBatch(none, None if self.points else none, empty)
+        self._done = counts
+
+    def _pieces(self, columns: list[str], rows: int) -> Iterator[Piece]:
+        try:
+            yield from self._raw.read(columns, rows)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+            raise SourceError(
+                f"The {self.fingerprint} cannot be read: {error}", remedy="See what it is made from."
+            ) from error
+
+    def _validated(self, table: pa.Table, names: list[str], place: Place, counts: _Counts) -> EventBatch:
+        start = self._start.read(_whole(table[self._start.name]))
+        end = None
+        if self._end is not None:
+            end = self._end.read(_whole(table[self._end.name]))
+            if self._null_end == "open":
+                end = open_null_ends(end)
+        payload = table.replace_schema_metadata(None).select([self._columns[name] for name in names])
+        if payload.column_names != names:
+            payload = payload.rename_columns(names)  # a table without columns would lose its rows
+        counts.rows += len(start.ticks)
+        found = verdicts(start, end)
+        if found is None:
+            counts.valid += len(start.ticks)
+            return EventBatch(start.ticks, None if end is None else end.ticks, payload)
+        if self._on_invalid == "raise":
+            raise refuse(found, table.select(self._times), place)
+        return self._without_invalid(table, payload, start, end, found, place, counts)
+
+    def _without_invalid(
+        self,
+        table: pa.Table,
+        payload: pa.Table,
+        start: Times,
+        end: Times | None,
+        found: np.ndarray,
+        place: Place,
+        counts: _Counts,
+    ) -> EventBatch:
+        good = fine(found)
+        bad = np.flatnonzero(~good)
+        counts.valid += len(good) - len(bad)
+        for verdict in np.unique(found[bad]):
+            name = BREACHES[verdict].name
+            rows = np.flatnonzero(found == verdict)
+            counts.invalid[name] += len(rows)
+            row = int(rows[0])
+            counts.first.setdefault(name, f"row {place.row + row}: {row_text(table.select(self._times), row)}")
+        if self._on_invalid == "divert" and len(bad):
+            broken = pa.array([BREACHES[verdict].name for verdict in found[bad]], pa.string())
+            index = to_arrow(bad + place.row, pa.int64())
+            diverted = keep_rows(table.select(self._raw.schema.names), ~good)
+            diverted = diverted.append_column("rule", broken).append_column("row", index)
+            counts.rejected.append(diverted.replace_schema_metadata(None))
+        kept = keep_rows(payload, good)
+        return EventBatch(start.ticks[good], None if end is None else end.ticks[good], kept)
+
+    def report(self) -> IngestReport:
+        """What the last complete read counted; nothing before there was one.
+
+        Examples:
+            >>> rides = pa.table({"pickup": [0, 60], "dropoff": [120, 60], "zone": ["A", "B"]})
+            >>> source = open_source(rides, start="pickup", end="dropoff", unit="s", on_invalid="drop")
+            >>> for batch in source.read():
+            ...     pass
+            >>> source.report().first
+            {'zero_length': 'row 1: pickup=60, dropoff=60'}
+        """
+        done = self._done
+        return IngestReport(done.rows, done.valid, dict(done.invalid), dict(done.first))
+
+    def rejected(self) -> pa.Table:
+        """The rows that the last complete read kept aside: all their columns as they came in, the rule that each broke
+        (``rule``) and its index in the source (``row``). Only ``on_invalid="divert"`` keeps any.
+        """  # noqa: D205
+        schema = (
+            self._raw.schema.remove_metadata().append(pa.field("rule", pa.string())).append(pa.field("row", pa.int64()))
+        )
+        return pa.concat_tables([pa.Table.from_batches([], schema), *self._done.rejected])
+
+
+def open_source(
+    source: Any,
+    *,
+    start: str,
+    end: str | None = None,
+    unit: Unit | None = None,
+    zone: str | None = None,
+    round: Round | None = None,  # noqa: A002  (the word that users look for)
+    null_end: NullEnd = "raise",
+    on_invalid: OnInvalid = "raise",
+    ambiguous: Ambiguous = "raise",
+    nonexistent: Nonexistent = "raise",
+    format: FileFormat | None = None,  # noqa: A002
+    csv: CsvOptions | None = None,
+) -> EventSource:
+    """Open a user's data as events. Only its schema is read (of a CSV file, the first block).
+
+    Times may be timestamps of any unit and zone; local timestamps (with ``zone``); dates, which mean their midnight in
+    ``zone``, else in UTC; integers (with ``unit``); and, in CSV files, text: ISO 8601 with or without a zone. The two
+    columns may differ in type. A frame of nothing but its time columns keeps them as its payload; there, ``start``
+    and ``end`` are called ``start_time`` and ``end_time``.
+
+    Args:
+        source: A pyarrow Table, RecordBatch, RecordBatchReader or Dataset; a pandas, Polars, DuckDB or cuDF frame;
+            anything with ``__arrow_c_stream__`` (which is read once); or the path of a Parquet, Arrow IPC or CSV file,
+            of a folder, or a glob. In pandas, a named index is a column, and NaN is null.
+        start: The column with each event's start.
+        end: The column with each event's end, exclusive; without it events are points. An end of
+            9999-12-31T23:59:59.999999Z is open.
+        unit: The unit of integer times, counted since 1970-01-01T00:00Z: "s", "ms", "us" or "ns".
+        zone: The time zone of local times and of dates; results carry it unless the start's type has one.
+        round: How times finer than 1 µs are rounded: "floor", "ceil" or "half_even". Without it they are refused.
+        null_end: "open" lets a null end mean that the event never ends.
+        on_invalid: What is done with a row that breaks a rule: "raise" names it, "drop" leaves it out and counts it,
+            "divert" also keeps it for `EventSource.rejected`.
+        ambiguous: Which instant a local time means that a clock change made occur twice: "earliest" or "latest".
+        nonexistent: What a local time becomes that a clock change skipped: the first instant after the gap
+            ("shift_forward") or the last tick before it ("shift_backward").
+        format: What files are where their names do not say: "parquet", "arrow" or "csv".
+        csv: How CSV files are written.
+
+    Raises:
+        SourceError: The source cannot be read, or holds a type that cannot be carried.
+        ColumnError: A column is unknown, twice there, or called ``start`` or ``end`` without being the lifetime.
+        TimeError: A time column's type needs a zone or a unit, or is no time.
+        PlanError: A policy that does not exist.
+
+    Examples:
+        >>> bids = pa.table({"at": pa.array([1], pa.timestamp("ms")), "price": [3]})
+        >>> open_source(bids, start="at", zone="Europe/Vienna").zone
+        'Europe/Vienna'
+    """
+    for name, value, kind in (
+        ("null_end", null_end, NullEnd),
+        ("on_invalid", on_invalid, OnInvalid),
+        ("ambiguous", ambiguous, Ambiguous),
+        ("nonexistent", nonexistent, Nonexistent),
+        *(
+            (name, value, kind)
+            for name, value, kind in (("unit", unit, Unit), ("round", round, Round), ("format", format, FileFormat))
+            if value is not None
+        ),
+    ):
+        check_choice(name, value, kind)
+    policy = TimePolicy(unit, None if zone is None else Zone(zone), round, ambiguous, nonexistent)
+    times = [start] if end is None else [start, end]
+    if start == end:
+        raise PlanError(
+            "The start and the end are one column, and a lifetime is never empty.", remedy="Leave out end= for points."
+        )
+    raw = open_raw(source, times, format, csv)
+    refuse_duplicates(raw.schema.names)
+    for name in times:
+        if name not in raw.schema.names:
+            raise unknown_column(name, raw.schema.names, what="source")
+    sides = [
+        TimeColumn(name, raw.schema.field(name).type, side, policy, raw.text_times)
+        for name, side in zip(times, _LIFETIME, strict=False)
+    ]
+    opened = EventSource(
+        raw, sides[0], sides[1] if len(sides) > 1 else None, sides[0].zone or zone or "UTC", null_end, on_invalid
+    )
+    _check_payload(opened.schema, on_invalid)
+    if raw.text_times and zone is None:
+        _check_text_zones(raw, sides)
+    return opened
+
+
+def _check_payload(schema: pa.Schema, on_invalid: OnInvalid) -> None:
+    for column in schema:
+        if column.name in _LIFETIME:
+            raise ColumnError(
+                "The name is kept for the lifetime, which this column is not.",
+                column=column.name,
+                remedy=f"Rename it in the source, or say {column.name}={column.name!r} if it is.",
+            )
+        if on_invalid == "divert" and column.name in _DIVERTED:
+            raise ColumnError(
+                "Rows that are kept aside get a column of this name.",
+                column=column.name,
+                remedy="Rename it in the source.",
+            )
+        refusal = types.refusal(column)
+        if refusal is not None:
+            raise SourceError(refusal, column=column.name)
+
+
+def _check_text_zones(raw: RawSource, sides: list[TimeColumn]) -> None:
+    """Refuse local times without a zone before all of a CSV file is read, by its first rows."""
+    names = [side.name for side in sides if pa.types.is_string(side.kind) and side.policy.unit is None]
+    if not names:
+        return
+    pieces = raw.read(names, PIECE_ROWS)
+    first = next(pieces, None)
+    if first is None:
+        return
+    for side in sides:
+        if side.name not in names:
+            continue
+        written = side.read(_whole(first.table[side.name]))
+        if NO_ZONE in written.faults:
+            row = int(written.faults[NO_ZONE].argmax())
+            raise TimeError(
+                f"The {side.side} is a local time without a zone.",
+                column=side.name,
+                row=row,
+                values=row_text(first.table.select([side.name]), row),
+                remedy="Say where its clock hangs: zone='UTC', zone='Europe/Vienna' …",
+            )
+
+
+def _payload_columns(columns: Sequence[str], times: list[str]) -> dict[str, str]:
+    """The source's column for each payload column."""
+    others = [name for name in columns if name not in times]
+    return {name: name for name in others} or {f"{name}_time" if name in _LIFETIME else name: name for name in times}
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    """A column as one array, its own if it has one chunk."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

@@ -1,0 +1,151 @@
+"""Lifetimes judged row by row: a clean batch costs one pass over its times; any other is told apart by its rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gpu_ops.buffers import to_arrow
+from gpu_ops.errors import TimeError
+from gpu_ops.ingest.rules import LIFETIME_RULES, NEGATIVE_LENGTH, NULL, OUTSIDE, TIME_RULES, ZERO_LENGTH, Rule
+from gpu_ops.ingest.times import Times
+from gpu_ops.ingest.zones import Mask, Ticks
+from gpu_ops.time import MAX_TIME, MIN_TIME, TICK
+
+_BLOCK = 1 << 15
+"""Events per step of the one pass: both arrays' pieces and the mask stay in a core's cache."""
+
+
+@dataclass(frozen=True)
+class Breach:
+    """A rule, and the side ("start" or "end") of which it was asked; the index of the pair is a row's verdict."""
+
+    rule: Rule
+    side: str
+
+    @property
+    def name(self) -> str:
+        """How reports call it."""
+        return self.rule.name if self.rule in LIFETIME_RULES else f"{self.rule.name}_{self.side}"
+
+
+BREACHES: tuple[Breach, ...] = (
+    *(Breach(rule, side) for side in ("start", "end") for rule in TIME_RULES),
+    *(Breach(rule, "end") for rule in LIFETIME_RULES),
+)
+"""In the order in which they are asked."""
+
+_FINE = 255
+
+
+def verdicts(start: Times, end: Times | None) -> np.ndarray | None:
+    """For each row the index of the first of `BREACHES` that it is, `_FINE` for none; None when all rows are fine."""
+    faults = {(rule.name, "start"): mask for rule, mask in start.faults.items()}
+    if end is not None:
+        faults |= {(rule.name, "end"): mask for rule, mask in end.faults.items()}
+    if not faults and _all_fine(start.ticks, None if end is None else end.ticks):
+        return None
+    highest = MAX_TIME if end is not None else MAX_TIME - 2 * TICK  # a point must end, and before the open end
+    _note(faults, OUTSIDE, "start", (start.ticks < MIN_TIME) | (start.ticks > highest))
+    if end is not None:
+        _note(faults, OUTSIDE, "end", (end.ticks < MIN_TIME) | (end.ticks > MAX_TIME))
+        _note(faults, ZERO_LENGTH, "end", start.ticks == end.ticks)
+        _note(faults, NEGATIVE_LENGTH, "end", start.ticks > end.ticks)
+    found = np.full(len(start.ticks), _FINE, np.uint8)
+    for index, breach in reversed(list(enumerate(BREACHES))):
+        mask = faults.get((breach.rule.name, breach.side))
+        if mask is not None:
+            found[mask] = index
+    return found
+
+
+def fine(found: np.ndarray) -> Mask:
+    """The rows that break no rule."""
+    return np.asarray(found == _FINE, np.bool_)
+
+
+def _note(faults: dict[tuple[str, str], Mask], rule: Rule, side: str, mask: Mask) -> None:
+    known = faults.get((rule.name, side))
+    faults[rule.name, side] = mask if known is None else known | mask
+
+
+def _all_fine(start: Ticks, end: Ticks | None) -> bool:
+    """Whether all lifetimes lie within time and are longer than nothing. It reads each array once and copies none."""
+    if not len(start):
+        return True
+    if end is None:
+        bounds = pc.min_max(to_arrow(start, pa.int64()))
+        return bool(bounds["min"].as_py() >= MIN_TIME and bounds["max"].as_py() <= MAX_TIME - 2 * TICK)
+    shorter = np.empty(_BLOCK, np.bool_)
+    for first in range(0, len(start), _BLOCK):
+        starts, ends = start[first : first + _BLOCK], end[first : first + _BLOCK]
+        if not np.less(starts, ends, out=shorter[: len(starts)]).all():
+            return False
+        if starts.min() < MIN_TIME or ends.max() > MAX_TIME:
+            return False
+    return True
+
+
+def open_null_ends(end: Times) -> Times:
+    """Ends where a null means that the event never ends."""
+    if NULL not in end.faults:
+        return end
+    nulls = end.faults[NULL]
+    others = {rule: mask for rule, mask in end.faults.items() if rule is not NULL}
+    return Times(np.where(nulls, MAX_TIME, end.ticks), others)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where rows come from: the index of the first of them in the source, and in its file if there are several."""
+
+    row: int
+    file: str | None = None
+    file_row: int = 0
+
+
+def row_text(times: pa.Table, row: int) -> str:
+    """The times of a row, as they came in."""
+    return ", ".join(f"{name}={_value_text(times[name].slice(row, 1))}" for name in times.column_names)
+
+
+def _value_text(one: pa.ChunkedArray) -> str:
+    if one.null_count:
+        return "null"
+    if pa.types.is_integer(one.type):
+        return str(one[0].as_py())
+    text = str(one.cast(pa.string())[0].as_py())
+    return repr(text) if pa.types.is_string(one.type) else text
+
+
+def refuse(found: np.ndarray, times: pa.Table, place: Place) -> TimeError:
+    """The error for the first row that is not fine.
+
+    Args:
+        found: What `verdicts` found.
+        times: The columns of start and end, as they came in.
+        place: Where the rows are.
+    """
+    row = int((found != _FINE).argmax())
+    breach = BREACHES[found[row]]
+    count = int((found == found[row]).sum())
+    others = int((found != _FINE).sum()) - count
+    more = f" ({breach.name}: {count:,} row{'s' * (count > 1)} of the {len(found):,} read together"
+    more += f", beside {others:,} with other faults)" if others else ")"
+    where = f", in {place.file} row {place.file_row + row}" if place.file else ""
+    return TimeError(
+        f"{breach.rule.problem.format(side=breach.side)}{more}.",
+        column=times.column_names[-1 if breach.side == "end" else 0],
+        row=place.row + row,
+        values=row_text(times, row) + where,
+        remedy=f'{_remedy(breach)} Or leave such rows out: on_invalid="drop", or "divert" to keep them aside.',
+    )
+
+
+def _remedy(breach: Breach) -> str:
+    if breach.rule is NULL and breach.side == "end":
+        return 'Say null_end="open" if such an event never ends.'
+    return breach.rule.remedy

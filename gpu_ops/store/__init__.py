@@ -1,0 +1,3 @@
+"""What is kept on disk."""
+
+from __future__ import annotations

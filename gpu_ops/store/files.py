@@ -1,0 +1,154 @@
+"""Answers as files: Parquet or Arrow IPC, written batch by batch, and there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gpu_ops.errors import PlanError, SourceError
+
+IfExists = Literal["raise", "replace"]
+
+ROW_GROUP_ROWS = 1 << 20
+"""Rows per row group (Parquet) or record batch (Arrow IPC), unless told otherwise."""
+
+_PARQUET = ".parquet"
+_IPC = (".arrow", ".feather", ".ipc")
+
+
+@dataclass(frozen=True)
+class WriteReport:
+    """What was written.
+
+    Attributes:
+        path: The file.
+        rows: How many rows it holds.
+        row_groups: How many row groups or record batches.
+        size: How many bytes it has.
+    """
+
+    path: Path
+    rows: int
+    row_groups: int
+    size: int
+
+
+def write(
+    batches: Iterable[pa.RecordBatch | pa.Table],
+    schema: pa.Schema,
+    path: str | Path,
+    *,
+    row_group_rows: int = ROW_GROUP_ROWS,
+    if_exists: IfExists = "raise",
+) -> WriteReport:
+    """Write batches to a file as they come; until it is whole and on the disk, nothing has its name.
+
+    Args:
+        batches: Record batches or tables of the schema.
+        schema: The file's columns.
+        path: Where to; ``.parquet``, or ``.arrow``, ``.feather`` or ``.ipc`` for Arrow IPC.
+        row_group_rows: Rows per row group or record batch.
+        if_exists: Whether an existing file is replaced or an error.
+
+    Raises:
+        SourceError: The ending is unknown, the folder is missing, the file exists, or the format does not hold a type.
+        PlanError: A row group without rows, or a policy that does not exist.
+
+    Examples:
+        >>> import tempfile
+        >>> table = pa.table({"n": [1, 2, 3]})
+        >>> report = write([table], table.schema, Path(tempfile.mkdtemp()) / "n.parquet", row_group_rows=2)
+        >>> report.rows, report.row_groups
+        (3, 2)
+    """
+    target = Path(path)
+    if row_group_rows < 1:
+        raise PlanError("A row group holds at least one row.", remedy="Give row_group_rows=1 or more.")
+    if if_exists not in get_args(IfExists):
+        raise PlanError(f"if_exists={if_exists!r} is no policy.", remedy='It is "raise" or "replace".')
+    if target.suffix.lower() not in (_PARQUET, *_IPC):
+        raise SourceError(
+            f"The ending of {target} names no format.",
+            remedy=f"End it in {_PARQUET}, {', '.join(_IPC[:-1])} or {_IPC[-1]}.",
+        )
+    if not target.parent.is_dir():
+        raise SourceError(f"There is no folder {target.parent}.", remedy="Make it first.")
+    _refuse_existing(target, if_exists)
+    rows = groups = 0
+    with _whole_or_nothing(target, if_exists) as unfinished:
+        with _writer(target, unfinished, schema) as writer:
+            for group in _regrouped(batches, schema, row_group_rows):
+                writer.write_table(group, max(group.num_rows, 1))
+                rows += group.num_rows
+                groups += 1
+        size = unfinished.tell()
+    return WriteReport(target, rows, groups, size)
+
+
+def _refuse_existing(target: Path, if_exists: IfExists) -> None:
+    if target.is_dir():
+        raise SourceError(f"{target} is a folder.", remedy="Give the path of a file.")
+    if if_exists == "raise" and target.exists():
+        raise SourceError(f"{target} exists.", remedy='Say if_exists="replace", or give another path.')
+
+
+@contextmanager
+def _whole_or_nothing(target: Path, if_exists: IfExists) -> Iterator[Any]:
+    """A file that gets its name once it is whole and on the disk; whatever stops it before removes it."""
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        with temporary.open("xb") as unfinished:
+            yield unfinished
+            unfinished.flush()
+            os.fsync(unfinished.fileno())
+        _refuse_existing(target, if_exists)
+        temporary.replace(target)
+    except OSError as error:
+        raise SourceError(
+            f"{target} cannot be written: {error}", remedy="See that there is room and permission."
+        ) from error
+    finally:
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+    _sync_folder(target.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name last: a rename is on the disk when its folder is."""
+    with suppress(OSError):  # some file systems have no such thing
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _writer(target: Path, unfinished: Any, schema: pa.Schema) -> Any:
+    if target.suffix.lower() == _PARQUET:
+        return pq.ParquetWriter(unfinished, schema, compression="zstd")
+    return pa.ipc.new_file(unfinished, schema)
+
+
+def _regrouped(batches: Iterable[pa.RecordBatch | pa.Table], schema: pa.Schema, size: int) -> Iterator[pa.Table]:
+    """The same rows in tables of `size` rows, and one of what is left."""
+    waiting: list[pa.Table] = []
+    rows = 0
+    for batch in batches:
+        table = (pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch).cast(schema)
+        while rows + table.num_rows >= size:
+            yield pa.concat_tables([*waiting, table.slice(0, size - rows)]).combine_chunks()
+            table = table.slice(size - rows)
+            waiting, rows = [], 0
+        if table.num_rows:
+            waiting.append(table)
+            rows += table.num_rows
+    if rows:
+        yield pa.concat_tables(waiting).combine_chunks()

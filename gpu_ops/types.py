@@ -1,0 +1,413 @@
+"""The Arrow types that a payload may have: what Polars holds them as, how each comes back whole, and what is refused.
+
+Polars reads Arrow without a copy where both lay a type out alike; the rest it converts. `lower` does by Arrow the few
+conversions that Polars would do with a loss, and `restore` gives a column that Polars returns its declared type again.
+"""
+
+from __future__ import annotations
+
+import re
+import zoneinfo
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gpu_ops.errors import SourceError
+
+_IS = pa.types
+_ENUM = b"_PL_ENUM_VALUES2"  # the field metadata by which Polars knows its own Enum, and its order, again
+_WHOLE_HOURS = re.compile(r"[+-](0\d|1[0-4]):?00")
+_CATEGORIES = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A family of Arrow types that payload columns may have.
+
+    Attributes:
+        arrow: The types, in words.
+        holds: Whether a type is one of them.
+        polars: What a Polars column of it is.
+        back: What brings it back: "same" (as it is), "cast" (an Arrow cast), "view" (the same bytes under the type's
+            name), "encode" (values become a dictionary again), "wrap" (storage becomes the extension type again),
+            "children" (each child by its own way).
+    """
+
+    arrow: str
+    holds: Callable[[pa.DataType], bool]
+    polars: str
+    back: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A family of Arrow types that no payload column may have, with the reason and what to do instead."""
+
+    arrow: str
+    holds: Callable[[pa.DataType], bool]
+    reason: str
+    remedy: str
+
+
+def _is_text_dictionary(kind: pa.DataType) -> bool:
+    return bool(_IS.is_dictionary(kind)) and any(is_text(kind.value_type) for is_text in _CATEGORIES)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(_IS.is_list(kind) or _IS.is_large_list(kind))
+
+
+def _encodes(values: pa.DataType) -> bool:
+    try:
+        pa.array([], values).dictionary_encode()
+    except pa.ArrowNotImplementedError:
+        return False
+    return True
+
+
+def _is_unknown_zone(kind: pa.DataType) -> bool:
+    if not _IS.is_timestamp(kind) or not kind.tz or _WHOLE_HOURS.fullmatch(kind.tz):
+        return False
+    try:
+        zoneinfo.ZoneInfo(kind.tz)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        return True
+    return False
+
+
+REFUSED: tuple[Refused, ...] = (
+    Refused(
+        "decimal256",
+        _IS.is_decimal256,
+        "Polars has no decimal of more than 38 digits",
+        "Cast it to decimal128(38, scale) or to text.",
+    ),
+    Refused(
+        "decimal with a negative scale, or a scale above its precision",
+        lambda kind: _IS.is_decimal(kind) and not 0 <= kind.scale <= kind.precision,
+        "Polars has no such decimal",
+        "Cast it to a decimal128 with a scale from 0 to its precision.",
+    ),
+    Refused(
+        "interval of months, days and nanoseconds",
+        _IS.is_interval,
+        "Polars has no span of changing length",
+        "Cast it to a duration, or split it into integer columns.",
+    ),
+    Refused("union", _IS.is_union, "Polars has no union", "Split it into one column for each of its types."),
+    Refused(
+        "run-end encoded",
+        _IS.is_run_end_encoded,
+        "Polars has no such layout",
+        "Decode it: pyarrow.compute.run_end_decode.",
+    ),
+    Refused(
+        "ordered dictionary",
+        lambda kind: _IS.is_dictionary(kind) and bool(kind.ordered),
+        "the order of its values would be lost",
+        "Make it unordered (pandas: .cat.as_unordered()), a text, or a Polars Enum.",
+    ),
+    Refused(
+        "dictionary of nested values, extension types, or short decimals",
+        lambda kind: bool(_IS.is_dictionary(kind)) and not _is_text_dictionary(kind) and not _encodes(kind.value_type),
+        "Arrow cannot make such a dictionary again",
+        "Decode it: cast it to the type of its values.",
+    ),
+    Refused(
+        "list view",
+        lambda kind: bool(_IS.is_list_view(kind) or _IS.is_large_list_view(kind)),
+        "Polars has no such layout",
+        "Cast it to a list.",
+    ),
+    Refused(
+        "fixed-size binary or list of size 0",
+        lambda kind: (
+            (_IS.is_fixed_size_binary(kind) and kind.byte_width == 0)
+            or (_IS.is_fixed_size_list(kind) and kind.list_size == 0)
+        ),
+        "Polars has no such column",
+        "Drop the column.",
+    ),
+    Refused(
+        "timestamp in a zone without a name",
+        _is_unknown_zone,
+        "Polars knows zones by their names",
+        "Cast it to timestamp[us, UTC] or to a named zone such as 'Asia/Kolkata'.",
+    ),
+)
+"""What is refused. The first row that holds a type speaks."""
+
+CARRIED: tuple[Carried, ...] = (
+    Carried("int8 to int64, uint8 to uint64", _IS.is_integer, "Int8 to Int64, UInt8 to UInt64", "same"),
+    Carried("float16, float32, float64", _IS.is_floating, "Float16, Float32, Float64", "same"),
+    Carried("bool", _IS.is_boolean, "Boolean", "same"),
+    Carried("null", _IS.is_null, "Null", "same"),
+    Carried(
+        "string, large_string, string_view",
+        lambda kind: any(is_text(kind) for is_text in _CATEGORIES),
+        "String",
+        "cast",
+    ),
+    Carried(
+        "binary, large_binary, binary_view, fixed_size_binary",
+        lambda kind: (
+            _IS.is_binary(kind)
+            or _IS.is_large_binary(kind)
+            or _IS.is_binary_view(kind)
+            or _IS.is_fixed_size_binary(kind)
+        ),
+        "Binary",
+        "cast",
+    ),
+    Carried("date32", _IS.is_date32, "Date", "same"),
+    Carried("date64", _IS.is_date64, "Datetime(ms)", "view"),
+    Carried("time32, time64", _IS.is_time, "Time (ns)", "cast"),
+    Carried("timestamp[s]", lambda kind: _IS.is_timestamp(kind) and kind.unit == "s", "Datetime(ms)", "cast"),
+    Carried(
+        "timestamp[ms], [us], [ns], any zone that has a name",
+        _IS.is_timestamp,
+        "Datetime of that unit and zone",
+        "cast",
+    ),
+    Carried("duration[s]", lambda kind: _IS.is_duration(kind) and kind.unit == "s", "Duration(ms)", "cast"),
+    Carried("duration[ms], [us], [ns]", _IS.is_duration, "Duration of that unit", "same"),
+    Carried("decimal32, decimal64, decimal128", _IS.is_decimal, "Decimal of that precision and scale", "cast"),
+    Carried("dictionary of text", _is_text_dictionary, "Categorical; Enum where it came from Polars as one", "cast"),
+    Carried("dictionary of anything else", _IS.is_dictionary, "what its values are", "encode"),
+    Carried("list, large_list", _is_list, "List", "children"),
+    Carried("fixed_size_list", _IS.is_fixed_size_list, "Array", "children"),
+    Carried("struct", _IS.is_struct, "Struct", "children"),
+    Carried("map", _IS.is_map, "Map", "children"),
+    Carried(
+        "extension types such as arrow.uuid",
+        lambda kind: isinstance(kind, pa.BaseExtensionType),
+        "what they are stored as",
+        "wrap",
+    ),
+)
+"""What is carried. The first row that holds a type speaks."""
+
+
+def _children(kind: pa.DataType) -> list[pa.Field]:
+    if _IS.is_map(kind):
+        return [kind.key_field, kind.item_field]
+    if _IS.is_dictionary(kind):
+        return [pa.field("value", kind.value_type)]
+    if isinstance(kind, pa.BaseExtensionType):
+        return [pa.field("storage", kind.storage_type)]
+    if _is_list(kind) or _IS.is_fixed_size_list(kind) or _IS.is_struct(kind):
+        return [kind.field(number) for number in range(kind.num_fields)]
+    return []
+
+
+def refusal(kind: pa.DataType | pa.Field) -> str | None:
+    """Why no payload column may have this type, with the remedy; None where it may.
+
+    Args:
+        kind: An Arrow type, or a field: a Polars Enum is known by its field's metadata.
+
+    Examples:
+        >>> refusal(pa.int64()) is None
+        True
+        >>> print(refusal(pa.list_(pa.binary(0))))
+        fixed_size_binary[0] cannot be carried: Polars has no such column. Drop the column.
+    """
+    is_enum = isinstance(kind, pa.Field) and _ENUM in (kind.metadata or {})
+    plain = kind.type if isinstance(kind, pa.Field) else kind
+    for row in REFUSED:
+        if row.holds(plain) and not (is_enum and _is_text_dictionary(plain)):
+            return f"{plain} cannot be carried: {row.reason}. {row.remedy}"
+    if not any(known.holds(plain) for known in CARRIED):
+        return f"{plain} cannot be carried: Polars has no such type. Cast it to another, or drop the column."
+    return next((reason for child in _children(plain) if (reason := refusal(child)) is not None), None)
+
+
+def carried(kind: pa.DataType | pa.Field) -> bool:
+    """Whether a payload column may have this type.
+
+    Examples:
+        >>> carried(pa.map_(pa.string(), pa.int64()))
+        True
+    """
+    return refusal(kind) is None
+
+
+def storage(kind: pa.DataType) -> pa.DataType:
+    """The Arrow type to give to Polars for a column of this type: the type itself unless Polars would lose something.
+
+    Examples:
+        >>> storage(pa.string())
+        DataType(string)
+        >>> storage(pa.list_(pa.timestamp("s", "UTC")))
+        ListType(list<item: timestamp[ms, tz=UTC]>)
+    """
+    if isinstance(kind, pa.BaseExtensionType):
+        return storage(kind.storage_type)
+    if _IS.is_dictionary(kind):
+        return kind if _is_text_dictionary(kind) else storage(kind.value_type)
+    if _IS.is_decimal32(kind) or _IS.is_decimal64(kind):
+        return pa.decimal128(kind.precision, kind.scale)
+    if _IS.is_timestamp(kind) and kind.unit == "s":
+        return pa.timestamp("ms", kind.tz)
+    if _IS.is_duration(kind) and kind.unit == "s":
+        return pa.duration("ms")
+    if _IS.is_date64(kind):
+        return pa.timestamp("ms")
+    if _IS.is_map(kind):
+        return pa.map_(_stored(kind.key_field), _stored(kind.item_field), keys_sorted=kind.keys_sorted)
+    if _IS.is_large_list(kind):
+        return pa.large_list(_stored(kind.value_field))
+    if _IS.is_list(kind):
+        return pa.list_(_stored(kind.value_field))
+    if _IS.is_fixed_size_list(kind):
+        return pa.list_(_stored(kind.value_field), kind.list_size)
+    if _IS.is_struct(kind):
+        return pa.struct([_stored(kind.field(number)) for number in range(kind.num_fields)])
+    return kind
+
+
+def _stored(field: pa.Field) -> pa.Field:
+    return field.with_type(storage(field.type))
+
+
+def lower(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """A column as `storage` says that Polars takes it; the very same object where nothing has to change.
+
+    Raises:
+        SourceError: A timestamp or duration in seconds lies beyond what milliseconds can count.
+
+    Examples:
+        >>> lower(pa.array([1], pa.duration("s"))).type
+        DurationType(duration[ms])
+    """
+    target = storage(column.type)
+    if _holds_fixed_size_list(column.type):
+        column = _unsliced(column)
+    if target == column.type:
+        return column
+    try:
+        if _IS.is_dictionary(column.type):
+            column = pc.dictionary_decode(column)
+        return column.cast(target)
+    except pa.ArrowInvalid as error:
+        raise SourceError(
+            f"A value of type {column.type} does not fit {target}, by which it is carried: {error}.",
+            remedy="Remove the value, or cast the column.",
+        ) from error
+
+
+def _unsliced(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """A copy of what is a slice: Polars takes fixed-size lists with nulls, however deep they are, only whole."""
+    kind = column.type
+    plain = _IS.is_fixed_size_list(kind) and not _holds_fixed_size_list(kind.value_type)
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    # Only of the outermost can it be told whether it is a slice.
+    whole = [plain and len(chunk.values) == len(chunk) * kind.list_size for chunk in chunks]
+    if all(whole):
+        return column
+    copies = [chunk if complete else _copy(chunk) for chunk, complete in zip(chunks, whole, strict=True)]
+    return pa.chunked_array(copies, kind) if isinstance(column, pa.ChunkedArray) else copies[0]
+
+
+def _holds_fixed_size_list(kind: pa.DataType) -> bool:
+    return bool(_IS.is_fixed_size_list(kind)) or any(_holds_fixed_size_list(field.type) for field in _children(kind))
+
+
+def _copy(array: pa.Array) -> pa.Array:
+    """The same values in buffers of their own, which hold nothing else."""
+    return pa.concat_arrays([array, array.slice(0, 0)])
+
+
+def _comes_back_by_cast(kind: pa.DataType) -> bool:
+    """Whether an Arrow cast alone restores a type, all the way down."""
+    if _IS.is_date64(kind) or _IS.is_dictionary(kind):
+        return False
+    if isinstance(kind, pa.BaseExtensionType):
+        return _comes_back_by_cast(kind.storage_type)
+    if _IS.is_struct(kind) and any(not kind.field(number).nullable for number in range(kind.num_fields)):
+        return False
+    return all(_comes_back_by_cast(field.type) for field in _children(kind))
+
+
+def restore(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
+    """A column that Polars gave back, in its declared type again, every value and null as it was.
+
+    A chunk that is too large for the 32-bit offsets of ``string``, ``binary`` or ``list`` comes back as several.
+
+    Args:
+        column: What ``polars.DataFrame.to_arrow()`` gave for a column that went in as `lower` made it.
+        kind: The type it had before `lower`.
+
+    Examples:
+        >>> restore(pa.array(["a", None], pa.large_string()), pa.dictionary(pa.int8(), pa.string())).type
+        DictionaryType(dictionary<values=string, indices=int8, ordered=0>)
+    """
+    if column.type == kind:
+        return column
+    if isinstance(column, pa.ChunkedArray):
+        return pa.chunked_array([piece for chunk in column.chunks for piece in _pieces(chunk, kind)], kind)
+    return _restored(column, kind)
+
+
+def _pieces(array: pa.Array, kind: pa.DataType) -> list[pa.Array]:
+    try:
+        return [_restored(array, kind)]
+    except pa.ArrowInvalid:
+        # Too many bytes for 32-bit offsets, or too many values for a dictionary's indices: fewer rows fit.
+        if len(array) < 2:
+            raise
+    middle = len(array) // 2
+    # Copied: the offsets of a mere slice would still count from the start of the whole buffer.
+    halves = _copy(array.slice(0, middle)), _copy(array.slice(middle))
+    return [piece for half in halves for piece in _pieces(half, kind)]
+
+
+def _restored(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    if array.type == kind:
+        return array
+    if _comes_back_by_cast(kind):
+        return array.cast(kind)
+    if isinstance(kind, pa.BaseExtensionType):
+        return kind.wrap_array(_restored(array, kind.storage_type))
+    if _IS.is_date64(kind):
+        return array.view(kind)  # a cast would drop the time of day that ill-made dates carry
+    if _IS.is_dictionary(kind):
+        if _IS.is_dictionary(array.type) and len(array.dictionary) <= len(array):
+            return array.cast(kind)
+        # Here for the few rows of a large dictionary too: theirs may fit indices that the whole does not.
+        values = array.dictionary_decode() if _IS.is_dictionary(array.type) else array
+        return _restored(values, kind.value_type).dictionary_encode().cast(kind)
+    return _rebuilt(array, kind)
+
+
+def _rebuilt(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A nested array put together again from its restored children."""
+    mask = array.is_null() if array.null_count else None
+    if _IS.is_struct(kind):
+        fields = [kind.field(number) for number in range(kind.num_fields)]
+        children = [_restored(array.field(number), field.type) for number, field in enumerate(fields)]
+        return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
+    if _IS.is_fixed_size_list(kind):
+        width = kind.list_size
+        values = array.values.slice(array.offset * width, len(array) * width)
+        return pa.FixedSizeListArray.from_arrays(_restored(values, kind.value_type), type=kind, mask=mask)
+    if _IS.is_map(kind):
+        array = array.cast(pa.large_list(pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])))
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    if _IS.is_map(kind):
+        entries = array.flatten()
+        keys, items = _restored(entries.field(0), kind.key_type), _restored(entries.field(1), kind.item_type)
+        return pa.MapArray.from_arrays(_narrow(offsets), keys, items, type=kind, mask=mask)
+    values = _restored(array.flatten(), kind.value_type)
+    if _IS.is_large_list(kind):
+        return pa.LargeListArray.from_arrays(pa.array(offsets), values, type=kind, mask=mask)
+    return pa.ListArray.from_arrays(_narrow(offsets), values, type=kind, mask=mask)
+
+
+def _narrow(offsets: np.ndarray) -> pa.Array:
+    return cast("pa.Array", pa.array(offsets).cast(pa.int32()))
