@@ -1,0 +1,80 @@
+"""Devices: where arrays live and which kernels act on them. An operator is handed one and never asks which it is."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+
+from gpu_ops.errors import DeviceError, PlanError
+
+
+@dataclass(frozen=True)
+class Device:
+    """Kernels over arrays, columns over frames, and how much of the input they are given at once.
+
+    Attributes:
+        name: ``"cpu"``, ``"gpu"`` or ``"array"``.
+        why: How it came to be chosen, for `explain`.
+        kernels: The module of kernels.
+        columns: The module of frames.
+        block_rows: About how many events a window operator works on at a time; None for all of them.
+        threads: How many blocks are worked on at a time.
+    """
+
+    name: str
+    why: str
+    kernels: ModuleType
+    columns: ModuleType
+    block_rows: int | None
+    threads: int
+
+
+@cache
+def gpu_refusal() -> str | None:
+    """Why no GPU can be used here, or None when one can. The machine is asked once."""
+    try:
+        runtime = importlib.import_module("cuda.bindings.runtime")
+        error, count = runtime.cudaGetDeviceCount()
+    except ImportError:
+        return "no CUDA bindings are installed (install gpu_ops[gpu-cu13] or gpu_ops[gpu-cu12])"
+    except Exception as failure:  # noqa: BLE001  (a half-installed driver fails in many ways; each means: no GPU)
+        return f"the CUDA runtime does not answer: {failure}"
+    if int(error) != 0 or not count:
+        return "no GPU was found"
+    for name in ("cudf", "cupy"):
+        if importlib.util.find_spec(name) is None:
+            return f"a GPU was found, but {name} is not installed"
+    return None
+
+
+@cache
+def choose(name: str = "auto") -> Device:
+    """The device of a name; ``"auto"`` takes a GPU if one works.
+
+    Raises:
+        DeviceError: ``"gpu"`` was asked for and none can be used.
+        PlanError: There is no device of that name.
+
+    Examples:
+        >>> choose("cpu").name
+        'cpu'
+    """
+    if name not in ("auto", "cpu", "gpu", "array"):
+        raise PlanError(f"There is no device {name!r}.", remedy='It is "auto", "cpu", "gpu" or "array".')
+    refusal = gpu_refusal() if name in ("auto", "gpu") else None
+    if name == "gpu" and refusal is not None:
+        raise DeviceError(f"The query cannot run on a GPU: {refusal}.", remedy='Use device="auto" or "cpu".')
+    if name == "gpu" or (name == "auto" and refusal is None):
+        why = "asked for" if name == "gpu" else "auto: a GPU was found"
+        return Device("gpu", why, _load("gpu.kernels"), _load("gpu.columns"), None, 1)
+    if name == "array":
+        return Device("array", "asked for", _load("gpu.kernels"), _load("cpu.columns"), None, 1)
+    why = "asked for" if name == "cpu" else f"auto: {refusal}"
+    return Device("cpu", why, _load("cpu.kernels"), _load("cpu.columns"), 1 << 16, 2)
+
+
+def _load(module: str) -> ModuleType:
+    return importlib.import_module(f"gpu_ops.devices.{module}")

@@ -1,0 +1,1 @@
+"""The CPU: kernels compiled by Numba, columns held by Polars."""

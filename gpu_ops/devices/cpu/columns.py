@@ -1,0 +1,298 @@
+"""Columns on the CPU: Arrow in and out, expressions, gathering and key codes, by Polars and Arrow on shared memory.
+
+A frame is a ``polars.DataFrame``; an array is a one-dimensional NumPy array. ``devices/gpu/columns.py`` has the same
+names for cuDF and CuPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from gpu_ops.frames import from_frame, to_frame
+from gpu_ops.time import TIME_TYPE
+
+Array = npt.NDArray[Any]
+Frame = pl.DataFrame
+Step = Callable[[Any], Any]
+
+_TIME = pl.Datetime("us", "UTC")
+
+
+def array(values: npt.NDArray[Any]) -> Array:
+    """A host array on this device."""
+    return values
+
+
+def host(values: Array) -> npt.NDArray[Any]:
+    """A device array on the host."""
+    return values
+
+
+def from_arrow(table: pa.Table) -> Frame:
+    """A frame over a table's memory."""
+    return to_frame(table)
+
+
+def to_arrow(frame: Frame, schema: pa.Schema) -> pa.Table:
+    """A table of the given schema; its columns may stand in another order in the frame."""
+    return from_frame(frame, schema)
+
+
+def rows(frame: Frame) -> int:
+    """How many rows."""
+    return frame.height
+
+
+def take(frame: Frame, indices: Array) -> Frame:
+    """The rows at these indices, in their order."""
+    # Polars' own type of index; positions are below 2**32.
+    return frame[pl.Series(indices.astype(np.uint32))]
+
+
+def select(frame: Frame, names: Sequence[str]) -> Frame:
+    """These columns."""
+    return frame.select(names)
+
+
+def concat(frames: Sequence[Frame]) -> Frame:
+    """One frame of all rows; the frames have the same columns."""
+    return frames[0] if len(frames) == 1 else pl.concat(frames)
+
+
+def beside(left: Frame, right: Frame) -> Frame:
+    """The columns of both, row by row."""
+    return left.hstack(right)
+
+
+def evaluate(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step]) -> tuple[Array, Array | int, Frame]:
+    """Run Narwhals steps over events; ``start`` and ``end`` are columns there.
+
+    Args:
+        start: int64 ticks.
+        end: int64 ticks, or how many ticks every event lasts.
+        frame: The payload.
+        steps: Functions from a Narwhals lazy frame to one, which keep the columns ``start`` and ``end``.
+
+    Returns:
+        The three after the steps; a duration stays a duration.
+    """
+    lifetime = [_series("start", start, TIME_TYPE)]
+    if not isinstance(end, int):
+        lifetime.append(_series("end", end, TIME_TYPE))
+    lazy = frame.hstack(lifetime).lazy()
+    if isinstance(end, int):
+        # Computed only where a step reads it: Polars drops what nobody asks for.
+        lazy = lazy.with_columns(end=(pl.col("start").to_physical() + end).cast(_TIME))
+    work: Any = nw.from_native(lazy)
+    for step in steps:
+        work = step(work)
+    lazy = work.to_native()
+    done = (lazy.drop("end") if isinstance(end, int) else lazy).collect()
+    after = end if isinstance(end, int) else _physical(done["end"])
+    return _physical(done["start"]), after, done.drop("start", "end", strict=False)
+
+
+def values(frame: Frame, name: str) -> tuple[Array, Array | None]:
+    """A column's values as they are stored, and which of them are there.
+
+    Returns:
+        (numbers, valid): integers, floats, and the integers behind bools, dates, times and durations, in their own
+        width; valid is None when no value is null, and where a value is null the number is 0.
+    """
+    series = frame[name].to_physical()
+    if series.dtype == pl.Boolean:
+        series = series.cast(pl.Int8)
+    if not series.null_count():
+        return _numpy(series), None
+    return _numpy(series.fill_null(0)), _numpy(series.is_not_null())
+
+
+def validity(frame: Frame, name: str) -> Array | None:
+    """Which values of a column are there; None when all are."""
+    series = frame[name]
+    return _numpy(series.is_not_null()) if series.null_count() else None
+
+
+def rename(frame: Frame, before: str, after: str) -> Frame:
+    """The frame with one column's name changed."""
+    return frame.rename({before: after})
+
+
+def nulls(frame: Frame, count: int) -> Frame:
+    """So many rows of null, in the frame's columns."""
+    return frame.clear(count)
+
+
+def words(frame: Frame, name: str) -> tuple[Array, Array, Array | None]:
+    """A decimal column's unscaled 128-bit values as (low 64 bits, high 64 bits, valid), int64 both."""
+    stored = frame[name].to_arrow()
+    if isinstance(stored, pa.ChunkedArray):
+        stored = stored.combine_chunks()
+    pairs = np.frombuffer(stored.buffers()[1], dtype=np.int64).reshape(-1, 2)
+    pairs = pairs[stored.offset : stored.offset + len(stored)]
+    if not stored.null_count:
+        return pairs[:, 0].copy(), pairs[:, 1].copy(), None
+    valid = stored.is_valid().to_numpy(zero_copy_only=False)
+    return np.where(valid, pairs[:, 0], 0), np.where(valid, pairs[:, 1], 0), valid
+
+
+def ranks(frame: Frame, name: str) -> tuple[Array, Array | None, Frame]:
+    """Order codes for a column of any ordered type.
+
+    Returns:
+        (codes int64, valid, distinct): ``distinct`` has one column ``name``, ascending, and row ``codes[i]`` of it is
+        the value of row i; codes of nulls are 0.
+    """
+    series = frame[name]
+    if series.dtype == pl.Categorical or isinstance(series.dtype, pl.Enum):
+        series = series.cast(pl.String)
+    distinct = series.drop_nulls().unique().sort().to_frame()
+    codes = (
+        pl.DataFrame({name: series})
+        .join(distinct.with_row_index("code"), on=name, how="left", maintain_order="left")
+        .get_column("code")
+        .cast(pl.Int64)
+    )
+    valid = _numpy(codes.is_not_null()) if codes.null_count() else None
+    return _numpy(codes.fill_null(0)), valid, distinct
+
+
+def build(columns: dict[str, tuple[Array, Array | None, pa.DataType]]) -> Frame:
+    """A frame from arrays.
+
+    Args:
+        columns: Per name the numbers, which of them are there (None: all), and the Arrow type that they stand for:
+            a fixed-width type other than decimal.
+    """
+    return pl.DataFrame([_series(name, *column) for name, column in columns.items()])
+
+
+def build_decimal(name: str, low: Array, high: Array, valid: Array | None, dtype: pa.DataType) -> Frame:
+    """A frame of one decimal column from the words of its unscaled values."""
+    pairs = np.empty((len(low), 2), dtype=np.int64)
+    pairs[:, 0], pairs[:, 1] = low, high
+    made = pa.Array.from_buffers(dtype, len(low), [_bitmap(valid), pa.py_buffer(pairs)])
+    return pl.DataFrame([pl.Series(name, made)])
+
+
+def null_where(frame: Frame, valid: Array | None) -> Frame:
+    """The frame with null in all columns where ``valid`` does not hold."""
+    if valid is None:
+        return frame
+    return frame.select(pl.when(pl.lit(pl.Series(valid))).then(pl.all()))
+
+
+def key_codes(frame: Frame, names: Sequence[str]) -> tuple[Array, int, Frame | None]:
+    """Group numbers of rows by the values of some columns.
+
+    Null is a value, all NaNs are one, -0.0 equals 0.0.
+
+    Returns:
+        (codes int32, groups, keys): each row's group in ``0 … groups - 1``, some of which may hold no row; ``keys`` has
+        these columns and row g for group g, None without names.
+    """
+    if not names:
+        return np.zeros(frame.height, np.int32), 1, None
+    codes, keys = _column_codes(frame[names[0]])
+    together = keys.to_frame()
+    for name in names[1:]:
+        more, values_of = _column_codes(frame[name])
+        count = max(len(values_of), 1)
+        # Both bounds are below 2**32 (each code is a position in an array), so the product fits.
+        codes = codes.astype(np.int64) * count + more
+        if together.height * count <= _roomy(codes):
+            decoded = np.arange(together.height * count)
+        else:
+            codes, decoded = _dense(codes)
+        together = together[decoded // count].hstack([values_of[decoded % count]])
+    return codes.astype(np.int32, copy=False), max(together.height, 1), together
+
+
+def _roomy(codes: Array) -> int:
+    """Up to how many groups a table of all of them costs no more than the rows themselves."""
+    return max(1 << 16, 2 * len(codes))
+
+
+def _column_codes(series: pl.Series) -> tuple[Array, pl.Series]:
+    """(codes, values): equal codes for equal values; ``values[code]`` is the value, null included."""
+    dtype = series.dtype
+    if dtype.is_float():
+        # Adding zero makes -0.0 into 0.0 (Polars would leave it out); one NaN stands for all.
+        floats = _numpy(series.fill_nan(float("nan")).fill_null(0.0)) + 0
+        codes, distinct = _integer_codes(floats.view(np.int32 if dtype == pl.Float32 else np.int64))
+        values_of = pl.Series(series.name, distinct.view(floats.dtype))
+    elif dtype == pl.Boolean or dtype.is_integer() or dtype.is_temporal():
+        numbers = (series.cast(pl.Int8) if dtype == pl.Boolean else series).to_physical().fill_null(0)
+        codes, distinct = _integer_codes(_numpy(numbers))
+        values_of = pl.Series(series.name, distinct).cast(dtype)
+    else:
+        stored = series.to_arrow()
+        if isinstance(stored, pa.ChunkedArray):
+            stored = stored.combine_chunks()
+        if not pa.types.is_dictionary(stored.type):
+            stored = stored.dictionary_encode()
+        codes = stored.indices.fill_null(0).to_numpy(zero_copy_only=False)
+        values_of = pl.Series(series.name, stored.dictionary).cast(dtype)
+    if series.null_count():
+        codes = np.where(_numpy(series.is_null()), len(values_of), codes.astype(np.int64, copy=False))
+        values_of = values_of.extend_constant(None, 1)
+    return codes, values_of
+
+
+def _integer_codes(whole: Array) -> tuple[Array, Array]:
+    """(codes, integers): positions in ``integers``; by offset where the range is narrow, else by hashing."""
+    if not len(whole):
+        return whole.astype(np.int32), whole
+    least, most = int(whole.min()), int(whole.max())
+    if most - least < _roomy(whole):
+        if least == 0 and whole.dtype.kind == "i":
+            codes = whole
+        elif whole.dtype.itemsize < 8:
+            codes = whole.astype(np.int64) - least
+        else:
+            codes = (whole - whole.dtype.type(least)).astype(np.int64, copy=False)
+        return codes, np.arange(least, most + 1, dtype=whole.dtype)
+    return _dense(whole)
+
+
+def _dense(whole: Array) -> tuple[Array, Array]:
+    encoded = pa.array(whole).dictionary_encode()
+    return encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary.to_numpy()
+
+
+def _numpy(series: pl.Series) -> Array:
+    return series.rechunk().to_numpy()
+
+
+def _physical(series: pl.Series) -> Array:
+    return _numpy(series.to_physical())
+
+
+def _bitmap(valid: Array | None) -> pa.Buffer | None:
+    return None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def _series(name: str, numbers: Array, *rest: Any) -> pl.Series:
+    """A series over an array's memory: (name, numbers, type) or (name, numbers, valid, type)."""
+    valid, dtype = rest if len(rest) == 2 else (None, rest[0])
+    if pa.types.is_boolean(dtype):
+        made = pa.array(numbers.astype(bool), mask=None if valid is None else ~valid)
+    else:
+        plain = np.ascontiguousarray(numbers, dtype=dtype.to_pandas_dtype() if _is_number(dtype) else _width(dtype))
+        made = pa.Array.from_buffers(dtype, len(plain), [_bitmap(valid), pa.py_buffer(plain)])
+    return pl.Series(name, made)
+
+
+def _is_number(dtype: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(dtype) or pa.types.is_floating(dtype))
+
+
+def _width(dtype: pa.DataType) -> type:
+    return np.int32 if dtype.bit_width == 32 else np.int64

@@ -1,0 +1,77 @@
+"""How kernels are compiled: for one signature each, when first called, and kept on disk for the next process.
+
+Loading a kernel that an earlier process compiled takes some 5 ms, so only what a query uses is loaded. Input arrays are
+declared read-only, which takes Arrow's immutable buffers and writable arrays alike; all arrays are one-dimensional and
+contiguous. Kernels release the interpreter's lock and use one thread: callers run them on blocks in parallel.
+
+Numba writes its cache beside the source or, where that is read-only, under the user's cache folder; ``NUMBA_CACHE_DIR``
+names another place, for Spark's workers for instance. Where nothing can be written, each process compiles for itself.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+import numba
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+INT = numba.types.int64
+
+
+def _input(dtype: Any) -> Any:
+    return numba.types.Array(dtype, 1, "C", readonly=True)
+
+
+INTS = _input(numba.types.int64)
+CODES = _input(numba.types.int32)
+FLOATS = _input(numba.types.float64)
+BOOLS = _input(numba.types.boolean)
+INT_TABLE = numba.types.Array(numba.types.int64, 2, "C", readonly=True)
+
+
+def output(dtype: Any) -> Any:
+    """The type of an array that a kernel writes into."""
+    return numba.types.Array(dtype, 1, "C")
+
+
+def kernel(*signature: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Compile a function of arrays for these argument types, at its first call."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        compiled: Callable[P, R] | None = None
+
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            nonlocal compiled
+            if compiled is None:
+                compiled = _compile(function, signature)
+            return compiled(*args, **kwargs)
+
+        return call
+
+    return decorate
+
+
+def inlined(function: Callable[P, R]) -> Callable[P, R]:
+    """A part of kernels, compiled with each of them; it must stand in the same file, which is what the cache watches."""
+    made: Callable[P, R] = numba.njit(nogil=True, error_model="numpy")(function)
+    return made
+
+
+def _compile(function: Callable[P, R], signature: tuple[Any, ...]) -> Callable[P, R]:
+    try:
+        return _dispatcher(function, signature, cached=True)
+    except (RuntimeError, OSError):  # Numba found no place for its cache, or could not write there
+        return _dispatcher(function, signature, cached=False)
+
+
+def _dispatcher(function: Callable[P, R], signature: tuple[Any, ...], *, cached: bool) -> Callable[P, R]:
+    dispatcher = numba.njit(nogil=True, error_model="numpy", cache=cached)(function)
+    dispatcher.compile(signature)
+    dispatcher.disable_compile()
+    made: Callable[P, R] = dispatcher
+    return made

@@ -1,0 +1,62 @@
+"""What `Stream.explain` prints: the plan as a tree, and per node where it runs, its key, and what it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gpu_ops.devices import choose, gpu_refusal
+from gpu_ops.plan.lifetimes import Stitch
+from gpu_ops.plan.nodes import Filter, KeyBy, Node, Project, Source, SparkSource
+from gpu_ops.plan.windows import WindowAggregate
+from gpu_ops.time import format_span
+
+Notes = Callable[[Node], list[str]]
+
+
+def explain(node: Node, device: str) -> str:
+    """The plan as a tree, the answer at the top and the sources at the bottom."""
+    if any(isinstance(each, SparkSource) for each in node.walk()):
+        from gpu_ops.engines import spark
+
+        placed = spark.placement(node, device)
+        return "\n".join([*_tree(node, placed.notes), *placed.summary])
+    chosen = choose(device)
+
+    def local(each: Node) -> list[str]:
+        return [f"local engine, {chosen.name}: {_local_place(each)}"]
+
+    lines = [*_tree(node, local), f"device {chosen.name}: {chosen.why}"]
+    if chosen.name != "gpu" and device != "auto":
+        lines.append(f"no GPU here: {gpu_refusal()}" if gpu_refusal() else "a GPU works here: device='gpu' takes it")
+    return "\n".join(lines)
+
+
+def _tree(node: Node, notes: Notes, head: str = "", tail: str = "") -> list[str]:
+    inputs = node.inputs
+    stem = tail + ("│   " if inputs else "    ")
+    lines = [head + node.describe(), *(stem + line for line in (*notes(node), *_facts(node)))]
+    for at, each in enumerate(inputs, start=1):
+        last = at == len(inputs)
+        lines += _tree(each, notes, tail + ("└─ " if last else "├─ "), tail + ("   " if last else "│  "))
+    return lines
+
+
+def _facts(node: Node) -> list[str]:
+    columns = ", ".join(f"{field.name}: {field.type}" for field in node.schema)
+    group = node.group if isinstance(node, WindowAggregate) else node.key
+    lasts = "" if node.duration is None else f"; every lifetime lasts {format_span(node.duration)}"
+    return [f"key: {', '.join(group) or 'none'}{lasts}", f"gives: start, end, {columns}"]
+
+
+def _local_place(node: Node) -> str:
+    if isinstance(node, Source):
+        return "read in batches" if node.source.rows is None else "in memory, not copied"
+    if isinstance(node, Filter | Project):
+        return "expressions, batch by batch"
+    if isinstance(node, KeyBy):
+        return "names the key, moves nothing"
+    if isinstance(node, WindowAggregate):
+        return "all events it needs of its input are held in memory; kernels run over blocks of whole groups"
+    if isinstance(node, Stitch):
+        return "all events of its input are held in memory"
+    return "lifetimes, batch by batch"

@@ -1,0 +1,188 @@
+"""The local engine: a plan over Arrow data in this process, on one device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from gpu_ops.devices import Device, choose
+from gpu_ops.engines.progress import Progress
+from gpu_ops.errors import PlanError
+from gpu_ops.ingest import to_origin
+from gpu_ops.operators import lifetimes, relational, windows
+from gpu_ops.operators.events import Events, concat
+from gpu_ops.plan.lifetimes import Chop, Lifetime, Stitch
+from gpu_ops.plan.nodes import Feed, Filter, KeyBy, Node, Project, Source
+from gpu_ops.plan.windows import WindowAggregate
+from gpu_ops.store.files import WriteReport
+from gpu_ops.store.files import write as write_file
+from gpu_ops.time import TIME_TYPE
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a plan.
+
+    Attributes:
+        device: Where arrays live.
+        progress: What counts rows.
+        feeds: What the leaves give that another engine feeds.
+    """
+
+    device: Device
+    progress: Progress
+    feeds: dict[Node, Iterator[Events]] = field(default_factory=dict)
+
+
+def collect(node: Node, device: str) -> Any:
+    """The answer in the kind of frame that came in."""
+    table = pa.concat_tables(tables(node, choose(device)))
+    return to_origin(table, origin(node))
+
+
+def reader(node: Node, device: str) -> pa.RecordBatchReader:
+    """The answer as record batches, computed as they are read."""
+    batches = (batch for table in tables(node, choose(device)) for batch in table.to_batches())
+    return pa.RecordBatchReader.from_batches(output_schema(node), batches)
+
+
+def write(
+    node: Node, device: str, path: Path, if_exists: Literal["raise", "replace"], row_group_rows: int
+) -> WriteReport:
+    """The answer in a file, whole or not at all."""
+    return write_file(
+        tables(node, choose(device)),
+        output_schema(node),
+        path,
+        if_exists=if_exists,
+        row_group_rows=row_group_rows,
+    )
+
+
+def origin(node: Node) -> str:
+    """The kind of frame that the first source came from."""
+    return next((each.source.origin for each in node.walk() if isinstance(each, Source)), "pyarrow")
+
+
+def output_schema(node: Node) -> pa.Schema:
+    """The columns of an answer: the lifetime in the zone that came in, then the payload."""
+    time = pa.timestamp("us", tz=node.zone)
+    return pa.schema([pa.field("start", time), pa.field("end", time), *node.schema])
+
+
+def run_fragment(node: Node, batches: Iterator[pa.RecordBatch], device: str) -> Iterator[pa.RecordBatch]:
+    """Run a plan over batches that another engine hands in.
+
+    Args:
+        node: A plan whose only leaf is a `Feed`.
+        batches: Columns ``start``, ``end`` (``timestamp[us]``; ``end`` may be missing when the feed's events all last
+            as long) and the feed's payload.
+        device: As in `Stream.collect`.
+
+    Yields:
+        Batches with ``start`` and ``end`` in UTC and the node's payload.
+    """
+    chosen = choose(device)
+    feed = next(each for each in node.walk() if isinstance(each, Feed))
+    handed = (_fed(feed, pa.Table.from_batches([batch]), chosen) for batch in batches if batch.num_rows)
+    schema = output_schema(node)
+    with Progress(None) as progress:
+        for events in execute(node, Run(chosen, progress, {feed: handed}), tuple(node.schema.names)):
+            yield from _to_table(events, schema, chosen).to_batches()
+
+
+def _fed(feed: Feed, table: pa.Table, device: Device) -> Events:
+    start = _ticks(table["start"], device)
+    end = feed.length if feed.length is not None else _ticks(table["end"], device)
+    return Events(start, end, device.columns.from_arrow(table.select(feed.schema.names).cast(feed.schema)))
+
+
+def _ticks(column: pa.ChunkedArray, device: Device) -> Any:
+    whole = column.combine_chunks().cast(TIME_TYPE).cast(pa.int64())
+    return device.columns.array(whole.to_numpy())
+
+
+def tables(node: Node, device: Device) -> Iterator[pa.Table]:
+    """The answer in pieces; at least one, if an empty one."""
+    schema = output_schema(node)
+    sizes = [each.source.rows for each in node.walk() if isinstance(each, Source)]
+    total = None if None in sizes else sum(size for size in sizes if size is not None)
+    nothing = True
+    with Progress(total) as progress:
+        for events in execute(node, Run(device, progress), tuple(node.schema.names)):
+            nothing = False
+            progress.gave(len(events))
+            yield _to_table(events, schema, device)
+    if nothing:
+        yield schema.empty_table()
+
+
+def _to_table(events: Events, schema: pa.Schema, device: Device) -> pa.Table:
+    payload = device.columns.to_arrow(events.frame, pa.schema(list(schema)[2:]))
+    times = [
+        pa.array(device.columns.host(ticks)).view(schema.field(name).type)
+        for name, ticks in (("start", events.start), ("end", events.ends))
+    ]
+    return pa.Table.from_arrays([*times, *payload.columns], schema=schema)
+
+
+def execute(node: Node, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
+    """The events that a node gives, in pieces.
+
+    Args:
+        node: The node.
+        run: The run that it is part of.
+        wanted: The columns that are asked of it; it may give more.
+    """
+    device = run.device
+    if isinstance(node, Feed):
+        yield from run.feeds[node]
+    elif isinstance(node, Source):
+        yield from _read(node, run, wanted)
+    elif isinstance(node, KeyBy):
+        yield from execute(node.input, run, wanted)
+    elif isinstance(node, Filter | Project):
+        chain: list[Filter | Project] = [node]
+        while isinstance(chain[0].input, Filter | Project):
+            chain.insert(0, chain[0].input)
+        for events in execute(chain[0].input, run, relational.wanted_below(chain, wanted)):
+            yield relational.run(chain, events, device)
+    elif isinstance(node, Lifetime):
+        for events in execute(node.input, run, lifetimes.wanted_below(node, wanted)):
+            yield lifetimes.change_lifetimes(node.change, events, device)
+    elif isinstance(node, Chop):
+        for events in execute(node.input, run, wanted):
+            yield lifetimes.chop(node, events, device)
+    elif isinstance(node, Stitch):
+        whole = concat(execute(node.input, run, tuple(node.schema.names)), device)
+        if whole is not None:
+            yield lifetimes.stitch(whole, node.schema.names, device)
+    elif isinstance(node, WindowAggregate):
+        lowered = node.lowered()
+        # Without a projection below it, it needs no column at all: it counts.
+        needed = () if lowered is node else tuple(lowered.input.schema.names)
+        pieces = execute(lowered.input, run, needed)
+        yield from windows.window_aggregate(lowered, pieces, device)
+    else:
+        raise PlanError(f"The local engine does not run {type(node).__name__}.", remedy="Collect it on its own engine.")
+
+
+def _read(node: Source, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
+    # A frame without columns would not know its height; the narrowest column costs least.
+    names = [name for name in node.schema.names if name in wanted] or [min(node.schema, key=_width).name]
+    device = run.device
+    for batch in node.source.read(names):
+        run.progress.read(len(batch.start))
+        end = 1 if batch.end is None else device.columns.array(batch.end)
+        yield Events(device.columns.array(batch.start), end, device.columns.from_arrow(batch.payload))
+
+
+def _width(column: pa.Field) -> int:
+    try:
+        return int(column.type.bit_width)
+    except ValueError:  # of variable width
+        return 1 << 10

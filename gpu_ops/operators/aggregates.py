@@ -1,0 +1,427 @@
+"""Aggregates over ranges: from columns to the parts that kernels compute, and from the parts to results.
+
+An operator hands in, for one block of groups, each event's range of slots ``[first, last)``. Every part (a count, an
+exact sum, an extreme) is one call of a kernel for all slots; aggregates that need the same part share it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.devices import Device
+from gpu_ops.errors import SumOverflowError
+from gpu_ops.plan.aggregates import Aggregate
+from gpu_ops.plan.expressions import bare_column
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of events, as the arrays that kernels take.
+
+    Attributes:
+        arrays: One array of numbers; two for decimals (low and high word).
+        valid: Which values are there; None for all.
+        distinct: For order codes, the frame that they point into.
+    """
+
+    arrays: tuple[Any, ...]
+    valid: Any | None
+    distinct: Any | None = None
+
+    def parts(self) -> list[Any]:
+        """All its arrays."""
+        return [*self.arrays, *([] if self.valid is None else [self.valid])]
+
+    def with_parts(self, parts: Sequence[Any]) -> Column:
+        """The same column with its arrays in another order of events, or cut."""
+        valid = None if self.valid is None else parts[-1]
+        return replace(self, arrays=tuple(parts[: len(self.arrays)]), valid=valid)
+
+
+Columns = dict[tuple[str, str], Column]
+"""Columns by name and form: ``numbers``, ``words`` (decimals) or ``ranks`` (order codes)."""
+
+
+def column_name(expression: Any) -> str:
+    """The name of the plain column that an aggregate is over."""
+    name = bare_column(expression)
+    if name is None:
+        raise TypeError("aggregates are computed over plain columns; the plan lowers them first")
+    return name
+
+
+def _form(kind: str, dtype: pa.DataType) -> str:
+    if kind == "count":
+        return "valid"
+    if pa.types.is_decimal(dtype):
+        return "ranks" if kind in {"min", "max"} else "words"
+    fixed = (
+        pa.types.is_integer(dtype)
+        or pa.types.is_floating(dtype)
+        or pa.types.is_boolean(dtype)
+        or pa.types.is_temporal(dtype)
+    )
+    return "numbers" if fixed else "ranks"
+
+
+def load_columns(aggregates: Sequence[Aggregate], schema: pa.Schema, frame: Any, device: Device) -> Columns:
+    """The columns that some aggregates need, each once."""
+    columns: Columns = {}
+    for aggregate in aggregates:
+        if aggregate.filter is not None:
+            name = column_name(aggregate.filter)
+            if (name, "numbers") not in columns:
+                columns[name, "numbers"] = Column(*_single(device.columns.values(frame, name)))
+        if aggregate.expression is None:
+            continue
+        name = column_name(aggregate.expression)
+        form = _form(aggregate.kind, schema.field(name).type)
+        if (name, form) in columns:
+            continue
+        if form == "valid":
+            columns[name, form] = Column((), device.columns.validity(frame, name))
+        elif form == "numbers":
+            columns[name, form] = Column(*_single(device.columns.values(frame, name)))
+        elif form == "words":
+            low, high, valid = device.columns.words(frame, name)
+            columns[name, form] = Column((low, high), valid)
+        else:
+            codes, valid, distinct = device.columns.ranks(frame, name)
+            columns[name, form] = Column((codes,), valid, distinct)
+    return columns
+
+
+def _single(pair: tuple[Any, Any | None]) -> tuple[tuple[Any], Any | None]:
+    return (pair[0],), pair[1]
+
+
+@dataclass
+class Block:
+    """The events of some groups with their ranges of slots, and the parts computed so far.
+
+    Attributes:
+        first: First slot of each event.
+        last: One past its last slot.
+        size: How many slots there are.
+        columns: The events' columns, in the same order.
+        schema: Their Arrow types.
+        slots: The slots that hold any event; results are for these alone.
+    """
+
+    device: Device
+    first: Any
+    last: Any
+    size: int
+    columns: Columns
+    schema: pa.Schema
+    slots: Any = None
+    _memo: dict[Any, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.slots, self._rows = self.device.kernels.occupied(self.first, self.last, self.size)
+
+    def _count(self, first: Any, last: Any) -> Any:
+        return self.device.kernels.range_count(first, last, self.size, self.slots)
+
+    def _part(self, name: tuple[Any, ...], compute: Callable[[], Any]) -> Any:
+        if name not in self._memo:
+            self._memo[name] = compute()
+        return self._memo[name]
+
+    # Which events take part
+
+    def _mask(self, aggregate: Aggregate, form: str | None) -> Any | None:
+        mask = None
+        if form is not None and aggregate.expression is not None:
+            mask = self.columns[column_name(aggregate.expression), form].valid
+        if aggregate.filter is not None:
+            condition = self.columns[column_name(aggregate.filter), "numbers"]
+            holds = condition.arrays[0] != 0
+            if condition.valid is not None:
+                holds = holds & condition.valid
+            mask = holds if mask is None else mask & holds
+        return mask
+
+    def _selection(self, aggregate: Aggregate, form: str | None) -> tuple[Any, Any, Any, Any]:
+        """(identity, indices or None, first, last) of the events that take part."""
+        given = None if aggregate.expression is None or form is None else column_name(aggregate.expression)
+        where = None if aggregate.filter is None else column_name(aggregate.filter)
+        if given is not None and self.columns[given, str(form)].valid is None:
+            given = None
+        identity = (given, where)
+
+        def compute() -> tuple[Any, Any, Any]:
+            mask = self._mask(aggregate, form)
+            if mask is None:
+                return None, self.first, self.last
+            indices = self.device.kernels.keep(mask)
+            take = self.device.kernels.take
+            return indices, take(self.first, indices), take(self.last, indices)
+
+        return identity, *self._part(("selection", identity), compute)
+
+    # Parts
+
+    def _counts(self, aggregate: Aggregate, form: str | None) -> Any:
+        identity, indices, first, last = self._selection(aggregate, form)
+        if indices is None:
+            return self._rows
+        return self._part(("count", identity), lambda: self._count(first, last))
+
+    def _sum(self, values: Any, first: Any, last: Any) -> Any:
+        return self.device.kernels.range_sum(values, first, last, self.size, self.slots)
+
+    def _picked(self, aggregate: Aggregate, form: str) -> tuple[Any, list[Any], Any, Any]:
+        identity, indices, first, last = self._selection(aggregate, form)
+        name = column_name(aggregate.expression)
+        arrays = list(self.columns[name, form].arrays)
+        if indices is not None:
+            arrays = [self.device.kernels.take(values, indices) for values in arrays]
+        return (identity, name, form), arrays, first, last
+
+    def _limbs(self, values: Any, first: Any, last: Any) -> tuple[list[Any], int, int]:
+        """Exact sums of finite floats: limb sums per slot, bits per limb, exponent of the lowest."""
+        kernels = self.device.kernels
+        bits, lowest, limbs = kernels.limb_plan(values, len(values))
+        sums = [self._sum(limb, first, last) for limb in kernels.float_limbs(values, bits, lowest, limbs)]
+        return sums, bits, lowest
+
+    # Aggregates
+
+    def results(self, aggregates: Sequence[Aggregate]) -> Any:
+        """A frame with one row per non-empty slot and one column per aggregate."""
+        columns: dict[str, Any] = {}
+        frames: dict[str, Any] = {}
+        for aggregate in aggregates:
+            made = _RESULTS[aggregate.kind](self, aggregate)
+            (columns if isinstance(made, tuple) else frames)[aggregate.name] = made
+        frame = self.device.columns.build(columns) if columns else None
+        for more in frames.values():
+            frame = more if frame is None else self.device.columns.beside(frame, more)
+        return self.device.columns.select(frame, [aggregate.name for aggregate in aggregates])
+
+    def _type(self, aggregate: Aggregate) -> pa.DataType:
+        return self.schema.field(column_name(aggregate.expression)).type
+
+    def _present(self, aggregate: Aggregate, form: str) -> Any | None:
+        """Where an aggregate has any value; None where it has one everywhere, as slots that hold any event have."""
+        if self._selection(aggregate, form)[1] is None:
+            return None
+        present = self._counts(aggregate, form) > 0
+        return None if bool(present.all()) else present
+
+    def _count_rows(self, aggregate: Aggregate) -> Any:
+        return self._counts(aggregate, None if aggregate.expression is None else "valid")
+
+    def _count_result(self, aggregate: Aggregate) -> tuple[Any, None, pa.DataType]:
+        return self._count_rows(aggregate), None, pa.int64()
+
+    def _integers(self, aggregate: Aggregate) -> tuple[Any, list[Any], Any, Any, bool]:
+        """(identity, one array when its sums cannot overflow, else low and high limbs)."""
+        identity, (values,), first, last = self._picked(aggregate, "numbers")
+        unsigned = values.dtype == np.uint64
+        if not len(values):
+            return identity, [values.astype(np.int64)], first, last, True
+        if unsigned:
+            return identity, list(self.device.kernels.exact_limbs_int(values)), first, last, False
+        bound = max(abs(int(values.min())), abs(int(values.max())))
+        values = values.astype(np.int64, copy=False)
+        if bound * len(values) < 1 << 63:
+            return identity, [values], first, last, True
+        low, high = self.device.kernels.exact_limbs_int(values)
+        return identity, [low, high], first, last, False
+
+    def _integer_sums(self, aggregate: Aggregate) -> tuple[list[Any], bool]:
+        name = column_name(aggregate.expression)
+        identity = self._selection(aggregate, "numbers")[0]
+
+        def compute() -> tuple[list[Any], bool]:
+            _, limbs, first, last, safe = self._integers(aggregate)
+            return [self._sum(limb, first, last) for limb in limbs], safe
+
+        result: tuple[list[Any], bool] = self._part(("integers", identity, name), compute)
+        return result
+
+    def _float_terms(self, aggregate: Aggregate) -> tuple[Any, Any, Any, Any]:
+        identity, (values,), first, last = self._picked(aggregate, "numbers")
+        return identity, values.astype(np.float64, copy=False), first, last
+
+    def _special(self, identity: Any, values: Any, first: Any, last: Any) -> tuple[Any, Any, Any] | None:
+        """Per slot how many values are NaN, +inf and -inf; None when none is."""
+
+        def compute() -> Any:
+            if bool(np.isfinite(values).all()):
+                return None
+            counts = []
+            for mask in (np.isnan(values), values == np.inf, values == -np.inf):
+                at = self.device.kernels.keep(mask)
+                here = self.device.kernels.take(first, at), self.device.kernels.take(last, at)
+                counts.append(self._count(*here))
+            return tuple(counts)
+
+        result: tuple[Any, Any, Any] | None = self._part(("special", identity), compute)
+        return result
+
+    def _float_sum(self, aggregate: Aggregate) -> Any:
+        """The correctly rounded sum per slot, with NaN and infinities as IEEE 754 adds them."""
+        identity, values, first, last = self._float_terms(aggregate)
+
+        def compute() -> Any:
+            special = self._special(identity, values, first, last)
+            finite = values if special is None else np.where(np.isfinite(values), values, 0.0)
+            sums, bits, lowest = self._limbs(finite, first, last)
+            total = self.device.kernels.round_limbs(sums, bits, lowest)
+            if special is None:
+                return total
+            nan, plus, minus = special
+            total = np.where(plus > 0, np.inf, np.where(minus > 0, -np.inf, total))
+            return np.where((nan > 0) | ((plus > 0) & (minus > 0)), np.nan, total)
+
+        return self._part(("float sum", identity), compute)
+
+    def _decimal_sums(self, aggregate: Aggregate) -> list[Any]:
+        identity, (low, high), first, last = self._picked(aggregate, "words")
+
+        def compute() -> list[Any]:
+            limbs = self.device.kernels.exact_limbs_decimal(low, high)
+            return [self._sum(limb, first, last) for limb in limbs]
+
+        result: list[Any] = self._part(("decimal", identity), compute)
+        return result
+
+    def _overflow(self, aggregate: Aggregate, bad: Any, dtype: pa.DataType) -> None:
+        if bool(bad.any()):
+            raise SumOverflowError(
+                f"The sum does not fit {dtype}.",
+                column=aggregate.name,
+                remedy="Sum a wider type, for instance a decimal or a float: g.sum(g.col(…).cast(g.Float64)).",
+            )
+
+    def _sum_result(self, aggregate: Aggregate) -> Any:
+        dtype = self._type(aggregate)
+        kernels = self.device.kernels
+        if pa.types.is_decimal(dtype):
+            result_type = pa.decimal128(38, dtype.scale)
+            low, high, bad = kernels.join_decimal(self._decimal_sums(aggregate), 38)
+            self._overflow(aggregate, bad, result_type)
+            valid = self._present(aggregate, "words")
+            return self.device.columns.build_decimal(aggregate.name, low, high, valid, result_type)
+        valid = self._present(aggregate, "numbers")
+        if pa.types.is_floating(dtype):
+            return self._float_sum(aggregate), valid, pa.float64()
+        sums, safe = self._integer_sums(aggregate)
+        result_type = pa.uint64() if dtype == pa.uint64() else dtype if pa.types.is_duration(dtype) else pa.int64()
+        if safe:
+            return sums[0], valid, result_type
+        join = kernels.join_unsigned if dtype == pa.uint64() else kernels.join_int
+        total, bad = join(*sums)
+        self._overflow(aggregate, bad, result_type)
+        return total, valid, result_type
+
+    def _total(self, aggregate: Aggregate) -> tuple[Any, str]:
+        dtype = self._type(aggregate)
+        if pa.types.is_floating(dtype):
+            return self._float_sum(aggregate), "numbers"
+        if pa.types.is_decimal(dtype):
+            rounded = self.device.kernels.round_limbs(self._decimal_sums(aggregate), 32, 0)
+            return rounded / 10.0**dtype.scale, "words"
+        sums, safe = self._integer_sums(aggregate)
+        if safe:
+            # Dividing integers rounds both to float64 first.
+            return sums[0], "numbers"
+        return self.device.kernels.round_limbs(sums, 32, 0), "numbers"
+
+    def _mean_result(self, aggregate: Aggregate) -> tuple[Any, Any | None, pa.DataType]:
+        total, form = self._total(aggregate)
+        counts = self._counts(aggregate, form)
+        valid = self._present(aggregate, form)
+        return total / (counts if valid is None else np.maximum(counts, 1)), valid, pa.float64()
+
+    def _spread(self, aggregate: Aggregate) -> tuple[Any, str]:
+        """(variance per slot, form): from exact sums of values and squares."""
+        dtype = self._type(aggregate)
+        kernels = self.device.kernels
+        form = "words" if pa.types.is_decimal(dtype) else "numbers"
+        identity, arrays, first, last = self._picked(aggregate, form)
+        counts = self._counts(aggregate, form)
+        if pa.types.is_integer(dtype):
+            whole = arrays[0] if dtype == pa.uint64() else arrays[0].astype(np.int64, copy=False)
+            sums, _ = self._integer_sums(aggregate)
+            squares = [self._sum(limb, first, last) for limb in kernels.square_limbs_int(whole)]
+            return kernels.variance(counts, sums, squares, 32, 0, aggregate.degrees), form
+        if form == "words":
+            values = kernels.round_limbs(list(kernels.exact_limbs_decimal(*arrays)), 32, 0) / 10.0**dtype.scale
+        else:
+            values = arrays[0].astype(np.float64, copy=False)
+        special = self._special(identity, values, first, last)
+        finite = values if special is None else np.where(np.isfinite(values), values, 0.0)
+        sums, bits, lowest = self._limbs(finite, first, last)
+        squares = [self._sum(limb, first, last) for limb in kernels.square_limbs(finite, bits, lowest)]
+        spread = kernels.variance(counts, sums, squares, bits, lowest, aggregate.degrees)
+        if special is not None:
+            spread = np.where((special[0] > 0) | (special[1] > 0) | (special[2] > 0), np.nan, spread)
+        return spread, form
+
+    def _variance_result(self, aggregate: Aggregate) -> tuple[Any, Any | None, pa.DataType]:
+        name = None if aggregate.expression is None else column_name(aggregate.expression)
+        where = None if aggregate.filter is None else column_name(aggregate.filter)
+        identity = ("variance", name, where, aggregate.degrees)
+        spread, form = self._part(identity, lambda: self._spread(aggregate))
+        enough = self._counts(aggregate, form) > aggregate.degrees
+        return spread, None if bool(enough.all()) else enough, pa.float64()
+
+    def _standard_deviation_result(self, aggregate: Aggregate) -> tuple[Any, Any | None, pa.DataType]:
+        spread, valid, dtype = self._variance_result(aggregate)
+        return np.sqrt(spread), valid, dtype
+
+    def _extreme_result(self, aggregate: Aggregate) -> Any:
+        dtype = self._type(aggregate)
+        form = _form(aggregate.kind, dtype)
+        kernels = self.device.kernels
+        _, (values,), first, last = self._picked(aggregate, form)
+        stored = values.dtype
+        if stored.kind == "f":
+            codes = kernels.order_float(values.astype(np.float64, copy=False))
+        elif stored == np.uint64:
+            codes = (values ^ np.uint64(1 << 63)).view(np.int64)
+        else:
+            codes = values.astype(np.int64, copy=False)
+        if aggregate.kind == "min":
+            best = ~kernels.range_max(~codes, first, last, self.size, self.slots)
+        else:
+            best = kernels.range_max(codes, first, last, self.size, self.slots)
+        valid = self._present(aggregate, form)
+        if valid is not None:
+            best = np.where(valid, best, 0)
+        distinct = self.columns[column_name(aggregate.expression), form].distinct
+        if distinct is not None:
+            return self._from_ranks(aggregate, distinct, best, valid)
+        if stored.kind == "f":
+            best = kernels.unorder_float(best)
+        elif stored == np.uint64:
+            best = best.view(np.uint64) ^ np.uint64(1 << 63)
+        return best, valid, dtype
+
+    def _from_ranks(self, aggregate: Aggregate, distinct: Any, best: Any, valid: Any | None) -> Any:
+        columns = self.device.columns
+        source = column_name(aggregate.expression)
+        if not columns.rows(distinct):
+            return columns.rename(columns.nulls(distinct, len(best)), source, aggregate.name)
+        return columns.rename(columns.null_where(columns.take(distinct, best), valid), source, aggregate.name)
+
+
+_RESULTS: dict[str, Callable[[Block, Aggregate], Any]] = {
+    "count": Block._count_result,  # noqa: SLF001
+    "sum": Block._sum_result,  # noqa: SLF001
+    "mean": Block._mean_result,  # noqa: SLF001
+    "min": Block._extreme_result,  # noqa: SLF001
+    "max": Block._extreme_result,  # noqa: SLF001
+    "variance": Block._variance_result,  # noqa: SLF001
+    "standard_deviation": Block._standard_deviation_result,  # noqa: SLF001
+}
+"""How each kind of aggregate is made of parts: (numbers, valid, type), or a frame of one column."""

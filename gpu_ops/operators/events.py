@@ -1,0 +1,89 @@
+"""What operators pass to each other: lifetimes as arrays, and the payload as a frame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpu_ops.devices import Device
+from gpu_ops.errors import TimeError
+from gpu_ops.time import MAX_TIME, MIN_TIME, format_time
+
+# NumPy's functions act on CuPy's arrays too: these dispatch (NEP 13 and NEP 18). So operators use them on any device.
+
+
+@dataclass(frozen=True)
+class Events:
+    """Events on a device.
+
+    Attributes:
+        start: int64 ticks.
+        end: int64 ticks; or, when every lifetime lasts as long, for how many ticks.
+        frame: The payload, one row per event.
+    """
+
+    start: Any
+    end: Any
+    frame: Any
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def ends(self) -> Any:
+        """The end of each event, as an array."""
+        return self.start + self.end if isinstance(self.end, int) else self.end
+
+    def take(self, indices: Any, device: Device) -> Events:
+        """The events at these indices."""
+        take = device.kernels.take
+        end = self.end if isinstance(self.end, int) else take(self.end, indices)
+        return Events(take(self.start, indices), end, device.columns.take(self.frame, indices))
+
+    def where(self, mask: Any, device: Device) -> Events:
+        """The events for which a mask holds."""
+        return self if bool(mask.all()) else self.take(device.kernels.keep(mask), device)
+
+
+def concat(pieces: Iterable[Events], device: Device) -> Events | None:
+    """All events in one; None when there is no piece at all."""
+    parts = list(pieces)
+    if len(parts) <= 1:
+        return parts[0] if parts else None
+    durations = {part.end if isinstance(part.end, int) else None for part in parts}
+    one = durations.pop() if len(durations) == 1 else None
+    end = one if one is not None else np.concatenate([part.ends for part in parts])
+    start = np.concatenate([part.start for part in parts])
+    return Events(start, end, device.columns.concat([part.frame for part in parts]))
+
+
+def check_times(start: Any, end: Any, *, verb: str) -> None:
+    """Refuse lifetimes that leave the years 1 to 9999, and finite ones that reach the open end.
+
+    Args:
+        start: int64 ticks.
+        end: int64 ticks, where the open end stands for itself; or a duration.
+        verb: What moved them.
+
+    Raises:
+        TimeError: With the first such event.
+    """
+    if not len(start):
+        return
+    least = int(start.min())
+    # What a duration leads to is finite, and would read as open on the maximum itself.
+    limit = MAX_TIME - 1 if isinstance(end, int) else MAX_TIME
+    most = int(start.max()) + end if isinstance(end, int) else max(int(start.max()), int(end.max()))
+    if least >= MIN_TIME and most <= limit:
+        return
+    ends = start + end if isinstance(end, int) else end
+    at = int(((start < MIN_TIME) | (ends > limit) | (start > limit)).argmax())
+    raise TimeError(
+        f"{verb} moves a time out of the years 1 to 9999.",
+        row=at,
+        values=f"start={format_time(int(start[at]))}, end={format_time(int(ends[at]))}",
+        remedy="Bound the times first, or move them less.",
+    )

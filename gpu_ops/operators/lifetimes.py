@@ -1,0 +1,184 @@
+"""Changes of lifetime, chop and stitch, as functions of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import singledispatch
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+
+from gpu_ops.devices import Device
+from gpu_ops.errors import TimeError
+from gpu_ops.operators.events import Events, check_times
+from gpu_ops.plan.expressions import column_names
+from gpu_ops.plan.lifetimes import (
+    AlterLifetime,
+    Chop,
+    ClipDuration,
+    Extend,
+    HopLifetime,
+    Lifetime,
+    PointAtEnd,
+    Quantize,
+    SetDuration,
+    Shift,
+    ToPoint,
+)
+from gpu_ops.time import MAX_TIME, TICK, format_time
+
+
+def wanted_below(node: Lifetime, wanted: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns that a change of lifetime needs of its input to give the wanted ones."""
+    if not isinstance(node.change, AlterLifetime):
+        return wanted
+    known = node.input.schema.names
+    given = (node.change.start, node.change.duration, node.change.end)
+    read = {name for expression in given if expression is not None for name in column_names(expression, known)}
+    return tuple(name for name in known if name in wanted or name in read)
+
+
+@singledispatch
+def change_lifetimes(change: Any, events: Events, device: Device) -> Events:
+    """The events with their lifetimes changed as ``change`` says; some may be gone."""
+    raise TypeError(f"no rule for {change}")
+
+
+@change_lifetimes.register
+def _(change: SetDuration, events: Events, device: Device) -> Events:
+    check_times(events.start, change.duration, verb="set_duration")
+    return Events(events.start, change.duration, events.frame)
+
+
+@change_lifetimes.register
+def _(change: ToPoint, events: Events, device: Device) -> Events:
+    check_times(events.start, TICK, verb="to_point")
+    return Events(events.start, TICK, events.frame)
+
+
+@change_lifetimes.register
+def _(change: Shift, events: Events, device: Device) -> Events:
+    start = events.start + change.by
+    end = events.end if isinstance(events.end, int) else _unless_open(events.end, events.end + change.by)
+    check_times(start, end, verb="shift")
+    return Events(start, end, events.frame)
+
+
+@change_lifetimes.register
+def _(change: Extend, events: Events, device: Device) -> Events:
+    if isinstance(events.end, int):
+        duration = events.end + change.by
+        if duration <= 0:
+            return events.take(device.kernels.keep(events.start != events.start), device)
+        check_times(events.start, duration, verb="extend")
+        return Events(events.start, duration, events.frame)
+    end = _unless_open(events.end, events.end + change.by)
+    check_times(events.start, end, verb="extend")
+    return Events(events.start, end, events.frame).where(end > events.start, device)
+
+
+@change_lifetimes.register
+def _(change: ClipDuration, events: Events, device: Device) -> Events:
+    if isinstance(events.end, int):
+        return Events(events.start, min(events.end, change.limit), events.frame)
+    return Events(events.start, np.minimum(events.end, events.start + change.limit), events.frame)
+
+
+@change_lifetimes.register
+def _(change: PointAtEnd, events: Events, device: Device) -> Events:
+    ends = events.ends
+    made = Events(ends, TICK, events.frame).where(ends != MAX_TIME, device)
+    check_times(made.start, TICK, verb="point_at_end")
+    return made
+
+
+@change_lifetimes.register
+def _(change: AlterLifetime, events: Events, device: Device) -> Events:
+    casts = {
+        "__start": (change.start, nw.Datetime("us", "UTC")),
+        "__end": (change.end, nw.Datetime("us", "UTC")),
+        "__duration": (change.duration, nw.Duration("us")),
+    }
+    wanted = {name: expression.cast(dtype) for name, (expression, dtype) in casts.items() if expression is not None}
+    lifetime = (nw.col("start"), nw.col("end"))
+
+    def step(frame: Any) -> Any:
+        return frame.select(*lifetime, **wanted)
+
+    _, _, computed = device.columns.evaluate(events.start, events.end, events.frame, [step])
+    found: dict[str, Any] = {}
+    for name in wanted:
+        found[name], valid = device.columns.values(computed, name)
+        if valid is not None:
+            at = int((~valid).argmax())
+            raise TimeError(
+                f"alter_lifetime gives a null {name[2:]}.",
+                row=at,
+                values=f"start={format_time(int(events.start[at]))}, end={format_time(int(events.ends[at]))}",
+                remedy="Fill it or filter such events out first.",
+            )
+    start = found.get("__start", events.start)
+    end = start + found["__duration"] if "__duration" in found else found.get("__end", events.ends)
+    check_times(start, end, verb="alter_lifetime")
+    return Events(start, end, events.frame).where(end > start, device)
+
+
+@change_lifetimes.register
+def _(change: HopLifetime, events: Events, device: Device) -> Events:
+    first, last = device.kernels.grid_ranges_by_start(events.start, change.size, change.hop, change.align)
+    start = change.align + first * change.hop
+    if change.hop > change.size:
+        moved = Events(start, change.size, events.frame).where(last > first, device)
+    else:
+        moved = Events(start, change.align + last * change.hop, events.frame)
+    check_times(moved.start, moved.end, verb="hop_lifetime")
+    return moved
+
+
+@change_lifetimes.register
+def _(change: Quantize, events: Events, device: Device) -> Events:
+    size, hop, align = change.size, change.hop, change.align
+    grid = change.progress or hop
+    start = (events.start - align) // grid * grid + align
+    ends = events.ends
+    # The end lies on the grid of window ends, at least one window after the start (Trill).
+    least = np.maximum(ends + hop - 1, events.start + size)
+    end = _unless_open(ends, (least - align - size) // hop * hop + align + size)
+    check_times(start, end, verb="quantize")
+    return Events(start, end, events.frame)
+
+
+def _unless_open(ends: Any, moved: Any) -> Any:
+    """``moved``, but an open end stays open, and no finite end becomes one."""
+    open_ends = ends == MAX_TIME
+    # A finite end that lands on the maximum would read as "never ends": one tick past it, so that it is refused.
+    return np.where(open_ends, MAX_TIME, np.where(moved == MAX_TIME, MAX_TIME + 1, moved))
+
+
+def chop(node: Chop, events: Events, device: Device) -> Events:
+    """Each event cut at the grid."""
+    ends = events.ends
+    if len(events) and int(ends.max()) == MAX_TIME:
+        at = int((ends == MAX_TIME).argmax())
+        raise TimeError(
+            "chop would cut an event that never ends into endlessly many.",
+            row=at,
+            values=f"start={format_time(int(events.start[at]))}",
+            remedy="Bound it first: .clip_duration(…) or .alter_lifetime(end=…).",
+        )
+    first, last = device.kernels.grid_ranges(events.start, ends, node.period, node.period, node.align)
+    source, offset = device.kernels.expand(last - first)
+    take = device.kernels.take
+    piece = node.align + (take(first, source) + offset) * node.period
+    start = np.maximum(take(events.start, source), piece)
+    end = np.minimum(take(ends, source), piece + node.period)
+    return Events(start, end, device.columns.take(events.frame, source))
+
+
+def stitch(events: Events, names: Sequence[str], device: Device) -> Events:
+    """Events of equal payload, in all these columns, joined where one ends at the start of another."""
+    codes, groups, _ = device.columns.key_codes(events.frame, names)
+    order = device.kernels.group_order(codes, groups, events.start)
+    start, end, representative = device.kernels.stitch_order(codes[order], events.start[order], events.ends[order])
+    return Events(start, end, device.columns.take(events.frame, order[representative]))

@@ -1,0 +1,44 @@
+"""Filter and projection: Narwhals over the device's frame."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import narwhals as nw
+
+from gpu_ops.devices import Device
+from gpu_ops.operators.events import Events
+from gpu_ops.plan.expressions import bare_column, column_names
+from gpu_ops.plan.nodes import Filter, Project
+
+
+def wanted_below(nodes: Sequence[Filter | Project], wanted: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns that a chain needs of its input to give the wanted ones."""
+    for node in reversed(nodes):
+        known = node.input.schema.names
+        expressions = (node.condition,) if isinstance(node, Filter) else node.expressions
+        read = {name for expression in expressions for name in column_names(expression, known)}
+        if isinstance(node, Filter) or node.keep:
+            read.update(wanted)
+        wanted = tuple(name for name in known if name in read)
+    return wanted
+
+
+def run(nodes: Sequence[Filter | Project], events: Events, device: Device) -> Events:
+    """The events after a chain of filters and projections, evaluated as one."""
+    if len(nodes) == 1 and isinstance(nodes[0], Project) and not nodes[0].keep:
+        names = [bare_column(expression) for expression in nodes[0].expressions]
+        if names == nodes[0].schema.names:
+            return Events(events.start, events.end, device.columns.select(events.frame, names))
+    start, end, frame = device.columns.evaluate(events.start, events.end, events.frame, [_step(node) for node in nodes])
+    return Events(start, end, frame)
+
+
+def _step(node: Filter | Project) -> Any:
+    if isinstance(node, Filter):
+        return lambda frame: frame.filter(node.condition)
+    if node.keep:
+        return lambda frame: frame.with_columns(*node.expressions)
+    lifetime = (nw.col("start"), nw.col("end"))
+    return lambda frame: frame.select(*lifetime, *node.expressions)

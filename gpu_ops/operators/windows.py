@@ -1,0 +1,245 @@
+"""Windows: which slots of time there are, which events each holds, and the results' lifetimes.
+
+Every window is a range over an integer axis. An event of a group covers ``[low, high)`` there: its lifetime in ticks
+for snapshots, the numbers of its windows for a grid. The axis' boundaries are the distinct ends of these intervals; a
+slot is what lies between two neighbours. A slot's events are the same throughout, so a snapshot result is a slot, and a
+slot of a grid that is several windows wide is several results of the same value.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from gpu_ops.devices import Device
+from gpu_ops.errors import TimeError
+from gpu_ops.operators import grids
+from gpu_ops.operators.aggregates import Block, Columns, load_columns
+from gpu_ops.operators.events import Events, check_times, concat
+from gpu_ops.plan.windows import Hopping, Snapshot, Window, WindowAggregate
+from gpu_ops.time import MAX_TIME, format_time
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_RESULT_ROWS = 1 << 22
+"""About how many results are made at a time where one slot is many windows."""
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Events ordered by group and start, with the groups' own columns.
+
+    Attributes:
+        codes: int32 group of each event, ascending.
+        bounds: Host int64; group g's events are ``bounds[g] … bounds[g + 1] - 1``.
+        start: int64 ticks.
+        end: int64 ticks or a duration.
+        columns: What the aggregates need, in the same order.
+        keys: A frame with row g for group g; None without a key.
+    """
+
+    codes: Any
+    bounds: Any
+    start: Any
+    end: Any
+    columns: Columns
+    keys: Any | None
+
+    def cut(self, low: int, high: int) -> Groups:
+        """The events from ``low`` to ``high``."""
+        end = self.end if isinstance(self.end, int) else self.end[low:high]
+        columns = {
+            name: column.with_parts([part[low:high] for part in column.parts()])
+            for name, column in self.columns.items()
+        }
+        return Groups(self.codes[low:high], self.bounds, self.start[low:high], end, columns, self.keys)
+
+
+def window_aggregate(node: WindowAggregate, pieces: Iterable[Events], device: Device) -> Iterator[Events]:
+    """The results of a window node whose aggregates are over plain columns, in pieces of bounded size."""
+    events = concat(pieces, device)
+    if events is None or not len(events):
+        return
+    _check_open(node.window, events)
+    loaded = load_columns(node.aggregates, node.input.schema, events.frame, device)
+    codes, count, keys = device.columns.key_codes(events.frame, node.group)
+    dense = _dense(node, events, codes, count, keys, loaded, device)
+    if dense is not None:
+        yield from dense
+        return
+    groups = _group(events, codes, count, keys, loaded, device)
+    del events, codes, loaded
+    blocks = _blocks(groups, device.block_rows)
+    for results in in_order(device.threads, lambda block: list(_block_results(node, block, device)), blocks):
+        yield from results
+
+
+def _check_open(window: Window, events: Events) -> None:
+    if not isinstance(window, Hopping) or window.until is not None or window.membership == "start":
+        return
+    if isinstance(events.end, int) or int(events.end.max()) != MAX_TIME:
+        return
+    at = int((events.end == MAX_TIME).argmax())
+    raise TimeError(
+        "An event that never ends has endlessly many hopping windows.",
+        row=at,
+        values=f"start={format_time(int(events.start[at]))}",
+        remedy="Bound them: .hopping(…, until=…).",
+    )
+
+
+def _dense(
+    node: WindowAggregate, events: Events, codes: Any, count: int, keys: Any | None, loaded: Columns, device: Device
+) -> Iterator[Events] | None:
+    """The results by a dense table, where that is the better way."""
+    window = node.window
+    if not isinstance(window, Hopping) or not grids.applies(node, loaded, len(events)):
+        return None
+    grid = grids.plan_grid(window, events, count, device)
+    if grid is None:
+        return None
+
+    def results() -> Iterator[Events]:
+        owners = None if keys is None else codes
+        for number, group, block in grids.dense_results(node, window, grid, events, owners, loaded, device):
+            yield _result(window, number, keys, group, block.results(node.aggregates), device)
+
+    return results()
+
+
+def _result(window: Hopping, number: Any, keys: Any | None, group: Any, frame: Any, device: Device) -> Events:
+    """Results of numbered windows."""
+    begin, finish = window.lifetime
+    start = number * window.hop + (window.align + begin)
+    check_times(start, finish - begin, verb="hopping")
+    return Events(start, finish - begin, _with_keys(keys, group, frame, device))
+
+
+def _with_keys(keys: Any | None, group: Any, frame: Any, device: Device) -> Any:
+    return frame if keys is None else device.columns.beside(device.columns.take(keys, group), frame)
+
+
+def _group(events: Events, codes: Any, count: int, keys: Any | None, loaded: Columns, device: Device) -> Groups:
+    arrays = [events.start]
+    if not isinstance(events.end, int):
+        arrays.append(events.end)
+    for column in loaded.values():
+        arrays.extend(column.parts())
+    codes, bounds, arrays = device.kernels.partition(codes, count, arrays)
+    start, rest = arrays[0], arrays[1:]
+    end = events.end
+    if not isinstance(end, int):
+        end, rest = rest[0], rest[1:]
+    placed: Columns = {}
+    for name, column in loaded.items():
+        parts = len(column.parts())
+        placed[name], rest = column.with_parts(rest[:parts]), rest[parts:]
+    return Groups(codes, bounds, start, end, placed, keys)
+
+
+def _blocks(groups: Groups, rows: int | None) -> Iterator[Groups]:
+    total = len(groups.start)
+    if rows is None or total <= rows:
+        yield groups
+        return
+    low = 0
+    while low < total:
+        # Whole groups: the first boundary at least `rows` on.
+        at = int(np.searchsorted(groups.bounds, min(low + rows, total)))
+        high = int(groups.bounds[at])
+        yield groups.cut(low, high)
+        low = high
+
+
+def _block_results(node: WindowAggregate, block: Groups, device: Device) -> Iterator[Events]:
+    window, kernels = node.window, device.kernels
+    if isinstance(window, Snapshot):
+        low, high = block.start, block.start + block.end if isinstance(block.end, int) else block.end
+    else:
+        low, high, block = _grid(window, block, device)
+        if not len(low):
+            return
+    axis_code, axis, first, last = kernels.axis(block.codes, low, high)
+    ranges = Block(device, first, last, len(axis), block.columns, node.input.schema)
+    frame = ranges.results(node.aggregates)
+    group, low, high = kernels.slot_bounds(axis_code, axis, ranges.slots)
+    if isinstance(window, Snapshot):
+        yield Events(low, high, _with_keys(block.keys, group, frame, device))
+        return
+    for number, source in _numbers(low, high, device):
+        if source is None:
+            yield _result(window, number, block.keys, group, frame, device)
+        else:
+            yield _result(
+                window, number, block.keys, kernels.take(group, source), device.columns.take(frame, source), device
+            )
+
+
+def _grid(window: Hopping, block: Groups, device: Device) -> tuple[Any, Any, Groups]:
+    """The numbers of each event's windows, without the events that have none."""
+    kernels = device.kernels
+    start = block.start
+    if window.membership == "start":
+        low, high = kernels.grid_ranges_by_start(start, window.size, window.hop, window.align)
+    else:
+        end = start + block.end if isinstance(block.end, int) else block.end
+        if window.until is not None:
+            end = np.minimum(end, window.until)
+        low, high = kernels.grid_ranges(start, end, window.size, window.hop, window.align)
+        if window.until is not None:
+            high = np.where(start < window.until, high, low)
+    if window.until is None and window.hop <= window.size:
+        return low, high, block
+    inside = high > low
+    if bool(inside.all()):
+        return low, high, block
+    at = kernels.keep(inside)
+    columns = {
+        name: column.with_parts([kernels.take(part, at) for part in column.parts()])
+        for name, column in block.columns.items()
+    }
+    end = block.end if isinstance(block.end, int) else kernels.take(block.end, at)
+    codes, start = kernels.take(block.codes, at), kernels.take(start, at)
+    return (
+        kernels.take(low, at),
+        kernels.take(high, at),
+        Groups(codes, block.bounds, start, end, columns, block.keys),
+    )
+
+
+def _numbers(low: Any, high: Any, device: Device) -> Iterator[tuple[Any, Any | None]]:
+    """(window numbers, which slot each is of), a bounded number at a time; None where each slot is one window."""
+    widths = high - low
+    if bool((widths == 1).all()):
+        yield low, None
+        return
+    total = device.columns.host(np.cumsum(widths))
+    done = 0
+    while done < len(widths):
+        reached = 0 if done == 0 else int(total[done - 1])
+        upto = max(done + 1, int(np.searchsorted(total, reached + _RESULT_ROWS)))
+        source, offset = device.kernels.expand(widths[done:upto])
+        source = source + done
+        yield device.kernels.take(low, source) + offset, source
+        done = upto
+
+
+def in_order(threads: int, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    """``map`` on some threads, at most twice as many items ahead; kernels release the interpreter's lock."""
+    if threads == 1:
+        yield from map(function, items)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        waiting: deque[Future[R]] = deque()
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) >= 2 * threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()

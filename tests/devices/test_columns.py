@@ -1,0 +1,182 @@
+"""The contract of columns, on every device that is present."""
+
+from __future__ import annotations
+
+import decimal
+import math
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from gpu_ops.devices import Device
+
+TABLE = pa.table(
+    {
+        "i": pa.array([3, None, -1, 3], pa.int32()),
+        "u": pa.array([2**64 - 1, 0, None, 1], pa.uint64()),
+        "f": [0.0, -0.0, math.nan, None],
+        "s": ["x", None, "x", "y"],
+        "b": [True, None, False, True],
+        "t": pa.array([0, 1, None, 0], pa.timestamp("us", "Europe/Vienna")),
+        "d": pa.array(
+            [decimal.Decimal("1.50"), None, decimal.Decimal("-99999999999999999999.25"), decimal.Decimal("1.50")],
+            pa.decimal128(38, 2),
+        ),
+        "c": pa.array(["p", "q", None, "p"]).dictionary_encode(),
+    }
+)
+
+
+@pytest.fixture
+def columns(device: Device) -> Any:
+    return device.columns
+
+
+def test_arrow_comes_back_as_it_went_in(columns: Any) -> None:
+    back = columns.to_arrow(columns.from_arrow(TABLE), TABLE.schema)
+    assert back.schema == TABLE.schema
+    assert back.drop_columns("f").equals(TABLE.drop_columns("f"))
+    assert repr(back["f"].to_pylist()) == repr(TABLE["f"].to_pylist())
+
+
+def test_rows_taken_selected_and_put_together(columns: Any) -> None:
+    frame = columns.from_arrow(TABLE)
+    picked = columns.take(columns.select(frame, ["s", "i"]), columns.array(np.array([3, 0, 0])))
+    schema = pa.schema([TABLE.schema.field("i"), TABLE.schema.field("s")])
+    assert columns.rows(picked) == 3
+    assert columns.to_arrow(picked, schema).to_pydict() == {"i": [3, 3, 3], "s": ["y", "x", "x"]}
+    twice = columns.concat([picked, picked])
+    assert columns.rows(twice) == 6
+    wide = columns.beside(columns.select(picked, ["i"]), columns.rename(columns.select(picked, ["i"]), "i", "j"))
+    assert columns.to_arrow(wide, pa.schema([("i", pa.int32()), ("j", pa.int32())])).column_names == ["i", "j"]
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers", "valid"),
+    [
+        ("i", [3, 0, -1, 3], [True, False, True, True]),
+        ("u", [2**64 - 1, 0, 0, 1], [True, True, False, True]),
+        ("b", [1, 0, 0, 1], [True, False, True, True]),
+        ("t", [0, 1, 0, 0], [True, True, False, True]),
+    ],
+)
+def test_values_and_which_are_there(columns: Any, name: str, numbers: list[int], valid: list[bool]) -> None:
+    found, there = columns.values(columns.from_arrow(TABLE), name)
+    assert columns.host(found).tolist() == numbers
+    assert columns.host(there).tolist() == valid
+    assert columns.host(columns.validity(columns.from_arrow(TABLE), name)).tolist() == valid
+
+
+def test_values_of_a_column_without_nulls(columns: Any) -> None:
+    found, there = columns.values(columns.from_arrow(pa.table({"v": [1, 2]})), "v")
+    assert columns.host(found).tolist() == [1, 2]
+    assert there is None
+
+
+def test_decimals_as_words_and_back(columns: Any) -> None:
+    frame = columns.from_arrow(TABLE)
+    low, high, valid = columns.words(frame, "d")
+    made = columns.build_decimal("d", low, high, valid, pa.decimal128(38, 2))
+    schema = pa.schema([("d", pa.decimal128(38, 2))])
+    assert columns.to_arrow(made, schema)["d"].to_pylist() == TABLE["d"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("name", "order"), [("s", ["x", "y"]), ("c", ["p", "q"]), ("d", sorted(set(TABLE["d"].drop_null().to_pylist())))]
+)
+def test_ranks_order_as_the_values_do(columns: Any, name: str, order: list[object]) -> None:
+    codes, valid, distinct = columns.ranks(columns.from_arrow(TABLE), name)
+    dtype = TABLE.schema.field(name).type
+    plain = dtype.value_type if pa.types.is_dictionary(dtype) else dtype
+    assert columns.to_arrow(distinct, pa.schema([(name, plain)]))[name].to_pylist() == order
+    expected = [None if value is None else order.index(value) for value in TABLE[name].to_pylist()]
+    there = columns.host(valid).tolist()
+    assert [code if here else None for code, here in zip(columns.host(codes).tolist(), there, strict=True)] == expected
+
+
+@pytest.mark.parametrize(
+    "names", [["i"], ["u"], ["f"], ["s"], ["b"], ["t"], ["d"], ["c"], ["s", "b"], ["i", "f", "c", "d"]]
+)
+def test_key_codes_are_equal_for_equal_keys(columns: Any, names: list[str]) -> None:
+    def same(value: object) -> object:
+        if isinstance(value, float):
+            return "NaN" if math.isnan(value) else value + 0.0
+        return value
+
+    table = pa.concat_tables([TABLE, TABLE.slice(1)])
+    codes, groups, keys = columns.key_codes(columns.from_arrow(table), names)
+    codes = columns.host(codes)
+    assert codes.dtype == np.int32
+    assert 0 <= codes.min() <= codes.max() < groups
+    rows = [tuple(same(row[name]) for name in names) for row in table.select(names).to_pylist()]
+    by_code: dict[int, set[object]] = {}
+    for code, row in zip(codes.tolist(), rows, strict=True):
+        by_code.setdefault(code, set()).add(row)
+    assert all(len(found) == 1 for found in by_code.values())
+    assert len(by_code) == len(set(rows))
+    schema = pa.schema([table.schema.field(name) for name in names])
+    shown = columns.to_arrow(columns.take(keys, columns.array(codes.astype(np.int64))), schema).to_pylist()
+    assert [tuple(same(row[name]) for name in names) for row in shown] == rows
+
+
+def test_without_names_there_is_one_group(columns: Any) -> None:
+    codes, groups, keys = columns.key_codes(columns.from_arrow(TABLE), [])
+    assert (columns.host(codes).tolist(), groups, keys) == ([0, 0, 0, 0], 1, None)
+
+
+def test_keys_far_apart_cost_no_table_of_their_range(columns: Any) -> None:
+    wide = pa.table({"k": [-(2**62), 2**62, 0, 2**62]})
+    codes, groups, _ = columns.key_codes(columns.from_arrow(wide), ["k"])
+    assert groups == 3
+    assert len(set(columns.host(codes).tolist())) == 3
+
+
+def test_frames_from_arrays(columns: Any) -> None:
+    numbers = columns.array(np.array([1, 0, 3]))
+    valid = columns.array(np.array([True, False, True]))
+    types: dict[str, pa.DataType] = {
+        "i8": pa.int8(),
+        "i64": pa.int64(),
+        "u64": pa.uint64(),
+        "f32": pa.float32(),
+        "f64": pa.float64(),
+        "flag": pa.bool_(),
+        "day": pa.date32(),
+        "at": pa.timestamp("ms", "UTC"),
+        "span": pa.duration("s"),
+    }
+    made = columns.build({name: (numbers, valid, dtype) for name, dtype in types.items()})
+    table = columns.to_arrow(made, pa.schema(list(types.items())))
+    for name, dtype in types.items():
+        values = [True, None, True] if name == "flag" else [1, None, 3]
+        plain = pa.int32() if dtype == pa.date32() else pa.int64()
+        expected = pa.array(values, dtype) if name in ("flag", "f32", "f64") else pa.array(values, plain).cast(dtype)
+        assert table[name].combine_chunks().equals(expected), name
+
+
+def test_nulls_and_null_where(columns: Any) -> None:
+    frame = columns.from_arrow(TABLE.select(["s", "d"]))
+    schema = TABLE.select(["s", "d"]).schema
+    hidden = columns.null_where(frame, columns.array(np.array([True, False, False, False])))
+    assert columns.to_arrow(hidden, schema)["s"].to_pylist() == ["x", None, None, None]
+    assert columns.null_where(frame, None) is frame
+    assert columns.to_arrow(columns.nulls(frame, 2), schema).to_pylist() == [{"s": None, "d": None}] * 2
+
+
+def test_expressions_see_the_lifetime_and_a_duration_stays_one(columns: Any) -> None:
+    start = columns.array(np.array([0, 10, 20]))
+    frame = columns.from_arrow(pa.table({"v": [1, 2, 3]}))
+
+    def late(each: Any) -> Any:
+        return each.filter(nw.col("v") > 1).with_columns(lasts=nw.col("end") - nw.col("start"))
+
+    after, end, made = columns.evaluate(start, 5, frame, [late])
+    assert columns.host(after).tolist() == [10, 20]
+    assert end == 5
+    table = columns.to_arrow(made, pa.schema([("v", pa.int64()), ("lasts", pa.duration("us"))]))
+    assert table["lasts"].cast(pa.int64()).to_pylist() == [5, 5]
+    after, end, made = columns.evaluate(start, start + 7, frame, [late])
+    assert columns.host(end).tolist() == [17, 27]

@@ -1,0 +1,604 @@
+"""Kernels: one table of what each must give, by definition, run on every device.
+
+The references say literally what a kernel's description says, number by number. The devices are the CPU, the GPU's kernels
+on NumPy and, where it has what they need, on array-api-strict, and a GPU where there is one. All must give the same bytes.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import array_api_strict
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpu_ops.devices import choose, gpu_refusal
+from gpu_ops.devices.cpu import kernels as cpu
+from gpu_ops.devices.gpu import kernels as array_kernels
+from gpu_ops.time import MAX_TIME, MIN_TIME
+
+SPAN = MAX_TIME - MIN_TIME
+LEAST = -(1 << 63)
+
+# Devices
+
+
+@dataclass(frozen=True)
+class Port:
+    """Kernels, and the way to them and back for NumPy arrays."""
+
+    kernels: ModuleType
+    to: Callable[[Any], Any]
+    back: Callable[[Any], Any]
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        return _map(self.back, getattr(self.kernels, name)(*_map(self.to, arguments)))
+
+
+def _map(function: Callable[[Any], Any], value: Any) -> Any:
+    if isinstance(value, (tuple, list)):
+        return tuple(_map(function, part) for part in value)
+    return value if isinstance(value, (bool, int, float)) else function(value)
+
+
+def _read_only(values: Any) -> Any:
+    # Arrow's buffers are; and a kernel that writes into its input is caught.
+    values.flags.writeable = False
+    return values
+
+
+def _strict_back(values: Any) -> Any:
+    return values if isinstance(values, np.ndarray) else np.asarray(values)
+
+
+def _port(name: str) -> Port:
+    if name == "strict":
+        return Port(array_kernels, array_api_strict.asarray, _strict_back)
+    columns = choose(name).columns
+    return Port(choose(name).kernels, lambda values: columns.array(_read_only(values)), columns.host)
+
+
+PORTS = [
+    "cpu",
+    "array",
+    "strict",
+    pytest.param("gpu", marks=[pytest.mark.gpu, pytest.mark.skipif(gpu_refusal() is not None, reason="no GPU")]),
+]
+
+ASSIGNS = "array-api-strict assigns by no array of indices"
+VIEWS = "array-api-strict shows no float's bits"
+NOT_STRICT = {
+    "axis": ASSIGNS,
+    "partition": "array-api-strict has another name for the host",
+    "range_max": ASSIGNS,
+    "stitch_order": ASSIGNS,
+    "float_limbs": VIEWS,
+    "limb_plan": VIEWS,
+    "order_float": VIEWS,
+    "round_limbs": "array-api-strict has no ldexp",
+    "square_limbs": VIEWS,
+    "unorder_float": VIEWS,
+    "variance": "array-api-strict has no ldexp",
+}
+
+# Inputs
+
+
+def ints(values: Any) -> Any:
+    return np.array(values, np.int64)
+
+
+def codes_of(values: Any) -> Any:
+    return np.array(values, np.int32)
+
+
+ANY_INT = st.one_of(st.integers(-9, 9), st.integers(LEAST, -LEAST - 1), st.sampled_from([LEAST, -LEAST - 1]))
+TIME = st.one_of(st.integers(0, 9), st.integers(MIN_TIME, MAX_TIME - 1), st.sampled_from([MIN_TIME, MAX_TIME - 1]))
+FINITE = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.floats(-1000, 1000),
+    st.integers(-9, 9).map(float),
+    st.integers(-(1 << 53), 1 << 53).map(lambda whole: math.ldexp(whole, -1074)),
+    st.integers(-(1 << 53), 1 << 53).map(lambda whole: math.ldexp(whole, 970)),
+)
+FLOAT = st.one_of(FINITE, st.sampled_from([math.nan, -math.nan, math.inf, -math.inf, -0.0]))
+
+
+@st.composite
+def coded(draw: st.DrawFn) -> tuple[Any, int, Any]:
+    """(codes, groups, start) in any order; some groups may be empty."""
+    groups = draw(st.integers(1, 4))
+    events = draw(st.lists(st.tuples(st.integers(0, groups - 1), TIME), max_size=50))
+    if draw(st.booleans()):
+        events.sort(key=lambda event: event[1])
+    return codes_of([event[0] for event in events]), groups, ints([event[1] for event in events])
+
+
+@st.composite
+def lifetimes(draw: st.DrawFn) -> tuple[Any, Any, Any]:
+    """(codes, start, end) in order of group and start."""
+    event = st.one_of(
+        st.tuples(st.integers(0, 2), st.integers(0, 9), st.integers(1, 5)),
+        st.tuples(st.integers(0, 2), TIME, st.integers(1, SPAN)),
+    )
+    events = draw(st.lists(event, max_size=50))
+    events.sort(key=lambda event: event[:2])
+    start = [event[1] for event in events]
+    end = [min(event[1] + event[2], MAX_TIME) for event in events]
+    return codes_of([event[0] for event in events]), ints(start), ints(end)
+
+
+@st.composite
+def ranges(draw: st.DrawFn) -> tuple[Any, Any, int]:
+    """(first, last, size); some are empty; both may ascend."""
+    size = draw(st.integers(0, 20))
+    pairs = draw(st.lists(st.tuples(st.integers(0, size), st.integers(0, size)).map(sorted), max_size=30))
+    first, last = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    if draw(st.booleans()):
+        first.sort()
+        last.sort()
+    return ints(first), ints(last), size
+
+
+@st.composite
+def ranges_at_slots(draw: st.DrawFn) -> tuple[Any, Any, int, Any]:
+    """(first, last, size, slots): some of the slots are asked for."""
+    first, last, size = draw(ranges())
+    asked = draw(st.lists(st.booleans(), min_size=size, max_size=size))
+    return first, last, size, ints([slot for slot, wanted in enumerate(asked) if wanted])
+
+
+@st.composite
+def ranges_with_values(draw: st.DrawFn) -> tuple[Any, Any, Any, int, Any]:
+    first, last, size, slots = draw(ranges_at_slots())
+    return ints(draw(st.lists(ANY_INT, min_size=len(first), max_size=len(first)))), first, last, size, slots
+
+
+@st.composite
+def axes(draw: st.DrawFn) -> tuple[Any, Any, Any]:
+    """(axis_code, axis_time, slots): each slot has a boundary after it."""
+    size = draw(st.integers(1, 9))
+    slots = ints(sorted(draw(st.sets(st.integers(0, size - 1)))))
+    return np.arange(size + 1, dtype=np.int32), ints(draw(st.lists(TIME, min_size=size + 1, max_size=size + 1))), slots
+
+
+@st.composite
+def grids(draw: st.DrawFn) -> tuple[Any, Any, int, int, int]:
+    """(start, end, size, hop, align)."""
+    _, start, end = draw(lifetimes())
+    length = st.one_of(st.integers(1, 9), st.integers(1, SPAN), st.just(SPAN))
+    align = st.one_of(st.integers(-9, 9), TIME)
+    return start, end, draw(length), draw(length), draw(align)
+
+
+@st.composite
+def dense(draw: st.DrawFn) -> tuple[Any, Any, Any, Any, int, int]:
+    """(codes, first, last, values, groups, windows)."""
+    values, first, last, windows = draw(ranges_with_values())
+    groups = draw(st.integers(1, 3))
+    codes = draw(st.lists(st.integers(0, groups - 1), min_size=len(first), max_size=len(first)))
+    return codes_of(codes), first, last, values, groups, windows
+
+
+@st.composite
+def floats_with_plan(draw: st.DrawFn) -> tuple[Any, int, int, int]:
+    values = np.array(draw(st.lists(FINITE, max_size=12)), np.float64)
+    return values, *plan(values, draw(st.integers(max(len(values), 1), 1 << 40)))
+
+
+@st.composite
+def limb_sums(draw: st.DrawFn) -> tuple[tuple[Any, ...], int, int]:
+    """(limb sums, limb_bits, lowest_exponent)."""
+    limb_bits = 2 * draw(st.integers(11, 26))
+    sums = st.one_of(st.integers(-3, 3), st.integers(-(1 << 62) + 1, (1 << 62) - 1), st.integers(-(1 << 53), 1 << 53))
+    columns = draw(st.integers(1, 6))
+    rows = draw(st.lists(st.lists(sums, min_size=columns, max_size=columns), min_size=1, max_size=5))
+    lowest = draw(st.one_of(st.integers(-1074, 971), st.sampled_from([-1074, 0, 900])))
+    return tuple(ints(column) for column in zip(*rows, strict=True)), limb_bits, lowest
+
+
+@st.composite
+def moments(draw: st.DrawFn) -> tuple[Any, tuple[Any, ...], tuple[Any, ...], int, int, int]:
+    """The exact sums of some lists of floats, as `variance` takes them."""
+    floats = draw(st.sampled_from([st.floats(-1000, 1000), st.integers(-9, 9).map(float), FINITE]))
+    lists = draw(st.lists(st.lists(floats, max_size=4), min_size=1, max_size=3))
+    return exact_moments(lists, draw(st.integers(0, 1)))
+
+
+def exact_moments(lists: list[list[float]], ddof: int) -> tuple[Any, tuple[Any, ...], tuple[Any, ...], int, int, int]:
+    together = np.array([value for values in lists for value in values], np.float64)
+    limb_bits, lowest, limbs = plan(together, max(len(together), 1))
+    sums = [
+        [sum(digits(value, limb_bits, lowest, limbs)[at] for value in values) for values in lists]
+        for at in range(limbs)
+    ]
+    count = squares_needed(together, limb_bits, lowest)
+    squares = [
+        [sum(square_digits(value, limb_bits, lowest, count)[at] for value in values) for values in lists]
+        for at in range(count)
+    ]
+    counts = ints([len(values) for values in lists])
+    return counts, tuple(map(ints, sums)), tuple(map(ints, squares)), limb_bits, lowest, ddof
+
+
+DECIMAL = st.one_of(st.integers(-9, 9), st.integers(-(10**38), 10**38))
+SUMS = st.lists(st.integers(-(1 << 62), 1 << 62), min_size=1, max_size=5)
+LOW_SUMS = st.lists(st.integers(0, 1 << 62), min_size=5, max_size=5)
+HIGH_SUMS = st.lists(st.one_of(st.integers(-3, 3), st.integers(-(1 << 33), 1 << 33)), min_size=5, max_size=5)
+
+
+def words(values: list[int]) -> tuple[Any, Any]:
+    low = [(value & (1 << 64) - 1) - (value & 1 << 63) * 2 for value in values]
+    return ints(low), ints([value >> 64 for value in values])
+
+
+def int_or_unsigned() -> st.SearchStrategy[Any]:
+    unsigned = st.lists(st.integers(0, (1 << 64) - 1), max_size=9).map(lambda values: np.array(values, np.uint64))
+    return st.one_of(st.lists(ANY_INT, max_size=9).map(ints), unsigned)
+
+
+# References
+
+
+def order_by(codes: Any, groups: int, start: Any) -> Any:
+    del groups
+    return ints(sorted(range(len(codes)), key=lambda event: (codes[event], start[event])))
+
+
+def partitioned(codes: Any, groups: int, arrays: tuple[Any, ...]) -> Any:
+    order = order_by(codes, groups, arrays[0])
+    bounds = ints([sum(code < group for code in codes) for group in range(groups + 1)])
+    return codes[order], bounds, tuple(values[order] for values in arrays)
+
+
+def boundaries(codes: Any, start: Any, end: Any) -> Any:
+    times = sorted({*zip(codes, start, strict=True), *zip(codes, end, strict=True)})
+    at = {time: slot for slot, time in enumerate(times)}
+    first = [at[time] for time in zip(codes, start, strict=True)]
+    last = [at[time] for time in zip(codes, end, strict=True)]
+    return codes_of([time[0] for time in times]), ints([time[1] for time in times]), ints(first), ints(last)
+
+
+def stitched(codes: Any, start: Any, end: Any) -> Any:
+    """In order of time: what begins, in order of its end, goes on with what ended then, the earliest begun first."""
+    chains: dict[int, tuple[int, int]] = {}  # by the last event so far: (first event, end)
+    waiting: dict[tuple[int, int], list[int]] = {}
+    for event in sorted(range(len(codes)), key=lambda event: (codes[event], start[event], end[event])):
+        ended = waiting.get((codes[event], start[event]), [])
+        root = event
+        if ended:
+            before = min(ended, key=lambda other: (start[other], other))
+            ended.remove(before)
+            root, _ = chains.pop(before)
+        chains[event] = root, end[event]
+        waiting.setdefault((codes[event], end[event]), []).append(event)
+    made = sorted(chains.values())
+    roots = [root for root, _ in made]
+    return ints([start[root] for root in roots]), ints([until for _, until in made]), ints(roots)
+
+
+def over_slots(fold: Callable[[list[int]], int], values: Any, first: Any, last: Any, size: int, slots: Any) -> Any:
+    assert all(0 <= slot < size for slot in slots)
+    held = [[int(v) for v, a, b in zip(values, first, last, strict=True) if a <= slot < b] for slot in slots]
+    return ints([fold(values) for values in held])
+
+
+def held_slots(first: Any, last: Any, size: int) -> tuple[Any, Any]:
+    counts = over_slots(len, np.zeros(len(first)), first, last, size, range(size))
+    return ints([slot for slot in range(size) if counts[slot]]), ints([count for count in counts if count])
+
+
+def wrapped(values: list[int]) -> int:
+    return (sum(values) + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def overlapped(start: Any, end: Any, size: int, hop: int, align: int) -> Any:
+    """The windows k that an event overlaps: ``start < align + k hop + size`` and ``end > align + k hop``."""
+    first = [math.floor(Fraction(int(s) - align - size, hop)) + 1 for s in start]
+    last = [math.ceil(Fraction(int(e) - align, hop)) for e in end]
+    for s, e, k, above in zip(start, end, first, last, strict=True):
+        assert s < align + k * hop + size
+        assert s >= align + (k - 1) * hop + size
+        assert e > align + (above - 1) * hop
+        assert e <= align + above * hop
+        assert k <= above
+    return ints(first), ints(last)
+
+
+def by_start(start: Any, size: int, hop: int, align: int) -> Any:
+    first = [math.ceil(Fraction(int(s) - align, hop)) for s in start]
+    last = [math.ceil(Fraction(int(s) + size - align, hop)) for s in start]
+    return ints(first), ints(last)
+
+
+def dense_windows(counted: bool, codes: Any, first: Any, last: Any, values: Any, groups: int, windows: int) -> Any:  # noqa: FBT001
+    slots = [
+        [
+            1 if counted else int(v)
+            for c, a, b, v in zip(codes, first, last, values, strict=True)
+            if c == group and a <= window < b
+        ]
+        for window in range(windows)
+        for group in range(groups)
+    ]
+    return ints([wrapped(slot) for slot in slots])
+
+
+def plan(values: Any, n: int) -> tuple[int, int, int]:
+    limb_bits = max(bits for bits in range(0, 54, 2) if bits <= 52 and n << bits <= 1 << 62)
+    ratios = [abs(float(value)).as_integer_ratio() for value in values if value]
+    if not ratios:
+        return limb_bits, 0, 1
+    # A denominator is a power of two, and 1 where the numerator is even.
+    lowest = min((above & -above).bit_length() - below.bit_length() for above, below in ratios)
+    highest = max(above.bit_length() + 1 - below.bit_length() for above, below in ratios)
+    return limb_bits, lowest, math.ceil((highest - lowest) / limb_bits)
+
+
+def digits(value: float, limb_bits: int, lowest: int, limbs: int) -> list[int]:
+    whole = Fraction(value) / Fraction(2) ** lowest
+    assert whole.denominator == 1
+    assert abs(whole) < 1 << limb_bits * limbs
+    sign = -1 if whole < 0 else 1
+    return [sign * ((abs(int(whole)) >> at * limb_bits) % (1 << limb_bits)) for at in range(limbs)]
+
+
+def square_digits(value: float, limb_bits: int, lowest: int, limbs: int) -> list[int]:
+    whole = int(Fraction(value) ** 2 / Fraction(2) ** (2 * lowest))
+    return [(whole >> at * limb_bits) % (1 << limb_bits) for at in range(limbs)]
+
+
+def squares_needed(values: Any, limb_bits: int, lowest: int) -> int:
+    greatest = max((abs(float(value)) for value in values), default=0.0)
+    return max(1, -(-2 * (math.frexp(greatest)[1] - lowest) // limb_bits)) if greatest else 1
+
+
+def in_limbs(values: Any, limb_bits: int, lowest: int, limbs: int) -> Any:
+    rows = [digits(float(value), limb_bits, lowest, limbs) for value in values]
+    return tuple(ints([row[at] for row in rows]) for at in range(limbs))
+
+
+def squares_in_limbs(values: Any, limb_bits: int, lowest: int) -> Any:
+    limbs = squares_needed(values, limb_bits, lowest)
+    rows = [square_digits(float(value), limb_bits, lowest, limbs) for value in values]
+    return tuple(ints([row[at] for row in rows]) for at in range(limbs))
+
+
+def nearest(exact: Fraction) -> float:
+    try:
+        return float(exact)  # Python rounds a fraction once, half to even
+    except OverflowError:
+        return math.inf if exact > 0 else -math.inf
+
+
+def total(sums: tuple[Any, ...], limb_bits: int, at: int) -> int:
+    return sum(int(limb[at]) << place * limb_bits for place, limb in enumerate(sums))
+
+
+def rounded(sums: tuple[Any, ...], limb_bits: int, lowest: int) -> Any:
+    return np.array([nearest(total(sums, limb_bits, at) * Fraction(2) ** lowest) for at in range(len(sums[0]))])
+
+
+def variances(
+    counts: Any, sums: tuple[Any, ...], squares: tuple[Any, ...], limb_bits: int, lowest: int, ddof: int
+) -> Any:
+    made = []
+    for at, n in enumerate(map(int, counts)):
+        if n <= ddof:
+            made.append(math.nan)
+            continue
+        spread = n * total(squares, limb_bits, at) - total(sums, limb_bits, at) ** 2
+        scale = max(spread.bit_length() - 53, 0)
+        numerator = float(Fraction(spread, 1 << scale))
+        made.append(scaled(numerator / (n * (n - ddof)), scale + 2 * lowest))
+    return np.array(made)
+
+
+def scaled(value: float, exponent: int) -> float:
+    try:
+        return math.ldexp(value, exponent)
+    except OverflowError:
+        return math.inf
+
+
+def joined(least: int, above: int, dtype: Any, low: Any, high: Any) -> Any:
+    sums = [int(b) * (1 << 32) + int(a) for a, b in zip(low, high, strict=True)]
+    values = np.array([(value - least) % (1 << 64) + least for value in sums], dtype)
+    return values, np.array([not least <= value < above for value in sums])
+
+
+def joined_decimals(sums: tuple[Any, ...], precision: int) -> Any:
+    totals = [total(sums, 32, at) for at in range(len(sums[0]))]
+    low, high = words([(value + (1 << 127)) % (1 << 128) - (1 << 127) for value in totals])
+    return low, high, np.array([abs(value) >= 10**precision for value in totals])
+
+
+def codes_of_floats(values: Any) -> Any:
+    made = []
+    for value in map(float, values):
+        bits = struct.unpack("<q", struct.pack("<d", abs(value)))[0]
+        made.append(0x7FF8 << 48 if math.isnan(value) else bits if value >= 0 else -bits)
+    return ints(made)
+
+
+def floats_of_codes(codes: Any) -> Any:
+    made = [math.copysign(struct.unpack("<d", struct.pack("<q", abs(code)))[0], code or 1) for code in map(int, codes)]
+    return np.array([math.nan if math.isnan(value) else value for value in made])
+
+
+def limbs_of_32(value: int, limbs: int) -> list[int]:
+    """The last holds the sign."""
+    return [(value >> 32 * at) % (1 << 32) for at in range(limbs - 1)] + [value >> 32 * (limbs - 1)]
+
+
+def columns(rows: list[list[int]], count: int) -> Any:
+    return tuple(ints([row[at] for row in rows]) for at in range(count))
+
+
+@dataclass(frozen=True)
+class Contract:
+    """A kernel's inputs, and what it must give."""
+
+    inputs: st.SearchStrategy[Any]
+    reference: Callable[..., Any]
+
+
+def dense_by(kernel: str, port: Port, codes: Any, first: Any, last: Any, values: Any, groups: int, windows: int) -> Any:
+    """In two calls, as blocks of events come."""
+    kernels, to = port.kernels, port.to
+    grid = kernels.dense_zeros(to(first), groups, windows)
+    for part in (slice(0, len(codes) // 3), slice(len(codes) // 3, None)):
+        arrays = [
+            to(each[part].copy())
+            for each in ((codes, first, last, values) if kernel == "dense_sum" else (codes, first, last))
+        ]
+        grid = getattr(kernels, kernel)(grid, *arrays, groups)
+    return port.back(kernels.dense_totals(grid, groups))
+
+
+CONTRACTS = {
+    "ascends": Contract(
+        st.lists(ANY_INT, max_size=5).map(lambda values: (ints(values),)), lambda values: list(values) == sorted(values)
+    ),
+    "axis": Contract(lifetimes(), boundaries),
+    "exact_limbs_decimal": Contract(
+        st.lists(DECIMAL, max_size=9).map(words),
+        lambda low, high: columns(
+            [limbs_of_32(int(b) * (1 << 64) + int(a) % (1 << 64), 4) for a, b in zip(low, high, strict=True)], 4
+        ),
+    ),
+    "exact_limbs_int": Contract(
+        int_or_unsigned().map(lambda values: (values,)),
+        lambda values: columns([limbs_of_32(int(value), 2) for value in values], 2),
+    ),
+    "expand": Contract(
+        st.lists(st.integers(0, 4), max_size=9).map(lambda counts: (ints(counts),)),
+        lambda counts: (
+            ints([at for at, count in enumerate(counts) for _ in range(count)]),
+            ints([offset for count in counts for offset in range(count)]),
+        ),
+    ),
+    "float_limbs": Contract(floats_with_plan(), in_limbs),
+    "grid_ranges": Contract(grids(), overlapped),
+    "grid_ranges_by_start": Contract(grids().map(lambda grid: (grid[0], *grid[2:])), by_start),
+    "group_bounds": Contract(
+        coded().map(lambda events: events[:2]), lambda codes, groups: partitioned(codes, groups, (codes,))[1]
+    ),
+    "group_codes": Contract(
+        st.lists(st.integers(0, 3), min_size=1, max_size=6).map(lambda steps: (np.cumsum(ints(steps)),)),
+        lambda bounds: codes_of([group for group in range(len(bounds) - 1) for _ in range(*bounds[group : group + 2])]),
+    ),
+    "group_order": Contract(coded(), order_by),
+    "is_ordered": Contract(
+        st.one_of(coded().map(lambda events: (events[0], events[2])), lifetimes().map(lambda events: events[:2])),
+        lambda codes, start: list(order_by(codes, 0, start)) == list(range(len(codes))),
+    ),
+    "join_decimal": Contract(
+        st.tuples(LOW_SUMS, LOW_SUMS, LOW_SUMS, HIGH_SUMS).flatmap(
+            lambda sums: st.tuples(st.just(tuple(map(ints, sums))), st.integers(1, 38))
+        ),
+        joined_decimals,
+    ),
+    "join_int": Contract(st.tuples(LOW_SUMS.map(ints), HIGH_SUMS.map(ints)), partial(joined, LEAST, -LEAST, np.int64)),
+    "join_unsigned": Contract(
+        st.tuples(LOW_SUMS.map(ints), HIGH_SUMS.map(ints)), partial(joined, 0, 1 << 64, np.uint64)
+    ),
+    "keep": Contract(
+        st.lists(st.booleans(), max_size=9).map(lambda mask: (np.array(mask, np.bool_),)),
+        lambda mask: ints([at for at, holds in enumerate(mask) if holds]),
+    ),
+    "limb_plan": Contract(
+        st.tuples(
+            st.lists(FINITE, max_size=9).map(lambda values: np.array(values, np.float64)), st.integers(1, 1 << 40)
+        ),
+        plan,
+    ),
+    "occupied": Contract(ranges(), held_slots),
+    "order_float": Contract(
+        st.lists(FLOAT, max_size=9).map(lambda values: (np.array(values, np.float64),)), codes_of_floats
+    ),
+    "partition": Contract(
+        coded().map(
+            lambda events: (*events[:2], (events[2], events[2] % 7 > 3, events[2].astype(np.int16), events[2] / 3))
+        ),
+        partitioned,
+    ),
+    "range_count": Contract(
+        ranges_at_slots(),
+        lambda first, last, size, slots: over_slots(len, np.zeros(len(first)), first, last, size, slots),
+    ),
+    "range_max": Contract(ranges_with_values(), partial(over_slots, partial(max, default=LEAST))),
+    "range_sum": Contract(ranges_with_values(), partial(over_slots, wrapped)),
+    "round_limbs": Contract(limb_sums(), rounded),
+    "slot_bounds": Contract(axes(), lambda codes, time, slots: (codes[slots], time[slots], time[slots + 1])),
+    "square_limbs": Contract(floats_with_plan().map(lambda planned: planned[:3]), squares_in_limbs),
+    "square_limbs_int": Contract(
+        int_or_unsigned().map(lambda values: (values,)),
+        lambda values: columns([limbs_of_32(int(value) ** 2, 4) for value in values], 4),
+    ),
+    "stitch_order": Contract(lifetimes(), stitched),
+    "take": Contract(
+        st.tuples(
+            st.sampled_from([np.int64, np.int32, np.int16, np.int8, np.float64, np.float32]),
+            st.lists(st.integers(0, 4)),
+        ).map(lambda drawn: (np.arange(5).astype(drawn[0]), ints(drawn[1]))),
+        lambda values, indices: values[indices],
+    ),
+    "unorder_float": Contract(
+        st.lists(FLOAT, max_size=9).map(lambda values: (codes_of_floats(values),)), floats_of_codes
+    ),
+    "variance": Contract(moments(), variances),
+}
+DENSE = ("dense_count", "dense_sum")
+
+
+def assert_same(given: Any, wanted: Any) -> None:
+    """The same types, lengths and bytes; a NaN is a NaN."""
+    if isinstance(wanted, tuple):
+        assert len(given) == len(wanted)
+        for one, other in zip(given, wanted, strict=True):
+            assert_same(one, other)
+    elif isinstance(wanted, np.ndarray):
+        assert given.dtype == wanted.dtype
+        if wanted.dtype.kind == "f":
+            given, wanted = (np.where(np.isnan(each), np.nan, each) for each in (given, wanted))
+        assert given.tobytes() == wanted.tobytes(), (given, wanted)
+    else:
+        assert given == wanted
+
+
+@pytest.mark.parametrize("kernel", CONTRACTS)
+@pytest.mark.parametrize("name", PORTS)
+@given(data=st.data())
+def test_a_kernel_does_what_its_definition_says(name: str, kernel: str, data: st.DataObject) -> None:
+    if name == "strict" and kernel in NOT_STRICT:
+        pytest.skip(NOT_STRICT[kernel])
+    contract = CONTRACTS[kernel]
+    arguments = data.draw(contract.inputs)
+    assert_same(_port(name).call(kernel, *arguments), contract.reference(*arguments))
+
+
+@pytest.mark.parametrize("kernel", DENSE)
+@pytest.mark.parametrize("name", PORTS)
+@given(inputs=dense())
+def test_a_dense_grid_adds_up_blocks_of_events(name: str, kernel: str, inputs: Any) -> None:
+    assert_same(dense_by(kernel, _port(name), *inputs), dense_windows(kernel == "dense_count", *inputs))
+
+
+def test_both_devices_have_the_same_kernels_and_each_is_in_the_table() -> None:
+    assert cpu.__all__ == array_kernels.__all__
+    assert {*cpu.__all__} == {*CONTRACTS, *DENSE, "dense_totals", "dense_zeros"}
