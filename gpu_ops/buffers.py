@@ -1,0 +1,81 @@
+"""NumPy arrays over Arrow's memory, and Arrow arrays over NumPy's.
+
+pyarrow's own ways (`pyarrow.array`, `pyarrow.scalar`, `Array.to_numpy`) import pandas first, wherever it is installed:
+half a second in a process that has no use for it. These do not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+
+def integers(array: pa.Array) -> npt.NDArray[np.signedinteger[Any]]:
+    """The values of an array of integers or of anything that is stored as such; any value stands under a null.
+
+    Args:
+        array: Integers of 8 to 64 bits, timestamps, dates, times or durations.
+
+    Returns:
+        A read-only view of the array's memory: signed integers of its width.
+
+    Examples:
+        >>> integers(pa.array([5, 7], pa.duration("s"))).tolist()
+        [5, 7]
+    """
+    kind = np.dtype(f"i{array.type.bit_width // 8}")
+    if not len(array):
+        values = np.empty(0, kind)
+    else:
+        values = np.frombuffer(array.buffers()[1], kind, count=len(array), offset=array.offset * kind.itemsize)
+    values.flags.writeable = False
+    return values
+
+
+def booleans(array: pa.Array) -> npt.NDArray[np.bool_]:
+    """The values of an array of booleans without nulls.
+
+    Examples:
+        >>> booleans(pa.array([True, False, True]).slice(1)).tolist()
+        [False, True]
+    """
+    return _bits(array.buffers()[1], array.offset, len(array))
+
+
+def nulls(array: pa.Array) -> npt.NDArray[np.bool_]:
+    """Which values of an array that has a validity bitmap are null.
+
+    Examples:
+        >>> nulls(pa.array([1, None, 3])).tolist()
+        [False, True, False]
+    """
+    validity = array.buffers()[0]
+    return np.zeros(len(array), np.bool_) if validity is None else ~_bits(validity, array.offset, len(array))
+
+
+def to_arrow(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
+    """An array over a NumPy array's memory; booleans are packed.
+
+    Args:
+        values: A contiguous 1-D array of numbers as wide as the type's, or of booleans.
+        kind: A number, a timestamp, date, time or duration, or bool.
+
+    Examples:
+        >>> to_arrow(np.array([5, 7]), pa.duration("s")).to_pylist()
+        [datetime.timedelta(seconds=5), datetime.timedelta(seconds=7)]
+    """
+    data = np.packbits(values, bitorder="little") if values.dtype == np.bool_ else np.ascontiguousarray(values)
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(data)])
+
+
+def _bits(buffer: pa.Buffer | None, offset: int, size: int) -> npt.NDArray[np.bool_]:
+    if buffer is None or not size:
+        return np.zeros(size, np.bool_)
+    first = offset // 8
+    packed = np.frombuffer(buffer, np.uint8, count=(offset + size + 7) // 8 - first, offset=first)
+    return np.unpackbits(packed, count=offset - first * 8 + size, bitorder="little")[offset - first * 8 :].view(
+        np.bool_
+    )

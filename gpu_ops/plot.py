@@ -1,0 +1,261 @@
+"""Pictures of streams: values over time, as steps. Needs the extra ``plot``; nothing here keeps state."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from gpu_ops.errors import GpuOpsError, PlanError, unknown_column
+from gpu_ops.time import MAX_TIME, MIN_TIME, TIME_TYPE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from numpy.typing import NDArray
+
+MOST_SERIES = 8
+"""More series than this are hard to tell apart: the smallest are drawn in grey, and stacked as one."""
+
+# Told apart by colour-blind eyes too: Okabe and Ito's palette, https://jfly.uni-koeln.de/color/
+_COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
+_GREY = "0.7"
+_PIXELS = 1500
+
+
+def timeline(
+    result: Any,
+    *,
+    value: str | Sequence[str],
+    by: str | Sequence[str] = (),
+    shape: Literal["lines", "stacked"] = "lines",
+    title: str | None = None,
+    label: str | None = None,
+    axes: Axes | None = None,
+) -> Figure:
+    """Draws values over time: each is a level from its start to its end, and nothing where there is no event.
+
+    Where windows overlap, as hopping ones do, a value is drawn over the last hop of its window, so that each step is
+    about the window that ends with it.
+
+    Args:
+        result: A stream, or any table-like thing with ``start`` and ``end`` timestamps.
+        value: The numeric column to draw, or several.
+        by: Columns whose distinct values make a series each.
+        shape: ``"lines"``, or ``"stacked"`` areas upon each other, for counts and amounts that add up; a series then
+            counts as 0 where it has no event.
+        title: Stands above.
+        label: Stands beside the values; their names if left out.
+        axes: Where to draw, if not into a new figure.
+
+    Returns:
+        The figure; ``figure.savefig("timeline.png")`` writes it.
+
+    Raises:
+        GpuOpsError: matplotlib is not installed.
+        ColumnError: A column is not there.
+        PlanError: The values are no numbers, there are none, several of a series hold at a time, or negative ones are
+            to be stacked.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> rides = pa.table({"a": [0, 60], "b": [120, 90], "zone": ["A", "B"]})
+        >>> busy = g.events(rides, start="a", end="b", unit="s").by("zone").snapshot().agg(n=g.count())
+        >>> [line.get_label() for line in timeline(busy, value="n", by="zone").axes[0].lines]
+        ['A', 'B']
+    """
+    need_matplotlib()
+    table = pa.table(result)
+    values = [value] if isinstance(value, str) else list(value)
+    groups = [by] if isinstance(by, str) else list(by)
+    series = _series(table, values, groups)
+    if axes is None:
+        axes = _picture().add_subplot()
+    drawn = sorted(series, key=_Series.area, reverse=True)[:MOST_SERIES]
+    draw = _draw_stacked if shape == "stacked" else _draw_lines
+    draw(axes, [each for each in series if each in drawn], [each for each in series if each not in drawn])
+    _label_axes(axes, table.schema, values, series)
+    if label is not None:
+        axes.set_ylabel(label)
+    if title is not None:
+        axes.set_title(title, loc="left")
+    if len(series) > 1:
+        # Beside the picture; areas are named in the order in which they lie upon each other.
+        axes.legend(
+            loc="upper left",
+            bbox_to_anchor=(1, 1),
+            alignment="left",
+            frameon=False,
+            title=" ".join(groups) or None,
+            reverse=shape == "stacked",
+        )
+    return cast("Figure", axes.get_figure(root=True))
+
+
+def _picture() -> Figure:
+    """A figure that a notebook shows by itself; matplotlib's own is shown only where its pyplot is in use."""
+    from matplotlib.figure import Figure
+
+    class Picture(Figure):
+        def _repr_png_(self) -> bytes:
+            drawn = io.BytesIO()
+            self.savefig(drawn, format="png")
+            return drawn.getvalue()
+
+    return Picture(figsize=(10, 4), layout="constrained")
+
+
+def need_matplotlib() -> None:
+    """Refuses to go on without matplotlib.
+
+    Raises:
+        GpuOpsError: It is not installed.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        raise GpuOpsError("Drawing needs matplotlib, which is not installed.", remedy="pip install 'gpu_ops[plot]'")
+
+
+@dataclass(frozen=True, eq=False)
+class _Series:
+    """Levels in the order of their times, which are ticks; no two overlap."""
+
+    name: str
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    level: NDArray[np.float64]
+
+    def area(self) -> float:
+        return float(np.abs(self.level) @ (self.end - self.start))
+
+    def at(self, times: NDArray[np.int64], *, absent: float) -> NDArray[np.float64]:
+        """The level at each time, ``absent`` where there is none."""
+        place = np.searchsorted(self.start, times, side="right") - 1
+        alive = (place >= 0) & (times < self.end[place])
+        return np.where(alive, self.level[place], absent)
+
+
+def _series(table: pa.Table, values: list[str], groups: list[str]) -> list[_Series]:
+    for name in ("start", "end", *values, *groups):
+        if name not in table.column_names:
+            raise unknown_column(name, table.column_names, what="result")
+    for name in values:
+        dtype = table.schema.field(name).type
+        if not (pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype)):
+            raise PlanError(f"timeline draws numbers, but {name!r} is {dtype}.", remedy="Count it, or convert it.")
+    times = [table[name].cast(TIME_TYPE).cast(pa.int64()).to_numpy() for name in ("start", "end")]
+    levels = table.select(values).rename_columns([f"level {name}" for name in values])
+    frame = pl.DataFrame(levels).select(pl.all().cast(pl.Float64)).with_columns(_start=times[0], _end=times[1])
+    frame = frame.hstack(pl.DataFrame(table.select(groups))).sort("_start")
+    parts = frame.partition_by(groups, as_dict=True) if groups else {(): frame}
+
+    hop = _hop(frame["_start"].to_numpy(), parts.values())
+    # What never ends is drawn a little beyond all else.
+    known = np.concatenate([times[0], times[1][times[1] < MAX_TIME]])
+    last = known.max() + max(int(np.ptp(known)) // 20, 1) if known.size else MAX_TIME
+    series = []
+    for key in sorted(parts, key=_natural):
+        for name in values:
+            part = parts[key].select("_start", "_end", f"level {name}").filter(pl.col(f"level {name}").is_finite())
+            start, end, level = (column.to_numpy() for column in part)
+            end = np.minimum(end, last)
+            start = np.maximum(start, end - hop)
+            if (start[1:] < end[:-1]).any():
+                raise PlanError(
+                    f"{name!r} has several values at a time.",
+                    remedy="Name in by= the columns that tell them apart, or aggregate them.",
+                )
+            if start.size:
+                text = " ".join([*map(str, key), *([name] if len(values) > 1 or not key else [])])
+                series.append(_Series(text, start, end, level))
+    if not series:
+        raise PlanError("There is nothing to draw: the result has no finite value.", remedy="See what a filter left.")
+    return series
+
+
+def _hop(starts: NDArray[np.int64], parts: Iterable[pl.DataFrame]) -> int:
+    """The span from one window to the next where windows overlap; else more than any lifetime."""
+    overlap = any((part["_start"].to_numpy()[1:] < part["_end"].to_numpy()[:-1]).any() for part in parts)
+    steps = np.diff(np.unique(starts))
+    return int(steps.min()) if overlap and steps.size else MAX_TIME - MIN_TIME
+
+
+def _natural(key: tuple[object, ...]) -> list[tuple[int, int, str]]:
+    """A sorting key that puts executor 2 before executor 10."""
+    parts = re.split(r"(\d+)", " ".join(map(str, key)))
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts if part]
+
+
+def _draw_lines(axes: Axes, series: list[_Series], others: list[_Series]) -> None:
+    for each in others:
+        times, (level,) = _pixels(*_levels([[each]], absent=np.nan))
+        label = _others(others) if each is others[0] else None
+        axes.step(times, level, where="post", color=_GREY, linewidth=0.8, label=label)
+    for each, color in zip(series, _COLORS, strict=False):
+        times, (level,) = _pixels(*_levels([[each]], absent=np.nan))
+        axes.step(times, level, where="post", color=color, linewidth=1.5, label=each.name)
+
+
+def _draw_stacked(axes: Axes, series: list[_Series], others: list[_Series]) -> None:
+    if any((each.level < 0).any() for each in (*series, *others)):
+        raise PlanError("Negative values cannot be stacked.", remedy='Use shape="lines".')
+    layers = [(each.name, color, [each]) for each, color in zip(series, _COLORS, strict=False)]
+    if others:
+        layers.append((_others(others), _GREY, others))
+    times, levels = _pixels(*_levels([members for _, _, members in layers], absent=0.0))
+    roofs = np.cumsum(levels, axis=0)
+    for (name, color, _), floor, roof in zip(layers, [0, *roofs], roofs, strict=False):
+        axes.fill_between(times, floor, roof, step="post", color=color, linewidth=0, label=name)
+    axes.set_ylim(bottom=0)
+
+
+def _others(others: list[_Series]) -> str:
+    return others[0].name if len(others) == 1 else f"{len(others)} others"
+
+
+def _levels(layers: list[list[_Series]], *, absent: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """All times at which a level changes, and each layer's sum from each of them to the next."""
+    times = np.unique(np.concatenate([bound for layer in layers for each in layer for bound in (each.start, each.end)]))
+    return times, np.stack([np.sum([each.at(times, absent=absent) for each in layer], axis=0) for layer in layers])
+
+
+def _pixels(
+    times: NDArray[np.int64], levels: NDArray[np.float64]
+) -> tuple[NDArray[np.datetime64], NDArray[np.float64]]:
+    """No more steps than a picture can show: of those in a pixel, the one with the largest total, and the last one."""
+    if times.size > 2 * _PIXELS:
+        pixel = (times - times[0]) // (int(np.ptp(times)) // _PIXELS + 1)
+        first = np.flatnonzero(np.diff(pixel, prepend=-1))
+        last = np.append(first[1:], times.size) - 1
+        total = np.nan_to_num(levels.sum(axis=0), nan=-np.inf)
+        largest = np.lexsort((total, pixel))[last]
+        times = np.stack([times[first], times[last]], axis=1).ravel()
+        levels = levels[:, np.stack([largest, last], axis=1).ravel()]
+    return times.view("datetime64[us]"), levels
+
+
+def _label_axes(axes: Axes, schema: pa.Schema, values: list[str], series: list[_Series]) -> None:
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
+    zone = schema.field("start").type.tz
+    zone_info = pa.lib.string_to_tzinfo(zone or "UTC")
+    locator = AutoDateLocator(tz=zone_info)  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=zone_info))  # type: ignore[no-untyped-call]
+    axes.set_xlabel(f"time ({zone})" if zone else "time")
+    axes.margins(x=0)
+    if all(pa.types.is_integer(schema.field(name).type) for name in values):
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    if max(np.abs(each.level).max() for each in series) >= 10_000:
+        axes.yaxis.set_major_formatter(EngFormatter(sep=" "))
+    axes.set_ylabel(", ".join(values))
+    axes.grid(alpha=0.25)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,35 @@
+"""The notebooks run from top to bottom and come to the facts that they tell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+
+
+def run(name: str) -> list[dict[str, Any]]:
+    """A notebook's outputs, in order."""
+    notebook = nbformat.read(NOTEBOOKS / name, as_version=4)
+    NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
+    return [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+
+
+def test_flights(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLIGHTS", str(shared_data / "pnw_flights_2014.parquet"))
+    outputs = run("flights.ipynb")
+    texts = "\n".join(output.get("text", "") + output.get("data", {}).get("text/plain", "") for output in outputs)
+    assert "2014-07-18 12:08:00" in texts, "the peak, in local time"
+    assert "111" in texts
+    assert "857" in texts, "the departures without a time"
+    assert any("image/png" in output.get("data", {}) for output in outputs), "the picture"
+
+
+def test_notebooks_are_kept_without_outputs() -> None:
+    for path in NOTEBOOKS.glob("*.ipynb"):
+        notebook = nbformat.read(path, as_version=4)
+        assert all(not cell.get("outputs") for cell in notebook.cells), path.name
