@@ -10,13 +10,16 @@ from gpu_ops.types import lower, restore
 
 def to_frame(table: pa.Table) -> pl.DataFrame:
     """A Polars frame over an Arrow table's memory, copying only what Polars stores in another way."""
-    return pl.DataFrame(pa.table({name: lower(table[name]) for name in table.column_names}))
+    columns = [lower(column) for column in table.columns]
+    # Its metadata goes along: by it Polars knows its own enums again.
+    fields = [field.with_type(column.type) for field, column in zip(table.schema, columns, strict=True)]
+    return pl.DataFrame(pa.Table.from_arrays(columns, schema=pa.schema(fields)))
 
 
 def from_frame(frame: pl.DataFrame, schema: pa.Schema) -> pa.Table:
     """An Arrow table of the given schema from a Polars frame with these columns, among others."""
     table = frame.select(schema.names).to_arrow()
-    return pa.table([restore(table[field.name], field.type) for field in schema], schema=schema)
+    return pa.Table.from_arrays([restore(table[field.name], field.type) for field in schema], schema=schema)
 
 
 def plain_type(dtype: pa.DataType) -> pa.DataType:

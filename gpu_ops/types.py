@@ -133,6 +133,12 @@ REFUSED: tuple[Refused, ...] = (
         "Drop the column.",
     ),
     Refused(
+        "fixed-size list that holds nulls alone",
+        lambda kind: bool(_IS.is_fixed_size_list(kind)) and _holds(kind.value_type, _IS.is_null),
+        "Arrow's casts break it",
+        "Cast what it holds to a type, or drop the column.",
+    ),
+    Refused(
         "timestamp in a zone without a name",
         _is_unknown_zone,
         "Polars knows zones by their names",
@@ -202,6 +208,10 @@ def _children(kind: pa.DataType) -> list[pa.Field]:
     if _is_list(kind) or _IS.is_fixed_size_list(kind) or _IS.is_struct(kind):
         return [kind.field(number) for number in range(kind.num_fields)]
     return []
+
+
+def _holds(kind: pa.DataType, is_it: Callable[[pa.DataType], bool]) -> bool:
+    return bool(is_it(kind)) or any(_holds(field.type, is_it) for field in _children(kind))
 
 
 def refusal(kind: pa.DataType | pa.Field) -> str | None:
@@ -285,7 +295,7 @@ def lower(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
         DurationType(duration[ms])
     """
     target = storage(column.type)
-    if _holds_fixed_size_list(column.type):
+    if _holds(column.type, _IS.is_fixed_size_list):
         column = _unsliced(column)
     if target == column.type:
         return column
@@ -303,7 +313,7 @@ def lower(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
 def _unsliced(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """A copy of what is a slice: Polars takes fixed-size lists with nulls, however deep they are, only whole."""
     kind = column.type
-    plain = _IS.is_fixed_size_list(kind) and not _holds_fixed_size_list(kind.value_type)
+    plain = _IS.is_fixed_size_list(kind) and not _holds(kind.value_type, _IS.is_fixed_size_list)
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     # Only of the outermost can it be told whether it is a slice.
     whole = [plain and len(chunk.values) == len(chunk) * kind.list_size for chunk in chunks]
@@ -311,10 +321,6 @@ def _unsliced(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
         return column
     copies = [chunk if complete else _copy(chunk) for chunk, complete in zip(chunks, whole, strict=True)]
     return pa.chunked_array(copies, kind) if isinstance(column, pa.ChunkedArray) else copies[0]
-
-
-def _holds_fixed_size_list(kind: pa.DataType) -> bool:
-    return bool(_IS.is_fixed_size_list(kind)) or any(_holds_fixed_size_list(field.type) for field in _children(kind))
 
 
 def _copy(array: pa.Array) -> pa.Array:

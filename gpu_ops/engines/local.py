@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from gpu_ops.buffers import integers, to_arrow
 from gpu_ops.devices import Device, choose
 from gpu_ops.engines.progress import Progress
 from gpu_ops.errors import PlanError
@@ -102,8 +103,7 @@ def _fed(feed: Feed, table: pa.Table, device: Device) -> Events:
 
 
 def _ticks(column: pa.ChunkedArray, device: Device) -> Any:
-    whole = column.combine_chunks().cast(TIME_TYPE).cast(pa.int64())
-    return device.columns.array(whole.to_numpy())
+    return device.columns.array(integers(column.combine_chunks().cast(TIME_TYPE)))
 
 
 def tables(node: Node, device: Device) -> Iterator[pa.Table]:
@@ -118,13 +118,13 @@ def tables(node: Node, device: Device) -> Iterator[pa.Table]:
             progress.gave(len(events))
             yield _to_table(events, schema, device)
     if nothing:
-        yield schema.empty_table()
+        yield pa.Table.from_batches([], schema)
 
 
 def _to_table(events: Events, schema: pa.Schema, device: Device) -> pa.Table:
     payload = device.columns.to_arrow(events.frame, pa.schema(list(schema)[2:]))
     times = [
-        pa.array(device.columns.host(ticks)).view(schema.field(name).type)
+        to_arrow(device.columns.host(ticks), schema.field(name).type)
         for name, ticks in (("start", events.start), ("end", events.ends))
     ]
     return pa.Table.from_arrays([*times, *payload.columns], schema=schema)

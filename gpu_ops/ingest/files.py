@@ -8,9 +8,9 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
@@ -97,7 +97,6 @@ def open_files(path: str | Path, times: Sequence[str], format: FileFormat | None
                 remedy="Give files of one format: a glob chooses them.",
             )
     opened: list[_File] = []
-    # The first file's types are the types of all CSV files, as far as nothing else is said.
     options = csv or CsvOptions()
     for each in paths:
         with _named(each):
@@ -106,9 +105,7 @@ def open_files(path: str | Path, times: Sequence[str], format: FileFormat | None
             elif kinds[0] == "arrow":
                 opened.append(_open_ipc(each))
             else:
-                opened.append(_open_csv(each, times, options))
-                known = dict(zip(opened[0].schema.names, opened[0].schema.types, strict=True))
-                options = replace(options, types=known | dict(options.types))
+                opened.append(_open_csv(each, times, options, opened[0].schema if opened else None))
         _check_same_schema(opened[0], opened[-1])
 
     def read(columns: Sequence[str], rows: int) -> Pieces:
@@ -218,30 +215,41 @@ def _open_parquet(path: str) -> _File:
 
 
 def _open_ipc(path: str) -> _File:
-    def file(columns: Sequence[str] | None) -> tuple[Any, Iterator[pa.RecordBatch]]:
-        # Mapped: a batch is memory that the system reads when it is looked at and may forget when it is short.
-        mapped = pa.memory_map(path)
-        whole_file = mapped.read(len(_ARROW_FILE)) == _ARROW_FILE
+    # Mapped: memory that the system reads when it is looked at, and may forget when it is short of it.
+    with pa.memory_map(path) as mapped:
+        is_stream = mapped.read(len(_ARROW_FILE)) != _ARROW_FILE
         mapped.seek(0)
-        if not whole_file:
-            stream = pa.ipc.open_stream(mapped)
-            return stream, iter(stream)
-        reader = pa.ipc.open_file(mapped)
-        if columns is not None:
-            fields = pa.ipc.IpcReadOptions(included_fields=[reader.schema.names.index(name) for name in columns])
-            reader = pa.ipc.open_file(mapped, options=fields)
-        return reader, (reader.get_batch(index) for index in range(reader.num_record_batches))
+        with pa.ipc.open_stream(mapped) if is_stream else pa.ipc.open_file(mapped) as opened:
+            schema = opened.schema.remove_metadata()
 
-    schema = file(None)[0].schema.remove_metadata()
+    def batches(columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        mapped = pa.memory_map(path)
+        if is_stream:
+            yield from pa.ipc.open_stream(mapped)
+            return
+        reader = pa.ipc.open_file(mapped)
+        if reader.num_record_batches and not _lies_in(reader.get_batch(0), mapped):
+            # Compressed. (Of a file that is not, Arrow copies the columns that it is asked for.)
+            wanted = pa.ipc.IpcReadOptions(included_fields=[schema.names.index(name) for name in columns])
+            reader = pa.ipc.open_file(mapped, options=wanted)
+        for index in range(reader.num_record_batches):
+            yield reader.get_batch(index)
 
     def tables(columns: Sequence[str], _: int) -> Iterator[pa.Table]:
-        for batch in file(columns)[1]:
+        for batch in batches(columns):
             yield pa.Table.from_batches([batch]).select(columns)
 
     return _File(path, schema, None, tables)
 
 
-def _open_csv(path: str, times: Sequence[str], options: CsvOptions) -> _File:
+def _lies_in(batch: pa.RecordBatch, mapped: pa.MemoryMappedFile) -> bool:
+    mapped.seek(0)
+    whole = mapped.read_buffer()
+    buffers = [buffer for column in batch.columns for buffer in column.buffers() if buffer is not None and buffer.size]
+    return all(whole.address <= buffer.address < whole.address + whole.size for buffer in buffers)
+
+
+def _open_csv(path: str, times: Sequence[str], options: CsvOptions, like: pa.Schema | None) -> _File:
     def reader(types: dict[str, pa.DataType], columns: Sequence[str] | None) -> pacsv.CSVStreamingReader:
         return pacsv.open_csv(
             path,
@@ -259,18 +267,22 @@ def _open_csv(path: str, times: Sequence[str], options: CsvOptions) -> _File:
 
     # A time that cannot be read is one row's fault, so times are read as text, and by us.
     asked = {name: pa.string() for name in times} | dict(options.types)
-    with reader(asked, None) as opened:
+    # The first file's types are those of all; that a later one does not fit shows when it is read.
+    known = {} if like is None else dict(zip(like.names, like.types, strict=True))
+    with reader(asked | dict.fromkeys(known, pa.string()), None) as opened:
         inferred = opened.schema
-    # A column that is empty so far may hold anything later.
-    schema = pa.schema([field.with_type(pa.string()) if pa.types.is_null(field.type) else field for field in inferred])
-    types = dict(zip(schema.names, schema.types, strict=True))
+    types = {
+        # A column that is empty so far may hold anything later.
+        field.name: known.get(field.name, pa.string() if pa.types.is_null(field.type) else field.type)
+        for field in inferred
+    }
 
     def tables(columns: Sequence[str], _: int) -> Iterator[pa.Table]:
         with reader(types, list(columns)) as reading:
             for batch in reading:
                 yield pa.Table.from_batches([batch])
 
-    return _File(path, schema, None, tables)
+    return _File(path, pa.schema([field.with_type(types[field.name]) for field in inferred]), None, tables)
 
 
 # What goes wrong

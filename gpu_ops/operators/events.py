@@ -60,12 +60,13 @@ def concat(pieces: Iterable[Events], device: Device) -> Events | None:
     return Events(start, end, device.columns.concat([part.frame for part in parts]))
 
 
-def check_times(start: Any, end: Any, *, verb: str) -> None:
+def check_times(start: Any, end: Any, device: Device, *, verb: str) -> None:
     """Refuse lifetimes that leave the years 1 to 9999, and finite ones that reach the open end.
 
     Args:
         start: int64 ticks.
         end: int64 ticks, where the open end stands for itself; or a duration.
+        device: Where they are.
         verb: What moved them.
 
     Raises:
@@ -73,10 +74,10 @@ def check_times(start: Any, end: Any, *, verb: str) -> None:
     """
     if not len(start):
         return
-    least = int(start.min())
+    least, most = device.kernels.extent(start)
     # What a duration leads to is finite, and would read as open on the maximum itself.
     limit = MAX_TIME - 1 if isinstance(end, int) else MAX_TIME
-    most = int(start.max()) + end if isinstance(end, int) else max(int(start.max()), int(end.max()))
+    most = most + end if isinstance(end, int) else max(most, device.kernels.extent(end)[1])
     if least >= MIN_TIME and most <= limit:
         return
     ends = start + end if isinstance(end, int) else end

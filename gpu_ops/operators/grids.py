@@ -56,8 +56,8 @@ class Grid:
 
 def plan_grid(window: Hopping, events: Events, groups: int, device: Device) -> Grid | None:
     """The table for some events; None where it would be too large."""
-    least, most = int(events.start.min()), int(events.start.max())
-    end = most + events.end if isinstance(events.end, int) else int(events.end.max())
+    least, most = device.kernels.extent(events.start)
+    end = most + events.end if isinstance(events.end, int) else device.kernels.extent(events.end)[1]
     if window.until is not None:
         end = min(end, window.until)
     corners = device.columns.array(np.array([least, most]))

@@ -47,13 +47,13 @@ def change_lifetimes(change: Any, events: Events, device: Device) -> Events:
 
 @change_lifetimes.register
 def _(change: SetDuration, events: Events, device: Device) -> Events:
-    check_times(events.start, change.duration, verb="set_duration")
+    check_times(events.start, change.duration, device, verb="set_duration")
     return Events(events.start, change.duration, events.frame)
 
 
 @change_lifetimes.register
 def _(change: ToPoint, events: Events, device: Device) -> Events:
-    check_times(events.start, TICK, verb="to_point")
+    check_times(events.start, TICK, device, verb="to_point")
     return Events(events.start, TICK, events.frame)
 
 
@@ -61,7 +61,7 @@ def _(change: ToPoint, events: Events, device: Device) -> Events:
 def _(change: Shift, events: Events, device: Device) -> Events:
     start = events.start + change.by
     end = events.end if isinstance(events.end, int) else _unless_open(events.end, events.end + change.by)
-    check_times(start, end, verb="shift")
+    check_times(start, end, device, verb="shift")
     return Events(start, end, events.frame)
 
 
@@ -71,10 +71,10 @@ def _(change: Extend, events: Events, device: Device) -> Events:
         duration = events.end + change.by
         if duration <= 0:
             return events.take(device.kernels.keep(events.start != events.start), device)
-        check_times(events.start, duration, verb="extend")
+        check_times(events.start, duration, device, verb="extend")
         return Events(events.start, duration, events.frame)
     end = _unless_open(events.end, events.end + change.by)
-    check_times(events.start, end, verb="extend")
+    check_times(events.start, end, device, verb="extend")
     return Events(events.start, end, events.frame).where(end > events.start, device)
 
 
@@ -89,7 +89,7 @@ def _(change: ClipDuration, events: Events, device: Device) -> Events:
 def _(change: PointAtEnd, events: Events, device: Device) -> Events:
     ends = events.ends
     made = Events(ends, TICK, events.frame).where(ends != MAX_TIME, device)
-    check_times(made.start, TICK, verb="point_at_end")
+    check_times(made.start, TICK, device, verb="point_at_end")
     return made
 
 
@@ -120,7 +120,7 @@ def _(change: AlterLifetime, events: Events, device: Device) -> Events:
             )
     start = found.get("__start", events.start)
     end = start + found["__duration"] if "__duration" in found else found.get("__end", events.ends)
-    check_times(start, end, verb="alter_lifetime")
+    check_times(start, end, device, verb="alter_lifetime")
     return Events(start, end, events.frame).where(end > start, device)
 
 
@@ -132,7 +132,7 @@ def _(change: HopLifetime, events: Events, device: Device) -> Events:
         moved = Events(start, change.size, events.frame).where(last > first, device)
     else:
         moved = Events(start, change.align + last * change.hop, events.frame)
-    check_times(moved.start, moved.end, verb="hop_lifetime")
+    check_times(moved.start, moved.end, device, verb="hop_lifetime")
     return moved
 
 
@@ -145,7 +145,7 @@ def _(change: Quantize, events: Events, device: Device) -> Events:
     # The end lies on the grid of window ends, at least one window after the start (Trill).
     least = np.maximum(ends + hop - 1, events.start + size)
     end = _unless_open(ends, (least - align - size) // hop * hop + align + size)
-    check_times(start, end, verb="quantize")
+    check_times(start, end, device, verb="quantize")
     return Events(start, end, events.frame)
 
 

@@ -117,7 +117,7 @@ def _result(window: Hopping, number: Any, keys: Any | None, group: Any, frame: A
     """Results of numbered windows."""
     begin, finish = window.lifetime
     start = number * window.hop + (window.align + begin)
-    check_times(start, finish - begin, verb="hopping")
+    check_times(start, finish - begin, device, verb="hopping")
     return Events(start, finish - begin, _with_keys(keys, group, frame, device))
 
 

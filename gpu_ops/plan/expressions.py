@@ -87,7 +87,7 @@ def check_row_wise(expression: nw.Expr, *, where: str) -> None:
 
 def _probe(schema: pa.Schema) -> pl.DataFrame:
     lifetime = pa.schema([(name, TIME_TYPE) for name in LIFETIME])
-    return to_frame(pa.schema([*schema, *lifetime]).empty_table())
+    return to_frame(pa.Table.from_batches([], pa.schema([*schema, *lifetime])))
 
 
 def output_schema(schema: pa.Schema, expressions: Sequence[nw.Expr], *, where: str, only_columns: bool) -> pa.Schema:

@@ -84,10 +84,14 @@ def write(
     _refuse_existing(target, if_exists)
     rows = groups = 0
     with _whole_or_nothing(target, if_exists) as unfinished:
-        with _writer(target, unfinished, schema) as writer:
-            for group in _regrouped(batches, schema, row_group_rows):
-                writer.write_table(group, max(group.num_rows, 1))
-                rows += group.num_rows
+        pieces = _regrouped(batches, schema, row_group_rows)
+        parquet = target.suffix.lower() == _PARQUET
+        if not parquet and any(map(_holds_dictionary, schema.types)):
+            pieces = _with_one_dictionary(pieces, schema, target)
+        with _writer(unfinished, schema, parquet=parquet) as writer:
+            for piece in pieces:
+                writer.write_table(piece, piece.num_rows)
+                rows += piece.num_rows
                 groups += 1
         size = unfinished.tell()
     return WriteReport(target, rows, groups, size)
@@ -100,10 +104,14 @@ def _refuse_existing(target: Path, if_exists: IfExists) -> None:
         raise SourceError(f"{target} exists.", remedy='Say if_exists="replace", or give another path.')
 
 
+def _beside(target: Path) -> Path:
+    return target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+
+
 @contextmanager
 def _whole_or_nothing(target: Path, if_exists: IfExists) -> Iterator[Any]:
     """A file that gets its name once it is whole and on the disk; whatever stops it before removes it."""
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    temporary = _beside(target)
     try:
         with temporary.open("xb") as unfinished:
             yield unfinished
@@ -111,6 +119,10 @@ def _whole_or_nothing(target: Path, if_exists: IfExists) -> Iterator[Any]:
             os.fsync(unfinished.fileno())
         _refuse_existing(target, if_exists)
         temporary.replace(target)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SourceError(
+            f"{target} cannot hold a column: {error}", remedy="Cast it, or write the other of Parquet and Arrow IPC."
+        ) from error
     except OSError as error:
         raise SourceError(
             f"{target} cannot be written: {error}", remedy="See that there is room and permission."
@@ -131,10 +143,41 @@ def _sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def _writer(target: Path, unfinished: Any, schema: pa.Schema) -> Any:
-    if target.suffix.lower() == _PARQUET:
-        return pq.ParquetWriter(unfinished, schema, compression="zstd")
-    return pa.ipc.new_file(unfinished, schema)
+def _writer(unfinished: Any, schema: pa.Schema, *, parquet: bool) -> Any:
+    return pq.ParquetWriter(unfinished, schema, compression="zstd") if parquet else pa.ipc.new_file(unfinished, schema)
+
+
+def _holds_dictionary(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return True
+    children = [kind.field(number).type for number in range(kind.num_fields)]
+    return any(map(_holds_dictionary, [kind.storage_type] if isinstance(kind, pa.BaseExtensionType) else children))
+
+
+def _with_one_dictionary(pieces: Iterator[pa.Table], schema: pa.Schema, target: Path) -> Iterator[pa.Table]:
+    """The same tables, in each column of which all dictionaries are one.
+
+    An Arrow IPC file holds one, and before its first row. (It may grow by deltas, which Polars does not read.) So the
+    tables wait in a stream on disk, where dictionaries may change, until all of them are known.
+    """
+    waiting = _beside(target)
+    known = pa.Table.from_batches([], schema)
+    try:
+        with waiting.open("xb") as file, pa.ipc.new_stream(file, schema) as stream:
+            for piece in pieces:
+                stream.write_table(piece)
+                known = _unified(known, piece).slice(0, 0)
+        with pa.memory_map(str(waiting)) as mapped, pa.ipc.open_stream(mapped) as batches:
+            for batch in batches:
+                unified = _unified(known, pa.Table.from_batches([batch])).to_batches()
+                yield pa.Table.from_batches([each for each in unified if each.num_rows], schema)
+    finally:
+        with suppress(FileNotFoundError):
+            waiting.unlink()
+
+
+def _unified(known: pa.Table, piece: pa.Table) -> pa.Table:
+    return pa.concat_tables([known, piece]).unify_dictionaries()
 
 
 def _regrouped(batches: Iterable[pa.RecordBatch | pa.Table], schema: pa.Schema, size: int) -> Iterator[pa.Table]:

@@ -1,14 +1,14 @@
 """Kernels: one table of what each must give, by definition, run on every device.
 
-The references say literally what a kernel's description says, number by number. The devices are the CPU, the GPU's kernels
-on NumPy and, where it has what they need, on array-api-strict, and a GPU where there is one. All must give the same bytes.
+The references say literally what a kernel's description says, number by number. The devices are the CPU, the GPU's
+kernels on NumPy and, where it has what they need, on array-api-strict, and a GPU where there is one. All must give the
+same bytes.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import shutil
 import struct
 import subprocess
 import sys
@@ -72,12 +72,8 @@ def _port(name: str) -> Port:
     return Port(choose(name).kernels, lambda values: columns.array(_read_only(values)), columns.host)
 
 
-PORTS = [
-    "cpu",
-    "array",
-    "strict",
-    pytest.param("gpu", marks=[pytest.mark.gpu, pytest.mark.skipif(gpu_refusal() is not None, reason="no GPU")]),
-]
+GPU = pytest.param("gpu", marks=[pytest.mark.gpu, pytest.mark.skipif(gpu_refusal() is not None, reason="no GPU")])
+PORTS = ["cpu", "array", "strict", GPU]
 
 ASSIGNS = "array-api-strict assigns by no array of indices"
 VIEWS = "array-api-strict shows no float's bits"
@@ -188,10 +184,11 @@ def grids(draw: st.DrawFn) -> tuple[Any, Any, int, int, int]:
 @st.composite
 def dense(draw: st.DrawFn) -> tuple[Any, Any, Any, Any, int, int]:
     """(codes, first, last, values, groups, windows)."""
-    values, first, last, windows = draw(ranges_with_values())
+    first, last, windows = draw(ranges())
+    values = draw(st.lists(ANY_INT, min_size=len(first), max_size=len(first)))
     groups = draw(st.integers(1, 3))
     codes = draw(st.lists(st.integers(0, groups - 1), min_size=len(first), max_size=len(first)))
-    return codes_of(codes), first, last, values, groups, windows
+    return codes_of(codes), first, last, ints(values), groups, windows
 
 
 @st.composite
@@ -214,7 +211,10 @@ def limb_sums(draw: st.DrawFn) -> tuple[tuple[Any, ...], int, int]:
 @st.composite
 def moments(draw: st.DrawFn) -> tuple[Any, tuple[Any, ...], tuple[Any, ...], int, int, int]:
     """The exact sums of some lists of floats, as `variance` takes them."""
-    floats = draw(st.sampled_from([st.floats(-1000, 1000), st.integers(-9, 9).map(float), FINITE]))
+    # Of exponents near one another: the array form takes a time that grows with the square of the bits in between.
+    whole = st.integers(-(1 << 53), 1 << 53)
+    exponents = [st.just(exponent) for exponent in (-1074, 0, 970)] + [st.integers(-90, 90)]
+    floats = st.builds(math.ldexp, st.one_of(st.integers(-9, 9), whole), draw(st.sampled_from(exponents)))
     lists = draw(st.lists(st.lists(floats, max_size=4), min_size=1, max_size=3))
     return exact_moments(lists, draw(st.integers(0, 1)))
 
@@ -492,6 +492,10 @@ CONTRACTS = {
             ints([offset for count in counts for offset in range(count)]),
         ),
     ),
+    "extent": Contract(
+        st.lists(ANY_INT, min_size=1, max_size=5).map(lambda values: (ints(values),)),
+        lambda values: (int(min(values)), int(max(values))),
+    ),
     "float_limbs": Contract(floats_with_plan(), in_limbs),
     "grid_ranges": Contract(grids(), overlapped),
     "grid_ranges_by_start": Contract(grids().map(lambda grid: (grid[0], *grid[2:])), by_start),
@@ -602,3 +606,178 @@ def test_a_dense_grid_adds_up_blocks_of_events(name: str, kernel: str, inputs: A
 def test_both_devices_have_the_same_kernels_and_each_is_in_the_table() -> None:
     assert cpu.__all__ == array_kernels.__all__
     assert {*cpu.__all__} == {*CONTRACTS, *DENSE, "dense_totals", "dense_zeros"}
+
+
+# What is too large for a reference: every device against the CPU, and against what is known of the result
+
+
+def times(*, events: int, seed: int, shape: str) -> tuple[Any, Any, Any, int]:
+    """(codes, start, end, groups), in no order of groups."""
+    random = np.random.default_rng(seed)
+    groups = {"few groups": 7, "many groups": events // 10, "one instant": 1, "all but in order": 1}.get(shape, 100)
+    codes = random.integers(0, groups, events).astype(np.int32)
+    start = np.sort(random.integers(MIN_TIME, MAX_TIME // 2, events))
+    end = start + random.integers(1, 1 << 40, events)
+    if shape == "shuffled":
+        start, end = (times[random.permutation(events)] for times in (start, end - start))
+        end = start + end
+    elif shape == "whole seconds":
+        start = random.integers(0, events // 10, events) * 1_000_000
+        end = start + 60_000_000
+    elif shape == "one instant":
+        start, end = np.full(events, 7), random.integers(8, MAX_TIME, events)
+    elif shape == "all but in order":
+        start[[3, events // 2]] = start[[events // 2, 3]]
+        end = np.maximum(start + 1, np.minimum(end, MAX_TIME))
+    elif shape == "open ends":
+        end[random.integers(0, 2, events) == 0] = MAX_TIME
+    return codes, start, end, groups
+
+
+SHAPES = ["few groups", "many groups", "shuffled", "whole seconds", "one instant", "all but in order", "open ends"]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", ["array", GPU])
+def test_large_inputs_give_the_same_bytes_on_every_device(name: str, shape: str) -> None:
+    codes, start, end, groups = times(events=50_000, seed=5, shape=shape)
+    values = np.random.default_rng(6).integers(LEAST, -LEAST - 1, len(codes))
+
+    def pipeline(port: Port) -> list[Any]:
+        ordered, _, (begin, finish, payload) = port.call("partition", codes, groups, (start, end, values))
+        axis_code, axis_time, first, last = port.call("axis", ordered, begin, finish)
+        size = len(axis_code)
+        slots, counts = port.call("occupied", first, last, size)
+        return [
+            ordered,
+            *(begin, finish, payload),
+            *(axis_code, axis_time, first, last, slots, counts),
+            port.call("range_sum", payload, first, last, size, slots),
+            port.call("range_max", payload, first, last, size, slots),
+            *port.call("stitch_order", ordered, begin, finish),
+            *port.call("grid_ranges", begin, finish, 7_000_000, 3_000_000, MIN_TIME),
+        ]
+
+    for given_here, on_cpu in zip(pipeline(_port(name)), pipeline(_port("cpu")), strict=True):
+        assert_same(given_here, on_cpu)
+
+
+@pytest.mark.parametrize("name", ["cpu", "array"])
+def test_a_million_events_at_one_instant(name: str) -> None:
+    port = _port(name)
+    codes, start = np.zeros(1_000_000, np.int32), np.full(1_000_000, MAX_TIME - 1)
+    axis_code, axis_time, first, last = port.call("axis", codes, start, start + 1)
+    assert_same((axis_code, axis_time), (codes_of([0, 0]), ints([MAX_TIME - 1, MAX_TIME])))
+    assert_same(port.call("occupied", first, last, 2), (ints([0]), ints([1_000_000])))
+    assert_same(port.call("range_max", np.arange(1_000_000), first, last, 2, ints([0, 1])), ints([999_999, LEAST]))
+
+
+# Exact sums from end to end
+
+
+def exact_sums(port: Port, values: Any, first: Any, last: Any, size: int, n: int) -> Any:
+    limb_bits, lowest, limbs = port.call("limb_plan", values, n)
+    slots = np.arange(size)
+    parts = port.call("float_limbs", values, limb_bits, lowest, limbs)
+    sums = tuple(port.call("range_sum", part, first, last, size, slots) for part in parts)
+    return port.call("round_limbs", sums, limb_bits, lowest)
+
+
+@pytest.mark.parametrize("name", ["cpu", "array", GPU])
+@given(data=st.data())
+def test_sums_of_floats_are_fsum_whatever_the_plan(name: str, data: st.DataObject) -> None:
+    values = data.draw(st.lists(FINITE, min_size=1, max_size=12))
+    n = data.draw(st.integers(len(values), 1 << 40))
+    sums = exact_sums(
+        _port(name), np.array(values), np.zeros(len(values), np.int64), np.ones(len(values), np.int64), 1, n
+    )
+    try:
+        wanted = math.fsum(values) + 0.0
+    except OverflowError:  # past the greatest float; or fsum's own limit on the way there
+        wanted = nearest(sum(map(Fraction, values), Fraction(0)))
+    assert sums.tobytes() == np.array([wanted]).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ([1e308, 1e308, -1e308], 1e308),
+        ([1e308, 1e308], math.inf),
+        ([-1e308, -1e308], -math.inf),
+        ([1e16, 1.0, -1e16], 1.0),
+        ([1e300, 1e-300, -1e300, 5e-324], 1e-300),
+        ([5e-324, -5e-324], 0.0),
+        ([-0.0], 0.0),
+        ([2.0**53, 1.0], 2.0**53),  # half way: to the even neighbour
+        ([2.0**53, 1.0, 2.0**-1000], 2.0**53 + 2),  # a little more than half way
+        ([2.0**53 + 2, 1.0], 2.0**53 + 4),
+        ([1.7976931348623157e308, 2.0**969], 1.7976931348623157e308),
+        ([1.7976931348623157e308, 2.0**970], math.inf),
+    ],
+)
+@pytest.mark.parametrize("name", ["cpu", "array", GPU])
+def test_sums_of_floats_are_rounded_once(name: str, values: list[float], wanted: float) -> None:
+    count = len(values)
+    sums = exact_sums(_port(name), np.array(values), np.zeros(count, np.int64), np.ones(count, np.int64), 1, count)
+    assert sums.tobytes() == np.array([wanted]).tobytes()
+
+
+@pytest.mark.parametrize("name", ["cpu", "array", GPU])
+def test_a_large_value_that_passes_leaves_no_dust(name: str) -> None:
+    random = np.random.default_rng(8)
+    values = random.normal(size=2000)
+    values[::100] = 1e30
+    first = np.arange(2000)
+    last = first + random.integers(1, 50, 2000)
+    sums = exact_sums(_port(name), values, first, np.minimum(last, 2000), 2000, 2000)
+    wanted = [math.fsum(values[(first <= slot) & (slot < last)]) for slot in range(2000)]
+    assert sums.tobytes() == np.array(wanted).tobytes()
+
+
+@pytest.mark.parametrize("name", ["cpu", "array", GPU])
+@given(data=st.data())
+def test_variances_are_within_their_bound(name: str, data: st.DataObject) -> None:
+    shift = data.draw(st.sampled_from([0.0, 1.0, 1e9, 1e15, 1e100]))
+    values = [shift + value for value in data.draw(st.lists(st.floats(-1000, 1000), min_size=2, max_size=8))]
+    variance = float(_port(name).call("variance", *exact_moments([values], 1))[0])
+    exact = [Fraction(value) for value in values]
+    mean = sum(exact, Fraction(0)) / len(exact)
+    wanted = sum(((value - mean) ** 2 for value in exact), Fraction(0)) / (len(exact) - 1)
+    assert variance >= 0
+    if wanted > Fraction(2) ** -1022:
+        assert abs(Fraction(variance) / wanted - 1) <= Fraction(301, 100) / 2**53
+
+
+@pytest.mark.parametrize("value", [0.1, -1e200, 5e-324, 1.7976931348623157e308])
+@pytest.mark.parametrize("name", ["cpu", "array", GPU])
+def test_equal_values_have_no_variance(name: str, value: float) -> None:
+    assert float(_port(name).call("variance", *exact_moments([[value] * 7], 1))[0]) == 0
+
+
+@pytest.mark.parametrize("name", ["cpu", "array", GPU])
+def test_variances_of_integers_come_from_32_bit_limbs(name: str) -> None:
+    port = _port(name)
+    values = np.array([LEAST, -LEAST - 1, 0])
+    sums = [limb.sum(keepdims=True) for limb in port.call("exact_limbs_int", values)]
+    squares = [limb.sum(keepdims=True) for limb in port.call("square_limbs_int", values)]
+    # (n S2 - S1**2) / (n (n - 1)) of -2**63, 2**63 - 1 and 0, to the nearest float
+    exact = Fraction(3 * ((1 << 126) + ((1 << 63) - 1) ** 2) - 1, 6)
+    assert port.call("variance", ints([3]), tuple(sums), tuple(squares), 32, 0, 1)[0] == float(exact)
+
+
+# Compiled once, kept on disk
+
+
+@pytest.mark.parametrize(("locator", "kept"), [("UserWideCacheLocator", True), ("ZipCacheLocator", False)])
+def test_kernels_run_where_the_package_is_read_only(locator: str, kept: bool, tmp_path: Path) -> None:  # noqa: FBT001
+    """Numba is let use only the user's folder, or (a locator for archives) no place at all."""
+    code = """
+import numpy as np
+from gpu_ops.devices.cpu.kernels import keep
+print(keep(np.array([False, True])))
+"""
+    environment = os.environ | {"NUMBA_CACHE_LOCATOR_CLASSES": locator, "XDG_CACHE_HOME": str(tmp_path)}
+    environment.pop("NUMBA_CACHE_DIR", None)
+    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[1]"
+    assert any(tmp_path.rglob("*.nbc")) == kept

@@ -60,7 +60,7 @@ WRITERS: dict[str, Callable[[pa.Table, Path], None]] = {
     "rides.arrow": write_ipc,
     "rides.ipc": write_stream,
     "rides.feather": write_feather,
-    "rides.csv": lambda given, path: pacsv.write_csv(given, path),
+    "rides.csv": pacsv.write_csv,
     "rides.csv.gz": write_gzip,
 }
 
@@ -215,15 +215,19 @@ def test_arrow_types_come_as_they_were_written(tmp_path: Path) -> None:
     for name in ("rides.parquet", "rides.arrow", "rides.ipc"):
         WRITERS[name](given, tmp_path / name)
         (batch,) = rides(tmp_path / name).read()
-        assert batch.payload.select(["kind", "big", "list"]).equals(given.select(["kind", "big", "list"]))
+        wanted = given.select(["kind", "big", "list"])
+        if name == "rides.parquet":  # which has no seconds, and a name of its own for what is in a list
+            wanted = wanted.set_column(2, "list", wanted["list"].cast(pa.list_(pa.field("element", pa.time32("ms")))))
+        assert batch.payload.select(["kind", "big", "list"]).equals(wanted)
 
 
 def test_an_uncompressed_arrow_file_is_mapped_not_read(tmp_path: Path) -> None:
     write_ipc(table(), tmp_path / "rides.arrow")
     before = pa.total_allocated_bytes()
-    batches = list(rides(tmp_path / "rides.arrow").read())
-    assert pa.total_allocated_bytes() - before < 1_000
+    batches = list(rides(tmp_path / "rides.arrow").read(columns=["zone", "n"]))
+    assert pa.total_allocated_bytes() - before < 2_000
     assert len(batches) == SIZE // 100
+    assert not batches[0].start.flags.writeable
 
 
 # CSV
@@ -304,7 +308,7 @@ def test_a_csv_value_that_does_not_fit_its_column_is_named(tmp_path: Path) -> No
     lines = [f"{n},{n},padding" for n in range(MANY)]
     lines[-3] = f"{MANY - 3},oops,padding"
     source = csv(tmp_path, "at,v,s\n" + "\n".join(lines), unit="s")
-    with pytest.raises(SourceError, match="'oops'.*int64") as caught:
+    with pytest.raises(SourceError, match=r"'oops'.*int64") as caught:
         payload(source)
     assert (caught.value.column, caught.value.row) == ("v", MANY - 3)
     assert "types={'v': pyarrow.string()}" in str(caught.value)
@@ -332,7 +336,7 @@ def test_a_csv_row_of_another_length_is_named(tmp_path: Path) -> None:
 def test_csv_faults_of_later_files_are_counted_from_the_first(tmp_path: Path) -> None:
     (tmp_path / "0.csv").write_text("at,v\n0,1\n1,1\n")
     (tmp_path / "1.csv").write_text("at,v\n2,1\n3,x\n")
-    with pytest.raises(SourceError, match="1.csv") as caught:
+    with pytest.raises(SourceError, match=r"1\.csv") as caught:
         payload(open_source(tmp_path, start="at", unit="s", csv=CsvOptions(types={"v": pa.int64()})))
     assert (caught.value.row, caught.value.column) == (3, "v")
 

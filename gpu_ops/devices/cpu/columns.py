@@ -15,6 +15,9 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from gpu_ops.buffers import integers
+from gpu_ops.buffers import nulls as nulls_of
+from gpu_ops.buffers import to_arrow as buffer_array
 from gpu_ops.frames import from_frame, to_frame
 from gpu_ops.time import TIME_TYPE
 
@@ -139,7 +142,7 @@ def words(frame: Frame, name: str) -> tuple[Array, Array, Array | None]:
     pairs = pairs[stored.offset : stored.offset + len(stored)]
     if not stored.null_count:
         return pairs[:, 0].copy(), pairs[:, 1].copy(), None
-    valid = stored.is_valid().to_numpy(zero_copy_only=False)
+    valid = ~nulls_of(stored)
     return np.where(valid, pairs[:, 0], 0), np.where(valid, pairs[:, 1], 0), valid
 
 
@@ -238,7 +241,7 @@ def _column_codes(series: pl.Series) -> tuple[Array, pl.Series]:
             stored = stored.combine_chunks()
         if not pa.types.is_dictionary(stored.type):
             stored = stored.dictionary_encode()
-        codes = stored.indices.fill_null(0).to_numpy(zero_copy_only=False)
+        codes = integers(stored.indices.fill_null(0))
         values_of = pl.Series(series.name, stored.dictionary).cast(dtype)
     if series.null_count():
         codes = np.where(_numpy(series.is_null()), len(values_of), codes.astype(np.int64, copy=False))
@@ -263,8 +266,8 @@ def _integer_codes(whole: Array) -> tuple[Array, Array]:
 
 
 def _dense(whole: Array) -> tuple[Array, Array]:
-    encoded = pa.array(whole).dictionary_encode()
-    return encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary.to_numpy()
+    encoded = buffer_array(whole, pa.from_numpy_dtype(whole.dtype)).dictionary_encode()
+    return integers(encoded.indices), integers(encoded.dictionary).view(whole.dtype)
 
 
 def _numpy(series: pl.Series) -> Array:
@@ -283,7 +286,8 @@ def _series(name: str, numbers: Array, *rest: Any) -> pl.Series:
     """A series over an array's memory: (name, numbers, type) or (name, numbers, valid, type)."""
     valid, dtype = rest if len(rest) == 2 else (None, rest[0])
     if pa.types.is_boolean(dtype):
-        made = pa.array(numbers.astype(bool), mask=None if valid is None else ~valid)
+        packed = pa.py_buffer(np.packbits(numbers != 0, bitorder="little"))
+        made = pa.Array.from_buffers(dtype, len(numbers), [_bitmap(valid), packed])
     else:
         plain = np.ascontiguousarray(numbers, dtype=dtype.to_pandas_dtype() if _is_number(dtype) else _width(dtype))
         made = pa.Array.from_buffers(dtype, len(plain), [_bitmap(valid), pa.py_buffer(plain)])

@@ -57,8 +57,9 @@ def kernel(*signature: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def inlined(function: Callable[P, R]) -> Callable[P, R]:
-    """A part of kernels, compiled with each of them; it must stand in the same file, which is what the cache watches."""
-    made: Callable[P, R] = numba.njit(nogil=True, error_model="numpy")(function)
+    """A part of kernels, compiled into each; it must stand in the same file, which is what the cache watches."""
+    # Inlined by Numba, not left to LLVM: no array is counted as shared where it is handed over.
+    made: Callable[P, R] = numba.njit(nogil=True, error_model="numpy", inline="always")(function)
     return made
 
 

@@ -1,8 +1,8 @@
 """Kernels on the CPU: ordering events by group, window axes, and aggregates over ranges of slots, by Numba.
 
-Pure functions of one-dimensional contiguous arrays: times are int64 ticks, group codes int32, everything else int64 unless
-said. They trust their arguments: an index out of range is not noticed. ``devices/gpu/kernels.py`` has the same names and
-gives the same bytes.
+Pure functions of one-dimensional contiguous arrays: times are int64 ticks, group codes int32, everything else int64
+unless said. They trust their arguments: an index out of range is not noticed. ``devices/gpu/kernels.py`` has the same
+names and gives the same bytes.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ __all__ = [
     "exact_limbs_decimal",
     "exact_limbs_int",
     "expand",
+    "extent",
     "float_limbs",
     "grid_ranges",
     "grid_ranges_by_start",
@@ -78,6 +79,8 @@ _LEAST = np.iinfo(np.int64).min
 
 # How many events are looked at before a loop that may end early tests whether to: inside, it can use wide instructions.
 _CHUNK = 4096
+
+# Loops copy and fill here, since Numba takes seconds to compile an assignment to a part of an array.
 
 # An index that is known not to be negative is made unsigned: Numba then leaves out the test for counting from the end.
 _at = np.uint64
@@ -124,7 +127,8 @@ def group_codes(bounds: Ints) -> Codes:
     """
     codes = np.empty(bounds[-1] - bounds[0], np.int32)
     for group in range(bounds.size - 1):
-        codes[bounds[group] - bounds[0] : bounds[group + 1] - bounds[0]] = group
+        for at in range(bounds[group] - bounds[0], bounds[group + 1] - bounds[0]):
+            codes[at] = group
     return codes
 
 
@@ -136,11 +140,13 @@ def is_ordered(codes: Codes, start: Ints) -> bool:
         >>> is_ordered(np.array([0, 0, 1], np.int32), np.array([3, 3, 1]))
         True
     """
-    for low in range(1, codes.size, _CHUNK):
+    for low in range(0, codes.size, _CHUNK):
+        # Parts of arrays, not offsets into them: the compiler then sees that it may use wide instructions.
+        code, time = codes[low : low + _CHUNK], start[low : low + _CHUNK]
+        next_code, next_time = codes[low + 1 : low + 1 + _CHUNK], start[low + 1 : low + 1 + _CHUNK]
         misplaced = 0
-        for event in range(low, min(low + _CHUNK, codes.size)):
-            back = (codes[event - 1] == codes[event]) & (start[event - 1] > start[event])
-            misplaced += (codes[event - 1] > codes[event]) | back
+        for at in range(next_code.size):
+            misplaced += (code[at] > next_code[at]) | ((code[at] == next_code[at]) & (time[at] > next_time[at]))
         if misplaced:
             return False
     return True
@@ -154,7 +160,21 @@ def ascends(values: Ints) -> bool:
         >>> ascends(np.array([1, 1, 3]))
         True
     """
-    return _ascends(values, 0, values.size)
+    return _ascends(values)
+
+
+@kernel(INTS)
+def extent(values: Ints) -> tuple[int, int]:
+    """The least and the greatest value; there is at least one.
+
+    Examples:
+        >>> extent(np.array([3, 1, 2]))
+        (1, 3)
+    """
+    least = most = values[0]
+    for at in range(values.size):
+        least, most = min(least, values[at]), max(most, values[at])
+    return least, most
 
 
 @kernel(CODES, INT, INTS)
@@ -177,7 +197,7 @@ def group_order(codes: Codes, groups: int, start: Ints) -> Ints:
         array([1, 2, 0])
     """
     events = codes.size
-    in_time = _ascends(start, 0, events)
+    in_time = _ascends(start)
     if in_time and groups == 1:
         return np.arange(events)
     bounds = _group_bounds(codes, groups)
@@ -189,73 +209,79 @@ def group_order(codes: Codes, groups: int, start: Ints) -> Ints:
         place[code] += 1
     if in_time:
         return order
-    keys, spare_keys, spare_items = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64)
+    keys, items = np.empty((2, 0), np.int64), np.empty((2, 0), np.int64)
     for group in range(groups):
-        low, high = bounds[group], bounds[group + 1]
-        if keys.size < high - low:
+        low, count = bounds[group], bounds[group + 1] - bounds[group]
+        if keys.shape[1] < count:
             # At least twice as large as before: few allocations, however the groups' sizes grow.
-            room = min(events, 2 * (high - low))
-            keys, spare_keys, spare_items = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int64)
-        for at in range(low, high):
-            keys[at - low] = start[_at(order[at])]
-        if not _ascends(keys, 0, high - low):
-            _sort_pairs(keys, order[low:high], spare_keys, spare_items, high - low)
+            room = min(events, 2 * count)
+            keys, items = np.empty((2, room), np.int64), np.empty((2, room), np.int64)
+        for at in range(count):
+            items[0, at] = order[low + at]
+            keys[0, at] = start[_at(items[0, at])]
+        if not _ascends(keys[0, :count]):
+            _sort_pairs(keys, items, count)
+            for at in range(count):
+                order[low + at] = items[0, at]
     return order
 
 
 @inlined
-def _ascends(values: Ints, low: int, high: int) -> bool:
+def _ascends(values: Ints) -> bool:
+    following = values[1:]
     descents = 0
-    for at in range(low + 1, high):
-        descents += values[at - 1] > values[at]
+    for at in range(following.size):
+        descents += values[at] > following[at]
     return descents == 0
 
 
 @inlined
-def _sort_pairs(keys: Ints, items: Ints, spare_keys: Ints, spare_items: Ints, count: int) -> None:
-    """Sort the first ``count`` keys, their items along with them; equal keys keep their order."""
+def _sort_pairs(keys: Ints, items: Ints, count: int) -> None:
+    """Sort the first ``count`` keys of row 0, their items along with them; equal keys keep their order.
+
+    Row 1 of both is room to work in: digit by digit, numbers go from one row to the other.
+    """
     if count <= 32:
         for at in range(1, count):
-            key, item = keys[at], items[at]
+            key, item = keys[0, at], items[0, at]
             to = at
-            while to > 0 and keys[to - 1] > key:
-                keys[to], items[to] = keys[to - 1], items[to - 1]
+            while to > 0 and keys[0, to - 1] > key:
+                keys[0, to], items[0, to] = keys[0, to - 1], items[0, to - 1]
                 to -= 1
-            keys[to], items[to] = key, item
-        return
-    least = most = keys[0]
-    for at in range(count):
-        least, most = min(least, keys[at]), max(most, keys[at])
-    # As unsigned numbers the distances from the least key are right even where the signed difference overflows.
-    base = np.uint64(least)
-    spread = np.uint64(most) - base
-    bits = 0
-    while bits < 64 and spread >> np.uint64(bits) != 0:
-        bits += 1
-    width = 8 if count < 4096 else 11
-    digits = (bits + width - 1) // width
-    width = (bits + digits - 1) // max(digits, 1)
-    radix = 1 << width
-    in_spare = False
-    mask = np.uint64(radix - 1)
-    for low_bit in range(0, bits, max(width, 1)):
-        shift = np.uint64(low_bit)
-        place = np.zeros(radix + 1, np.int64)
+            keys[0, to], items[0, to] = key, item
+    else:
+        least = most = keys[0, 0]
         for at in range(count):
-            place[(((np.uint64(keys[at]) - base) >> shift) & mask) + _at(1)] += 1
-        for value in range(radix):
-            place[value + 1] += place[value]
-        for at in range(count):
-            key = keys[at]
-            digit = ((np.uint64(key) - base) >> shift) & mask
-            spare_keys[_at(place[digit])], spare_items[_at(place[digit])] = key, items[at]
-            place[digit] += 1
-        keys, spare_keys = spare_keys, keys
-        items, spare_items = spare_items, items
-        in_spare = not in_spare
-    if in_spare:
-        for at in range(count):
-            spare_keys[at], spare_items[at] = keys[at], items[at]
+            least, most = min(least, keys[0, at]), max(most, keys[0, at])
+        # As unsigned numbers the distances from the least key are right even where the signed difference overflows.
+        base = np.uint64(least)
+        spread = np.uint64(most) - base
+        bits = 1
+        while bits < 64 and spread >> np.uint64(bits) != 0:
+            bits += 1
+        widest = 8 if count < 4096 else 11
+        digits = (bits + widest - 1) // widest
+        width = (bits + digits - 1) // digits
+        mask = np.uint64((1 << width) - 1)
+        place = np.empty((1 << width) + 1, np.int64)
+        row = 0
+        for digit in range(digits):
+            shift = np.uint64(digit * width)
+            for value in range(place.size):
+                place[value] = 0
+            for at in range(count):
+                place[(((np.uint64(keys[row, at]) - base) >> shift) & mask) + _at(1)] += 1
+            for value in range(1 << width):
+                place[value + 1] += place[value]
+            for at in range(count):
+                found = ((np.uint64(keys[row, at]) - base) >> shift) & mask
+                free = _at(place[found])
+                keys[1 - row, free], items[1 - row, free] = keys[row, at], items[row, at]
+                place[found] += 1
+            row = 1 - row
+        if row == 1:
+            for at in range(count):
+                items[0, at] = items[1, at]
 
 
 def take(values: Array, indices: Ints) -> Array:
@@ -298,6 +324,18 @@ def _bits(values: Array) -> Array:
     return values.view(f"i{values.itemsize}")
 
 
+@kernel(CODES)
+def _grouped(codes: Codes) -> bool:
+    for low in range(0, codes.size, _CHUNK):
+        code, following = codes[low : low + _CHUNK], codes[low + 1 : low + 1 + _CHUNK]
+        misplaced = 0
+        for at in range(following.size):
+            misplaced += code[at] > following[at]
+        if misplaced:
+            return False
+    return True
+
+
 def partition(codes: Codes, groups: int, arrays: Sequence[Array]) -> tuple[Codes, Ints, list[Array]]:
     """Events ordered by group, then start, whichever way is quickest for the order they come in.
 
@@ -316,7 +354,7 @@ def partition(codes: Codes, groups: int, arrays: Sequence[Array]) -> tuple[Codes
     """
     bounds = group_bounds(codes, groups)
     placed = list(arrays)
-    if groups > 1 and not is_ordered(codes, np.zeros_like(arrays[0])):
+    if groups > 1 and not _grouped(codes):
         placed = [np.empty_like(values) for values in arrays]
         for values, into in zip(arrays, placed, strict=True):
             _scatter[values.itemsize](codes, bounds, _bits(values), _bits(into))
@@ -331,7 +369,6 @@ def partition(codes: Codes, groups: int, arrays: Sequence[Array]) -> tuple[Codes
 # The window axis
 
 
-@kernel(CODES, INTS, INTS)
 def axis(codes: Codes, start: Ints, end: Ints) -> tuple[Codes, Ints, Ints, Ints]:
     """The distinct boundaries of each group, ascending, and which of them each event lies between.
 
@@ -350,90 +387,88 @@ def axis(codes: Codes, start: Ints, end: Ints) -> tuple[Codes, Ints, Ints, Ints]
         >>> axis(np.array([0, 0, 1], np.int32), np.array([1, 2, 1]), np.array([3, 3, 2]))
         (array([0, 0, 0, 1, 1], dtype=int32), array([1, 2, 3, 1, 2]), array([0, 1, 3]), array([2, 2, 4]))
     """
+    if is_ordered(codes, end):
+        return _axis(codes, start, end)
+    order = group_order(codes - codes[0], int(codes[-1] - codes[0]) + 1, end)
+    axis_code, axis_time, first, of_ordered = _axis(codes, start, take(end, order))
+    last = np.empty_like(of_ordered)
+    last[order] = of_ordered
+    return axis_code, axis_time, first, last
+
+
+@kernel(CODES, INTS, INTS)
+def _axis(codes: Codes, start: Ints, end: Ints) -> tuple[Codes, Ints, Ints, Ints]:
+    """`axis` where the ends ascend in each group as the starts do."""
     events = codes.size
     axis_code, axis_time = np.empty(2 * events, np.int32), np.empty(2 * events, np.int64)
     # Starts' boundaries, then ends': one array, so that a step of the merge is one store whichever it takes.
     slots = np.empty(2 * events, np.int64)
-    keys, items = np.empty(0, np.int64), np.empty(0, np.int64)
-    spare_keys, spare_items = np.empty(0, np.int64), np.empty(0, np.int64)
     low = size = 0
     while low < events:
         high = low + 1
+        while high + 64 <= events and codes[high + 63] == codes[low]:
+            high += 64
         while high < events and codes[high] == codes[low]:
             high += 1
-        count = high - low
-        if _ascends(end, low, high):
-            _merge(start, end, low, low, count, axis_time, slots, size)
-        else:
-            if keys.size < count:
-                room = min(events, 2 * count)
-                keys, items = np.empty(room, np.int64), np.empty(room, np.int64)
-                spare_keys, spare_items = np.empty(room, np.int64), np.empty(room, np.int64)
-            for at in range(count):
-                keys[at], items[at] = end[low + at], at
-            _sort_pairs(keys, items, spare_keys, spare_items, count)
-            _merge(start, keys, low, 0, count, axis_time, slots, size)
-            ends = slots[events + low : events + high]
-            spare_items[:count] = ends
-            for at in range(count):
-                ends[_at(items[at])] = spare_items[at]
-        distinct = _without_repeats(axis_time, axis_code, slots, size, low, count, events)
-        axis_code[size : size + distinct] = codes[low]
+        _merge(start, end, low, high, axis_time, slots, size)
+        distinct = _without_repeats(axis_time, axis_code, slots, size, low, high)
+        for at in range(size, size + distinct):
+            axis_code[at] = codes[low]
         size += distinct
         low = high
     return axis_code[:size], axis_time[:size], slots[:events], slots[events:]
 
 
 @inlined
-def _merge(
-    start: Ints, ends: Ints, low: int, low_end: int, count: int, axis_time: Ints, slots: Ints, size: int
-) -> None:
-    """Merge ascending starts and ends, repeats included; where both are equal starts come first.
+def _merge(start: Ints, end: Ints, low: int, high: int, axis_time: Ints, slots: Ints, size: int) -> None:
+    """Merge a group's starts and ends, repeats included; where both are equal starts come first.
 
     Each round takes one boundary from the front and one from the back. A step waits for the comparison of the one
     before; two chains of steps that do not wait for each other take little longer than one.
     """
-    low_slot = start.size + low
-    taken, left = 0, count - 1  # starts taken from the front; the last start not taken from the back
-    for front in range(count):
-        ended = front - taken
-        first, last = start[_at(low + taken)], ends[_at(low_end + ended)]
-        is_start = first <= last
-        axis_time[_at(size + front)] = min(first, last)
-        slots[_at(low + taken if is_start else low_slot + ended)] = size + front
-        taken += is_start
+    events = start.size
+    begun = ended = low  # the first start and the first end not taken from the front
+    begins = ends = high - 1  # the last ones not taken from the back
+    front, back = size, size + 2 * (high - low) - 1
+    for _ in range(low, high):
+        first, last = start[_at(begun)], end[_at(ended)]
+        is_start = int(first <= last)
+        axis_time[_at(front)] = min(first, last)
+        slots[_at(begun if is_start else events + ended)] = front
+        begun += is_start
+        ended += 1 - is_start
+        front += 1
 
-        back = 2 * count - 1 - front
-        ended = back - 1 - left
-        first, last = start[_at(low + left)], ends[_at(low_end + ended)]
-        is_end = first <= last
-        axis_time[_at(size + back)] = max(first, last)
-        slots[_at(low_slot + ended if is_end else low + left)] = size + back
-        left -= not is_end
+        first, last = start[_at(begins)], end[_at(ends)]
+        is_end = int(first <= last)
+        axis_time[_at(back)] = max(first, last)
+        slots[_at(events + ends if is_end else begins)] = back
+        ends -= is_end
+        begins -= 1 - is_end
+        back -= 1
 
 
 @inlined
-def _without_repeats(
-    axis_time: Ints, axis_code: Codes, slots: Ints, size: int, low: int, count: int, events: int
-) -> int:
+def _without_repeats(axis_time: Ints, axis_code: Codes, slots: Ints, size: int, low: int, high: int) -> int:
     """Close up equal neighbours among a group's boundaries; how many are left."""
+    count = 2 * (high - low)
+    times = axis_time[size : size + count]
+    following = times[1:]
     repeats = 0
-    for at in range(size + 1, size + 2 * count):
-        repeats += axis_time[at - 1] == axis_time[at]
-    if repeats == 0:
-        return 2 * count
-    # The codes of this group are not written yet: their place holds each boundary's new position meanwhile.
-    distinct = 0
-    axis_code[size] = 0
-    for at in range(1, 2 * count):
-        distinct += axis_time[size + at] != axis_time[size + at - 1]
-        axis_code[size + at] = distinct
-    for at in range(2 * count):
-        axis_time[size + axis_code[size + at]] = axis_time[size + at]
-    for at in range(low, low + count):
-        slots[at] = size + axis_code[_at(slots[at])]
-        slots[events + at] = size + axis_code[_at(slots[events + at])]
-    return distinct + 1
+    for at in range(following.size):
+        repeats += times[at] == following[at]
+    if repeats:
+        # The codes of this group are not written yet: their place holds each boundary's new position meanwhile.
+        moved = axis_code[size : size + count]
+        moved[0] = 0
+        for at in range(1, count):
+            moved[at] = moved[at - 1] + (times[at] != times[at - 1])
+        for at in range(count):
+            times[moved[at]] = times[at]
+        for at in range(low, high):
+            slots[at] = size + moved[_at(slots[at] - size)]
+            slots[slots.size // 2 + at] = size + moved[_at(slots[slots.size // 2 + at] - size)]
+    return count - repeats
 
 
 def stitch_order(codes: Codes, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
@@ -624,7 +659,7 @@ def range_max(values: Ints, first: Ints, last: Ints, size: int, slots: Ints) -> 
         >>> range_max(np.array([5, 7]), np.array([0, 1]), np.array([2, 3]), 3, np.array([0, 2]))
         array([5, 7])
     """
-    if _ascends(first, 0, first.size) and _ascends(last, 0, last.size):
+    if _ascends(first) and _ascends(last):
         return _sliding_max(values, first, last, slots)
     greatest = _painted_max(values, first, last, size)
     for at in range(slots.size):

@@ -92,7 +92,7 @@ def _exponents(bits: Ints) -> tuple[int, int]:
         lowest = min(lowest, exponent + low) if found else exponent + low
         highest = max(highest, exponent + high) if found else exponent + high
         found = True
-    return lowest, highest
+    return int(lowest), int(highest)
 
 
 def float_limbs(values: Floats, limb_bits: int, lowest_exponent: int, limbs: int) -> tuple[Ints, ...]:
@@ -170,7 +170,7 @@ def _square_limbs(bits: Ints, limb_bits: int, lowest_exponent: int, limbs: int) 
 def _parts(bits: int) -> tuple[int, int]:
     """(significand, exponent) of a float64's bits: its magnitude is ``significand * 2**exponent``."""
     stored = (bits >> 52) & 0x7FF
-    hidden = np.int64(stored > 0)
+    hidden = int(stored > 0)
     return (bits & _FRACTION) | (hidden << 52), stored - hidden - 1074
 
 
@@ -196,7 +196,7 @@ def round_limbs(limb_sums: Sequence[Ints], limb_bits: int, lowest_exponent: int)
         array([ 0.5, -0.5])
     """
     if len(limb_sums) == 1 and lowest_exponent < 960:  # no overflow, of which NumPy would warn
-        return limb_sums[0] * math.ldexp(1.0, lowest_exponent)
+        return np.multiply(limb_sums[0], math.ldexp(1.0, lowest_exponent), dtype=np.float64)
     if len(limb_sums) == 2:
         return _round_two(limb_sums[0], limb_sums[1], limb_bits, lowest_exponent)
     return _round_many(np.stack(limb_sums), limb_bits, lowest_exponent)
@@ -330,9 +330,8 @@ def _variance(count: Ints, sums: Ints, squares: Ints, limb_bits: int, lowest_exp
         first_size = _half_limbs(sums, slot, limb_bits, first)
         second_size = _half_limbs(squares, slot, limb_bits, second)
         size = max(2 * first_size - 1, second_size)
-        spread[:size] = 0
-        for at in range(second_size):
-            spread[at] = count[slot] * second[at]
+        for at in range(size):
+            spread[at] = count[slot] * second[at] if at < second_size else 0
         for at in range(first_size):
             spread[2 * at] -= first[at] * first[at]
             for further in range(at + 1, first_size):

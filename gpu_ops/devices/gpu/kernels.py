@@ -38,6 +38,7 @@ __all__ = [
     "exact_limbs_decimal",
     "exact_limbs_int",
     "expand",
+    "extent",
     "float_limbs",
     "grid_ranges",
     "grid_ranges_by_start",
@@ -100,6 +101,12 @@ def is_ordered(codes: Array, start: Array) -> bool:
 def ascends(values: Array) -> bool:
     """Whether no value is less than the one before."""
     return values.shape[0] < 2 or bool(array_namespace(values).all(values[:-1] <= values[1:]))
+
+
+def extent(values: Array) -> tuple[int, int]:
+    """The least and the greatest value."""
+    xp = array_namespace(values)
+    return int(xp.min(values)), int(xp.max(values))
 
 
 def group_order(codes: Array, groups: int, start: Array) -> Array:

@@ -234,7 +234,7 @@ def variance(
 def _scaled(xp: Any, values: Array, exponent: Array) -> Array:
     """``values * 2**exponent``; what is too large is infinite, which NumPy would warn of."""
     _, length = xp.frexp(values)
-    fits = length + exponent <= 1024
+    fits = (values == 0) | (length + exponent <= 1024)
     scaled = xp.ldexp(xp.where(fits, values, 0.0), xp.astype(xp.where(fits, exponent, 0), xp.int32))
     return xp.where(fits, scaled, xp.where(values < 0, -xp.inf, xp.inf))
 
