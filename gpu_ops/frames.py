@@ -18,7 +18,7 @@ def to_frame(table: pa.Table) -> pl.DataFrame:
 
 def from_frame(frame: pl.DataFrame, schema: pa.Schema) -> pa.Table:
     """An Arrow table of the given schema from a Polars frame with these columns, among others."""
-    table = frame.select(schema.names).to_arrow()
+    table = frame.to_arrow()
     return pa.Table.from_arrays([restore(table[field.name], field.type) for field in schema], schema=schema)
 
 

@@ -203,7 +203,7 @@ class Block:
         frame = self.device.columns.build(columns) if columns else None
         for more in frames.values():
             frame = more if frame is None else self.device.columns.beside(frame, more)
-        return self.device.columns.select(frame, [aggregate.name for aggregate in aggregates])
+        return frame if not frames else self.device.columns.select(frame, [each.name for each in aggregates])
 
     def _type(self, aggregate: Aggregate) -> pa.DataType:
         return self.schema.field(column_name(aggregate.expression)).type
@@ -332,7 +332,6 @@ class Block:
             return rounded / 10.0**dtype.scale, "words"
         sums, safe = self._integer_sums(aggregate)
         if safe:
-            # Dividing integers rounds both to float64 first.
             return sums[0], "numbers"
         return self.device.kernels.round_limbs(sums, 32, 0), "numbers"
 
@@ -340,7 +339,10 @@ class Block:
         total, form = self._total(aggregate)
         counts = self._counts(aggregate, form)
         valid = self._present(aggregate, form)
-        return total / (counts if valid is None else np.maximum(counts, 1)), valid, pa.float64()
+        counts = counts if valid is None else np.maximum(counts, 1)
+        if total.dtype == np.int64:
+            return self.device.kernels.quotient(total, counts), valid, pa.float64()
+        return total / counts, valid, pa.float64()
 
     def _spread(self, aggregate: Aggregate) -> tuple[Any, str]:
         """(variance per slot, form): from exact sums of values and squares."""

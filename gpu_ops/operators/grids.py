@@ -8,7 +8,7 @@ than there are events; `windows` has the general way, with the same answers.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,9 +23,6 @@ from gpu_ops.time import TICK
 
 _PLACES_PER_EVENT = 4
 """How many places of the table an event may pay for; beyond it sorting costs less."""
-
-_SLICE = 1 << 18
-"""Events (and places) worked on at a time: their temporary arrays stay in a core's cache."""
 
 
 def applies(node: WindowAggregate, columns: Columns, count: int) -> bool:
@@ -47,9 +44,15 @@ def _sum_fits(name: str, node: WindowAggregate, columns: Columns, count: int) ->
 
 @dataclass(frozen=True)
 class Grid:
-    """Which windows there are: numbers ``low … low + windows - 1``, for each of ``groups`` groups."""
+    """A table of ``windows`` x ``groups`` places.
 
-    low: int
+    Attributes:
+        window: The windows; number 0 of them is the table's first row.
+        windows: How many rows.
+        groups: How many groups.
+    """
+
+    window: Hopping
     windows: int
     groups: int
 
@@ -65,10 +68,11 @@ def plan_grid(window: Hopping, events: Events, groups: int, device: Device) -> G
     low, windows = int(first[0]), int(last[1]) - int(first[0])
     if windows * groups > max(_PLACES_PER_EVENT * len(events), 1 << 16):
         return None
-    return Grid(low, windows, groups)
+    # Aligned to another window of the same grid, its numbers begin with 0.
+    return Grid(replace(window, align=window.align + low * window.hop), windows, groups)
 
 
-def _ranges(window: Hopping, start: Any, end: Any, device: Device) -> tuple[Any, Any]:
+def _ranges(window: Hopping, start: Any, end: Any | int, device: Device) -> tuple[Any, Any]:
     kernels = device.kernels
     if window.membership == "start":
         first, last = kernels.grid_ranges_by_start(start, window.size, window.hop, window.align)
@@ -78,19 +82,12 @@ def _ranges(window: Hopping, start: Any, end: Any, device: Device) -> tuple[Any,
 
 
 def dense_results(
-    node: WindowAggregate,
-    window: Hopping,
-    grid: Grid,
-    events: Events,
-    codes: Any | None,
-    columns: Columns,
-    device: Device,
-) -> Iterator[tuple[Any, Any, Block]]:
+    node: WindowAggregate, grid: Grid, events: Events, codes: Any | None, columns: Columns, device: Device
+) -> Iterator[tuple[Any, Any, DenseBlock]]:
     """Results of a node over a table of its windows, some windows at a time.
 
     Args:
         node: The node, over plain columns; `applies` holds for it.
-        window: Its window.
         grid: From `plan_grid`.
         events: All events.
         codes: int32 group of each event; None when there is one group.
@@ -98,29 +95,30 @@ def dense_results(
         device: Where arrays live.
 
     Yields:
-        (window numbers, int32 groups, block): one for each window and group that holds any event.
+        (grid points in ticks, int32 groups, block): one for each window and group that holds any event.
     """
     parts = {part: _Part(part, columns) for aggregate in node.aggregates for part in _parts(aggregate, columns)}
     parts[_ROWS] = _Part(_ROWS, columns)
-    kernels, groups = device.kernels, grid.groups
+    kernels, groups, window = device.kernels, grid.groups, grid.window
     tables = {part: kernels.dense_zeros(events.start, groups, grid.windows) for part in parts}
-    one_group = device.columns.array(np.zeros(min(_SLICE, len(events)), np.int32))
-    for low in range(0, len(events), _SLICE):
-        high = min(low + _SLICE, len(events))
+    step = device.block_rows or len(events)
+    one_group = device.columns.array(np.zeros(min(step, len(events)), np.int32))
+    for low in range(0, len(events), step):
+        high = min(low + step, len(events))
         first, last = _slice_ranges(window, events, low, high, device)
-        first, last = first - grid.low, last - grid.low
         owners = one_group[: high - low] if codes is None else codes[low:high]
         for part, made in parts.items():
             tables[part] = made.add(tables[part], owners, first, last, low, high, groups, device)
     tables = {part: kernels.dense_totals(table, groups) for part, table in tables.items()}
-    rows = max(1, _SLICE // groups)
-    windows = device.columns.array(np.repeat(np.arange(min(rows, grid.windows)), groups))
-    owners = device.columns.array(np.tile(np.arange(groups, dtype=np.int32), min(rows, grid.windows)))
+    rows = max(1, (device.block_rows or grid.windows * groups) // groups)
     for top in range(0, grid.windows, rows):
         cut = slice(top * groups, min(top + rows, grid.windows) * groups)
-        block = DenseBlock(device, columns, node.input.schema, {part: table[cut] for part, table in tables.items()})
-        if len(block.slots):
-            yield kernels.take(windows, block.slots) + (top + grid.low), kernels.take(owners, block.slots), block
+        rest = {part: table[cut] for part, table in tables.items()}
+        slots, start, owners, counts = kernels.dense_slots(
+            rest[_ROWS], groups, window.align + top * window.hop, window.hop
+        )
+        if len(slots):
+            yield start, owners, DenseBlock(device, columns, node.input.schema, rest, slots, counts)
 
 
 _PartName = tuple[str, str | None, str | None]
@@ -174,8 +172,8 @@ class _Part:
 
 def _slice_ranges(window: Hopping, events: Events, low: int, high: int, device: Device) -> tuple[Any, Any]:
     start = events.start[low:high]
+    end = events.end if isinstance(events.end, int) else events.end[low:high]
     if window.until is None:
-        end = start + events.end if isinstance(events.end, int) else events.end[low:high]
         return _ranges(window, start, end, device)
     end = np.minimum(events.ends[low:high], window.until)
     first, last = _ranges(window, start, np.maximum(end, start + TICK), device)
@@ -185,21 +183,29 @@ def _slice_ranges(window: Hopping, events: Events, low: int, high: int, device: 
 class DenseBlock(Block):
     """A block whose counts and sums stand in tables already."""
 
-    def __init__(self, device: Device, columns: Columns, schema: pa.Schema, tables: dict[_PartName, Any]) -> None:
+    def __init__(
+        self,
+        device: Device,
+        columns: Columns,
+        schema: pa.Schema,
+        tables: dict[_PartName, Any],
+        slots: Any,
+        counts: Any,
+    ) -> None:
         self._tables = tables
-        rows = tables[_ROWS]
-        super().__init__(device, rows, rows, len(rows), columns, schema)
+        self._given = slots, counts
+        super().__init__(device, slots, slots, len(slots), columns, schema)
 
     def __post_init__(self) -> None:
-        rows = self._tables[_ROWS]
-        self.slots = self.device.kernels.keep(rows > 0)
-        self._rows = self.device.kernels.take(rows, self.slots)
+        self.slots, self._rows = self._given
 
     def _counts(self, aggregate: Aggregate, form: str | None) -> Any:
         part = _parts(aggregate, self.columns)[0]
         return self._rows if part == _ROWS else self.device.kernels.take(self._tables[part], self.slots)
 
     def _present(self, aggregate: Aggregate, form: str) -> Any | None:
+        if _parts(aggregate, self.columns)[0] == _ROWS:
+            return None
         present = self._counts(aggregate, form) > 0
         return None if bool(present.all()) else present
 

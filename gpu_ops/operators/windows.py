@@ -107,16 +107,16 @@ def _dense(
 
     def results() -> Iterator[Events]:
         owners = None if keys is None else codes
-        for number, group, block in grids.dense_results(node, window, grid, events, owners, loaded, device):
-            yield _result(window, number, keys, group, block.results(node.aggregates), device)
+        for point, group, block in grids.dense_results(node, grid, events, owners, loaded, device):
+            yield _result(window, point, keys, group, block.results(node.aggregates), device)
 
     return results()
 
 
-def _result(window: Hopping, number: Any, keys: Any | None, group: Any, frame: Any, device: Device) -> Events:
-    """Results of numbered windows."""
+def _result(window: Hopping, point: Any, keys: Any | None, group: Any, frame: Any, device: Device) -> Events:
+    """Results of the windows at some grid points, in ticks."""
     begin, finish = window.lifetime
-    start = number * window.hop + (window.align + begin)
+    start = point + begin if begin else point
     check_times(start, finish - begin, device, verb="hopping")
     return Events(start, finish - begin, _with_keys(keys, group, frame, device))
 
@@ -173,11 +173,12 @@ def _block_results(node: WindowAggregate, block: Groups, device: Device) -> Iter
         yield Events(low, high, _with_keys(block.keys, group, frame, device))
         return
     for number, source in _numbers(low, high, device):
+        point = number * window.hop + window.align
         if source is None:
-            yield _result(window, number, block.keys, group, frame, device)
+            yield _result(window, point, block.keys, group, frame, device)
         else:
             yield _result(
-                window, number, block.keys, kernels.take(group, source), device.columns.take(frame, source), device
+                window, point, block.keys, kernels.take(group, source), device.columns.take(frame, source), device
             )
 
 
@@ -188,9 +189,9 @@ def _grid(window: Hopping, block: Groups, device: Device) -> tuple[Any, Any, Gro
     if window.membership == "start":
         low, high = kernels.grid_ranges_by_start(start, window.size, window.hop, window.align)
     else:
-        end = start + block.end if isinstance(block.end, int) else block.end
+        end = block.end
         if window.until is not None:
-            end = np.minimum(end, window.until)
+            end = np.minimum(start + end if isinstance(end, int) else end, window.until)
         low, high = kernels.grid_ranges(start, end, window.size, window.hop, window.align)
         if window.until is not None:
             high = np.where(start < window.until, high, low)

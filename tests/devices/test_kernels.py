@@ -302,6 +302,12 @@ def held_slots(first: Any, last: Any, size: int) -> tuple[Any, Any]:
     return ints([slot for slot in range(size) if counts[slot]]), ints([count for count in counts if count])
 
 
+def held_places(counts: Any, groups: int, start: int, hop: int) -> tuple[Any, Any, Any, Any]:
+    held = [slot for slot, count in enumerate(counts) if count]
+    begins = [start + slot // groups * hop for slot in held]
+    return ints(held), ints(begins), np.array([slot % groups for slot in held], np.int32), counts[held]
+
+
 def wrapped(values: list[int]) -> int:
     return (sum(values) + (1 << 63)) % (1 << 64) - (1 << 63)
 
@@ -475,6 +481,17 @@ CONTRACTS = {
         st.lists(ANY_INT, max_size=5).map(lambda values: (ints(values),)), lambda values: list(values) == sorted(values)
     ),
     "axis": Contract(lifetimes(), boundaries),
+    "dense_slots": Contract(
+        st.tuples(st.integers(1, 3), st.integers(0, 4)).flatmap(
+            lambda shape: st.tuples(
+                st.lists(st.integers(0, 2), min_size=shape[0] * shape[1], max_size=shape[0] * shape[1]).map(ints),
+                st.just(shape[0]),
+                st.integers(-5, 5),
+                st.integers(1, 7),
+            )
+        ),
+        held_places,
+    ),
     "exact_limbs_decimal": Contract(
         st.lists(DECIMAL, max_size=9).map(words),
         lambda low, high: columns(
@@ -540,6 +557,12 @@ CONTRACTS = {
             lambda events: (*events[:2], (events[2], events[2] % 7 > 3, events[2].astype(np.int16), events[2] / 3))
         ),
         partitioned,
+    ),
+    "quotient": Contract(
+        st.lists(st.tuples(ANY_INT, st.integers(1, 1 << 40)), max_size=9).map(
+            lambda pairs: (ints([total for total, _ in pairs]), ints([count for _, count in pairs]))
+        ),
+        lambda totals, counts: np.array([float(t) / float(c) for t, c in zip(totals, counts, strict=True)], np.float64),
     ),
     "range_count": Contract(
         ranges_at_slots(),

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from gpu_ops.buffers import integers
 from gpu_ops.buffers import nulls as nulls_of
-from gpu_ops.buffers import to_arrow as buffer_array
+from gpu_ops.buffers import to_arrow as to_arrow_array
 from gpu_ops.frames import from_frame, to_frame
 from gpu_ops.time import TIME_TYPE
 
@@ -55,13 +55,26 @@ def rows(frame: Frame) -> int:
 
 def take(frame: Frame, indices: Array) -> Frame:
     """The rows at these indices, in their order."""
+    columns = frame.get_columns()
+    if all(_is_plain(column) for column in columns):
+        return pl.DataFrame([_taken(column, indices) for column in columns])
     # Polars' own type of index; positions are below 2**32.
     return frame[pl.Series(indices.astype(np.uint32))]
 
 
+def _is_plain(series: pl.Series) -> bool:
+    return (series.dtype.is_numeric() and not series.dtype.is_decimal()) and not series.null_count()
+
+
+def _taken(series: pl.Series, indices: Array) -> pl.Series:
+    """NumPy gathers numbers in a fraction of what Polars takes to start its threads."""
+    taken = _numpy(series).take(indices)
+    return pl.Series(series.name, to_arrow_array(taken, pa.from_numpy_dtype(taken.dtype)))
+
+
 def select(frame: Frame, names: Sequence[str]) -> Frame:
     """These columns."""
-    return frame.select(names)
+    return pl.DataFrame([frame[name] for name in names])
 
 
 def concat(frames: Sequence[Frame]) -> Frame:
@@ -266,7 +279,7 @@ def _integer_codes(whole: Array) -> tuple[Array, Array]:
 
 
 def _dense(whole: Array) -> tuple[Array, Array]:
-    encoded = buffer_array(whole, pa.from_numpy_dtype(whole.dtype)).dictionary_encode()
+    encoded = to_arrow_array(whole, pa.from_numpy_dtype(whole.dtype)).dictionary_encode()
     return integers(encoded.indices), integers(encoded.dictionary).view(whole.dtype)
 
 

@@ -2,7 +2,8 @@
 
 Loading a kernel that an earlier process compiled takes some 5 ms, so only what a query uses is loaded. Input arrays are
 declared read-only, which takes Arrow's immutable buffers and writable arrays alike; all arrays are one-dimensional and
-contiguous. Kernels release the interpreter's lock and use one thread: callers run them on blocks in parallel.
+contiguous. Kernels release the interpreter's lock and use one thread: callers run them on blocks in parallel. They copy
+and fill arrays in loops, since Numba takes seconds to compile an assignment to a part of an array.
 
 Numba writes its cache beside the source or, where that is read-only, under the user's cache folder; ``NUMBA_CACHE_DIR``
 names another place, for Spark's workers for instance. Where nothing can be written, each process compiles for itself.
@@ -15,11 +16,15 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 import numba
+import numpy as np
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 INT = numba.types.int64
+
+# An index that is known not to be negative is made unsigned: Numba then leaves out the test for counting from the end.
+unsigned = np.uint64
 
 
 def _input(dtype: Any) -> Any:

@@ -1,0 +1,251 @@
+"""Grids of windows on the CPU: which windows an event overlaps, and totals with a slot for every window and group."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from gpu_ops.devices.cpu.compiling import CODES, INT, INTS, kernel, output, unsigned
+
+Array = npt.NDArray[Any]
+Codes = npt.NDArray[np.int32]
+Ints = npt.NDArray[np.int64]
+
+
+def grid_ranges(start: Ints, end: Ints | int, size: int, hop: int, align: int) -> tuple[Ints, Ints]:
+    """Which windows of a grid each event overlaps; window k is ``[align + k hop, align + k hop + size)``.
+
+    Moving ``align`` by whole hops renumbers the windows at no cost. Where neighbouring events have the same windows, as
+    they mostly have in order of time, nothing is divided.
+
+    Args:
+        start: int64 ticks.
+        end: int64 ticks, after the start; or for how many ticks every event lasts.
+        size: The windows' length in ticks, positive, at most the span of time there is.
+        hop: Ticks from one window's start to the next's, positive, likewise.
+        align: Where window 0 starts, in ticks, likewise. (So no sum here overflows.)
+
+    Returns:
+        (first, last): the event overlaps windows ``first … last - 1``; none if ``first == last``, in a gap.
+
+    Examples:
+        >>> grid_ranges(np.array([9, 10]), np.array([10, 31]), 20, 10, 0)
+        (array([-1,  0]), array([1, 4]))
+    """
+    if isinstance(end, int):
+        return _grid_ranges_lasting(start, end, size, hop, align)
+    return _grid_ranges(start, end, size, hop, align)
+
+
+@kernel(INTS, INTS, INT, INT, INT)
+def _grid_ranges(start: Ints, end: Ints, size: int, hop: int, align: int) -> tuple[Ints, Ints]:
+    events = start.size
+    first, last = np.empty(events, np.int64), np.empty(events, np.int64)
+    if events == 0:
+        return first, last
+    step = np.uint64(hop)
+    low = (start[0] - size - align) // hop + 1
+    low_from = align + (low - 1) * hop + size  # starts from here, for one hop, have the same first window
+    high = (end[0] - 1 - align) // hop + 1
+    high_from = align + (high - 1) * hop + 1  # and ends from here the same last
+    for event in range(events):
+        if np.uint64(start[event] - low_from) >= step:
+            low = (start[event] - size - align) // hop + 1
+            low_from = align + (low - 1) * hop + size
+        if np.uint64(end[event] - high_from) >= step:
+            high = (end[event] - 1 - align) // hop + 1
+            high_from = align + (high - 1) * hop + 1
+        first[event] = low
+        last[event] = high
+    return first, last
+
+
+@kernel(INTS, INT, INT, INT, INT)
+def _grid_ranges_lasting(start: Ints, lasts: int, size: int, hop: int, align: int) -> tuple[Ints, Ints]:
+    """`grid_ranges` where every event lasts as long, without an array of the ends."""
+    events = start.size
+    first, last = np.empty(events, np.int64), np.empty(events, np.int64)
+    low = high = low_from = high_from = 0
+    step = np.uint64(hop)
+    for event in range(events):
+        # Starts from these two on, for one hop, have the same first and the same last window.
+        if event == 0 or np.uint64(start[event] - low_from) >= step:
+            low = (start[event] - size - align) // hop + 1
+            low_from = align + (low - 1) * hop + size
+        if event == 0 or np.uint64(start[event] - high_from) >= step:
+            high = (start[event] + lasts - 1 - align) // hop + 1
+            high_from = align + (high - 1) * hop + 1 - lasts
+        first[event] = low
+        last[event] = high
+    return first, last
+
+
+def grid_ranges_by_start(start: Ints, size: int, hop: int, align: int) -> tuple[Ints, Ints]:
+    """Which windows hold each event's start, as Trill numbers them.
+
+    Window k is ``(align + k hop - size, align + k hop]``.
+
+    Args:
+        start: int64 ticks.
+        size: The windows' length in ticks, positive.
+        hop: Ticks from one window's end to the next's, positive.
+        align: Where window 0 ends, in ticks.
+
+    Returns:
+        (first, last): the start lies in windows ``first … last - 1``; in none if ``first == last``, in a gap.
+
+    Examples:
+        >>> grid_ranges_by_start(np.array([10, 11]), 20, 10, 0)
+        (array([1, 2]), array([3, 4]))
+    """
+    # Of whole ticks, window k is [align + k hop - size + 1, align + k hop + 1), and the start is one tick long.
+    return grid_ranges(start, 1, size, hop, align - size + 1)
+
+
+# Dense grids: a slot for every (window, group), for few groups and events in about the order of time
+
+
+def dense_zeros(like: Array, groups: int, windows: int) -> Ints:
+    """What `dense_count` and `dense_sum` add to: differences between a window and the one before, all zero.
+
+    Args:
+        like: Any array of the device.
+        groups: How many groups there are.
+        windows: How many windows there are, numbered from 0.
+
+    Returns:
+        int64[(windows + 1) x groups]; group g of window w is at ``w x groups + g``.
+
+    Examples:
+        >>> dense_zeros(np.array([0]), 2, 3).shape
+        (8,)
+    """
+    del like
+    return np.zeros((windows + 1) * groups, np.int64)
+
+
+_CHANGED = output(numba.types.int64)
+
+
+@kernel(_CHANGED, CODES, INTS, INTS, INT)
+def dense_count(into: Ints, codes: Codes, first: Ints, last: Ints, groups: int) -> Ints:
+    """Count events into a dense grid.
+
+    Args:
+        into: From `dense_zeros` or an earlier call. It is used up: on the CPU the result is made in it.
+        codes: int32 group of each event.
+        first: Each event's first window, from 0.
+        last: One past its last window, at most the number of windows.
+        groups: How many groups there are.
+
+    Returns:
+        ``into`` with the events added; `dense_totals` turns it into counts.
+
+    Examples:
+        >>> grid = dense_zeros(np.array([0]), 1, 3)
+        >>> grid = dense_count(grid, np.array([0, 0], np.int32), np.array([0, 1]), np.array([2, 2]), 1)
+        >>> dense_totals(grid, 1)
+        array([1, 2, 0])
+    """
+    events = codes.size
+    if groups == 1:
+        # In order of time, long runs have the same windows; adding each to one number would wait for the last.
+        run = 0
+        for event in range(events):
+            run += 1
+            if event + 1 == events or first[event] != first[event + 1] or last[event] != last[event + 1]:
+                into[unsigned(first[event])] += run
+                into[unsigned(last[event])] -= run
+                run = 0
+        return into
+    for event in range(events):
+        into[unsigned(first[event] * groups + codes[event])] += 1
+        into[unsigned(last[event] * groups + codes[event])] -= 1
+    return into
+
+
+@kernel(_CHANGED, CODES, INTS, INTS, INTS, INT)
+def dense_sum(into: Ints, codes: Codes, first: Ints, last: Ints, values: Ints, groups: int) -> Ints:
+    """Sum events' values into a dense grid, modulo 2**64.
+
+    Args:
+        into: From `dense_zeros` or an earlier call. It is used up: on the CPU the result is made in it.
+        codes: int32 group of each event.
+        first: Each event's first window, from 0.
+        last: One past its last window, at most the number of windows.
+        values: int64 value of each event.
+        groups: How many groups there are.
+
+    Returns:
+        ``into`` with the values added; `dense_totals` turns it into sums.
+
+    Examples:
+        >>> grid = dense_zeros(np.array([0]), 1, 3)
+        >>> codes, values = np.array([0, 0], np.int32), np.array([5, 7])
+        >>> dense_totals(dense_sum(grid, codes, np.array([0, 1]), np.array([2, 2]), values, 1), 1)
+        array([ 5, 12,  0])
+    """
+    for event in range(codes.size):
+        value = values[event]
+        into[unsigned(first[event] * groups + codes[event])] += value
+        into[unsigned(last[event] * groups + codes[event])] -= value
+    return into
+
+
+@kernel(_CHANGED, INT)
+def dense_totals(into: Ints, groups: int) -> Ints:
+    """From differences to totals: a running sum down the windows of each group.
+
+    Args:
+        into: From `dense_count` or `dense_sum`; used up, as there.
+        groups: How many groups there are.
+
+    Returns:
+        int64[windows x groups]; group g of window w is at ``w x groups + g``.
+
+    Examples:
+        >>> dense_totals(np.array([1, 2, 3, 4, 0, 0]), 2)
+        array([1, 2, 4, 6])
+    """
+    windows = into.size // groups - 1
+    for window in range(1, windows):
+        before, row = into[(window - 1) * groups : window * groups], into[window * groups : (window + 1) * groups]
+        for group in range(groups):
+            row[group] += before[group]
+    return into[: windows * groups]
+
+
+@kernel(INTS, INT, INT, INT)
+def dense_slots(counts: Ints, groups: int, start: int, hop: int) -> tuple[Ints, Ints, Codes, Ints]:
+    """The places of some rows of a dense grid that hold any event.
+
+    Args:
+        counts: int64[rows x groups] from `dense_totals`.
+        groups: How many groups there are.
+        start: When the first row's windows start, in ticks.
+        hop: Ticks from one row's windows to the next's.
+
+    Returns:
+        (slots, start, codes int32, counts): of each such place its index, its window's start, its group, its count.
+
+    Examples:
+        >>> dense_slots(np.array([0, 2, 3, 0]), 2, 100, 10)
+        (array([1, 2]), array([100, 110]), array([1, 0], dtype=int32), array([2, 3]))
+    """
+    slots, starts = np.empty(counts.size + 1, np.int64), np.empty(counts.size + 1, np.int64)
+    codes, held = np.empty(counts.size + 1, np.int32), np.empty(counts.size + 1, np.int64)
+    found = slot = 0
+    for row in range(counts.size // groups):
+        time = start + row * hop
+        for group in range(groups):
+            # Written in any case, and kept if the next one goes elsewhere.
+            slots[unsigned(found)] = slot
+            starts[unsigned(found)] = time
+            codes[unsigned(found)] = group
+            held[unsigned(found)] = counts[unsigned(slot)]
+            found += counts[unsigned(slot)] > 0
+            slot += 1
+    return slots[:found], starts[:found], codes[:found], held[:found]
