@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from gpu_ops.ingest import CsvOptions, IngestReport
     from gpu_ops.store.files import WriteReport
 
-DeviceName = Literal["auto", "cpu", "gpu", "array"]
-
 
 def events(
     source: Any,
@@ -591,7 +589,7 @@ class Stream:
 
     # Answers
 
-    def collect(self, *, device: DeviceName = "auto") -> Any:
+    def collect(self, *, device: str = "auto") -> Any:
         """The answer, in the kind of frame that the data came in; an Arrow table when in doubt.
 
         Args:
@@ -615,7 +613,7 @@ class Stream:
         """
         return self._engine().collect(self._node, device)
 
-    def to_reader(self, *, device: DeviceName = "auto") -> pa.RecordBatchReader:
+    def to_reader(self, *, device: str = "auto") -> pa.RecordBatchReader:
         """The answer as a reader of Arrow record batches, computed as it is read.
 
         Examples:
@@ -637,7 +635,7 @@ class Stream:
         self,
         path: str | Path,
         *,
-        device: DeviceName = "auto",
+        device: str = "auto",
         if_exists: Literal["raise", "replace"] = "raise",
         row_group_rows: int = 1 << 20,
     ) -> WriteReport:
@@ -662,7 +660,7 @@ class Stream:
         written: WriteReport = self._engine().write(self._node, device, Path(path), if_exists, row_group_rows)
         return written
 
-    def explain(self, *, device: DeviceName = "auto") -> str:
+    def explain(self, *, device: str = "auto") -> str:
         """The plan as a tree: per node its engine, device, key, columns, time rule, and why it runs where it runs.
 
         Examples:

@@ -64,4 +64,4 @@ def rows(answer: pa.Table | Sequence[Event]) -> list[Row]:
 
 def check(asked: g.Stream, device: str, expected: Sequence[Event]) -> None:
     """The answer of a stream has these rows and no others, bit by bit."""
-    assert rows(asked.collect(device=device)) == rows(expected)  # type: ignore[arg-type]
+    assert rows(asked.collect(device=device)) == rows(expected)

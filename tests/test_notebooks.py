@@ -14,7 +14,7 @@ NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 
 def run(name: str) -> list[dict[str, Any]]:
     """A notebook's outputs, in order."""
-    notebook = nbformat.read(NOTEBOOKS / name, as_version=4)
+    notebook = nbformat.read(NOTEBOOKS / name, as_version=4)  # type: ignore[no-untyped-call]
     NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
     return [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
 
@@ -31,5 +31,5 @@ def test_flights(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_notebooks_are_kept_without_outputs() -> None:
     for path in NOTEBOOKS.glob("*.ipynb"):
-        notebook = nbformat.read(path, as_version=4)
+        notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
         assert all(not cell.get("outputs") for cell in notebook.cells), path.name

@@ -64,7 +64,7 @@ REFUSED: dict[str, tuple[Callable[[g.Stream], object], str]] = {
     "aggregate called as a key": (lambda s: s.by("item").snapshot().agg(item=g.count()), "two columns of one name"),
     "aggregate called start": (lambda s: s.snapshot().agg(start=g.count()), "two columns of one name"),
     "unknown column in an aggregate": (lambda s: s.snapshot().agg(n=g.sum("prices")), "Did you mean 'price'"),
-    "unknown device": (lambda s: s.collect(device="tpu"), "no device 'tpu'"),  # type: ignore[arg-type]
+    "unknown device": (lambda s: s.collect(device="tpu"), "no device 'tpu'"),
 }
 
 

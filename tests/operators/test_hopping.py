@@ -7,6 +7,7 @@ import pytest
 
 import gpu_ops as g
 from gpu_ops.errors import PlanError, TimeError
+from gpu_ops.plan.windows import WindowOutput
 from tests.reference import FIRST_TIME, Event
 from tests.rows import check, rows, stream, to_events
 from tests.timeline import timeline
@@ -106,7 +107,7 @@ def test_weeks_begin_on_mondays_unless_aligned_otherwise(device_name: str) -> No
 
 @pytest.mark.parametrize(("output", "lifetime"), [("window", (0, 6)), ("point", (6, 7)), ("hop", (0, 3))])
 def test_the_output_policy_says_when_a_result_lives(
-    device_name: str, output: g.stream.WindowOutput, lifetime: tuple[int, int]
+    device_name: str, output: WindowOutput, lifetime: tuple[int, int]
 ) -> None:
     rides = [Event(1, 2, {"v": 1})]
     windows = stream(rides).hopping(6, 3, align=0, output=output)

@@ -1,8 +1,8 @@
 """Kernels as functions of an array namespace (CuPy's on a GPU, NumPy's in tests): all that operators may call.
 
 The names, what they take and the bytes they give are those of ``devices/cpu``, where each is described. They are built
-of stable sorts, searches and running sums of integers; where something is written by index, no index occurs twice. So no
-result hangs on which thread comes first.
+of stable sorts, searches and running sums of integers; where something is written by index, no index occurs twice. So
+no result hangs on which thread comes first.
 """
 
 from __future__ import annotations

@@ -1,0 +1,143 @@
+"""The vectors' queries, said in the public API. What the API has no word for is unsupported, and by that word."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gpu_ops as g
+from gpu_ops import Stream
+from tests.conformance import trill_notation
+from tests.conformance.unsupported import UnsupportedError, aggregate
+from tests.conformance.vectors import Vector
+
+Params = Mapping[str, Any]
+Query = Callable[[Stream, tuple[str, ...], Params], Stream]
+"""(events, by what they are grouped where the query names no key, numbers) -> answer."""
+
+
+def _aggregate(params: Params) -> g.Aggregate:
+    kind, column = re.fullmatch(r"([a-z]+)[:_]?(\w*)", params["agg"]).groups()  # type: ignore[union-attr]
+    return aggregate(kind, column)
+
+
+def _grid(params: Params) -> dict[str, Any]:
+    return {"size": params["size"], "every": params["hop"], "align": params["offset"]}
+
+
+def _hop_lifetime(events: Stream, params: Params) -> Stream:
+    return events.hop_lifetime(**_grid({"hop": params["size"], **params}))
+
+
+def _repetitive_hopping(events: Stream, params: Params) -> Stream:
+    if params["hop"] > params["size"]:
+        # Trill's lifetimes are then shorter than the hop, and so are its results.
+        chopped = _hop_lifetime(events, params).chop(params["hop"], align=params["offset"])
+        return chopped.snapshot().agg(r=_aggregate(params))
+    return events.hopping(**_grid(params), membership="start").agg(r=_aggregate(params))
+
+
+def _hopping(events: Stream, params: Params) -> Stream:
+    windows = events.hopping(params["size"], params["hop"], align=params["align"], output=params["output"])
+    return windows.agg(r=_aggregate(params))
+
+
+def _tumbling(events: Stream, params: Params) -> Stream:
+    assert params["size"] == params["hop"]
+    windows = events.tumbling(params["size"], align=params["align"], output=params["output"])
+    return windows.agg(r=_aggregate(params))
+
+
+def _snapshot(events: Stream, params: Params) -> Stream:
+    return events.snapshot().agg(r=_aggregate(params))
+
+
+_WINDOWED: dict[str, Callable[[Stream, Params], Stream]] = {
+    "snapshot": _snapshot,
+    "alter_duration_snapshot": lambda s, p: _snapshot(s.set_duration(p["duration"]), p),
+    "sliding": lambda s, p: s.sliding(p["size"]).agg(r=_aggregate(p)),
+    "tumbling": lambda s, p: _snapshot(_hop_lifetime(s, p), p),
+    "hopping": lambda s, p: _snapshot(_hop_lifetime(s, p), p),
+    "repetitive_hopping": _repetitive_hopping,
+    "quantize_snapshot": lambda s, p: _snapshot(s.quantize(**_grid(p)), p),
+    "si_snapshot": _snapshot,
+    "si_hopping": _hopping,
+    "si_tumbling": _tumbling,
+}
+"""Each is there by key too, under its name and ``_by_key``."""
+
+
+def _whole(query: Callable[[Stream, Params], Stream]) -> Query:
+    return lambda events, whole, params: query(events.by(*whole), params)
+
+
+def _by_key(query: Callable[[Stream, Params], Stream]) -> Query:
+    return lambda events, whole, params: query(events.by(*whole, "k"), params)
+
+
+QUERIES: dict[str, Query] = {
+    "where_select": lambda s, w, p: s.filter(g.col("v") >= p["min_v"]).select(*w, "k", r=g.col("v") * 2 + 1),
+    "alter_duration": lambda s, _, p: s.set_duration(p["duration"]),
+    "extend": lambda s, _, p: s.extend(p["by"]),
+    "shift": lambda s, _, p: s.shift(p["by"]),
+    "clip_const": lambda s, _, p: s.clip_duration(p["limit"]),
+    "point_at_end": lambda s, _, p: s.point_at_end(),
+    "chop": lambda s, _, p: s.chop(p["period"], align=p["offset"]),
+    "stitch": lambda s, w, p: s.select(*w, "k").stitch(),
+    "hopping_lifetime": lambda s, _, p: _hop_lifetime(s, p),
+    "quantize": lambda s, _, p: s.quantize(**_grid(p)),
+    "progressive_quantize": lambda s, _, p: s.quantize(**_grid(p), progress=p["progress"]),
+    "distinct_key": lambda s, w, p: s.by(*w, "k").snapshot().agg(n=g.count()).select(*w, "k"),
+    **{name: _whole(query) for name, query in _WINDOWED.items()},
+    **{f"{name}_by_key": _by_key(query) for name, query in _WINDOWED.items()},
+}
+
+_NEEDS = {
+    **dict.fromkeys(("join_key", "join_cross", "left_outer_join_key", "full_outer_join_key"), "join"),
+    **dict.fromkeys(("where_not_exists_key", "left_anti_semi_join"), "anti_join"),
+    **dict.fromkeys(("clip_by", "clip_by_key", "clip_self_key"), "clip"),
+    **dict.fromkeys(("session", "session_by_key", "session_by_key_agg"), "session"),
+    **dict.fromkeys(("si_count", "si_count_by_key"), "count_window"),
+    **dict.fromkeys(("ingress", "ingress_count"), "start"),
+    "union": "union",
+    "topk": "top",
+}
+"""The verb without which there is no way to ask."""
+
+
+def check(vector: Vector) -> None:
+    """Refuse what the API has no word for, as far as that is seen without a stream.
+
+    Raises:
+        UnsupportedError: With the word.
+    """
+    if "epl" in vector.line or "rql" in vector.line:
+        # Their expected rows are what a listener is handed after each event and each turn of the clock.
+        verb = "start"
+    elif vector.params is None:
+        trill_notation.check(vector.line)
+        return
+    elif vector.query in QUERIES:
+        return
+    else:
+        verb = _NEEDS.get(vector.query, vector.query)
+    raise UnsupportedError(
+        f"Stream.{verb} has no translation yet" if hasattr(Stream, verb) else f"Stream has no verb {verb!r}"
+    )
+
+
+def build(events: Stream, vector: Vector, whole: tuple[str, ...] = ()) -> Stream:
+    """The plan of a vector's query.
+
+    Args:
+        events: Its events, or those of several vectors.
+        vector: One of them.
+        whole: By what events are grouped where the query names no key.
+
+    Raises:
+        UnsupportedError: The API has no word for it.
+    """
+    if vector.params is None:
+        return trill_notation.pipeline(events, vector.line["query"])
+    return QUERIES[vector.query](events, whole, vector.params)

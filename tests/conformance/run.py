@@ -1,0 +1,230 @@
+"""Run conformance vectors through the public API and say which queries pass.
+
+    python tests/conformance/run.py FILE… [--engine local|spark] [--device cpu|gpu|array] [--vector ID] [--alone]
+
+Each vector is built as a user would build it and its answer compared with what the vector's own engine gave. A line per
+query says how many passed, failed, or are unsupported because the API has no word for them. It exits with 0 only if
+nothing failed.
+
+On Spark, vectors that ask exactly the same are one query over all their events, grouped by vector, so that each is
+still answered by itself; and the answers of many queries are fetched together, because a job costs more than a vector.
+``--alone`` makes a query and a job of each vector.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))  # a script finds its own folder only
+
+import gpu_ops as g  # noqa: E402
+from tests import reference  # noqa: E402
+from tests.conformance import queries  # noqa: E402
+from tests.conformance.unsupported import UnsupportedError  # noqa: E402
+from tests.conformance.vectors import Vector, difference, read, table  # noqa: E402
+from tests.reference import Event  # noqa: E402
+from tests.rows import rows, to_events  # noqa: E402
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SHOWN_FAILURES = 3
+QUERIES_OF_A_JOB = 32
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a vector: "passed", "failed" or "unsupported", and why."""
+
+    vector: Vector
+    word: str
+    why: str = ""
+
+
+def judged(vector: Vector, answer: Sequence[Event]) -> Verdict:
+    """The verdict on an answer."""
+    wrong = difference(vector, answer) or _beside_the_brute_force(vector, answer)
+    return Verdict(vector, "failed", wrong) if wrong else Verdict(vector, "passed")
+
+
+def excused(vectors: Sequence[Vector], error: Exception) -> Iterator[Verdict]:
+    """The verdict on vectors that have no answer: whatever a query raises is its failure."""
+    if isinstance(error, UnsupportedError):
+        word, why = "unsupported", str(error)
+    else:
+        word, why = "failed", "".join(traceback.format_exception(error, limit=-2))
+    for vector in vectors:
+        yield Verdict(vector, word, why)
+
+
+def local(vectors: Sequence[Vector], device: str) -> Iterator[Verdict]:
+    """The local engine: a query per vector."""
+    for vector in vectors:
+        try:
+            queries.check(vector)
+            events = g.events(table([vector]).drop_columns("vector"), start="start", end="end", null_end="open")
+            answer = to_events(queries.build(events, vector).collect(device=device))
+        except Exception as error:  # noqa: BLE001  (a failure of this one, and the others go on)
+            yield from excused([vector], error)
+        else:
+            yield judged(vector, answer)
+
+
+Asked = tuple[list[Vector], "DataFrame"]
+
+
+class Spark:
+    """Spark: a query per batch of vectors that ask the same, and a job for many of them."""
+
+    def __init__(self, session: SparkSession, device: str) -> None:
+        self.session = session
+        self.device = device
+
+    def verdicts(self, vectors: Sequence[Vector], *, queries_of_a_job: int = QUERIES_OF_A_JOB) -> Iterator[Verdict]:
+        """The verdict on each vector."""
+        shapes = defaultdict(list)
+        for vector in vectors:
+            shapes[vector.shape if queries_of_a_job > 1 else vector.name].append(vector)
+        alike: dict[object, list[Asked]] = defaultdict(list)
+        for batch in shapes.values():
+            try:
+                queries.check(batch[0])
+                answer = self.ask(batch)
+            except Exception as error:  # noqa: BLE001  (a failure of these, and the others go on)
+                yield from excused(batch, error)
+            else:
+                alike[tuple(answer.dtypes)].append((batch, answer))
+        for asked in alike.values():
+            for at in range(0, len(asked), queries_of_a_job):
+                yield from self.fetch(asked[at : at + queries_of_a_job])
+
+    def ask(self, batch: list[Vector]) -> DataFrame:
+        """The answers of a batch's vectors, with a column ``vector``; nothing has run yet."""
+        source = table(batch)
+        whole = ("vector",) if len(batch) > 1 else ()
+        frame = self.session.createDataFrame(source if whole else source.drop_columns("vector"))
+        events = g.events(frame, start="start", end="end", null_end="open")
+        answer: DataFrame = queries.build(events, batch[0], whole).collect(device=self.device)
+        if not whole:
+            from pyspark.sql.functions import lit
+
+            answer = answer.withColumn("vector", lit(batch[0].name))
+        return answer.select(
+            "start", "end", "vector", *(n for n in answer.columns if n not in {"start", "end", "vector"})
+        )
+
+    def fetch(self, asked: Sequence[Asked]) -> Iterator[Verdict]:
+        """Run queries whose answers have the same columns."""
+        together = reduce(lambda left, right: left.union(right), (answer for _, answer in asked))
+        try:
+            events = to_events(together.toArrow())
+        except Exception as error:  # noqa: BLE001  (one of these fails: each by itself, then)
+            if len(asked) == 1:
+                yield from excused(asked[0][0], error)
+            else:
+                for one in asked:
+                    yield from self.fetch([one])
+            return
+        answers = defaultdict(list)
+        for event in events:
+            answers[event.payload["vector"]].append(_without_vector(event))
+        for batch, _ in asked:
+            for vector in batch:
+                yield judged(vector, answers[vector.name])
+
+
+def _without_vector(event: Event) -> Event:
+    payload = {name: value for name, value in event.payload.items() if name != "vector"}
+    return Event(event.start, event.end, payload)
+
+
+def _beside_the_brute_force(vector: Vector, answer: Sequence[Event]) -> str | None:
+    """Segments do not show how stitch joins, nor Trill's rows all of chop's cuts: these two have a second judge."""
+    events = vector.events()
+    if vector.params is not None and vector.query == "stitch":
+        expected = reference.stitch(reference.select(events, lambda event: {"k": event.payload["k"]}))
+    elif vector.params is not None and vector.query == "chop":
+        expected = reference.chop(events, vector.params["period"], vector.params["offset"])
+    else:
+        return None
+    return None if rows(answer) == rows(expected) else "other rows than the brute force"
+
+
+def report(verdicts: Sequence[Verdict]) -> Counter[str]:
+    """Print a line per query, the first failures, and the sum; give the sum."""
+    by_query = defaultdict(list)
+    for verdict in verdicts:
+        by_query[verdict.vector.query].append(verdict)
+    width = max(map(len, by_query), default=0)
+    for query, found in sorted(by_query.items()):
+        words = Counter(verdict.word for verdict in found)
+        why = sorted({verdict.why for verdict in found if verdict.word == "unsupported"})
+        counts = "  ".join(f"{word} {words[word]:4}" for word in ("passed", "failed", "unsupported"))
+        print(f"{query:{width}}  {counts}{'  ' if why else ''}{'; '.join(why)}")
+        for verdict in [verdict for verdict in found if verdict.word == "failed"][:SHOWN_FAILURES]:
+            print(f"    {verdict.vector.name} {dict(verdict.vector.params or {})}: {verdict.why}")
+    total = Counter(verdict.word for verdict in verdicts)
+    print(f"passed {total['passed']} failed {total['failed']} unsupported {total['unsupported']}")
+    return total
+
+
+def spark_session() -> SparkSession:
+    """The session that is there, else Spark on this machine, small: the vectors have tens of events."""
+    from pyspark.sql import SparkSession
+
+    here = SparkSession.getActiveSession()
+    if here is not None:
+        return here
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("gpu_ops conformance")
+        .config("spark.default.parallelism", "1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.adaptive.enabled", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.executorEnv.PYTHONPATH", str(ROOT))
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run files of vectors; the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help=".jsonl.gz or .jsonl")
+    parser.add_argument("--engine", choices=("local", "spark"), default="local")
+    parser.add_argument("--device", choices=("cpu", "gpu", "array"), default="cpu")
+    parser.add_argument("--vector", action="append", metavar="ID", help="only this one (may be given again)")
+    parser.add_argument("--alone", action="store_true", help="on Spark: a query and a job per vector")
+    options = parser.parse_args(arguments)
+    vectors = [vector for file in options.files for vector in read(file)]
+    if options.vector:
+        vectors = [vector for vector in vectors if vector.name in options.vector]
+        unknown = set(options.vector) - {vector.name for vector in vectors}
+        if unknown:
+            parser.error(f"no vector {', '.join(sorted(unknown))}")
+    if options.engine == "local":
+        verdicts = local(vectors, options.device)
+    else:
+        spark = Spark(spark_session(), options.device)
+        verdicts = spark.verdicts(vectors, queries_of_a_job=1 if options.alone else QUERIES_OF_A_JOB)
+    return 1 if report(list(verdicts))["failed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""The runner over the recorded vectors, and what it says of vectors that are wrong or unknown."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conformance.run import main
+from tests.conformance.vectors import Vector, read
+
+PASS_IN_FULL = {
+    "trill_oracle": """
+        where_select snapshot snapshot_by_key alter_duration alter_duration_snapshot alter_duration_snapshot_by_key
+        sliding tumbling tumbling_by_key hopping hopping_by_key hopping_lifetime repetitive_hopping quantize
+        quantize_snapshot progressive_quantize chop stitch extend shift clip_const point_at_end distinct_key
+    """,
+    "streaminsight": """
+        si_snapshot si_snapshot_by_key si_hopping si_hopping_by_key si_tumbling si_tumbling_by_key
+    """,
+    "trill_tests": "",
+    "esper": "",
+    "streamcruncher": "",
+}
+
+LINE = re.compile(r"(\S+) +passed +(\d+)  failed +(\d+)  unsupported +(\d+)")
+
+
+def lines(printed: str) -> dict[str, tuple[int, int, int]]:
+    """Per query what passed, failed, was unsupported."""
+    found = [LINE.match(line) for line in printed.splitlines()]
+    return {m[1]: (int(m[2]), int(m[3]), int(m[4])) for m in found if m}
+
+
+@pytest.mark.parametrize("file", PASS_IN_FULL)
+def test_what_is_supported_passes(conformance: Path, file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main([str(conformance / f"{file}.jsonl.gz")])
+    printed = capsys.readouterr().out
+    assert code == 0, printed
+    found = lines(printed)
+    for query in PASS_IN_FULL[file].split():
+        passed, failed, unsupported = found[query]
+        assert passed > 0
+        assert failed == unsupported == 0
+    total = [sum(column) for column in zip(*found.values(), strict=True)]
+    assert printed.splitlines()[-1] == f"passed {total[0]} failed {total[1]} unsupported {total[2]}"
+
+
+def test_streaminsight_on_every_device(conformance: Path, device_name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(conformance / "streaminsight.jsonl.gz"), "--device", device_name]) == 0, capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("spark")
+def test_every_supported_query_on_spark(conformance: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of each query the numbers that most vectors share: several vectors in one query, and many queries in one job."""
+    files = [conformance / f"{name}.jsonl.gz" for name, queries in PASS_IN_FULL.items() if queries]
+    supported = {query for queries in PASS_IN_FULL.values() for query in queries.split()}
+    shapes: dict[str, list[Vector]] = defaultdict(list)
+    for vector in (vector for file in files for vector in read(file)):
+        shapes[vector.shape].append(vector)
+    most = {batch[0].query: batch for batch in sorted(shapes.values(), key=len)}
+    names = [vector.name for query in sorted(supported) for vector in most[query]]
+    chosen = [option for name in names for option in ("--vector", name)]
+    code = main([*map(str, files), "--engine", "spark", *chosen])
+    printed = capsys.readouterr().out
+    assert code == 0, printed
+    assert printed.splitlines()[-1] == f"passed {len(names)} failed 0 unsupported 0"
+    assert set(lines(printed)) == supported
+
+
+# Vectors of our own
+
+
+def own(query: str, expected: list[dict[str, Any]], **params: Any) -> dict[str, Any]:
+    """Two points of value 1 and 2, at 3 and at 5."""
+    payloads = [{"k": 1, "v": value, "x": None, "id": value} for value in (1, 2)]
+    left = [
+        {"kind": "point", "start": at, "end": at + 1, "payload": payload}
+        for at, payload in zip((3, 5), payloads, strict=True)
+    ]
+    return {"id": f"{query}-0", "query": query, "params": params, "inputs": {"left": left}, "expected": expected}
+
+
+@pytest.fixture
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    def run(*vectors: dict[str, Any], options: tuple[str, ...] = ()) -> tuple[int, list[str]]:
+        file = tmp_path / "vectors.jsonl"
+        file.write_text("\n".join(json.dumps(vector) for vector in vectors))
+        code = main([str(file), *options])
+        return code, capsys.readouterr().out.splitlines()
+
+    return run
+
+
+RIGHT = own("snapshot", [{"start": 3, "end": 4, "payload": 1}, {"start": 5, "end": 6, "payload": 1}], agg="count")
+WRONG = own("snapshot", [{"start": 3, "end": 4, "payload": 1}, {"start": 5, "end": 6, "payload": 2}], agg="count")
+
+
+def test_a_right_answer_passes(run: Any) -> None:
+    assert run(RIGHT)[0] == 0
+    assert run(RIGHT)[1][-1] == "passed 1 failed 0 unsupported 0"
+
+
+@pytest.mark.parametrize("expected", [[], WRONG["expected"], RIGHT["expected"][:1], RIGHT["expected"] * 2])
+def test_a_wrong_answer_fails_and_shows_the_difference(run: Any, expected: list[dict[str, Any]]) -> None:
+    code, printed = run(own("snapshot", expected, agg="count"), RIGHT)
+    assert code == 1
+    assert printed[-1] == "passed 1 failed 1 unsupported 0"
+    assert any("snapshot-0" in line and "not expected" in line for line in printed)
+
+
+def test_segments_are_compared_where_the_vector_has_them(run: Any) -> None:
+    wrong = RIGHT | {"canonical": [{"start": 3, "end": 4, "payload": 1, "count": 2}]}
+    code, printed = run(wrong)
+    assert code == 1
+    assert any("segments: missing" in line for line in printed)
+
+
+def test_a_query_that_raises_fails(run: Any) -> None:
+    code, printed = run(own("extend", [], by=300_000_000_000_000_000))
+    assert code == 1
+    assert any("TimeError" in line for line in printed)
+
+
+def test_what_has_no_word_is_unsupported_by_that_word(run: Any) -> None:
+    code, printed = run(own("juggle", [], balls=3), own("snapshot", [], agg="kurtosis_v"))
+    assert code == 0
+    assert "Stream has no verb 'juggle'" in printed[0]
+    assert "no aggregate 'kurtosis'" in printed[1]
+    assert printed[-1] == "passed 0 failed 0 unsupported 2"
+
+
+def test_one_vector_alone(run: Any) -> None:
+    other = {**WRONG, "id": "other"}
+    assert run(RIGHT, other, options=("--vector", "snapshot-0"))[1][-1] == "passed 1 failed 0 unsupported 0"
+    with pytest.raises(SystemExit, match="2"):
+        run(RIGHT, options=("--vector", "unknown"))
+
+
+def test_trills_written_pipelines(run: Any) -> None:
+    events = [{"kind": "insert", "start": at, "end": at + 4, "payload": {"v": at}} for at in (1, 2)]
+    line = {
+        "id": "written-0",
+        "area": "snapshot",
+        "inputs": {"s": {"fields": {"v": "int64"}, "events": events}},
+        "settings": {"on_completed": "cti_infinity"},
+        "query": "where(v mod 2 = 0) | clip_const(3) | snapshot | aggregate(total=sum(v), n=count())",
+        "expected": [{"kind": "insert", "start": 2, "end": 5, "payload": {"total": 2, "n": 1}}],
+        "check": {"form": "logical"},
+    }
+    assert run(line)[1][-1] == "passed 1 failed 0 unsupported 0"
+    assert run(line | {"query": "snapshot | detect(A B)"})[1][-1] == "passed 0 failed 0 unsupported 1"
+    assert run(line | {"query": "session(timeout=3) | snapshot | sum(v)"})[1][0].endswith("no word for session")
+    assert run(line | {"settings": {"on_completed": "none"}})[1][-1] == "passed 0 failed 0 unsupported 1"

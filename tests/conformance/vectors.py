@@ -1,0 +1,138 @@
+"""Conformance vectors: reading their files, their events as tables, and when an answer is theirs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tests.reference import NEVER, Event, segments
+
+_FIELDS = {"k": "int64", "v": "int64", "x": "float64", "id": "int64"}
+_TYPES = {"int64": pa.int64(), "float64": pa.float64(), "string": pa.string()}
+
+# .NET's last tick, floored to any grid of up to a thousand ticks: what Trill writes for "never".
+_TRILL_NEVER = 3_155_378_975_999_999_000
+
+
+@dataclass(frozen=True)
+class Vector:
+    """One line of a file.
+
+    Attributes:
+        name: Its id.
+        query: What is asked: the operators' name, or the area of the engine's own tests that it comes from.
+        line: All that the line says.
+    """
+
+    name: str
+    query: str
+    line: Mapping[str, Any]
+
+    @property
+    def params(self) -> Mapping[str, Any] | None:
+        """The numbers of a query that is named after its operators; None where the query is written out."""
+        params: Mapping[str, Any] | None = self.line.get("params")
+        return params
+
+    @property
+    def shape(self) -> str:
+        """Equal for vectors that ask exactly the same of the same kind of events."""
+        return self.name if self.params is None else f"{self.query} {json.dumps(self.params, sort_keys=True)}"
+
+    @property
+    def payload(self) -> pa.Schema:
+        """The payload of its events."""
+        fields = _FIELDS if self.params is not None else self.line["inputs"]["s"]["fields"]
+        return pa.schema([(name, _TYPES[kind]) for name, kind in fields.items()])
+
+    def events(self) -> list[Event]:
+        """The events of its first or only input; a tick of theirs is a microsecond."""
+        first: Any = next(iter(self.line["inputs"].values()))
+        rows = first if self.params is not None else first["events"]
+        return [_event(row) for row in rows if row["kind"] != "cti"]
+
+
+def read(path: Path) -> list[Vector]:
+    """The vectors of a ``.jsonl`` or ``.jsonl.gz`` file."""
+    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
+        lines = [json.loads(line) for line in file if line.strip()]
+    return [Vector(line["id"], line["query"] if "params" in line else line["area"], line) for line in lines]
+
+
+def table(vectors: Sequence[Vector]) -> pa.Table:
+    """The events of vectors under one another: ``vector`` (its name), ``start``, ``end`` (null: never), the payload."""
+    events = [(vector.name, event) for vector in vectors for event in vector.events()]
+    times = {
+        "start": [event.start for _, event in events],
+        "end": [None if event.end == NEVER else event.end for _, event in events],
+    }
+    columns = {"vector": pa.array([name for name, _ in events], pa.string())}
+    columns |= {name: pa.array(time, pa.timestamp("us", "UTC")) for name, time in times.items()}
+    columns |= {f.name: pa.array([event.payload[f.name] for _, event in events], f.type) for f in vectors[0].payload}
+    return pa.table(columns)
+
+
+def _event(row: Mapping[str, Any]) -> Event:
+    end = row["end"]
+    payload = row["payload"] if isinstance(row["payload"], dict) else {"value": row["payload"]}
+    return Event(row["start"], NEVER if end is None or end >= _TRILL_NEVER else end, payload)
+
+
+def _payload(event: Event) -> Mapping[str, Any]:
+    """A payload of one value has no name in the vectors."""
+    return event.payload if len(event.payload) > 1 else {"value": next(iter(event.payload.values()))}
+
+
+def _frozen(value: Any, digits: int | None = None) -> Hashable:
+    if isinstance(value, Mapping):
+        return tuple(sorted((name, _frozen(item, digits)) for name, item in value.items()))
+    if isinstance(value, list):
+        return tuple(_frozen(item, digits) for item in value)
+    return round(value, digits) if digits is not None and isinstance(value, float) else value
+
+
+def _rows(events: Iterable[Event], digits: int | None) -> Counter[Hashable]:
+    """Every row, as often as it comes. Whole numbers equal the floats that they are: 6 is Trill's way to print 6.0."""
+    return Counter((event.start, event.end, _frozen(_payload(event), digits)) for event in events)
+
+
+def _segments(events: Sequence[Event]) -> Counter[Hashable]:
+    """The same for two answers that say the same at each instant."""
+    named = [Event(event.start, event.end, _payload(event)) for event in events]
+    return Counter((start, end, _frozen(payload), number) for start, end, payload, number in segments(named))
+
+
+def difference(vector: Vector, answer: Sequence[Event]) -> str | None:
+    """What is wrong with an answer; None when it is the vector's.
+
+    Answers are compared as segments where the vector has them, and row by row. Not by row where the vector itself says
+    that a brute force of the definition has other rows than the engine: Trill leaves out the first cut of an event that
+    starts before chop's offset. (Of stitch it says so too, but there the engine's rows are the definition's.)
+    """
+    found = None
+    if "canonical" in vector.line:
+        expected = Counter[Hashable](
+            (event.start, event.end, _frozen(_payload(event)), row["count"])
+            for row in vector.line["canonical"]
+            for event in [_event(row)]
+        )
+        found = _compare("segments", _segments(answer), expected)
+    if found is None and (vector.query == "stitch" or vector.line.get("checked", {}).get("brute_force_literal", True)):
+        digits = 9 if vector.line.get("check", {}).get("float_tolerance") else None
+        wanted = [_event(row) for row in vector.line["expected"] if row.get("kind") != "cti"]
+        found = _compare("rows", _rows(answer, digits), _rows(wanted, digits))
+    return found
+
+
+def _compare(what: str, got: Counter[Hashable], expected: Counter[Hashable]) -> str | None:
+    if got == expected:
+        return None
+    missing, extra = list((expected - got).elements()), list((got - expected).elements())
+    return f"{what}: missing {missing[:3]} of {len(missing)}, not expected {extra[:3]} of {len(extra)}"
