@@ -1,0 +1,195 @@
+"""What a stream over a Spark DataFrame can be asked for: the DataFrame, Arrow batches, files, and what runs where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyarrow import parquet
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from gpu_ops.engines.spark.checks import unwrapped
+from gpu_ops.engines.spark.compiling import Compiler
+from gpu_ops.engines.spark.session import check_session
+from gpu_ops.errors import ColumnError, PlanError, SourceError
+from gpu_ops.plan.nodes import Node, SparkSource
+from gpu_ops.store.files import WriteReport
+from gpu_ops.time import TIME_TYPE
+
+if TYPE_CHECKING:
+    from gpu_ops.stream import Stream
+
+_TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
+
+
+def collect(node: Node, device: str) -> DataFrame:
+    """The answer as a DataFrame; nothing has run yet.
+
+    Args:
+        node: A plan over a Spark source.
+        device: What Python workers compute on: as in `Stream.collect`, and ``"auto"`` takes a GPU only where the RAPIDS
+            plugin gives its workers a share of one.
+    """
+    return _compiled(node, device)[0]
+
+
+def _compiled(node: Node, device: str) -> tuple[DataFrame, Compiler]:
+    check_session(_source(node).frame)
+    compiler = Compiler(device)
+    return compiler.frame(node), compiler
+
+
+def _source(node: Node) -> SparkSource:
+    return next(each for each in node.walk() if isinstance(each, SparkSource))
+
+
+@contextmanager
+def our_errors() -> Iterator[None]:
+    """Raise the error of gpu_ops that a job died of, in place of Spark's around it."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        ours = unwrapped(error)
+        if ours is None:
+            raise
+        raise ours from error
+
+
+def reader(node: Node, device: str) -> pa.RecordBatchReader:
+    """The answer as Arrow record batches; one partition at a time is on the driver."""
+    frame = collect(node, device)
+    schema = pa.schema([("start", TIME_TYPE), ("end", TIME_TYPE), *node.schema])
+
+    def packed(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        for batch in batches:
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, batch.schema) as stream:
+                stream.write_batch(batch)
+            yield pa.RecordBatch.from_pydict({"ipc": pa.array([sink.getvalue().to_pybytes()], pa.binary())})
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with our_errors():
+            for row in frame.mapInArrow(packed, "ipc binary").toLocalIterator():
+                for batch in pa.ipc.open_stream(row["ipc"]):
+                    yield pa.RecordBatch.from_arrays(
+                        [array.cast(field.type) for array, field in zip(batch.columns, schema, strict=True)],
+                        schema=schema,
+                    )
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def write(
+    node: Node, device: str, path: Path, if_exists: Literal["raise", "replace"], row_group_rows: int
+) -> WriteReport:
+    """The answer as a folder of Parquet files, which Spark's committer makes whole or not at all.
+
+    The driver and the workers must see the same folder; for other stores, write what `collect` gives.
+
+    Raises:
+        SourceError: The ending is not ``.parquet``, or the folder exists.
+    """
+    if path.suffix.lower() != ".parquet":
+        raise SourceError(
+            f"Spark writes Parquet, and {path} is none by its ending.", remedy="End the folder's name in .parquet."
+        )
+    if if_exists == "raise" and path.exists():
+        raise SourceError(f"{path} exists.", remedy='Say if_exists="replace", or give another path.')
+    options = {"parquet.block.row.count.limit": str(row_group_rows)}
+    write_files(collect(node, device), path.absolute().as_uri(), "parquet", replace=if_exists == "replace", **options)
+    written = list(path.glob("*.parquet"))
+    footers = [parquet.read_metadata(file) for file in written]
+    return WriteReport(
+        path,
+        sum(footer.num_rows for footer in footers),
+        sum(footer.num_row_groups for footer in footers),
+        sum(file.stat().st_size for file in written),
+    )
+
+
+def write_files(frame: DataFrame, path: str, form: str, *, replace: bool = False, **options: str) -> None:
+    """Run a DataFrame and write it.
+
+    Args:
+        frame: What `collect` gave.
+        path: A path of any file system that Spark knows.
+        form: A format of Spark's writers, such as "parquet".
+        replace: Whether what is there gives way; it is an error otherwise.
+        options: The writer's own.
+
+    Raises:
+        GpuOpsError: What stopped the query, if it was one of ours.
+    """
+    conf = frame.sparkSession.conf
+    # Spark's own default (INT96) is read as nanoseconds elsewhere, which do not reach the open end.
+    before = str(conf.get(_TIMESTAMPS))
+    conf.set(_TIMESTAMPS, "TIMESTAMP_MICROS")
+    try:
+        with our_errors():
+            frame.write.mode("overwrite" if replace else "errorifexists").format(form).options(**options).save(path)
+    finally:
+        conf.set(_TIMESTAMPS, before)
+
+
+def invalid_rows(stream: Stream) -> DataFrame:
+    """The rows of a stream's Spark source that are no events, with the first rule that each broke (``rule``).
+
+    They are found anew from the source, whatever its ``on_invalid`` does with them; nothing runs until the DataFrame
+    does.
+
+    Args:
+        stream: A stream over a Spark DataFrame.
+
+    Raises:
+        PlanError: It is over something else.
+        ColumnError: The source has a column ``rule`` of its own.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> rides = spark.createDataFrame([(0, 60, "A"), (60, 60, "B")], "pickup long, dropoff long, zone string")
+        >>> stream = g.events(rides, start="pickup", end="dropoff", unit="s", on_invalid="divert")
+        >>> invalid_rows(stream).collect()
+        [Row(pickup=60, dropoff=60, zone='B', rule='zero_length')]
+    """
+    node = next((each for each in stream._node.walk() if isinstance(each, SparkSource)), None)  # noqa: SLF001
+    if node is None:
+        raise PlanError("The stream has no Spark source.", remedy="Use .rejected() with on_invalid='divert'.")
+    if node.refused is None:
+        raise ColumnError(
+            "Rows that are refused get a column of this name.", column="rule", remedy="Rename it in the source."
+        )
+    frame: DataFrame = node.refused
+    return frame
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What `explain` says of a plan on Spark.
+
+    Attributes:
+        notes: For a node, which Spark operation it becomes, whether the RAPIDS plugin plans that, and why not.
+        summary: What holds for the whole plan.
+    """
+
+    notes: Callable[[Node], list[str]]
+    summary: list[str]
+
+
+def placement(node: Node, device: str) -> Placement:
+    """Where each node of a plan over a Spark source runs. Nothing runs for it."""
+    frame, compiler = _compiled(node, device)
+    session = frame.sparkSession
+    plugin = "com.nvidia.spark.SQLPlugin" in str(session.conf.get("spark.plugins", ""))
+    summary = [
+        f"engine Spark {session.version}: events move between tasks {compiler.shuffles} times",
+        f"device {device}: chosen in each Python worker"
+        + ("; a GPU where the RAPIDS plugin gives workers a share of one, else cpu" if device == "auto" else ""),
+        "RAPIDS plugin: " + ("on" if plugin else "not in this session, so Spark's own nodes run on the CPU"),
+    ]
+    return Placement(lambda each: compiler.notes.get(each, []), summary)

@@ -1,0 +1,64 @@
+"""What a query asks of the Spark session that it runs in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+
+from gpu_ops.errors import ColumnError, PlanError
+from gpu_ops.plan.expressions import LIFETIME
+
+_UTC = {"UTC", "ETC/UTC", "ZULU", "UCT", "GMT", "ETC/GMT", "GMT0", "Z", "UTC+0", "+00:00", "+0:00", "UTC+00:00"}
+_ZONE = "spark.sql.session.timeZone"
+_CASE = "spark.sql.caseSensitive"
+_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+
+
+def check_session(frame: DataFrame) -> None:
+    """Refuse a frame whose session would give other answers, or none.
+
+    Raises:
+        PlanError: A streaming frame, a Spark Connect session, a session zone other than UTC, Arrow batches without end.
+    """
+    if type(frame).__module__.startswith("pyspark.sql.connect"):
+        raise PlanError(
+            "The DataFrame belongs to a Spark Connect session, which hides the planner.",
+            remedy="Use a classic session: SparkSession.builder.master(…), or spark-submit.",
+        )
+    if frame.isStreaming:
+        raise PlanError(
+            "The DataFrame is a stream that never ends.",
+            remedy="Query its micro-batches: writeStream.foreachBatch gives DataFrames that end.",
+        )
+    zone = str(frame.sparkSession.conf.get(_ZONE))
+    if zone.upper() not in _UTC:
+        raise PlanError(
+            f"The Spark session's time zone is {zone}: hours and days in expressions would be its own, not UTC's.",
+            remedy=f'Say spark.conf.set("{_ZONE}", "UTC") first; instants do not change by that.',
+        )
+    rows = int(str(frame.sparkSession.conf.get(_ROWS)))
+    if rows <= 0:
+        raise PlanError(
+            f"{_ROWS} is {rows}: a worker would get all rows as one batch, and the RAPIDS plugin divides by it.",
+            remedy=f'Say spark.conf.set("{_ROWS}", 100000), for instance.',
+        )
+
+
+def check_names(frame: DataFrame, names: Sequence[str]) -> None:
+    """Refuse payload columns that Spark would not tell apart, from each other or from the lifetime.
+
+    Raises:
+        ColumnError: Two names differ in their letters' case alone, which the session does not look at.
+    """
+    if str(frame.sparkSession.conf.get(_CASE)).lower() == "true":
+        return
+    seen = {name: name for name in LIFETIME}
+    for name in names:
+        other = seen.setdefault(name.lower(), name)
+        if other != name:
+            raise ColumnError(
+                f"To this Spark session, its name and {other!r} are one.",
+                column=name,
+                remedy=f'Rename it in the source, or say spark.conf.set("{_CASE}", "true").',
+            )

@@ -1,0 +1,303 @@
+"""Spark DataFrames as events: which rows are valid is decided here, before anything else looks at them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  (its usual name)
+from pyspark.sql import types as spark_types
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.pandas.types import to_arrow_type
+
+from gpu_ops.engines.spark.checks import checked, shown
+from gpu_ops.engines.spark.session import check_names, check_session
+from gpu_ops.engines.spark.types import arrow_type, column, to_ticks
+from gpu_ops.errors import ColumnError, PlanError, unknown_column
+from gpu_ops.ingest.raw import refuse_duplicates
+from gpu_ops.ingest.rules import (
+    AMBIGUOUS,
+    NEGATIVE_LENGTH,
+    NONEXISTENT,
+    NULL,
+    OUTSIDE,
+    TOO_FINE,
+    ZERO_LENGTH,
+    Ambiguous,
+    Nonexistent,
+    NullEnd,
+    OnInvalid,
+    Round,
+    Rule,
+    Unit,
+    check_choice,
+)
+from gpu_ops.ingest.times import TimeColumn, TimePolicy
+from gpu_ops.ingest.validate import BREACHES, Breach
+from gpu_ops.ingest.zones import Zone
+from gpu_ops.plan.expressions import LIFETIME
+from gpu_ops.plan.nodes import SparkSource
+from gpu_ops.time import MAX_TIME, MIN_TIME, TICK
+
+_START, _END = "__gpu_ops_start", "__gpu_ops_end"
+_LOCAL = {"start": "__gpu_ops_local_start", "end": "__gpu_ops_local_end"}
+_TICKS = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_FAULTS = {AMBIGUOUS: -(1 << 63), NONEXISTENT: -(1 << 63) + 1}
+"""What stands for a local time that is refused: far outside the years 1 to 9999."""
+
+
+def open_spark(
+    frame: DataFrame,
+    *,
+    start: str,
+    end: str | None = None,
+    unit: Unit | None = None,
+    zone: str | None = None,
+    round: Round | None = None,  # noqa: A002  (the word that users look for)
+    null_end: NullEnd = "raise",
+    on_invalid: OnInvalid = "raise",
+    ambiguous: Ambiguous = "raise",
+    nonexistent: Nonexistent = "raise",
+) -> SparkSource:
+    """A Spark DataFrame as a source of events; nothing runs. The arguments are those of `gpu_ops.events`.
+
+    Times may be TIMESTAMP, TIMESTAMP_NTZ (with ``zone``), DATE (midnight in ``zone``, else in UTC) or integers (with
+    ``unit``). All rows are validated where they are read, before any filter of the query.
+
+    Raises:
+        ColumnError: A column is unknown, twice there, of a type that events cannot carry, or called ``start`` or
+            ``end`` without being the lifetime.
+        TimeError: A time column's type needs a zone or a unit, or is no time.
+        PlanError: A policy that does not exist; a streaming frame; a session whose zone is not UTC.
+
+    Examples:
+        >>> frame = spark.createDataFrame([(0, 60, "A")], "pickup long, dropoff long, zone string")
+        >>> open_spark(frame, start="pickup", end="dropoff", unit="s").schema
+        zone: string
+    """
+    for name, value, kind in (
+        ("unit", unit, Unit),
+        ("round", round, Round),
+        ("null_end", null_end, NullEnd),
+        ("on_invalid", on_invalid, OnInvalid),
+        ("ambiguous", ambiguous, Ambiguous),
+        ("nonexistent", nonexistent, Nonexistent),
+    ):
+        if value is not None:
+            check_choice(name, value, kind)
+    check_session(frame)
+    times = [start] if end is None else [start, end]
+    if start == end:
+        raise PlanError(
+            "The start and the end are one column, and a lifetime is never empty.", remedy="Leave out end= for points."
+        )
+    refuse_duplicates(frame.columns)
+    for name in times:
+        if name not in frame.columns:
+            raise unknown_column(name, frame.columns, what="source")
+    policy = TimePolicy(unit, None if zone is None else Zone(zone), round, ambiguous, nonexistent)
+    payload = _payload(frame, times, on_invalid)
+    check_names(frame, [field.name for field, _ in payload])
+    sides = [
+        _side(TimeColumn(name, _time_type(frame.schema[name].dataType), side, policy, text=False), null_end)
+        for name, side in zip(times, LIFETIME, strict=False)
+    ]
+    judged = _judged(frame, sides)
+    if on_invalid == "raise":
+        good = checked(judged.frame, judged.valid, _message(judged.broken, times))
+    else:
+        good = judged.frame.where(judged.valid)
+    lifetime = [column(name).alias(side) for name, side in zip((_START, _END), LIFETIME, strict=False)][: len(times)]
+    events = good.select(*lifetime, *(column(name).alias(field.name) for field, name in payload))
+    refused = None
+    if "rule" not in frame.columns:
+        named = judged.frame.withColumn("rule", _rule_name(judged.broken))
+        refused = named.where(column("rule").isNotNull()).select(*(column(name) for name in frame.columns), "rule")
+    return SparkSource(events, pa.schema([field for field, _ in payload]), "UTC", end is None, refused)
+
+
+def _payload(frame: DataFrame, times: list[str], on_invalid: OnInvalid) -> list[tuple[pa.Field, str]]:
+    """The payload's fields, each with the frame's column that it is."""
+    fields = []
+    for field in frame.schema:
+        name = field.name
+        if name in times:
+            continue
+        if name in LIFETIME:
+            raise ColumnError(
+                "The name is kept for the lifetime, which this column is not.",
+                column=name,
+                remedy=f"Rename it in the source, or say {name}={name!r} if it is.",
+            )
+        if on_invalid == "divert" and name == "rule":
+            raise ColumnError(
+                "Rows that are kept aside get a column of this name.", column=name, remedy="Rename it in the source."
+            )
+        fields.append((pa.field(name, arrow_type(name, field.dataType)), name))
+    if fields:
+        return fields
+    # A frame of time columns alone keeps them.
+    return [
+        (pa.field(f"{name}_time" if name in LIFETIME else name, arrow_type(name, frame.schema[name].dataType)), name)
+        for name in times
+    ]
+
+
+def _time_type(dtype: spark_types.DataType) -> pa.DataType:
+    """The Arrow type by which `TimeColumn` judges whether a column can be times."""
+    try:
+        return to_arrow_type(dtype)
+    except Exception:  # noqa: BLE001  (types without an Arrow type are no times; PySpark raises errors of several kinds)
+        return pa.null()
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One of the two time columns, as expressions.
+
+    Attributes:
+        time: TIMESTAMP; any value, or null, where a rule is broken.
+        faults: The conditions under which a row breaks a rule.
+        local: A local time's instant, where Python has to find it, as LONG; it becomes a column that both others read.
+    """
+
+    time: Column
+    faults: dict[Rule, Column]
+    local: Column | None = None
+
+
+def _side(times: TimeColumn, null_end: NullEnd) -> _Side:
+    value, kind = column(times.name), times.kind
+    nulls = {NULL: value.isNull()}
+    if pa.types.is_integer(kind):
+        made = _counted(value.cast("long"), times.policy)
+    elif pa.types.is_timestamp(kind) and kind.tz is not None:
+        made = _Side(value, {})
+    else:
+        made = _local(value, times)
+    if times.side == "end" and null_end == "open":
+        return _Side(F.when(value.isNull(), _instant(MAX_TIME)).otherwise(made.time), made.faults, made.local)
+    return _Side(made.time, nulls | made.faults, made.local)
+
+
+def _instant(ticks: int) -> Column:
+    return F.timestamp_micros(_long(ticks))
+
+
+def _long(value: int) -> Column:
+    return F.lit(value).cast("long")
+
+
+def _counted(count: Column, policy: TimePolicy) -> _Side:
+    """Instants of counts since 1970."""
+    unit = policy.unit or "us"
+    if unit != "ns":
+        factor = _TICKS[unit]
+        inside = count.between(-(-MIN_TIME // factor), MAX_TIME // factor)
+        return _Side(F.timestamp_micros(F.when(inside, count * _long(factor))), {OUTSIDE: ~inside})
+    thousand = _long(1000)
+    rest = F.pmod(count, thousand)
+    # `div` cuts towards zero; division by `/` would go through double and lose digits.
+    whole = F.call_function("div", count, thousand) - F.when((rest != 0) & (count < 0), _long(1)).otherwise(_long(0))
+    if policy.round is None:
+        return _Side(F.timestamp_micros(whole), {TOO_FINE: rest != 0})
+    odd = F.pmod(whole, _long(2)) == 1
+    up = {"floor": F.lit(False), "ceil": rest != 0, "half_even": (rest > 500) | ((rest == 500) & odd)}[policy.round]
+    return _Side(F.timestamp_micros(whole + up.cast("long")), {})
+
+
+def _local(value: Column, times: TimeColumn) -> _Side:
+    """Instants of dates and local times. The session's zone is UTC, so a cast reads them as if they were UTC."""
+    shown_there = value.cast("timestamp")
+    if times.policy.zone is None or times.policy.zone.name == "UTC":
+        return _Side(shown_there, {})
+    inside = shown_there.between(_instant(MIN_TIME), _instant(MAX_TIME))
+    ticks = column(_LOCAL[times.side])
+    marks = {rule: ticks == _long(mark) for rule, mark in _FAULTS.items()}
+    instant = F.when(ticks > max(_FAULTS.values()), F.timestamp_micros(ticks))
+    return _Side(instant, {OUTSIDE: ~inside, **marks}, _in_zone(times.policy)(F.when(inside, to_ticks(shown_there))))
+
+
+def _in_zone(policy: TimePolicy) -> Any:
+    """A column function from local ticks to ticks, by the rules that local sources follow too (`Zone.to_utc`)."""
+    zone, ambiguous, nonexistent = policy.zone, policy.ambiguous, policy.nonexistent
+
+    def to_utc(shown_there: pa.Array) -> pa.Array:
+        missing = shown_there.is_null().to_numpy(zero_copy_only=False)
+        ticks, found = zone.to_utc(shown_there.fill_null(0).to_numpy(), ambiguous, nonexistent)  # type: ignore[union-attr]
+        ticks = np.array(ticks)
+        for rule, mask in found.items():
+            ticks[mask] = _FAULTS[rule]
+        return pa.array(ticks, mask=missing)
+
+    # Not deterministic, so that Spark keeps the column it makes and does not compute it again where it is read.
+    made: Any = arrow_udf(to_utc, "long")  # type: ignore[call-overload]  # the hints above say which kind it is
+    return made.asNondeterministic()
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """A frame whose rows' lifetimes are known and judged.
+
+    Attributes:
+        frame: All rows, with what the conditions read.
+        valid: Whether a row is an event; null counts as no.
+        broken: The conditions under which a row breaks a rule, in the order in which they are asked.
+    """
+
+    frame: DataFrame
+    valid: Column
+    broken: list[tuple[Breach, Column]]
+
+
+def _judged(frame: DataFrame, sides: list[_Side]) -> _Judged:
+    local = {name: side.local for name, side in zip(_LOCAL.values(), sides, strict=False) if side.local is not None}
+    timed = frame.withColumns(local).withColumns(
+        {name: side.time for name, side in zip((_START, _END), sides, strict=False)}
+    )
+    start, end = column(_START), column(_END)
+    if len(sides) == 2:
+        latest = MAX_TIME
+        valid = (start >= _instant(MIN_TIME)) & (start < end) & (end <= _instant(MAX_TIME))
+    else:
+        latest = MAX_TIME - 2 * TICK  # a point must end, and before the open end
+        valid = (start >= _instant(MIN_TIME)) & (start <= _instant(latest))
+    faults: dict[tuple[Rule, str], Column] = {}
+    for name, side, time, most in zip(LIFETIME, sides, (start, end), (latest, MAX_TIME), strict=False):
+        outside = (time < _instant(MIN_TIME)) | (time > _instant(most))
+        known = side.faults.get(OUTSIDE)
+        faults |= {(rule, name): condition for rule, condition in side.faults.items()}
+        faults[OUTSIDE, name] = outside if known is None else known | outside
+        if TOO_FINE in side.faults:  # every other fault of one side leaves no time, or one outside of all years
+            valid = valid & ~side.faults[TOO_FINE]
+    if len(sides) == 2:
+        faults |= {(NEGATIVE_LENGTH, "end"): start > end, (ZERO_LENGTH, "end"): start == end}
+    broken = [(breach, faults[breach.rule, breach.side]) for breach in BREACHES if (breach.rule, breach.side) in faults]
+    return _Judged(timed, valid, broken)
+
+
+def _rule_name(broken: list[tuple[Breach, Column]]) -> Column:
+    """The first rule that a row breaks; null where it breaks none."""
+    return F.coalesce(*(F.when(condition, F.lit(breach.name)) for breach, condition in broken))
+
+
+def _message(broken: list[tuple[Breach, Column]], times: list[str]) -> Column:
+    """What the error says of a row: the rule that it breaks, its times, and what to do."""
+    values = [part for name in times for part in (F.lit(", "), shown(name, column(name)))][1:]
+    said = []
+    for breach, condition in broken:
+        problem = f"{breach.rule.problem.format(side=breach.side)} ({breach.name})."
+        place = f"[column {times[-1 if breach.side == 'end' else 0]!r}, "
+        remedy = f'] {_remedy(breach)} Or leave such rows out: on_invalid="drop", or "divert" to keep them aside.'
+        text = F.concat(F.lit(f"gpu_ops.errors.TimeError: {problem} {place}"), *values, F.lit(remedy))
+        said.append(F.when(condition, text))
+    return F.coalesce(*said)
+
+
+def _remedy(breach: Breach) -> str:
+    if breach.rule is NULL and breach.side == "end":
+        return 'Say null_end="open" if such an event never ends.'
+    return breach.rule.remedy

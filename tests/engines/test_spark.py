@@ -1,0 +1,592 @@
+"""The Spark engine gives the answers of the local one, lazily, and looks at rows before any filter does."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+import gpu_ops as g
+from gpu_ops.errors import ColumnError, PlanError, SourceError, SumOverflowError, TimeError
+from gpu_ops.time import MAX_TIME, MIN_TIME
+from tests.rows import rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Query = Callable[[g.Stream], g.Stream]
+
+UTC = pa.timestamp("us", "UTC")
+NAN = math.nan
+OTHER_NAN = -math.nan
+
+
+def times(values: Sequence[int | None]) -> pa.Array:
+    return pa.array(values, pa.int64()).cast(UTC)
+
+
+def to_spark(spark: SparkSession, table: pa.Table) -> DataFrame:
+    """The same table as a DataFrame of several partitions."""
+    from pyspark.sql.types import StructField, StructType
+
+    from gpu_ops.engines.spark.types import spark_type
+
+    fields = [StructField(field.name, spark_type(field.type)) for field in table.schema]
+    return spark.createDataFrame(table, StructType(fields)).repartition(3)
+
+
+def local(table: pa.Table, query: Query, **source: Any) -> pa.Table:
+    answer: pa.Table = query(g.events(table, **source)).collect(device="cpu")
+    return answer
+
+
+def same(spark: SparkSession, table: pa.Table, query: Query, **source: Any) -> pa.Table:
+    """The answer, which Spark and the local engine agree on, types and bits."""
+    source = {"start": "s", "end": "e"} | source
+    expected = local(table, query, **source)
+    stream = query(g.events(to_spark(spark, table), **source))
+    answer = stream.collect().toArrow().cast(pa.schema([("start", UTC), ("end", UTC), *stream.schema]))
+    assert answer.schema.types[2:] == expected.schema.types[2:]
+    assert rows(answer) == rows(expected)
+    return expected
+
+
+@pytest.fixture(scope="module")
+def visits() -> pa.Table:
+    """Some events that overlap, in two groups and none, with an open end."""
+    starts = [0, 10, 10, 25, -7, 40, 40, 3, 90, 12]
+    ends = [30, 20, 45, 26, 5, 80, 41, MAX_TIME, 91, 30]
+    return pa.table(
+        {
+            "s": times(starts),
+            "e": times(ends),
+            "k": pa.array(["a", "b", "a", None, "b", "a", None, "b", "a", "b"]),
+            "v": pa.array([1, 2, None, 4, 5, 6, 7, -8, 9, 10], pa.int64()),
+            "x": pa.array([0.1, NAN, 1e300, -1e300, 0.0, -0.0, None, 0.2, 5e-324, math.inf]),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def bounded(visits: pa.Table) -> pa.Table:
+    return visits.filter(pa.compute.less(visits["e"].cast(pa.int64()), MAX_TIME))
+
+
+# Parity, verb by verb
+
+STATELESS: dict[str, Query] = {
+    "filter": lambda s: s.filter(g.col("v") > 4, g.col("k") == "a"),
+    "filter by time": lambda s: s.filter(g.col("start").dt.year() == 1970, g.col("start") < g.col("end")),
+    "select": lambda s: s.select("k", twice=g.col("v") * 2),
+    "with_columns": lambda s: s.with_columns(y=g.col("x") + 1.5, z=g.col("v").is_null()),
+    "lasted": lambda s: s.with_columns(lasted=g.col("end") - g.col("start")),
+    "conditional": lambda s: s.with_columns(c=g.when(g.col("v") > 4).then(g.col("v")).otherwise(0)),
+    "set_duration": lambda s: s.set_duration(7),
+    "shift": lambda s: s.shift(1_000_003),
+    "shift back": lambda s: s.shift(-1_000_003),
+    "extend": lambda s: s.extend(13),
+    "shrink": lambda s: s.extend(-10),
+    "clip_duration": lambda s: s.clip_duration(15),
+    "to_point": lambda s: s.to_point(),
+    "extend points": lambda s: s.to_point().extend(5),
+    "shrink points": lambda s: s.to_point().extend(-1),
+    "point_at_end": lambda s: s.point_at_end(),
+    "hop_lifetime": lambda s: s.hop_lifetime(20, 7, align=datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)),
+    "hop_lifetime with gaps": lambda s: s.hop_lifetime(7, 20),
+    "hop_lifetime tumbling": lambda s: s.hop_lifetime(10),
+    "quantize": lambda s: s.quantize(20, 7),
+    "quantize, progressive": lambda s: s.quantize(20, 8, progress=4),
+    "chop": lambda s: s.clip_duration(1000).chop(7, align=3),
+    "alter_lifetime to columns": lambda s: s.clip_duration(9).alter_lifetime(start=g.col("start"), end=g.col("end")),
+    "alter_lifetime, constant": lambda s: s.clip_duration(9).alter_lifetime(start=g.col("end"), duration=3),
+    "alter_lifetime, difference": lambda s: s.clip_duration(9).alter_lifetime(duration=g.col("end") - g.col("start")),
+}
+
+
+@pytest.mark.parametrize("name", STATELESS)
+def test_a_verb_gives_what_it_gives_locally(spark: SparkSession, visits: pa.Table, name: str) -> None:
+    same(spark, visits, STATELESS[name])
+
+
+WINDOWS: dict[str, Query] = {
+    "snapshot": lambda s: s.snapshot().agg(n=g.count(), total=g.sum("v"), most=g.max("k")),
+    "sliding": lambda s: s.by("k").sliding(20).agg(m=g.mean("x"), n=g.count("v")),
+    "hopping": lambda s: s.by("k").hopping(20, 7, until=200).agg(total=g.sum("x"), d=g.standard_deviation("v")),
+    "hopping, Trill's": lambda s: s.by("k").hopping(20, 7, membership="start").agg(n=g.count(), least=g.min("x")),
+    "tumbling, as points": lambda s: s.tumbling(10, until=100, output="point").agg(n=g.count()),
+    "an expression": lambda s: s.by("k").snapshot().agg(t=g.sum(g.col("v") * 2, where=g.col("x") > 0)),
+    "key and value alike": lambda s: s.by("v").snapshot().agg(n=g.count("v"), m=g.max("v")),
+    "chained": lambda s: s.by("k").snapshot().agg(n=g.count()).by("k").clip_duration(30).tumbling(10).agg(m=g.max("n")),
+    "chained through expressions": lambda s: (
+        s.by("k").snapshot().agg(n=g.count()).filter(g.col("n") > 1).with_columns(n=g.col("n") * 10)
+        .clip_duration(30).by("k").tumbling(10).agg(m=g.max("n"), t=g.sum(g.col("n") + 1))
+    ),
+    "chained to another key": lambda s: s.by("k").snapshot().agg(n=g.count()).by("n").snapshot().agg(m=g.count()),
+    "stitch": lambda s: s.clip_duration(50).select("k").chop(10).stitch(),
+    "stitch, then a window": lambda s: s.clip_duration(50).chop(5).stitch().by("k").snapshot().agg(n=g.count()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_a_window_gives_what_it_gives_locally(spark: SparkSession, visits: pa.Table, name: str) -> None:
+    same(spark, visits, WINDOWS[name])
+
+
+@pytest.mark.parametrize("name", ["snapshot", "sliding", "hopping", "chained", "stitch"])
+def test_nothing_gives_nothing(spark: SparkSession, visits: pa.Table, name: str) -> None:
+    assert same(spark, visits.slice(0, 0), WINDOWS[name]).num_rows == 0
+
+
+DAY = datetime.date(2020, 2, 29)
+KEYS: dict[str, pa.Array] = {
+    "int8": pa.array([1, -128, None, 127, 1, 1], pa.int8()),
+    "int64": pa.array([1 << 62, -(1 << 62), None, 0, 1 << 62, 7], pa.int64()),
+    "bool": pa.array([True, False, None, True, True, False]),
+    "float64": pa.array([NAN, OTHER_NAN, None, 0.0, -0.0, 5e-324]),
+    "float32": pa.array([NAN, 1.5, None, 0.0, -0.0, math.inf], pa.float32()),
+    "string": pa.array(["", "é", None, "b", "b", "a\x00"]),
+    "decimal": pa.array([Decimal("1.50"), Decimal("-99999999.99"), None, 0, 0, 2], pa.decimal128(10, 2)),
+    "wide decimal": pa.array([Decimal(10**27), Decimal("-1E-10"), None, 0, 0, -(10**27)], pa.decimal128(38, 10)),
+    "date": pa.array([DAY, datetime.date(1, 1, 1), None, DAY, DAY, datetime.date(9999, 12, 31)]),
+    "timestamp": times([MIN_TIME, MAX_TIME, None, 0, 0, -1]),
+    "local time": times([MIN_TIME, MAX_TIME, None, 0, 0, -1]).cast(pa.timestamp("us")),
+    "binary": pa.array([b"", b"\x00\xff", None, b"\x10", b"\x10", b"\x0a"]),
+    "duration": pa.array([-(1 << 62), 1 << 62, None, 0, 0, 1], pa.duration("us")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_equal_keys_meet_whatever_their_type(spark: SparkSession, name: str) -> None:
+    table = pa.table({"s": times([0, 1, 2, 3, 4, 5]), "e": times([9] * 6), "key": KEYS[name]})
+    same(spark, table, lambda s: s.by("key").snapshot().agg(n=g.count(), least=g.min("key"), most=g.max("key")))
+
+
+def test_several_keys(spark: SparkSession, visits: pa.Table) -> None:
+    same(spark, visits, lambda s: s.by("k", "v", "x").snapshot().agg(n=g.count()))
+
+
+NESTED: dict[str, pa.Array] = {
+    "list": pa.array([[1, None], [], None, [1, None], [2], [1]], pa.list_(pa.int64())),
+    "struct": pa.array(
+        [{"a": 1, "b": b"x"}, {"a": None, "b": None}, None, {"a": 1, "b": b"x"}, {"a": 2, "b": b""}, None],
+        pa.struct([("a", pa.int64()), ("b", pa.binary())]),
+    ),
+    "map": pa.array([[("a", 1)], [], None, [("a", 1)], [("b", None)], None], pa.map_(pa.string(), pa.int64())),
+    "null": pa.nulls(6),
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_nested_payload_passes_by_and_is_counted(spark: SparkSession, name: str) -> None:
+    table = pa.table({"s": times([0, 1, 2, 3, 4, 5]), "e": times([9] * 6), "p": NESTED[name], "k": [1, 1, 2, 2, 1, 1]})
+    same(spark, table, lambda s: s.filter(g.col("k") == 1).shift(3))
+    same(spark, table, lambda s: s.by("k").snapshot().agg(there=g.count("p"), n=g.count()))
+
+
+def test_sums_of_decimals_and_durations(spark: SparkSession) -> None:
+    table = pa.table(
+        {
+            "s": times([0, 1, 2, 3]),
+            "e": times([9, 9, 9, 9]),
+            "price": pa.array([Decimal("0.10"), None, Decimal("99999999.99"), 3], pa.decimal128(10, 2)),
+            "wide": pa.array([Decimal("1E-18"), None, -5, 10**19], pa.decimal128(38, 18)),
+            "lasts": pa.array([1, None, -5, 1 << 60], pa.duration("us")),
+        }
+    )  # fmt: skip
+    same(
+        spark, table, lambda s: s.snapshot().agg(a=g.sum("price"), b=g.sum("wide"), c=g.sum("lasts"), d=g.mean("price"))
+    )
+
+
+def test_expressions_that_spark_cannot_say_run_in_python(spark: SparkSession, bounded: pa.Table) -> None:
+    def seconds(stream: g.Stream) -> g.Stream:
+        return stream.with_columns(u=(g.col("end") - g.col("start")).dt.total_microseconds().cast(g.UInt16))
+
+    same(spark, bounded, seconds)
+    same(spark, bounded, lambda s: seconds(s).by("u").snapshot().agg(n=g.count(), t=g.sum("u")))
+    explained = seconds(g.events(to_spark(spark, bounded), start="s", end="e")).explain()
+    assert "mapInArrow with the local engine, without a shuffle" in explained
+    assert "not as an expression of Spark" in explained
+
+
+def test_names_that_sql_has_other_uses_for(spark: SparkSession) -> None:
+    table = pa.table({"s": times([0, 1]), "e": times([5, 6]), "a.b": [1, 2], "`tick`": ["x", "y"], "two words": [3, 4]})
+    same(spark, table, lambda s: s.shift(3).by("a.b", "`tick`").snapshot().agg(n=g.sum("two words")))
+
+
+def test_hand_picked_numbers(spark: SparkSession) -> None:
+    table = pa.table({"s": times([0, 10]), "e": times([20, 30]), "v": [1, 2]})
+    stream = g.events(to_spark(spark, table), start="s", end="e").snapshot().agg(n=g.count(), t=g.sum("v"))
+    found = sorted((row["start"].microsecond, row["n"], row["t"]) for row in stream.collect().collect())
+    assert found == [(0, 1, 1), (10, 2, 3), (20, 1, 2)]
+
+
+# Times
+
+
+POINTS = pa.array([0, 1, -1, 1_600_000_000], pa.int64())
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us"])
+def test_integer_times(spark: SparkSession, unit: str) -> None:
+    same(spark, pa.table({"t": POINTS, "v": [1, 2, 3, 4]}), lambda s: s, start="t", end=None, unit=unit)
+
+
+@pytest.mark.parametrize("rounding", ["floor", "ceil", "half_even"])
+def test_integer_times_finer_than_a_tick(spark: SparkSession, rounding: str) -> None:
+    fine = [0, 1, -1, 499, 500, 501, 1500, 2500, -500, -1500, (1 << 63) - 1, -(1 << 63)]
+    table = pa.table({"t": pa.array(fine, pa.int64()), "v": range(len(fine))})
+    same(spark, table, lambda s: s, start="t", end=None, unit="ns", round=rounding)
+
+
+LOCAL = [
+    datetime.datetime(2020, 3, 29, 2, 30),  # noqa: DTZ001
+    datetime.datetime(2020, 10, 25, 2, 30),  # noqa: DTZ001
+    datetime.datetime(2050, 7, 1, 12),  # noqa: DTZ001
+    datetime.datetime(1900, 1, 1),  # noqa: DTZ001
+]
+
+
+@pytest.mark.parametrize("ambiguous", ["earliest", "latest"])
+@pytest.mark.parametrize("nonexistent", ["shift_forward", "shift_backward"])
+def test_local_times(spark: SparkSession, ambiguous: str, nonexistent: str) -> None:
+    table = pa.table({"t": pa.array(LOCAL, pa.timestamp("us")), "v": [1, 2, 3, 4]})
+    policy = {"zone": "Europe/Vienna", "ambiguous": ambiguous, "nonexistent": nonexistent}
+    same(spark, table, lambda s: s, start="t", end=None, **policy)
+
+
+@pytest.mark.parametrize("zone", [None, "UTC", "America/New_York", "+05:30"])
+def test_dates_are_their_midnight(spark: SparkSession, zone: str | None) -> None:
+    table = pa.table({"a": pa.array([DAY]), "b": pa.array([DAY + datetime.timedelta(days=1)]), "v": [1]})
+    same(spark, table, lambda s: s, start="a", end="b", zone=zone)
+
+
+def test_a_null_end_may_mean_never(spark: SparkSession) -> None:
+    table = pa.table({"s": times([0, 1]), "e": times([None, 5]), "v": [1, 2]})
+    same(spark, table, lambda s: s.snapshot().agg(n=g.count()), null_end="open")
+
+
+def test_a_frame_of_times_alone_keeps_them(spark: SparkSession) -> None:
+    table = pa.table({"s": times([0, 1]), "e": times([4, 5])})
+    assert same(spark, table, lambda s: s).column_names == ["start", "end", "s", "e"]
+    renamed = table.rename_columns(["start", "end"])
+    assert same(spark, renamed, lambda s: s, start="start", end="end").column_names[2:] == ["start_time", "end_time"]
+
+
+# Rows that are no events
+
+INVALID = {
+    "null_start": (None, 9),
+    "outside_start": (MIN_TIME - 1, 9),
+    "null_end": (0, None),
+    "outside_end": (0, MAX_TIME + 1),
+    "negative_length": (9, 3),
+    "zero_length": (9, 9),
+}
+
+
+def invalid_frame(spark: SparkSession, broken: tuple[int | None, int | None]) -> DataFrame:
+    frame = spark.createDataFrame([(0, 5, 1), (*broken, 2)], "s long, e long, v long")
+    return frame.selectExpr("timestamp_micros(s) s", "timestamp_micros(e) e", "v")
+
+
+@pytest.mark.parametrize("rule", INVALID)
+def test_an_invalid_row_is_an_error_that_names_it_although_a_filter_would_drop_it(
+    spark: SparkSession, rule: str
+) -> None:
+    stream = g.events(invalid_frame(spark, INVALID[rule]), start="s", end="e").filter(g.col("v") == 1)
+    with pytest.raises(TimeError, match=rule) as raised:
+        stream.to_reader().read_all()
+    error = raised.value
+    assert error.column == ("s" if rule.endswith("start") else "e")
+    assert error.values is not None
+    assert re.fullmatch(r"s=.*, e=.*", error.values)
+    assert error.remedy is not None
+    assert 'on_invalid="drop"' in error.remedy
+
+
+def test_validation_is_not_pruned_when_nothing_reads_the_times(spark: SparkSession) -> None:
+    frame = g.events(invalid_frame(spark, (9, 9)), start="s", end="e").filter(g.col("v") == 1).collect().select("v")
+    with pytest.raises(Exception, match=r"gpu_ops\.errors\.TimeError: The end is the start"):
+        frame.collect()
+    with pytest.raises(Exception, match=r"gpu_ops\.errors\.TimeError: The end is the start"):
+        frame.count()
+
+
+def optimized(frame: DataFrame) -> str:
+    text = frame._jdf.queryExecution().optimizedPlan().toString()
+    assert isinstance(text, str)
+    return text
+
+
+def test_the_optimizer_leaves_validation_below_the_filters_of_the_query(spark: SparkSession, tmp_path: Path) -> None:
+    table = pa.table({"s": times([0, 1]), "e": times([4, 5]), "v": [1, 2], "p": ["a", "b"]})
+    parquet.write_to_dataset(table, tmp_path / "events", partition_cols=["p"])
+    stream = g.events(spark.read.parquet(str(tmp_path / "events")), start="s", end="e")
+    plan = optimized(stream.filter(g.col("v") == 1, g.col("p") == "a").collect().select("v"))
+    assert plan.index("(v#") < plan.index("raise_error") < plan.index("Relation")
+    executed = str(stream.filter(g.col("v") == 1).collect()._jdf.queryExecution().executedPlan())
+    assert "PushedFilters: []" in executed
+    assert "PartitionFilters: []" in executed
+
+
+def test_a_row_that_the_source_frame_has_filtered_out_is_not_judged(spark: SparkSession) -> None:
+    other = spark.createDataFrame([(1,)], "w long")
+    frame = invalid_frame(spark, (9, 9))
+    joined = frame.join(other, frame.v == other.w)
+    assert g.events(joined, start="s", end="e").to_reader().read_all().num_rows == 1
+    assert g.events(frame.where("v = 1"), start="s", end="e").to_reader().read_all().num_rows == 1
+
+
+@pytest.mark.parametrize("rule", INVALID)
+def test_invalid_rows_are_dropped_and_found_again_with_the_rule(spark: SparkSession, rule: str) -> None:
+    from gpu_ops.engines.spark import invalid_rows
+
+    stream = g.events(invalid_frame(spark, INVALID[rule]), start="s", end="e", on_invalid="divert")
+    assert stream.to_reader().read_all()["v"].to_pylist() == [1]
+    assert [tuple(row) for row in invalid_rows(stream).select("v", "rule").collect()] == [(2, rule)]
+    dropping = g.events(invalid_frame(spark, INVALID[rule]), start="s", end="e", on_invalid="drop")
+    assert dropping.to_reader().read_all()["v"].to_pylist() == [1]
+
+
+def test_points_end_before_the_open_end(spark: SparkSession) -> None:
+    from gpu_ops.engines.spark import invalid_rows
+
+    ticks = [MIN_TIME - 1, MIN_TIME, MAX_TIME - 2, MAX_TIME - 1]
+    frame = spark.createDataFrame([(tick,) for tick in ticks], "t long")
+    stream = g.events(frame, start="t", unit="us", on_invalid="divert")
+    assert stream.to_reader().read_all()["t"].to_pylist() == ticks[1:3]
+    assert [row["rule"] for row in invalid_rows(stream).collect()] == ["outside_start", "outside_start"]
+
+
+def test_local_times_that_no_clock_showed_are_found(spark: SparkSession) -> None:
+    from gpu_ops.engines.spark import invalid_rows
+
+    table = pa.table({"t": pa.array(LOCAL, pa.timestamp("us")), "v": [1, 2, 3, 4]})
+    stream = g.events(to_spark(spark, table), start="t", zone="Europe/Vienna", on_invalid="divert")
+    found = sorted(tuple(row) for row in invalid_rows(stream).select("v", "rule").collect())
+    assert found == [(1, "nonexistent_start"), (2, "ambiguous_start")]
+    with pytest.raises(TimeError, match=r"The clock (skipped|showed)"):
+        g.events(to_spark(spark, table), start="t", zone="Europe/Vienna").to_reader().read_all()
+
+
+# Errors while it runs
+
+LEAVING: dict[str, tuple[Query, str]] = {
+    "shift": (lambda s: s.shift("9000d"), "shift moves a time out of the years 1 to 9999"),
+    "extend": (lambda s: s.extend("9000d"), "extend moves a time out of"),
+    "shift onto the open end": (lambda s: s.shift(2), "shift moves a time out of"),
+    "set_duration": (lambda s: s.set_duration("9000d"), "set_duration moves a time out of"),
+    "alter_lifetime": (lambda s: s.alter_lifetime(duration="9000d"), "set_duration moves a time out of"),
+    "alter_lifetime from": (
+        lambda s: s.alter_lifetime(start=g.col("end"), duration="9000d"), "alter_lifetime moves a time out of"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LEAVING)
+def test_a_finite_time_that_leaves_the_years_is_an_error_before_later_filters(spark: SparkSession, name: str) -> None:
+    query, message = LEAVING[name]
+    table = pa.table({"s": times([0, MAX_TIME - 9]), "e": times([5, MAX_TIME - 2]), "v": [1, 2]})
+    for source in (table, to_spark(spark, table)):
+        with pytest.raises(TimeError, match=message):
+            query(g.events(source, start="s", end="e")).filter(g.col("v") == 1).to_reader().read_all()
+
+
+def test_chop_refuses_what_never_ends(spark: SparkSession, visits: pa.Table) -> None:
+    with pytest.raises(TimeError, match=r"chop would cut an event that never ends"):
+        g.events(to_spark(spark, visits), start="s", end="e").chop(10).to_reader().read_all()
+
+
+def test_alter_lifetime_refuses_null(spark: SparkSession) -> None:
+    table = pa.table({"s": times([0]), "e": times([5]), "until": times([None])})
+    with pytest.raises(TimeError, match=r"alter_lifetime gives a null end"):
+        g.events(to_spark(spark, table), start="s", end="e").alter_lifetime(end=g.col("until")).to_reader().read_all()
+
+
+def test_an_error_in_a_worker_is_ours(spark: SparkSession, tmp_path: Path) -> None:
+    table = pa.table({"s": times([0, 0]), "e": times([5, 5]), "v": pa.array([(1 << 63) - 1, 1])})
+    stream = g.events(to_spark(spark, table), start="s", end="e").snapshot().agg(total=g.sum("v"))
+    with pytest.raises(SumOverflowError, match=r"does not fit int64"):
+        stream.to_reader().read_all()
+    with pytest.raises(SumOverflowError, match=r"does not fit int64"):
+        stream.write(tmp_path / "answer.parquet")
+    with pytest.raises(Exception, match=r"gpu_ops\.errors\.SumOverflowError: The sum does not fit int64"):
+        stream.collect().collect()
+
+
+# What is refused before anything runs
+
+
+def test_columns_that_are_not_there(spark: SparkSession) -> None:
+    frame = spark.range(1).selectExpr("timestamp_micros(id) begin", "id item")
+    with pytest.raises(ColumnError, match=r"Did you mean 'begin'\?"):
+        g.events(frame, start="begun")
+    with pytest.raises(ColumnError, match=r"Did you mean 'item'\?"):
+        g.events(frame, start="begin").by("itm")
+
+
+@pytest.mark.parametrize(
+    ("columns", "match"),
+    [
+        (["id start"], "kept for the lifetime"),
+        (["id END"], "its name and 'end' are one"),
+        (["id v", "id V"], "its name and 'v' are one"),
+        (["interval '1' month v"], "cannot be interval"),
+        (["parse_json('1') v"], "cannot be variant"),
+        (["array(named_struct('a', parse_json('1'))) v"], "cannot be array"),
+        (["'a' collate UTF8_LCASE v"], "collate"),
+    ],
+)
+def test_payload_that_events_cannot_carry(spark: SparkSession, columns: list[str], match: str) -> None:
+    with pytest.raises(ColumnError, match=match):
+        g.events(spark.range(1).selectExpr("timestamp_micros(id) t", *columns), start="t")
+
+
+@pytest.mark.parametrize(
+    ("column", "options", "match"),
+    [
+        ("id", {}, "a number without a unit"),
+        ("cast(id as string)", {}, "is text"),
+        ("cast(id as double)", {}, "which is no time"),
+        ("cast(timestamp_micros(id) as timestamp_ntz)", {}, "a local time without a zone"),
+        ("parse_json('1')", {}, "which is no time"),
+    ],
+)
+def test_columns_that_cannot_be_times(spark: SparkSession, column: str, options: dict[str, Any], match: str) -> None:
+    with pytest.raises(TimeError, match=match):
+        g.events(spark.range(1).selectExpr(f"{column} t", "id v"), start="t", **options)
+
+
+def test_the_sessions_zone_must_be_utc(spark: SparkSession) -> None:
+    frame = spark.range(1).selectExpr("timestamp_micros(id) t")
+    stream = g.events(frame, start="t")
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Vienna")
+    try:
+        with pytest.raises(PlanError, match=r"time zone is Europe/Vienna.*timeZone"):
+            g.events(frame, start="t")
+        with pytest.raises(PlanError, match=r"time zone is Europe/Vienna"):
+            stream.collect()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+def test_arrow_batches_must_be_bounded(spark: SparkSession) -> None:
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = spark.conf.get(name)
+    spark.conf.set(name, "0")
+    try:
+        with pytest.raises(PlanError, match="RAPIDS plugin divides by it"):
+            g.events(spark.range(1).selectExpr("timestamp_micros(id) t"), start="t")
+    finally:
+        spark.conf.set(name, str(before))
+
+
+def test_a_frame_that_never_ends_is_refused(spark: SparkSession) -> None:
+    with pytest.raises(PlanError, match="foreachBatch"):
+        g.events(spark.readStream.format("rate").load(), start="timestamp")
+
+
+# Laziness and the shape of plans
+
+
+def test_building_a_query_starts_no_job(spark: SparkSession, visits: pa.Table) -> None:
+    frame = to_spark(spark, visits)
+    context = spark.sparkContext
+    context.setJobGroup("building", "nothing should run")
+    try:
+        for query in (*STATELESS.values(), *WINDOWS.values()):
+            stream = query(g.events(frame, start="s", end="e"))
+            stream.collect()
+            stream.explain()
+        assert not context.statusTracker().getJobIdsForGroup("building")
+        frame.count()
+        assert context.statusTracker().getJobIdsForGroup("building"), "the tracker sees no jobs at all"
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+
+
+def shape(stream: g.Stream) -> tuple[int, int]:
+    """How many shuffles and how many stages of Python a query has."""
+    executed = str(stream.collect()._jdf.queryExecution().executedPlan())
+    return executed.count("Exchange "), executed.count("MapInArrow ")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("snapshot", (1, 1)),
+        ("hopping", (1, 1)),
+        ("chained", (1, 1)),
+        ("chained through expressions", (1, 1)),
+        ("chained to another key", (2, 2)),
+        ("stitch, then a window", (1, 1)),
+    ],
+)
+def test_windows_share_a_shuffle_where_their_keys_allow(
+    spark: SparkSession, visits: pa.Table, tmp_path: Path, name: str, expected: tuple[int, int]
+) -> None:
+    parquet.write_table(visits, tmp_path / "visits.parquet")
+    source = g.events(spark.read.parquet(str(tmp_path / "visits.parquet")), start="s", end="e")
+    assert shape(WINDOWS[name](source)) == expected
+
+
+def test_only_what_a_window_needs_moves(spark: SparkSession, visits: pa.Table, tmp_path: Path) -> None:
+    parquet.write_table(visits, tmp_path / "visits.parquet")
+    source = g.events(spark.read.parquet(str(tmp_path / "visits.parquet")), start="s", end="e")
+    executed = str(source.by("k").sliding(5).agg(n=g.count("x")).collect()._jdf.queryExecution().executedPlan())
+    # The end is the start and a constant, and of x it matters only where it is null.
+    assert re.search(r"MapInArrow run\(start#\d+, 0_k#\d+, 1_x#\d+\)", executed)
+    assert "ReadSchema: struct<s:timestamp,e:timestamp,k:string,x:double>" in executed
+
+
+# Answers
+
+
+def test_the_reader_is_read_partition_by_partition(spark: SparkSession, visits: pa.Table) -> None:
+    stream = g.events(to_spark(spark, visits), start="s", end="e").by("k").snapshot().agg(n=g.count())
+    reader = stream.to_reader()
+    assert reader.schema == pa.schema([("start", UTC), ("end", UTC), ("k", pa.string()), ("n", pa.int64())])
+    expected = local(visits, lambda s: s.by("k").snapshot().agg(n=g.count()), start="s", end="e")
+    assert rows(reader.read_all()) == rows(expected)
+    assert pa.table(stream).num_rows == expected.num_rows
+
+
+def test_write(spark: SparkSession, visits: pa.Table, tmp_path: Path) -> None:
+    path = tmp_path / "answer.parquet"
+    stream = g.events(to_spark(spark, visits), start="s", end="e").by("k").snapshot().agg(n=g.count())
+    report = stream.write(path, row_group_rows=2)
+    written = parquet.read_table(path)
+    assert (report.rows, report.path) == (written.num_rows, path)
+    assert report.row_groups > 2
+    assert written.schema.field("end").type == UTC
+    assert max(written["end"].cast(pa.int64()).to_pylist()) == MAX_TIME
+    with pytest.raises(SourceError, match="exists"):
+        stream.write(path)
+    stream.filter(g.col("n") > 1).write(path, if_exists="replace")
+    assert parquet.read_table(path).num_rows < report.rows
+    with pytest.raises(SourceError, match=r"End the folder's name in \.parquet"):
+        stream.write(tmp_path / "answer.arrow")
+    assert spark.conf.get("spark.sql.parquet.outputTimestampType") == "INT96"
+
+
+def test_explain_says_what_becomes_of_each_node(spark: SparkSession, visits: pa.Table) -> None:
+    source = g.events(to_spark(spark, visits), start="s", end="e")
+    text = WINDOWS["chained"](source.shift(5)).explain()
+    assert "repartition by k, then one mapInArrow" in text
+    assert "in the same mapInArrow as the node above" in text
+    assert "arithmetic on LONG microseconds" in text
+    assert "every row is validated before any filter" in text
+    assert "events move between tasks 1 time" in text
+    alone = source.snapshot().agg(n=g.count()).explain()
+    assert "one task, as there is no key" in alone
+    binary = source.with_columns(b=g.col("k").cast(g.String)).explain()
+    assert "RAPIDS plugin: not in this session" in binary

@@ -1,0 +1,215 @@
+"""The submitted job: query files over real files, one message for what goes wrong, and property files that load."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from pyarrow import csv, orc, parquet
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[2]
+CONF = ROOT / "spark_conf"
+
+BUSY = """
+import gpu_ops as g
+def query(rides):
+    return g.events(rides, start="pickup", end="dropoff", unit="s").by("zone").snapshot().agg(n=g.count())
+"""
+
+TWO = """
+import gpu_ops as g
+def query(rides, more):
+    stream = g.events(rides, start="pickup", end="dropoff", unit="s")
+    return {"all": stream, "long": g.events(more, start="pickup", unit="s").filter(g.col("dropoff") > 100)}
+"""
+
+RIDES = pa.table({"pickup": [0, 60, 70], "dropoff": [120, 90, 95], "zone": ["A", "A", "B"]})
+
+Job = Callable[..., int]
+
+
+@pytest.fixture(scope="module")
+def job() -> ModuleType:
+    described = importlib.util.spec_from_file_location("gpu_ops_job", CONF / "job.py")
+    assert described is not None
+    assert described.loader is not None
+    module = importlib.util.module_from_spec(described)
+    described.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def run(spark: SparkSession, job: ModuleType, tmp_path: Path) -> Job:
+    """The job in the suite's session; paths are relative to the test's folder, which holds the rides."""
+    assert spark.version
+    parquet.write_table(RIDES, tmp_path / "rides.parquet")
+
+    def call(query: str, *arguments: str) -> int:
+        (tmp_path / "query.py").write_text(query)
+        named = [re.sub(r"@", f"{tmp_path}/", argument) for argument in arguments]
+        code = job.main([str(tmp_path / "query.py"), *named])
+        assert isinstance(code, int)
+        return code
+
+    return call
+
+
+def test_an_answer_is_written_explained_and_counted(
+    run: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(BUSY, "--input", "rides=@rides.parquet", "--output", "@busy") == 0
+    said = capsys.readouterr().out
+    assert said.startswith("Window snapshot agg n=count()")
+    assert "one repartition by zone, then one mapInArrow" in said
+    assert said.endswith(f"4 rows: {tmp_path}/busy\n")
+    answer = parquet.read_table(tmp_path / "busy").sort_by([("zone", "ascending"), ("start", "ascending")])
+    assert answer["n"].to_pylist() == [1, 2, 1, 1]
+    assert answer.schema.field("start").type == pa.timestamp("us", "UTC")
+
+
+def test_what_exists_is_replaced_only_when_asked(run: Job, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("--input", "rides=@rides.parquet", "--output", "@busy")
+    assert run(BUSY, *arguments) == 0
+    assert run(BUSY, *arguments) == 1
+    assert "already exists" in capsys.readouterr().err
+    assert run(BUSY, *arguments, "--if-exists", "replace") == 0
+
+
+def test_several_inputs_of_several_formats_and_several_answers(run: Job, tmp_path: Path) -> None:
+    csv.write_csv(RIDES, tmp_path / "rides.csv")
+    orc.write_table(RIDES, tmp_path / "more.orc")
+    inputs = ("--input", "rides=@rides.csv", "--input", "more=@more.orc")
+    assert run(TWO, *inputs, "--output", "@answers/", "--format", "csv") == 0
+    found = csv.read_csv(next((tmp_path / "answers" / "long").glob("*.csv")))
+    assert found["dropoff"].to_pylist() == [120]
+    assert (tmp_path / "answers" / "all" / "_SUCCESS").exists()
+
+
+def test_names_that_do_not_say_what_they_are(run: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "rides").write_text("\n".join(json.dumps(row) for row in RIDES.to_pylist()))
+    arguments = ("--input", "rides=@rides", "--output", "@busy")
+    assert run(BUSY, *arguments) == 1
+    assert "Say --input-format" in capsys.readouterr().err
+    assert run(BUSY, *arguments, "--input-format", "json") == 0
+
+
+BROKEN = {
+    "a row": (
+        BUSY.replace('"dropoff"', '"same"').replace("(rides,", "(rides.selectExpr('*', 'pickup same'),"),
+        r"The end is the start.*column 'same'",
+    ),
+    "a column": (BUSY.replace('by("zone")', 'by("zones")'), r"Did you mean 'zone'\?"),
+    "the file": ("query = 1", "defines no function query"),
+    "its result": ("def query(rides): return rides", "query gives a DataFrame, not a Stream"),
+    "Spark": (
+        BUSY.replace("(rides,", "(rides.selectExpr('*', 'int(raise_error(zone)) n'),").replace("count()", "sum('n')"),
+        r"error: \[USER_RAISED_EXCEPTION\]",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_goes_wrong_is_one_message(run: Job, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    query, expected = BROKEN[name]
+    assert run(query, "--input", "rides=@rides.parquet", "--output", "@busy") == 1
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert re.search(expected, said[0])
+
+
+def test_a_path_that_is_not_there(run: Job, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(BUSY, "--input", "rides=@nowhere.parquet", "--output", "@busy") == 1
+    assert re.fullmatch(r"error: \[PATH_NOT_FOUND\].*\n", capsys.readouterr().err)
+
+
+def submitted(tmp_path: Path, properties: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The job through the real spark-submit."""
+    parquet.write_table(RIDES, tmp_path / "rides.parquet")
+    (tmp_path / "query.py").write_text(BUSY)
+    package = importlib.util.find_spec("pyspark")
+    assert package is not None
+    assert package.origin is not None
+    command = [
+        str(Path(package.origin).parent / "bin" / "spark-submit"),
+        *("--properties-file", str(CONF / properties), "--conf", "spark.driver.host=127.0.0.1"),
+        *("--conf", f"spark.local.dir={tmp_path / 'local'}"),
+        *arguments,
+        *(str(CONF / "job.py"), str(tmp_path / "query.py"), "--input", f"rides={tmp_path / 'rides.parquet'}"),
+        *("--output", str(tmp_path / "busy.parquet"), "--explain-gpu"),
+    ]
+    environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+    environment.pop("SPARK_HOME", None)
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
+
+
+@pytest.mark.xdist_group("spark")
+def test_the_file_for_one_machine(tmp_path: Path) -> None:
+    done = submitted(tmp_path, "local-cpu.properties")
+    assert done.returncode == 0, done.stderr
+    assert "GPU plan: unknown" in done.stdout
+    assert "4 rows" in done.stdout
+    assert "log4j" not in done.stderr.lower().replace("default log4j profile", ""), "the log settings were not found"
+    assert parquet.read_table(tmp_path / "busy.parquet").num_rows == 4
+
+
+@pytest.mark.rapids
+@pytest.mark.xdist_group("spark")
+def test_the_file_that_loads_the_plugin_without_a_gpu(tmp_path: Path) -> None:
+    jar = os.environ["RAPIDS_JAR"]
+    done = submitted(tmp_path, "explain-only.properties", "--driver-class-path", jar)
+    assert done.returncode == 0, done.stderr
+    assert "explain only mode" in done.stderr
+    assert re.search(r"^\s*\*Exec <MapInArrowExec>", done.stdout, re.MULTILINE)
+    assert not re.search(r"^\s*!", done.stdout, re.MULTILINE)
+    # The command that writes is not part of a DataFrame's plan: the plugin's log has it.
+    assert re.search(r"\*Exec <DataWritingCommandExec>", done.stderr)
+    assert parquet.read_table(tmp_path / "busy.parquet").num_rows == 4
+
+
+def settings(name: str) -> dict[str, str]:
+    lines = [line for line in (CONF / name).read_text().splitlines() if line.strip() and not line.startswith("#")]
+    return dict(line.split(None, 1) for line in lines)
+
+
+@pytest.mark.parametrize(
+    "name", [path.name for path in CONF.glob("*.properties") if not path.name.startswith("log4j2")]
+)
+def test_every_property_file_has_what_gpu_ops_asks_for(name: str) -> None:
+    found = settings(name)
+    assert found["spark.sql.session.timeZone"] == "UTC"
+    assert int(found["spark.sql.execution.arrow.maxRecordsPerBatch"]) > 0
+    assert found["spark.sql.parquet.outputTimestampType"] == "TIMESTAMP_MICROS"
+
+
+def test_the_gpus_memory_is_enough_for_both_sides() -> None:
+    found = settings("rapids-cluster.properties")
+    parts = [float(found[f"spark.rapids.{side}memory.gpu.maxAllocFraction"]) for side in ("", "python.")]
+    assert sum(parts) < 1
+    assert float(found["spark.task.resource.gpu.amount"]) * int(found["spark.executor.cores"]) == 1
+
+
+def test_discovery_says_which_gpus_there_are(tmp_path: Path) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\nprintf '0\\n1\\n'\n")
+    tool.chmod(0o755)
+    script = str(CONF / "get_gpus_resources.sh")
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    said = subprocess.run([script], capture_output=True, text=True, check=True, env={"PATH": path}).stdout
+    assert json.loads(said) == {"name": "gpu", "addresses": ["0", "1"]}
+    tool.write_text("#!/bin/sh\nexit 0\n")
+    done = subprocess.run([script], capture_output=True, text=True, check=False, env={"PATH": path})
+    assert done.returncode == 1
+    assert "names no GPU" in done.stderr
