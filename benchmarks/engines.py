@@ -1,0 +1,204 @@
+"""How each engine is asked: gpu_ops by its public API, Polars and DuckDB by the fastest form that we know.
+
+Every answer has the same columns: start, end, k where the workload has keys, then the values. Peers get their times as
+plain integers, which is faster for them, and DuckDB its own table.
+
+W2 is asked of the peers in two forms. ``/partitioned`` is the usual one: merge the changes of equal key and time, then
+running sums and the next time over each key's partition. The other needs no partitions: the changes of a key cancel
+out, so running sums over all rows in (key, time) order start each key at zero; rows that share a time are dropped by
+the end not being after the start. It takes half to a quarter of the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from gpu_ops import Stream
+
+Run = Callable[[], pa.Table]
+
+SLIDING = 180_000_000
+HOP = 5_000_000
+SIZE = 60_000_000
+
+PEERS = {
+    "W1": ("polars", "polars-streaming", "duckdb"),
+    "W2": (
+        "polars",
+        "polars-streaming",
+        "duckdb",
+        "polars/partitioned",
+        "polars-streaming/partitioned",
+        "duckdb/partitioned",
+    ),
+    "W3": ("polars", "polars-streaming", "duckdb"),
+    "W4": ("polars", "polars-streaming", "duckdb"),
+    "W4b": ("polars", "polars-streaming", "duckdb"),
+    "W6": ("polars", "polars-streaming", "duckdb"),
+}
+
+
+def prepare(engine: str, workload: str, events: pa.Table, *, device: Literal["auto", "cpu", "gpu", "array"]) -> Run:
+    """The engine with its input in memory, ready to be timed.
+
+    Args:
+        engine: "gpu_ops", or one of `PEERS`.
+        workload: Its name.
+        events: As `workloads.points` makes them.
+        device: Where gpu_ops runs.
+    """
+    library, _, form = engine.partition("/")
+    name = f"{workload}/{form}" if form else workload
+    if library == "gpu_ops":
+        stream = ask_gpu_ops(workload, events)
+        return lambda: stream.collect(device=device)
+    if library == "duckdb":
+        return _prepare_duckdb(DUCKDB[name], events)
+    return _prepare_polars(name, events, "streaming" if library == "polars-streaming" else "in-memory")
+
+
+def ask_gpu_ops(workload: str, events: pa.Table) -> Stream:
+    """The workload as a stream."""
+    import gpu_ops as g
+
+    stream = g.events(events, start="t")
+    keyed = stream.by("k")
+    epoch = "1970-01-01T00:00:00Z"
+    match workload:
+        case "W1":
+            return stream.filter(g.col("v") < 500).select("k", value=g.col("v") * 2 + 1)
+        case "W2":
+            return keyed.sliding("3min").agg(n=g.count(), mean=g.mean("v"))
+        case "W3":
+            return keyed.hopping("60s", "5s", membership="start", align=epoch).agg(total=g.sum("v"))
+        case "W4":
+            return stream.tumbling("60s", membership="start", align=epoch).agg(n=g.count())
+        case "W4b":
+            return keyed.tumbling("60s", membership="start", align=epoch).agg(n=g.count())
+        case "W6":
+            return keyed.sliding("3min").agg(best=g.max("v"))
+    raise ValueError(workload)
+
+
+def _prepare_polars(name: str, events: pa.Table, engine: Literal["streaming", "in-memory"]) -> Run:
+    import polars as pl
+
+    frame = pl.DataFrame(pl.from_arrow(events)).with_columns(pl.col("t").to_physical().set_sorted())
+    query = ask_polars(name, frame.lazy())
+    return lambda: query.collect(engine=engine).to_arrow()
+
+
+def ask_polars(name: str, events: pl.LazyFrame) -> pl.LazyFrame:
+    """The workload as a Polars query."""
+    import polars as pl
+
+    key, time, value = pl.col("k"), pl.col("t"), pl.col("v")
+    match name:
+        case "W1":
+            return events.filter(value < 500).select(start=time, end=time + 1, k=key, value=value * 2 + 1)
+        case "W2" | "W2/partitioned":
+            wide = value.cast(pl.Int64)
+            changes = pl.concat(
+                [
+                    events.select(k=key, start=time, n=pl.lit(1, pl.Int64), total=wide),
+                    events.select(k=key, start=time + SLIDING, n=pl.lit(-1, pl.Int64), total=-wide),
+                ]
+            )
+            following, sums = pl.col("start").shift(-1), pl.col("n", "total").cum_sum()
+            if name == "W2":
+                running = changes.sort("k", "start").with_columns(sums, end=following)
+            else:
+                merged = changes.group_by("k", "start").agg(pl.sum("n", "total")).sort("k", "start")
+                running = merged.with_columns(sums.over("k"), end=following.over("k"))
+            alive = running.filter((pl.col("n") > 0) & (pl.col("end") > pl.col("start")))
+            return alive.select("start", "end", "k", "n", mean=pl.col("total") / pl.col("n"))
+        case "W3":
+            windows = events.with_columns(value.cast(pl.Int64)).group_by_dynamic(
+                # Without the offset a key's first windows, those that end before its first event is a window old, are
+                # not there.
+                "t",
+                every=f"{HOP}i",
+                period=f"{SIZE}i",
+                offset=f"-{SIZE}i",
+                closed="right",
+                label="right",
+                group_by="k",
+            )
+            return windows.agg(total=pl.sum("v")).select(start="t", end=time + HOP, k=key, total="total")
+        case "W4":
+            windows = events.group_by_dynamic("t", every=f"{SIZE}i", closed="right", label="right")
+            return windows.agg(n=pl.len().cast(pl.Int64)).select(start="t", end=time + SIZE, n="n")
+        case "W4b":
+            counts = events.group_by(key, window=(time + SIZE - 1) // SIZE).agg(n=pl.len().cast(pl.Int64))
+            start = pl.col("window") * SIZE
+            return counts.select(start=start, end=start + SIZE, k=key, n="n")
+        case "W6":
+            starts = events.select(k=key, start=time, v=value)
+            ends = events.select(k=key, start=time + SLIDING, v=pl.lit(None, pl.Int32))
+            best = value.rolling_max_by("start", f"{SLIDING}i", closed="right", min_samples=1)
+            running = (
+                pl.concat([starts, ends])
+                .sort("k", "start")
+                .with_columns(best=best.over("k"), end=pl.col("start").shift(-1).over("k"))
+            )
+            alive = running.filter(pl.col("best").is_not_null() & (pl.col("end") > pl.col("start")))
+            return alive.select("start", "end", "k", "best")
+    raise ValueError(name)
+
+
+def _prepare_duckdb(query: str, events: pa.Table) -> Run:
+    import duckdb
+
+    connection = duckdb.connect(config={"preserve_insertion_order": False})
+    connection.register("arrow", events)
+    connection.execute("CREATE TABLE p AS SELECT epoch_us(t) AS t, k, v FROM arrow")
+    connection.unregister("arrow")
+    return lambda: connection.sql(query).to_arrow_table()
+
+
+_CHANGES = f"""
+    SELECT k, t, 1 AS n, v FROM p UNION ALL SELECT k, t + {SLIDING}, -1, -v FROM p"""
+_RUNNING = """
+    SELECT k, t AS "start", lead(t) OVER w AS "end", sum(n) OVER w AS n, sum(v) OVER w AS total"""
+_ALIVE = """
+    SELECT "start", "end", k, n::BIGINT AS n, total / n AS mean FROM running WHERE n > 0 AND "end" > "start" """
+
+DUCKDB = {
+    "W1": 'SELECT t AS "start", t + 1 AS "end", k, (v * 2 + 1)::INTEGER AS value FROM p WHERE v < 500',
+    "W2": f"""
+        WITH changes AS ({_CHANGES}),
+        running AS ({_RUNNING} FROM changes WINDOW w AS (ORDER BY k, t))
+        {_ALIVE}""",
+    "W2/partitioned": f"""
+        WITH changes AS ({_CHANGES}),
+        running AS ({_RUNNING} FROM changes WINDOW w AS (PARTITION BY k ORDER BY t))
+        {_ALIVE}""",
+    "W3": f"""
+        WITH counted AS (
+            SELECT k, v, unnest(range((t + {HOP - 1}) // {HOP}, (t + {HOP - 1}) // {HOP} + {SIZE // HOP})) AS hop FROM p
+        )
+        SELECT hop * {HOP} AS "start", (hop + 1) * {HOP} AS "end", k, sum(v)::BIGINT AS total
+        FROM counted GROUP BY k, hop""",
+    "W4": f"""
+        SELECT hop * {SIZE} AS "start", (hop + 1) * {SIZE} AS "end", count(*) AS n
+        FROM (SELECT (t + {SIZE - 1}) // {SIZE} AS hop FROM p) GROUP BY hop""",
+    "W4b": f"""
+        SELECT hop * {SIZE} AS "start", (hop + 1) * {SIZE} AS "end", k, count(*) AS n
+        FROM (SELECT k, (t + {SIZE - 1}) // {SIZE} AS hop FROM p) GROUP BY k, hop""",
+    "W6": f"""
+        WITH bounds AS (SELECT k, t, v FROM p UNION ALL SELECT k, t + {SLIDING}, NULL FROM p),
+        running AS (
+            SELECT k, t AS "start", lead(t) OVER (PARTITION BY k ORDER BY t) AS "end",
+                max(v) OVER (
+                    PARTITION BY k ORDER BY t RANGE BETWEEN {SLIDING - 1} PRECEDING AND CURRENT ROW
+                ) AS best
+            FROM bounds
+        )
+        SELECT "start", "end", k, best FROM running WHERE best IS NOT NULL AND "end" > "start" """,
+}

@@ -1,0 +1,99 @@
+"""The benchmark's input is what its published answers belong to, and every engine answers the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import polars as pl
+import polars.testing
+import pyarrow as pa
+import pytest
+
+from benchmarks.engines import PEERS, prepare
+from benchmarks.workloads import EVENTS_PER_CHUNK, WORKLOADS, Checks, checks, intervals, points, text_keys
+
+MASK = (1 << 64) - 1
+
+
+def output(seed: int, index: int) -> int:
+    """SplitMix64 by Python's own integers."""
+    mixed = (seed + (index + 1) * 0x9E3779B97F4A7C15) & MASK
+    mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & MASK
+    return mixed ^ (mixed >> 31)
+
+
+def ticks(column: pa.ChunkedArray) -> list[int]:
+    numbers: list[int] = column.cast(pa.int64()).to_pylist()
+    return numbers
+
+
+def test_splitmix64_is_the_published_generator() -> None:
+    # The first outputs for seed 1234567 that Vigna's reference implementation prints.
+    assert [output(1234567, index) for index in range(2)] == [6457827717110365317, 3203168211198807973]
+
+
+@pytest.mark.parametrize("index", [0, 1, 999, EVENTS_PER_CHUNK - 1, EVENTS_PER_CHUNK, EVENTS_PER_CHUNK + 4])
+def test_points_are_hashes_of_their_row(index: int) -> None:
+    row = points(EVENTS_PER_CHUNK + 5).slice(index, 1)
+    assert ticks(row["t"]) == [index * 8640 + output(1, index) % 8640]
+    assert row["k"].to_pylist() == [output(2, index) % 1000]
+    assert row["v"].to_pylist() == [output(3, index) % 1000]
+
+
+@pytest.mark.parametrize("seed", [10, 20])
+def test_intervals_are_hashes_of_their_row(seed: int) -> None:
+    row = intervals(8, seed).slice(7, 1)
+    start = 7 * 43_200 + output(seed, 7) % 43_200
+    assert ticks(row["start"]) == [start]
+    assert ticks(row["end"]) == [start + 36_000_000 + output(seed + 1, 7) % 144_000_000]
+    assert row["k"].to_pylist() == [output(seed + 2, 7) % 1000]
+    assert row["v"].to_pylist() == [output(seed + 3, 7) % 1000]
+
+
+def test_fewer_events_are_the_first_of_them() -> None:
+    assert points(100).equals(points(1000).slice(0, 100))
+
+
+def test_text_keys_name_the_same_groups() -> None:
+    events = points(100)
+    assert text_keys(events, 1000)["k"].to_pylist() == [f"key-{key:06}" for key in events["k"].to_pylist()]
+
+
+def test_checks_are_exact_sums() -> None:
+    times = pa.array([3, 5, 2**40], pa.timestamp("us", "UTC"))
+    answer = pa.table({"start": times, "end": pa.array([4, 9, 2**40 + 2**20], times.type), "n": [7, 1, 2**20]})
+    assert checks(WORKLOADS["W4"], answer) == Checks(3, 1 + 4 + 2**20, 7 + 4 + 2**40)
+
+
+def test_means_agree_to_a_billionth() -> None:
+    found = Checks(1, 1, 1, 1e9)
+    assert found.agrees(replace(found, mean_total=1e9 + 0.1))
+    assert not found.agrees(replace(found, mean_total=1e9 + 10))
+    assert not found.agrees(replace(found, mean_total=None))
+    assert not found.agrees(replace(found, rows=2))
+
+
+def in_order(answer: pa.Table) -> pl.DataFrame:
+    frame = pl.DataFrame(answer)
+    # Peers count time by integers, and type sums and counts in their own way.
+    frame = frame.with_columns(pl.col("start", "end").to_physical()).cast(
+        {name: pl.Int64 for name, dtype in frame.schema.items() if dtype.is_integer()}
+    )
+    return frame.select("start", "end", *sorted(set(frame.columns) - {"start", "end"})).sort(pl.all())
+
+
+@pytest.fixture(scope="module")
+def ours() -> Callable[[str], pl.DataFrame]:
+    events = points(20_000)
+    return lambda workload: in_order(prepare("gpu_ops", workload, events, device="cpu")())
+
+
+@pytest.mark.parametrize(
+    ("workload", "peer"), [(workload, peer) for workload, peers in PEERS.items() for peer in peers]
+)
+def test_engines_agree_row_by_row(workload: str, peer: str, ours: Callable[[str], pl.DataFrame]) -> None:
+    answer = in_order(prepare(peer, workload, points(20_000), device="cpu")())
+    polars.testing.assert_frame_equal(ours(workload), answer, check_exact=True)
+    assert answer.height
