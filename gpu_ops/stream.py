@@ -462,7 +462,11 @@ class Stream:
     def stitch(self) -> Stream:
         """Events of equal payload joined where one ends exactly at the start of another (Trill: Stitch).
 
-        Where several would fit, the one that started first is joined first.
+        Payloads are equal as keys are: null to null, NaN to NaN, 0.0 to -0.0, which becomes 0.0. Where several events
+        would fit, the one that started first is joined first.
+
+        Raises:
+            ColumnError: A payload column is nested.
 
         Examples:
             >>> import gpu_ops as g

@@ -165,22 +165,25 @@ def chop(events: Events, period: int, align: int = FIRST_TIME) -> list[Event]:
 def stitch(events: Events) -> list[Event]:
     """Events of equal payload, one ending where another starts, joined into one.
 
-    Events are taken by start, then end; each continues, of those that end where it starts, the one that began first.
-    Which values are equal is as for keys, and so is which of them stays.
+    Events are taken by start, then end; each continues, of the events that end where it starts and are not continued
+    yet, the one that began first. Which values are equal is as for keys, and so is which of them stays.
     """
     result: list[Event] = []
+    latest: list[int] = []  # which event was joined to each last
     alike = select(events, lambda event: {name: key_value(value) for name, value in event.payload.items()})
-    for event in sorted(alike, key=lambda event: (event.start, event.end)):
+    for taken, event in enumerate(sorted(alike, key=lambda event: (event.start, event.end))):
         before = [
             i
             for i, other in enumerate(result)
             if other.end == event.start and _group(other.payload) == _group(event.payload)
         ]
         if before:
-            earliest = min(before, key=lambda i: result[i].start)
+            earliest = min(before, key=latest.__getitem__)
             result[earliest] = Event(result[earliest].start, event.end, result[earliest].payload)
+            latest[earliest] = taken
         else:
             result.append(event)
+            latest.append(taken)
     return result
 
 

@@ -178,7 +178,9 @@ def chop(node: Chop, events: Events, device: Device) -> Events:
 
 def stitch(events: Events, names: Sequence[str], device: Device) -> Events:
     """Events of equal payload, in all these columns, joined where one ends at the start of another."""
-    codes, groups, _ = device.columns.key_codes(events.frame, names)
+    codes, groups, payloads = device.columns.key_codes(events.frame, names)
     order = device.kernels.group_order(codes, groups, events.start)
-    start, end, representative = device.kernels.stitch_order(codes[order], events.start[order], events.ends[order])
-    return Events(start, end, device.columns.take(events.frame, order[representative]))
+    codes, start, end = (device.kernels.take(each, order) for each in (codes, events.start, events.ends))
+    start, end, representative = device.kernels.stitch_order(codes, start, end)
+    # Of equal payloads the one form (0.0, not -0.0) that does not depend on which of them came first.
+    return Events(start, end, device.columns.take(payloads, device.kernels.take(codes, representative)))

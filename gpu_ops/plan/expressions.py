@@ -60,6 +60,11 @@ def column_names(expression: nw.Expr, known: Sequence[str]) -> list[str]:
     return [name for name in known if name in names]
 
 
+def function_names(expression: nw.Expr) -> set[str]:
+    """The functions and operators in an expression, by Narwhals' names for them."""
+    return {str(node.name) for node in _walk(expression)}
+
+
 def bare_column(expression: nw.Expr) -> str | None:
     """The column's name when the expression is nothing but one column, else None."""
     nodes = expression._nodes  # noqa: SLF001

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import narwhals as nw
 import pyarrow as pa
 
-from gpu_ops.errors import PlanError
+from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.expressions import check_row_wise, output_schema
 from gpu_ops.plan.nodes import Unary
 from gpu_ops.time import MIN_TIME, TICK, format_span
@@ -191,6 +191,15 @@ class Chop(Unary):
 @dataclass(frozen=True, eq=False)
 class Stitch(Unary):
     """Events of equal payload, one ending where the other starts, joined into one (Trill: Stitch)."""
+
+    def __post_init__(self) -> None:
+        for field in self.input.schema:
+            if pa.types.is_nested(field.type):
+                raise ColumnError(
+                    f"stitch compares payloads, and {field.type} has no equality here.",
+                    column=field.name,
+                    remedy="Select its fields or its text as columns first.",
+                )
 
     @property
     def duration(self) -> int | None:
