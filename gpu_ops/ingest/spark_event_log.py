@@ -1,8 +1,7 @@
 """Spark's event log as tables: tasks, executors and stages, and how many cores were taken when.
 
-A log is read line by line, in blocks of lines that are parsed by pyarrow, so that memory does not grow with its length.
-The names and meanings of the fields are Spark's ``JsonProtocol.scala``; they are the same in Spark 3.5 and 4.x for all
-that is read here. Times in the log are milliseconds of the driver's clock.
+A log is read line by line, in blocks, so that memory does not grow with its length. Times in it are milliseconds of the
+driver's clock.
 """
 
 from __future__ import annotations
@@ -10,71 +9,29 @@ from __future__ import annotations
 import datetime
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json
 import pyarrow.parquet as pq
 
 from gpu_ops.errors import SourceError
 from gpu_ops.ingest.spark_log_files import LineBlock, is_compacted, line_blocks, log_files
-from gpu_ops.time import MAX_TIME, TICK, TIME_TYPE
+from gpu_ops.ingest.spark_task_events import LATEST, MILLISECOND, TASK_FIELDS, bad_event, parse_task_events
+from gpu_ops.time import TICK, TIME_TYPE
 
-_MILLISECOND = 1_000
-_LATEST = MAX_TIME // _MILLISECOND
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _PREFIX = b'{"Event":"'
-_METRICS = "Task Metrics"
-_SHUFFLE_READ = (_METRICS, "Shuffle Read Metrics")
-_SHUFFLE_WRITE = (_METRICS, "Shuffle Write Metrics")
-
-# Column, where it stands in SparkListenerTaskStart and SparkListenerTaskEnd, type. A unit is the end of a name.
-_TASK_FIELDS: tuple[tuple[str, tuple[str, ...], pa.DataType], ...] = (
-    ("stage", ("Stage ID",), pa.int32()),
-    ("stage_attempt", ("Stage Attempt ID",), pa.int32()),
-    ("task", ("Task Info", "Task ID"), pa.int64()),
-    ("index", ("Task Info", "Index"), pa.int32()),
-    ("attempt", ("Task Info", "Attempt"), pa.int32()),
-    ("executor", ("Task Info", "Executor ID"), pa.string()),
-    ("host", ("Task Info", "Host"), pa.string()),
-    ("launch", ("Task Info", "Launch Time"), pa.int64()),
-    ("finish", ("Task Info", "Finish Time"), pa.int64()),
-    ("reason", ("Task End Reason", "Reason"), pa.string()),
-    ("speculative", ("Task Info", "Speculative"), pa.bool_()),
-    ("locality", ("Task Info", "Locality"), pa.string()),
-    ("run_time_ms", (_METRICS, "Executor Run Time"), pa.int64()),
-    ("cpu_time_ns", (_METRICS, "Executor CPU Time"), pa.int64()),
-    ("gc_time_ms", (_METRICS, "JVM GC Time"), pa.int64()),
-    ("deserialize_time_ms", (_METRICS, "Executor Deserialize Time"), pa.int64()),
-    ("result_serialization_time_ms", (_METRICS, "Result Serialization Time"), pa.int64()),
-    ("result_bytes", (_METRICS, "Result Size"), pa.int64()),
-    ("peak_memory_bytes", (_METRICS, "Peak Execution Memory"), pa.int64()),
-    ("memory_spilled_bytes", (_METRICS, "Memory Bytes Spilled"), pa.int64()),
-    ("disk_spilled_bytes", (_METRICS, "Disk Bytes Spilled"), pa.int64()),
-    ("shuffle_remote_read_bytes", (*_SHUFFLE_READ, "Remote Bytes Read"), pa.int64()),
-    ("shuffle_local_read_bytes", (*_SHUFFLE_READ, "Local Bytes Read"), pa.int64()),
-    ("shuffle_read_records", (*_SHUFFLE_READ, "Total Records Read"), pa.int64()),
-    ("shuffle_fetch_wait_ms", (*_SHUFFLE_READ, "Fetch Wait Time"), pa.int64()),
-    ("shuffle_write_bytes", (*_SHUFFLE_WRITE, "Shuffle Bytes Written"), pa.int64()),
-    ("shuffle_write_records", (*_SHUFFLE_WRITE, "Shuffle Records Written"), pa.int64()),
-    ("shuffle_write_time_ns", (*_SHUFFLE_WRITE, "Shuffle Write Time"), pa.int64()),
-    ("input_bytes", (_METRICS, "Input Metrics", "Bytes Read"), pa.int64()),
-    ("input_records", (_METRICS, "Input Metrics", "Records Read"), pa.int64()),
-    ("output_bytes", (_METRICS, "Output Metrics", "Bytes Written"), pa.int64()),
-    ("output_records", (_METRICS, "Output Metrics", "Records Written"), pa.int64()),
-)
-_REQUIRED = ("stage", "stage_attempt", "task", "executor", "launch", "finish")
 
 TASKS = pa.schema(
     [
         pa.field("application", pa.string()),
         *(
             pa.field(name, TIME_TYPE if name in ("launch", "finish") else dtype)
-            for name, _, dtype in _TASK_FIELDS
+            for name, _, dtype in TASK_FIELDS
             if name != "reason"
         ),
         pa.field("status", pa.string()),
@@ -323,9 +280,9 @@ class SparkLog:
                 try:
                     self._handlers[event](json.loads(line))
                 except (AttributeError, KeyError, TypeError, ValueError) as error:
-                    raise _bad_event(block.path, number, f"{event}: {type(error).__name__} {error}") from error
-        started = self._started(_parse(block.path, starts))
-        ended = self._ended(_parse(block.path, ends))
+                    raise bad_event(block.path, number, f"{event}: {type(error).__name__} {error}") from error
+        started = self._started(parse_task_events(block.path, starts))
+        ended = self._ended(parse_task_events(block.path, ends))
         running = pa.concat_tables([self._open_tasks, started])
         self._open_tasks = running.filter(pc.invert(pc.is_in(running["task"], ended["task"].combine_chunks())))
         return ended
@@ -365,9 +322,9 @@ class SparkLog:
     def _time(self, milliseconds: int | None) -> datetime.datetime | None:
         if milliseconds is None:
             return None
-        if not 0 <= milliseconds <= _LATEST:
+        if not 0 <= milliseconds <= LATEST:
             raise ValueError(f"{milliseconds} ms since 1970 is no time of the years to 9999")
-        self._saw(milliseconds * _MILLISECOND)
+        self._saw(milliseconds * MILLISECOND)
         return _EPOCH + datetime.timedelta(milliseconds=milliseconds)
 
     def _log_start(self, event: dict[str, Any]) -> None:
@@ -444,63 +401,6 @@ def _event_name(line: bytes, *, whole: bool) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def _parse(path: Path, numbered: Sequence[tuple[int, bytes]]) -> pa.Table:
-    """The task fields of some lines, ``launch`` and ``finish`` in ticks."""
-    if not numbered:
-        return _RAW.empty_table()
-    try:
-        raw = _parse_lines([line for _, line in numbered])
-    except (pa.ArrowException, KeyError) as error:
-        # Arrow names neither the file nor, for a wrong type, the line.
-        for number, line in numbered:
-            try:
-                _parse_lines([line])
-            except (pa.ArrowException, KeyError) as reason:
-                raise _bad_event(path, number, str(reason)) from error
-        raise
-    for name, where, _ in _TASK_FIELDS:
-        if name in _REQUIRED and raw[name].null_count:
-            row = pc.index(raw[name].is_null(), value=True).as_py()
-            raise _bad_event(path, numbered[row][0], f"it has no {' / '.join(where)!r}")
-    for name in ("launch", "finish"):
-        outside = pc.or_(pc.less(raw[name], 0), pc.greater(raw[name], _LATEST))
-        row = pc.index(outside, value=True).as_py()
-        if row >= 0:
-            raise _bad_event(
-                path, numbered[row][0], f"{name} {raw[name][row]} ms since 1970 is no time of the years to 9999"
-            )
-        raw = raw.set_column(_RAW.get_field_index(name), _RAW.field(name), pc.multiply(raw[name], _MILLISECOND))
-    return raw
-
-
-def _parse_lines(lines: Sequence[bytes]) -> pa.Table:
-    longest = max(map(len, lines))
-    parsed = pyarrow.json.read_json(
-        pa.BufferReader(b"\n".join(lines)),
-        read_options=pyarrow.json.ReadOptions(block_size=max(longest + 1, 1 << 20)),
-        parse_options=pyarrow.json.ParseOptions(explicit_schema=_NESTED, unexpected_field_behavior="ignore"),
-    )
-    columns = []
-    for _, (outer, *inner), _ in _TASK_FIELDS:
-        column = parsed[outer]
-        columns.append(pc.struct_field(column, inner) if inner else column)
-    return pa.table(columns, schema=_RAW)
-
-
-def _nested(fields: Iterable[tuple[tuple[str, ...], pa.DataType]]) -> list[pa.Field]:
-    """Fields given by their paths as nested structs."""
-    inner: dict[str, list[tuple[tuple[str, ...], pa.DataType]]] = {}
-    for (name, *rest), dtype in fields:
-        inner.setdefault(name, []).append((tuple(rest), dtype))
-    return [
-        pa.field(name, below[0][1] if below[0][0] == () else pa.struct(_nested(below))) for name, below in inner.items()
-    ]
-
-
-_RAW = pa.schema([(name, dtype) for name, _, dtype in _TASK_FIELDS])
-_NESTED = pa.schema(_nested((where, dtype) for _, where, dtype in _TASK_FIELDS))
-
-
 def _status(reason: pa.ChunkedArray) -> pa.ChunkedArray:
     """Spark's own count in its UI: a task whose commit was denied lost a race, and counts as killed."""
     killed = pc.is_in(reason, value_set=pa.array(["TaskKilled", "TaskCommitDenied"]))
@@ -520,12 +420,5 @@ def _bad_line(block: LineBlock, number: int, *, is_first: bool) -> SourceError:
         )
     return SourceError(
         f"{block.path}, line {number} is not a JSON object with an 'Event'; only the last line may break off.",
-        remedy="Copy the log again, or remove that line.",
-    )
-
-
-def _bad_event(path: Path, number: int, why: str) -> SourceError:
-    return SourceError(
-        f"{path}, line {number} is not an event as Spark 3.5 and 4 write it: {why}.",
         remedy="Copy the log again, or remove that line.",
     )

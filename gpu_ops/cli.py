@@ -1,0 +1,152 @@
+"""The ``gpu_ops`` command: what happened in a Spark application, and query files run or explained here."""
+
+from __future__ import annotations
+
+import enum
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from gpu_ops.errors import GpuOpsError, PlanError
+from gpu_ops.time import positive_ticks
+
+app = typer.Typer(
+    help="Questions about events in time.", no_args_is_help=True, add_completion=False, rich_markup_mode="rich"
+)
+
+
+class Device(enum.StrEnum):
+    """Where a query runs, as in `gpu_ops.Stream.collect`."""
+
+    auto = "auto"
+    cpu = "cpu"
+    gpu = "gpu"
+    array = "array"
+
+
+QueryFile = Annotated[Path, typer.Argument(metavar="QUERY.py", help="A Python file that defines query(**inputs).")]
+Inputs = Annotated[
+    list[str],
+    typer.Option("--input", metavar="NAME=PATH", help="A path that query gets under this name; once for each."),
+]
+On = Annotated[Device, typer.Option(help="Where to run; auto takes a GPU if one works.")]
+
+
+@contextmanager
+def _readable_errors() -> Iterator[None]:
+    """What is wrong with the input or the query ends the command with one message, not with a traceback."""
+    try:
+        yield
+    except (GpuOpsError, OSError) as error:
+        Console(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        raise typer.Exit(1) from error
+
+
+@app.command("spark-log")
+def spark_log(
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="An event log of Spark 3.5 or 4: a file, or a rolling log's folder.")
+    ],
+    *,
+    output: Annotated[Path | None, typer.Option(help="A folder for the tables and the answers, as Parquet.")] = None,
+    picture: Annotated[Path | None, typer.Option(help="A file for the timeline, such as timeline.png.")] = None,
+    window: Annotated[str, typer.Option(help="How long a window of shuffled bytes is.")] = "10s",
+    every: Annotated[str, typer.Option(help="From the start of one window to the next.")] = "5s",
+    device: On = Device.auto,
+) -> None:
+    """What happened in a Spark application: tasks at once, idle cores, bytes shuffled.
+
+    A task's shuffled bytes count at the time when it ended, which is when Spark reports them.
+    """
+    from gpu_ops.ingest.spark_event_log import SparkLog
+    from gpu_ops.queries import idle_cores, running_tasks, shuffled_bytes
+    from gpu_ops.spark_report import SparkReport
+
+    messages = Console(stderr=True)
+    with _readable_errors():
+        if picture is not None:
+            _check_picture(picture)
+        # Before the log is read, which may take long.
+        positive_ticks(window, name="--window")
+        positive_ticks(every, name="--every")
+        log = SparkLog(path)
+        with nullcontext(output) if output is not None else tempfile.TemporaryDirectory(prefix="gpu_ops-") as place:
+            folder = Path(place)
+            with messages.status(f"Reading {escape(str(path))}"):
+                log.write(folder)
+            tasks, cores = str(folder / "tasks.parquet"), str(folder / "cores.parquet")
+            answers = {
+                "running_tasks": running_tasks.query(tasks),
+                "idle_cores": idle_cores.query(cores),
+                "shuffled_bytes": shuffled_bytes.query(tasks, size=window, every=every),
+            }
+            for name, answer in answers.items():
+                answer.write(folder / f"{name}.parquet", device=device.value, if_exists="replace")
+            report = SparkReport(log, folder, window, every)
+            report.print(Console())
+            if picture is not None:
+                picture.parent.mkdir(parents=True, exist_ok=True)
+                report.draw().savefig(picture, dpi=150)
+        for what, where in (("tables", output), ("picture", picture)):
+            if where is not None:
+                messages.print(f"{what}: {escape(str(where))}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def run(
+    query: QueryFile,
+    *,
+    output: Annotated[
+        Path,
+        typer.Option(help="Where the answer goes: .parquet, .arrow, .ipc or .feather; a folder if there are several."),
+    ],
+    inputs: Inputs,
+    device: On = Device.auto,
+) -> None:
+    """Run a query file here. The same file runs on Spark with spark_conf/job.py."""
+    from gpu_ops.queries import parse_inputs, query_answers
+
+    with _readable_errors():
+        answers = query_answers(query, parse_inputs(inputs))
+        if isinstance(answers, dict):
+            output.mkdir(parents=True, exist_ok=True)
+            streams = {output / f"{name}.parquet": stream for name, stream in answers.items()}
+        else:
+            streams = {output: answers}
+        for path, stream in streams.items():
+            written = stream.write(path, device=device.value, if_exists="replace")
+            Console(stderr=True).print(f"{written.rows:,} rows: {escape(str(path))}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def explain(query: QueryFile, *, inputs: Inputs, device: On = Device.auto) -> None:
+    """Print a query file's plan: what runs where, and why."""
+    from gpu_ops.queries import parse_inputs, query_answers
+
+    with _readable_errors():
+        answers = query_answers(query, parse_inputs(inputs))
+        if isinstance(answers, dict):
+            plans = [f"{name}:\n{stream.explain(device=device.value)}" for name, stream in answers.items()]
+        else:
+            plans = [answers.explain(device=device.value)]
+        print("\n\n".join(plans))  # noqa: T201
+
+
+def _check_picture(picture: Path) -> None:
+    from gpu_ops.plot import need_matplotlib
+
+    need_matplotlib()
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    known = FigureCanvasBase.get_supported_filetypes()
+    if picture.suffix.removeprefix(".").lower() not in known:
+        raise PlanError(
+            f"--picture {str(picture)!r} is no kind of picture that can be drawn.",
+            remedy=f"End its name in {', '.join(f'.{name}' for name in sorted(known))}.",
+        )

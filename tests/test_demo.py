@@ -1,0 +1,52 @@
+"""The demo, through the real spark-submit."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+
+from gpu_ops import GpuOpsError, demo
+
+pytestmark = pytest.mark.spark
+
+
+def test_the_whole_demo(tmp_path: Path) -> None:
+    output = tmp_path / "demo_output"
+    printed = io.StringIO()
+    demo.run(output, Console(file=printed, width=80))
+
+    said = printed.getvalue()
+    assert "skewed orders" in said
+    assert "tasks: 24 succeeded" in said
+    assert max(map(len, said.splitlines()[7:-1])) <= 80
+    assert (output / "timeline.png").read_bytes().startswith(b"\x89PNG")
+    for name in demo.ANSWERS:
+        # What Spark wrote says when, in UTC.
+        assert str(pq.read_schema(next((output / f"{name}.parquet").glob("*.parquet"))).field("start").type) == (
+            "timestamp[us, tz=UTC]"
+        )
+    tasks = pq.read_table(output / "tasks.parquet", columns=["shuffle_read_bytes"])["shuffle_read_bytes"]
+    assert pc.max(tasks).as_py() > 5 * pc.quantile(tasks, 0.75)[0].as_py()
+
+
+def test_what_spark_said_is_shown_when_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "conf" / "demo").mkdir(parents=True)
+    (tmp_path / "conf" / "demo" / "workload.py").write_text("raise RuntimeError('no orders')", encoding="utf-8")
+    monkeypatch.setattr(demo, "CONF", tmp_path / "conf")
+    with pytest.raises(
+        GpuOpsError, match=r"(?s)spark-submit failed with exit code 1\..*RuntimeError: no orders.*spark.log"
+    ):
+        demo.run(tmp_path / "out", Console(file=io.StringIO()))
+
+
+def test_without_a_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(demo, "CONF", tmp_path / "nowhere")
+    assert demo.main() == 1
+    assert "Run it in a checkout" in capsys.readouterr().out.replace("\n", " ")
