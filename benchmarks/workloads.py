@@ -6,8 +6,8 @@ size the events are as dense as at full size: fewer events are a shorter stretch
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -120,9 +120,10 @@ def splitmix64(seed: int, index: UInts) -> UInts:
     return mixed ^ (mixed >> np.uint64(31))
 
 
-def _chunks(events: int) -> list[tuple[slice, UInts]]:
-    bounds = [*range(0, events, EVENTS_PER_CHUNK), events]
-    return [(slice(first, last), np.arange(first, last, dtype=np.uint64)) for first, last in pairwise(bounds)]
+def _chunks(events: int) -> Iterator[tuple[slice, UInts]]:
+    for first in range(0, events, EVENTS_PER_CHUNK):
+        rows = slice(first, min(first + EVENTS_PER_CHUNK, events))
+        yield rows, np.arange(rows.start, rows.stop, dtype=np.uint64)
 
 
 def points(events: int, keys: int = 1000) -> pa.Table:

@@ -56,9 +56,8 @@ BASES = st.sampled_from([0, 1_700_000_000_000_000, -50 * 365 * 24 * HOUR])
 
 
 @st.composite
-def events(draw: st.DrawFn) -> Events:
+def events(draw: st.DrawFn, base: int) -> Events:
     """Points, intervals, open ends; some rows twice; some that go on where another ends."""
-    base = draw(BASES)
     length = st.sampled_from([None, 1, 1, 2, 3, 5, 8, 13, 21])
     row = st.builds(
         lambda start, length, payload: Event(base + start, NEVER if length is None else base + start + length, payload),
@@ -66,8 +65,8 @@ def events(draw: st.DrawFn) -> Events:
         length,
         st.fixed_dictionaries(VALUES),
     )
-    drawn = draw(st.lists(row, max_size=12))
-    for event in draw(st.lists(st.sampled_from(drawn), max_size=5)) if drawn else []:
+    drawn = draw(st.lists(row, max_size=9))
+    for event in draw(st.lists(st.sampled_from(drawn), max_size=4)) if drawn else []:
         longer = draw(length)
         if event.end == NEVER or longer is None:
             drawn.append(event)
@@ -242,7 +241,7 @@ class Window:
 
 
 @st.composite
-def windows(draw: st.DrawFn) -> Window:
+def windows(draw: st.DrawFn, base: int) -> Window:
     name = draw(st.sampled_from(["snapshot", "sliding", "hopping", "tumbling"]))
     options: dict[str, Any] = {}
     if name == "sliding":
@@ -253,14 +252,21 @@ def windows(draw: st.DrawFn) -> Window:
             options["every"] = draw(SPAN)
         options["membership"] = draw(st.sampled_from(["overlap", "start"]))
         options["output"] = draw(st.sampled_from([None, "window", "point", "hop"]))
-        options["until"] = draw(st.sampled_from([None, None, 20, 1_700_000_000_000_050]))
+        options["until"] = draw(st.none() | st.integers(base - 10, base + 60))
     key = tuple(draw(st.lists(st.sampled_from(["word", "real", "flag", "price", "whole"]), max_size=2, unique=True)))
     specs = draw(st.lists(AGGREGATES, min_size=1, max_size=4))
     return Window(name, options, key, {f"a{at}": spec for at, spec in enumerate(specs)})
 
 
-PLANS = st.tuples(st.lists(STEPS, max_size=3), st.none() | windows())
 Plan = tuple[list[Step], Window | None]
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Events, Plan]:
+    """Events, and what is asked about them."""
+    base = draw(BASES)
+    steps = draw(st.lists(STEPS, max_size=3))
+    return draw(events(base)), (steps, draw(st.none() | windows(base)))
 
 
 def ask(source: Any, plan: Plan) -> Stream:
@@ -315,8 +321,9 @@ def _close(mine: float | None, exact: float | None) -> bool:
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
-@given(given_events=events(), plan=PLANS)
-def test_every_plan_gives_the_answer_of_the_brute_force(device_name: Any, given_events: Events, plan: Plan) -> None:
+@given(case=cases())
+def test_every_plan_gives_the_answer_of_the_brute_force(device_name: Any, case: tuple[Events, Plan]) -> None:
+    given_events, plan = case
     source = to_table(given_events, PAYLOAD)
     try:
         brute = expected(given_events, plan)
@@ -340,10 +347,11 @@ def cuts(draw: st.DrawFn, table: pa.Table) -> list[pa.Table]:
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
-@given(given_events=events(), plan=PLANS, data=st.data())
+@given(case=cases(), data=st.data())
 def test_the_order_and_the_cut_of_the_input_change_no_bit(
-    device_name: Any, given_events: Events, plan: Plan, data: st.DataObject
+    device_name: Any, case: tuple[Events, Plan], data: st.DataObject
 ) -> None:
+    given_events, plan = case
     source = to_table(given_events, PAYLOAD)
     pieces = data.draw(cuts(source))
     whole = answer_of(lambda: ask(source, plan).collect(device="cpu"))
@@ -365,10 +373,9 @@ ENCODINGS = {
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @settings(suppress_health_check=[HealthCheck.too_slow], max_examples=30)
-@given(given_events=events(), plan=PLANS)
-def test_the_encoding_of_a_text_changes_no_bit(
-    device_name: Any, encoding: str, given_events: Events, plan: Plan
-) -> None:
+@given(case=cases())
+def test_the_encoding_of_a_text_changes_no_bit(device_name: Any, encoding: str, case: tuple[Events, Plan]) -> None:
+    given_events, plan = case
     source = to_table(given_events, PAYLOAD)
     at = source.schema.get_field_index("word")
     encoded = source.set_column(at, "word", source["word"].cast(ENCODINGS[encoding]))
@@ -377,12 +384,11 @@ def test_the_encoding_of_a_text_changes_no_bit(
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow], max_examples=30)
-@given(given_events=events(), plan=PLANS)
-def test_texts_as_numbers_in_the_same_order_give_the_same_answer(
-    device_name: Any, given_events: Events, plan: Plan
-) -> None:
+@given(case=cases())
+def test_texts_as_numbers_in_the_same_order_give_the_same_answer(device_name: Any, case: tuple[Events, Plan]) -> None:
     words = ["", "Zürich", "a", "b", "\U0001f6b2"]
     numbers = {word: at for at, word in enumerate(sorted(words, key=str.encode))}
+    given_events, plan = case
     source = to_table(given_events, PAYLOAD)
     at = source.schema.get_field_index("word")
     coded = [None if word is None else numbers[word] for word in source["word"].to_pylist()]

@@ -193,8 +193,8 @@ def _grid(window: Hopping, block: Groups, device: Device) -> tuple[Any, Any, Gro
         if window.until is not None:
             end = np.minimum(start + end if isinstance(end, int) else end, window.until)
         low, high = kernels.grid_ranges(start, end, window.size, window.hop, window.align)
-        if window.until is not None:
-            high = np.where(start < window.until, high, low)
+    if window.until is not None:
+        high = np.where(start < window.until, high, low)
     if window.until is None and window.hop <= window.size:
         return low, high, block
     inside = high > low

@@ -217,6 +217,28 @@ def test_expressions_that_spark_cannot_say_run_in_python(spark: SparkSession, bo
     assert "not as an expression of Spark" in explained
 
 
+OTHERWISE: dict[str, Query] = {
+    "floor": lambda s: s.with_columns(a=g.col("x").floor(), b=g.col("x").ceil(), c=g.col("x").round(0)),
+    "quotients": lambda s: s.with_columns(a=g.col("v") // 2, b=g.col("x") // g.col("x"), c=g.col("v") // g.col("w")),
+    "remainders": lambda s: s.with_columns(a=g.col("v") % 3, b=g.col("x") % 2.5, c=g.col("v") % g.col("w")),
+    "in an aggregate": lambda s: s.by("w").snapshot().agg(t=g.sum(g.col("v") // 4)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHERWISE)
+def test_what_spark_computes_otherwise_is_left_to_python(spark: SparkSession, name: str) -> None:
+    table = pa.table(
+        {
+            "s": times(range(6)),
+            "e": times([9] * 6),
+            "v": pa.array([7, -7, None, (1 << 62) + 1, 0, 1], pa.int64()),
+            "w": pa.array([0, 2, 1, 1, -2, 0], pa.int64()),
+            "x": pa.array([NAN, math.inf, -2.5, 2.5, 0.0, None]),
+        }
+    )
+    same(spark, table, OTHERWISE[name])
+
+
 def test_names_that_sql_has_other_uses_for(spark: SparkSession) -> None:
     table = pa.table({"s": times([0, 1]), "e": times([5, 6]), "a.b": [1, 2], "`tick`": ["x", "y"], "two words": [3, 4]})
     same(spark, table, lambda s: s.shift(3).by("a.b", "`tick`").snapshot().agg(n=g.sum("two words")))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import narwhals as nw
@@ -13,23 +13,14 @@ from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 from pyspark.sql import types as spark_types
 
 from gpu_ops.engines.spark import lifetimes
+from gpu_ops.engines.spark.carriers import carried_fields, carried_schema, carrier, lowered_columns, raised_columns
 from gpu_ops.engines.spark.checks import checked, error_text, shown
 from gpu_ops.engines.spark.fragments import Fragment, fragment, over_feed
 from gpu_ops.engines.spark.session import check_names
-from gpu_ops.engines.spark.types import (
-    carried_fields,
-    carried_schema,
-    carrier,
-    column,
-    lowered_columns,
-    raised_columns,
-    spark_type,
-    to_ticks,
-    to_timestamp,
-)
+from gpu_ops.engines.spark.types import column, spark_type, to_ticks, to_timestamp
 from gpu_ops.engines.spark.worker import work
 from gpu_ops.errors import PlanError
-from gpu_ops.plan.expressions import LIFETIME, bare_column, column_names
+from gpu_ops.plan.expressions import LIFETIME, bare_column, column_names, function_names
 from gpu_ops.plan.lifetimes import AlterLifetime, Chop, Lifetime, Stitch
 from gpu_ops.plan.nodes import Filter, KeyBy, Node, Project, SparkSource, Unary
 from gpu_ops.plan.windows import WindowAggregate
@@ -37,6 +28,20 @@ from gpu_ops.time import TIME_TYPE
 
 _GPU = "planned for the GPU"
 _EXPRESSIONS = "planned for the GPU where the RAPIDS plugin has a rule for every function in it"
+_FLOOR = "Spark's floor is a LONG, 0 for NaN"
+_DIVIDED = "Spark's quotient goes through DOUBLE, which does not hold every LONG, and is 0 for NaN"
+_REST = "Spark's remainder by 0 is an error"
+_OTHERWISE = {
+    "floor": _FLOOR,
+    "ceil": _FLOOR.replace("floor", "ceil"),
+    "round": "Spark rounds halves away from zero",
+    "__floordiv__": _DIVIDED,
+    "__rfloordiv__": _DIVIDED,
+    "__mod__": _REST,
+    "__rmod__": _REST,
+}
+"""What Narwhals would let Spark compute with another result than the local engine's (seen with Narwhals 2.29)."""
+
 _NEW = {"start": "__gpu_ops_start", "end": "__gpu_ops_end", "duration": "__gpu_ops_duration"}
 _ONE = pa.schema([("one", pa.bool_())])
 """What workers get of events of which nothing but the lifetime is asked."""
@@ -116,7 +121,9 @@ class Compiler:
                 made = lazy.select(nw.col("start"), nw.col("end"), *node.expressions).to_native()
             return made.select("start", "end", *_declared(made, node.schema))
 
-        return self._native_or_python(node, native, f"Spark: {'Filter' if isinstance(node, Filter) else 'Project'}")
+        if isinstance(node, Filter):
+            return self._native_or_python(node, [node.condition], native, "Spark: Filter")
+        return self._native_or_python(node, node.expressions, native, "Spark: Project")
 
     def _altered(self, node: Lifetime, change: AlterLifetime) -> DataFrame:
         frame = self.frame(node.input)
@@ -145,24 +152,30 @@ class Compiler:
             moved = lifetimes.apply(made, start, end, F.col("end") > F.col("start"), "alter_lifetime")
             return moved.drop(*_NEW.values())
 
-        return self._native_or_python(node, native, "Spark: Project and Filter")
+        return self._native_or_python(node, list(asked.values()), native, "Spark: Project and Filter")
 
-    def _native_or_python(self, node: Unary, native: Callable[[], DataFrame], note: str) -> DataFrame:
-        """What Narwhals makes of it in Spark's SQL; else the local engine in Python workers, row by row."""
-        try:
-            made = native()
-        except Exception as error:  # noqa: BLE001  (the plan took it: what stops Narwhals or Spark here, Polars can do)
-            frame = self.frame(node.input)
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            self._note(
-                node,
-                "Spark: mapInArrow with the local engine, without a shuffle",
-                f"not as an expression of Spark: {reason}",
-                *self._refusals(node.input.schema, node.schema),
-            )
-            return self._in_python(frame, over_feed(node.input, (node,)), node, node.input.schema, None)
-        self._note(node, f"{note}; {_EXPRESSIONS}")
-        return made
+    def _native_or_python(
+        self, node: Unary, expressions: Sequence[nw.Expr], native: Callable[[], DataFrame], note: str
+    ) -> DataFrame:
+        """What Narwhals makes of expressions in Spark's SQL; else the local engine in Python workers, row by row."""
+        found = {_OTHERWISE[name] for each in expressions for name in function_names(each) if name in _OTHERWISE}
+        reason = "; ".join(sorted(found))
+        if not found:
+            try:
+                made = native()
+            except Exception as error:  # noqa: BLE001  (the plan took it: what stops Narwhals or Spark here, Polars can do)
+                reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            else:
+                self._note(node, f"{note}; {_EXPRESSIONS}")
+                return made
+        self._note(
+            node,
+            "Spark: mapInArrow with the local engine, without a shuffle",
+            f"not as an expression of Spark: {reason}",
+            *self._refusals(node.input.schema, node.schema),
+        )
+        frame, schema = self.frame(node.input), node.input.schema
+        return self._in_python(frame, over_feed(node.input, (node,)), node, schema, None)
 
     # What Python workers do
 

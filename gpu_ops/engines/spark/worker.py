@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 
-from gpu_ops.engines.spark.types import carried_schema, flattened_arrays, restored_arrays
+from gpu_ops.engines.spark.carriers import carried_schema, flattened_arrays, restored_arrays
 from gpu_ops.plan.nodes import Feed, Node
 from gpu_ops.time import TIME_TYPE
 
