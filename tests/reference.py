@@ -366,9 +366,11 @@ def hopping(
         raise TimeError("A hopping window over an event that never ends.")
     result = []
     for values, members in groups(events, key):
-        first = min(event.start for event in members) - size
-        last = max(event.start if membership == "start" else event.end for event in members) + size
-        for point in range(_floor(first, hop, align), last + hop, hop):
+        near = set[int]()
+        for event in members:
+            end = event.start if membership == "start" else event.end
+            near.update(range(_floor(event.start - size, hop, align), end + size + hop, hop))
+        for point in sorted(near):
             start, end = (point, point + size) if membership == "overlap" else (point - size, point)
             if membership == "overlap":
                 inside = [event for event in members if event.start < end and event.end > start]

@@ -212,6 +212,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--vector", action="append", metavar="ID", help="only this one (may be given again)")
     parser.add_argument("--alone", action="store_true", help="on Spark: a query and a job per vector")
     options = parser.parse_args(arguments)
+    for file in options.files:
+        if not file.is_file():
+            parser.error(f"no file {file}")
     vectors = [vector for file in options.files for vector in read(file)]
     if options.vector:
         vectors = [vector for vector in vectors if vector.name in options.vector]

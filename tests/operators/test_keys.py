@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -119,6 +120,28 @@ def test_a_key_that_never_repeats(device_name: str) -> None:
         zip(range(count), keys.tolist(), strict=True)
     )
     assert {event.payload["n"] for event in events} == {1}
+
+
+def test_more_events_than_are_worked_on_at_once(device_name: str) -> None:
+    """Many groups of very different size, against a sweep and a count by Polars."""
+    count = 600_000
+    rng = np.random.default_rng(11)
+    start = rng.integers(0, 10_000_000, count)
+    columns = {"start": start, "end": start + rng.integers(1, 5_000, count), "k": rng.zipf(1.3, count) % 5_000}
+    table = pl.DataFrame(columns)
+    rides = g.events(table, start="start", end="end", unit="us").by("k")
+
+    steps = pl.concat([table.select("k", at="start", by=pl.lit(1)), table.select("k", at="end", by=pl.lit(-1))])
+    swept = steps.group_by("k", "at").agg(pl.sum("by")).sort("k", "at").with_columns(n=pl.col("by").cum_sum().over("k"))
+    swept = swept.filter(pl.col("n") > 0)
+    busy = rides.snapshot().agg(n=g.count()).collect(device=device_name).sort("k", "start")
+    assert busy.select("k", "n").equals(swept.select("k", "n").cast(pl.Int64))
+    assert busy["start"].dt.epoch("us").equals(swept["at"], check_names=False)
+
+    counted = table.group_by("k", at=pl.col("start") // 100_000).len().sort("k", "at")
+    begun = rides.to_point().tumbling(100_000, align=0).agg(n=g.count()).collect(device=device_name).sort("k", "start")
+    assert begun["n"].equals(counted["len"].cast(pl.Int64), check_names=False)
+    assert (begun["start"].dt.epoch("us") // 100_000).equals(counted["at"], check_names=False)
 
 
 def test_what_is_no_key_is_refused_when_the_plan_is_made() -> None:
