@@ -162,7 +162,7 @@ STEPS: dict[str, Query] = {
     "chained": lambda s: s.by("long").snapshot().agg(n=g.count()).by("long").tumbling("1h").agg(m=g.max("n")),
     "chained to another key": lambda s: s.by("long").snapshot().agg(n=g.count()).by("n").snapshot().agg(m=g.count()),
     "filtered after": lambda s: s.by("long").snapshot().agg(n=g.count()).filter(g.col("n") > 1).shift("1s"),
-    "stitch": lambda s: s.select("long", "price", "wide", "text", "time", "list", "tags", "place").stitch(),
+    "stitch": lambda s: s.select("long", "price", "wide", "text", "time", "date", "double").stitch(),
 }  # fmt: skip
 GATHERED = ("FileSourceScanExec", "ShuffleExchangeExec", "MapInArrowExec")
 
