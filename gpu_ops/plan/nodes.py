@@ -111,7 +111,8 @@ class Source(Node):
 class SparkSource(Node):
     """Events in a Spark DataFrame whose time columns are called ``start`` and ``end`` (TIMESTAMP).
 
-    ``refused`` is the DataFrame of the rows that are no events; None where a column's name leaves no room for the rule.
+    ``refused`` makes the DataFrame of the rows that are no events; None where a column's name leaves no room for the
+    rule.
     """
 
     frame: Any

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import datetime
 import math
+import random
 import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from pyarrow import parquet
+from pyarrow import compute, parquet
 
 import gpu_ops as g
 from gpu_ops.errors import ColumnError, PlanError, SourceError, SumOverflowError, TimeError
@@ -34,28 +36,36 @@ def times(values: Sequence[int | None]) -> pa.Array:
 
 
 def to_spark(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """The same table as a DataFrame of several partitions."""
+    """The same table as a DataFrame of two partitions."""
     from pyspark.sql.types import StructField, StructType
 
     from gpu_ops.engines.spark.types import spark_type
 
     fields = [StructField(field.name, spark_type(field.type)) for field in table.schema]
-    return spark.createDataFrame(table, StructType(fields)).repartition(3)
+    return spark.createDataFrame(table, StructType(fields))
+
+
+def answer(stream: g.Stream) -> pa.Table:
+    """What a stream over Spark gives, in one job; what it dies of, if that is ours."""
+    from gpu_ops.engines.spark.engine import our_errors
+
+    with our_errors():
+        table: pa.Table = stream.collect().toArrow()
+    return table.cast(pa.schema([("start", UTC), ("end", UTC), *stream.schema]))
 
 
 def local(table: pa.Table, query: Query, **source: Any) -> pa.Table:
-    answer: pa.Table = query(g.events(table, **source)).collect(device="cpu")
-    return answer
+    found: pa.Table = query(g.events(table, **source)).collect(device="cpu")
+    return found
 
 
 def same(spark: SparkSession, table: pa.Table, query: Query, **source: Any) -> pa.Table:
     """The answer, which Spark and the local engine agree on, types and bits."""
     source = {"start": "s", "end": "e"} | source
     expected = local(table, query, **source)
-    stream = query(g.events(to_spark(spark, table), **source))
-    answer = stream.collect().toArrow().cast(pa.schema([("start", UTC), ("end", UTC), *stream.schema]))
-    assert answer.schema.types[2:] == expected.schema.types[2:]
-    assert rows(answer) == rows(expected)
+    found = answer(query(g.events(to_spark(spark, table), **source)))
+    assert found.schema.types[2:] == expected.schema.types[2:]
+    assert rows(found) == rows(expected)
     return expected
 
 
@@ -77,18 +87,31 @@ def visits() -> pa.Table:
 
 @pytest.fixture(scope="module")
 def bounded(visits: pa.Table) -> pa.Table:
-    return visits.filter(pa.compute.less(visits["e"].cast(pa.int64()), MAX_TIME))
+    return visits.filter(compute.less(visits["e"].cast(pa.int64()), MAX_TIME))
 
 
 # Parity, verb by verb
 
-STATELESS: dict[str, Query] = {
+EXPRESSIONS: dict[str, Query] = {
     "filter": lambda s: s.filter(g.col("v") > 4, g.col("k") == "a"),
     "filter by time": lambda s: s.filter(g.col("start").dt.year() == 1970, g.col("start") < g.col("end")),
     "select": lambda s: s.select("k", twice=g.col("v") * 2),
-    "with_columns": lambda s: s.with_columns(y=g.col("x") + 1.5, z=g.col("v").is_null()),
-    "lasted": lambda s: s.with_columns(lasted=g.col("end") - g.col("start")),
-    "conditional": lambda s: s.with_columns(c=g.when(g.col("v") > 4).then(g.col("v")).otherwise(0)),
+    "with_columns": lambda s: s.with_columns(
+        y=g.col("x") + 1.5,
+        z=g.col("v").is_null(),
+        lasted=g.col("end") - g.col("start"),
+        c=g.when(g.col("v") > 4).then(g.col("v")).otherwise(0),
+        q=g.col("x") / g.col("v"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_expressions(spark: SparkSession, visits: pa.Table, name: str) -> None:
+    same(spark, visits, EXPRESSIONS[name])
+
+
+LIFETIMES: dict[str, Query] = {
     "set_duration": lambda s: s.set_duration(7),
     "shift": lambda s: s.shift(1_000_003),
     "shift back": lambda s: s.shift(-1_000_003),
@@ -101,7 +124,7 @@ STATELESS: dict[str, Query] = {
     "point_at_end": lambda s: s.point_at_end(),
     "hop_lifetime": lambda s: s.hop_lifetime(20, 7, align=datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)),
     "hop_lifetime with gaps": lambda s: s.hop_lifetime(7, 20),
-    "hop_lifetime tumbling": lambda s: s.hop_lifetime(10),
+    "hop_lifetime, tumbling": lambda s: s.hop_lifetime(10),
     "quantize": lambda s: s.quantize(20, 7),
     "quantize, progressive": lambda s: s.quantize(20, 8, progress=4),
     "chop": lambda s: s.clip_duration(1000).chop(7, align=3),
@@ -111,9 +134,20 @@ STATELESS: dict[str, Query] = {
 }
 
 
-@pytest.mark.parametrize("name", STATELESS)
-def test_a_verb_gives_what_it_gives_locally(spark: SparkSession, visits: pa.Table, name: str) -> None:
-    same(spark, visits, STATELESS[name])
+def test_changes_of_lifetime(spark: SparkSession, visits: pa.Table) -> None:
+    """All in one job: a few rows each."""
+    from pyspark.sql import functions
+
+    source = g.events(to_spark(spark, visits), start="s", end="e")
+    named = [
+        query(source).collect().withColumn("name", functions.lit(name)).select("start", "end", "v", "name")
+        for name, query in LIFETIMES.items()
+    ]
+    found = reduce(type(named[0]).unionAll, named).toArrow()
+    for name, query in LIFETIMES.items():
+        expected = local(visits, query, start="s", end="e").select(["start", "end", "v"])
+        mine = found.filter(compute.equal(found["name"], name)).drop_columns(["name"])
+        assert rows(mine) == rows(expected), name
 
 
 WINDOWS: dict[str, Query] = {
@@ -244,6 +278,26 @@ def test_names_that_sql_has_other_uses_for(spark: SparkSession) -> None:
     same(spark, table, lambda s: s.shift(3).by("a.b", "`tick`").snapshot().agg(n=g.sum("two words")))
 
 
+def test_many_events_under_adaptive_execution(spark: SparkSession) -> None:
+    chance = random.Random(7)
+    count = 3000
+    starts = [chance.randrange(10_000) for _ in range(count)]
+    table = pa.table(
+        {
+            "s": times(starts),
+            "e": times([start + chance.randrange(1, 300) for start in starts]),
+            "k": [chance.choice([None, *range(40)]) for _ in range(count)],
+            "x": [chance.uniform(-1e9, 1e9) for _ in range(count)],
+        }
+    )
+    spark.conf.set("spark.sql.adaptive.enabled", "true")
+    try:
+        same(spark, table, lambda s: s.by("k").snapshot().agg(n=g.count(), t=g.sum("x"), d=g.variance("x")))
+        same(spark, table, lambda s: s.by("k").snapshot().agg(n=g.count()).snapshot().agg(m=g.sum("n")))
+    finally:
+        spark.conf.set("spark.sql.adaptive.enabled", "false")
+
+
 def test_hand_picked_numbers(spark: SparkSession) -> None:
     table = pa.table({"s": times([0, 10]), "e": times([20, 30]), "v": [1, 2]})
     stream = g.events(to_spark(spark, table), start="s", end="e").snapshot().agg(n=g.count(), t=g.sum("v"))
@@ -326,7 +380,7 @@ def test_an_invalid_row_is_an_error_that_names_it_although_a_filter_would_drop_i
 ) -> None:
     stream = g.events(invalid_frame(spark, INVALID[rule]), start="s", end="e").filter(g.col("v") == 1)
     with pytest.raises(TimeError, match=rule) as raised:
-        stream.to_reader().read_all()
+        answer(stream)
     error = raised.value
     assert error.column == ("s" if rule.endswith("start") else "e")
     assert error.values is not None
@@ -364,8 +418,8 @@ def test_a_row_that_the_source_frame_has_filtered_out_is_not_judged(spark: Spark
     other = spark.createDataFrame([(1,)], "w long")
     frame = invalid_frame(spark, (9, 9))
     joined = frame.join(other, frame.v == other.w)
-    assert g.events(joined, start="s", end="e").to_reader().read_all().num_rows == 1
-    assert g.events(frame.where("v = 1"), start="s", end="e").to_reader().read_all().num_rows == 1
+    assert answer(g.events(joined, start="s", end="e")).num_rows == 1
+    assert answer(g.events(frame.where("v = 1"), start="s", end="e")).num_rows == 1
 
 
 @pytest.mark.parametrize("rule", INVALID)
@@ -373,10 +427,10 @@ def test_invalid_rows_are_dropped_and_found_again_with_the_rule(spark: SparkSess
     from gpu_ops.engines.spark import invalid_rows
 
     stream = g.events(invalid_frame(spark, INVALID[rule]), start="s", end="e", on_invalid="divert")
-    assert stream.to_reader().read_all()["v"].to_pylist() == [1]
+    assert answer(stream)["v"].to_pylist() == [1]
     assert [tuple(row) for row in invalid_rows(stream).select("v", "rule").collect()] == [(2, rule)]
     dropping = g.events(invalid_frame(spark, INVALID[rule]), start="s", end="e", on_invalid="drop")
-    assert dropping.to_reader().read_all()["v"].to_pylist() == [1]
+    assert answer(dropping)["v"].to_pylist() == [1]
 
 
 def test_points_end_before_the_open_end(spark: SparkSession) -> None:
@@ -385,7 +439,7 @@ def test_points_end_before_the_open_end(spark: SparkSession) -> None:
     ticks = [MIN_TIME - 1, MIN_TIME, MAX_TIME - 2, MAX_TIME - 1]
     frame = spark.createDataFrame([(tick,) for tick in ticks], "t long")
     stream = g.events(frame, start="t", unit="us", on_invalid="divert")
-    assert stream.to_reader().read_all()["t"].to_pylist() == ticks[1:3]
+    assert answer(stream)["t"].to_pylist() == ticks[1:3]
     assert [row["rule"] for row in invalid_rows(stream).collect()] == ["outside_start", "outside_start"]
 
 
@@ -397,7 +451,7 @@ def test_local_times_that_no_clock_showed_are_found(spark: SparkSession) -> None
     found = sorted(tuple(row) for row in invalid_rows(stream).select("v", "rule").collect())
     assert found == [(1, "nonexistent_start"), (2, "ambiguous_start")]
     with pytest.raises(TimeError, match=r"The clock (skipped|showed)"):
-        g.events(to_spark(spark, table), start="t", zone="Europe/Vienna").to_reader().read_all()
+        answer(g.events(to_spark(spark, table), start="t", zone="Europe/Vienna"))
 
 
 # Errors while it runs
@@ -420,18 +474,18 @@ def test_a_finite_time_that_leaves_the_years_is_an_error_before_later_filters(sp
     table = pa.table({"s": times([0, MAX_TIME - 9]), "e": times([5, MAX_TIME - 2]), "v": [1, 2]})
     for source in (table, to_spark(spark, table)):
         with pytest.raises(TimeError, match=message):
-            query(g.events(source, start="s", end="e")).filter(g.col("v") == 1).to_reader().read_all()
+            answer(query(g.events(source, start="s", end="e")).filter(g.col("v") == 1))
 
 
 def test_chop_refuses_what_never_ends(spark: SparkSession, visits: pa.Table) -> None:
     with pytest.raises(TimeError, match=r"chop would cut an event that never ends"):
-        g.events(to_spark(spark, visits), start="s", end="e").chop(10).to_reader().read_all()
+        answer(g.events(to_spark(spark, visits), start="s", end="e").chop(10))
 
 
 def test_alter_lifetime_refuses_null(spark: SparkSession) -> None:
     table = pa.table({"s": times([0]), "e": times([5]), "until": times([None])})
     with pytest.raises(TimeError, match=r"alter_lifetime gives a null end"):
-        g.events(to_spark(spark, table), start="s", end="e").alter_lifetime(end=g.col("until")).to_reader().read_all()
+        answer(g.events(to_spark(spark, table), start="s", end="e").alter_lifetime(end=g.col("until")))
 
 
 def test_an_error_in_a_worker_is_ours(spark: SparkSession, tmp_path: Path) -> None:
@@ -488,6 +542,12 @@ def test_columns_that_cannot_be_times(spark: SparkSession, column: str, options:
         g.events(spark.range(1).selectExpr(f"{column} t", "id v"), start="t", **options)
 
 
+def test_a_device_that_does_not_exist(spark: SparkSession) -> None:
+    stream = g.events(spark.range(1).selectExpr("timestamp_micros(id) t"), start="t")
+    with pytest.raises(PlanError, match="There is no device 'tpu'"):
+        stream.collect(device="tpu")
+
+
 def test_the_sessions_zone_must_be_utc(spark: SparkSession) -> None:
     frame = spark.range(1).selectExpr("timestamp_micros(id) t")
     stream = g.events(frame, start="t")
@@ -525,7 +585,7 @@ def test_building_a_query_starts_no_job(spark: SparkSession, visits: pa.Table) -
     context = spark.sparkContext
     context.setJobGroup("building", "nothing should run")
     try:
-        for query in (*STATELESS.values(), *WINDOWS.values()):
+        for query in (*EXPRESSIONS.values(), *LIFETIMES.values(), *WINDOWS.values()):
             stream = query(g.events(frame, start="s", end="e"))
             stream.collect()
             stream.explain()

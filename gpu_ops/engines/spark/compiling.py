@@ -24,7 +24,7 @@ from gpu_ops.plan.expressions import LIFETIME, bare_column, column_names, functi
 from gpu_ops.plan.lifetimes import AlterLifetime, Chop, Lifetime, Stitch
 from gpu_ops.plan.nodes import Filter, KeyBy, Node, Project, SparkSource, Unary
 from gpu_ops.plan.windows import WindowAggregate
-from gpu_ops.time import TIME_TYPE
+from gpu_ops.time import TICK, TIME_TYPE
 
 _GPU = "planned for the GPU"
 _EXPRESSIONS = "planned for the GPU where the RAPIDS plugin has a rule for every function in it"
@@ -85,7 +85,7 @@ class Compiler:
             if isinstance(node.change, AlterLifetime):
                 return self._altered(node, node.change)
             self._note(node, f"Spark: arithmetic on LONG microseconds; {_GPU}")
-            return lifetimes.change(self.frame(node.input), node.change, node.input.duration)
+            return lifetimes.change(self.frame(node.input), node.change)
         if isinstance(node, Chop):
             self._note(node, f"Spark: explode(sequence(…)) over the grid, one row for each piece; {_GPU}")
             return lifetimes.chop(self.frame(node.input), node)
@@ -103,9 +103,10 @@ class Compiler:
         gpu = f"the RAPIDS plugin reads no TIMESTAMP_NTZ: {', '.join(outside)}" if outside else _GPU
         self._note(node, f"Spark: every row is validated before any filter; {gpu}")
         frame: DataFrame = node.frame
-        if node.points:
-            frame = frame.withColumn("end", to_timestamp(to_ticks(F.col("start")) + F.lit(1).cast("long")))
-        return frame.select("start", "end", *(column(name) for name in node.schema.names))
+        if not node.points:
+            return frame
+        end = to_timestamp(to_ticks(F.col("start")) + lifetimes.span(TICK))
+        return frame.select("start", end.alias("end"), *(column(name) for name in node.schema.names))
 
     def _expressions(self, node: Filter | Project) -> DataFrame:
         frame = self.frame(node.input)
@@ -142,15 +143,15 @@ class Compiler:
                 made = made.withColumn(_NEW[name], F.col(_NEW[name]).cast(wanted))
             for name in asked:
                 made = checked(made, F.col(_NEW[name]).isNotNull(), _null_message(name))
-            start = F.col(_NEW["start"] if "start" in asked else "start")
+            start = to_ticks(F.col(_NEW["start"] if "start" in asked else "start"))
             if constant is not None:
-                end = to_timestamp(to_ticks(start) + F.lit(constant).cast("long"))
+                end = start + lifetimes.span(constant)
             elif "duration" in asked:
-                end = start + F.col(_NEW["duration"])
+                end = start + carrier(pa.duration("us")).lower(F.col(_NEW["duration"]))[0]
             else:
-                end = F.col(_NEW["end"] if "end" in asked else "end")
-            moved = lifetimes.apply(made, start, end, F.col("end") > F.col("start"), "alter_lifetime")
-            return moved.drop(*_NEW.values())
+                end = to_ticks(F.col(_NEW["end"] if "end" in asked else "end"))
+            changed = lifetimes.Changed(start, end, lives=lifetimes.lives(), verb="alter_lifetime")
+            return lifetimes.moved(made, changed).drop(*_NEW.values())
 
         return self._native_or_python(node, list(asked.values()), native, "Spark: Project and Filter")
 
@@ -183,7 +184,10 @@ class Compiler:
         part = fragment(node)
         frame = self.frame(part.input)
         schema, replaced = _needed(part)
-        frame = frame.select("start", "end", *(replaced.get(name, column(name)).alias(name) for name in schema.names))
+        if replaced:
+            frame = frame.select(
+                "start", "end", *(replaced.get(name, column(name)).alias(name) for name in schema.names)
+            )
         self.shuffles += 1
         if part.partition:
             where = f"one repartition by {', '.join(part.partition)}, then one mapInArrow with the local engine"

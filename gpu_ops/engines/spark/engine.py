@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -20,11 +20,10 @@ from gpu_ops.engines.spark.session import check_session
 from gpu_ops.errors import ColumnError, PlanError, SourceError
 from gpu_ops.plan.nodes import Node, SparkSource
 from gpu_ops.store.files import WriteReport
+from gpu_ops.stream import Stream
 from gpu_ops.time import TIME_TYPE
 
-if TYPE_CHECKING:
-    from gpu_ops.stream import Stream
-
+_DEVICES = ("auto", "cpu", "gpu", "array")  # what `gpu_ops.devices.choose` knows; the driver itself chooses none
 _TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
 
 
@@ -40,6 +39,8 @@ def collect(node: Node, device: str) -> DataFrame:
 
 
 def _compiled(node: Node, device: str) -> tuple[DataFrame, Compiler]:
+    if device not in _DEVICES:
+        raise PlanError(f"There is no device {device!r}.", remedy=f"It is one of {', '.join(_DEVICES)}.")
     check_session(_source(node).frame)
     compiler = Compiler(device)
     return compiler.frame(node), compiler
@@ -164,7 +165,7 @@ def invalid_rows(stream: Stream) -> DataFrame:
         raise ColumnError(
             "Rows that are refused get a column of this name.", column="rule", remedy="Rename it in the source."
         )
-    frame: DataFrame = node.refused
+    frame: DataFrame = node.refused()
     return frame
 
 

@@ -37,63 +37,63 @@ _LONGEST = 1 << 60
 
 @dataclass(frozen=True)
 class Changed:
-    """New lifetimes, as expressions of ticks.
+    """New lifetimes, as expressions over the ticks of the old.
 
     Attributes:
         start: New starts.
         end: New ends.
-        keep: Which events stay; None for all.
+        before: Which events have a new lifetime at all, over the ticks of the old; None for all.
+        lives: Whether an event can shrink to nothing, and is gone then.
         verb: What moved the times, if that can bring them out of the years 1 to 9999.
+        latest: The latest end: the open one, or the tick before it where all ends are finite.
     """
 
     start: Column
     end: Column
-    keep: Column | None = None
+    before: Column | None = None
+    lives: Column | None = None
     verb: str | None = None
+    latest: int = MAX_TIME
 
 
-def change(frame: DataFrame, what: Any, duration: int | None) -> DataFrame:
+def change(frame: DataFrame, what: Any) -> DataFrame:
     """A frame with its lifetimes changed.
 
     Args:
         frame: With ``start`` and ``end`` (TIMESTAMP) and a payload.
         what: A change of lifetime without expressions.
-        duration: How long every lifetime lasts, where the plan knows.
     """
-    changed = _changed(what, to_ticks(F.col("start")), to_ticks(F.col("end")), duration)
-    return apply(frame, to_timestamp(changed.start), to_timestamp(changed.end), changed.keep, changed.verb)
+    return moved(frame, _changed(what, to_ticks(F.col("start")), to_ticks(F.col("end"))))
 
 
-def apply(frame: DataFrame, start: Column, end: Column, keep: Column | None, verb: str | None) -> DataFrame:
-    """A frame with new lifetimes, checked where a verb can move them out of the years 1 to 9999.
-
-    Args:
-        frame: With ``start`` and ``end`` (TIMESTAMP) and a payload.
-        start: TIMESTAMP.
-        end: TIMESTAMP.
-        keep: Which events stay, over the new ``start`` and ``end``.
-        verb: As in `Changed`.
-    """
-    moved = frame.withColumns({"start": start, "end": end})
-    if verb is None:
-        return moved if keep is None else moved.where(keep)
-    new_start, new_end = F.col("start"), F.col("end")
-    first, last = (to_timestamp(F.lit(time)) for time in (MIN_TIME, MAX_TIME))
+def moved(frame: DataFrame, changed: Changed) -> DataFrame:
+    """A frame with new lifetimes, checked where a verb can move them out of the years 1 to 9999."""
+    kept = frame if changed.before is None else frame.where(changed.before)
+    made = kept.withColumns({"start": to_timestamp(changed.start), "end": to_timestamp(changed.end)})
+    if changed.verb is None:
+        return made
+    start, end = F.col("start"), F.col("end")
+    first, last = (to_timestamp(F.lit(time)) for time in (MIN_TIME, changed.latest))
     return checked(
-        moved,
-        (new_start >= first) & (new_start <= last) & (new_end <= last),
+        made,
+        (start >= first) & (start <= last) & (end <= last),
         error_text(
             "TimeError",
-            f"{verb} moves a time out of the years 1 to 9999.",
+            f"{changed.verb} moves a time out of the years 1 to 9999.",
             "start, end",
-            F.concat(shown("start", new_start), F.lit(", "), shown("end", new_end)),
+            F.concat(shown("start", start), F.lit(", "), shown("end", end)),
             "Bound the times first, or move them less.",
         ),
-        keep,
+        changed.lives,
     )
 
 
-def _span(value: int) -> Column:
+def span(value: int) -> Column:
+    """A span of ticks as a LONG.
+
+    Raises:
+        PlanError: It is longer than any two times are apart, so that sums of it might not fit.
+    """
     if abs(value) >= _LONGEST:
         raise PlanError(
             f"A span of {format_span(value)} is longer than all of time.", remedy="Times are of the years 1 to 9999."
@@ -101,82 +101,85 @@ def _span(value: int) -> Column:
     return F.lit(value).cast("long")
 
 
-def _unless_open(end: Column, moved: Column) -> Column:
+def _unless_open(end: Column, later: Column) -> Column:
     # A finite end that lands on the maximum would read as "never ends": one tick past it, so that it is refused.
-    return F.when(end == MAX_TIME, F.lit(MAX_TIME)).when(moved == MAX_TIME, F.lit(MAX_TIME + 1)).otherwise(moved)
+    return F.when(end == MAX_TIME, F.lit(MAX_TIME)).when(later == MAX_TIME, F.lit(MAX_TIME + 1)).otherwise(later)
 
 
 def _floor(ticks: Column, hop: int, align: int) -> Column:
-    return ticks - F.pmod(ticks - _span(align % hop), _span(hop))
+    return ticks - F.pmod(ticks - span(align % hop), span(hop))
 
 
 def _ceil(ticks: Column, hop: int, align: int) -> Column:
-    return ticks + F.pmod(_span(align % hop) - ticks, _span(hop))
+    return ticks + F.pmod(span(align % hop) - ticks, span(hop))
+
+
+def lives() -> Column:
+    """Whether a new lifetime is longer than nothing."""
+    return F.col("end") > F.col("start")
+
+
+_FINITE = MAX_TIME - TICK
+"""What a duration leads to is finite, and would read as open on the maximum itself."""
 
 
 @singledispatch
-def _changed(what: Any, start: Column, end: Column, duration: int | None) -> Changed:
+def _changed(what: Any, start: Column, end: Column) -> Changed:
     raise TypeError(f"no rule for {what}")
 
 
 @_changed.register
-def _(what: SetDuration, start: Column, end: Column, duration: int | None) -> Changed:
-    return Changed(start, start + _span(what.duration), verb="set_duration")
+def _(what: SetDuration, start: Column, end: Column) -> Changed:
+    return Changed(start, start + span(what.duration), verb="set_duration", latest=_FINITE)
 
 
 @_changed.register
-def _(what: ToPoint, start: Column, end: Column, duration: int | None) -> Changed:
-    return Changed(start, start + _span(TICK))
+def _(what: ToPoint, start: Column, end: Column) -> Changed:
+    return Changed(start, start + span(TICK), verb="to_point", latest=_FINITE)
 
 
 @_changed.register
-def _(what: Shift, start: Column, end: Column, duration: int | None) -> Changed:
-    moved = end + _span(what.by)
-    return Changed(start + _span(what.by), moved if duration else _unless_open(end, moved), verb="shift")
+def _(what: Shift, start: Column, end: Column) -> Changed:
+    return Changed(start + span(what.by), _unless_open(end, end + span(what.by)), verb="shift")
 
 
 @_changed.register
-def _(what: Extend, start: Column, end: Column, duration: int | None) -> Changed:
-    moved = end + _span(what.by)
-    return Changed(start, moved if duration else _unless_open(end, moved), _lives(), "extend")
+def _(what: Extend, start: Column, end: Column) -> Changed:
+    return Changed(start, _unless_open(end, end + span(what.by)), lives=lives(), verb="extend")
 
 
 @_changed.register
-def _(what: ClipDuration, start: Column, end: Column, duration: int | None) -> Changed:
-    return Changed(start, F.least(end, start + _span(min(what.limit, MAX_TIME - MIN_TIME))))
+def _(what: ClipDuration, start: Column, end: Column) -> Changed:
+    return Changed(start, F.least(end, start + span(min(what.limit, MAX_TIME - MIN_TIME))))
 
 
 @_changed.register
-def _(what: PointAtEnd, start: Column, end: Column, duration: int | None) -> Changed:
-    # One that never ends would begin at the maximum.
-    return Changed(end, end + _span(TICK), to_ticks(F.col("start")) != MAX_TIME)
+def _(what: PointAtEnd, start: Column, end: Column) -> Changed:
+    return Changed(end, end + span(TICK), before=end != MAX_TIME, verb="point_at_end", latest=_FINITE)
 
 
 @_changed.register
-def _(what: HopLifetime, start: Column, end: Column, duration: int | None) -> Changed:
+def _(what: HopLifetime, start: Column, end: Column) -> Changed:
     first = _ceil(start, what.hop, what.align)
+    last = _ceil(start + span(what.size), what.hop, what.align)
     if what.hop > what.size:
         # Only an event less than a size before its grid point is in a window at all.
-        gone = _ceil(start + _span(what.size), what.hop, what.align) == first
-        return Changed(first, F.when(gone, first).otherwise(first + _span(what.size)), _lives(), "hop_lifetime")
-    return Changed(first, _ceil(start + _span(what.size), what.hop, what.align), verb="hop_lifetime")
+        there = last > first
+        return Changed(first, first + span(what.size), before=there, verb="hop_lifetime", latest=_FINITE)
+    return Changed(first, last, verb="hop_lifetime")
 
 
 @_changed.register
-def _(what: Quantize, start: Column, end: Column, duration: int | None) -> Changed:
-    least = F.greatest(end + _span(what.hop - 1), start + _span(what.size))
+def _(what: Quantize, start: Column, end: Column) -> Changed:
+    least = F.greatest(end + span(what.hop - 1), start + span(what.size))
     # The end lies on the grid of window ends, at least one window after the start (Trill).
     last = _floor(least, what.hop, what.align + what.size)
     return Changed(_floor(start, what.progress or what.hop, what.align), _unless_open(end, last), verb="quantize")
 
 
-def _lives() -> Column:
-    return F.col("end") > F.col("start")
-
-
 def chop(frame: DataFrame, node: Chop) -> DataFrame:
     """Each event cut at the grid: one row for each piece."""
-    period = _span(node.period)
+    period = span(node.period)
     bounded = checked(
         frame,
         to_ticks(F.col("end")) != MAX_TIME,
@@ -190,7 +193,7 @@ def chop(frame: DataFrame, node: Chop) -> DataFrame:
     )
     start, end = to_ticks(F.col("start")), to_ticks(F.col("end"))
     first = _floor(start, node.period, node.align)
-    last = _floor(end - _span(TICK), node.period, node.align)
+    last = _floor(end - span(TICK), node.period, node.align)
     payload = [column(name) for name in frame.columns if name not in LIFETIME]
     pieces = bounded.select("start", "end", *payload, F.explode(F.sequence(first, last, period)).alias(_PIECE))
     piece = F.col(_PIECE)

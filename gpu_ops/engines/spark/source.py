@@ -112,11 +112,13 @@ def open_spark(
         good = judged.frame.where(judged.valid)
     lifetime = [column(name).alias(side) for name, side in zip((_START, _END), LIFETIME, strict=False)][: len(times)]
     events = good.select(*lifetime, *(column(name).alias(field.name) for field, name in payload))
-    refused = None
-    if "rule" not in frame.columns:
+
+    def refused() -> DataFrame:
         named = judged.frame.withColumn("rule", _rule_name(judged.broken))
-        refused = named.where(column("rule").isNotNull()).select(*(column(name) for name in frame.columns), "rule")
-    return SparkSource(events, pa.schema([field for field, _ in payload]), "UTC", end is None, refused)
+        return named.where(column("rule").isNotNull()).select(*(column(name) for name in frame.columns), "rule")
+
+    schema = pa.schema([field for field, _ in payload])
+    return SparkSource(events, schema, "UTC", end is None, None if "rule" in frame.columns else refused)
 
 
 def _payload(frame: DataFrame, times: list[str], on_invalid: OnInvalid) -> list[tuple[pa.Field, str]]:
@@ -255,9 +257,8 @@ class _Judged:
 
 def _judged(frame: DataFrame, sides: list[_Side]) -> _Judged:
     local = {name: side.local for name, side in zip(_LOCAL.values(), sides, strict=False) if side.local is not None}
-    timed = frame.withColumns(local).withColumns(
-        {name: side.time for name, side in zip((_START, _END), sides, strict=False)}
-    )
+    found = frame.withColumns(local) if local else frame
+    timed = found.withColumns({name: side.time for name, side in zip((_START, _END), sides, strict=False)})
     start, end = column(_START), column(_END)
     if len(sides) == 2:
         latest = MAX_TIME
