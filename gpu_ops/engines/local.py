@@ -113,12 +113,24 @@ def tables(node: Node, device: Device) -> Iterator[pa.Table]:
     total = None if None in sizes else sum(size for size in sizes if size is not None)
     nothing = True
     with Progress(total) as progress:
-        for events in execute(node, Run(device, progress), tuple(node.schema.names)):
+        for table in _answers(node, schema, Run(device, progress)):
             nothing = False
-            progress.gave(len(events))
-            yield _to_table(events, schema, device)
+            progress.gave(table.num_rows)
+            yield table
     if nothing:
         yield pa.Table.from_batches([], schema)
+
+
+def _answers(node: Node, schema: pa.Schema, run: Run) -> Iterator[pa.Table]:
+    while isinstance(node, KeyBy):
+        node = node.input
+    if not isinstance(node, Filter | Project):
+        yield from (_to_table(events, schema, run.device) for events in execute(node, run, tuple(node.schema.names)))
+        return
+    # What columns alone compute goes out as it comes, without arrays of times in between.
+    chain = _chain(node)
+    for events in execute(chain[0].input, run, relational.wanted_below(chain, tuple(node.schema.names))):
+        yield relational.answer(chain, events, schema, run.device)
 
 
 def _to_table(events: Events, schema: pa.Schema, device: Device) -> pa.Table:
@@ -146,9 +158,7 @@ def execute(node: Node, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
     elif isinstance(node, KeyBy):
         yield from execute(node.input, run, wanted)
     elif isinstance(node, Filter | Project):
-        chain: list[Filter | Project] = [node]
-        while isinstance(chain[0].input, Filter | Project):
-            chain.insert(0, chain[0].input)
+        chain = _chain(node)
         for events in execute(chain[0].input, run, relational.wanted_below(chain, wanted)):
             yield relational.run(chain, events, device)
     elif isinstance(node, Lifetime):
@@ -169,6 +179,14 @@ def execute(node: Node, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
         yield from windows.window_aggregate(lowered, pieces, device)
     else:
         raise PlanError(f"The local engine does not run {type(node).__name__}.", remedy="Collect it on its own engine.")
+
+
+def _chain(node: Filter | Project) -> list[Filter | Project]:
+    """The filters and projections that end in a node, the first of them first."""
+    chain = [node]
+    while isinstance(chain[0].input, Filter | Project):
+        chain.insert(0, chain[0].input)
+    return chain
 
 
 def _read(node: Source, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import narwhals as nw
+import pyarrow as pa
 
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events
@@ -31,8 +32,15 @@ def run(nodes: Sequence[Filter | Project], events: Events, device: Device) -> Ev
         names = [bare_column(expression) for expression in nodes[0].expressions]
         if names == nodes[0].schema.names:
             return Events(events.start, events.end, device.columns.select(events.frame, names))
-    start, end, frame = device.columns.evaluate(events.start, events.end, events.frame, [_step(node) for node in nodes])
-    return Events(start, end, frame)
+    steps = [_step(node) for node in nodes]
+    return Events(*device.columns.evaluate(events.start, events.end, events.frame, steps))
+
+
+def answer(nodes: Sequence[Filter | Project], events: Events, schema: pa.Schema, device: Device) -> pa.Table:
+    """What a chain of filters and projections gives, as a table of ``start``, ``end`` and the payload."""
+    steps = [_step(node) for node in nodes]
+    table: pa.Table = device.columns.answer(events.start, events.end, events.frame, steps, schema)
+    return table
 
 
 def _step(node: Filter | Project) -> Any:

@@ -180,3 +180,17 @@ def test_expressions_see_the_lifetime_and_a_duration_stays_one(columns: Any) -> 
     assert table["lasts"].cast(pa.int64()).to_pylist() == [5, 5]
     after, end, made = columns.evaluate(start, start + 7, frame, [late])
     assert columns.host(end).tolist() == [17, 27]
+
+
+@pytest.mark.parametrize("lasts", [5, None])
+def test_an_answer_is_the_table_of_what_is_evaluated(columns: Any, lasts: int | None) -> None:
+    start = columns.array(np.array([0, 10, 20]))
+    end = start + 5 if lasts is None else lasts
+    frame = columns.from_arrow(TABLE.slice(0, 3).select(["s", "d", "c"]))
+    zone = pa.timestamp("us", "Europe/Vienna")
+    schema = pa.schema([("start", zone), ("end", zone), TABLE.schema.field("c"), TABLE.schema.field("s")])
+    table = columns.answer(start, end, frame, [lambda each: each.filter(nw.col("s") == "x")], schema)
+    assert table.schema == schema
+    assert table["start"].cast(pa.int64()).to_pylist() == [0, 20]
+    assert table["end"].cast(pa.int64()).to_pylist() == [5, 25]
+    assert table.select(["c", "s"]).to_pydict() == {"c": ["p", None], "s": ["x", "x"]}

@@ -99,20 +99,38 @@ def evaluate(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step]
     Returns:
         The three after the steps; a duration stays a duration.
     """
+    lazy = _stepped(start, end, frame, steps)
+    done = (lazy.drop("end") if isinstance(end, int) else lazy).collect()
+    after = end if isinstance(end, int) else _physical(done["end"])
+    return _physical(done["start"]), after, done.drop("start", "end", strict=False)
+
+
+def answer(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step], schema: pa.Schema) -> pa.Table:
+    """The table that `evaluate` leads to, in as many chunks as it was computed in: nothing is put together.
+
+    Args:
+        start: As in `evaluate`, and so the next three.
+        end: Likewise.
+        frame: Likewise.
+        steps: Likewise.
+        schema: The answer's columns: ``start``, ``end`` and the payload.
+    """
+    return from_frame(_stepped(start, end, frame, steps).collect(), schema)
+
+
+def _stepped(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step]) -> pl.LazyFrame:
     lifetime = [_series("start", start, TIME_TYPE)]
     if not isinstance(end, int):
         lifetime.append(_series("end", end, TIME_TYPE))
     lazy = frame.hstack(lifetime).lazy()
     if isinstance(end, int):
-        # Computed only where a step reads it: Polars drops what nobody asks for.
+        # Computed only where it is read, and after the filters: Polars drops what nobody asks for.
         lazy = lazy.with_columns(end=(pl.col("start").to_physical() + end).cast(_TIME))
     work: Any = nw.from_native(lazy)
     for step in steps:
         work = step(work)
-    lazy = work.to_native()
-    done = (lazy.drop("end") if isinstance(end, int) else lazy).collect()
-    after = end if isinstance(end, int) else _physical(done["end"])
-    return _physical(done["start"]), after, done.drop("start", "end", strict=False)
+    stepped: pl.LazyFrame = work.to_native()
+    return stepped
 
 
 def values(frame: Frame, name: str) -> tuple[Array, Array | None]:

@@ -82,15 +82,24 @@ def rename(frame: Frame, before: str, after: str) -> Frame:
 
 def evaluate(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step]) -> tuple[Array, Array | int, Frame]:
     """Run Narwhals steps over events."""
+    done = _stepped(start, end, frame, steps)
+    after = end if isinstance(end, int) else done["end"].astype("int64").values
+    return done["start"].astype("int64").values, after, done.drop(columns=["start", "end"])
+
+
+def answer(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step], schema: pa.Schema) -> pa.Table:
+    """The table that `evaluate` leads to."""
+    return to_arrow(_stepped(start, end, frame, steps), schema)
+
+
+def _stepped(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step]) -> Frame:
     frame = frame.copy(deep=False)
     frame["start"] = cudf.Series(start).astype("datetime64[us]")
     frame["end"] = cudf.Series(start + end if isinstance(end, int) else end).astype("datetime64[us]")
     work: Any = nw.from_native(frame, eager_only=True)
     for step in steps:
         work = step(work)
-    done = work.to_native().reset_index(drop=True)
-    after = end if isinstance(end, int) else done["end"].astype("int64").values
-    return done["start"].astype("int64").values, after, done.drop(columns=["start", "end"])
+    return work.to_native().reset_index(drop=True)
 
 
 def values(frame: Frame, name: str) -> tuple[Array, Array | None]:
