@@ -79,7 +79,8 @@ def measure(
     wall: list[float] = []
     peak = 0
     result: dict[str, Any] = {}
-    while len(cpu) < repeats and (not cpu or sum(wall) + max(wall) < seconds):
+    # A call of milliseconds says little alone: it is repeated for a second at least.
+    while (len(cpu) < repeats or sum(wall) < 1) and (not cpu or sum(wall) + max(wall) < seconds):
         cpu_before, wall_before = cpu_seconds(), time.perf_counter()
         answer = run()
         wall.append(time.perf_counter() - wall_before)

@@ -59,6 +59,13 @@ def test_any_type_is_a_key_and_null_is_a_group(device_name: str, name: str) -> N
     assert asked.collect(device=device_name).schema.field("k").type == asked.schema.field("k").type
 
 
+@pytest.mark.parametrize("name", ["text", "text view", "binary"])
+def test_texts_that_share_a_hash_are_told_apart(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pl.Series, "hash", lambda series: pl.Series(np.zeros(len(series), np.uint64)))
+    dtype, values = KEYS[name]
+    check(counts(values + values, dtype), "cpu", counted(*((value, 2) for value in values)))
+
+
 def test_nans_are_one_key_and_zeros_are_one_key(device_name: str) -> None:
     other_nan = np.array([0x7FF8_0000_0000_0123], np.uint64).view(np.float64)[0]
     values = [NAN, -NAN, float(other_nan), 0.0, -0.0, None]
