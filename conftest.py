@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+# Before pytest imports its modules one by one: `gpu_ops.store` is a function, and the package where it is written.
+import gpu_ops  # noqa: F401
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 

@@ -4,6 +4,7 @@
     python benchmarks/run.py --all                               every workload, at 1 million events and at 10 million
     python benchmarks/run.py scaling | keys | cold               gpu_ops alone: W2 from 1 to 50 million events, with a
                                                                  million keys, and from the start of the interpreter
+    python benchmarks/run.py live                                W2 over an hour, pushed in micro-batches
     python benchmarks/run.py spark-W2                            beside native Spark SQL and an identity mapInArrow
 
 Each engine runs in a process of its own, one at a time. What counts is user and system CPU seconds: they suffer less
@@ -37,7 +38,7 @@ from benchmarks.workloads import FULL, WORKLOADS, Checks  # noqa: E402
 
 Result = dict[str, Any]
 
-MODES = ("scaling", "keys", "cold", "spark-W2")
+MODES = ("scaling", "keys", "cold", "live", "spark-W2")
 
 COLD = """
 import time
@@ -160,6 +161,24 @@ def keys(options: argparse.Namespace, console: Console) -> None:
         console.print(f"{count:9,} {key_type:7} keys: {costs[-1]:6.1f} CPU ns an event, {ratio:.2f}x, at most {limit}x")
 
 
+def live(options: argparse.Namespace, console: Console) -> None:
+    """W2 over an hour, pushed in micro-batches: of 1,000 events at least 1 M/s, of 100,000 at least 5 M/s."""
+    for batch, target in ((1000, 1), (100_000, 5)):
+        events = options.events or FULL
+        arguments = [f"--batch={batch}", f"--events={events}", f"--device={options.device}"]
+        command = [sys.executable, "-m", "benchmarks.live", *arguments]
+        finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        if finished.returncode:
+            raise SystemExit(f"live failed on batches of {batch}:\n{finished.stderr}")
+        result: Result = json.loads(finished.stdout.splitlines()[-1])
+        save(options.json, result)
+        memory = result["rss_mib"]
+        console.print(
+            f"batches of {batch:7,}: {result['meps']:.2f} M/s, {result['meps'] / target:.2f}x of {target:g}; "
+            f"resident {min(memory[len(memory) // 2 :])} to {max(memory)} MiB"
+        )
+
+
 def cold(options: argparse.Namespace, console: Console) -> None:
     """From the start of the interpreter to the printed answer of a small W2: at most 1.5 s.
 
@@ -210,7 +229,7 @@ def main() -> None:
     # A log is not read through a keyhole.
     console.width = max(console.width, 120)
 
-    modes = {"scaling": scaling, "keys": keys, "cold": cold}
+    modes = {"scaling": scaling, "keys": keys, "cold": cold, "live": live}
     workloads = list(WORKLOADS) if options.all else [name for name in options.what if name in WORKLOADS]
     sizes = [options.events] if options.events else [FULL // 10, FULL] if options.all else [FULL // 10]
     for events in sizes if workloads else []:

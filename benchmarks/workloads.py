@@ -126,15 +126,16 @@ def _chunks(events: int) -> Iterator[tuple[slice, UInts]]:
         yield rows, np.arange(rows.start, rows.stop, dtype=np.uint64)
 
 
-def points(events: int, keys: int = 1000) -> pa.Table:
-    """P: point events in time order, one each 8640 us on average.
+def points(events: int, keys: int = 1000, *, first: int = 0) -> pa.Table:
+    """P: point events in time order, one each 8640 us on average, from the event number ``first`` on.
 
     Returns:
         t (timestamp[us, UTC]), k and v (int32), 0 <= k < keys, 0 <= v < 1000; the arrays are NumPy's, in one chunk.
     """
     time = np.empty(events, np.int64)
     key, value = np.empty(events, np.int32), np.empty(events, np.int32)
-    for rows, index in _chunks(events):
+    for rows, number in _chunks(events):
+        index = number + np.uint64(first)
         time[rows] = index * np.uint64(8640) + splitmix64(1, index) % np.uint64(8640)
         key[rows] = splitmix64(2, index) % np.uint64(keys)
         value[rows] = splitmix64(3, index) % np.uint64(1000)

@@ -49,7 +49,8 @@ from gpu_ops.errors import (
     TimeError,
 )
 from gpu_ops.plan.aggregates import Aggregate, count, max, mean, min, standard_deviation, sum, variance  # noqa: A004
-from gpu_ops.stream import Stream, Windowed, events
+from gpu_ops.store.stores import Store, StoredBatch, store
+from gpu_ops.stream import Stream, Windowed, events, restore
 
 __version__ = "0.1.0"
 
@@ -71,6 +72,8 @@ __all__ = [
     "Int64",
     "PlanError",
     "SourceError",
+    "Store",
+    "StoredBatch",
     "Stream",
     "String",
     "SumOverflowError",
@@ -93,7 +96,9 @@ __all__ = [
     "mean",
     "min",
     "min_horizontal",
+    "restore",
     "standard_deviation",
+    "store",
     "sum",
     "sum_horizontal",
     "variance",

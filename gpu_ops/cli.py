@@ -104,16 +104,37 @@ def run(
     *,
     output: Annotated[
         Path,
-        typer.Option(help="Where the answer goes: .parquet, .arrow, .ipc or .feather; a folder if there are several."),
+        typer.Option(
+            help="Where the answer goes: .parquet, .arrow, .ipc or .feather; a folder if there are several. "
+            "With --follow, the folder of a store."
+        ),
     ],
-    inputs: Inputs,
+    inputs: Inputs = [],  # noqa: B006  (Typer copies it)
+    follow: Annotated[
+        str | None,
+        typer.Option(metavar="NAME=STORE", help="Run live: follow a micro-batch store, which query gets by this name."),
+    ] = None,
+    late: Annotated[Path | None, typer.Option(help="With --follow: a store for the rows that came too late.")] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="With --follow: a file to go on from, exactly once, when run again.")
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option(help="With --follow: seconds without a new batch after which it ends.")
+    ] = None,
     device: On = Device.auto,
 ) -> None:
-    """Run a query file here. The same file runs on Spark with spark_conf/job.py."""
+    """Run a query file here, once over all there is, or live. The same file runs on Spark with spark_conf/job.py."""
     from gpu_ops.queries import parse_inputs, query_answers
 
     with _readable_errors():
-        answers = query_answers(query, parse_inputs(inputs))
+        paths = parse_inputs(inputs)
+        if follow is not None:
+            _follow(query, paths, follow, output, late, checkpoint, timeout, device.value)
+            return
+        for name, given in (("--late", late), ("--checkpoint", checkpoint), ("--timeout", timeout)):
+            if given is not None:
+                raise PlanError(f"{name} goes with --follow.", remedy="Say --follow NAME=STORE, or leave it out.")
+        answers = query_answers(query, paths)
         if isinstance(answers, dict):
             output.mkdir(parents=True, exist_ok=True)
             streams = {output / f"{name}.parquet": stream for name, stream in answers.items()}
@@ -122,6 +143,45 @@ def run(
         for path, stream in streams.items():
             written = stream.write(path, device=device.value, if_exists="replace")
             Console(stderr=True).print(f"{written.rows:,} rows: {escape(str(path))}", highlight=False, soft_wrap=True)
+
+
+def _follow(
+    query: Path,
+    inputs: dict[str, str],
+    followed: str,
+    output: Path,
+    late: Path | None,
+    checkpoint: Path | None,
+    timeout: float | None,
+    device: str,
+) -> None:
+    from gpu_ops.engines.live import RunningQuery
+    from gpu_ops.queries import parse_inputs, query_answers
+    from gpu_ops.store.stores import store
+    from gpu_ops.stream import Stream, restore
+
+    ((name, path),) = parse_inputs([followed]).items()
+    source = store(path)
+    answer = query_answers(query, {**inputs, name: source})
+    if not isinstance(answer, Stream):
+        raise PlanError("A live query gives one stream.", remedy="Make a query file for each answer.")
+    again = checkpoint is not None and checkpoint.exists()
+    live = restore(checkpoint, answer, device=device) if again and checkpoint else answer.start(device=device)
+    messages = Console(stderr=True)
+    with messages.status("waiting for the first batch") as line:
+
+        def show(running: RunningQuery) -> None:
+            line.update(escape(str(running.status())[len("<Status ") : -1]))
+
+        status = live.follow(
+            source,
+            into=store(output),
+            late_into=None if late is None else store(late),
+            checkpoint=checkpoint,
+            timeout=timeout,
+            on_step=show if messages.is_terminal else None,
+        )
+    messages.print(escape(str(status)[len("<Status ") : -1]), highlight=False, soft_wrap=True)
 
 
 @app.command()

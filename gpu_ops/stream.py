@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,6 +10,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.errors import PlanError
+from gpu_ops.plan.advance import Advance, AdvanceTime, Late
 from gpu_ops.plan.expressions import Expression, as_expression
 from gpu_ops.plan.lifetimes import (
     AlterLifetime,
@@ -36,9 +37,12 @@ from gpu_ops.plan.windows import (
     WindowOutput,
     named_aggregates,
 )
+from gpu_ops.store.stores import Store
 from gpu_ops.time import MIN_TIME, Duration, Instant, instant, positive_ticks, ticks
 
 if TYPE_CHECKING:
+    from gpu_ops.engines.live import RunningQuery
+    from gpu_ops.engines.shapes import Shape
     from gpu_ops.ingest import CsvOptions, IngestReport
     from gpu_ops.store.files import WriteReport
 
@@ -46,7 +50,7 @@ if TYPE_CHECKING:
 def events(
     source: Any,
     *,
-    start: str,
+    start: str | None = None,
     end: str | None = None,
     key: str | Sequence[str] | None = None,
     unit: Literal["s", "ms", "us", "ns"] | None = None,
@@ -58,14 +62,18 @@ def events(
     nonexistent: Literal["raise", "shift_forward", "shift_backward"] = "raise",
     format: Literal["parquet", "arrow", "csv"] | None = None,  # noqa: A002
     csv: CsvOptions | None = None,
+    kind: str | None = None,
+    shape: Literal["edge"] | None = None,
+    edge: str | None = None,
+    name: str | None = None,
 ) -> Stream:
     """A stream of events from any table-like thing: each row is an event with a lifetime and a payload.
 
     Args:
         source: A pyarrow Table, RecordBatch, RecordBatchReader or Dataset, a pandas, Polars, DuckDB or cuDF frame,
             a PySpark DataFrame, anything with ``__arrow_c_stream__``, or a path: a Parquet, Arrow IPC or CSV file,
-            a folder of them, or a glob.
-        start: The column with each event's start.
+            a folder of them, or a glob. Or a `gpu_ops.store`, as far as it goes now; its lifetimes are its own.
+        start: The column with each event's start; only a store needs none.
         end: The column with each event's end, exclusive. Without it events are points, one tick (1 µs) long.
         key: Columns to group by, as with `Stream.by`.
         unit: The unit of integer times, counted since 1970-01-01T00:00Z.
@@ -78,6 +86,15 @@ def events(
         nonexistent: What a local time becomes that a clock change skips.
         format: What files are where their names do not say.
         csv: How CSV files are written: delimiter, quotes, what reads as null.
+        kind: The column that says whether a row is an event (``"insert"``) or a CTI (``"cti"``), in any case. A CTI is
+            a promise that from there on no event starts, and no end edge ends, before its time. It has that time in
+            the start's column; its other columns are not looked at.
+        shape: ``"edge"`` where an event comes in two rows (StreamInsight: edge events): a start edge, whose end is not
+            looked at, and an end edge with the same start and payload, and the end.
+        edge: The column that says which of them a row is: ``"start"`` or ``"end"``, in any case; or ``"interval"``,
+            an event whose end is known already, as Trill mixes them. Of start edges that are the same the first
+            is ended first; one that no end edge ends never ends.
+        name: What a running query calls it, where it has several inputs.
 
     Returns:
         A stream whose payload is all other columns.
@@ -94,7 +111,15 @@ def events(
         >>> alive = g.events(rides, start="pickup", end="dropoff", unit="s").snapshot().agg(n=g.count())
         >>> alive.collect()["n"].to_pylist()
         [1, 2, 1]
+        >>> door = {"at": [0, 5, 0], "till": [None, None, 9], "edge": ["start", "start", "end"], "who": ["A", "B", "A"]}
+        >>> inside = g.events(pa.table(door), start="at", end="till", unit="s", shape="edge", edge="edge")
+        >>> inside.snapshot().agg(n=g.count()).collect()["n"].to_pylist()
+        [1, 2, 1]
     """
+    if isinstance(source, Store):
+        start, end = start or "start", end or "end"
+    if start is None:
+        raise PlanError("A source needs the column of its events' starts.", remedy='Say start="ts", for instance.')
     options: dict[str, Any] = {
         "start": start,
         "end": end,
@@ -106,15 +131,22 @@ def events(
         "ambiguous": ambiguous,
         "nonexistent": nonexistent,
     }
+    arrivals: dict[str, Any] = {"kind": kind, "shape": shape, "edge": edge}
     node: Node
     if type(source).__module__.startswith("pyspark.sql"):
+        given = [name for name, value in arrivals.items() if value is not None]
+        if given:
+            raise PlanError(
+                f"{given[0]}= is about rows in their order of arrival, and a Spark DataFrame has none.",
+                remedy="Give whole events: a row with its start and its end for each, and no CTIs.",
+            )
         from gpu_ops.engines.spark import open_spark
 
         node = open_spark(source, **options)
     else:
         from gpu_ops.ingest import open_source
 
-        node = Source(open_source(source, **options, format=format, csv=csv))
+        node = Source(open_source(source, **options, **arrivals, format=format, csv=csv), name)
     stream = Stream(node)
     return stream if key is None else stream.by(*([key] if isinstance(key, str) else key))
 
@@ -247,6 +279,103 @@ class Stream:
                     remedy="Make the column first: .with_columns(day=…).by('day').",
                 )
         return Stream(KeyBy(self._node, tuple(dict.fromkeys(columns))))
+
+    # When time advances
+
+    def advance_time(
+        self,
+        every: int | Duration | None = None,
+        *,
+        delay: Duration = 0,
+        final: bool = True,
+        late: Literal["raise", "drop", "adjust", "divert"] = "raise",
+        late_ends: Literal["drop", "adjust"] = "drop",
+        snapped: bool = False,
+        reorder: Duration | None = None,
+        advance_with: Stream | None = None,
+    ) -> Stream:
+        """CTIs made from the rows of the source in their order, and what becomes of rows that come too late.
+
+        It means StreamInsight's AdvanceTimeSettings; ``snapped``, ``reorder`` and ``late_ends="adjust"`` are Trill's
+        ways. A row is late that has an earlier time than the last CTI: its start, and of an end edge its end. A row at
+        the CTI's own time is not late. CTIs that come in as rows (``kind=`` of `events`) count as well.
+
+        Args:
+            every: A CTI after so many rows that are not end edges, those left out among them, at the last one's start;
+                or, given as a span (text or timedelta), one at the first start that is at least that far above the last
+                CTI. The first start brings the first one. A row that is left out brings none.
+            delay: How far behind that start the CTI is. ``-1`` (a microsecond) puts it just behind the event.
+            final: Whether the end of the input is a CTI at infinity.
+            late: What becomes of a late row: an error; ``"drop"``; ``"adjust"``: its start is moved to the CTI, or
+                it is dropped if it ends by then, as a point always does; ``"divert"``: it is left out, for `late`.
+                A start edge that is left out takes its end edge along. All are counted in `report`.
+            late_ends: What ``"adjust"`` does with late end edges: they are dropped, so that their event never ends, or
+                moved to the CTI, as in Trill.
+            snapped: CTIs lie on the grid of the span ``every`` from 0001-01-01T00:00Z, and end edges bring them too
+                (Trill: periodic punctuation).
+            reorder: Rows wait until one comes that is later by this span, and go on ordered by time (Trill: reorder
+                latency). Late is then what is earlier than rows that have gone on. Zero lets rows go on at once.
+            advance_with: Another stream, as `events` made it and with a name, whose CTIs count here too, with or
+                without ``every``: a slow or silent stream goes along with a fast one. It matters to running queries
+                alone: a batch does not know which of two streams' rows came first.
+
+        Raises:
+            PlanError: It does not stand right behind the source, the source is a Spark DataFrame, or the settings do
+                not fit together.
+            TimeError: (when data is read) A row is late and ``late`` is ``"raise"``.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> bids = g.events(pa.table({"at": [10, 20, 12, 25], "v": [1, 2, 3, 4]}), start="at", unit="s")
+            >>> bids.advance_time(1, delay="5s", late="drop").collect()["v"].to_pylist()
+            [1, 2, 4]
+            >>> bids.advance_time("10s", delay="10s", late="drop").collect()["v"].to_pylist()
+            [1, 2, 3, 4]
+        """
+        number = every if isinstance(every, int) and not isinstance(every, bool) else None
+        settings = Advance(
+            every=number,
+            period=None if number is not None or every is None else positive_ticks(every, name="every"),
+            delay=ticks(delay, name="delay"),
+            final=final,
+            late=late,
+            late_ends=late_ends,
+            snapped=snapped,
+            reorder=None if reorder is None else ticks(reorder, name="reorder"),
+        )
+        other: Any = None if advance_with is None else advance_with._node  # noqa: SLF001
+        while isinstance(other, KeyBy):
+            other = other.input
+        return self._below_key(lambda node: AdvanceTime(node, settings, other))
+
+    def late(self) -> Stream:
+        """The events that came too late, as they came, behind ``advance_time(…, late="divert")``.
+
+        A late start edge is one event with its end edge. A late end edge, whose event goes on without it, shows that
+        event as it would have been.
+
+        Returns:
+            The payload, then ``cti``, the CTI that the event missed, and ``late_by``, by how much.
+
+        Raises:
+            PlanError: It stands behind anything else.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> bids = g.events(pa.table({"at": [10, 20, 12], "v": [1, 2, 3]}), start="at", unit="s")
+            >>> late = bids.advance_time(1, late="divert").late().collect()
+            >>> late["v"].to_pylist(), late["late_by"].to_pylist()
+            ([3], [datetime.timedelta(seconds=8)])
+        """
+        return self._below_key(Late)
+
+    def _below_key(self, make: Callable[[Node], Node]) -> Stream:
+        """What is about the source stands behind it, and the grouping behind that."""
+        if isinstance(self._node, KeyBy):
+            return Stream(KeyBy(make(self._node.input), self._node.columns))
+        return Stream(make(self._node))
 
     # Lifetimes
 
@@ -593,12 +722,15 @@ class Stream:
 
     # Answers
 
-    def collect(self, *, device: str = "auto") -> Any:
+    def collect(self, *, device: str = "auto", shape: Shape = "interval") -> Any:
         """The answer, in the kind of frame that the data came in; an Arrow table when in doubt.
 
         Args:
             device: ``"cpu"``, ``"gpu"`` (or an error that says why not), or ``"auto"``: a GPU if one works.
                 ``"array"`` runs the GPU's kernels on NumPy, which is slow and for tests.
+            shape: How events are shown (StreamInsight's shapes): ``"interval"``; ``"point"``, without ``end``, of
+                events that last one tick; ``"edge"``, with a column ``edge``: a row ``"start"`` for each event, and a
+                row ``"end"`` for each that ends; ``"coalesced"``, where the two are one row ``"interval"``.
 
         Returns:
             Columns ``start`` and ``end`` (``timestamp[us]`` in the zone that came in), then the payload. The order of
@@ -615,7 +747,15 @@ class Stream:
             >>> g.events(pa.table({"at": [0], "v": [1]}), start="at", unit="s").collect().column_names
             ['start', 'end', 'v']
         """
-        return self._engine().collect(self._node, device)
+        if shape == "interval":
+            return self._engine().collect(self._node, device)
+        if self._on_spark:
+            raise PlanError(
+                "Answers on Spark are intervals.", remedy="Show them otherwise by DataFrame operations behind it."
+            )
+        from gpu_ops.engines import local
+
+        return local.collect(self._node, device, shape)
 
     def to_reader(self, *, device: str = "auto") -> pa.RecordBatchReader:
         """The answer as a reader of Arrow record batches, computed as it is read.
@@ -635,9 +775,46 @@ class Stream:
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         return iter(self.to_reader())
 
+    def start(
+        self,
+        *,
+        device: str = "auto",
+        on_results: Callable[[pa.Table], None] | None = None,
+        shape: Shape = "interval",
+    ) -> RunningQuery:
+        """Run the query live: push events and CTIs in, and take results out when they are final.
+
+        The source of the stream says what events look like; what it holds is not pushed (`RunningQuery.run` does that).
+
+        Args:
+            device: As in `collect`.
+            on_results: Called with each table of results as soon as it is there.
+            shape: Likewise.
+
+        Raises:
+            PlanError: The data is a Spark DataFrame.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> tasks = g.events(pa.table({"at": [0], "until": [9]}), start="at", end="until", unit="s")
+            >>> with tasks.snapshot().agg(n=g.count()).start() as live:
+            ...     live.push({"at": [0, 2], "until": [5, 4]})
+            >>> live.results()["n"].to_pylist()
+            [1, 2, 1]
+        """
+        from gpu_ops.engines.live import RunningQuery
+
+        if self._on_spark:
+            raise PlanError(
+                "A Spark DataFrame is a batch, and a running query takes events as they come.",
+                remedy="Start the query over local data: g.events(schema.empty_table(), …).",
+            )
+        return RunningQuery(self._node, device, on_results, shape)
+
     def write(
         self,
-        path: str | Path,
+        path: str | Path | Store,
         *,
         device: str = "auto",
         if_exists: Literal["raise", "replace"] = "raise",
@@ -646,7 +823,8 @@ class Stream:
         """The answer in a Parquet or Arrow IPC file (by the name's ending), whole or not at all.
 
         Args:
-            path: Where to; ``.parquet``, ``.arrow``, ``.ipc`` or ``.feather``.
+            path: Where to; ``.parquet``, ``.arrow``, ``.ipc`` or ``.feather``. Or a `gpu_ops.store`: the answer
+                is appended to it, and closes it, by a CTI at infinity.
             device: As in `collect`.
             if_exists: Whether an existing file is replaced or an error.
             row_group_rows: Rows per row group.
@@ -661,6 +839,8 @@ class Stream:
             >>> g.events(pa.table({"at": [0], "v": [1]}), start="at", unit="s").write(path).rows
             1
         """
+        if isinstance(path, Store):
+            return path.write(self.to_reader(device=device))
         written: WriteReport = self._engine().write(self._node, device, Path(path), if_exists, row_group_rows)
         return written
 
@@ -679,7 +859,7 @@ class Stream:
         return explain(self._node, device)
 
     def report(self) -> IngestReport:
-        """What the last read of the source counted: rows, valid rows, and refused rows by rule."""
+        """What the last read of the source counted: rows, valid rows, refused rows by rule, late rows by fate."""
         counted: IngestReport = self._source().report()
         return counted
 
@@ -696,16 +876,60 @@ class Stream:
             remedy="Use gpu_ops.engines.spark.invalid_rows(…).",
         )
 
-    def _engine(self) -> Any:
+    @property
+    def _on_spark(self) -> bool:
         from gpu_ops.plan.nodes import SparkSource
 
-        if any(isinstance(node, SparkSource) for node in self._node.walk()):
+        return any(isinstance(node, SparkSource) for node in self._node.walk())
+
+    def _engine(self) -> Any:
+        if self._on_spark:
             from gpu_ops.engines import spark
 
             return spark
         from gpu_ops.engines import local
 
         return local
+
+
+def restore(
+    path: str | Path,
+    stream: Stream,
+    *,
+    device: str = "auto",
+    on_results: Callable[[pa.Table], None] | None = None,
+    shape: Shape = "interval",
+) -> RunningQuery:
+    """A running query as a checkpoint found it: it goes on with the first event that it had not taken in.
+
+    Args:
+        path: What `RunningQuery.checkpoint` wrote.
+        stream: The query, as it was when it was started; expressions are not in a checkpoint.
+        device: As in `Stream.start`; it may be another one than before.
+        on_results: Likewise.
+        shape: Likewise.
+
+    Raises:
+        SourceError: There is no checkpoint, it is damaged, or it is of another plan; then the difference is shown.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> import pyarrow as pa, pathlib, tempfile
+        >>> events = g.events(pa.schema([("at", pa.int64())]).empty_table(), start="at", unit="s")
+        >>> counts = events.tumbling("1min").agg(n=g.count())
+        >>> live = counts.start(device="cpu")
+        >>> live.push({"at": [1, 2]})
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "counts.checkpoint"
+        >>> live.checkpoint(path)
+        >>> again = g.restore(path, counts, device="cpu")
+        >>> again.push({"at": [3]})
+        >>> again.close()
+        >>> again.results()["n"].to_pylist()
+        [3]
+    """
+    from gpu_ops.engines.live import restored
+
+    return restored(Path(path), stream._node, device, on_results, shape)  # noqa: SLF001
 
 
 class Windowed:

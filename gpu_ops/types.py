@@ -280,6 +280,16 @@ def storage(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
+def counted(kind: pa.DataType) -> pa.DataType:
+    """The type that a column of fixed width has where its values are plain numbers: in that type's unit they count.
+
+    Examples:
+        >>> counted(pa.timestamp("s", "UTC")), counted(pa.time32("s")), counted(pa.int8())
+        (TimestampType(timestamp[ms, tz=UTC]), Time64Type(time64[ns]), DataType(int8))
+    """
+    return pa.time64("ns") if _IS.is_time(kind) else storage(kind)
+
+
 def _stored(field: pa.Field) -> pa.Field:
     return field.with_type(storage(field.type))
 

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
+import gpu_ops as g
 from gpu_ops.cli import app
 from tests import event_logs as log
 
@@ -188,6 +189,34 @@ def test_several_answers() -> None:
     assert result.exit_code == 0, result.output
     assert "all:\n" in result.stdout
     assert "\n\nmany:\n" in result.stdout
+
+
+FOLLOWING = "import gpu_ops as g\ndef query(events): return g.events(events).snapshot().agg(n=g.count())"
+
+
+@pytest.mark.usefixtures("rides")
+def test_run_follows_a_store_and_goes_on_from_its_checkpoint() -> None:
+    Path("alive.py").write_text(FOLLOWING, encoding="utf-8")
+    source = g.store("tasks")
+    time = pa.timestamp("us", "UTC")
+    times = {name: pa.array(ticks, pa.int64()).cast(time) for name, ticks in (("start", [1, 2]), ("end", [5, 6]))}
+    source.append(pa.table(times | {"v": [1, 2]}), cti=5)
+    arguments = ["alive.py", "--follow", "events=tasks", "--output", "out", "--checkpoint", "c", "--timeout", "0"]
+    result = gpu_ops("run", *arguments)
+    assert result.exit_code == 0, result.output
+    assert "2 events in, 2 results out, 1 alive" in result.stderr
+    source.advance("2020-01-01T00:00Z")
+    result = gpu_ops("run", *arguments)
+    assert result.exit_code == 0, result.output
+    assert "2 events in, 3 results out, 0 alive" in result.stderr
+    assert g.store("out").read()["n"].to_pylist() == [1, 2, 1]
+
+
+@pytest.mark.usefixtures("rides")
+def test_options_of_a_live_run_are_refused_without_one() -> None:
+    result = gpu_ops("run", "busy.py", "--input", "rides=rides.parquet", "--output", "a.parquet", "--late", "late")
+    assert result.exit_code == 1
+    assert "--late goes with --follow" in result.stderr
 
 
 @pytest.mark.usefixtures("rides")

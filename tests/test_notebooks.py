@@ -29,6 +29,16 @@ def test_flights(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert any("image/png" in output.get("data", {}) for output in outputs), "the picture"
 
 
+def test_late_data(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EARTHQUAKES", str(shared_data / "earthquakes.json"))
+    outputs = run("late_data.ipynb")
+    texts = "\n".join(output.get("text", "") + output.get("data", {}).get("text/plain", "") for output in outputs)
+    assert "1295 of 1707 reports are late: 75.9%" in texts
+    assert "643 in time + 1064 late = 1707 of 1707" in texts
+    assert "1,707 events in" in texts
+    assert any("image/png" in output.get("data", {}) for output in outputs), "the picture"
+
+
 def test_notebooks_are_kept_without_outputs() -> None:
     for path in NOTEBOOKS.glob("*.ipynb"):
         notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]

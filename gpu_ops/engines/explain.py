@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gpu_ops.devices import choose, gpu_refusal
+from gpu_ops.plan.advance import AdvanceTime, Late
 from gpu_ops.plan.lifetimes import Stitch
 from gpu_ops.plan.nodes import Filter, KeyBy, Node, Project, Source, SparkSource
+from gpu_ops.plan.time_rules import time_rule
 from gpu_ops.plan.windows import WindowAggregate
 from gpu_ops.time import format_span
 
@@ -23,7 +25,7 @@ def explain(node: Node, device: str) -> str:
     chosen = choose(device)
 
     def local(each: Node) -> list[str]:
-        return [f"local engine, {chosen.name}: {_local_place(each)}"]
+        return [f"local engine, {chosen.name}: {_local_place(each)}", f"time, live: {time_rule(each)}"]
 
     lines = [*_tree(node, local), f"device {chosen.name}: {chosen.why}"]
     if chosen.name != "gpu" and device != "auto":
@@ -51,6 +53,8 @@ def _facts(node: Node) -> list[str]:
 def _local_place(node: Node) -> str:
     if isinstance(node, Source):
         return "read in batches" if node.source.rows is None else "in memory, not copied"
+    if isinstance(node, AdvanceTime | Late):
+        return "rows judged one after the other as they come, on the host"
     if isinstance(node, Filter | Project):
         return "expressions, batch by batch"
     if isinstance(node, KeyBy):

@@ -12,10 +12,13 @@ import pyarrow as pa
 from gpu_ops.buffers import integers, to_arrow
 from gpu_ops.devices import Device, choose
 from gpu_ops.engines.progress import Progress
+from gpu_ops.engines.shapes import Shape, in_shape, shape_schema
 from gpu_ops.errors import PlanError
 from gpu_ops.ingest import to_origin
+from gpu_ops.ingest.entrance import let_in
 from gpu_ops.operators import lifetimes, relational, windows
 from gpu_ops.operators.events import Events, concat
+from gpu_ops.plan.advance import Advance, AdvanceTime, Late
 from gpu_ops.plan.lifetimes import Chop, Lifetime, Stitch
 from gpu_ops.plan.nodes import Feed, Filter, KeyBy, Node, Project, Source
 from gpu_ops.plan.windows import WindowAggregate
@@ -39,10 +42,11 @@ class Run:
     feeds: dict[Node, Iterator[Events]] = field(default_factory=dict)
 
 
-def collect(node: Node, device: str) -> Any:
+def collect(node: Node, device: str, shape: Shape = "interval") -> Any:
     """The answer in the kind of frame that came in."""
+    shape_schema(output_schema(node), shape)  # refused before anything is read
     table = pa.concat_tables(tables(node, choose(device)))
-    return to_origin(table, origin(node))
+    return to_origin(in_shape(table, shape), origin(node))
 
 
 def reader(node: Node, device: str) -> pa.RecordBatchReader:
@@ -93,7 +97,7 @@ def run_fragment(node: Node, batches: Iterator[pa.RecordBatch], device: str) -> 
     schema = output_schema(node)
     with Progress(None) as progress:
         for events in execute(node, Run(chosen, progress, {feed: handed}), tuple(node.schema.names)):
-            yield from _to_table(events, schema, chosen).to_batches()
+            yield from to_table(events, schema, chosen).to_batches()
 
 
 def _fed(feed: Feed, table: pa.Table, device: Device) -> Events:
@@ -125,7 +129,7 @@ def _answers(node: Node, schema: pa.Schema, run: Run) -> Iterator[pa.Table]:
     while isinstance(node, KeyBy):
         node = node.input
     if not isinstance(node, Filter | Project):
-        yield from (_to_table(events, schema, run.device) for events in execute(node, run, tuple(node.schema.names)))
+        yield from (to_table(events, schema, run.device) for events in execute(node, run, tuple(node.schema.names)))
         return
     # What columns alone compute goes out as it comes, without arrays of times in between.
     chain = _chain(node)
@@ -133,7 +137,14 @@ def _answers(node: Node, schema: pa.Schema, run: Run) -> Iterator[pa.Table]:
         yield relational.answer(chain, events, schema, run.device)
 
 
-def _to_table(events: Events, schema: pa.Schema, device: Device) -> pa.Table:
+def from_table(table: pa.Table, device: Device) -> Events:
+    """Events of a table with ``start``, ``end`` and a payload."""
+    start, end = (_ticks(table[name], device) for name in ("start", "end"))
+    return Events(start, end, device.columns.from_arrow(table.drop_columns(["start", "end"])))
+
+
+def to_table(events: Events, schema: pa.Schema, device: Device) -> pa.Table:
+    """A table of events, of the schema of an answer."""
     payload = device.columns.to_arrow(events.frame, pa.schema(list(schema)[2:]))
     times = [
         to_arrow(device.columns.host(ticks), schema.field(name).type)
@@ -154,7 +165,11 @@ def execute(node: Node, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
     if isinstance(node, Feed):
         yield from run.feeds[node]
     elif isinstance(node, Source):
-        yield from _read(node, run, wanted)
+        yield from _let_in(node, None, run, wanted) if node.source.marked else _read(node, run, wanted)
+    elif isinstance(node, AdvanceTime):
+        yield from _let_in(node.source, node.settings, run, wanted)
+    elif isinstance(node, Late):
+        yield from _late(node, run, wanted)
     elif isinstance(node, KeyBy):
         yield from execute(node.input, run, wanted)
     elif isinstance(node, Filter | Project):
@@ -190,13 +205,34 @@ def _chain(node: Filter | Project) -> list[Filter | Project]:
 
 
 def _read(node: Source, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
-    # A frame without columns would not know its height; the narrowest column costs least.
-    names = [name for name in node.schema.names if name in wanted] or [min(node.schema, key=_width).name]
     device = run.device
-    for batch in node.source.read(names):
+    for batch in node.source.read(_names(node, wanted)):
         run.progress.read(len(batch.start))
         end = 1 if batch.end is None else device.columns.array(batch.end)
         yield Events(device.columns.array(batch.start), end, device.columns.from_arrow(batch.payload))
+
+
+def _names(node: Source, wanted: tuple[str, ...]) -> list[str]:
+    # A frame without columns would not know its height; the narrowest column costs least.
+    return [name for name in node.schema.names if name in wanted] or [min(node.schema, key=_width).name]
+
+
+def _let_in(node: Source, settings: Advance | None, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
+    """What the entrance lets in of a source, its rows in their order; then the input ends."""
+    columns, length = run.device.columns, node.duration
+    for admitted in let_in(node.source, settings, _names(node, wanted), run.progress.read):
+        end = columns.array(admitted.end) if length is None else length
+        yield Events(columns.array(admitted.start), end, columns.from_arrow(admitted.payload))
+
+
+def _late(node: Late, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
+    """What it does not let in, and keeps aside."""
+    source, columns = node.advance.source, run.device.columns
+    for admitted in let_in(source.source, node.advance.settings, _names(source, wanted), run.progress.read):
+        aside = admitted.diverted
+        if aside is not None:
+            payload = aside.payload.cast(pa.schema([node.schema.field(name) for name in aside.payload.column_names]))
+            yield Events(columns.array(aside.start), columns.array(aside.end), columns.from_arrow(payload))
 
 
 def _width(column: pa.Field) -> int:

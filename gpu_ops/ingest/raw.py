@@ -16,6 +16,7 @@ import pyarrow as pa
 from gpu_ops.errors import ColumnError, SourceError
 from gpu_ops.ingest.csv_options import CsvOptions
 from gpu_ops.ingest.files import FileFormat, open_files
+from gpu_ops.store.stores import Store
 
 PIECE_ROWS = 1 << 20
 """Rows that a source which is not in memory gives at a time, unless it is told."""
@@ -250,10 +251,24 @@ def _open_cudf(source: Any) -> RawSource | None:
     )
 
 
+def _open_store(source: Any) -> RawSource | None:
+    if not isinstance(source, Store):
+        return None
+    schema, rows, until = source.schema, len(source), source.sequence
+    return RawSource(
+        schema,
+        lambda columns, _: map(Piece, source.tables(columns, until=until)),
+        "store",
+        _shape("micro-batch store", rows, len(schema)),
+        rows,
+    )
+
+
 _LIBRARIES: dict[str, Callable[[Any], RawSource | None]] = {
     "cudf": _open_cudf,
     "duckdb": _open_duckdb,
     "_duckdb": _open_duckdb,
+    "gpu_ops": _open_store,
     "pandas": _open_pandas,
     "polars": _open_polars,
     "pyarrow": _open_pyarrow,

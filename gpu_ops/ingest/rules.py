@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from gpu_ops.errors import PlanError
@@ -14,6 +14,7 @@ NullEnd = Literal["raise", "open"]
 OnInvalid = Literal["raise", "drop", "divert"]
 Ambiguous = Literal["raise", "earliest", "latest"]
 Nonexistent = Literal["raise", "shift_forward", "shift_backward"]
+Shape = Literal["edge"]
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,14 @@ NEGATIVE_LENGTH = Rule("negative_length", "The end is before the start", "Swap t
 LIFETIME_RULES = (NEGATIVE_LENGTH, ZERO_LENGTH)
 """The rules about both times, asked after the others."""
 
+UNKNOWN_KIND = Rule("unknown_kind", "The kind is neither insert nor cti", 'Write "insert" or "cti", in any case.')
+UNKNOWN_EDGE = Rule(
+    "unknown_edge", "The edge is neither start nor end nor interval", 'Write "start", "end" or "interval", in any case.'
+)
+
+WORD_RULES = (UNKNOWN_KIND, UNKNOWN_EDGE)
+"""The rules about what a row is, asked before the others."""
+
 
 @dataclass(frozen=True)
 class IngestReport:
@@ -65,19 +74,22 @@ class IngestReport:
 
     Attributes:
         rows: Rows that were read.
-        valid: Rows that became events.
+        valid: Rows that became events; edges and CTIs are counted too.
         invalid: For each rule that was broken, how many rows broke it. Each row is counted once.
         first: For each of them, the first such row: its index in the source and its times.
+        late: How many rows were not let in as they came, by what was done with them (`gpu_ops.ingest.entrance.FATES`);
+            empty where nothing judged that.
 
     Examples:
         >>> IngestReport(rows=3, valid=2, invalid={"null_end": 1}, first={"null_end": "row 1: a=0, b=null"})
-        IngestReport(rows=3, valid=2, invalid={'null_end': 1}, first={'null_end': 'row 1: a=0, b=null'})
+        IngestReport(rows=3, valid=2, invalid={'null_end': 1}, first={'null_end': 'row 1: a=0, b=null'}, late={})
     """
 
     rows: int
     valid: int
     invalid: Mapping[str, int]
     first: Mapping[str, str]
+    late: Mapping[str, int] = field(default_factory=dict)
 
 
 def check_choice(name: str, value: str | None, kind: object) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,8 +13,10 @@ import pyarrow as pa
 from gpu_ops import types
 from gpu_ops.buffers import to_arrow
 from gpu_ops.errors import ColumnError, PlanError, SourceError, TimeError, unknown_column
+from gpu_ops.ingest.arrivals import Arrivals
 from gpu_ops.ingest.csv_options import CsvOptions
 from gpu_ops.ingest.files import FileFormat
+from gpu_ops.ingest.kinds import KindColumns, Kinds, kind_columns
 from gpu_ops.ingest.raw import PIECE_ROWS, Piece, RawSource, open_raw, refuse_duplicates
 from gpu_ops.ingest.rows import keep_rows
 from gpu_ops.ingest.rules import (
@@ -25,38 +27,25 @@ from gpu_ops.ingest.rules import (
     NullEnd,
     OnInvalid,
     Round,
+    Shape,
     Unit,
     check_choice,
 )
-from gpu_ops.ingest.times import TimeColumn, TimePolicy, Times
+from gpu_ops.ingest.times import TimeColumn, TimePolicy
 from gpu_ops.ingest.validate import (
     BREACHES,
     Place,
     fine,
     open_null_ends,
+    read_ends,
     refuse,
     row_text,
     verdicts,
 )
-from gpu_ops.ingest.zones import Ticks, Zone
+from gpu_ops.ingest.zones import Zone
 
 _LIFETIME = ("start", "end")
 _DIVERTED = ("rule", "row")
-
-
-@dataclass(frozen=True)
-class EventBatch:
-    """Events whose lifetimes are valid.
-
-    Attributes:
-        start: int64 ticks.
-        end: int64 ticks, each after its start; None for points, which last one tick.
-        payload: The other columns, a row for each event even where there is no column.
-    """
-
-    start: Ticks
-    end: Ticks | None
-    payload: pa.Table
 
 
 @dataclass
@@ -68,6 +57,7 @@ class _Counts:
     invalid: Counter[str] = field(default_factory=Counter)
     first: dict[str, str] = field(default_factory=dict)
     rejected: list[pa.Table] = field(default_factory=list)
+    late: Mapping[str, int] = field(default_factory=dict)
 
 
 class EventSource:
@@ -78,6 +68,8 @@ class EventSource:
         zone: The time zone that results carry.
         origin: What came in: "pyarrow", "pandas", "polars", "duckdb", "cudf", "path" or "reader".
         points: Whether events are points.
+        marked: Whether rows say what they are: CTIs and edges may be among them.
+        edges: Whether edges may be.
         rows: How many rows there are, where that is known without reading them.
         replayable: Whether it can be read more than once.
 
@@ -98,19 +90,25 @@ class EventSource:
         zone: str,
         null_end: NullEnd,
         on_invalid: OnInvalid,
+        kinds: KindColumns | None = None,
     ) -> None:
         self._raw = raw
+        self._kinds = kinds or KindColumns()
         self._start = start
         self._end = end
         self._null_end = null_end
         self._on_invalid = on_invalid
         self._times = [column.name for column in (start, end) if column is not None]
-        self._columns = _payload_columns(raw.schema.names, self._times)
+        self._told_by = [*self._times, *self._kinds.names]
+        self._columns = _payload_columns(raw.schema.names, self._times, self._kinds.names)
         self._done = _Counts()
+        self._live: _Counts | None = None
         self.schema = pa.schema([raw.schema.field(column).with_name(name) for name, column in self._columns.items()])
         self.zone = zone
         self.origin = raw.origin
         self.points = end is None
+        self.marked = bool(self._kinds.names)
+        self.edges = self._kinds.edge is not None
         self.rows = raw.rows
         self.replayable = raw.replayable
 
@@ -122,8 +120,8 @@ class EventSource:
     def __repr__(self) -> str:
         return f"<EventSource {self.fingerprint}>"
 
-    def read(self, columns: Sequence[str] | None = None, batch_rows: int | None = None) -> Iterator[EventBatch]:
-        """The events, batch by batch; at least one batch, if an empty one.
+    def read(self, columns: Sequence[str] | None = None, batch_rows: int | None = None) -> Iterator[Arrivals]:
+        """The rows, batch by batch; at least one batch, if an empty one.
 
         A table in memory comes as one batch that shares its memory, unless ``batch_rows`` says otherwise. Files are
         read as they are asked for, and only the columns that are; with ``on_invalid="divert"`` all columns.
@@ -152,10 +150,10 @@ class EventSource:
             )
         return self._read(names, batch_rows)
 
-    def _read(self, names: list[str], batch_rows: int | None) -> Iterator[EventBatch]:
+    def _read(self, names: list[str], batch_rows: int | None) -> Iterator[Arrivals]:
         counts = _Counts()
         wanted = self._raw.schema.names if self._on_invalid == "divert" else [self._columns[name] for name in names]
-        columns = list(dict.fromkeys([*self._times, *wanted]))
+        columns = list(dict.fromkeys([*self._told_by, *wanted]))
         pieces = self._pieces(columns, batch_rows or PIECE_ROWS)
         nothing = True
         for piece in pieces:
@@ -170,8 +168,29 @@ class EventSource:
         if nothing:
             none = np.empty(0, np.int64)
             empty = pa.Table.from_batches([], pa.schema([self.schema.field(name) for name in names]))
-            yield EventBatch(none, None if self.points else none, empty)
+            yield Arrivals(none, None if self.points else none, empty)
         self._done = counts
+
+    def arrivals(self, batch: Any, row: int) -> Arrivals:
+        """More data of the same columns, as it is pushed into a running query.
+
+        Args:
+            batch: A table, a record batch, a frame, a mapping of columns, or a list of rows as mappings.
+            row: The index of its first row among all that came.
+
+        Raises:
+            ColumnError: A column is missing, or its values do not fit the source's type.
+            TimeError: A row breaks a rule and ``on_invalid`` is "raise".
+        """
+        table = _as_table(batch, self._raw.schema)
+        if self._live is None:
+            self._live = _Counts()
+        return self._validated(table, list(self.schema.names), Place(row), self._live)
+
+    def raw_tables(self) -> Iterator[pa.Table]:
+        """The source's own rows, unjudged, for `arrivals`."""
+        for piece in self._pieces(list(self._raw.schema.names), PIECE_ROWS):
+            yield piece.table
 
     def _pieces(self, columns: list[str], rows: int) -> Iterator[Piece]:
         try:
@@ -181,35 +200,46 @@ class EventSource:
                 f"The {self.fingerprint} cannot be read: {error}", remedy="See what it is made from."
             ) from error
 
-    def _validated(self, table: pa.Table, names: list[str], place: Place, counts: _Counts) -> EventBatch:
+    def _validated(self, table: pa.Table, names: list[str], place: Place, counts: _Counts) -> Arrivals:
         start = self._start.read(_whole(table[self._start.name]))
         end = None
+        kinds = self._kinds.read(table) if self.marked else None
         if self._end is not None:
             end = self._end.read(_whole(table[self._end.name]))
+            if kinds is not None:
+                end = read_ends(end, kinds)
             if self._null_end == "open":
-                end = open_null_ends(end)
+                end = open_null_ends(end, kinds)
         payload = table.replace_schema_metadata(None).select([self._columns[name] for name in names])
         if payload.column_names != names:
             payload = payload.rename_columns(names)  # a table without columns would lose its rows
+        _refuse_nulls(payload, place, kinds)
         counts.rows += len(start.ticks)
-        found = verdicts(start, end)
+        found = verdicts(start, end, kinds)
+        arrivals = Arrivals(
+            start.ticks,
+            None if end is None else end.ticks,
+            payload,
+            None if kinds is None else kinds.kinds,
+            place.row,
+        )
         if found is None:
             counts.valid += len(start.ticks)
-            return EventBatch(start.ticks, None if end is None else end.ticks, payload)
+            return arrivals
         if self._on_invalid == "raise":
-            raise refuse(found, table.select(self._times), place)
-        return self._without_invalid(table, payload, start, end, found, place, counts)
+            words = {"kind": self._kinds.kind, "edge": self._kinds.edge}
+            named = {side: name for side, name in words.items() if name is not None}
+            raise refuse(found, table.select(self._told_by), place, named)
+        return self._without_invalid(table, arrivals, found, place, counts)
 
     def _without_invalid(
         self,
         table: pa.Table,
-        payload: pa.Table,
-        start: Times,
-        end: Times | None,
+        arrivals: Arrivals,
         found: np.ndarray,
         place: Place,
         counts: _Counts,
-    ) -> EventBatch:
+    ) -> Arrivals:
         good = fine(found)
         bad = np.flatnonzero(~good)
         counts.valid += len(good) - len(bad)
@@ -218,15 +248,26 @@ class EventSource:
             rows = np.flatnonzero(found == verdict)
             counts.invalid[name] += len(rows)
             row = int(rows[0])
-            counts.first.setdefault(name, f"row {place.row + row}: {row_text(table.select(self._times), row)}")
+            counts.first.setdefault(name, f"row {place.row + row}: {row_text(table.select(self._told_by), row)}")
         if self._on_invalid == "divert" and len(bad):
             broken = pa.array([BREACHES[verdict].name for verdict in found[bad]], pa.string())
             index = to_arrow(bad + place.row, pa.int64())
             diverted = keep_rows(table.select(self._raw.schema.names), ~good)
             diverted = diverted.append_column("rule", broken).append_column("row", index)
             counts.rejected.append(diverted.replace_schema_metadata(None))
-        kept = keep_rows(payload, good)
-        return EventBatch(start.ticks[good], None if end is None else end.ticks[good], kept)
+        start, end, kinds = arrivals.start, arrivals.end, arrivals.kinds
+        return Arrivals(
+            start[good],
+            None if end is None else end[good],
+            keep_rows(arrivals.payload, good),
+            None if kinds is None else kinds[good],
+            place.row,
+            np.flatnonzero(good) + place.row,
+        )
+
+    def count_late(self, late: Mapping[str, int]) -> None:
+        """Note how many rows of the last read were not let in as they came, and why."""
+        self._done.late = late
 
     def report(self) -> IngestReport:
         """What the last complete read counted; nothing before there was one.
@@ -240,7 +281,7 @@ class EventSource:
             {'zero_length': 'row 1: pickup=60, dropoff=60'}
         """
         done = self._done
-        return IngestReport(done.rows, done.valid, dict(done.invalid), dict(done.first))
+        return IngestReport(done.rows, done.valid, dict(done.invalid), dict(done.first), dict(done.late))
 
     def rejected(self) -> pa.Table:
         """The rows that the last complete read kept aside: all their columns as they came in, the rule that each broke
@@ -266,6 +307,9 @@ def open_source(
     nonexistent: Nonexistent = "raise",
     format: FileFormat | None = None,  # noqa: A002
     csv: CsvOptions | None = None,
+    kind: str | None = None,
+    shape: Shape | None = None,
+    edge: str | None = None,
 ) -> EventSource:
     """Open a user's data as events. Only its schema is read (of a CSV file, the first block).
 
@@ -292,6 +336,9 @@ def open_source(
             ("shift_forward") or the last tick before it ("shift_backward").
         format: What files are where their names do not say: "parquet", "arrow" or "csv".
         csv: How CSV files are written.
+        kind: The column that says whether a row is an event ("insert") or a CTI ("cti").
+        shape: "edge" where rows are start edges and end edges.
+        edge: The column that says which of them a row is ("start", "end"), or that it is a whole event ("interval").
 
     Raises:
         SourceError: The source cannot be read, or holds a type that cannot be carried.
@@ -304,18 +351,24 @@ def open_source(
         >>> open_source(bids, start="at", zone="Europe/Vienna").zone
         'Europe/Vienna'
     """
-    for name, value, kind in (
+    for name, value, choice in (
         ("null_end", null_end, NullEnd),
         ("on_invalid", on_invalid, OnInvalid),
         ("ambiguous", ambiguous, Ambiguous),
         ("nonexistent", nonexistent, Nonexistent),
         *(
-            (name, value, kind)
-            for name, value, kind in (("unit", unit, Unit), ("round", round, Round), ("format", format, FileFormat))
+            (name, value, choice)
+            for name, value, choice in (
+                ("unit", unit, Unit),
+                ("round", round, Round),
+                ("format", format, FileFormat),
+                ("shape", shape, Shape),
+            )
             if value is not None
         ),
     ):
-        check_choice(name, value, kind)
+        check_choice(name, value, choice)
+    kinds = kind_columns(kind, shape, edge, end)
     policy = TimePolicy(unit, None if zone is None else Zone(zone), round, ambiguous, nonexistent)
     times = [start] if end is None else [start, end]
     if start == end:
@@ -324,15 +377,16 @@ def open_source(
         )
     raw = open_raw(source, times, format, csv)
     refuse_duplicates(raw.schema.names)
-    for name in times:
+    for name in [*times, *kinds.names]:
         if name not in raw.schema.names:
             raise unknown_column(name, raw.schema.names, what="source")
+    kinds.check(raw.schema)
     sides = [
         TimeColumn(name, raw.schema.field(name).type, side, policy, raw.text_times)
         for name, side in zip(times, _LIFETIME, strict=False)
     ]
     opened = EventSource(
-        raw, sides[0], sides[1] if len(sides) > 1 else None, sides[0].zone or zone or "UTC", null_end, on_invalid
+        raw, sides[0], sides[1] if len(sides) > 1 else None, sides[0].zone or zone or "UTC", null_end, on_invalid, kinds
     )
     _check_payload(opened.schema, on_invalid)
     if raw.text_times and zone is None:
@@ -359,6 +413,26 @@ def _check_payload(schema: pa.Schema, on_invalid: OnInvalid) -> None:
             raise SourceError(refusal, column=column.name)
 
 
+def _refuse_nulls(payload: pa.Table, place: Place, kinds: Kinds | None) -> None:
+    """A column that is declared to hold no nulls holds none, but in CTIs: Arrow itself does not look."""
+    for number, column in enumerate(payload.columns):
+        declared = payload.field(number)
+        if declared.nullable or not column.null_count:
+            continue
+        missing = column.is_null().to_numpy()
+        wrong = np.flatnonzero(missing if kinds is None else missing & ~kinds.ctis)
+        if not len(wrong):
+            continue
+        row = int(wrong[0])
+        where = f" (in {place.file} row {place.file_row + row})" if place.file else ""
+        raise SourceError(
+            f"The column is declared to hold no nulls, and here is one{where}.",
+            column=declared.name,
+            row=place.row + row,
+            remedy="Fill it or drop the row, or declare the column nullable in the source's schema.",
+        )
+
+
 def _check_text_zones(raw: RawSource, sides: list[TimeColumn]) -> None:
     """Refuse local times without a zone before all of a CSV file is read, by its first rows."""
     names = [side.name for side in sides if pa.types.is_string(side.kind) and side.policy.unit is None]
@@ -383,9 +457,34 @@ def _check_text_zones(raw: RawSource, sides: list[TimeColumn]) -> None:
             )
 
 
-def _payload_columns(columns: Sequence[str], times: list[str]) -> dict[str, str]:
+def _as_table(batch: Any, schema: pa.Schema) -> pa.Table:
+    """Pushed data as a table of a schema."""
+    if isinstance(batch, pa.RecordBatch):
+        batch = pa.Table.from_batches([batch])
+    elif isinstance(batch, list):
+        batch = pa.Table.from_pylist(batch, schema=schema)
+    elif not isinstance(batch, pa.Table):
+        batch = pa.table(batch)
+    if batch.schema.equals(schema):
+        return batch
+    columns = []
+    for column in schema:
+        if column.name not in batch.column_names:
+            raise unknown_column(column.name, batch.column_names, what="pushed batch")
+        try:
+            columns.append(batch[column.name].cast(column.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise ColumnError(
+                f"The pushed batch has {batch[column.name].type} where the source has {column.type}: {error}",
+                column=column.name,
+                remedy="Push values of the source's type.",
+            ) from error
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _payload_columns(columns: Sequence[str], times: list[str], kinds: list[str]) -> dict[str, str]:
     """The source's column for each payload column."""
-    others = [name for name in columns if name not in times]
+    others = [name for name in columns if name not in times and name not in kinds]
     return {name: name for name in others} or {f"{name}_time" if name in _LIFETIME else name: name for name in times}
 
 

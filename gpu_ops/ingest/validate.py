@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,19 @@ import pyarrow.compute as pc
 
 from gpu_ops.buffers import to_arrow
 from gpu_ops.errors import TimeError
-from gpu_ops.ingest.rules import LIFETIME_RULES, NEGATIVE_LENGTH, NULL, OUTSIDE, TIME_RULES, ZERO_LENGTH, Rule
+from gpu_ops.ingest.arrivals import Kind
+from gpu_ops.ingest.kinds import Kinds, judged_start
+from gpu_ops.ingest.rules import (
+    LIFETIME_RULES,
+    NEGATIVE_LENGTH,
+    NULL,
+    OUTSIDE,
+    TIME_RULES,
+    UNKNOWN_EDGE,
+    UNKNOWN_KIND,
+    ZERO_LENGTH,
+    Rule,
+)
 from gpu_ops.ingest.times import Times
 from gpu_ops.ingest.zones import Mask, Ticks
 from gpu_ops.time import MAX_TIME, MIN_TIME, TICK
@@ -21,7 +34,7 @@ _BLOCK = 1 << 15
 
 @dataclass(frozen=True)
 class Breach:
-    """A rule, and the side ("start" or "end") of which it was asked; the index of the pair is a row's verdict."""
+    """A rule, and of what it was asked ("start", "end", "kind", "edge"); the index of the pair is a row's verdict."""
 
     rule: Rule
     side: str
@@ -29,10 +42,12 @@ class Breach:
     @property
     def name(self) -> str:
         """How reports call it."""
-        return self.rule.name if self.rule in LIFETIME_RULES else f"{self.rule.name}_{self.side}"
+        return f"{self.rule.name}_{self.side}" if self.rule in TIME_RULES else self.rule.name
 
 
 BREACHES: tuple[Breach, ...] = (
+    Breach(UNKNOWN_KIND, "kind"),
+    Breach(UNKNOWN_EDGE, "edge"),
     *(Breach(rule, side) for side in ("start", "end") for rule in TIME_RULES),
     *(Breach(rule, "end") for rule in LIFETIME_RULES),
 )
@@ -41,9 +56,16 @@ BREACHES: tuple[Breach, ...] = (
 _FINE = 255
 
 
-def verdicts(start: Times, end: Times | None) -> np.ndarray | None:
-    """For each row the index of the first of `BREACHES` that it is, `_FINE` for none; None when all rows are fine."""
+def verdicts(start: Times, end: Times | None, kinds: Kinds | None = None) -> np.ndarray | None:
+    """For each row the index of the first of `BREACHES` that it is, `_FINE` for none; None when all rows are fine.
+
+    Where rows are of several kinds, `end` is what `read_ends` made of it.
+    """
     faults = {(rule.name, "start"): mask for rule, mask in start.faults.items()}
+    if kinds is not None:
+        faults |= {(rule.name, rule.name.removeprefix("unknown_")): mask for rule, mask in kinds.faults.items()}
+        highest = MAX_TIME - (TICK if end is not None else 2 * TICK)
+        start = Times(judged_start(start.ticks, kinds.ctis, highest, MAX_TIME), start.faults)
     if end is not None:
         faults |= {(rule.name, "end"): mask for rule, mask in end.faults.items()}
     if not faults and _all_fine(start.ticks, None if end is None else end.ticks):
@@ -89,13 +111,25 @@ def _all_fine(start: Ticks, end: Ticks | None) -> bool:
     return True
 
 
-def open_null_ends(end: Times) -> Times:
-    """Ends where a null means that the event never ends."""
+def open_null_ends(end: Times, kinds: Kinds | None = None) -> Times:
+    """Ends where a null means that the event never ends; an end edge without an end says nothing at all."""
     if NULL not in end.faults:
         return end
-    nulls = end.faults[NULL]
+    nulls, kept = end.faults[NULL], None
+    if kinds is not None:
+        kept = nulls & (kinds.kinds == Kind.END)
+        nulls = nulls & ~kept
     others = {rule: mask for rule, mask in end.faults.items() if rule is not NULL}
+    if kept is not None and kept.any():
+        others[NULL] = kept
     return Times(np.where(nulls, MAX_TIME, end.ticks), others)
+
+
+def read_ends(end: Times, kinds: Kinds) -> Times:
+    """Ends of the rows that have one; the others', start edges' and CTIs', are open and at no fault."""
+    without = kinds.without_end
+    faults = {rule: mask & ~without for rule, mask in end.faults.items()}
+    return Times(np.where(without, MAX_TIME, end.ticks), {rule: mask for rule, mask in faults.items() if mask.any()})
 
 
 @dataclass(frozen=True)
@@ -121,14 +155,16 @@ def _value_text(one: pa.ChunkedArray) -> str:
     return repr(text) if pa.types.is_string(one.type) else text
 
 
-def refuse(found: np.ndarray, times: pa.Table, place: Place) -> TimeError:
+def refuse(found: np.ndarray, times: pa.Table, place: Place, words: Mapping[str, str] | None = None) -> TimeError:
     """The error for the first row that is not fine.
 
     Args:
         found: What `verdicts` found.
-        times: The columns of start and end, as they came in.
+        times: The columns of start and end, as they came in, then those that say what rows are.
         place: Where the rows are.
+        words: The columns of "kind" and of "edge", where there are any.
     """
+    words = words or {}
     row = int((found != _FINE).argmax())
     breach = BREACHES[found[row]]
     count = int((found == found[row]).sum())
@@ -138,7 +174,7 @@ def refuse(found: np.ndarray, times: pa.Table, place: Place) -> TimeError:
     where = f", in {place.file} row {place.file_row + row}" if place.file else ""
     return TimeError(
         f"{breach.rule.problem.format(side=breach.side)}{more}.",
-        column=times.column_names[-1 if breach.side == "end" else 0],
+        column=words.get(breach.side, times.column_names[1 if breach.side == "end" else 0]),
         row=place.row + row,
         values=row_text(times, row) + where,
         remedy=f'{_remedy(breach)} Or leave such rows out: on_invalid="drop", or "divert" to keep them aside.',

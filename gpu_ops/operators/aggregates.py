@@ -17,6 +17,7 @@ from gpu_ops.devices import Device
 from gpu_ops.errors import SumOverflowError
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.expressions import bare_column
+from gpu_ops.types import counted
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,9 @@ class Column:
         return replace(self, arrays=tuple(parts[: len(self.arrays)]), valid=valid)
 
 
+PartName = tuple[str, str | None, str | None]
+"""What a part is: its kind, the column that it is of, the column that says which events take part."""
+
 Columns = dict[tuple[str, str], Column]
 """Columns by name and form: ``numbers``, ``words`` (decimals) or ``ranks`` (order codes)."""
 
@@ -55,7 +59,8 @@ def column_name(expression: Any) -> str:
     return name
 
 
-def _form(kind: str, dtype: pa.DataType) -> str:
+def column_form(kind: str, dtype: pa.DataType) -> str:
+    """In which form an aggregate of a kind takes a column of a type."""
     if kind == "count":
         return "valid"
     if pa.types.is_decimal(dtype):
@@ -80,7 +85,7 @@ def load_columns(aggregates: Sequence[Aggregate], schema: pa.Schema, frame: Any,
         if aggregate.expression is None:
             continue
         name = column_name(aggregate.expression)
-        form = _form(aggregate.kind, schema.field(name).type)
+        form = column_form(aggregate.kind, schema.field(name).type)
         if (name, form) in columns:
             continue
         if form == "valid":
@@ -125,10 +130,17 @@ class Block:
     def __post_init__(self) -> None:
         self.slots, self._rows = self.device.kernels.occupied(self.first, self.last, self.size)
 
-    def _count(self, first: Any, last: Any) -> Any:
+    def _count(self, name: PartName, first: Any, last: Any) -> Any:
+        """How many of some events hold each slot; ``name`` says which events they are."""
+        del name
         return self.device.kernels.range_count(first, last, self.size, self.slots)
 
-    def _part(self, name: tuple[Any, ...], compute: Callable[[], Any]) -> Any:
+    def _sums(self, name: PartName, limbs: Sequence[Any], first: Any, last: Any) -> list[Any]:
+        """The sums of each limb of some numbers per slot, modulo 2**64; ``name`` says which numbers they are."""
+        del name
+        return [self.device.kernels.range_sum(limb, first, last, self.size, self.slots) for limb in limbs]
+
+    def _part(self, name: Any, compute: Callable[[], Any]) -> Any:
         if name not in self._memo:
             self._memo[name] = compute()
         return self._memo[name]
@@ -147,8 +159,8 @@ class Block:
             mask = holds if mask is None else mask & holds
         return mask
 
-    def _selection(self, aggregate: Aggregate, form: str | None) -> tuple[Any, Any, Any, Any]:
-        """(identity, indices or None, first, last) of the events that take part."""
+    def _selection(self, aggregate: Aggregate, form: str | None) -> tuple[tuple[str | None, str | None], Any, Any, Any]:
+        """((nullable column, filter), indices or None, first, last) of the events that take part."""
         given = None if aggregate.expression is None or form is None else column_name(aggregate.expression)
         where = None if aggregate.filter is None else column_name(aggregate.filter)
         if given is not None and self.columns[given, str(form)].valid is None:
@@ -171,25 +183,32 @@ class Block:
         identity, indices, first, last = self._selection(aggregate, form)
         if indices is None:
             return self._rows
-        return self._part(("count", identity), lambda: self._count(first, last))
+        name: PartName = ("count", *identity)
+        return self._part(name, lambda: self._count(name, first, last))
 
-    def _sum(self, values: Any, first: Any, last: Any) -> Any:
-        return self.device.kernels.range_sum(values, first, last, self.size, self.slots)
-
-    def _picked(self, aggregate: Aggregate, form: str) -> tuple[Any, list[Any], Any, Any]:
-        identity, indices, first, last = self._selection(aggregate, form)
+    def _picked(self, aggregate: Aggregate, form: str) -> tuple[tuple[str, str | None], list[Any], Any, Any]:
+        """((column, filter), arrays, first, last) of the values that take part."""
+        _, indices, first, last = self._selection(aggregate, form)
         name = column_name(aggregate.expression)
         arrays = list(self.columns[name, form].arrays)
         if indices is not None:
             arrays = [self.device.kernels.take(values, indices) for values in arrays]
-        return (identity, name, form), arrays, first, last
+        where = None if aggregate.filter is None else column_name(aggregate.filter)
+        return (name, where), arrays, first, last
 
-    def _limbs(self, values: Any, first: Any, last: Any) -> tuple[list[Any], int, int]:
+    def _limb_plan(self, identity: tuple[str, str | None], values: Any) -> tuple[int, int, int]:
+        """How the values' limbs are cut: (bits, lowest exponent, limbs)."""
+        del identity
+        plan: tuple[int, int, int] = self.device.kernels.limb_plan(values, len(values))
+        return plan
+
+    def _limbs(
+        self, identity: tuple[str, str | None], values: Any, first: Any, last: Any
+    ) -> tuple[list[Any], int, int]:
         """Exact sums of finite floats: limb sums per slot, bits per limb, exponent of the lowest."""
-        kernels = self.device.kernels
-        bits, lowest, limbs = kernels.limb_plan(values, len(values))
-        sums = [self._sum(limb, first, last) for limb in kernels.float_limbs(values, bits, lowest, limbs)]
-        return sums, bits, lowest
+        bits, lowest, limbs = self._limb_plan(identity, values)
+        split = self.device.kernels.float_limbs(values, bits, lowest, limbs)
+        return self._sums(("float", *identity), split, first, last), bits, lowest
 
     # Aggregates
 
@@ -224,48 +243,54 @@ class Block:
     def _integers(self, aggregate: Aggregate) -> tuple[Any, list[Any], Any, Any, bool]:
         """(identity, one array when its sums cannot overflow, else low and high limbs)."""
         identity, (values,), first, last = self._picked(aggregate, "numbers")
-        unsigned = values.dtype == np.uint64
-        if not len(values):
-            return identity, [values.astype(np.int64)], first, last, True
-        if unsigned:
+        if values.dtype == np.uint64 and len(values):
             return identity, list(self.device.kernels.exact_limbs_int(values)), first, last, False
-        bound = max(abs(int(values.min())), abs(int(values.max())))
-        values = values.astype(np.int64, copy=False)
-        if bound * len(values) < 1 << 63:
-            return identity, [values], first, last, True
-        low, high = self.device.kernels.exact_limbs_int(values)
+        whole = values.astype(np.int64, copy=False)
+        if self._fits(values):
+            return identity, [whole], first, last, True
+        low, high = self.device.kernels.exact_limbs_int(whole)
         return identity, [low, high], first, last, False
 
+    def _fits(self, values: Any) -> bool:
+        """Whether no sum of these integers can leave int64."""
+        return not len(values) or max(abs(int(values.min())), abs(int(values.max()))) * len(values) < 1 << 63
+
     def _integer_sums(self, aggregate: Aggregate) -> tuple[list[Any], bool]:
-        name = column_name(aggregate.expression)
-        identity = self._selection(aggregate, "numbers")[0]
+        where = None if aggregate.filter is None else column_name(aggregate.filter)
+        name: PartName = ("integer", column_name(aggregate.expression), where)
 
         def compute() -> tuple[list[Any], bool]:
             _, limbs, first, last, safe = self._integers(aggregate)
-            return [self._sum(limb, first, last) for limb in limbs], safe
+            return self._sums(name, limbs, first, last), safe
 
-        result: tuple[list[Any], bool] = self._part(("integers", identity, name), compute)
+        result: tuple[list[Any], bool] = self._part(name, compute)
         return result
 
     def _float_terms(self, aggregate: Aggregate) -> tuple[Any, Any, Any, Any]:
         identity, (values,), first, last = self._picked(aggregate, "numbers")
         return identity, values.astype(np.float64, copy=False), first, last
 
-    def _special(self, identity: Any, values: Any, first: Any, last: Any) -> tuple[Any, Any, Any] | None:
+    def _special(
+        self, identity: tuple[str, str | None], values: Any, first: Any, last: Any
+    ) -> tuple[Any, Any, Any] | None:
         """Per slot how many values are NaN, +inf and -inf; None when none is."""
 
         def compute() -> Any:
-            if bool(np.isfinite(values).all()):
+            if self._all_finite(identity, values):
                 return None
             counts = []
-            for mask in (np.isnan(values), values == np.inf, values == -np.inf):
+            for kind, mask in (("nan", np.isnan(values)), ("inf", values == np.inf), ("-inf", values == -np.inf)):
                 at = self.device.kernels.keep(mask)
                 here = self.device.kernels.take(first, at), self.device.kernels.take(last, at)
-                counts.append(self._count(*here))
+                counts.append(self._count((kind, *identity), *here))
             return tuple(counts)
 
-        result: tuple[Any, Any, Any] | None = self._part(("special", identity), compute)
+        result: tuple[Any, Any, Any] | None = self._part(("special", *identity), compute)
         return result
+
+    def _all_finite(self, identity: tuple[str, str | None], values: Any) -> bool:
+        del identity
+        return bool(np.isfinite(values).all())
 
     def _float_sum(self, aggregate: Aggregate) -> Any:
         """The correctly rounded sum per slot, with NaN and infinities as IEEE 754 adds them."""
@@ -274,7 +299,7 @@ class Block:
         def compute() -> Any:
             special = self._special(identity, values, first, last)
             finite = values if special is None else np.where(np.isfinite(values), values, 0.0)
-            sums, bits, lowest = self._limbs(finite, first, last)
+            sums, bits, lowest = self._limbs(identity, finite, first, last)
             total = self.device.kernels.round_limbs(sums, bits, lowest)
             if special is None:
                 return total
@@ -282,16 +307,16 @@ class Block:
             total = np.where(plus > 0, np.inf, np.where(minus > 0, -np.inf, total))
             return np.where((nan > 0) | ((plus > 0) & (minus > 0)), np.nan, total)
 
-        return self._part(("float sum", identity), compute)
+        return self._part(("float sum", *identity), compute)
 
     def _decimal_sums(self, aggregate: Aggregate) -> list[Any]:
         identity, (low, high), first, last = self._picked(aggregate, "words")
 
         def compute() -> list[Any]:
             limbs = self.device.kernels.exact_limbs_decimal(low, high)
-            return [self._sum(limb, first, last) for limb in limbs]
+            return self._sums(("decimal", *identity), limbs, first, last)
 
-        result: list[Any] = self._part(("decimal", identity), compute)
+        result: list[Any] = self._part(("decimal", *identity), compute)
         return result
 
     def _overflow(self, aggregate: Aggregate, bad: Any, dtype: pa.DataType) -> None:
@@ -315,7 +340,8 @@ class Block:
         if pa.types.is_floating(dtype):
             return self._float_sum(aggregate), valid, pa.float64()
         sums, safe = self._integer_sums(aggregate)
-        result_type = pa.uint64() if dtype == pa.uint64() else dtype if pa.types.is_duration(dtype) else pa.int64()
+        plain = pa.uint64() if dtype == pa.uint64() else pa.int64()
+        result_type = counted(dtype) if pa.types.is_duration(dtype) else plain
         if safe:
             return sums[0], valid, result_type
         join = kernels.join_unsigned if dtype == pa.uint64() else kernels.join_int
@@ -354,7 +380,7 @@ class Block:
         if pa.types.is_integer(dtype):
             whole = arrays[0] if dtype == pa.uint64() else arrays[0].astype(np.int64, copy=False)
             sums, _ = self._integer_sums(aggregate)
-            squares = [self._sum(limb, first, last) for limb in kernels.square_limbs_int(whole)]
+            squares = self._sums(("squares", *identity), kernels.square_limbs_int(whole), first, last)
             return kernels.variance(counts, sums, squares, 32, 0, aggregate.degrees), form
         if form == "words":
             values = kernels.round_limbs(list(kernels.exact_limbs_decimal(*arrays)), 32, 0) / 10.0**dtype.scale
@@ -362,8 +388,8 @@ class Block:
             values = arrays[0].astype(np.float64, copy=False)
         special = self._special(identity, values, first, last)
         finite = values if special is None else np.where(np.isfinite(values), values, 0.0)
-        sums, bits, lowest = self._limbs(finite, first, last)
-        squares = [self._sum(limb, first, last) for limb in kernels.square_limbs(finite, bits, lowest)]
+        sums, bits, lowest = self._limbs(identity, finite, first, last)
+        squares = self._sums(("squares", *identity), kernels.square_limbs(finite, bits, lowest), first, last)
         spread = kernels.variance(counts, sums, squares, bits, lowest, aggregate.degrees)
         if special is not None:
             spread = np.where((special[0] > 0) | (special[1] > 0) | (special[2] > 0), np.nan, spread)
@@ -381,9 +407,14 @@ class Block:
         spread, valid, dtype = self._variance_result(aggregate)
         return np.sqrt(spread), valid, dtype
 
+    def _greatest(self, aggregate: Aggregate, codes: Any, first: Any, last: Any) -> Any:
+        """The greatest of the events' order codes in each slot."""
+        del aggregate
+        return self.device.kernels.range_max(codes, first, last, self.size, self.slots)
+
     def _extreme_result(self, aggregate: Aggregate) -> Any:
         dtype = self._type(aggregate)
-        form = _form(aggregate.kind, dtype)
+        form = column_form(aggregate.kind, dtype)
         kernels = self.device.kernels
         _, (values,), first, last = self._picked(aggregate, form)
         stored = values.dtype
@@ -394,9 +425,9 @@ class Block:
         else:
             codes = values.astype(np.int64, copy=False)
         if aggregate.kind == "min":
-            best = ~kernels.range_max(~codes, first, last, self.size, self.slots)
+            best = ~self._greatest(aggregate, ~codes, first, last)
         else:
-            best = kernels.range_max(codes, first, last, self.size, self.slots)
+            best = self._greatest(aggregate, codes, first, last)
         valid = self._present(aggregate, form)
         if valid is not None:
             best = np.where(valid, best, 0)
@@ -407,7 +438,7 @@ class Block:
             best = kernels.unorder_float(best)
         elif stored == np.uint64:
             best = best.view(np.uint64) ^ np.uint64(1 << 63)
-        return best, valid, dtype
+        return best, valid, counted(dtype)
 
     def _from_ranks(self, aggregate: Aggregate, distinct: Any, best: Any, valid: Any | None) -> Any:
         columns = self.device.columns

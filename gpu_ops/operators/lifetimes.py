@@ -180,7 +180,9 @@ def stitch(events: Events, names: Sequence[str], device: Device) -> Events:
     """Events of equal payload, in all these columns, joined where one ends at the start of another."""
     codes, groups, payloads = device.columns.key_codes(events.frame, names)
     order = device.kernels.group_order(codes, groups, events.start)
-    codes, start, end = (device.kernels.take(each, order) for each in (codes, events.start, events.ends))
-    start, end, representative = device.kernels.stitch_order(codes, start, end)
+    take = device.kernels.take
+    codes, start, end = (take(each, order) for each in (codes, events.start, events.ends))
+    first, last = device.kernels.stitch_order(codes, start, end)
     # Of equal payloads the one form (0.0, not -0.0) that does not depend on which of them came first.
-    return Events(start, end, device.columns.take(payloads, device.kernels.take(codes, representative)))
+    frame = device.columns.take(payloads, take(codes, first).astype(np.int64))
+    return Events(take(start, first), take(end, last), frame)

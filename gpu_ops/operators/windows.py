@@ -66,7 +66,7 @@ def window_aggregate(node: WindowAggregate, pieces: Iterable[Events], device: De
     events = concat(pieces, device)
     if events is None or not len(events):
         return
-    _check_open(node.window, events)
+    check_open(node.window, events)
     loaded = load_columns(node.aggregates, node.input.schema, events.frame, device)
     codes, count, keys = device.columns.key_codes(events.frame, node.group)
     dense = _dense(node, events, codes, count, keys, loaded, device)
@@ -80,7 +80,8 @@ def window_aggregate(node: WindowAggregate, pieces: Iterable[Events], device: De
         yield from results
 
 
-def _check_open(window: Window, events: Events) -> None:
+def check_open(window: Window, events: Events) -> None:
+    """Refuse events that never end where each has a window every hop."""
     if not isinstance(window, Hopping) or window.until is not None or window.membership == "start":
         return
     if isinstance(events.end, int) or int(events.end.max()) != MAX_TIME:
@@ -118,10 +119,11 @@ def _result(window: Hopping, point: Any, keys: Any | None, group: Any, frame: An
     begin, finish = window.lifetime
     start = point + begin if begin else point
     check_times(start, finish - begin, device, verb="hopping")
-    return Events(start, finish - begin, _with_keys(keys, group, frame, device))
+    return Events(start, finish - begin, with_keys(keys, group, frame, device))
 
 
-def _with_keys(keys: Any | None, group: Any, frame: Any, device: Device) -> Any:
+def with_keys(keys: Any | None, group: Any, frame: Any, device: Device) -> Any:
+    """Results with their groups' columns before them."""
     return frame if keys is None else device.columns.beside(device.columns.take(keys, group), frame)
 
 
@@ -170,48 +172,58 @@ def _block_results(node: WindowAggregate, block: Groups, device: Device) -> Iter
     frame = ranges.results(node.aggregates)
     group, low, high = kernels.slot_bounds(axis_code, axis, ranges.slots)
     if isinstance(window, Snapshot):
-        yield Events(low, high, _with_keys(block.keys, group, frame, device))
-        return
+        yield Events(low, high, with_keys(block.keys, group, frame, device))
+    else:
+        yield from grid_results(window, low, high, block.keys, group, frame, device)
+
+
+def grid_results(
+    window: Hopping, low: Any, high: Any, keys: Any | None, group: Any, frame: Any, device: Device
+) -> Iterator[Events]:
+    """Results of slots of a grid, each as often as the slot has windows, a bounded number at a time."""
+    kernels = device.kernels
     for number, source in _numbers(low, high, device):
         point = number * window.hop + window.align
         if source is None:
-            yield _result(window, point, block.keys, group, frame, device)
+            yield _result(window, point, keys, group, frame, device)
         else:
-            yield _result(
-                window, point, block.keys, kernels.take(group, source), device.columns.take(frame, source), device
-            )
+            yield _result(window, point, keys, kernels.take(group, source), device.columns.take(frame, source), device)
 
 
 def _grid(window: Hopping, block: Groups, device: Device) -> tuple[Any, Any, Groups]:
     """The numbers of each event's windows, without the events that have none."""
+    low, high, at = window_numbers(window, block.start, block.end, device)
+    if at is None:
+        return low, high, block
+    take = device.kernels.take
+    columns = {
+        name: column.with_parts([take(part, at) for part in column.parts()]) for name, column in block.columns.items()
+    }
+    end = block.end if isinstance(block.end, int) else take(block.end, at)
+    return low, high, Groups(take(block.codes, at), block.bounds, take(block.start, at), end, columns, block.keys)
+
+
+def window_numbers(window: Hopping, start: Any, end: Any | int, device: Device) -> tuple[Any, Any, Any | None]:
+    """(low, high, indices): the numbers ``low … high - 1`` of each event's windows.
+
+    Events that are in none are left out; then ``indices`` says which are left, else it is None.
+    """
     kernels = device.kernels
-    start = block.start
     if window.membership == "start":
         low, high = kernels.grid_ranges_by_start(start, window.size, window.hop, window.align)
     else:
-        end = block.end
         if window.until is not None:
             end = np.minimum(start + end if isinstance(end, int) else end, window.until)
         low, high = kernels.grid_ranges(start, end, window.size, window.hop, window.align)
     if window.until is not None:
         high = np.where(start < window.until, high, low)
     if window.until is None and window.hop <= window.size:
-        return low, high, block
+        return low, high, None
     inside = high > low
     if bool(inside.all()):
-        return low, high, block
+        return low, high, None
     at = kernels.keep(inside)
-    columns = {
-        name: column.with_parts([kernels.take(part, at) for part in column.parts()])
-        for name, column in block.columns.items()
-    }
-    end = block.end if isinstance(block.end, int) else kernels.take(block.end, at)
-    codes, start = kernels.take(block.codes, at), kernels.take(start, at)
-    return (
-        kernels.take(low, at),
-        kernels.take(high, at),
-        Groups(codes, block.bounds, start, end, columns, block.keys),
-    )
+    return kernels.take(low, at), kernels.take(high, at), at
 
 
 def _numbers(low: Any, high: Any, device: Device) -> Iterator[tuple[Any, Any | None]]:

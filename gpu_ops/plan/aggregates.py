@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from gpu_ops.errors import ColumnError
 from gpu_ops.plan.expressions import Expression, as_expression, bare_column, check_boolean, output_schema
+from gpu_ops.types import storage
 
 Kind = Literal["count", "sum", "mean", "min", "max", "variance", "standard_deviation"]
 
@@ -42,12 +43,12 @@ class Aggregate:
         return f"{self.name}={self.kind}({inner}){where}"
 
     def input_type(self, schema: pa.Schema) -> pa.DataType | None:
-        """The Arrow type of what goes in; None when rows are counted."""
+        """The Arrow type of what goes in, as a device holds it; None when rows are counted."""
         if self.expression is None:
             return None
         where = f"{self.kind}(…)"
         alone = [self.expression.alias("value")]
-        return output_schema(schema, alone, where=where, only_columns=True).field(0).type
+        return storage(output_schema(schema, alone, where=where, only_columns=True).field(0).type)
 
     def field(self, schema: pa.Schema) -> pa.Field:
         """The result's column.
@@ -58,7 +59,14 @@ class Aggregate:
         if self.filter is not None:
             check_boolean(schema, self.filter, where=f"{self.kind}(…, where=…)")
         dtype = self.input_type(schema)
-        return pa.field(self.name, pa.int64() if dtype is None else self._result_type(dtype))
+        made = pa.int64() if dtype is None else self._result_type(dtype)
+        if self.expression is not None and (self.kind in {"min", "max"} or pa.types.is_duration(made)):
+            name = bare_column(self.expression)
+            if name in schema.names:
+                # A device may hold it as another type (a guid as bytes, seconds as milliseconds).
+                declared = schema.field(name).type
+                made = made if pa.types.is_dictionary(declared) else declared
+        return pa.field(self.name, made)
 
     def _result_type(self, dtype: pa.DataType) -> pa.DataType:
         if self.kind == "count":

@@ -73,6 +73,27 @@ def bare_column(expression: nw.Expr) -> str | None:
     return None
 
 
+def _copies(expression: nw.Expr, schema: pa.Schema) -> dict[str, str]:
+    """The columns that come out of an expression as they are: for the name of each, the name that it had."""
+    first, *rest = expression._nodes  # noqa: SLF001
+    if first.kind.name != "COL" or any(node.name != "alias" for node in rest):
+        return {}
+    names = [str(name) for name in first.kwargs["names"] if name in schema.names]
+    return {str(rest[-1].kwargs["name"]) if rest else name: name for name in names}
+
+
+def _untouched(frame: Any, schema: pa.Schema, expressions: Sequence[nw.Expr], *, where: str) -> dict[str, str]:
+    """The columns that no expression writes, by their names; none may write the lifetime."""
+    written = {name for expression in expressions for name in frame.select(expression).columns}
+    if written & set(LIFETIME):
+        raise ColumnError(
+            f"{where} cannot change the lifetime.",
+            column=min(written & set(LIFETIME)),
+            remedy="Use .alter_lifetime(…), .shift(…) or .extend(…).",
+        )
+    return {name: name for name in schema.names if name not in written}
+
+
 def check_row_wise(expression: nw.Expr, *, where: str) -> None:
     """Refuse an expression whose value for a row depends on other rows.
 
@@ -131,19 +152,18 @@ def output_schema(schema: pa.Schema, expressions: Sequence[nw.Expr], *, where: s
             column=min(touched),
             remedy='The lifetime always goes along; give the copy a name: g.col("start").alias("started").',
         )
+    kept: dict[str, str] = {}
     if not only_columns:
-        for expression in expressions:
-            written = set(frame.select(expression).columns) & set(LIFETIME)
-            if written:
-                raise ColumnError(
-                    f"{where} cannot change the lifetime.",
-                    column=min(written),
-                    remedy="Use .alter_lifetime(…), .shift(…) or .extend(…).",
-                )
+        kept = _untouched(frame, schema, expressions, where=where)
         result = result.drop(LIFETIME)
+    for expression in expressions:
+        kept |= _copies(expression, schema)
     fields = []
     for name, dtype in result.schema.items():
-        if before.get(name) == dtype:
+        if name in kept:
+            # That a guid is more than its bytes, and that a column has no nulls, Polars does not know.
+            fields.append(schema.field(kept[name]).with_name(name))
+        elif before.get(name) == dtype:
             fields.append(schema.field(name).with_nullable(True))
         else:
             fields.append(pa.field(name, plain_type(result[name].to_arrow().type)))

@@ -87,9 +87,13 @@ class Unary(Node):
 
 @dataclass(frozen=True, eq=False)
 class Source(Node):
-    """Events as they come in: a local source, validated row by row while it is read."""
+    """Events as they come in: a local source, validated row by row while it is read.
+
+    ``name`` tells it from the other inputs of a running query.
+    """
 
     source: EventSource
+    name: str | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -104,7 +108,7 @@ class Source(Node):
         return 1 if self.source.points else None
 
     def describe(self) -> str:
-        return f"Source {self.source!r}"
+        return f"Source {self.name or ''}{' ' * bool(self.name)}{self.source!r}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -96,7 +96,7 @@ class WindowAggregate(Unary):
     @cached_property
     def _schema(self) -> pa.Schema:
         before = self.input.schema
-        fields = [before.field(name).with_nullable(True) for name in self.input.key]
+        fields = [before.field(name) for name in self.input.key]
         return pa.schema([*fields, *(aggregate.field(before) for aggregate in self.aggregates)])
 
     @property
@@ -136,10 +136,9 @@ class WindowAggregate(Unary):
         lowered = []
 
         def column(expression: nw.Expr) -> str:
-            name = bare_column(expression)
-            if name is None or (name in inputs and name not in self.group):
-                name = name or f"__{len(inputs)}"
-            inputs.setdefault(name, expression.alias(name))
+            bare = bare_column(expression)
+            name = bare or f"__{len(inputs)}"
+            inputs.setdefault(name, nw.col(name) if bare else expression.alias(name))
             return name
 
         for aggregate in self.aggregates:

@@ -83,8 +83,8 @@ def write(
         raise SourceError(f"There is no folder {target.parent}.", remedy="Make it first.")
     _refuse_existing(target, if_exists)
     rows = groups = 0
-    with _whole_or_nothing(target, if_exists) as unfinished:
-        pieces = _regrouped(batches, schema, row_group_rows)
+    with whole_or_nothing(target, if_exists) as unfinished:
+        pieces = regrouped(batches, schema, row_group_rows)
         parquet = target.suffix.lower() == _PARQUET
         if not parquet and any(map(_holds_dictionary, schema.types)):
             pieces = _with_one_dictionary(pieces, schema, target)
@@ -109,7 +109,7 @@ def _beside(target: Path) -> Path:
 
 
 @contextmanager
-def _whole_or_nothing(target: Path, if_exists: IfExists) -> Iterator[Any]:
+def whole_or_nothing(target: Path, if_exists: IfExists) -> Iterator[Any]:
     """A file that gets its name once it is whole and on the disk; whatever stops it before removes it."""
     temporary = _beside(target)
     try:
@@ -130,10 +130,10 @@ def _whole_or_nothing(target: Path, if_exists: IfExists) -> Iterator[Any]:
     finally:
         with suppress(FileNotFoundError):
             temporary.unlink()
-    _sync_folder(target.parent)
+    sync_folder(target.parent)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make the new name last: a rename is on the disk when its folder is."""
     with suppress(OSError):  # some file systems have no such thing
         handle = os.open(folder, os.O_RDONLY)
@@ -180,7 +180,7 @@ def _unified(known: pa.Table, piece: pa.Table) -> pa.Table:
     return pa.concat_tables([known, piece]).unify_dictionaries()
 
 
-def _regrouped(batches: Iterable[pa.RecordBatch | pa.Table], schema: pa.Schema, size: int) -> Iterator[pa.Table]:
+def regrouped(batches: Iterable[pa.RecordBatch | pa.Table], schema: pa.Schema, size: int) -> Iterator[pa.Table]:
     """The same rows in tables of `size` rows, and one of what is left."""
     waiting: list[pa.Table] = []
     rows = 0

@@ -89,6 +89,8 @@ QUERIES: dict[str, Query] = {
     "quantize": lambda s, _, p: s.quantize(**_grid(p)),
     "progressive_quantize": lambda s, _, p: s.quantize(**_grid(p), progress=p["progress"]),
     "distinct_key": lambda s, w, p: s.by(*w, "k").snapshot().agg(n=g.count()).select(*w, "k"),
+    "ingress": lambda s, _, p: s,
+    "ingress_count": lambda s, _, p: s.snapshot().agg(r=g.count()),
     **{name: _whole(query) for name, query in _WINDOWED.items()},
     **{f"{name}_by_key": _by_key(query) for name, query in _WINDOWED.items()},
 }
@@ -99,7 +101,6 @@ _NEEDS = {
     **dict.fromkeys(("clip_by", "clip_by_key", "clip_self_key"), "clip"),
     **dict.fromkeys(("session", "session_by_key", "session_by_key_agg"), "session"),
     **dict.fromkeys(("si_count", "si_count_by_key"), "count_window"),
-    **dict.fromkeys(("ingress", "ingress_count"), "start"),
     "union": "union",
     "topk": "top",
 }

@@ -29,7 +29,7 @@ sys.path.insert(0, str(ROOT))  # a script finds its own folder only
 
 import gpu_ops as g  # noqa: E402
 from tests import reference  # noqa: E402
-from tests.conformance import queries  # noqa: E402
+from tests.conformance import arrivals, queries  # noqa: E402
 from tests.conformance.unsupported import UnsupportedError  # noqa: E402
 from tests.conformance.vectors import Vector, difference, read, table  # noqa: E402
 from tests.reference import Event  # noqa: E402
@@ -72,12 +72,19 @@ def local(vectors: Sequence[Vector], device: str) -> Iterator[Verdict]:
     for vector in vectors:
         try:
             queries.check(vector)
-            events = g.events(table([vector]).drop_columns("vector"), start="start", end="end", null_end="open")
+            arrive = arrivals.has(vector)
+            events = arrivals.stream(vector) if arrive else at_rest(vector)
             answer = to_events(queries.build(events, vector).collect(device=device))
+            wrong = arrivals.difference(vector, events) if arrive else None
         except Exception as error:  # noqa: BLE001  (a failure of this one, and the others go on)
             yield from excused([vector], error)
         else:
-            yield judged(vector, answer)
+            yield Verdict(vector, "failed", wrong) if wrong else judged(vector, answer)
+
+
+def at_rest(vector: Vector) -> g.Stream:
+    """The events of a vector, in no order."""
+    return g.events(table([vector]).drop_columns("vector"), start="start", end="end", null_end="open")
 
 
 Asked = tuple[list[Vector], "DataFrame"]
@@ -110,6 +117,8 @@ class Spark:
 
     def ask(self, batch: list[Vector]) -> DataFrame:
         """The answers of a batch's vectors, with a column ``vector``; nothing has run yet."""
+        if arrivals.has(batch[0]):
+            raise UnsupportedError("Spark has no order of arrival")
         source = table(batch)
         whole = ("vector",) if len(batch) > 1 else ()
         frame = self.session.createDataFrame(source if whole else source.drop_columns("vector"))

@@ -14,7 +14,7 @@ _N = r"(-?\d+)"
 _AGGREGATE = re.compile(r"(?:(\w+)=)?(\w+)\((\w*)\)")
 
 _STEPS: tuple[tuple[str, Callable[..., Stream]], ...] = (
-    ("identity", lambda s: s),
+    (r"identity(?: \(ingress policy only\)|, output with matching .*)?", lambda s: s),
     ("point_at_end", lambda s: s.point_at_end()),
     ("stitch", lambda s: s.stitch()),
     (rf"alter_duration\({_N}\)", lambda s, length: s.set_duration(int(length))),
@@ -49,23 +49,27 @@ _STEPS: tuple[tuple[str, Callable[..., Stream]], ...] = (
 
 
 def check(line: Mapping[str, Any]) -> None:
-    """Refuse what is no question about one table of events at rest.
+    """Refuse what is no question about one input, or has no whole events as its answer.
 
     Raises:
         UnsupportedError: With what it is.
     """
     settings, inputs = line["settings"], line["inputs"]
-    kinds = {event["kind"] for given in inputs.values() for event in given["events"]}
     for wrong, why in (
         (len(inputs) > 1, "two inputs"),
-        ("end" in kinds, "end edges that come in"),
-        (line["check"]["form"] != "logical", "edges that come out"),
         (settings.get("partitioned"), "partitions with clocks of their own"),
-        (settings.get("on_completed") != "cti_infinity", "an input that has not ended"),
-        ("disorder" in settings, "a policy for late events"),
+        (settings.get("on_completed") == "cti_at_current_time", "a CTI at the last event when the input ends"),
+        (settings.get("on_completed") == "none" and not _is_over(line), "an input that has not ended"),
     ):
         if wrong:
             raise UnsupportedError(f"no word for {why}")
+
+
+def _is_over(line: Mapping[str, Any]) -> bool:
+    """Whether all answers are final though no CTI at infinity is made."""
+    rows = [event for given in line["inputs"].values() for event in given["events"]]
+    said = any(event["kind"] == "cti" and event["start"] is None for event in rows)
+    return said or line["query"].startswith("identity")
 
 
 def pipeline(stream: Stream, notation: str) -> Stream:

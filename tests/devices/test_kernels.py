@@ -81,6 +81,7 @@ NOT_STRICT = {
     "axis": ASSIGNS,
     "partition": "array-api-strict has another name for the host",
     "range_max": ASSIGNS,
+    "step_axis": ASSIGNS,
     "stitch_order": ASSIGNS,
     "float_limbs": VIEWS,
     "limb_plan": VIEWS,
@@ -136,6 +137,48 @@ def lifetimes(draw: st.DrawFn) -> tuple[Any, Any, Any]:
     start = [event[1] for event in events]
     end = [min(event[1] + event[2], MAX_TIME) for event in events]
     return codes_of([event[0] for event in events]), ints(start), ints(end)
+
+
+BEFORE, AFTER = -(1 << 62), 1 << 62
+
+
+@st.composite
+def a_step(draw: st.DrawFn) -> tuple[Any, ...]:
+    """(codes, low, high, earlier, known, force, before, after) of a step; a forced boundary is after all others."""
+    groups = draw(st.integers(1, 3))
+    event = st.tuples(st.integers(0, groups - 1), st.integers(0, 9), st.integers(1, 5) | st.just(AFTER))
+    events = draw(st.lists(event, max_size=30))
+    known = draw(st.lists(st.integers(-3, 0) | st.just(BEFORE), min_size=groups, max_size=groups))
+    force = draw(st.sampled_from([14, 20, AFTER]))
+    low = [event[1] for event in events]
+    high = [AFTER if event[2] == AFTER else event[1] + event[2] for event in events]
+    earlier = draw(st.integers(0, len(events)))
+    return codes_of([event[0] for event in events]), ints(low), ints(high), earlier, ints(known), force, BEFORE, AFTER
+
+
+def step_boundaries(
+    codes: Any, low: Any, high: Any, earlier: int, known: Any, force: int, before: int, after: int
+) -> tuple[Any, ...]:
+    began = [before if event < earlier else int(low[event]) for event in range(len(codes))]
+    of_group = [
+        sorted(
+            {before, after, force, int(boundary)}
+            | {p for e, g in enumerate(codes) if g == group for p in (began[e], int(high[e]))}
+        )
+        for group, boundary in enumerate(known)
+    ]
+    axis = [(group, place) for group, places in enumerate(of_group) for place in places]
+    slots = [at for at, (_, place) in enumerate(axis) if place != after]
+    return (
+        codes_of([group for group, _ in axis]),
+        ints([place for _, place in axis]),
+        ints([axis.index((g, p)) for g, p in zip(codes, began, strict=True)]),
+        ints([axis.index((g, p)) for g, p in zip(codes, high, strict=True)]),
+        ints(slots),
+        ints([axis[slot][0] for slot in slots]),
+        ints([at for at, slot in enumerate(slots) if axis[slot][1] == before]),
+        ints([at for at, slot in enumerate(slots) if axis[slot + 1][1] == after]),
+    )
 
 
 @st.composite
@@ -275,7 +318,7 @@ def boundaries(codes: Any, start: Any, end: Any) -> Any:
 
 def stitched(codes: Any, start: Any, end: Any) -> Any:
     """In order of time: what begins, in order of its end, goes on with what ended then, the earliest begun first."""
-    chains: dict[int, tuple[int, int]] = {}  # by the last event so far: (first event, end)
+    chains: dict[int, int] = {}  # by the last event so far: the first event
     waiting: dict[tuple[int, int], list[int]] = {}
     for event in sorted(range(len(codes)), key=lambda event: (codes[event], start[event], end[event])):
         ended = waiting.get((codes[event], start[event]), [])
@@ -283,12 +326,11 @@ def stitched(codes: Any, start: Any, end: Any) -> Any:
         if ended:
             before = min(ended, key=lambda other: (start[other], other))
             ended.remove(before)
-            root, _ = chains.pop(before)
-        chains[event] = root, end[event]
+            root = chains.pop(before)
+        chains[event] = root
         waiting.setdefault((codes[event], end[event]), []).append(event)
-    made = sorted(chains.values())
-    roots = [root for root, _ in made]
-    return ints([start[root] for root in roots]), ints([until for _, until in made]), ints(roots)
+    made = sorted((root, last) for last, root in chains.items())
+    return ints([root for root, _ in made]), ints([last for _, last in made])
 
 
 def over_slots(fold: Callable[[list[int]], int], values: Any, first: Any, last: Any, size: int, slots: Any) -> Any:
@@ -577,6 +619,7 @@ CONTRACTS = {
         int_or_unsigned().map(lambda values: (values,)),
         lambda values: columns([limbs_of_32(int(value) ** 2, 4) for value in values], 4),
     ),
+    "step_axis": Contract(a_step(), step_boundaries),
     "stitch_order": Contract(lifetimes(), stitched),
     "take": Contract(
         st.tuples(

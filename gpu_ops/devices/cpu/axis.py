@@ -116,7 +116,7 @@ def _without_repeats(axis_time: Ints, axis_code: Codes, slots: Ints, size: int, 
     return count - repeats
 
 
-def stitch_order(codes: Codes, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
+def stitch_order(codes: Codes, start: Ints, end: Ints) -> tuple[Ints, Ints]:
     """Events of one group joined where one ends exactly at the start of another (Trill's Stitch).
 
     Of several that end at a time, in order of their starts, the k-th goes on as the k-th of those that start there, in
@@ -128,21 +128,21 @@ def stitch_order(codes: Codes, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints
         end: int64 ticks, after the start.
 
     Returns:
-        (start, end, representative): the joined events' lifetimes, and the index of the first event in each.
+        (first, last): of each joined event the index of its first and of its last piece, by the first ascending.
 
     Examples:
         >>> stitch_order(np.zeros(3, np.int32), np.array([1, 2, 4]), np.array([4, 3, 5]))
-        (array([1, 2]), array([5, 3]), array([0, 1]))
+        (array([0, 1]), array([2, 1]))
     """
     axis_code, _, first, last = axis(codes, start, end)
-    leads, reach = _stitch(first, last, end, len(axis_code))
+    leads, reach = _stitch(first, last, len(axis_code))
     chosen = keep(leads)
-    return take(start, chosen), take(reach, chosen), chosen
+    return chosen, take(reach, chosen)
 
 
-@kernel(INTS, INTS, INTS, INT)
-def _stitch(first: Ints, last: Ints, end: Ints, size: int) -> tuple[Bools, Ints]:
-    """Which events lead a chain, and until when the rest of its chain takes each."""
+@kernel(INTS, INTS, INT)
+def _stitch(first: Ints, last: Ints, size: int) -> tuple[Bools, Ints]:
+    """Which events lead a chain, and of each the last event of its chain."""
     events = first.size
     # By (last, first), then, of these, by (first, last): two counting sorts.
     ended = np.zeros(size + 1, np.int64)
@@ -171,7 +171,7 @@ def _stitch(first: Ints, last: Ints, end: Ints, size: int) -> tuple[Bools, Ints]
             follower[by_end[ended[slot] + rank]] = event
             leads[event] = False
     # A follower starts later than the event it follows, so it stands behind it.
-    reach = end.copy()
+    reach = np.arange(events)
     for event in range(events - 1, -1, -1):
         if follower[event] >= 0:
             reach[event] = reach[follower[event]]

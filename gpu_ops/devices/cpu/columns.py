@@ -140,9 +140,7 @@ def values(frame: Frame, name: str) -> tuple[Array, Array | None]:
         (numbers, valid): integers, floats, and the integers behind bools, dates, times and durations, in their own
         width; valid is None when no value is null, and where a value is null the number is 0.
     """
-    series = frame[name].to_physical()
-    if series.dtype == pl.Boolean:
-        series = series.cast(pl.Int8)
+    series = _stored(frame[name])
     if not series.null_count():
         return _numpy(series), None
     return _numpy(series.fill_null(0)), _numpy(series.is_not_null())
@@ -223,6 +221,25 @@ def null_where(frame: Frame, valid: Array | None) -> Frame:
     return frame.select(pl.when(pl.lit(pl.Series(valid))).then(pl.all()))
 
 
+def tuples(frame: Frame) -> list[tuple[Any, ...]]:
+    """Each row as a tuple that is equal for equal keys alone.
+
+    A float is its bits, as no NaN equals another; a time is its number, as Python's own have no nanoseconds.
+    """
+    return pl.DataFrame([_hashable(series) for series in frame.get_columns()]).rows()
+
+
+def _hashable(series: pl.Series) -> pl.Series:
+    if series.dtype.is_temporal():
+        return series.to_physical()
+    return _float_bits(series) if series.dtype.is_float() else series
+
+
+def _float_bits(series: pl.Series) -> pl.Series:
+    bits = pa.int32() if series.dtype == pl.Float32 else pa.int64()
+    return pl.Series(series.name, series.rechunk().to_arrow().view(bits))
+
+
 def key_codes(frame: Frame, names: Sequence[str]) -> tuple[Array, int, Frame | None]:
     """Group numbers of rows by the values of some columns.
 
@@ -263,9 +280,11 @@ def _column_codes(series: pl.Series) -> tuple[Array, pl.Series]:
         codes, distinct = _integer_codes(floats.view(np.int32 if dtype == pl.Float32 else np.int64))
         values_of = pl.Series(series.name, distinct.view(floats.dtype))
     elif dtype == pl.Boolean or dtype.is_integer() or dtype.is_temporal():
-        numbers = (series.cast(pl.Int8) if dtype == pl.Boolean else series).to_physical().fill_null(0)
-        codes, distinct = _integer_codes(_numpy(numbers))
-        values_of = pl.Series(series.name, distinct).cast(dtype)
+        numbers = _stored(series)
+        codes, distinct = _integer_codes(_numpy(numbers.fill_null(0) if numbers.null_count() else numbers))
+        values_of = _series(series.name, distinct, pa.from_numpy_dtype(distinct.dtype))
+        if values_of.dtype != dtype:
+            values_of = values_of.cast(dtype)
     elif dtype in {pl.String, pl.Binary} and (found := _hashed_codes(series)) is not None:
         codes, values_of = found
     else:
@@ -320,6 +339,13 @@ def _numpy(series: pl.Series) -> Array:
 
 def _physical(series: pl.Series) -> Array:
     return _numpy(series.to_physical())
+
+
+def _stored(series: pl.Series) -> pl.Series:
+    """The numbers that a series is stored as. Polars plans a query for each change of type, so none is made in vain."""
+    if series.dtype.is_numeric():
+        return series
+    return series.cast(pl.Int8) if series.dtype == pl.Boolean else series.to_physical()
 
 
 def _bitmap(valid: Array | None) -> pa.Buffer | None:

@@ -45,6 +45,7 @@ from gpu_ops.devices.cpu.order import (
     take,
 )
 from gpu_ops.devices.cpu.ranges import expand, keep, occupied, quotient, range_count, range_max, range_sum, slot_bounds
+from gpu_ops.devices.cpu.steps import step_axis
 
 __all__ = [
     "ascends",
@@ -81,6 +82,7 @@ __all__ = [
     "slot_bounds",
     "square_limbs",
     "square_limbs_int",
+    "step_axis",
     "stitch_order",
     "take",
     "unorder_float",

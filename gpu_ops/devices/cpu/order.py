@@ -209,6 +209,10 @@ def _sort_pairs(keys: Ints, items: Ints, count: int) -> None:
                 items[0, at] = items[1, at]
 
 
+_FEW = 1 << 12
+"""Up to so many values NumPy's own gathering takes less time than calling a kernel."""
+
+
 def take(values: Array, indices: Ints) -> Array:
     """The values at these indices: numbers or bools of any width, several times as fast as indexing.
 
@@ -216,6 +220,9 @@ def take(values: Array, indices: Ints) -> Array:
         >>> take(np.array([2.5, 3.5, 4.5]), np.array([2, 0]))
         array([4.5, 2.5])
     """
+    if len(indices) < _FEW:
+        few: Array = values.take(indices)
+        return few
     made = np.empty(len(indices), values.dtype)
     _take[values.itemsize](_bits(values), indices, _bits(made))
     return made

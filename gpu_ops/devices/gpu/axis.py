@@ -38,7 +38,7 @@ def _placed(order: Array, values: Array) -> Array:
     return made
 
 
-def stitch_order(codes: Array, start: Array, end: Array) -> tuple[Array, Array, Array]:
+def stitch_order(codes: Array, start: Array, end: Array) -> tuple[Array, Array]:
     """Events of one group joined where one ends at the start of another: each finds its follower, then all leap.
 
     After k leaps every event knows the one ``2**k`` further on in its chain, or the chain's last.
@@ -64,4 +64,4 @@ def stitch_order(codes: Array, start: Array, end: Array) -> tuple[Array, Array, 
             break
         follower = further
     chosen = xp.nonzero(leads)[0]
-    return xp.take(start, chosen), xp.take(end, xp.take(follower, chosen)), chosen
+    return chosen, xp.take(follower, chosen)

@@ -1,8 +1,9 @@
 """Columns on the GPU: Arrow in and out, expressions, gathering and key codes, by cuDF.
 
 A frame is a ``cudf.DataFrame`` with a plain range index; an array is a one-dimensional CuPy array. The names and their
-meaning are those of ``devices/cpu/columns.py``, whose docstrings hold here too. cuDF keeps no time zones and no
-categories here: frames hold naive UTC timestamps and plain strings, and `to_arrow` gives the declared types back.
+meaning are those of ``devices/cpu/columns.py``, whose docstrings hold here too. Frames hold what ``lowering.py`` makes
+of Arrow's types (naive times in UTC, no categories, bytes under the name of text); `to_arrow` gives the declared types
+back.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import cupy
 import narwhals as nw
 import numpy as np
 import pyarrow as pa
+
+from gpu_ops.devices.gpu.lowering import lower, restore
 
 Array = Any
 Frame = Any
@@ -31,23 +34,16 @@ def host(values: Array) -> Any:
     return cupy.asnumpy(values)
 
 
-def _storage(dtype: pa.DataType) -> pa.DataType:
-    if pa.types.is_dictionary(dtype):
-        return dtype.value_type
-    if pa.types.is_timestamp(dtype):
-        return pa.timestamp(dtype.unit)
-    return dtype
-
-
 def from_arrow(table: pa.Table) -> Frame:
     """A frame with a copy of the table in device memory."""
-    stored = pa.schema([field.with_type(_storage(field.type)) for field in table.schema])
-    return cudf.DataFrame.from_arrow(table.cast(stored))
+    lowered = [lower(column) for column in table.columns]
+    return cudf.DataFrame.from_arrow(pa.table(lowered, names=table.column_names))
 
 
 def to_arrow(frame: Frame, schema: pa.Schema) -> pa.Table:
     """A table of the given schema in host memory."""
-    return frame.to_arrow(preserve_index=False).select(schema.names).cast(schema)
+    held = frame.to_arrow(preserve_index=False)
+    return pa.table([restore(held[field.name], field.type) for field in schema], schema=schema)
 
 
 def rows(frame: Frame) -> int:
@@ -145,7 +141,7 @@ def build(columns: dict[str, tuple[Array, Array | None, pa.DataType]]) -> Frame:
     """A frame from arrays."""
     frame = cudf.DataFrame()
     for name, (numbers, valid, dtype) in columns.items():
-        stored = np.dtype(_storage(dtype).to_pandas_dtype())
+        stored = np.dtype((pa.timestamp(dtype.unit) if pa.types.is_timestamp(dtype) else dtype).to_pandas_dtype())
         if stored.kind in "mM":
             made = cudf.Series(cupy.asarray(numbers, dtype=cupy.int64)).astype(stored)
         else:
@@ -174,6 +170,19 @@ def nulls(frame: Frame, count: int) -> Frame:
     """So many rows of null, in the frame's columns."""
     schema = frame.to_arrow(preserve_index=False).schema
     return cudf.DataFrame.from_arrow(pa.table([pa.nulls(count, field.type) for field in schema], schema=schema))
+
+
+def tuples(frame: Frame) -> list[tuple[Any, ...]]:
+    """Each row as a tuple that is equal for equal keys alone."""
+    columns = []
+    for name in frame.columns:
+        stored = frame[name].to_arrow()
+        if pa.types.is_floating(stored.type) or pa.types.is_temporal(stored.type):
+            stored = stored.view(pa.int32() if stored.type.bit_width == 32 else pa.int64())
+        elif pa.types.is_string(stored.type):
+            stored = stored.view(pa.binary())  # it may stand for bytes that are no text
+        columns.append(stored.to_pylist())
+    return list(zip(*columns, strict=True))
 
 
 def key_codes(frame: Frame, names: Sequence[str]) -> tuple[Array, int, Frame | None]:

@@ -43,6 +43,7 @@ from gpu_ops.devices.gpu.order import (
     take,
 )
 from gpu_ops.devices.gpu.ranges import expand, keep, occupied, quotient, range_count, range_max, range_sum, slot_bounds
+from gpu_ops.devices.gpu.steps import step_axis
 
 __all__ = [
     "ascends",
@@ -79,6 +80,7 @@ __all__ = [
     "slot_bounds",
     "square_limbs",
     "square_limbs_int",
+    "step_axis",
     "stitch_order",
     "take",
     "unorder_float",

@@ -20,7 +20,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 from pyspark.sql.pandas.types import from_arrow_type
 
-from gpu_ops.engines.spark.types import column, plain_type, to_ticks
+from gpu_ops.engines.spark.types import column, plain_type, spark_type, to_ticks
 
 _IS = pa.types
 _LONG_DIGITS = 18
@@ -46,6 +46,11 @@ class Carrier:
     def refusal(self) -> str | None:
         """Why the plugin plans no mapInArrow with these columns, or not what stands around it; None where it does."""
         return None if _planned(self.dtype) else f"{self.dtype} is no type that the RAPIDS plugin passes to Python"
+
+    @property
+    def shape(self) -> str | None:
+        """What passes in place of a column, in words; None where the column itself does."""
+        return None
 
     def lower(self, value: Column) -> list[Column]:
         """The columns that pass in place of one; null for null."""
@@ -92,6 +97,11 @@ class Unscaled(Carrier):
         return None
 
     @property
+    def shape(self) -> str | None:
+        """An integer."""
+        return "its unscaled BIGINT"
+
+    @property
     def _factor(self) -> Column:
         scale = self.dtype.scale
         return F.expr(f"cast({10**scale} as decimal({scale + 1}, 0))")
@@ -130,6 +140,11 @@ class Digits(Carrier):
         """None: all of it is planned."""
         return None
 
+    @property
+    def shape(self) -> str | None:
+        """A text."""
+        return "STRING of its digits"
+
     def lower(self, value: Column) -> list[Column]:
         """A cast."""
         return [value.cast("string")]
@@ -155,6 +170,11 @@ class Hex(Carrier):
     def refusal(self) -> str | None:
         """On the way in all is planned."""
         return "binary comes back from Python by unhex, for which the RAPIDS plugin has no rule"
+
+    @property
+    def shape(self) -> str | None:
+        """A text."""
+        return "STRING of hexadecimal digits"
 
     def lower(self, value: Column) -> list[Column]:
         """Two digits a byte."""
@@ -188,6 +208,11 @@ class Microseconds(Carrier):
         """None: all of it is planned."""
         return None
 
+    @property
+    def shape(self) -> str | None:
+        """An integer."""
+        return "BIGINT microseconds"
+
     def lower(self, value: Column) -> list[Column]:
         """The instant so long after 1970, as ticks: casts would overflow after 106 days."""
         return [to_ticks(F.timestamp_micros(F.lit(0).cast("long")) + value)]
@@ -217,6 +242,11 @@ class Nothing(Carrier):
     def refusal(self) -> str | None:
         """None: all of it is planned."""
         return None
+
+    @property
+    def shape(self) -> str | None:
+        """A boolean."""
+        return "BOOLEAN"
 
     def lower(self, value: Column) -> list[Column]:
         """A cast."""
@@ -251,6 +281,12 @@ class Fields(Carrier):
     def refusal(self) -> str | None:
         """That of the first field that has one."""
         return next((each.refusal for _, each in self._fields if each.refusal is not None), None)
+
+    @property
+    def shape(self) -> str | None:
+        """A mark, and what passes in place of each field."""
+        fields = [f"{name} as {each.shape}" for name, each in self._fields if each.shape is not None]
+        return "BOOLEAN and its fields" + (f" ({', '.join(fields)})" if fields else "")
 
     def lower(self, value: Column) -> list[Column]:
         """``value.field``, lowered in turn."""
@@ -293,6 +329,11 @@ class Entries(Carrier):
     def refusal(self) -> str | None:
         """None where both lists are planned."""
         return next((reason for each in self.types if (reason := Carrier(each).refusal) is not None), None)
+
+    @property
+    def shape(self) -> str | None:
+        """Two lists."""
+        return "ARRAY of keys and ARRAY of values"
 
     def lower(self, value: Column) -> list[Column]:
         """Both in the same order."""
@@ -345,6 +386,21 @@ def carrier(dtype: pa.DataType) -> Carrier:
     """
     plain = plain_type(dtype)
     return next((kind(plain) for holds, kind in CARRIERS if holds(plain)), Carrier(plain))
+
+
+def passage(field: pa.Field) -> str | None:
+    """How a column passes through mapInArrow, in words; None where Spark has its very type and the plugin passes it.
+
+    Examples:
+        >>> passage(pa.field("price", pa.decimal128(10, 2)))
+        "'price' (decimal128(10, 2)) as its unscaled BIGINT"
+        >>> passage(pa.field("total", pa.uint64()))
+        "'total' (uint64) as DECIMAL(20,0), that as STRING of its digits"
+    """
+    each = carrier(field.type)
+    widened = [] if each.dtype == field.type else [spark_type(field.type).simpleString().upper()]
+    shapes = [*widened, *([] if each.shape is None else [each.shape])]
+    return f"{field.name!r} ({field.type}) as {', that as '.join(shapes)}" if shapes else None
 
 
 # Whole tables

@@ -13,7 +13,14 @@ from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 from pyspark.sql import types as spark_types
 
 from gpu_ops.engines.spark import lifetimes
-from gpu_ops.engines.spark.carriers import carried_fields, carried_schema, carrier, lowered_columns, raised_columns
+from gpu_ops.engines.spark.carriers import (
+    carried_fields,
+    carried_schema,
+    carrier,
+    lowered_columns,
+    passage,
+    raised_columns,
+)
 from gpu_ops.engines.spark.checks import checked, error_text, shown
 from gpu_ops.engines.spark.fragments import Fragment, fragment, over_feed
 from gpu_ops.engines.spark.session import check_names
@@ -173,7 +180,7 @@ class Compiler:
             node,
             "Spark: mapInArrow with the local engine, without a shuffle",
             f"not as an expression of Spark: {reason}",
-            *self._refusals(node.input.schema, node.schema),
+            *self._passage(node.input.schema, node.schema),
         )
         frame, schema = self.frame(node.input), node.input.schema
         return self._in_python(frame, over_feed(node.input, (node,)), node, schema, None)
@@ -193,7 +200,7 @@ class Compiler:
             where = f"one repartition by {', '.join(part.partition)}, then one mapInArrow with the local engine"
         else:
             where = "one task, as there is no key: repartition(1), then one mapInArrow with the local engine"
-        self._note(node, f"Spark: {where}", *self._refusals(schema, node.schema))
+        self._note(node, f"Spark: {where}", *self._passage(schema, node.schema))
         for each in node.input.walk():
             if each not in self.notes:
                 self._note(each, "Spark: in the same mapInArrow as the node above, without another shuffle")
@@ -224,15 +231,14 @@ class Compiler:
         done = lowered.mapInArrow(work(plan, self._device), passed)
         return done.select("start", "end", *raised_columns(node.schema))
 
-    def _refusals(self, before: pa.Schema, after: pa.Schema) -> list[str]:
-        """Why the RAPIDS plugin would leave the GPU for this."""
-        found = {
-            f"column {field.name!r}: {reason}"
-            for schema in (before, after)
-            for field in schema
-            if (reason := carrier(field.type).refusal) is not None
-        }
-        return [f"not wholly planned for the GPU: {each}" for each in sorted(found)] or [_GPU]
+    def _passage(self, before: pa.Schema, after: pa.Schema) -> list[str]:
+        """How columns pass through Python that do not as they are, and why the plugin would leave the GPU for some."""
+        fields = [*before, *after]
+        ways = dict.fromkeys(way for field in fields if (way := passage(field)) is not None)
+        refusals = {field.name: carrier(field.type).refusal for field in fields}
+        found = sorted(f"column {name!r}: {reason}" for name, reason in refusals.items() if reason is not None)
+        passing = [f"through Python: {'; '.join(ways)}"] if ways else []
+        return passing + ([f"not wholly planned for the GPU: {each}" for each in found] or [_GPU])
 
 
 def _no_zone(dtype: pa.DataType) -> bool:

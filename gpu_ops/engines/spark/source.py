@@ -138,7 +138,7 @@ def _payload(frame: DataFrame, times: list[str], on_invalid: OnInvalid) -> list[
             raise ColumnError(
                 "Rows that are kept aside get a column of this name.", column=name, remedy="Rename it in the source."
             )
-        fields.append((pa.field(name, arrow_type(name, field.dataType)), name))
+        fields.append((pa.field(name, arrow_type(name, field.dataType), nullable=field.nullable), name))
     if fields:
         return fields
     # A frame of time columns alone keeps them.

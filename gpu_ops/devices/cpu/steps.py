@@ -1,0 +1,147 @@
+"""The window axis of one step of a running query on the CPU: boundaries that are new, beside what holds throughout."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from gpu_ops.devices.cpu.compiling import CODES, INT, INTS, inlined, kernel
+
+Codes = npt.NDArray[np.int32]
+Ints = npt.NDArray[np.int64]
+
+
+@kernel(CODES, INTS, INTS, INT, INTS, INT, INT, INT)
+def step_axis(
+    codes: Codes, low: Ints, high: Ints, earlier: int, known: Ints, force: int, before: int, after: int
+) -> tuple[Codes, Ints, Ints, Ints, Ints, Ints, Ints, Ints]:
+    """The distinct boundaries of each group of a step, and which of them each event lies between.
+
+    Each group has a boundary before all others and one after all others. In between are the starts of the events that
+    begin in the step, the ends of those that end in it, the boundary that is known from before, and a forced one.
+
+    Args:
+        codes: int32 group of each event.
+        low: int64 place where each begins. The first ``earlier`` events began in earlier steps, at ``before``.
+        high: int64 place where each ends; ``after`` if it does not end in this step.
+        earlier: How many events began before.
+        known: int64 for each group a boundary that it has; ``before`` for none.
+        force: A boundary that every group has, at or after all others; ``after`` for none.
+        before: Less than every place.
+        after: Greater than every place.
+
+    Returns:
+        (axis_code int32, axis, first, last, slots, group, begin, end): the boundaries; each event's first boundary and
+        the one it ends at; the slots, one from each boundary but a group's last, by number; the group of each slot;
+        and where among the slots each group's first and last one stand.
+
+    Examples:
+        >>> codes, low, high = np.zeros(2, np.int32), np.array([0, 4]), np.array([6, 99])
+        >>> made = step_axis(codes, low, high, 1, np.array([2]), 99, -99, 99)
+        >>> made[1], made[2], made[3]
+        (array([-99,   2,   4,   6,  99]), array([0, 2]), array([3, 4]))
+    """
+    events, groups = codes.size, known.size
+    begins, ends = np.zeros(groups + 1, np.int64), np.zeros(groups + 1, np.int64)
+    _count(codes, high, earlier, known, force, before, after, begins, ends)
+    start_time, start_of = np.empty(begins[groups], np.int64), np.full(begins[groups], -1)
+    end_time, end_of = np.empty(ends[groups], np.int64), np.full(ends[groups], -1)
+    _place_starts(codes, low, earlier, known, before, begins, start_time, start_of)
+    _place_ends(codes, high, force, after, ends, end_time, end_of)
+    axis_code = np.empty(start_time.size + end_time.size, np.int32)
+    axis = np.empty(start_time.size + end_time.size, np.int64)
+    first, last = np.empty(events, np.int64), np.empty(events, np.int64)
+    from_slot, to_slot = np.empty(groups, np.int64), np.empty(groups, np.int64)
+    size = 0
+    for group in range(groups):
+        _sort(start_time, start_of, begins[group], begins[group + 1])
+        _sort(end_time, end_of, ends[group], ends[group + 1])
+        from_slot[group] = size
+        begun, ended = begins[group], ends[group]
+        while ended < ends[group + 1]:
+            is_start = begun < begins[group + 1] and start_time[begun] <= end_time[ended]
+            place = start_time[begun] if is_start else end_time[ended]
+            if size == from_slot[group] or axis[size - 1] != place:
+                axis[size], axis_code[size] = place, group
+                size += 1
+            owner = start_of[begun] if is_start else end_of[ended]
+            if owner >= 0:
+                (first if is_start else last)[owner] = size - 1
+            begun += is_start
+            ended += not is_start
+        to_slot[group] = size - 1
+    for event in range(events):
+        if event < earlier:
+            first[event] = from_slot[codes[event]]
+        if high[event] >= after:
+            last[event] = to_slot[codes[event]]
+    slots, owners = np.empty(size - groups, np.int64), np.empty(size - groups, np.int64)
+    slot = 0
+    for group in range(groups):
+        for at in range(from_slot[group], to_slot[group]):
+            slots[slot], owners[slot] = at, group
+            slot += 1
+        from_slot[group] -= group
+        to_slot[group] -= group + 1
+    return axis_code[:size], axis[:size], first, last, slots, owners, from_slot, to_slot
+
+
+@inlined
+def _count(
+    codes: Codes, high: Ints, earlier: int, known: Ints, force: int, before: int, after: int, begins: Ints, ends: Ints
+) -> None:
+    """Where each group's starts and ends begin, once all are placed."""
+    groups = known.size
+    for group in range(groups):
+        begins[group + 1] = 1 + int(known[group] > before)
+        ends[group + 1] = 1 + int(force < after)
+    for event in range(codes.size):
+        begins[codes[event] + 1] += event >= earlier
+        ends[codes[event] + 1] += high[event] < after
+    for group in range(groups):
+        begins[group + 1] += begins[group]
+        ends[group + 1] += ends[group]
+
+
+@inlined
+def _place_starts(
+    codes: Codes, low: Ints, earlier: int, known: Ints, before: int, begins: Ints, times: Ints, owners: Ints
+) -> None:
+    place = begins.copy()
+    for group in range(known.size):
+        times[place[group]] = before
+        place[group] += 1
+        if known[group] > before:
+            times[place[group]] = known[group]
+            place[group] += 1
+    for event in range(earlier, codes.size):
+        at = place[codes[event]]
+        times[at], owners[at] = low[event], event
+        place[codes[event]] += 1
+
+
+@inlined
+def _place_ends(codes: Codes, high: Ints, force: int, after: int, ends: Ints, times: Ints, owners: Ints) -> None:
+    place = ends.copy()
+    for event in range(codes.size):
+        if high[event] < after:
+            at = place[codes[event]]
+            times[at], owners[at] = high[event], event
+            place[codes[event]] += 1
+    for group in range(ends.size - 1):
+        times[ends[group + 1] - 1] = after
+        if force < after:
+            times[ends[group + 1] - 2] = force
+
+
+@inlined
+def _sort(times: Ints, owners: Ints, low: int, high: int) -> None:
+    """Put a stretch of times in order, with their owners, unless it is."""
+    ordered = True
+    for at in range(low + 1, high):
+        ordered = ordered and times[at - 1] <= times[at]
+    if not ordered:
+        order = np.argsort(times[low:high])
+        some, theirs = times[low:high].copy(), owners[low:high].copy()
+        for at in range(order.size):
+            times[low + at], owners[low + at] = some[order[at]], theirs[order[at]]

@@ -1,0 +1,285 @@
+"""A micro-batch store as a Spark data source: a DataFrame from one, and a DataFrame into one.
+
+Spark makes these objects on the driver and pickles them to the workers, so they hold options and no store.
+"""
+
+from __future__ import annotations
+
+import datetime
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructField, StructType
+
+from gpu_ops.engines.spark.types import arrow_type, plain_type, spark_type
+from gpu_ops.errors import ColumnError, PlanError
+from gpu_ops.store.batch_files import LIFETIME, Staged
+from gpu_ops.store.files import regrouped
+from gpu_ops.store.folders import BusyError
+from gpu_ops.store.stores import Store, store
+from gpu_ops.store.writer import MERGED_ROWS, Writer
+from gpu_ops.time import MAX_TIME, MIN_TIME, instant
+
+NAME = "gpu_ops"
+"""What the format is called."""
+
+_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+_BATCH_ROWS = 1 << 16
+"""Rows that go to Spark at a time."""
+
+_PATIENCE = 30.0
+"""Seconds that a job which is done waits for another writer to be done."""
+
+
+def register(spark: SparkSession) -> None:
+    """Let a session read and write stores: ``spark.read.format("gpu_ops")``, ``frame.write.format("gpu_ops")``.
+
+    It also lets Spark tell sources written in Python which rows a query wants
+    (``spark.sql.python.filterPushdown.enabled``), without which it refuses a source that would listen.
+
+    Args:
+        spark: A classic session.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> import pyarrow as pa, tempfile
+        >>> from gpu_ops.engines.spark import register
+        >>> register(spark)
+        >>> store = g.store(tempfile.mkdtemp())
+        >>> store.append(g.events(pa.table({"at": [0, 60], "price": [3, 9]}), start="at", unit="s").collect())
+        1
+        >>> bids = spark.read.format("gpu_ops").load(store.path)
+        >>> bids.filter("start >= TIMESTAMP '1970-01-01 00:01:00Z'").select("price").collect()
+        [Row(price=9)]
+        >>> bids.write.format("gpu_ops").mode("append").save(f"{store.path} copy")
+        >>> len(g.store(f"{store.path} copy"))
+        2
+    """
+    spark.conf.set(_PUSHDOWN, "true")
+    spark.dataSource.register(StoreDataSource)
+
+
+class StoreDataSource(DataSource):
+    """The format ``gpu_ops``.
+
+    Options for reading: ``start`` and ``end``, instants as ISO 8601 with a zone: events that are alive within. For
+    writing: ``cti``, what is promised after the job; ``compression``.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return NAME
+
+    def schema(self) -> StructType:
+        """The store's columns, as the types that Spark has for them."""
+        return StructType([StructField(each.name, spark_type(each.type)) for each in _store(self.options).schema])
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """What reads the store."""
+        return StoreReader(dict(self.options), tuple(schema.names), self._instant("start"), self._instant("end"))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001  (Spark's signature)
+        """What writes to the store."""
+        if overwrite:
+            raise PlanError(
+                "A store is appended to and never overwritten.", remedy='Say .mode("append"), or give another path.'
+            )
+        columns = pa.schema([pa.field(each.name, arrow_type(each.name, each.dataType)) for each in schema])
+        writer = StoreWriter(dict(self.options), columns, self._instant("cti"))
+        # On the driver, once: a task that goes on when the job was given up finds the folder gone.
+        _store(self.options).staging(writer.job)
+        return writer
+
+    def _instant(self, option: str) -> int | None:
+        given = self.options.get(option)
+        return None if given is None else instant(given, name=option)
+
+
+def _store(options: Mapping[str, str]) -> Store:
+    if not options.get("path"):
+        raise PlanError("A store has a path.", remedy=f'Say spark.read.format("{NAME}").load(path).')
+    return store(options["path"], compression=options.get("compression", "zstd"))  # type: ignore[arg-type]
+
+
+def _columns(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([pa.field(each.name, plain_type(each.type)) for each in schema])
+
+
+# Reading
+
+
+@dataclass
+class Batches(InputPartition):
+    """A partition: the batches after one, up to another."""
+
+    since: int
+    until: int
+
+
+@dataclass
+class StoreReader(DataSourceReader):
+    """Reads a store's files, neighbouring small ones as one partition.
+
+    Attributes:
+        options: The data source's.
+        columns: The columns' names.
+        start: Events that end at or before this are left out; ticks.
+        end: Events that start at or after this are left out; ticks.
+        low: A query wants no event of a file whose latest end is at or before this.
+        high: A query wants no event of a file whose earliest start is at or after this.
+    """
+
+    options: dict[str, str]
+    columns: tuple[str, ...]
+    start: int | None
+    end: int | None
+    low: int = MIN_TIME
+    high: int = MAX_TIME
+
+    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802  (Spark's name)
+        """Remember what a query asks of times, and let Spark ask each row all the same."""
+        for each in filters:
+            low, high = _bounds(each)
+            self.low, self.high = max(self.low, low), min(self.high, high)
+        yield from filters
+
+    def partitions(self) -> list[InputPartition]:
+        """Files that may hold an event that is wanted."""
+        found: list[Batches] = []
+        rows = 0
+        for file in _store(self.options).log().files:
+            if not (file.overlaps(self.low, self.high) and file.overlaps(self.start, self.end)):
+                continue
+            if found and found[-1].until == file.first - 1 and rows + file.rows <= MERGED_ROWS:
+                found[-1].until = file.last
+                rows += file.rows
+            else:
+                found.append(Batches(file.first - 1, file.last))
+                rows = file.rows
+        return list(found)
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """A partition's events; Spark asks for None where there is no partition."""
+        if not isinstance(partition, Batches):
+            return
+        since, until = partition.since, partition.until
+        tables = _store(self.options).tables(self.columns, since=since, until=until, start=self.start, end=self.end)
+        for table in tables:
+            yield from table.cast(_columns(table.schema)).to_batches(_BATCH_ROWS)
+
+
+def _bounds(asked: Filter) -> tuple[int, int]:
+    """Bounds as `StoreReader` has them. An event ends at least one tick after it starts."""
+    attribute, value = getattr(asked, "attribute", None), getattr(asked, "value", None)
+    if attribute not in {("start",), ("end",)} or not isinstance(value, datetime.datetime) or value.tzinfo is None:
+        return MIN_TIME, MAX_TIME
+    at, of_end = instant(value), attribute == ("end",)
+    if isinstance(asked, GreaterThan):
+        return at, MAX_TIME
+    if isinstance(asked, GreaterThanOrEqual):
+        return at - of_end, MAX_TIME
+    if isinstance(asked, LessThan):
+        return MIN_TIME, at
+    if isinstance(asked, LessThanOrEqual):
+        return MIN_TIME, at + (not of_end)
+    if isinstance(asked, EqualTo):
+        return at - of_end, at + (not of_end)
+    return MIN_TIME, MAX_TIME
+
+
+# Writing
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task made."""
+
+    files: list[Staged]
+
+
+@dataclass
+class StoreWriter(DataSourceArrowWriter):
+    """Each task makes files that no reader looks at; when all are done, the driver gives them their names in one go.
+
+    Attributes:
+        options: The data source's.
+        columns: The columns of what is written.
+        cti: What is promised after it, in ticks.
+        job: Names the folder that the tasks write to.
+    """
+
+    options: dict[str, str]
+    columns: pa.Schema
+    cti: int | None
+    job: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """A task's rows, in files of about as many as merged ones have."""
+        target = _store(self.options)
+        tables = regrouped(iterator, self.columns, MERGED_ROWS)
+        return Written([target.stage(self._as_stored(table, target), self.job) for table in tables])
+
+    def _as_stored(self, table: pa.Table, target: Store) -> pa.Table:
+        """Columns in the types of the store, where Spark has but another for them (INT for uint16)."""
+        if not target.sequence:
+            return table
+        there = {each.name: each.type for each in target.schema if each.name not in LIFETIME}
+        for number, each in enumerate(table.schema):
+            wanted = there.get(each.name, each.type)
+            if wanted == each.type or plain_type(wanted) != each.type:
+                continue
+            try:
+                column = table[number].cast(wanted)
+            except pa.ArrowInvalid as error:
+                raise ColumnError(
+                    f"A value does not fit into the store's {wanted}: {error}",
+                    column=each.name,
+                    remedy="Drop the row, or write to another store.",
+                ) from error
+            table = table.set_column(number, pa.field(each.name, wanted), column)
+        return table
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Seal what the tasks made; on the driver."""
+        target = _store(self.options)
+        staged = [file for message in messages if isinstance(message, Written) for file in message.files]
+        if not staged and not target.sequence:
+            staged = [target.stage(self.columns.empty_table(), self.job)]
+        with _writer(target) as writer:
+            writer.adopt(staged, self.cti)
+        target.unstage(self.job)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Remove what the tasks made; on the driver."""
+        _store(self.options).unstage(self.job)
+
+
+def _writer(target: Store) -> Writer:
+    """The store's writer, once another is done."""
+    given_up = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return target.writer()
+        except BusyError:
+            if time.monotonic() > given_up:
+                raise
+            time.sleep(0.1)

@@ -1,0 +1,301 @@
+"""What an entrance knows between two calls: as arrays that the kernel steps, and as tables that anyone can read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from gpu_ops.buffers import integers, nulls, to_arrow
+from gpu_ops.devices.cpu import columns
+from gpu_ops.errors import ColumnError, SourceError
+from gpu_ops.frames import from_frame, to_frame
+from gpu_ops.ingest import arrival_kernel as k
+from gpu_ops.ingest.arrivals import Kind
+from gpu_ops.ingest.held import HeldRows
+from gpu_ops.time import MAX_TIME, MIN_TIME, TIME_TYPE
+
+Ints = npt.NDArray[np.int64]
+
+_SEEDS = (0x9E37, 0x79B9)
+KINDS = ("insert", "start", "end")
+FATES = ("dropped", "adjusted", "diverted", "unmatched", "emptied")
+"""What is done with a row that is not let in as it came: left out; its time moved to the CTI; left out and kept aside;
+an end edge whose start edge is not there, left out; an end edge that ends its moved start edge where that starts, so
+that nothing is left of the event."""
+
+_CLOCK = {"last_cti": k.LAST, "limit": k.LIMIT, "latest": k.HIGH}
+
+
+class State:
+    """The arrays; see `arrival_kernel` for what is in them."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self.clock = np.zeros(k.CLOCK, np.int64)
+        self.clock[[k.LAST, k.LIMIT, k.HIGH, k.FREE]] = k.NONE, MIN_TIME, MIN_TIME, -1
+        self.held = np.empty((1, k.SLOT), np.int64)
+        self.buckets = np.full(1, -1, np.int64)
+        self.buffer = np.empty((1, 3), np.int64)
+        self.waiting = np.empty((1, 3), np.int64)
+        self.rows = HeldRows(schema)
+        self.arrived = 0
+        self.promised = MIN_TIME
+        self.counts: Counter[str] = Counter()
+
+    def make_room(self, more: int) -> None:
+        """Let the arrays hold as many rows more: they double, so that a row costs the same however many there are."""
+        clock = self.clock
+        if clock[k.WAITING] > 2 * clock[k.HELD] + 1024:
+            self._clear_waiting()
+        needed = int(clock[k.HELD]) + more
+        if needed > len(self.held):
+            size = 1 << (needed - 1).bit_length()
+            self.held = _grown(self.held, size)
+            self.buffer = _grown(self.buffer, size)
+            self.buckets = np.full(size, -1, np.int64)
+            k.index_edges(self.held, self._heads(), self.buckets)
+        needed = int(clock[k.WAITING] + clock[k.BUFFERED]) + more
+        if needed > len(self.waiting):
+            self.waiting = _grown(self.waiting, 1 << (needed - 1).bit_length())
+
+    def undo(self, clock: Ints) -> None:
+        """Make everything as it was before a call that ended in a fault; it costs a pass over what is held.
+
+        Args:
+            clock: As it was then.
+        """
+        used = self.held[: self.clock[k.USED]]
+        changed = used[:, k.CHANGED] == clock[k.CALL]
+        used[changed, k.PLACE] = used[changed, k.FORMER]
+        used[used[:, k.NUMBER] >= self.arrived, k.PLACE] = k.NOWHERE
+        kept = used[used[:, k.PLACE] != k.NOWHERE]
+        self.clock = clock
+        self.refill(kept[np.argsort(kept[:, k.NUMBER])])
+
+    def refill(self, slots: Ints) -> None:
+        """Hold these rows, in the order of their numbers, and no others: only what links them is not known."""
+        clock = self.clock
+        clock[[k.USED, k.HELD]] = len(slots)
+        clock[k.FREE] = -1
+        slots[:, k.CHANGED] = -1
+        self.held[: len(slots)] = slots
+        _refill_heaps(self, slots)
+        self.buckets[:] = -1
+        _refill_queues(self, slots)
+
+    def promise(self) -> None:
+        """Promise as much as the last CTI and the oldest open start edge allow."""
+        promised = max(int(self.clock[k.LAST]), MIN_TIME)
+        if self.clock[k.WAITING]:
+            promised = min(promised, int(self.waiting[0, 0]))
+        self.promised = max(self.promised, promised)
+
+    def slots(self, place: int) -> Ints:
+        """The slots that are in use there, by number."""
+        used = self.held[: self.clock[k.USED]]
+        found = np.flatnonzero(used[:, k.PLACE] == place)
+        return found[np.argsort(used[found, k.NUMBER])]
+
+    def _heads(self) -> Ints:
+        slots = self.slots(k.IN_EDGES)
+        followers = self.held[slots, k.NEXT]
+        return np.setdiff1d(slots, followers[followers >= 0])
+
+    def _clear_waiting(self) -> None:
+        """Leave out start edges that have ended: a heap drops them only once they are the oldest."""
+        used = self.waiting[: self.clock[k.WAITING]]
+        slots = self.held[used[:, 2]]
+        here = used[(slots[:, k.NUMBER] == used[:, 1]) & (slots[:, k.PLACE] == k.IN_EDGES)]
+        # A sorted table is a heap.
+        self.waiting[: len(here)] = here[np.lexsort((here[:, 1], here[:, 0]))]
+        self.clock[k.WAITING] = len(here)
+
+
+def identities(frame: pl.DataFrame, edges: npt.NDArray[np.intp]) -> tuple[Ints, Ints]:
+    """128 bits of hash for the payloads of edges, zeros elsewhere: two payloads that differ will not share them.
+
+    Null equals null, all NaNs are one, -0.0 equals 0.0. Numbers as the device gives them to keys would have to be given
+    anew with each call, to all start edges that are open.
+    """
+    for name, dtype in frame.schema.items():
+        if dtype.is_nested():
+            raise ColumnError(
+                f"Edges are told apart by their payload, and {dtype} has no equality here.",
+                column=name,
+                remedy="Leave it out of the source, or give its fields as columns.",
+            )
+    told = frame if len(edges) == frame.height else columns.take(frame, edges)
+    # Categories are numbered by chance; floats that are one key are one to the hash already.
+    categories = [name for name, dtype in frame.schema.items() if dtype == pl.Categorical or isinstance(dtype, pl.Enum)]
+    if categories:
+        told = told.with_columns(pl.col(categories).cast(pl.String))
+    made = []
+    for seed in _SEEDS:
+        hashes = np.zeros(frame.height, np.int64)
+        hashes[edges] = told.hash_rows(seed).to_numpy().view(np.int64)
+        made.append(hashes)
+    return made[0], made[1]
+
+
+def spelled(words: Sequence[str], codes: Ints) -> pa.ChunkedArray:
+    """Words by their positions among some."""
+    text = pl.Series("word", words, pl.String)[pl.Series(codes.astype(np.uint32))]
+    return from_frame(text.to_frame(), pa.schema([("word", pa.string())]))["word"]
+
+
+def as_struct(payload: pa.Table) -> pa.Array:
+    """A payload as one column, whose field names are in nobody's way."""
+    arrays = [column.chunk(0) if column.num_chunks == 1 else column.combine_chunks() for column in payload.columns]
+    return pa.StructArray.from_arrays(arrays, fields=list(payload.schema))
+
+
+def tables(state: State) -> dict[str, pa.Table]:
+    """The state as tables; `Entrance.tables` says which."""
+    clock = state.clock
+    times = {name: _times(np.array([clock[at]])) for name, at in _CLOCK.items()}
+    counters = {"promised_cti": _times(np.array([state.promised]))}
+    numbers = {"events_since_cti": int(clock[k.COUNT]), "arrivals": state.arrived}
+    numbers |= {fate: state.counts[fate] for fate in FATES}
+    counters |= {name: to_arrow(np.array([number]), pa.int64()) for name, number in numbers.items()}
+    edges = state.slots(k.IN_EDGES)
+    inside = state.held[edges, k.LET_IN] != k.NONE
+    return {
+        "clock": pa.table(times | counters),
+        "buffer": _rows(state, state.slots(k.IN_BUFFER), {"kind": k.KIND, "start": k.FIRST, "end": k.STOP}),
+        "open": _rows(state, edges[inside], {"start": k.FIRST, "let_in": k.LET_IN, "cti": k.MISSED}),
+        "kept_out": _rows(state, edges[~inside], {"start": k.FIRST, "cti": k.MISSED}),
+    }
+
+
+def _rows(state: State, slots: Ints, fields: Mapping[str, int]) -> pa.Table:
+    used = state.held[slots]
+    numbers = np.ascontiguousarray(used[:, k.NUMBER])
+    made = {"arrival": to_arrow(numbers, pa.int64())}
+    for name, at in fields.items():
+        values = np.ascontiguousarray(used[:, at])
+        made[name] = spelled(KINDS, values) if at == k.KIND else _times(values)
+    payload = from_frame(state.rows.find(numbers), state.schema)
+    return pa.table(made | {"payload": as_struct(payload)})
+
+
+def restored(schema: pa.Schema, given: Mapping[str, pa.Table]) -> State:
+    """The state of which `tables` made tables.
+
+    Raises:
+        SourceError: They are none.
+    """
+    state = State(schema)
+    expected = tables(state)
+    for name, table in expected.items():
+        if name not in given or not given[name].schema.equals(table.schema):
+            raise SourceError(
+                f"The table {name!r} is not that of an entrance with this payload.",
+                remedy=f"Give back what tables() gave: {', '.join(expected)}.",
+            )
+    clock, counters = state.clock, given["clock"]
+    for name, at in _CLOCK.items():
+        clock[at] = _ticks(counters[name])[0]
+    state.promised = int(_ticks(counters["promised_cti"])[0])
+    clock[k.COUNT] = counters["events_since_cti"][0].as_py()
+    state.arrived = counters["arrivals"][0].as_py()
+    state.counts.update({fate: count for fate in FATES if (count := counters[fate][0].as_py())})
+    _refill(state, given)
+    return state
+
+
+def _refill(state: State, given: Mapping[str, pa.Table]) -> None:
+    parts = [(given["buffer"], k.IN_BUFFER), (given["open"], k.IN_EDGES), (given["kept_out"], k.IN_EDGES)]
+    total = sum(table.num_rows for table, _ in parts)
+    state.make_room(total)
+    if not total:
+        return
+    slots = np.full((total, k.SLOT), -1, np.int64)
+    slots[:, [k.KIND, k.STOP]] = Kind.START, MAX_TIME
+    slots[:, [k.LET_IN, k.MISSED]] = k.NONE
+    first = 0
+    for table, place in parts:
+        part = slots[first : first + table.num_rows]
+        first += table.num_rows
+        part[:, k.PLACE] = place
+        part[:, k.NUMBER] = integers(table["arrival"].combine_chunks())
+        part[:, k.FIRST] = _ticks(table["start"])
+        if "end" in table.column_names:
+            part[:, k.STOP] = _ticks(table["end"])
+            part[:, k.KIND] = [KINDS.index(kind) for kind in table["kind"].to_pylist()]
+        if "cti" in table.column_names:
+            part[:, k.MISSED] = _ticks(table["cti"])
+        if "let_in" in table.column_names:
+            part[:, k.LET_IN] = _ticks(table["let_in"])
+    payload = pa.concat_tables([pa.Table.from_struct_array(table["payload"].combine_chunks()) for table, _ in parts])
+    order = np.argsort(slots[:, k.NUMBER])
+    slots = slots[order]
+    frame = columns.take(to_frame(payload.cast(state.schema)), order)
+    edges = np.flatnonzero(slots[:, k.KIND] != Kind.INSERT)
+    if len(edges):
+        slots[:, k.HASH], slots[:, k.MORE_HASH] = identities(frame, edges)
+    state.rows.add(slots[:, k.NUMBER].copy(), frame)
+    state.refill(slots)
+
+
+def _refill_heaps(state: State, slots: Ints) -> None:
+    time = np.where(slots[:, k.KIND] == Kind.END, slots[:, k.STOP], slots[:, k.FIRST])
+    for heap, key, used, mask in (
+        (state.buffer, time, k.BUFFERED, slots[:, k.PLACE] == k.IN_BUFFER),
+        (
+            state.waiting,
+            slots[:, k.LET_IN],
+            k.WAITING,
+            (slots[:, k.PLACE] == k.IN_EDGES) & (slots[:, k.LET_IN] != k.NONE),
+        ),
+    ):
+        which = np.flatnonzero(mask)
+        which = which[np.lexsort((slots[which, k.NUMBER], key[which]))]
+        heap[: len(which)] = np.stack([key[which], slots[which, k.NUMBER], which], axis=1)
+        state.clock[used] = len(which)
+
+
+def _refill_queues(state: State, slots: Ints) -> None:
+    """Link start edges of one identity, those that came late first, and else in their order."""
+    edges = np.flatnonzero(slots[:, k.PLACE] == k.IN_EDGES)
+    if not len(edges):
+        return
+    held = state.held
+    keys = slots[edges][:, [k.FIRST, k.HASH, k.MORE_HASH]]
+    on_time = slots[edges, k.LET_IN] == slots[edges, k.FIRST]
+    order = np.lexsort((slots[edges, k.NUMBER], on_time, keys[:, 2], keys[:, 1], keys[:, 0]))
+    edges, keys, on_time = edges[order], keys[order], on_time[order]
+    held[edges, k.NEXT] = -1
+    same = np.flatnonzero((keys[1:] == keys[:-1]).all(axis=1))
+    held[edges[same], k.NEXT] = edges[same + 1]
+    first = np.ones(len(edges), np.bool_)
+    first[same + 1] = False
+    heads, at = edges[first], np.flatnonzero(first)
+    held[heads, k.TAIL] = edges[np.append(at[1:], len(edges)) - 1]
+    late = np.add.reduceat(~on_time, at, dtype=np.int64)
+    held[heads, k.LATE_TAIL] = np.where(late > 0, edges[at + late - 1], -1)
+    k.index_edges(held, np.ascontiguousarray(heads), state.buckets)
+
+
+def _grown(table: Ints, size: int) -> Ints:
+    grown = np.empty((size, table.shape[1]), np.int64)
+    grown[: len(table)] = table
+    return grown
+
+
+def _times(values: Ints) -> pa.Array:
+    """Times, null for none."""
+    missing = values == k.NONE
+    data = np.where(missing, 0, values)
+    valid = pa.py_buffer(np.packbits(~missing, bitorder="little")) if missing.any() else None
+    return pa.Array.from_buffers(TIME_TYPE, len(data), [valid, pa.py_buffer(data)])
+
+
+def _ticks(column: pa.ChunkedArray) -> Ints:
+    array = column.combine_chunks()
+    values = integers(array).astype(np.int64)
+    return np.where(nulls(array), k.NONE, values) if array.null_count else values

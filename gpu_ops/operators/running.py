@@ -1,0 +1,425 @@
+"""Windows of a running query: each step makes the results that the CTI has made final, from what is new alone.
+
+On a window's axis an event begins at ``low`` and ends at ``high``. A step takes the events that begin, and those that
+end, at or before the CTI's place there. Of each group that one of them belongs to it knows what holds throughout: the
+totals of all that was alive, less those that end in the step. With these as a base, the block of the step's own events
+gives every slot between the group's last boundary and its newest one; what comes after that is not final yet.
+
+So a step costs what came in and what became final, times the logarithm that sorted runs cost. Extremes also keep, per
+group, the events that can still become one: none of a shorter life and a lesser value. Of these a step reads all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.buffers import integers, to_arrow
+from gpu_ops.devices import Device
+from gpu_ops.operators.aggregates import Column, Columns, PartName, column_form, column_name, load_columns
+from gpu_ops.operators.events import Events
+from gpu_ops.operators.running_blocks import (
+    AFTER,
+    BEFORE,
+    CODES,
+    ROWS,
+    Best,
+    RunningBlock,
+    Slots,
+    Totals,
+    extreme_name,
+    grown,
+)
+from gpu_ops.operators.state import (
+    GroupNumbers,
+    Rows,
+    Runs,
+    all_of,
+    concat_rows,
+    rows_from_arrow,
+    rows_table,
+    shown_time,
+)
+from gpu_ops.operators.windows import check_open, grid_results, window_aggregate, window_numbers, with_keys
+from gpu_ops.plan.aggregates import Aggregate
+from gpu_ops.plan.windows import Hopping, WindowAggregate
+from gpu_ops.time import MAX_TIME, MIN_TIME
+
+
+class RunningWindow:
+    """The steps of one window node.
+
+    Args:
+        node: The node, lowered to plain columns.
+        device: Where arrays live.
+    """
+
+    def __init__(self, node: WindowAggregate, device: Device) -> None:
+        self._node, self._device = node, device
+        self._groups = GroupNumbers(node.group, node.input.schema, device)
+        self._waiting, self._ending = Runs("low", device), Runs("high", device)
+        self._totals = Totals()
+        self._last = device.columns.array(np.zeros(0, np.int64))
+        self._done = BEFORE
+        self._nullable: set[tuple[str, str]] = set()
+        ranked: dict[str, None] = {}
+        self._best: dict[PartName, Rows | None] = {}
+        for aggregate in node.aggregates:
+            if aggregate.kind in {"min", "max"}:
+                name = column_name(aggregate.expression)
+                self._best[extreme_name(aggregate)] = None
+                if column_form(aggregate.kind, node.input.schema.field(name).type) == "ranks":
+                    ranked[name] = None
+        self._ranked = list(ranked)
+
+    def step(self, events: Events | None, cti: int) -> tuple[list[Events], int]:
+        """Take events in, and give the results that a CTI makes final, and the CTI after them.
+
+        Args:
+            events: What has come since the last step; no start is before that step's CTI.
+            cti: Ticks; no event that comes later starts before it.
+        """
+        limit = self._limit(cti)
+        if cti == MAX_TIME and not self._groups.seen:
+            # All there is in one step, and nothing before it: a batch.
+            pieces = [] if events is None else [events]
+            return list(window_aggregate(self._node, pieces, self._device)), cti
+        begun, ended = self._due(events, limit)
+        self._totals.grow(self._last, len(self._groups))
+        self._last = grown(self._last, len(self._groups))
+        touched = self._touched(begun, ended, limit)
+        results = self._results(begun, ended, touched, limit) if len(touched) else []
+        self._done = max(self._done, limit)
+        self._forget()
+        return results, self._promise(cti)
+
+    def _limit(self, cti: int) -> int:
+        """The CTI's place on the axis: results up to there are final."""
+        window = self._node.window
+        if not isinstance(window, Hopping):
+            return cti
+        if cti == MAX_TIME:
+            return AFTER - 1
+        if cti < MIN_TIME:
+            return BEFORE + 1
+        align = window.align - window.size + 1 if window.membership == "start" else window.align
+        return (cti - window.size - align) // window.hop + 1
+
+    def _promise(self, cti: int) -> int:
+        window = self._node.window
+        if isinstance(window, Hopping):
+            if not BEFORE + 1 < self._done < AFTER - 1:
+                return cti
+            return max(MIN_TIME, min(cti, window.align + self._done * window.hop + window.lifetime[0]))
+        alive = self._totals.limbs[ROWS][0][: len(self._groups)] > 0
+        if not bool(alive.any()):
+            return cti
+        return min(cti, int(self._last[: len(self._groups)][alive].min()))
+
+    # What comes in, and what is due
+
+    def _due(self, events: Events | None, limit: int) -> tuple[Rows | None, Rows | None]:
+        """The rows that begin in this step, and the earlier ones that end in it."""
+        begun = self._waiting.due(limit)
+        rows = None if events is None or not len(events) else self._rows(events)
+        if rows is not None and len(rows):
+            due = rows.low <= limit
+            if bool(due.all()):
+                begun.append(rows)
+            else:
+                kernels = self._device.kernels
+                self._waiting.add(rows.take(kernels.keep(~due), self._device))
+                begun.append(rows.take(kernels.keep(due), self._device))
+        ended = self._ending.due(limit)
+        started = concat_rows(begun, self._device) if begun else None
+        if started is not None:
+            self._ending.add(started.take(self._device.kernels.keep(started.high > limit), self._device))
+        return started, concat_rows(ended, self._device) if ended else None
+
+    def _rows(self, events: Events) -> Rows:
+        node, device = self._node, self._device
+        codes = self._groups.codes(events.frame)
+        if isinstance(node.window, Hopping):
+            check_open(node.window, events)
+            low, high, at = window_numbers(node.window, events.start, events.end, device)
+        else:
+            low, high, at = events.start, events.ends, None
+        rows = self._loaded(events.frame, codes)
+        return replace(rows if at is None else rows.take(at, device), low=low, high=high)
+
+    def _loaded(self, frame: Any, codes: Any) -> Rows:
+        """Rows of a frame, without places."""
+        device = self._device
+        plain = [each for each in self._node.aggregates if not self._by_rank(each)]
+        columns = load_columns(plain, self._node.input.schema, frame, device)
+        for name, column in columns.items():
+            if column.valid is not None:
+                self._has_null(name)
+            elif name in self._nullable:
+                columns[name] = replace(column, valid=all_of(codes))
+        ranked = device.columns.select(frame, self._ranked) if self._ranked else None
+        return Rows(codes, codes, codes, columns, ranked)
+
+    def _has_null(self, name: tuple[str, str]) -> None:
+        if name not in self._nullable:
+            self._nullable.add(name)
+            self._totals.first_null(name[0])
+
+    def _nothing(self) -> Rows:
+        """No rows, with all columns."""
+        device, schema = self._device, self._node.input.schema
+        frame = device.columns.from_arrow(pa.Table.from_batches([], schema))
+        none = device.columns.array(np.zeros(0, np.int64))
+        return replace(self._loaded(frame, none.astype(np.int32)), low=none, high=none)
+
+    def _by_rank(self, aggregate: Aggregate) -> bool:
+        if aggregate.kind not in {"min", "max"}:
+            return False
+        return column_name(aggregate.expression) in self._ranked
+
+    def _touched(self, begun: Rows | None, ended: Rows | None, limit: int) -> Any:
+        """int64 numbers of the groups that have a boundary in this step, ascending."""
+        found = self._device.columns.array(np.zeros(len(self._groups), np.bool_))
+        for rows in (begun, ended):
+            if rows is not None:
+                found[rows.code] = True
+        if self._forces(limit):
+            found = found | self._totals.limbs[ROWS][0][: len(self._groups)] > 0
+        return self._device.kernels.keep(found)
+
+    def _forces(self, limit: int) -> bool:
+        """Whether all windows up to the limit are final, so that each group has a boundary there."""
+        return isinstance(self._node.window, Hopping) and self._done < limit < AFTER - 1
+
+    # Results
+
+    def _results(self, begun: Rows | None, ended: Rows | None, touched: Any, limit: int) -> list[Events]:
+        node, device = self._node, self._device
+        kernels = device.kernels
+        groups = device.columns.array(np.arange(len(touched), dtype=np.int32))
+        local = device.columns.array(np.zeros(len(self._groups), np.int32))
+        local[touched] = groups
+        parts = [rows for rows in (ended, begun) if rows is not None]
+        events = concat_rows(parts, device) if parts else self._nothing()
+        gone = 0 if ended is None else len(ended)
+        high = np.where(events.high > limit, AFTER, events.high)
+        code = local[events.code]
+        alive = kernels.take(self._totals.limbs[ROWS][0], touched) > 0
+        known = {name: self._known(name, touched) for name in self._best}
+        # What began in earlier steps comes first.
+        pieces = [(code[:gone], high[:gone], high[:gone])]
+        for rows in known.values():
+            until = np.where(rows.high > limit, AFTER, rows.high)
+            pieces.append((local[rows.code], until, until))
+        earlier = sum(len(piece[0]) for piece in pieces)
+        pieces.append((code[gone:], events.low[gone:], high[gone:]))
+        axis_code, axis, first, last, every, group, before, after = kernels.step_axis(
+            *(np.concatenate(each) for each in zip(*pieces, strict=True)),
+            earlier,
+            np.where(alive, kernels.take(self._last, touched), BEFORE),
+            limit if self._forces(limit) else AFTER,
+            BEFORE,
+            AFTER,
+        )
+        slots = Slots(every, group, before, after, touched)
+        columns, best = self._extremes(events, known)
+        begins_at = gone
+        for name, rows in known.items():
+            here = slice(begins_at, begins_at + len(rows))
+            best[name] = replace(best[name], first=first[here], last=last[here])
+            begins_at += len(rows)
+        block = RunningBlock(
+            device,
+            np.concatenate([first[:gone], first[earlier:]]),
+            np.concatenate([last[:gone], last[earlier:]]),
+            len(axis),
+            columns,
+            node.input.schema,
+            of_step=slots,
+            totals=self._totals,
+            best=best,
+            events=events,
+            ended=gone,
+            limit=limit,
+        )
+        frame = block.results(node.aggregates)
+        for name, left in block.left.items():
+            rest = self._best[name]
+            self._best[name] = left if rest is None else concat_rows([rest, left], device)
+        self._last[touched] = kernels.take(axis, kernels.take(slots.all, slots.after))
+        if not len(block.slots):
+            return []
+        group, begin, end = kernels.slot_bounds(axis_code, axis, block.slots)
+        group = kernels.take(touched, group.astype(np.int64))
+        if isinstance(node.window, Hopping):
+            return list(grid_results(node.window, begin, end, self._groups.keys, group, frame, device))
+        return [Events(begin, end, with_keys(self._groups.keys, group, frame, device))]
+
+    def _known(self, name: PartName, touched: Any) -> Rows:
+        """The state's rows of an extreme that are of the step's groups; the others stay."""
+        rows, device = self._best[name], self._device
+        if rows is None:
+            none = device.columns.array(np.zeros(0, np.int64))
+            frame = device.columns.select(self._nothing().frame, [str(name[1])]) if name[1] in self._ranked else None
+            return Rows(none.astype(np.int32), none, none, {CODES: Column((none,), None)}, frame)
+        here = device.columns.array(np.zeros(len(self._groups), np.bool_))
+        here[touched] = True
+        of_step = here[rows.code]
+        self._best[name] = rows.take(device.kernels.keep(~of_step), device)
+        return rows.take(device.kernels.keep(of_step), device)
+
+    def _extremes(self, events: Rows, known: dict[PartName, Rows]) -> tuple[Columns, dict[PartName, Best]]:
+        """(columns, best): values that are ranked are so together, the events' and the state's."""
+        device = self._device
+        columns = dict(events.columns)
+        best = {}
+        for column in self._ranked:
+            names = [name for name in known if name[1] == column]
+            frames = [device.columns.select(events.frame, [column]), *(known[name].frame for name in names)]
+            codes, valid, distinct = device.columns.ranks(device.columns.concat(frames), column)
+            count = len(events)
+            if valid is not None:
+                self._has_null((column, "ranks"))
+            if (column, "ranks") in self._nullable:
+                valid = all_of(codes) if valid is None else valid
+                columns[column, "ranks"] = Column((codes[:count],), valid[:count], distinct)
+            else:
+                columns[column, "ranks"] = Column((codes[:count],), None, distinct)
+            for name in names:
+                mine = codes[count : count + len(known[name])]
+                count += len(known[name])
+                best[name] = Best(known[name], ~mine if name[0] == "min" else mine, None, None)
+        for name, rows in known.items():
+            if name not in best:
+                best[name] = Best(rows, rows.columns[CODES].arrays[0], None, None)
+        return columns, best
+
+    # The state, to be looked at and kept
+
+    @property
+    def alive(self) -> int:
+        """How many events are kept that have not ended."""
+        return len(self._waiting) + len(self._ending)
+
+    def tables(self) -> dict[str, pa.Table]:
+        """The state: groups with their totals, events that wait for their start, events by their end, extremes."""
+        if not self._groups.seen:
+            return {}
+        device, schema = self._device, self._node.input.schema
+        made = {"groups": self._group_table(), "clock": pa.table({"done": _numbers([self._done])})}
+        for name, runs in (("waiting", self._waiting), ("ending", self._ending)):
+            if len(runs):
+                made[name] = rows_table(runs, schema, device, self._shown)
+        for extreme, rows in self._best.items():
+            if rows is not None and len(rows):
+                made["/".join(("extreme", *map(_text, extreme)))] = rows.to_arrow(schema, device, self._shown)
+        if self._totals.plans:
+            made["floats"] = pa.table(
+                {
+                    "column": pa.array([column for column, _ in self._totals.plans], pa.string()),
+                    "where": pa.array([where for _, where in self._totals.plans], pa.string()),
+                    "lowest": _numbers([lowest for lowest, _ in self._totals.plans.values()]),
+                    "limbs": _numbers([limbs for _, limbs in self._totals.plans.values()]),
+                }
+            )
+        if self._nullable:
+            columns, forms = zip(*sorted(self._nullable), strict=True)
+            made["nullable"] = pa.table(
+                {"column": pa.array(columns, pa.string()), "form": pa.array(forms, pa.string())}
+            )
+        return made
+
+    def _shown(self, places: Any) -> pa.Array:
+        return to_arrow(places, pa.int64()) if isinstance(self._node.window, Hopping) else shown_time(places)
+
+    def _group_table(self) -> pa.Table:
+        columns, count = self._device.columns, len(self._groups)
+        made = {"last": self._shown(columns.host(self._last[:count]).copy())}
+        for name, arrays in self._totals.limbs.items():
+            for at, values in enumerate(arrays):
+                made["/".join((*map(_text, name), str(at)))] = to_arrow(columns.host(values[:count]), pa.int64())
+        if self._groups.keys is not None:
+            schema = pa.schema([self._node.input.schema.field(name) for name in self._node.group])
+            keys = columns.to_arrow(self._groups.keys, schema)
+            made |= {f"key/{name}": keys[name] for name in keys.column_names}
+        return pa.table(made)
+
+    def restore(self, tables: Mapping[str, pa.Table]) -> None:
+        """The state that `tables` gave."""
+        if not tables:
+            return
+        device = self._device
+        groups = tables["groups"].combine_chunks()
+        keys = {name: groups[f"key/{name}"] for name in self._node.group}
+        self._groups.restore(device.columns.from_arrow(pa.table(keys)) if keys else None)
+        self._last = device.columns.array(integers(_whole(groups["last"])).copy())
+        for name in groups.column_names:
+            kind, *rest = name.split("/")
+            if kind not in {"last", "key"}:
+                column, where, _ = rest
+                arrays = self._totals.limbs.setdefault((kind, _name(column), _name(where)), [])
+                arrays.append(device.columns.array(integers(_whole(groups[name])).copy()))
+        self._done = tables["clock"]["done"][0].as_py()
+        if "floats" in tables:
+            for row in tables["floats"].to_pylist():
+                self._totals.plans[row["column"], row["where"]] = row["lowest"], row["limbs"]
+        if "nullable" in tables:
+            self._nullable = {(row["column"], row["form"]) for row in tables["nullable"].to_pylist()}
+        nothing = self._nothing()
+        for name, runs in (("waiting", self._waiting), ("ending", self._ending)):
+            if name in tables:
+                rows = rows_from_arrow(tables[name], device)
+                runs.add(
+                    replace(
+                        rows, columns={each: rows.columns.get(each, nothing.columns[each]) for each in nothing.columns}
+                    )
+                )
+        for name in self._best:
+            stored = "/".join(("extreme", *map(_text, name)))
+            if stored in tables:
+                self._best[name] = rows_from_arrow(tables[stored], device)
+
+    def _forget(self) -> None:
+        """Forget groups of which nothing is left, once they are most of all."""
+        if not self._groups.crowded:
+            return
+        host, count = self._device.columns.host, len(self._groups)
+        used = host(self._totals.limbs[ROWS][0][:count] > 0).copy()
+        for run in self._waiting.runs():
+            used[host(run.code)] = True
+        numbers = self._groups.forget(used)
+        if numbers is None:
+            return
+        take, left = self._device.kernels.take, self._device.columns.array(np.flatnonzero(used))
+        self._last = take(self._last, left)
+        for arrays in self._totals.limbs.values():
+            arrays[:] = [take(values, left) for values in arrays]
+        self._waiting.renumber(numbers)
+        self._ending.renumber(numbers)
+        for name, rows in self._best.items():
+            if rows is not None:
+                self._best[name] = replace(rows, code=numbers[rows.code])
+
+
+def _filled(like: Any, value: int) -> Any:
+    return np.full_like(like, value, dtype=np.int64)
+
+
+def _text(name: str | None) -> str:
+    return "" if name is None else name.replace("/", "%2F")
+
+
+def _name(text: str) -> str | None:
+    return text.replace("%2F", "/") or None
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks()
+
+
+def _numbers(values: Sequence[int]) -> pa.Array:
+    return to_arrow(np.array(values, np.int64), pa.int64())

@@ -1,0 +1,251 @@
+"""What a step of a running window computes: a block over the step's events on top of what is alive throughout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gpu_ops.devices import Device
+from gpu_ops.operators.aggregates import Block, Column, PartName, column_form, column_name
+from gpu_ops.operators.state import Rows
+from gpu_ops.plan.aggregates import Aggregate
+
+BEFORE, AFTER = -(1 << 62), 1 << 62
+"""Places on the axis for what began in an earlier step, and for what has not ended in this one."""
+
+_LIMB_BITS = 30
+"""Of floats' limbs in the state: 2**32 events can be alive at once without an overflow."""
+
+_LOWEST = -1074
+
+ROWS: PartName = ("count", None, None)
+
+
+@dataclass
+class Totals:
+    """Sums over what is alive, per group.
+
+    Attributes:
+        limbs: int64 arrays by part; one for a count, one or more for a sum, the lowest limb first.
+        plans: Of floats, by (column, filter): the exponent of the lowest limb, and how many limbs there are.
+    """
+
+    limbs: dict[PartName, list[Any]] = field(default_factory=dict)
+    plans: dict[tuple[str, str | None], tuple[int, int]] = field(default_factory=dict)
+
+    def grow(self, like: Any, groups: int) -> None:
+        """Room for so many groups."""
+        for arrays in self.limbs.values():
+            for at, values in enumerate(arrays):
+                arrays[at] = grown(values, groups)
+        if ROWS not in self.limbs:
+            self.limbs[ROWS] = [grown(like[:0], groups)]
+
+    def of(self, name: PartName, count: int) -> list[Any]:
+        """The arrays of a part, at least so many."""
+        rows = self.limbs[ROWS][0]
+        arrays = self.limbs.setdefault(name, [])
+        while len(arrays) < count:
+            arrays.append(np.zeros_like(rows))
+        return arrays
+
+    def first_null(self, column: str) -> None:
+        """From now on it is counted how many values a column has; all there are so far are there."""
+        for (kind, of, where), arrays in list(self.limbs.items()):
+            if kind == "count" and of is None and ("count", column, where) not in self.limbs:
+                self.limbs["count", column, where] = [arrays[0].copy()]
+
+    def plan(self, identity: tuple[str, str | None], lowest: int, limbs: int) -> tuple[int, int]:
+        """A plan for these floats too: limbs lie on one grid of exponents, so that a wider plan only adds some."""
+        highest = lowest + limbs * _LIMB_BITS
+        lowest = (lowest - _LOWEST) // _LIMB_BITS * _LIMB_BITS + _LOWEST
+        limbs = -(-(highest - lowest) // _LIMB_BITS)
+        if identity in self.plans:
+            lowest_before, limbs_before = self.plans[identity]
+            below = max(0, lowest_before - lowest) // _LIMB_BITS
+            above = max(0, (lowest + limbs * _LIMB_BITS - lowest_before) // _LIMB_BITS - limbs_before)
+            for kind, more in (("float", below), ("squares", 2 * below)):
+                arrays = self.limbs.get((kind, *identity))
+                if arrays is not None:
+                    arrays[:0] = [np.zeros_like(arrays[0]) for _ in range(more)]
+            lowest, limbs = lowest_before - below * _LIMB_BITS, below + limbs_before + above
+        self.plans[identity] = lowest, limbs
+        return lowest, limbs
+
+
+def grown(values: Any, groups: int) -> Any:
+    """A longer array with zeros at its end, if it is too short: by half at least, so that growing costs little."""
+    if len(values) >= groups:
+        return values
+    more = np.zeros_like(values, shape=max(groups - len(values), len(values) // 2))
+    return np.concatenate([values, more])
+
+
+@dataclass(frozen=True)
+class Slots:
+    """The slots of a step: per group one before all its boundaries, the ones between them, one after the last.
+
+    Attributes:
+        all: Their numbers, ascending.
+        group: int32 which of the step's groups each belongs to.
+        before: Where in ``all`` each group's first slot is.
+        after: Where its last one is.
+        touched: int64 numbers of the groups.
+    """
+
+    all: Any
+    group: Any
+    before: Any
+    after: Any
+    touched: Any
+
+
+@dataclass
+class RunningBlock(Block):
+    """A block over a step's events on top of what is alive throughout.
+
+    Attributes:
+        of_step: The step's slots.
+        totals: Of all that was alive, which each part that is computed brings up to date.
+        best: What the state holds of extremes, in the step's groups.
+        events: The block's events.
+        ended: How many of them began in earlier steps and end in this one; they come first.
+        limit: The CTI's place.
+        left: What the state holds of extremes after the step, in its groups.
+    """
+
+    of_step: Slots = None  # type: ignore[assignment]
+    totals: Totals = None  # type: ignore[assignment]
+    best: dict[PartName, Best] = field(default_factory=dict)
+    events: Rows = None  # type: ignore[assignment]
+    ended: int = 0
+    limit: int = 0
+    left: dict[PartName, Rows] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        kernels, slots = self.device.kernels, self.of_step
+        counts = kernels.range_count(self.first, self.last, self.size, slots.all)
+        rows = self._on_base(ROWS, [counts])[0]
+        holds = rows > 0
+        holds[slots.before] = False
+        holds[slots.after] = False
+        self._emitted = kernels.keep(holds)
+        self.slots = kernels.take(slots.all, self._emitted)
+        self._rows = kernels.take(rows, self._emitted)
+
+    def _on_base(self, name: PartName, sums: list[Any]) -> list[Any]:
+        """Sums over the step's events as totals over all, per slot; the state moves on."""
+        take, slots = self.device.kernels.take, self.of_step
+        arrays = self.totals.of(name, len(sums))
+        made = []
+        for at, values in enumerate(arrays):
+            ended = take(sums[at], slots.before) if at < len(sums) else 0
+            base = take(values, slots.touched) - ended
+            total = take(base, slots.group)
+            if at < len(sums):
+                total = total + sums[at]
+            values[slots.touched] = take(total, slots.after)
+            made.append(total)
+        return made
+
+    def _final(self, totals: list[Any]) -> list[Any]:
+        return [self.device.kernels.take(total, self._emitted) for total in totals]
+
+    def _count(self, name: PartName, first: Any, last: Any) -> Any:
+        def compute() -> Any:
+            counts = self.device.kernels.range_count(first, last, self.size, self.of_step.all)
+            return self._final(self._on_base(name, [counts]))[0]
+
+        return self._part(("total", *name), compute)
+
+    def _sums(self, name: PartName, limbs: Sequence[Any], first: Any, last: Any) -> list[Any]:
+        def compute() -> list[Any]:
+            kernels, slots = self.device.kernels, self.of_step.all
+            sums = [kernels.range_sum(limb, first, last, self.size, slots) for limb in limbs]
+            return self._final(self._on_base(name, sums))
+
+        # Once a step, whichever aggregates ask: the state moves on.
+        totals: list[Any] = self._part(("total", *name), compute)
+        return totals
+
+    def _limb_plan(self, identity: tuple[str, str | None], values: Any) -> tuple[int, int, int]:
+        if identity in self.totals.plans and not bool(values.any()):
+            return _LIMB_BITS, *self.totals.plans[identity]
+        bits, lowest, limbs = self.device.kernels.limb_plan(values, 1 << (62 - _LIMB_BITS))
+        return bits, *self.totals.plan(identity, lowest, limbs)
+
+    def _all_finite(self, identity: tuple[str, str | None], values: Any) -> bool:
+        return ("nan", *identity) not in self.totals.limbs and super()._all_finite(identity, values)
+
+    def _integers(self, aggregate: Aggregate) -> tuple[Any, list[Any], Any, Any, bool]:
+        identity, (values,), first, last = self._picked(aggregate, "numbers")
+        if values.dtype.itemsize < 8:
+            return identity, [values.astype(np.int64, copy=False)], first, last, True
+        whole = values if values.dtype == np.uint64 else values.astype(np.int64, copy=False)
+        return identity, list(self.device.kernels.exact_limbs_int(whole)), first, last, False
+
+    def _greatest(self, aggregate: Aggregate, codes: Any, first: Any, last: Any) -> Any:
+        """The greatest order code per slot, of the step's events and of the state's, which moves on."""
+        device, name = self.device, extreme_name(aggregate)
+        known = self.best[name]
+        best = device.kernels.range_max(
+            np.concatenate([codes, known.codes]),
+            np.concatenate([first, known.first]),
+            np.concatenate([last, known.last]),
+            self.size,
+            self.slots,
+        )
+        indices = self._selection(aggregate, column_form(aggregate.kind, self._type(aggregate)))[1]
+        if indices is None:
+            indices = device.columns.array(np.arange(len(self.events)))
+        indices = indices[indices >= self.ended]
+        begun = self.events.take(indices, device)
+        order = np.concatenate([known.codes, codes[len(codes) - len(indices) :]])
+        high = np.concatenate([known.rows.high, begun.high])
+        code = np.concatenate([known.rows.code, begun.code])
+        frame = None
+        if known.rows.frame is not None:
+            mine = device.columns.select(begun.frame, [str(name[1])])
+            frame = device.columns.concat([known.rows.frame, mine])
+        rows = Rows(code, high, high, {CODES: Column((order,), None)}, frame)
+        alive = device.kernels.keep(high > self.limit)
+        rows = rows.take(alive, device)
+        self.left[name] = rows.take(_staircase(rows, self.of_step.touched, device), device)
+        return best
+
+
+CODES = ("order", "numbers")
+
+
+@dataclass(frozen=True)
+class Best:
+    """What the state holds of an extreme: rows, their order codes, their slots in the step."""
+
+    rows: Rows
+    codes: Any
+    first: Any
+    last: Any
+
+
+def extreme_name(aggregate: Aggregate) -> PartName:
+    """The name of an extreme's state."""
+    where = None if aggregate.filter is None else column_name(aggregate.filter)
+    return aggregate.kind, column_name(aggregate.expression), where
+
+
+def _staircase(rows: Rows, touched: Any, device: Device) -> Any:
+    """The rows that can still become an extreme: no other of their group lives as long and is as great."""
+    kernels = device.kernels
+    order = rows.columns[CODES].arrays[0]
+    if not len(rows):
+        return device.columns.array(np.arange(0))
+    local = np.searchsorted(touched, rows.code).astype(np.int32)
+    by = kernels.group_order(local, len(touched), -rows.high)
+    local, order = kernels.take(local, by), kernels.take(order, by)
+    places = device.columns.array(np.arange(len(rows)))
+    ends = device.columns.array(kernels.group_bounds(local, len(touched)))[local + 1]
+    longer = kernels.range_max(order, places + 1, ends, len(rows), places)
+    return kernels.take(by, kernels.keep(order > longer))

@@ -1,0 +1,102 @@
+"""Stitch in a running query: what ends before the CTI has found its follower, or has none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.devices import Device
+from gpu_ops.operators.aggregates import Column
+from gpu_ops.operators.events import Events
+from gpu_ops.operators.state import GroupNumbers, Rows, Runs, concat_rows, rows_from_arrow, rows_table, shown_time
+from gpu_ops.plan.lifetimes import Stitch
+from gpu_ops.time import MAX_TIME
+
+_CHAIN = ("chain", "numbers")
+
+
+class RunningStitch:
+    """The steps of one stitch node: pieces wait for their start, chains for what may follow them.
+
+    A chain is its last piece, with the start of its first. Matching at one time needs all that ends and all that starts
+    there, so it waits until the CTI is past it.
+
+    Args:
+        node: The node.
+        device: Where arrays live.
+    """
+
+    def __init__(self, node: Stitch, device: Device) -> None:
+        self._node, self._device = node, device
+        self._groups = GroupNumbers(tuple(node.schema.names), node.schema, device)
+        self._waiting, self._chains = Runs("low", device), Runs("high", device)
+
+    def step(self, events: Events | None, cti: int) -> tuple[list[Events], int]:
+        """Take pieces in, and give the joined events that a CTI makes final, and the CTI after them."""
+        device = self._device
+        before = cti if cti == MAX_TIME else cti - 1
+        if events is not None and len(events):
+            codes = self._groups.codes(events.frame)
+            self._waiting.add(Rows(codes, events.start, events.ends, {_CHAIN: Column((events.start,), None)}))
+        due = [*self._waiting.due(before), *self._chains.due(before)]
+        if not due:
+            return [], self._promise(cti)
+        rows = concat_rows(due, device)
+        take = device.kernels.take
+        touched, local = np.unique(rows.code, return_inverse=True)
+        order = device.kernels.group_order(local.astype(np.int32), len(touched), rows.low)
+        rows, local = rows.take(order, device), take(local.astype(np.int32), order)
+        first, last = device.kernels.stitch_order(local, rows.low, rows.high)
+        begun = take(rows.columns[_CHAIN].arrays[0], first)
+        chains = rows.take(last, device)
+        chains = Rows(chains.code, chains.low, chains.high, {_CHAIN: Column((begun,), None)})
+        final = chains.high <= before
+        self._chains.add(chains.take(device.kernels.keep(~final), device))
+        done = chains.take(device.kernels.keep(final), device)
+        results = []
+        if len(done):
+            frame = device.columns.take(self._groups.keys, done.code.astype(np.int64))
+            results.append(Events(done.columns[_CHAIN].arrays[0], done.high, frame))
+        self._forget()
+        return results, self._promise(cti)
+
+    def _promise(self, cti: int) -> int:
+        return min((int(run.columns[_CHAIN].arrays[0].min()) for run in self._chains.runs()), default=cti)
+
+    @property
+    def alive(self) -> int:
+        """How many pieces and chains are kept."""
+        return len(self._waiting) + len(self._chains)
+
+    def tables(self) -> dict[str, pa.Table]:
+        """The state: distinct payloads, pieces that wait for their start, chains that wait for what follows them."""
+        device = self._device
+        made = {
+            name: rows_table(runs, self._node.schema, device, shown_time)
+            for name, runs in (("waiting", self._waiting), ("chains", self._chains))
+            if len(runs)
+        }
+        if self._groups.keys is not None:
+            made["groups"] = device.columns.to_arrow(self._groups.keys, self._node.schema)
+        return made
+
+    def restore(self, tables: Mapping[str, pa.Table]) -> None:
+        """The state that `tables` gave."""
+        if "groups" in tables:
+            self._groups.restore(self._device.columns.from_arrow(tables["groups"]))
+        for name, runs in (("waiting", self._waiting), ("chains", self._chains)):
+            if name in tables:
+                runs.add(rows_from_arrow(tables[name], self._device))
+
+    def _forget(self) -> None:
+        """Forget payloads that nothing has any more, once they are most of all."""
+        if not self._groups.crowded:
+            return
+        used = np.zeros(len(self._groups), np.bool_)
+        for run in (*self._waiting.runs(), *self._chains.runs()):
+            used[self._device.columns.host(run.code)] = True
+        for runs, numbers in zip((self._waiting, self._chains), [self._groups.forget(used)] * 2, strict=True):
+            if numbers is not None:
+                runs.renumber(numbers)

@@ -1,0 +1,199 @@
+"""The steps of a running query: each node takes what is new and a CTI, and gives what has become final and a CTI.
+
+A batch is one step whose CTI is infinity: what every operator does then is what `gpu_ops.engines.local` has it do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import narwhals as nw
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.devices import Device
+from gpu_ops.errors import PlanError, TimeError
+from gpu_ops.operators import lifetimes, relational
+from gpu_ops.operators.events import Events, concat
+from gpu_ops.operators.running import RunningWindow
+from gpu_ops.operators.running_stitch import RunningStitch
+from gpu_ops.plan.advance import AdvanceTime, Late
+from gpu_ops.plan.lifetimes import AlterLifetime, Chop, Lifetime, Stitch
+from gpu_ops.plan.nodes import Filter, KeyBy, Node, Project, Source
+from gpu_ops.plan.time_rules import depends_on_start_alone, moved_cti
+from gpu_ops.plan.windows import WindowAggregate
+from gpu_ops.time import MIN_TIME, TICK, format_time
+
+
+class Step(Protocol):
+    """A node in a running query. Only the ones that remember anything have tables."""
+
+    def step(self, events: Events | None, cti: int) -> tuple[list[Events], int]:
+        """What has become final, and the CTI after it; ``events`` start at or after the step before's CTI."""
+
+    @property
+    def alive(self) -> int:
+        """How many events it keeps."""
+
+    def tables(self) -> dict[str, pa.Table]:
+        """What it remembers."""
+
+    def restore(self, tables: Mapping[str, pa.Table]) -> None:
+        """Remember what `tables` gave."""
+
+
+class Stateless:
+    """A node that handles each event by itself."""
+
+    alive = 0
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+
+    def tables(self) -> dict[str, pa.Table]:
+        """Nothing."""
+        return {}
+
+    def restore(self, tables: Mapping[str, pa.Table]) -> None:
+        """Nothing to remember."""
+
+
+class Columns(Stateless):
+    """A chain of filters and projections."""
+
+    def __init__(self, chain: Sequence[Filter | Project], device: Device) -> None:
+        super().__init__(device)
+        self._chain = chain
+
+    def step(self, events: Events | None, cti: int) -> tuple[list[Events], int]:
+        """Each event by itself; the CTI as it is."""
+        made = [] if events is None else [relational.run(self._chain, events, self._device)]
+        return made, cti
+
+
+class Pieces(Stateless):
+    """Lifetimes cut at a grid: no piece starts before its event."""
+
+    def __init__(self, node: Chop, device: Device) -> None:
+        super().__init__(device)
+        self._node = node
+
+    def step(self, events: Events | None, cti: int) -> tuple[list[Events], int]:
+        """All pieces of each event; the CTI as it is."""
+        return [] if events is None else [lifetimes.chop(self._node, events, self._device)], cti
+
+
+class Lifetimes(Stateless):
+    """A change of lifetime, which the CTI goes through as starts do."""
+
+    def __init__(self, node: Lifetime, device: Device) -> None:
+        super().__init__(device)
+        self._node = node
+        self._promised = MIN_TIME
+
+    def step(self, events: Events | None, cti: int) -> tuple[list[Events], int]:
+        """Each event by itself; the CTI as the start of an event would.
+
+        Raises:
+            TimeError: A new start lies before a CTI that went the same way: starts do not keep their order.
+        """
+        change = self._node.change
+        made = [] if events is None else [lifetimes.change_lifetimes(change, events, self._device)]
+        moved = moved_cti(change, cti)
+        if moved is None and isinstance(change, AlterLifetime) and change.start is not None:
+            self._check(made)
+            moved = self._as_start(change.start, cti) if depends_on_start_alone(self._node) else MIN_TIME
+        self._promised = max(self._promised, cti if moved is None else moved)
+        return made, self._promised
+
+    def _as_start(self, new: nw.Expr, cti: int) -> int:
+        """The new start of an event that starts at the CTI."""
+        columns = self._device.columns
+        schema = pa.schema([each.with_nullable(True) for each in self._node.input.schema])
+        nothing = pa.table([pa.nulls(1, each.type) for each in schema], schema=schema)
+        start = columns.array(np.array([cti]))
+
+        def step(frame: Any) -> Any:
+            return frame.select("start", "end", __moved=new.cast(nw.Datetime("us", "UTC")))
+
+        _, _, made = columns.evaluate(start, TICK, columns.from_arrow(nothing), [step])
+        moved, valid = columns.values(made, "__moved")
+        return int(moved[0]) if valid is None else self._promised
+
+    def _check(self, made: Iterable[Events]) -> None:
+        for events in made:
+            if len(events) and self._device.kernels.extent(events.start)[0] < self._promised:
+                at = int((events.start < self._promised).argmax())
+                raise TimeError(
+                    "alter_lifetime moves a start before the CTI that went the same way: "
+                    f"{format_time(int(events.start[at]))} is before {format_time(self._promised)}.",
+                    row=at,
+                    remedy="Let no later start have an earlier new start, or let CTIs wait: advance_time(delay=…).",
+                )
+
+
+@dataclass
+class Running:
+    """A node of a running plan with all that is below it.
+
+    Attributes:
+        node: The node of the plan.
+        own: Its step; None where events pass as they are.
+        below: What feeds it; None for a source.
+    """
+
+    node: Node
+    own: Step | None
+    below: Running | None
+    cti: int = MIN_TIME
+    given: int = field(default=0)
+
+    def step(self, fed: Sequence[Events], cti: int, device: Device) -> tuple[list[Events], int]:
+        """A step of all nodes, the source's first.
+
+        Args:
+            fed: What the source gives.
+            cti: What the source promises.
+            device: Where arrays live.
+        """
+        pieces, passed = (list(fed), cti) if self.below is None else self.below.step(fed, cti, device)
+        if self.own is not None:
+            pieces, passed = self.own.step(concat(pieces, device), passed)
+        self.cti = max(self.cti, passed)
+        self.given += sum(map(len, pieces))
+        return pieces, self.cti
+
+    def walk(self) -> list[Running]:
+        """This node and all below it, the source first."""
+        return [*(self.below.walk() if self.below is not None else []), self]
+
+
+def running(node: Node, device: Device) -> Running:
+    """A plan, made ready to run step by step.
+
+    Raises:
+        PlanError: There is no step for a node.
+    """
+    if isinstance(node, Source | Late) or (isinstance(node, AdvanceTime) and isinstance(node.input, Source)):
+        return Running(node, None, None)
+    if isinstance(node, KeyBy | AdvanceTime):
+        return Running(node, None, running(node.input, device))
+    if isinstance(node, Filter | Project):
+        chain: list[Filter | Project] = [node]
+        while isinstance(chain[0].input, Filter | Project):
+            chain.insert(0, chain[0].input)
+        return Running(node, Columns(chain, device), running(chain[0].input, device))
+    if isinstance(node, Lifetime):
+        return Running(node, Lifetimes(node, device), running(node.input, device))
+    if isinstance(node, Chop):
+        return Running(node, Pieces(node, device), running(node.input, device))
+    if isinstance(node, Stitch):
+        return Running(node, RunningStitch(node, device), running(node.input, device))
+    if isinstance(node, WindowAggregate):
+        lowered = node.lowered()
+        return Running(node, RunningWindow(lowered, device), running(lowered.input, device))
+    raise PlanError(
+        f"There is no running query over {type(node).__name__}.", remedy="Start a query over local data instead."
+    )

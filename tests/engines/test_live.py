@@ -1,0 +1,565 @@
+"""Running queries: whatever comes in whichever way, what comes out is what a batch gives, and it never changes."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import random
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gpu_ops as g
+from gpu_ops.engines.live import RunningQuery
+from gpu_ops.errors import ColumnError, PlanError, SourceError, TimeError
+from gpu_ops.time import MAX_TIME
+from tests.rows import rows
+
+UTC = pa.timestamp("us", "UTC")
+SCHEMA = pa.schema(
+    [("start", UTC), ("end", UTC), ("k", pa.string()), ("v", pa.int64()), ("x", pa.float64()), ("t", pa.string())]
+)
+Query = Callable[[g.Stream], g.Stream]
+
+
+def table(events: list[tuple[Any, ...]]) -> pa.Table:
+    columns: list[Any] = list(zip(*events, strict=True)) if events else [()] * len(SCHEMA)
+    arrays = [
+        pa.array(values, pa.int64()).cast(UTC) if field.type == UTC else pa.array(values, field.type)
+        for values, field in zip(columns, SCHEMA, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=SCHEMA)
+
+
+def source(events: pa.Table) -> g.Stream:
+    return g.events(events, start="start", end="end")
+
+
+# Any plan: a few verbs in a row. The last column in each name tells what the next verb can use.
+
+VERBS: dict[str, Query] = {
+    "filter": lambda s: s.filter(g.col("v") > -5),
+    "with_columns": lambda s: s.with_columns(v=g.col("v") * 2),
+    "set_duration": lambda s: s.set_duration(7),
+    "shift": lambda s: s.shift(5),
+    "extend": lambda s: s.extend(4),
+    "shrink": lambda s: s.extend(-3),
+    "clip_duration": lambda s: s.clip_duration(6),
+    "to_point": lambda s: s.to_point(),
+    "point_at_end": lambda s: s.point_at_end(),
+    "hop_lifetime": lambda s: s.hop_lifetime(9, 4),
+    "quantize": lambda s: s.quantize(8, 4),
+    "alter_lifetime": lambda s: s.alter_lifetime(
+        start=g.col("start") + datetime.timedelta(microseconds=3), duration=g.lit(datetime.timedelta(microseconds=4))
+    ),
+    "alter_lifetime by payload": lambda s: s.alter_lifetime(
+        start=g.when(g.col("v") > 0)
+        .then(g.col("start"))
+        .otherwise(g.col("start") - datetime.timedelta(microseconds=9)),
+    ),
+    "chop": lambda s: s.clip_duration(40).chop(5, align=2),
+    "stitch": lambda s: s.select("k", "v").stitch().with_columns(x=g.col("v") / 4, t=g.col("k")),
+}
+
+
+def _again(s: g.Stream) -> g.Stream:
+    return s if "k" in s.schema.names else s.with_columns(k=g.lit("all"))
+
+
+WINDOWS: dict[str, Query] = {
+    "snapshot": lambda s: s.by("k").snapshot().agg(v=g.sum("v"), x=g.mean("x"), t=g.max("t"), n=g.count("v")),
+    "snapshot of all": lambda s: s.snapshot().agg(v=g.count(), x=g.sum("x"), t=g.min("t"), d=g.variance("x")),
+    "sliding": lambda s: (
+        s.by("k", "v").sliding(12).agg(n=g.count(), x=g.max("x"), t=g.count("t", where=g.col("x") > 0))
+    ),
+    "hopping": lambda s: s.clip_duration(30).by("k").hopping(10, 4).agg(v=g.max("v"), x=g.sum("x"), t=g.min("t")),
+    "gaps": lambda s: s.clip_duration(30).by("t").hopping(4, 10, align=3).agg(v=g.count(), x=g.min("x"), k=g.max("k")),
+    "tumbling": lambda s: s.tumbling(6, until=200).agg(v=g.sum("v"), x=g.standard_deviation("x"), t=g.max("k")),
+    "by start": lambda s: s.hopping(12, 4, membership="start", output="hop").agg(
+        v=g.count(), x=g.sum("x"), t=g.max("t")
+    ),
+}
+
+
+def _plan(names: list[str]) -> Query:
+    def query(s: g.Stream) -> g.Stream:
+        for name in names:
+            verb = (VERBS | WINDOWS)[name]
+            s = verb(_again(s))
+            columns = {"v": g.lit(1), "x": g.lit(0.5), "t": g.lit("t")}
+            missing = {each: value for each, value in columns.items() if each not in s.schema.names}
+            s = s.with_columns(**missing) if missing else s
+        return s
+
+    return query
+
+
+EXAMPLES = settings(max_examples=max(200, settings().max_examples))
+
+plans = st.lists(st.sampled_from([*VERBS, *WINDOWS, *WINDOWS]), min_size=1, max_size=3)
+values = st.none() | st.integers(-9, 9)
+floats = st.none() | st.sampled_from([0.1, -2.5, 1e300, -1e300, float("nan"), float("inf"), 1e-300, -0.0])
+events = st.lists(
+    st.tuples(
+        st.integers(0, 60),
+        st.integers(1, 25) | st.just(MAX_TIME),
+        st.sampled_from(["a", "b", None]),
+        values,
+        floats,
+        st.sampled_from(["p", "q", None]),
+    ).map(lambda event: (event[0], min(event[0] + event[1], MAX_TIME), *event[2:])),
+    max_size=25,
+)
+
+
+def pushed(live: RunningQuery, found: list[pa.Table], rest: pa.Table, chance: random.Random) -> None:
+    """In pieces of any size, with CTIs anywhere that the events which are to come allow."""
+    starts = rest["start"].cast(pa.int64()).to_pylist()
+    at = 0
+    while at < rest.num_rows:
+        size = chance.randrange(1, 8)
+        live.push(rest.slice(at, size))
+        at += size
+        if chance.random() < 0.6:
+            live.advance(chance.randrange(-5, 1 + min(starts[at:], default=100)))
+        if chance.random() < 0.5:
+            found.append(live.results())
+
+
+def in_some_order(given: pa.Table, chance: random.Random) -> pa.Table:
+    """Somewhat out of order, so that CTIs can say something."""
+    starts = given["start"].cast(pa.int64()).to_pylist()
+    order = sorted(range(len(starts)), key=lambda row: starts[row] + chance.randrange(0, 20))
+    return given.take(pa.array(order, pa.int64()))
+
+
+@EXAMPLES
+@given(plans, events, st.randoms(use_true_random=False), st.sampled_from(["cpu", "array"]))
+def test_live_is_batch(names: list[str], given_events: list[Any], chance: random.Random, device: str) -> None:
+    query = _plan(names)
+    try:
+        stream = query(source(in_some_order(table(given_events), chance)))
+        expected = stream.collect(device=device)
+    except (TimeError, ColumnError):
+        return
+    live, found = stream.start(device=device), list[pa.Table]()
+    pushed(live, found, in_some_order(table(given_events), chance), chance)
+    live.close()
+    found.append(live.results())
+    assert rows(pa.concat_tables(found)) == rows(expected)
+    assert live.status().cti_out == MAX_TIME
+    assert live.status().alive == 0
+
+
+ENTRANCES = st.fixed_dictionaries(
+    {
+        "every": st.integers(1, 5) | st.sampled_from(["3us", "20us"]),
+        "delay": st.sampled_from([0, -1, 3, 10]),
+        "late": st.sampled_from(["drop", "adjust", "divert"]),
+    },
+    optional={"reorder": st.sampled_from([0, 4, 30]), "final": st.just(True)},
+)
+
+
+@EXAMPLES
+@given(plans, events, ENTRANCES, st.randoms(use_true_random=False), st.sampled_from(["cpu", "array"]))
+def test_late_events_meet_the_same_fate_in_any_cut(
+    names: list[str], given_events: list[Any], entrance: dict[str, Any], chance: random.Random, device: str
+) -> None:
+    arrived = in_some_order(table(given_events), chance)
+    let_in = source(arrived).advance_time(entrance.pop("every"), **entrance)
+    for stream in (_plan(names)(let_in), *([let_in.late()] if entrance["late"] == "divert" else [])):
+        try:
+            expected = stream.collect(device=device)
+        except (TimeError, ColumnError):
+            continue
+        live, at, found = stream.start(device=device), 0, list[pa.Table]()
+        while at < arrived.num_rows:
+            size = chance.randrange(1, 8)
+            live.push(arrived.slice(at, size))
+            at += size
+            found.append(live.results())
+        live.close()
+        found.append(live.results())
+        assert rows(pa.concat_tables(found)) == rows(expected)
+        assert {fate: count for fate, count in live.status().late.items() if count} == stream.report().late
+
+
+@EXAMPLES
+@given(plans, events, st.randoms(use_true_random=False), st.sampled_from(["cpu", "array"]))
+def test_a_checkpoint_anywhere_changes_nothing(
+    tmp_path_factory: pytest.TempPathFactory,
+    names: list[str],
+    given_events: list[Any],
+    chance: random.Random,
+    device: str,
+) -> None:
+    query = _plan(names)
+    arrived = in_some_order(table(given_events), chance)
+    cut = chance.randrange(0, arrived.num_rows + 1)
+    try:
+        stream = query(source(arrived))
+        expected = stream.collect(device=device)
+    except (TimeError, ColumnError):
+        return
+    live, found = stream.start(device=device), list[pa.Table]()
+    pushed(live, found, arrived.slice(0, cut), random.Random(0) if cut == arrived.num_rows else _patient(chance))
+    path = tmp_path_factory.mktemp("live") / "checkpoint"
+    live.checkpoint(path)
+    again = g.restore(path, query(source(arrived.slice(0, 0))), device=device)
+    assert remembered(again) == remembered(live)
+    pushed(again, found, arrived.slice(cut), chance)
+    again.close()
+    found.append(again.results())
+    assert rows(pa.concat_tables(found)) == rows(expected)
+
+
+def remembered(live: RunningQuery) -> dict[str, list[str]]:
+    """The state, its rows in an order of their own: runs that are read back are one run."""
+    return {name: sorted(map(repr, state.to_pylist())) for name, state in live.state().items()}
+
+
+def _patient(chance: random.Random) -> random.Random:
+    """CTIs that no later event can be before."""
+    made = random.Random(chance.random())
+    made.randrange = lambda low, high=None, step=1: 0 if low == -5 else random.Random.randrange(made, low, high, step)  # type: ignore[method-assign, assignment]
+    return made
+
+
+# By hand
+
+TASKS = pa.schema([("at", pa.int64()), ("until", pa.int64()), ("who", pa.string())])
+
+
+def tasks() -> g.Stream:
+    return g.events(TASKS.empty_table(), start="at", end="until", unit="us")
+
+
+def alive() -> g.Stream:
+    return tasks().snapshot().agg(n=g.count())
+
+
+def told(results: pa.Table) -> list[tuple[Any, ...]]:
+    columns = [
+        results[name].cast(UTC).cast(pa.int64()) if name in {"start", "end"} else results[name]
+        for name in results.column_names
+    ]
+    return list(zip(*(column.to_pylist() for column in columns), strict=True))
+
+
+def test_a_snapshot_is_given_once_its_end_is_certain() -> None:
+    # a 2|======|9        CTI 4: [2, 4) has no end yet, since another task may start at 4 or later … or not before 9
+    # b    4|==|7
+    live = alive().start(device="cpu")
+    live.push({"at": [2, 4], "until": [9, 7], "who": ["a", "b"]})
+    assert told(live.results()) == []
+    live.advance(4)
+    assert told(live.results()) == [(2, 4, 1)]  # the boundary at 4 is there
+    assert live.status().cti_out == 4
+    live.advance(6)
+    assert told(live.results()) == []
+    assert live.status().cti_out == 4  # what begins at 4 is not given yet
+    live.advance(7)
+    assert told(live.results()) == [(4, 7, 2)]
+    live.push({"at": [8], "until": [9], "who": ["c"]})
+    live.close()
+    assert told(live.results()) == [(7, 8, 1), (8, 9, 2)]
+    assert live.status().cti_out == MAX_TIME
+
+
+def test_a_hopping_window_is_given_once_it_is_over() -> None:
+    # windows   0|=====|10
+    #              5|=====|15      CTI 9: none is over; CTI 10: the first
+    live = tasks().hopping(10, 5, align=0, output="point").agg(n=g.count()).start(device="cpu")
+    live.push({"at": [6], "until": [7], "who": ["a"]})
+    live.advance(9)
+    assert told(live.results()) == []
+    live.advance(10)
+    assert told(live.results()) == [(10, 11, 1)]
+    live.advance(14)
+    assert (told(live.results()), live.status().cti_out) == ([], 14)
+    live.advance(15)
+    assert told(live.results()) == [(15, 16, 1)]
+    windows = tasks().hopping(10, 5, align=0).agg(n=g.count()).start(device="cpu")
+    windows.advance(9)
+    assert windows.status().cti_out == 0  # the window [0, 10) may still get events
+    windows.advance(11)
+    assert windows.status().cti_out == 5
+
+
+def test_what_needs_no_waiting_is_given_at_once() -> None:
+    live = tasks().filter(g.col("who") == "a").shift(5).start(device="cpu")
+    live.push({"at": [2, 4], "until": [9, 7], "who": ["a", "b"]})
+    assert told(live.results()) == [(7, 14, "a")]
+    live.advance(3)
+    assert live.status().cti_out == 8
+
+
+def test_a_new_start_that_goes_back_is_an_error() -> None:
+    day = g.lit(datetime.datetime(1970, 1, 2, tzinfo=datetime.UTC))
+    epoch = g.lit(datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC))
+    second = g.lit(datetime.timedelta(seconds=1))
+    turned = tasks().alter_lifetime(start=day - (g.col("start") - epoch), duration=second)
+    live = turned.start(device="cpu")
+    live.advance(10)
+    with pytest.raises(TimeError, match="moves a start before the CTI"):
+        live.push({"at": [20], "until": [30], "who": ["a"]})
+
+
+def test_an_event_before_the_cti_is_an_error_that_names_it_and_nothing_is_taken_in() -> None:
+    live = alive().start(device="cpu")
+    live.advance(5)
+    with pytest.raises(TimeError) as raised:
+        live.push({"at": [6, 3], "until": [9, 7], "who": ["a", "b"]})
+    assert "CTI" in str(raised.value)
+    assert raised.value.row == 1
+
+
+def test_pushed_data_of_any_kind() -> None:
+    import polars as pl
+
+    batches: list[Any] = [
+        {"at": [1], "until": [2], "who": ["a"]},
+        [{"at": 1, "until": 2, "who": "a"}],
+        pa.table({"at": [1], "until": [2], "who": ["a"], "more": [3]}),
+        pa.record_batch({"at": [1], "until": [2], "who": ["a"]}),
+        pl.DataFrame({"at": [1], "until": [2], "who": ["a"]}),
+        pa.table({"at": pa.array([1], pa.int16()), "until": [2], "who": pa.array(["a"], pa.large_string())}),
+    ]
+    live = tasks().start(device="cpu")
+    for batch in batches:
+        live.push(batch)
+        assert told(live.results()) == [(1, 2, "a")]
+
+
+def test_pushed_data_that_does_not_fit() -> None:
+    live = tasks().start(device="cpu")
+    with pytest.raises(ColumnError, match="until"):
+        live.push({"at": [1], "untill": [2], "who": ["a"]})
+    with pytest.raises(ColumnError, match="int64"):
+        live.push({"at": ["one"], "until": [2], "who": ["a"]})
+    with pytest.raises(TimeError, match="end"):
+        live.push({"at": [4], "until": [2], "who": ["a"]})
+    assert live.status().events_in == 0
+
+
+def test_a_closed_query_takes_nothing() -> None:
+    live = alive().start(device="cpu")
+    live.close()
+    for call in (live.close, lambda: live.advance(1), lambda: live.push({"at": [1], "until": [2], "who": ["a"]})):
+        with pytest.raises(PlanError, match="closed"):
+            call()
+
+
+def test_results_by_callback_and_status() -> None:
+    given_tables: list[pa.Table] = []
+    with alive().start(device="cpu", on_results=given_tables.append) as live:
+        live.push({"at": [2, 4], "until": [9, 7], "who": ["a", "b"]})
+        live.advance(7)
+        assert told(pa.concat_tables(given_tables)) == [(2, 4, 1), (4, 7, 2)]
+        status = live.status()
+        assert (status.events_in, status.events_out, status.alive, status.cti_in) == (2, 2, 1, 7)
+        assert status.state_bytes > 0
+        assert "2 events in, 2 results out, 1 alive" in repr(status)
+        assert repr(live) == "<RunningQuery CTI 1970-01-01T00:00:00.000007Z>"
+    assert told(given_tables[-1]) == [(7, 9, 1)]
+    assert live.results().num_rows == 0
+    assert repr(live) == "<RunningQuery closed, CTI infinity>"
+
+
+def test_run_pushes_all_and_closes() -> None:
+    batches = [{"at": [at], "until": [at + 5], "who": ["a"]} for at in range(0, 50, 2)]
+    expected = g.events(pa.concat_tables([pa.table(batch) for batch in batches]), start="at", end="until", unit="us")
+    live = alive().start(device="cpu")
+    assert rows(pa.concat_tables(live.run(batches))) == rows(expected.snapshot().agg(n=g.count()).collect())
+    own = expected.snapshot().agg(n=g.count())
+    assert rows(pa.concat_tables(own.start(device="cpu").run())) == rows(own.collect())
+
+
+def test_run_over_what_comes_asynchronously() -> None:
+    async def arrivals() -> AsyncIterator[Any]:
+        for at in (1, 2):
+            await asyncio.sleep(0)
+            yield {"at": [at], "until": [at + 5], "who": ["a"]}
+
+    async def collected() -> list[pa.Table]:
+        return [results async for results in alive().start(device="cpu").arun(arrivals())]
+
+    assert told(pa.concat_tables(asyncio.run(collected()))) == [(1, 2, 1), (2, 6, 2), (6, 7, 1)]
+
+
+def test_state_is_tables_with_names_and_types() -> None:
+    stream = tasks().with_columns(v=g.lit(3)).by("who").snapshot().agg(n=g.count(), best=g.max("v"))
+    live = stream.start(device="cpu")
+    live.push({"at": [2, 4, 90], "until": [9, 7, 95], "who": ["a", "b", "a"]})
+    live.advance(5)
+    state = live.state()
+    name = "4 Window snapshot agg n=count(), best=max(col(v))"
+    of_window = {key.removeprefix(f"{name}/"): table for key, table in state.items() if key.startswith(name)}
+    assert set(of_window) == {"groups", "clock", "waiting", "ending", "extreme/max/v/"}
+    groups = of_window["groups"]
+    assert groups["key/who"].to_pylist() == ["a", "b"]
+    assert groups["last"].cast(pa.int64()).to_pylist() == [2, 4]
+    assert groups["count///0"].to_pylist() == [1, 1]
+    assert of_window["ending"].schema.field("high").type == UTC
+    assert told(of_window["waiting"].select(["low", "high"]).rename_columns(["start", "end"])) == [(90, 95)]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [pa.array(range(20_000)), pa.array(range(0, 20_000 << 40, 1 << 40)), pa.array(map(str, range(20_000)))],
+    ids=["narrow", "wide", "text"],
+)
+@pytest.mark.parametrize("verb", ["snapshot", "stitch"])
+def test_groups_of_which_nothing_is_left_are_forgotten(key: pa.Array, verb: str) -> None:
+    # Each lives for a while, and never comes back; every hundredth stays.
+    ends = [at + (100_000 if at % 100 == 0 else 50) for at in range(20_000)]
+    whole = pa.table({"at": range(20_000), "until": ends, "k": key})
+    stream = g.events(whole, start="at", end="until", unit="us")
+    stream = stream.by("k").snapshot().agg(n=g.count(), best=g.max("k")) if verb == "snapshot" else stream.stitch()
+    live, found, most = stream.start(device="cpu"), list[pa.Table](), 0
+    for at in range(0, 20_000, 500):
+        live.push(whole.slice(at, 500))
+        live.advance(at + 500)
+        found.append(live.results())
+        groups = next(table for name, table in live.state().items() if name.endswith("/groups"))
+        most = max(most, groups.num_rows)
+    live.close()
+    found.append(live.results())
+    assert rows(pa.concat_tables(found)) == rows(stream.collect(device="cpu"))
+    assert most < 6000
+
+
+def test_the_readmes_live_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    code = readme.split("## Live", 1)[1].split("```python\n", 1)[1].split("```", 1)[0]
+    exec(compile(code, "README.md", "exec"), {})  # noqa: S102  (it is ours)
+    printed = capsys.readouterr().out.splitlines()
+    assert "'item': 'pen', 'n': 2, 'best': 7" in printed[0]
+    assert "'item': 'ink', 'n': 1, 'best': 9" in printed[1]
+    assert "3 events in, 2 results out, 0 alive" in printed[1]
+
+
+# CTIs from another stream
+
+FAST = pa.schema([("at", pa.int64()), ("price", pa.int64())])
+
+
+def slow_and_fast(**settings: Any) -> g.Stream:
+    """A slow stream of tasks that goes along with a fast one."""
+    fast = g.events(FAST.empty_table(), start="at", unit="us", name="fast").advance_time(1, late="drop")
+    slow = g.events(TASKS.empty_table(), start="at", end="until", unit="us", name="slow")
+    return slow.advance_time(advance_with=fast, **settings)
+
+
+def test_a_silent_stream_goes_along_with_another() -> None:
+    # slow  2|=====|7           fast  . 3     . 8      each with a CTI of its own
+    live = slow_and_fast(late="drop").snapshot().agg(n=g.count()).start(device="cpu")
+    live.push({"at": [2], "until": [7], "who": ["a"]})
+    live.push({"at": [3], "price": [1]}, input="fast")
+    assert told(live.results()) == []
+    live.push({"at": [8], "price": [1]}, input="fast")
+    assert told(live.results()) == [(2, 7, 1)]
+    live.push({"at": [5, 9], "until": [20, 10], "who": ["late", "b"]}, input="slow")
+    assert live.status().late == {"dropped": 1}
+    live.advance(12)
+    assert told(live.results()) == [(9, 10, 1)]
+
+
+def test_imported_and_made_ctis_together(tmp_path: Path) -> None:
+    stream = slow_and_fast(every=2, late="adjust")
+    live = stream.snapshot().agg(n=g.count()).start(device="cpu")
+    live.push({"at": [3], "price": [1]}, input="fast")  # CTI 3
+    live.push({"at": [1, 6], "until": [4, 9], "who": ["a", "b"]})  # a is adjusted to 3; CTI 6 after b
+    assert live.status().late == {"adjusted": 1}
+    assert told(live.results()) == [(3, 4, 1)]
+    live.checkpoint(tmp_path / "c")
+    again = g.restore(tmp_path / "c", stream.snapshot().agg(n=g.count()), device="cpu")
+    again.push({"at": [2, 20], "price": [1, 1]}, input="fast")  # 2 is late there; CTI 20
+    assert told(again.results()) == [(6, 9, 1)]
+
+
+def test_names_of_inputs() -> None:
+    live = slow_and_fast().start(device="cpu")
+    with pytest.raises(PlanError, match="no input 'quick'"):
+        live.advance(3, input="quick")
+    unnamed = g.events(FAST.empty_table(), start="at", unit="us")
+    with pytest.raises(PlanError, match="by its name"):
+        tasks().advance_time(advance_with=unnamed)
+    with pytest.raises(PlanError, match="where a stream comes in"):
+        tasks().advance_time(advance_with=unnamed.shift(1))
+
+
+# Checkpoints
+
+
+def test_results_that_nobody_has_taken_are_in_the_checkpoint(tmp_path: Path) -> None:
+    live = alive().start(device="cpu")
+    live.push({"at": [2, 4], "until": [9, 7], "who": ["a", "b"]})
+    live.advance(7)
+    live.checkpoint(tmp_path / "c")
+    again = g.restore(tmp_path / "c", alive(), device="array")
+    assert told(again.results()) == [(2, 4, 1), (4, 7, 2)]
+    assert again.status() == live.status()
+    again.close()
+    assert told(again.results()) == [(7, 9, 1)]
+
+
+def test_another_plan_is_refused_with_the_difference(tmp_path: Path) -> None:
+    alive().start(device="cpu").checkpoint(tmp_path / "c")
+    with pytest.raises(SourceError) as raised:
+        g.restore(tmp_path / "c", tasks().by("who").snapshot().agg(n=g.count()))
+    assert "- Window snapshot agg n=count()" not in str(raised.value)
+    assert "+ By who" in str(raised.value) or "+ KeyBy who" in str(raised.value)
+
+
+@pytest.mark.parametrize("damage", ["missing", "text", "cut", "flipped"])
+def test_a_damaged_checkpoint_is_refused(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "c"
+    live = alive().start(device="cpu")
+    live.push({"at": [2, 4], "until": [9, 7], "who": ["a", "b"]})
+    live.advance(5)
+    live.checkpoint(path)
+    whole = path.read_bytes()
+    if damage == "missing":
+        path.unlink()
+    elif damage == "text":
+        path.write_text("no checkpoint")
+    elif damage == "cut":
+        path.write_bytes(whole[: len(whole) // 2])
+    else:
+        at = whole.index(b"ARROW1") + 200
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 255]) + whole[at + 1 :])
+    with pytest.raises(SourceError, match="checkpoint"):
+        g.restore(path, alive())
+
+
+def test_a_checkpoint_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    live = alive().start(device="cpu")
+    live.checkpoint(tmp_path / "c")
+    before = (tmp_path / "c").read_bytes()
+    live.push({"at": [2], "until": [9], "who": ["a"]})
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("zipfile.ZipFile.writestr", fail)
+    with pytest.raises(SourceError, match="no space left"):
+        live.checkpoint(tmp_path / "c")
+    assert (tmp_path / "c").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
+
+
+def test_explain_shows_each_nodes_time_rule() -> None:
+    text = tasks().shift("5s").quantize(10, 5).hopping(10, 5, until=100).agg(n=g.count()).explain(device="cpu")
+    assert "CTI T leaves as T + 5s" in text
+    assert "CTI T leaves as T rounded down to the grid of 5us" in text
+    assert "CTI T leaves as the start of the oldest window that is not final at T" in text
