@@ -304,9 +304,8 @@ class RunningQuery:
         Args:
             batches: What `push` takes; the stream's own source by default.
         """
-        source = self._main.source
-        with Progress(source.rows if batches is None else None) as progress:
-            for batch in source.raw_tables() if batches is None else batches:
+        with Progress(self._main.source.rows if batches is None else None) as progress:
+            for batch in self.source_tables() if batches is None else batches:
                 before = self._main.rows
                 self.push(batch)
                 progress.read(self._main.rows - before)
@@ -317,6 +316,10 @@ class RunningQuery:
             self.close()
             if self._ready:
                 yield self.results()
+
+    def source_tables(self) -> Iterator[pa.Table]:
+        """What the stream's own source holds, as it is, for `push`."""
+        return self._main.source.raw_tables()
 
     async def arun(self, batches: AsyncIterable[Any]) -> AsyncIterator[pa.Table]:
         """`run` over batches that come asynchronously; between two of them the event loop goes on."""

@@ -225,7 +225,9 @@ class Entrance:
         # What the call can give: its own rows, those that wait for their turn, and at infinity all that are open.
         infinite = close != k.OPEN_INPUT or bool((starts[kinds == Kind.CTI] == MAX_TIME).any() if len(kinds) else 0)
         most = rows + int(clock[k.HELD] if infinite else clock[k.BUFFERED])
-        out_start, out_end, out_number, released = (np.empty(most, np.int64) for _ in range(4))
+        out_start, out_end, out_number = (np.empty(most, np.int64) for _ in range(3))
+        # An end edge that waited for its turn goes, and the start edge that it ends goes too.
+        released = np.empty(most + int(clock[k.BUFFERED]), np.int64)
         ctis = np.empty(most + 1, np.int64)
         late, diverted = np.empty((most, k.LATE_FIELDS), np.int64), np.empty((most, k.DIVERTED_FIELDS), np.int64)
         kept = np.zeros(rows, np.int8)

@@ -1,6 +1,6 @@
 """Run conformance vectors through the public API and say which queries pass.
 
-    python tests/conformance/run.py FILE… [--engine local|spark] [--device cpu|gpu|array] [--vector ID] [--alone]
+    python tests/conformance/run.py FILE… [--engine local|live|spark] [--device cpu|gpu|array] [--vector ID] [--alone]
 
 Each vector is built as a user would build it and its answer compared with what the vector's own engine gave. A line per
 query says how many passed, failed, or are unsupported because the API has no word for them. It exits with 0 only if
@@ -27,7 +27,11 @@ from typing import TYPE_CHECKING
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))  # a script finds its own folder only
 
+import pyarrow as pa  # noqa: E402
+
 import gpu_ops as g  # noqa: E402
+from gpu_ops.plan.advance import AdvanceTime  # noqa: E402
+from gpu_ops.time import MAX_TIME  # noqa: E402
 from tests import reference  # noqa: E402
 from tests.conformance import arrivals, queries  # noqa: E402
 from tests.conformance.unsupported import UnsupportedError  # noqa: E402
@@ -67,19 +71,37 @@ def excused(vectors: Sequence[Vector], error: Exception) -> Iterator[Verdict]:
         yield Verdict(vector, word, why)
 
 
-def local(vectors: Sequence[Vector], device: str) -> Iterator[Verdict]:
-    """The local engine: a query per vector."""
+def local(vectors: Sequence[Vector], device: str, *, live: bool = False) -> Iterator[Verdict]:
+    """The local engine: a query per vector; or a running query, to which its events are pushed by three."""
     for vector in vectors:
         try:
             queries.check(vector)
             arrive = arrivals.has(vector)
             events = arrivals.stream(vector) if arrive else at_rest(vector)
-            answer = to_events(queries.build(events, vector).collect(device=device))
+            query = queries.build(events, vector)
+            answer = to_events(pushed(query, device, in_time=not arrive) if live else query.collect(device=device))
             wrong = arrivals.difference(vector, events) if arrive else None
         except Exception as error:  # noqa: BLE001  (a failure of this one, and the others go on)
             yield from excused([vector], error)
         else:
             yield Verdict(vector, "failed", wrong) if wrong else judged(vector, answer)
+
+
+def pushed(query: g.Stream, device: str, *, in_time: bool) -> pa.Table:
+    """What a running query gives for the events of its own source; in order of time, CTIs go along."""
+    running, results = query.start(device=device), []
+    for whole in running.source_tables():
+        rows = whole.sort_by("start") if in_time else whole
+        for at in range(0, rows.num_rows, 3):
+            running.push(rows.slice(at, 3))
+            if in_time and at + 3 < rows.num_rows:
+                running.advance(rows["start"][at + 3].value)
+            results.append(running.results())
+    running.close()
+    ends = all(node.settings.final for node in query._node.walk() if isinstance(node, AdvanceTime))
+    if ends and running.cti != MAX_TIME:
+        raise AssertionError(f"The last CTI is {running.cti}, not infinity.")
+    return pa.concat_tables([*results, running.results()])
 
 
 def at_rest(vector: Vector) -> g.Stream:
@@ -216,7 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run files of vectors; the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help=".jsonl.gz or .jsonl")
-    parser.add_argument("--engine", choices=("local", "spark"), default="local")
+    parser.add_argument("--engine", choices=("local", "live", "spark"), default="local")
     parser.add_argument("--device", choices=("cpu", "gpu", "array"), default="cpu")
     parser.add_argument("--vector", action="append", metavar="ID", help="only this one (may be given again)")
     parser.add_argument("--alone", action="store_true", help="on Spark: a query and a job per vector")
@@ -230,8 +252,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         unknown = set(options.vector) - {vector.name for vector in vectors}
         if unknown:
             parser.error(f"no vector {', '.join(sorted(unknown))}")
-    if options.engine == "local":
-        verdicts = local(vectors, options.device)
+    if options.engine != "spark":
+        verdicts = local(vectors, options.device, live=options.engine == "live")
     else:
         spark = Spark(spark_session(), options.device)
         verdicts = spark.verdicts(vectors, queries_of_a_job=1 if options.alone else QUERIES_OF_A_JOB)

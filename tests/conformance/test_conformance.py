@@ -54,6 +54,14 @@ def test_what_is_supported_passes(conformance: Path, file: str, capsys: pytest.C
     assert printed.splitlines()[-1] == f"passed {total[0]} failed {total[1]} unsupported {total[2]}"
 
 
+@pytest.mark.parametrize("file", ["trill_oracle", "streaminsight", "trill_tests"])
+def test_a_running_query_gives_the_same(conformance: Path, file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(conformance / f"{file}.jsonl.gz"), "--engine", "live"]) == 0, capsys.readouterr().out
+    printed = capsys.readouterr().out.splitlines()[-1]
+    assert main([str(conformance / f"{file}.jsonl.gz")]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == printed
+
+
 def test_streaminsight_on_every_device(conformance: Path, device_name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(conformance / "streaminsight.jsonl.gz"), "--device", device_name]) == 0, capsys.readouterr().out
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from copy import deepcopy
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -464,3 +469,19 @@ def test_settings_that_do_not_fit_together() -> None:
     for settings, problem in refused:
         with pytest.raises(PlanError, match=problem):
             Advance(**settings)
+
+
+def test_compiled_code_stays_inside_its_arrays(tmp_path: Path) -> None:
+    """What Numba does not check, it checks when told to: kernels compiled so, over the tests that use them most."""
+    if hypothesis.settings().max_examples <= 1000:
+        pytest.skip("long: HYPOTHESIS_PROFILE=deep (`make test-deep`) runs it")
+    environment = os.environ | {
+        "NUMBA_BOUNDSCHECK": "1",
+        "NUMBA_CACHE_DIR": str(tmp_path),
+        "HYPOTHESIS_PROFILE": "default",
+    }
+    tests = ["ingest/test_entrance.py", "engines/test_live.py", "devices/test_kernels.py", "operators"]
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *(f"tests/{test}" for test in tests)]
+    finished = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stdout
