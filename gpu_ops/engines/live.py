@@ -20,7 +20,7 @@ from gpu_ops.engines.shapes import Shape, in_shape, shape_schema
 from gpu_ops.errors import PlanError, SourceError
 from gpu_ops.ingest.entrance import Admitted, Entrance
 from gpu_ops.operators.events import Events
-from gpu_ops.operators.steps import Running, running
+from gpu_ops.operators.steps import Fed, Running, running, takes_open
 from gpu_ops.plan.advance import AdvanceTime, Late
 from gpu_ops.plan.nodes import Node, Source
 from gpu_ops.store.stores import Store
@@ -28,6 +28,9 @@ from gpu_ops.time import MAX_TIME, MIN_TIME, Instant, format_time, instant
 
 if TYPE_CHECKING:
     from gpu_ops.ingest.sources import EventSource
+
+_OWN = "0 entrance"
+"""The name of the state of the query's own input."""
 
 _WAITING_ROWS = 1 << 17
 """So many events wait at most for a CTI before a step takes them in."""
@@ -82,7 +85,7 @@ class _Input:
     rows: int = 0
 
 
-def _inputs(node: Source | AdvanceTime) -> dict[str, _Input]:
+def _inputs(node: Source | AdvanceTime, *, hands_out_open: bool) -> dict[str, _Input]:
     """The input of a node and all that it follows, by the names of their states; its own first."""
     made: dict[str, _Input] = {}
 
@@ -90,8 +93,9 @@ def _inputs(node: Source | AdvanceTime) -> dict[str, _Input]:
         leaf, settings, follows = (
             (each.source, each.settings, each.follows) if isinstance(each, AdvanceTime) else (each, None, None)
         )
-        own = _Input(leaf.name or "input", leaf.source, Entrance(settings, leaf.source.schema), None)
-        made["0 entrance" if not made else f"0 entrance {own.name}"] = own
+        entrance = Entrance(settings, leaf.source.schema, hands_out_open=hands_out_open and not made)
+        own = _Input(leaf.name or "input", leaf.source, entrance, None)
+        made[_OWN if not made else f"{_OWN} {own.name}"] = own
         own.follows = None if follows is None else add(follows)
         return own
 
@@ -148,11 +152,13 @@ class RunningQuery:
         self._running: Running = running(node, self._device)
         self._diverts = any(isinstance(each, Late) for each in node.walk())
         entrances = [each for each in node.walk() if isinstance(each, Source | AdvanceTime)]
-        self._inputs = _inputs(entrances[-1])
+        self._inputs = _inputs(entrances[-1], hands_out_open=not self._diverts and takes_open(node))
         self._main = next(iter(self._inputs.values()))
         self._late: Counter[str] = Counter()
         self._late_rows: list[pa.Table] = []
         self._fresh: list[Events] = []
+        self._opened_edges: list[Events] = []
+        self._closed_edges: list[Events] = []
         self._ready: list[pa.Table] = []
         self._closed = False
         self.positions: dict[str, int] = {}
@@ -257,11 +263,20 @@ class RunningQuery:
                 )
         elif len(given.start):
             end = 1 if self._main.source.points else columns.array(given.end)
-            self._fresh.append(Events(columns.array(given.start), end, columns.from_arrow(payload)))
+            events = Events(columns.array(given.start), end, columns.from_arrow(payload))
+            if given.closes is None:
+                self._fresh.append(events)
+            else:
+                closes = columns.array(given.closes)
+                self._fresh.append(events.where(~closes, self._device))
+                self._closed_edges.append(events.where(closes, self._device))
+        if given.opened is not None:
+            start = columns.array(given.opened.start)
+            self._opened_edges.append(Events(start, 1, columns.from_arrow(given.opened.payload)))
         promised = admitted.cti
         if self._diverts and promised != MAX_TIME:
             promised = MIN_TIME
-        waits = sum(map(len, self._fresh))
+        waits = sum(map(len, (*self._fresh, *self._opened_edges, *self._closed_edges)))
         if promised > self._promised or waits >= _WAITING_ROWS or (waits and self._passes):
             self._step(promised)
 
@@ -275,9 +290,10 @@ class RunningQuery:
         return all(node.stateless for node in self._node.walk() if not isinstance(node, AdvanceTime | Late))
 
     def _step(self, promised: int) -> None:
-        fresh, self._fresh = self._fresh, []
-        pieces, _ = self._running.step(fresh, promised, self._device)
-        tables = [to_table(events, self._schema, self._device) for events in pieces if len(events)]
+        fed = Fed(self._fresh, self._opened_edges, self._closed_edges)
+        self._fresh, self._opened_edges, self._closed_edges = [], [], []
+        given, _ = self._running.step(fed, promised, self._device)
+        tables = [to_table(events, self._schema, self._device) for events in given.events if len(events)]
         if not tables:
             return
         results = in_shape(pa.concat_tables(tables), self._shape)
@@ -368,7 +384,7 @@ class RunningQuery:
     def status(self) -> Status:
         """How far it is."""
         nodes = self._running.walk()
-        waiting = sum(map(len, self._fresh))
+        waiting = sum(len(events) for pieces in self._not_taken().values() for events in pieces)
         return Status(
             events_in=self._main.rows,
             events_out=self._running.given,
@@ -388,15 +404,19 @@ class RunningQuery:
             for prefix, each in self._inputs.items()
             for name, table in each.entrance.tables().items()
         }
-        if self._fresh:
-            schema = output_schema(self._source_node)
-            made["0 entrance/fresh"] = pa.concat_tables(
-                [to_table(events, schema, self._device) for events in self._fresh]
-            )
+        schema = output_schema(self._source_node)
+        for name, pieces in self._not_taken().items():
+            if pieces:
+                made[name] = pa.concat_tables([to_table(events, schema, self._device) for events in pieces])
         for number, each in enumerate(self._running.walk()):
             if each.own is not None:
                 made |= {f"{number} {each.node.describe()}/{name}": table for name, table in each.own.tables().items()}
         return made
+
+    def _not_taken(self) -> dict[str, list[Events]]:
+        """What no step has taken in yet, by the names of its tables."""
+        pieces = (self._fresh, self._opened_edges, self._closed_edges)
+        return dict(zip((f"{_OWN}/fresh", f"{_OWN}/opened", f"{_OWN}/closed"), pieces, strict=True))
 
     @property
     def _source_node(self) -> Node:
@@ -451,13 +471,15 @@ class RunningQuery:
             if each.own is not None:
                 each.own.restore(_below(state, f"{number} {each.node.describe()}/"))
         for (prefix, known), rows in zip(self._inputs.items(), facts["rows_in"], strict=True):
-            own = _below(state, f"{prefix}/")
-            own.pop("fresh", None)
-            known.entrance = Entrance.restore(known.entrance.settings, known.source.schema, own)
+            kept = _below(state, f"{prefix}/")
+            before = known.entrance
+            known.entrance = Entrance.restore(
+                before.settings, known.source.schema, kept, hands_out_open=before.hands_out_open
+            )
             known.rows = rows
-        fresh = state.get("0 entrance/fresh")
-        if fresh is not None:
-            self._fresh.append(from_table(fresh, self._device))
+        for name, pieces in self._not_taken().items():
+            if name in state:
+                pieces.append(from_table(state[name], self._device))
         self._late, self._closed = Counter(facts["late"]), facts["closed"]
         self.positions = facts["positions"]
         self._ready = [tables["results"]] if "results" in tables else []

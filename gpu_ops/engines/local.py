@@ -178,7 +178,7 @@ def execute(node: Node, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
             yield relational.run(chain, events, device)
     elif isinstance(node, Lifetime):
         for events in execute(node.input, run, lifetimes.wanted_below(node, wanted)):
-            yield lifetimes.change_lifetimes(node.change, events, device)
+            yield lifetimes.change_lifetimes(node.exact, events, device)
     elif isinstance(node, Chop):
         for events in execute(node.input, run, wanted):
             yield lifetimes.chop(node, events, device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,6 +50,19 @@ class Diverted:
 
 
 @dataclass(frozen=True)
+class Opened:
+    """Start edges that are let in before their ends are known.
+
+    Attributes:
+        start: int64 ticks.
+        payload: A row for each.
+    """
+
+    start: Ints
+    payload: pa.Table
+
+
+@dataclass(frozen=True)
 class Admitted:
     """What a call lets in.
 
@@ -65,6 +78,8 @@ class Admitted:
             (one of `FATES`).
         diverted: Late events, or None.
         counts: How many rows met each fate in this call.
+        opened: Start edges whose end edge has not come, if the entrance hands them out, or None.
+        closes: Which of the events were handed out as start edges in an earlier call, or None if none was.
     """
 
     start: Ints
@@ -75,6 +90,8 @@ class Admitted:
     late: pa.Table | None = None
     diverted: Diverted | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
+    opened: Opened | None = None
+    closes: npt.NDArray[np.bool_] | None = None
 
 
 class Entrance:
@@ -86,6 +103,8 @@ class Entrance:
     Args:
         settings: How time advances; None: by the CTIs that come in, and a late row is an error.
         schema: The payload's columns.
+        hands_out_open: Whether start edges are handed out as soon as the CTI is past them, and do not hold it back; an
+            event whose start edge was handed out comes again, whole, when its end is known.
 
     Examples:
         >>> entrance = Entrance(Advance(every=2, late="drop"), pa.schema([("v", pa.int64())]))
@@ -97,8 +116,9 @@ class Entrance:
         True
     """
 
-    def __init__(self, settings: Advance | None, schema: pa.Schema) -> None:
+    def __init__(self, settings: Advance | None, schema: pa.Schema, *, hands_out_open: bool = False) -> None:
         self.settings = settings or Advance()
+        self.hands_out_open = hands_out_open
         self.schema = schema
         self._state = State(schema)
         self._closed = False
@@ -175,7 +195,14 @@ class Entrance:
         return entrance_state.tables(self._state)
 
     @classmethod
-    def restore(cls, settings: Advance | None, schema: pa.Schema, tables: Mapping[str, pa.Table]) -> Entrance:
+    def restore(
+        cls,
+        settings: Advance | None,
+        schema: pa.Schema,
+        tables: Mapping[str, pa.Table],
+        *,
+        hands_out_open: bool = False,
+    ) -> Entrance:
         """An entrance in the state that `tables` gave.
 
         Raises:
@@ -189,7 +216,7 @@ class Entrance:
             >>> Entrance.restore(None, schema, entrance.tables()).cti
             5
         """
-        entrance = cls(settings, schema)
+        entrance = cls(settings, schema, hands_out_open=hands_out_open)
         entrance._state = entrance_state.restored(schema, tables)
         return entrance
 
@@ -222,6 +249,7 @@ class Entrance:
             state.arrived,
         ]
         clock, before = state.clock, state.clock.copy()
+        handed_out = state.open_before(int(clock[k.LAST])) if self.hands_out_open else None
         # What the call can give: its own rows, those that wait for their turn, and at infinity all that are open.
         infinite = close != k.OPEN_INPUT or bool((starts[kinds == Kind.CTI] == MAX_TIME).any() if len(kinds) else 0)
         most = rows + int(clock[k.HELD] if infinite else clock[k.BUFFERED])
@@ -263,10 +291,7 @@ class Entrance:
             start, end, number = start[order], end[order], number[order]
         find = _Finder(arrivals.payload, frame, state)
         as_they_came = arrivals.kinds is None and settings.reorder is None and events == rows
-        if as_they_came:
-            payload = arrivals.payload
-        else:
-            payload = from_frame(find(number), self.schema) if events else self._nothing
+        payload = arrivals.payload if as_they_came else self._payload(number, find)
         rows_late, counts = None, dict[str, int]()
         if clock[k.LATES]:
             listed = late[: clock[k.LATES]]
@@ -280,8 +305,24 @@ class Entrance:
         if kept.any():
             stay = np.flatnonzero(kept)
             state.rows.add(stay + state.arrived, columns.take(find.frame, stay))
-        state.promise()
-        return Admitted(start, end, payload, state.promised, ctis[: clock[k.CTIS]], rows_late, kept_aside, counts)
+        state.promise(held_back=not self.hands_out_open)
+        admitted = Admitted(start, end, payload, state.promised, ctis[: clock[k.CTIS]], rows_late, kept_aside, counts)
+        return admitted if handed_out is None else self._with_open(admitted, number, handed_out, find)
+
+    def _payload(self, number: Ints, find: _Finder) -> pa.Table:
+        return from_frame(find(number), self.schema) if len(number) else self._nothing
+
+    def _with_open(self, admitted: Admitted, number: Ints, handed_out: Ints, find: _Finder) -> Admitted:
+        """Also the start edges that the CTI is past now, and which events' start edges it was past before."""
+        state = self._state
+        numbers = np.setdiff1d(state.open_before(int(state.clock[k.LAST])), handed_out)
+        opened = None
+        if len(numbers):
+            slots = state.slots(k.IN_EDGES)
+            slots = slots[np.isin(state.held[slots, k.NUMBER], numbers)]
+            opened = Opened(state.held[slots, k.LET_IN].copy(), from_frame(find(numbers), self.schema))
+        closes = np.isin(number, handed_out)
+        return replace(admitted, opened=opened, closes=closes if closes.any() else None)
 
     def _late(self, listed: Ints, find: _Finder) -> pa.Table:
         payload = from_frame(find(np.ascontiguousarray(listed[:, k.LATE_NUMBER])), self.schema)

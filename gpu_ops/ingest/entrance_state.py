@@ -88,10 +88,17 @@ class State:
         self.buckets[:] = -1
         _refill_queues(self, slots)
 
-    def promise(self) -> None:
-        """Promise as much as the last CTI and the oldest open start edge allow."""
+    def open_before(self, cti: int) -> Ints:
+        """The numbers of open start edges that were let in before a CTI, ascending."""
+        slots = self.slots(k.IN_EDGES)
+        let_in = self.held[slots, k.LET_IN]
+        numbers: Ints = self.held[slots[(let_in != k.NONE) & (let_in < cti)], k.NUMBER]
+        return numbers
+
+    def promise(self, *, held_back: bool = True) -> None:
+        """Promise as much as the last CTI and, where they hold it back, the oldest open start edge allow."""
         promised = max(int(self.clock[k.LAST]), MIN_TIME)
-        if self.clock[k.WAITING]:
+        if held_back and self.clock[k.WAITING]:
             promised = min(promised, int(self.waiting[0, 0]))
         self.promised = max(self.promised, promised)
 

@@ -45,8 +45,8 @@ def answer(nodes: Sequence[Filter | Project], events: Events, schema: pa.Schema,
 
 def _step(node: Filter | Project) -> Any:
     if isinstance(node, Filter):
-        return lambda frame: frame.filter(node.condition)
+        return lambda frame: frame.filter(node.exact)
     if node.keep:
-        return lambda frame: frame.with_columns(*node.expressions)
+        return lambda frame: frame.with_columns(*node.exact)
     lifetime = (nw.col("start"), nw.col("end"))
-    return lambda frame: frame.select(*lifetime, *node.expressions)
+    return lambda frame: frame.select(*lifetime, *node.exact)

@@ -76,19 +76,23 @@ class RunningWindow:
                     ranked[name] = None
         self._ranked = list(ranked)
 
-    def step(self, events: Events | None, cti: int) -> tuple[list[Events], int]:
+    def step(
+        self, events: Events | None, cti: int, opened: Events | None = None, closed: Events | None = None
+    ) -> tuple[list[Events], int]:
         """Take events in, and give the results that a CTI makes final, and the CTI after them.
 
         Args:
             events: What has come since the last step; no start is before that step's CTI.
             cti: Ticks; no event that comes later starts before it.
+            opened: Events whose ends are not known yet, likewise; their ends are not looked at.
+            closed: Events that were opened in earlier steps, with their ends, which are not before the CTI of the last.
         """
         limit = self._limit(cti)
-        if cti == MAX_TIME and not self._groups.seen:
+        if cti == MAX_TIME and not self._groups.seen and opened is None and closed is None:
             # All there is in one step, and nothing before it: a batch.
             pieces = [] if events is None else [events]
             return list(window_aggregate(self._node, pieces, self._device)), cti
-        begun, ended = self._due(events, limit)
+        begun, ended = self._due(events, opened, closed, limit)
         self._totals.grow(self._last, len(self._groups))
         self._last = grown(self._last, len(self._groups))
         touched = self._touched(begun, ended, limit)
@@ -122,11 +126,19 @@ class RunningWindow:
 
     # What comes in, and what is due
 
-    def _due(self, events: Events | None, limit: int) -> tuple[Rows | None, Rows | None]:
+    def _due(
+        self, events: Events | None, opened: Events | None, closed: Events | None, limit: int
+    ) -> tuple[Rows | None, Rows | None]:
         """The rows that begin in this step, and the earlier ones that end in it."""
         begun = self._waiting.due(limit)
-        rows = None if events is None or not len(events) else self._rows(events)
-        if rows is not None and len(rows):
+        if closed is not None and len(closed):
+            # It counts since its start edge; from its end on it does not.
+            self._ending.add(self._rows(closed, every=True))
+        fresh = [] if events is None or not len(events) else [self._rows(events)]
+        if opened is not None and len(opened):
+            rows = self._rows(opened, every=True)
+            fresh.append(replace(rows, high=_filled(rows.high, AFTER)))
+        for rows in fresh:
             due = rows.low <= limit
             if bool(due.all()):
                 begun.append(rows)
@@ -137,15 +149,21 @@ class RunningWindow:
         ended = self._ending.due(limit)
         started = concat_rows(begun, self._device) if begun else None
         if started is not None:
-            self._ending.add(started.take(self._device.kernels.keep(started.high > limit), self._device))
+            lasting = (started.high > limit) & (started.high < AFTER)
+            self._ending.add(started.take(self._device.kernels.keep(lasting), self._device))
         return started, concat_rows(ended, self._device) if ended else None
 
-    def _rows(self, events: Events) -> Rows:
+    def _rows(self, events: Events, *, every: bool = False) -> Rows:
+        """Events as rows; those that lie in no window, between two of them, are left out unless every one is asked."""
         node, device = self._node, self._device
         codes = self._groups.codes(events.frame)
         if isinstance(node.window, Hopping):
             check_open(node.window, events)
-            low, high, at = window_numbers(node.window, events.start, events.end, device)
+            if every:
+                grid = node.window.size, node.window.hop, node.window.align
+                (low, high), at = device.kernels.grid_ranges(events.start, events.end, *grid), None
+            else:
+                low, high, at = window_numbers(node.window, events.start, events.end, device)
         else:
             low, high, at = events.start, events.ends, None
         rows = self._loaded(events.frame, codes)
@@ -303,7 +321,8 @@ class RunningWindow:
     @property
     def alive(self) -> int:
         """How many events are kept that have not ended."""
-        return len(self._waiting) + len(self._ending)
+        begun = self._totals.limbs[ROWS][0].sum() if self._groups.seen else 0
+        return len(self._waiting) + int(begun)
 
     def tables(self) -> dict[str, pa.Table]:
         """The state: groups with their totals, events that wait for their start, events by their end, extremes."""

@@ -20,10 +20,11 @@ from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.running import RunningWindow
 from gpu_ops.operators.running_stitch import RunningStitch
 from gpu_ops.plan.advance import AdvanceTime, Late
-from gpu_ops.plan.lifetimes import AlterLifetime, Chop, Lifetime, Stitch
+from gpu_ops.plan.expressions import column_names
+from gpu_ops.plan.lifetimes import AlterLifetime, Chop, Lifetime, SetDuration, Stitch, ToPoint
 from gpu_ops.plan.nodes import Filter, KeyBy, Node, Project, Source
 from gpu_ops.plan.time_rules import depends_on_start_alone, moved_cti
-from gpu_ops.plan.windows import WindowAggregate
+from gpu_ops.plan.windows import Snapshot, WindowAggregate
 from gpu_ops.time import MIN_TIME, TICK, format_time
 
 
@@ -69,8 +70,11 @@ class Columns(Stateless):
 
     def step(self, events: Events | None, cti: int) -> tuple[list[Events], int]:
         """Each event by itself; the CTI as it is."""
-        made = [] if events is None else [relational.run(self._chain, events, self._device)]
-        return made, cti
+        return self.each([] if events is None else [events]), cti
+
+    def each(self, pieces: Sequence[Events]) -> list[Events]:
+        """The chain over each piece."""
+        return [relational.run(self._chain, events, self._device) for events in pieces]
 
 
 class Pieces(Stateless):
@@ -99,7 +103,7 @@ class Lifetimes(Stateless):
         Raises:
             TimeError: A new start lies before a CTI that went the same way: starts do not keep their order.
         """
-        change = self._node.change
+        change = self._node.exact
         made = [] if events is None else [lifetimes.change_lifetimes(change, events, self._device)]
         moved = moved_cti(change, cti)
         if moved is None and isinstance(change, AlterLifetime) and change.start is not None:
@@ -134,6 +138,47 @@ class Lifetimes(Stateless):
                 )
 
 
+@dataclass(frozen=True)
+class Fed:
+    """What comes to a node in a step.
+
+    Attributes:
+        events: Events whose lifetimes are known.
+        opened: Events whose ends are not known yet, if the plan takes them (`takes_open`).
+        closed: Events that were opened in an earlier step, with their ends.
+    """
+
+    events: Sequence[Events] = ()
+    opened: Sequence[Events] = ()
+    closed: Sequence[Events] = ()
+
+
+def takes_open(node: Node) -> bool:
+    """Whether a plan can count events whose ends are not known: their start edges go to a window that adds up.
+
+    On the way there nothing may ask when an event ends. A minimum or maximum would have to know, to forget the others.
+    """
+    above = [each for each in node.walk() if not isinstance(each, Source | AdvanceTime | KeyBy)]
+    for each in above:
+        if isinstance(each, Filter | Project):
+            read = [each.condition] if isinstance(each, Filter) else each.expressions
+            if any("end" in column_names(expression, ["end"]) for expression in read):
+                return False
+        elif isinstance(each, Lifetime) and isinstance(each.change, SetDuration | ToPoint):
+            return True
+        elif isinstance(each, WindowAggregate):
+            read = [given for one in each.aggregates for given in (one.expression, one.filter) if given is not None]
+            window = each.window
+            return (
+                (isinstance(window, Snapshot) or (window.membership == "overlap" and window.until is None))
+                and not any(one.kind in {"min", "max"} for one in each.aggregates)
+                and not any("end" in column_names(expression, ["end"]) for expression in read)
+            )
+        else:
+            return False
+    return False
+
+
 @dataclass
 class Running:
     """A node of a running plan with all that is below it.
@@ -150,7 +195,7 @@ class Running:
     cti: int = MIN_TIME
     given: int = field(default=0)
 
-    def step(self, fed: Sequence[Events], cti: int, device: Device) -> tuple[list[Events], int]:
+    def step(self, fed: Fed, cti: int, device: Device) -> tuple[Fed, int]:
         """A step of all nodes, the source's first.
 
         Args:
@@ -158,12 +203,23 @@ class Running:
             cti: What the source promises.
             device: Where arrays live.
         """
-        pieces, passed = (list(fed), cti) if self.below is None else self.below.step(fed, cti, device)
+        given, passed = (fed, cti) if self.below is None else self.below.step(fed, cti, device)
         if self.own is not None:
-            pieces, passed = self.own.step(concat(pieces, device), passed)
+            given, passed = self._step(self.own, given, passed, device)
         self.cti = max(self.cti, passed)
-        self.given += sum(map(len, pieces))
-        return pieces, self.cti
+        self.given += sum(map(len, given.events))
+        return given, self.cti
+
+    def _step(self, own: Step, given: Fed, cti: int, device: Device) -> tuple[Fed, int]:
+        if isinstance(own, RunningWindow):
+            opened, closed = concat(given.opened, device), concat(given.closed, device)
+            events, passed = own.step(concat(given.events, device), cti, opened, closed)
+            return Fed(events), passed
+        if isinstance(own, Columns):
+            return Fed(own.each(given.events), own.each(given.opened), own.each(given.closed)), cti
+        # A lifetime that starts with the event and lasts so long: its end plays no part.
+        events, passed = own.step(concat([*given.events, *given.opened], device), cti)
+        return Fed(events), passed
 
     def walk(self) -> list[Running]:
         """This node and all below it, the source first."""

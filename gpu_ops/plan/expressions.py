@@ -111,6 +111,61 @@ def check_row_wise(expression: nw.Expr, *, where: str) -> None:
             )
 
 
+_DIVISIONS = {"__truediv__", "__floordiv__", "__mod__"}
+
+
+def exact_divisions(expressions: Sequence[nw.Expr], schema: pa.Schema) -> tuple[nw.Expr, ...]:
+    """The same expressions, in which no column is divided by a mere number.
+
+    Polars multiplies by the number's reciprocal instead, where it has more than one row: 5 / 3 is then one bit off, and
+    0.6 // 0.2 is 3. Divided by a column that holds the number in each row, every quotient is IEEE 754's, as elsewhere.
+
+    Args:
+        expressions: Row-wise expressions.
+        schema: The payload that they read, beside ``start`` and ``end``.
+
+    Examples:
+        >>> import polars as pl
+        >>> rows = pl.DataFrame({"v": [5, 6], "start": [0, 0]}).cast({"start": pl.Datetime("us", "UTC")})
+        >>> (exact,) = exact_divisions([nw.col("v") / 3], pa.schema([("v", pa.int64())]))
+        >>> nw.from_native(rows).select(exact)["v"].to_list() == [5 / 3, 6 / 3]
+        True
+    """
+    return tuple(_exact(expression, schema) for expression in expressions)
+
+
+def _exact(expression: nw.Expr, schema: pa.Schema) -> nw.Expr:
+    made = _divided_by_columns(expression)
+    if made is expression:
+        return expression
+    frame = nw.from_native(_probe(schema))
+    # A decimal's division is exact, and has another type by a column.
+    same: bool = frame.select(made).schema == frame.select(expression).schema
+    return made if same else expression
+
+
+def _divided_by_columns(expression: nw.Expr) -> nw.Expr:
+    nodes, changed = [], False
+    for node in expression._nodes:  # noqa: SLF001
+        operands = tuple(_divided_by_columns(each) if isinstance(each, nw.Expr) else each for each in node.exprs)
+        if node.name in _DIVISIONS and (number := _number(operands[0])) is not None:
+            operands = (nw.col("start").dt.timestamp("us") * 0 + number,)
+        if any(mine is not before for mine, before in zip(operands, node.exprs, strict=True)):
+            options = {"str_as_lit": node.str_as_lit, "allow_multi_output": node.allow_multi_output}
+            node = type(node)(node.kind, node.name, exprs=operands, **options, **node.kwargs)  # noqa: PLW2901
+            changed = True
+        nodes.append(node)
+    return nw.Expr(*nodes) if changed else expression
+
+
+def _number(operand: object) -> float | None:
+    """The number that an operand is and nothing else; None if it is another thing."""
+    if isinstance(operand, nw.Expr) and len(operand._nodes) == 1 and operand._nodes[0].kind.name == "LITERAL":  # noqa: SLF001
+        node = operand._nodes[0]  # noqa: SLF001
+        operand = None if node.kwargs.get("dtype") is not None else node.kwargs.get("value")
+    return operand if isinstance(operand, int | float) and not isinstance(operand, bool) else None
+
+
 def _probe(schema: pa.Schema) -> pl.DataFrame:
     lifetime = pa.schema([(name, TIME_TYPE) for name in LIFETIME])
     return to_frame(pa.Table.from_batches([], pa.schema([*schema, *lifetime])))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.errors import ColumnError, PlanError
-from gpu_ops.plan.expressions import check_row_wise, output_schema
+from gpu_ops.plan.expressions import check_row_wise, exact_divisions, output_schema
 from gpu_ops.plan.nodes import Unary
 from gpu_ops.time import MIN_TIME, TICK, format_span
 
@@ -168,6 +169,19 @@ class Lifetime(Unary):
         if isinstance(change, ClipDuration):
             return min(before, change.limit)
         return None
+
+    @cached_property
+    def exact(self) -> Change:
+        """The change, its expressions as they are evaluated here."""
+        change = self.change
+        if not isinstance(change, AlterLifetime):
+            return change
+        given = {name: getattr(change, name) for name in ("start", "duration", "end")}
+        exact = {
+            name: None if expression is None else exact_divisions([expression], self.input.schema)[0]
+            for name, expression in given.items()
+        }
+        return AlterLifetime(**exact)
 
     def describe(self) -> str:
         return str(self.change)

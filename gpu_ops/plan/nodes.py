@@ -11,7 +11,14 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.errors import ColumnError, unknown_column
-from gpu_ops.plan.expressions import LIFETIME, as_expression, check_boolean, check_row_wise, output_schema
+from gpu_ops.plan.expressions import (
+    LIFETIME,
+    as_expression,
+    check_boolean,
+    check_row_wise,
+    exact_divisions,
+    output_schema,
+)
 
 if TYPE_CHECKING:
     from gpu_ops.ingest import EventSource
@@ -178,6 +185,12 @@ class Filter(Unary):
     def __post_init__(self) -> None:
         check_boolean(self.input.schema, self.condition, where="filter")
 
+    @cached_property
+    def exact(self) -> nw.Expr:
+        """The condition as it is evaluated here."""
+        (condition,) = exact_divisions([self.condition], self.input.schema)
+        return condition
+
     def describe(self) -> str:
         return f"Filter {self.condition!r}"
 
@@ -198,6 +211,11 @@ class Project(Unary):
                 column=lost[0],
                 remedy="Select it too, or call .by(…) after .select(…).",
             )
+
+    @cached_property
+    def exact(self) -> tuple[nw.Expr, ...]:
+        """The expressions as they are evaluated here."""
+        return exact_divisions(self.expressions, self.input.schema)
 
     @cached_property
     def _schema(self) -> pa.Schema:

@@ -115,14 +115,14 @@ def check(vector: Vector) -> None:
     """
     if "epl" in vector.line or "rql" in vector.line:
         # Their expected rows are what a listener is handed after each event and each turn of the clock.
-        verb = "start"
-    elif vector.params is None:
+        language = "EPL" if "epl" in vector.line else "RQL"
+        raise UnsupportedError(f"{language} has no translation yet")
+    if vector.params is None:
         trill_notation.check(vector.line)
         return
-    elif vector.query in QUERIES:
+    if vector.query in QUERIES:
         return
-    else:
-        verb = _NEEDS.get(vector.query, vector.query)
+    verb = _NEEDS.get(vector.query, vector.query)
     raise UnsupportedError(
         f"Stream.{verb} has no translation yet" if hasattr(Stream, verb) else f"Stream has no verb {verb!r}"
     )

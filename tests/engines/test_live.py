@@ -448,6 +448,103 @@ def test_the_readmes_live_query(
     assert "3 events in, 2 results out, 0 alive" in printed[1]
 
 
+# Edges
+
+EDGES = pa.schema([("kind", pa.string()), ("at", pa.int64()), ("until", pa.int64()), ("who", pa.string())])
+
+
+def sessions() -> g.Stream:
+    return g.events(EDGES.empty_table(), start="at", end="until", unit="us", shape="edge", edge="kind")
+
+
+def edge(kind: str, at: int, until: int | None, who: str) -> dict[str, Any]:
+    return {"kind": kind, "at": at, "until": until, "who": who}
+
+
+def test_open_edges_are_counted_before_their_ends_are_known() -> None:
+    # a 2|=========…        b 4|====|9, known at 9
+    live = sessions().snapshot().agg(n=g.count()).start(device="cpu")
+    live.push([edge("start", 2, None, "a"), edge("start", 4, None, "b")])
+    live.advance(6)
+    assert told(live.results()) == [(2, 4, 1)]
+    assert (live.status().cti_out, live.status().alive) == (4, 2)  # from 4 on two are alive, nobody knows how long
+    live.push([edge("end", 4, 9, "b")])
+    live.advance(20)
+    assert told(live.results()) == [(4, 9, 2)]
+    live.close()
+    assert told(live.results()) == [(9, MAX_TIME, 1)]
+
+
+def test_hopping_windows_over_open_edges() -> None:
+    windows = sessions().by("who").hopping(4, 4, align=0).agg(n=g.count())
+    live = windows.filter(g.col("who") == "a").start(device="cpu")
+    live.push([edge("start", 2, None, "a")])
+    live.advance(9)
+    assert told(live.results()) == [(0, 4, "a", 1), (4, 8, "a", 1)]
+    live.push([edge("end", 2, 10, "a")])
+    live.close()
+    assert told(live.results()) == [(8, 12, "a", 1)]
+
+
+def test_what_asks_for_the_end_waits_for_it() -> None:
+    for query in (
+        sessions().snapshot().agg(best=g.max("who")),
+        sessions().extend("1s").snapshot().agg(n=g.count()),
+        sessions().filter(g.col("end") > g.col("start")).snapshot().agg(n=g.count()),
+    ):
+        live = query.start(device="cpu")
+        live.push([edge("start", 2, None, "a"), edge("start", 4, None, "b")])
+        live.advance(6)
+        assert (live.results().num_rows, live.status().cti_out) == (0, 2)
+    live = sessions().sliding(3).agg(n=g.count()).start(device="cpu")  # lasts 3, whenever it ends
+    live.push([edge("start", 2, None, "a")])
+    live.advance(6)
+    assert told(live.results()) == [(2, 5, 1)]
+
+
+@EXAMPLES
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(1, 15) | st.none(), st.sampled_from("ab"), values), max_size=20),
+    st.sampled_from(
+        [
+            lambda s: s.by("k").snapshot().agg(n=g.count(), v=g.sum("v"), m=g.mean("v")),
+            lambda s: s.filter(g.col("v") > 0).with_columns(w=g.col("v") / 3).snapshot().agg(w=g.sum("w"), n=g.count()),
+            lambda s: s.snapshot().agg(n=g.count()).by("n").snapshot().agg(m=g.count()),
+            lambda s: s.by("k").sliding(5).agg(n=g.count(), v=g.max("v")),
+            lambda s: s.snapshot().agg(v=g.max("v")),
+            lambda s: s.clip_duration(9).hopping(6, 3).agg(n=g.count()),
+            lambda s: s.to_point().hopping(6, 3).agg(n=g.count()),
+        ]
+    ),
+    st.sampled_from(["drop", "adjust"]),
+    st.randoms(use_true_random=False),
+    st.sampled_from(["cpu", "array"]),
+)
+def test_edges_live_are_edges_in_a_batch(
+    lifetimes: list[tuple[Any, ...]], query: Query, late: Any, chance: random.Random, device: str
+) -> None:
+    edges = [(at, ("start", at, None, k, v)) for at, _, k, v in lifetimes]
+    edges += [(at + lasts, ("end", at, at + lasts, k, v)) for at, lasts, k, v in lifetimes if lasts is not None]
+    edges.sort(key=lambda each: each[0] + chance.randrange(0, 4))
+    columns = list(zip(*(row for _, row in edges), strict=True)) if edges else [()] * 5
+    kinds = (pa.string(), pa.int64(), pa.int64(), pa.string(), pa.int64())
+    arrived = pa.table([pa.array(c, t) for c, t in zip(columns, kinds, strict=True)], ["kind", "at", "until", "k", "v"])
+    stream = g.events(arrived, start="at", end="until", unit="us", shape="edge", edge="kind")
+    stream = query(
+        stream.advance_time(2, delay=chance.randrange(0, 4), late=late, late_ends=chance.choice(["drop", late]))
+    )
+    expected = stream.collect(device=device)
+    live, found, at = stream.start(device=device), list[pa.Table](), 0
+    while at < arrived.num_rows:
+        size = chance.randrange(1, 6)
+        live.push(arrived.slice(at, size))
+        at += size
+        found.append(live.results())
+    live.close()
+    found.append(live.results())
+    assert rows(pa.concat_tables(found)) == rows(expected)
+
+
 # CTIs from another stream
 
 FAST = pa.schema([("at", pa.int64()), ("price", pa.int64())])

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
 import narwhals as nw
 import pyarrow as pa
 import pytest
@@ -85,3 +89,28 @@ def test_untouched_columns_keep_their_declared_types() -> None:
 def test_types_that_do_not_fit_are_refused_when_the_plan_is_made() -> None:
     with pytest.raises(g.PlanError, match="does not fit"):
         output_schema(SCHEMA, [nw.col("s") - nw.col("a")], where="select", only_columns=True)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+@pytest.mark.parametrize(
+    ("expression", "value", "expected"),
+    [
+        (lambda v: v / 3, 5, 5 / 3),
+        (lambda v: v / nw.lit(3), 5.0, 5 / 3),
+        (lambda v: v // 0.2, 0.6, 0.6 // 0.2),
+        (lambda v: v % 0.2, 0.6, 0.6 % 0.2),
+        (lambda v: (v / 3).abs() + v / 7, -5, 5 / 3 - 5 / 7),
+        (lambda v: nw.when(v / 3 >= 5 / 3).then(v / 100).otherwise(0.0), 5, 0.05),
+        (lambda v: 7 / v, 3, 7 / 3),
+        (lambda v: v / 2, Decimal("0.04"), Decimal("0.02")),
+    ],
+)
+def test_a_quotient_is_the_nearest_float_in_any_number_of_rows(
+    expression: Callable[[nw.Expr], nw.Expr], value: Any, expected: Any, count: int
+) -> None:
+    table = pa.table({"at": range(count), "v": [value] * count})
+    stream = g.events(table, start="at", unit="s").select(q=expression(g.col("v")))
+    assert stream.collect(device="cpu")["q"].to_pylist() == [expected] * count
+    live = stream.start(device="cpu")
+    live.push(table.slice(0, 1))
+    assert live.results()["q"].to_pylist() == [expected]
