@@ -459,12 +459,18 @@ def _check_text_zones(raw: RawSource, sides: list[TimeColumn]) -> None:
 
 def _as_table(batch: Any, schema: pa.Schema) -> pa.Table:
     """Pushed data as a table of a schema."""
-    if isinstance(batch, pa.RecordBatch):
-        batch = pa.Table.from_batches([batch])
-    elif isinstance(batch, list):
-        batch = pa.Table.from_pylist(batch, schema=schema)
-    elif not isinstance(batch, pa.Table):
-        batch = pa.table(batch)
+    try:
+        if isinstance(batch, pa.RecordBatch):
+            batch = pa.Table.from_batches([batch])
+        elif isinstance(batch, list):
+            batch = pa.Table.from_pylist(batch, schema=schema)
+        elif not isinstance(batch, pa.Table):
+            batch = pa.table(batch)
+    except (TypeError, ValueError, AttributeError, pa.ArrowException) as error:
+        raise SourceError(
+            f"A {type(batch).__name__} that was pushed is no table of {', '.join(schema.names)}: {error}",
+            remedy="Push a frame, a record batch, a mapping of columns, or a list of rows as mappings.",
+        ) from error
     if batch.schema.equals(schema):
         return batch
     columns = []

@@ -15,12 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gpu_ops as g
+from gpu_ops.devices import gpu_refusal
 from gpu_ops.engines.live import RunningQuery
 from gpu_ops.errors import ColumnError, PlanError, SourceError, TimeError
 from gpu_ops.time import MAX_TIME
 from tests.rows import rows
 
 UTC = pa.timestamp("us", "UTC")
+DEVICES = ["cpu", "array", *(["gpu"] if gpu_refusal() is None else [])]
 SCHEMA = pa.schema(
     [("start", UTC), ("end", UTC), ("k", pa.string()), ("v", pa.int64()), ("x", pa.float64()), ("t", pa.string())]
 )
@@ -139,7 +141,7 @@ def in_some_order(given: pa.Table, chance: random.Random) -> pa.Table:
 
 
 @EXAMPLES
-@given(plans, events, st.randoms(use_true_random=False), st.sampled_from(["cpu", "array"]))
+@given(plans, events, st.randoms(use_true_random=False), st.sampled_from(DEVICES))
 def test_live_is_batch(names: list[str], given_events: list[Any], chance: random.Random, device: str) -> None:
     query = _plan(names)
     try:
@@ -167,7 +169,7 @@ ENTRANCES = st.fixed_dictionaries(
 
 
 @EXAMPLES
-@given(plans, events, ENTRANCES, st.randoms(use_true_random=False), st.sampled_from(["cpu", "array"]))
+@given(plans, events, ENTRANCES, st.randoms(use_true_random=False), st.sampled_from(DEVICES))
 def test_late_events_meet_the_same_fate_in_any_cut(
     names: list[str], given_events: list[Any], entrance: dict[str, Any], chance: random.Random, device: str
 ) -> None:
@@ -191,7 +193,7 @@ def test_late_events_meet_the_same_fate_in_any_cut(
 
 
 @EXAMPLES
-@given(plans, events, st.randoms(use_true_random=False), st.sampled_from(["cpu", "array"]))
+@given(plans, events, st.randoms(use_true_random=False), st.sampled_from(DEVICES))
 def test_a_checkpoint_anywhere_changes_nothing(
     tmp_path_factory: pytest.TempPathFactory,
     names: list[str],
@@ -345,6 +347,9 @@ def test_pushed_data_that_does_not_fit() -> None:
         live.push({"at": ["one"], "until": [2], "who": ["a"]})
     with pytest.raises(TimeError, match="end"):
         live.push({"at": [4], "until": [2], "who": ["a"]})
+    for nonsense in (7, "events", [{"at": "one", "until": 2, "who": "a"}], [1, 2], {"at": [1], "until": 3}):
+        with pytest.raises((SourceError, ColumnError)):
+            live.push(nonsense)
     assert live.status().events_in == 0
 
 
@@ -518,7 +523,7 @@ def test_what_asks_for_the_end_waits_for_it() -> None:
     ),
     st.sampled_from(["drop", "adjust"]),
     st.randoms(use_true_random=False),
-    st.sampled_from(["cpu", "array"]),
+    st.sampled_from(DEVICES),
 )
 def test_edges_live_are_edges_in_a_batch(
     lifetimes: list[tuple[Any, ...]], query: Query, late: Any, chance: random.Random, device: str
