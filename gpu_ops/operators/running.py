@@ -177,10 +177,18 @@ class RunningWindow:
         for name, column in columns.items():
             if column.valid is not None:
                 self._has_null(name)
-            elif name in self._nullable:
-                columns[name] = replace(column, valid=all_of(codes))
         ranked = device.columns.select(frame, self._ranked) if self._ranked else None
         return Rows(codes, codes, codes, columns, ranked)
+
+    def _with_valid(self, rows: Rows) -> Rows:
+        """The rows, and of each column that ever had a null which values are there."""
+        columns = {
+            name: replace(column, valid=all_of(rows.code))
+            if column.valid is None and name in self._nullable
+            else column
+            for name, column in rows.columns.items()
+        }
+        return replace(rows, columns=columns)
 
     def _has_null(self, name: tuple[str, str]) -> None:
         if name not in self._nullable:
@@ -222,7 +230,8 @@ class RunningWindow:
         local = device.columns.array(np.zeros(len(self._groups), np.int32))
         local[touched] = groups
         parts = [rows for rows in (ended, begun) if rows is not None]
-        events = concat_rows(parts, device) if parts else self._nothing()
+        # Rows that came before a column's first null do not say that their values are there.
+        events = self._with_valid(concat_rows(parts, device) if parts else self._nothing())
         gone = 0 if ended is None else len(ended)
         high = np.where(events.high > limit, AFTER, events.high)
         code = local[events.code]

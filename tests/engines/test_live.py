@@ -294,6 +294,19 @@ def test_a_hopping_window_is_given_once_it_is_over() -> None:
     assert windows.status().cti_out == 5
 
 
+def test_a_first_null_after_events_that_are_still_alive() -> None:
+    # four of 5  0|====|4   null  1|======|6      At 4 those alone end that came before there was any null.
+    events = pa.table({"at": [0, 0, 0, 0, 1], "until": [4, 4, 4, 4, 6], "v": [5, 5, 5, 5, None]})
+    stream = g.events(events, start="at", end="until", unit="us").snapshot().agg(t=g.sum("v"), c=g.count("v"))
+    live = stream.start(device="cpu")
+    for piece, cti in ((events.slice(0, 4), 1), (events.slice(4), 2)):
+        live.push(piece)
+        live.advance(cti)
+    live.advance(5)
+    live.close()
+    assert told(live.results()) == [(0, 1, 20, 4), (1, 4, 20, 4), (4, 6, None, 0)]
+
+
 def test_what_needs_no_waiting_is_given_at_once() -> None:
     live = tasks().filter(g.col("who") == "a").shift(5).start(device="cpu")
     live.push({"at": [2, 4], "until": [9, 7], "who": ["a", "b"]})
