@@ -93,7 +93,8 @@ def _inputs(node: Source | AdvanceTime, *, hands_out_open: bool) -> dict[str, _I
         leaf, settings, follows = (
             (each.source, each.settings, each.follows) if isinstance(each, AdvanceTime) else (each, None, None)
         )
-        entrance = Entrance(settings, leaf.source.schema, hands_out_open=hands_out_open and not made)
+        open_too = hands_out_open and leaf.source.edges and not made
+        entrance = Entrance(settings, leaf.source.schema, hands_out_open=open_too)
         own = _Input(leaf.name or "input", leaf.source, entrance, None)
         made[_OWN if not made else f"{_OWN} {own.name}"] = own
         own.follows = None if follows is None else add(follows)

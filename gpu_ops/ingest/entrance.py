@@ -168,6 +168,15 @@ class Entrance:
             raise PlanError(
                 f"The CTI {cti} is no time.", remedy="Give ticks between MIN_TIME and MAX_TIME, which is infinity."
             )
+        clock = self._state.clock
+        if not clock[k.HELD] and self.settings.reorder is None:
+            # Nothing waits for it.
+            news = cti > clock[k.LAST]
+            if news:
+                clock[k.LAST] = cti
+                clock[k.LIMIT] = max(int(clock[k.LIMIT]), cti)
+                self._state.promise()
+            return Admitted(_NONE, _NONE, self._nothing, self._state.promised, np.array([cti]) if news else _NONE)
         # Its payload is never looked at.
         nothing = pa.Table.from_batches([], self.schema)
         return self._step(Arrivals(np.array([cti]), np.array([cti]), nothing, _CTI), k.OPEN_INPUT)

@@ -7,7 +7,7 @@ exact sum, an extreme) is one call of a kernel for all slots; aggregates that ne
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,7 @@ class Column:
     def with_parts(self, parts: Sequence[Any]) -> Column:
         """The same column with its arrays in another order of events, or cut."""
         valid = None if self.valid is None else parts[-1]
-        return replace(self, arrays=tuple(parts[: len(self.arrays)]), valid=valid)
+        return Column(tuple(parts[: len(self.arrays)]), valid, self.distinct)
 
 
 PartName = tuple[str, str | None, str | None]

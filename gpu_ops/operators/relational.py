@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events
-from gpu_ops.plan.expressions import bare_column, column_names
+from gpu_ops.plan.expressions import column_names
 from gpu_ops.plan.nodes import Filter, Project
 
 
@@ -28,10 +28,8 @@ def wanted_below(nodes: Sequence[Filter | Project], wanted: tuple[str, ...]) -> 
 
 def run(nodes: Sequence[Filter | Project], events: Events, device: Device) -> Events:
     """The events after a chain of filters and projections, evaluated as one."""
-    if len(nodes) == 1 and isinstance(nodes[0], Project) and not nodes[0].keep:
-        names = [bare_column(expression) for expression in nodes[0].expressions]
-        if names == nodes[0].schema.names:
-            return Events(events.start, events.end, device.columns.select(events.frame, names))
+    if len(nodes) == 1 and isinstance(nodes[0], Project) and nodes[0].picked is not None:
+        return Events(events.start, events.end, device.columns.select(events.frame, nodes[0].picked))
     steps = [_step(node) for node in nodes]
     return Events(*device.columns.evaluate(events.start, events.end, events.frame, steps))
 

@@ -14,6 +14,7 @@ from gpu_ops.errors import ColumnError, unknown_column
 from gpu_ops.plan.expressions import (
     LIFETIME,
     as_expression,
+    bare_column,
     check_boolean,
     check_row_wise,
     exact_divisions,
@@ -211,6 +212,12 @@ class Project(Unary):
                 column=lost[0],
                 remedy="Select it too, or call .by(…) after .select(…).",
             )
+
+    @cached_property
+    def picked(self) -> list[str] | None:
+        """The columns that it picks, if it does nothing else."""
+        names = [bare_column(expression) for expression in self.expressions]
+        return None if self.keep or names != self.schema.names else [str(name) for name in names]
 
     @cached_property
     def exact(self) -> tuple[nw.Expr, ...]:
