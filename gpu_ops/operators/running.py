@@ -11,7 +11,7 @@ group, the events that can still become one: none of a shorter life and a lesser
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -49,6 +49,9 @@ from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.windows import Hopping, WindowAggregate
 from gpu_ops.time import MAX_TIME, MIN_TIME
 
+_MANY, _FEW = 8, 1024
+"""With more groups than so many a row, and more than so few at all, a step makes no table of all groups."""
+
 
 class RunningWindow:
     """The steps of one window node.
@@ -65,6 +68,7 @@ class RunningWindow:
         self._totals = Totals()
         self._last = device.columns.array(np.zeros(0, np.int64))
         self._done = BEFORE
+        self._oldest: int | None = None
         self._nullable: set[tuple[str, str]] = set()
         ranked: dict[str, None] = {}
         self._best: dict[PartName, Rows | None] = {}
@@ -97,6 +101,8 @@ class RunningWindow:
         self._last = grown(self._last, len(self._groups))
         touched = self._touched(begun, ended, limit)
         results = self._results(begun, ended, touched, limit) if len(touched) else []
+        if self._oldest is not None and bool((touched == self._oldest).any()):
+            self._oldest = None
         self._done = max(self._done, limit)
         self._forget()
         return results, self._promise(cti)
@@ -119,10 +125,15 @@ class RunningWindow:
             if not BEFORE + 1 < self._done < AFTER - 1:
                 return cti
             return max(MIN_TIME, min(cti, window.align + self._done * window.hop + window.lifetime[0]))
-        alive = self._totals.limbs[ROWS][0][: len(self._groups)] > 0
-        if not bool(alive.any()):
+        if self._oldest is None:
+            # Looked for again only when the oldest of all has had a boundary: each step pays for those it touches.
+            rows = self._totals.limbs[ROWS][0][: len(self._groups)]
+            last = np.where(rows > 0, self._last[: len(self._groups)], MAX_TIME)
+            self._oldest = int(last.argmin()) if len(last) else None
+        if self._oldest is None or not int(self._totals.limbs[ROWS][0][self._oldest]):
+            self._oldest = None
             return cti
-        return min(cti, int(self._last[: len(self._groups)][alive].min()))
+        return min(cti, int(self._last[self._oldest]))
 
     # What comes in, and what is due
 
@@ -209,13 +220,30 @@ class RunningWindow:
 
     def _touched(self, begun: Rows | None, ended: Rows | None, limit: int) -> Any:
         """int64 numbers of the groups that have a boundary in this step, ascending."""
+        codes = [rows.code for rows in (begun, ended) if rows is not None]
+        if not self._forces(limit) and len(self._groups) > _MANY * sum(map(len, codes)) + _FEW:
+            none = self._device.columns.array(np.zeros(0, np.int64))
+            return np.unique(np.concatenate([none, *codes]))
         found = self._device.columns.array(np.zeros(len(self._groups), np.bool_))
-        for rows in (begun, ended):
-            if rows is not None:
-                found[rows.code] = True
+        for each in codes:
+            found[each] = True
         if self._forces(limit):
-            found = found | self._totals.limbs[ROWS][0][: len(self._groups)] > 0
+            found = found | (self._totals.limbs[ROWS][0][: len(self._groups)] > 0)
         return self._device.kernels.keep(found)
+
+    def _places(self, touched: Any) -> Callable[[Any], Any]:
+        """From groups' numbers to their places among the touched ones, int32; -1 where they are not."""
+        groups = len(self._groups)
+        if groups <= _MANY * len(touched) + _FEW:
+            table = self._device.columns.array(np.full(groups, -1, np.int32))
+            table[touched] = self._device.columns.array(np.arange(len(touched), dtype=np.int32))
+            return lambda codes: table[codes]
+
+        def found(codes: Any) -> Any:
+            at = np.minimum(np.searchsorted(touched, codes), len(touched) - 1)
+            return np.where(touched[at] == codes, at, -1).astype(np.int32)
+
+        return found
 
     def _forces(self, limit: int) -> bool:
         """Whether all windows up to the limit are final, so that each group has a boundary there."""
@@ -226,22 +254,20 @@ class RunningWindow:
     def _results(self, begun: Rows | None, ended: Rows | None, touched: Any, limit: int) -> list[Events]:
         node, device = self._node, self._device
         kernels = device.kernels
-        groups = device.columns.array(np.arange(len(touched), dtype=np.int32))
-        local = device.columns.array(np.zeros(len(self._groups), np.int32))
-        local[touched] = groups
+        local = self._places(touched)
         parts = [rows for rows in (ended, begun) if rows is not None]
         # Rows that came before a column's first null do not say that their values are there.
         events = self._with_valid(concat_rows(parts, device) if parts else self._nothing())
         gone = 0 if ended is None else len(ended)
         high = np.where(events.high > limit, AFTER, events.high)
-        code = local[events.code]
+        code = local(events.code)
         alive = kernels.take(self._totals.limbs[ROWS][0], touched) > 0
-        known = {name: self._known(name, touched) for name in self._best}
+        known = {name: self._known(name, local) for name in self._best}
         # What began in earlier steps comes first.
         pieces = [(code[:gone], high[:gone], high[:gone])]
         for rows in known.values():
             until = np.where(rows.high > limit, AFTER, rows.high)
-            pieces.append((local[rows.code], until, until))
+            pieces.append((local(rows.code), until, until))
         earlier = sum(len(piece[0]) for piece in pieces)
         pieces.append((code[gone:], events.low[gone:], high[gone:]))
         axis_code, axis, first, last, every, group, before, after = kernels.step_axis(
@@ -286,16 +312,14 @@ class RunningWindow:
             return list(grid_results(node.window, begin, end, self._groups.keys, group, frame, device))
         return [Events(begin, end, with_keys(self._groups.keys, group, frame, device))]
 
-    def _known(self, name: PartName, touched: Any) -> Rows:
+    def _known(self, name: PartName, local: Callable[[Any], Any]) -> Rows:
         """The state's rows of an extreme that are of the step's groups; the others stay."""
         rows, device = self._best[name], self._device
         if rows is None:
             none = device.columns.array(np.zeros(0, np.int64))
             frame = device.columns.select(self._nothing().frame, [str(name[1])]) if name[1] in self._ranked else None
             return Rows(none.astype(np.int32), none, none, {CODES: Column((none,), None)}, frame)
-        here = device.columns.array(np.zeros(len(self._groups), np.bool_))
-        here[touched] = True
-        of_step = here[rows.code]
+        of_step = local(rows.code) >= 0
         self._best[name] = rows.take(device.kernels.keep(~of_step), device)
         return rows.take(device.kernels.keep(of_step), device)
 
@@ -422,6 +446,7 @@ class RunningWindow:
         numbers = self._groups.forget(used)
         if numbers is None:
             return
+        self._oldest = None
         take, left = self._device.kernels.take, self._device.columns.array(np.flatnonzero(used))
         self._last = take(self._last, left)
         for arrays in self._totals.limbs.values():

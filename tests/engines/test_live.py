@@ -453,6 +453,34 @@ def test_groups_of_which_nothing_is_left_are_forgotten(key: pa.Array, verb: str)
     assert most < 6000
 
 
+def test_steps_that_touch_few_of_many_groups() -> None:
+    chance = random.Random(11)
+    starts = sorted(chance.randrange(0, 30_000) for _ in range(4000))
+    whole = pa.table(
+        {
+            "at": starts,
+            "until": [at + chance.randrange(1, 20_000) for at in starts],
+            "k": [chance.randrange(3000) for _ in starts],
+            "v": [chance.randrange(-50, 50) for _ in starts],
+        }
+    )
+    stream = g.events(whole, start="at", end="until", unit="us").by("k").snapshot()
+    query = stream.agg(n=g.count(), t=g.sum("v"), best=g.max("v"), least=g.min("v"))
+    live, found = query.start(device="cpu"), list[pa.Table]()
+    for at in range(0, 4000, 20):
+        live.push(whole.slice(at, 20))
+        if at + 20 < 4000:
+            live.advance(starts[at + 20])
+            known = live.state()
+            groups = next(table for name, table in known.items() if name.endswith("/groups"))
+            alive = [row["last"] for row in groups.to_pylist() if row["count///0"]]
+            assert live.status().cti_out == min(starts[at + 20], *(int(each.timestamp() * 1e6 + 0.5) for each in alive))
+        found.append(live.results())
+    live.close()
+    found.append(live.results())
+    assert rows(pa.concat_tables(found)) == rows(query.collect(device="cpu"))
+
+
 def test_the_readmes_live_query(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
