@@ -69,7 +69,7 @@ def follow(
             written = {name: outlet.position for name, outlet in outlets.items()}
             live.positions = {"store": sequence, "cti": promised, **written}
 
-        if checkpoint is not None and not live.positions:
+        if checkpoint is not None:
             # Killed before the next one, it must not take what it has written for somebody else's.
             keep(since)
             live.checkpoint(checkpoint)
@@ -114,8 +114,8 @@ def _hand_out(live: RunningQuery, outlets: dict[str, _Outlet], promised: int) ->
         results = live.results()
         if results.num_rows or cti > promised:
             outlets["into"].put(results, None if cti == MIN_TIME else cti)
-    if "late_into" in outlets:
-        late = live.late()
-        if late is not None and late.num_rows:
-            outlets["late_into"].put(late, None)
+    # Taken in any case: nobody else asks for them meanwhile, and they would pile up.
+    late = live.late()
+    if "late_into" in outlets and late is not None and late.num_rows:
+        outlets["late_into"].put(late, None)
     return max(cti, promised)

@@ -368,7 +368,7 @@ class RunningQuery:
         Args:
             store: The store that is followed, until its CTI is infinity.
             into: Where results go, with the CTI behind them; without it, `results` gives them.
-            late_into: Where the rows of `late` go.
+            late_into: Where the rows of `late` go; without it they are counted, and not kept.
             checkpoint: A file that is written before the first batch, after every so many, and at the end.
             every: How many.
             timeout: Seconds without a new batch after which it returns; without it, it waits for ever.

@@ -111,6 +111,14 @@ def test_results_come_with_the_cti_behind_them(tmp_path: Path) -> None:
     assert live.closed
 
 
+def test_late_rows_that_go_nowhere_do_not_pile_up(tmp_path: Path) -> None:
+    source = g.store(tmp_path / "in")
+    source.append(batch([9, 2, 3]), cti=MAX_TIME)
+    live = g.events(source).advance_time(1, late="drop").snapshot().agg(n=g.count()).start(device="cpu")
+    assert live.follow(source, timeout=0).late == {"dropped": 2}
+    assert live.late() is None
+
+
 def test_another_results_store_is_refused(tmp_path: Path) -> None:
     source, out = g.store(tmp_path / "in"), g.store(tmp_path / "out")
     source.append(batch([2, 4]), cti=5)

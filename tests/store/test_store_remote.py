@@ -7,16 +7,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+import fsspec  # type: ignore[import-untyped]
 import pytest
 
 import gpu_ops as g
 from gpu_ops.errors import SourceError
 from gpu_ops.time import MAX_TIME
 from tests.store.test_store import held, numbers, table
-
-fsspec: Any = pytest.importorskip("fsspec", reason="fsspec is not installed")
 
 FOLDERS = itertools.count()
 
