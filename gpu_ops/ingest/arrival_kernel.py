@@ -38,14 +38,14 @@ RAISE, DROP, ADJUST, DIVERT = range(4)
 DROPPED, ADJUSTED, DIVERTED, UNMATCHED, EMPTIED = range(5)
 
 # Settings
-(EVERY, PERIOD, DELAY, LATE, LATE_ENDS, SNAPPED, REORDER, CLOSE, BASE, SETTINGS) = range(10)
+(EVERY, PERIOD, DELAY, LATE, LATE_ENDS, SNAPPED, REORDER, CLOSE, HANDS_OUT, BASE, SETTINGS) = range(11)
 OPEN_INPUT, CLOSE_AT_INFINITY, CLOSE_HERE = range(3)
 
 # The clock: what is known of time, then how much of the tables is used, then what the call gave
 (LAST, LIMIT, HIGH, COUNT, BUFFERED, WAITING, USED, FREE, HELD, CALL) = range(10)
-(EVENTS, BEFORE_END, CTIS, LATES, DIVERTS, BEFORE_DIVERTED_END, RELEASED) = range(10, 17)
-(FAULT, FAULT_NUMBER, FAULT_KIND, FAULT_FIRST, FAULT_STOP, FAULT_LIMIT) = range(17, 23)
-CLOCK = 23
+(EVENTS, BEFORE_END, CTIS, LATES, DIVERTS, BEFORE_DIVERTED_END, RELEASED, OPENED, OPENED_END) = range(10, 19)
+(FAULT, FAULT_NUMBER, FAULT_KIND, FAULT_FIRST, FAULT_STOP, FAULT_LIMIT) = range(19, 25)
+CLOCK = 25
 LATE_FAULT, UNMATCHED_FAULT = 1, 2
 
 # A slot
@@ -108,9 +108,57 @@ def _move(held: Table, slot: int, place: int, call: int) -> None:
 
 
 @inlined
+def _free_slot(held: Table, clock: Ints) -> int:
+    """A slot to hold a row more."""
+    slot: int = clock[FREE]
+    if slot >= 0:
+        clock[FREE] = held[slot, NEXT]
+    else:
+        slot = clock[USED]
+        clock[USED] += 1
+    clock[HELD] += 1
+    return slot
+
+
+@inlined
+def _let_go(
+    held: Table,
+    slot: int,
+    clock: Ints,
+    freed: int | np.int64,
+    base: int,
+    released: int,
+    out_released: Ints,
+    out_kept: npt.NDArray[np.int8],
+) -> int:
+    """Hold a row no longer: its slot goes before those that came free in this call. How many rows are released now."""
+    _move(held, slot, NOWHERE, clock[CALL])
+    held[slot, NEXT] = freed
+    clock[HELD] -= 1
+    number = held[slot, NUMBER]
+    if number >= base:
+        out_kept[number - base] = 0
+        return released
+    out_released[released] = number
+    return released + 1
+
+
+@inlined
 def _bucket(start: int, more: int, buckets: Ints) -> int:
     mixed = more ^ (start * 0x1E3779B97F4A7C15)
     return (mixed ^ (mixed >> 29)) & (len(buckets) - 1)
+
+
+@inlined
+def _queue(held: Table, buckets: Ints, start: int, first_hash: int, second_hash: int) -> tuple[int, int, int]:
+    """(bucket, the queue before it there, queue) of start edges of one identity; -1 where there is none."""
+    bucket = _bucket(start, first_hash, buckets)
+    before, queue = -1, buckets[bucket]
+    while queue >= 0 and (
+        held[queue, FIRST] != start or held[queue, HASH] != first_hash or held[queue, MORE_HASH] != second_hash
+    ):
+        before, queue = queue, held[queue, BUCKET]
+    return bucket, before, queue
 
 
 @kernel(_TABLE, INTS, _OUT)
@@ -128,27 +176,7 @@ def index_edges(held: Table, slots: Ints, buckets: Ints) -> None:
         buckets[at] = slot
 
 
-@kernel(
-    _BYTES,
-    INTS,
-    INTS,
-    INTS,
-    INTS,
-    INTS,
-    _OUT,
-    _TABLE,
-    _OUT,
-    _TABLE,
-    _TABLE,
-    _OUT,
-    _OUT,
-    _OUT,
-    _OUT,
-    _TABLE,
-    _TABLE,
-    _OUT,
-    _MARKS,
-)
+@kernel(_BYTES, *[INTS] * 5, _OUT, _TABLE, _OUT, _TABLE, _TABLE, *[_OUT] * 4, _TABLE, _TABLE, _OUT, _MARKS)
 def admit(  # noqa: C901, PLR0912, PLR0915  (a state machine is one loop; as functions it would be compiled many times)
     kinds: npt.NDArray[np.int8],
     starts: Ints,
@@ -183,7 +211,8 @@ def admit(  # noqa: C901, PLR0912, PLR0915  (a state machine is one loop; as fun
         held: Slots.
         buckets: The hash table of start edges: the slot of each bucket's first queue, or -1.
         buffer: The heap of slots that wait to be put in order: (time, number, slot).
-        waiting: The heap of start edges let in: (start, number, slot); a row is void when its slot has gone.
+        waiting: The heap of start edges let in and not handed out: (start, number, slot); a row is void when its slot
+            has gone. Behind it, from ``OPENED`` to ``OPENED_END``, those that are handed out now.
         out_start: Events that are let in: their start.
         out_end: Their end.
         out_number: Their arrival's number.
@@ -271,14 +300,7 @@ def admit(  # noqa: C901, PLR0912, PLR0915  (a state machine is one loop; as fun
                 else:
                     stays = True
             else:
-                bucket = _bucket(start, first_hash, buckets)
-                before, queue = -1, buckets[bucket]
-                while queue >= 0 and (
-                    held[queue, FIRST] != start
-                    or held[queue, HASH] != first_hash
-                    or held[queue, MORE_HASH] != second_hash
-                ):
-                    before, queue = queue, held[queue, BUCKET]
+                bucket, before, queue = _queue(held, buckets, start, first_hash, second_hash)
                 takes = False
                 if queue < 0:
                     if policy == RAISE:
@@ -324,16 +346,8 @@ def admit(  # noqa: C901, PLR0912, PLR0915  (a state machine is one loop; as fun
                         buckets[bucket] = heir
                     else:
                         held[before, BUCKET] = heir
-                    _move(held, queue, NOWHERE, call)
-                    if held[queue, NUMBER] < base:
-                        out_released[released] = held[queue, NUMBER]
-                        released += 1
-                    else:
-                        out_kept[held[queue, NUMBER] - base] = 0
-                    held[queue, NEXT] = freed
-                    last_freed = queue if freed < 0 else last_freed
-                    freed = queue
-                    clock[HELD] -= 1
+                    released = _let_go(held, queue, clock, freed, base, released, out_released, out_kept)
+                    last_freed, freed = queue if freed < 0 else last_freed, queue
             if fate >= 0:
                 out_late[lates, LATE_NUMBER], out_late[lates, LATE_KIND] = number, row_kind
                 out_late[lates, LATE_FIRST], out_late[lates, LATE_STOP] = start, end
@@ -347,13 +361,7 @@ def admit(  # noqa: C901, PLR0912, PLR0915  (a state machine is one loop; as fun
                     diverts += 1
             if stays:
                 if slot < 0:
-                    slot = clock[FREE]
-                    if slot >= 0:
-                        clock[FREE] = held[slot, NEXT]
-                    else:
-                        slot = clock[USED]
-                        clock[USED] += 1
-                    clock[HELD] += 1
+                    slot = _free_slot(held, clock)
                     out_kept[at] = 1
                     held[slot, NUMBER], held[slot, KIND] = number, row_kind
                     held[slot, FIRST], held[slot, STOP] = start, end
@@ -362,14 +370,7 @@ def admit(  # noqa: C901, PLR0912, PLR0915  (a state machine is one loop; as fun
                 held[slot, NEXT], held[slot, TAIL] = -1, slot
                 held[slot, LATE_TAIL] = slot if late_by > 0 else -1
                 _move(held, slot, IN_EDGES, call)
-                bucket = _bucket(start, first_hash, buckets)
-                before, queue = -1, buckets[bucket]
-                while queue >= 0 and (
-                    held[queue, FIRST] != start
-                    or held[queue, HASH] != first_hash
-                    or held[queue, MORE_HASH] != second_hash
-                ):
-                    before, queue = queue, held[queue, BUCKET]
+                bucket, before, queue = _queue(held, buckets, start, first_hash, second_hash)
                 if queue < 0:
                     held[slot, BUCKET] = buckets[bucket]
                     buckets[bucket] = slot
@@ -397,16 +398,8 @@ def admit(  # noqa: C901, PLR0912, PLR0915  (a state machine is one loop; as fun
                     _sift_up(waiting, clock[WAITING])
                     clock[WAITING] += 1
             elif slot >= 0:
-                if number < base:
-                    out_released[released] = number
-                    released += 1
-                else:
-                    out_kept[number - base] = 0
-                _move(held, slot, NOWHERE, call)
-                held[slot, NEXT] = freed
-                last_freed = slot if freed < 0 else last_freed
-                freed = slot
-                clock[HELD] -= 1
+                released = _let_go(held, slot, clock, freed, base, released, out_released, out_kept)
+                last_freed, freed = slot if freed < 0 else last_freed, slot
             # What is let in moves time on.
             if reorder >= 0:
                 limit = max(limit, time)
@@ -439,13 +432,7 @@ def admit(  # noqa: C901, PLR0912, PLR0915  (a state machine is one loop; as fun
         if reorder >= 0 and MIN_TIME <= until < MAX_TIME:
             limit = max(limit, until)
         if buffers:
-            slot = clock[FREE]
-            if slot >= 0:
-                clock[FREE] = held[slot, NEXT]
-            else:
-                slot = clock[USED]
-                clock[USED] += 1
-            clock[HELD] += 1
+            slot = _free_slot(held, clock)
             out_kept[at] = 1
             held[slot, NUMBER], held[slot, KIND] = base + at, kind
             held[slot, FIRST], held[slot, STOP] = starts[at], ends[at]
@@ -480,29 +467,29 @@ def admit(  # noqa: C901, PLR0912, PLR0915  (a state machine is one loop; as fun
                         out_diverted[diverts, 2], out_diverted[diverts, 3] = held[slot, NUMBER], held[slot, MISSED]
                         out_diverted[diverts, 4] = held[slot, MISSED] - held[slot, FIRST]
                         diverts += 1
-                    if held[slot, NUMBER] < base:
-                        out_released[released] = held[slot, NUMBER]
-                        released += 1
-                    else:
-                        out_kept[held[slot, NUMBER] - base] = 0
-                    _move(held, slot, NOWHERE, call)
-                    held[slot, NEXT] = freed
-                    last_freed = slot if freed < 0 else last_freed
-                    freed = slot
-                    clock[HELD] -= 1
+                    released = _let_go(held, slot, clock, freed, base, released, out_released, out_kept)
+                    last_freed, freed = slot if freed < 0 else last_freed, slot
                 for bucket in range(len(buckets)):
                     buckets[bucket] = -1
                 clock[WAITING] = 0
-    # Of the start edges let in, the oldest whose slot is still its own.
-    while clock[WAITING] > 0 and (
-        held[waiting[0, 2], NUMBER] != waiting[0, 1] or held[waiting[0, 2], PLACE] != IN_EDGES
-    ):
+    # The oldest of the start edges let in is one whose slot is still its own, and that is not handed out, if any is.
+    due = last if settings[HANDS_OUT] else NONE
+    opened = opened_end = clock[WAITING]
+    while clock[WAITING] > 0:
+        let_in, number, slot = waiting[0, 0], waiting[0, 1], waiting[0, 2]
+        here = held[slot, NUMBER] == number and held[slot, PLACE] == IN_EDGES
+        if here and let_in >= due:
+            break
         clock[WAITING] -= 1
         _sift_down(waiting, clock[WAITING])
+        if here:
+            # There is room for it behind the heap, which has just become one shorter.
+            opened -= 1
+            waiting[opened, 0], waiting[opened, 1], waiting[opened, 2] = let_in, number, slot
     clock[LAST], clock[LIMIT], clock[HIGH], clock[COUNT] = last, limit, high, count
     clock[EVENTS], clock[BEFORE_END], clock[CTIS], clock[LATES] = events, before_end, ctis, lates
     clock[DIVERTS], clock[BEFORE_DIVERTED_END], clock[RELEASED] = diverts, before_diverted_end, released
-    clock[FAULT] = 0
+    clock[OPENED], clock[OPENED_END], clock[FAULT] = opened, opened_end, 0
     if freed >= 0:
         held[last_freed, NEXT] = clock[FREE]
         clock[FREE] = freed

@@ -120,7 +120,7 @@ class Entrance:
         self.settings = settings or Advance()
         self.hands_out_open = hands_out_open
         self.schema = schema
-        self._state = State(schema)
+        self._state = State(schema, hands_out_open=hands_out_open)
         self._closed = False
         self._nothing = schema.empty_table()
 
@@ -226,7 +226,7 @@ class Entrance:
             5
         """
         entrance = cls(settings, schema, hands_out_open=hands_out_open)
-        entrance._state = entrance_state.restored(schema, tables)
+        entrance._state = entrance_state.restored(schema, tables, hands_out_open=hands_out_open)
         return entrance
 
     def _check_open(self) -> None:
@@ -244,7 +244,7 @@ class Entrance:
         if len(edges):
             ends = np.where(kinds == Kind.START, MAX_TIME, ends)
             frame = to_frame(arrivals.payload)
-            hashes = entrance_state.identities(frame, edges)
+            hashes = entrance_state.identities(frame, rows, edges)
         state.make_room(rows if settings.reorder else int(np.count_nonzero(kinds == Kind.START)))
         numbers = [
             settings.every or 0,
@@ -255,10 +255,10 @@ class Entrance:
             int(settings.snapped),
             -1 if settings.reorder is None else settings.reorder,
             close,
+            int(state.hands_out_open),
             state.arrived,
         ]
         clock, before = state.clock, state.clock.copy()
-        handed_out = state.open_before(int(clock[k.LAST])) if self.hands_out_open else None
         # What the call can give: its own rows, those that wait for their turn, and at infinity all that are open.
         infinite = close != k.OPEN_INPUT or bool((starts[kinds == Kind.CTI] == MAX_TIME).any() if len(kinds) else 0)
         most = rows + int(clock[k.HELD] if infinite else clock[k.BUFFERED])
@@ -299,8 +299,7 @@ class Entrance:
             order = np.concatenate([np.arange(tail), tail + np.argsort(number[tail:])])
             start, end, number = start[order], end[order], number[order]
         find = _Finder(arrivals.payload, frame, state)
-        as_they_came = arrivals.kinds is None and settings.reorder is None and events == rows
-        payload = arrivals.payload if as_they_came else self._payload(number, find)
+        payload, opened = self._payloads(arrivals, number, find)
         rows_late, counts = None, dict[str, int]()
         if clock[k.LATES]:
             listed = late[: clock[k.LATES]]
@@ -314,24 +313,29 @@ class Entrance:
         if kept.any():
             stay = np.flatnonzero(kept)
             state.rows.add(stay + state.arrived, columns.take(find.frame, stay))
-        state.promise(held_back=not self.hands_out_open)
+        state.promise()
         admitted = Admitted(start, end, payload, state.promised, ctis[: clock[k.CTIS]], rows_late, kept_aside, counts)
-        return admitted if handed_out is None else self._with_open(admitted, number, handed_out, find)
+        if not self.hands_out_open:
+            return admitted
+        # No event that starts before the last CTI is let in, but of those that were handed out.
+        closes = start < before[k.LAST]
+        return replace(admitted, opened=opened, closes=closes if closes.any() else None)
+
+    def _payloads(self, arrivals: Arrivals, number: Ints, find: _Finder) -> tuple[pa.Table, Opened | None]:
+        """The payload of the events that are let in, and the start edges that are handed out."""
+        state = self._state
+        slots = state.opened()
+        edges = state.held[slots, k.NUMBER]
+        if arrivals.kinds is None and self.settings.reorder is None and len(number) == len(arrivals.start):
+            payload, opened = arrivals.payload, self._payload(edges, find)
+        else:
+            # They are looked for together, since a search costs as much as many rows do.
+            both = self._payload(np.concatenate([number, edges]), find)
+            payload, opened = both.slice(0, len(number)), both.slice(len(number))
+        return payload, Opened(state.held[slots, k.LET_IN], opened) if len(slots) else None
 
     def _payload(self, number: Ints, find: _Finder) -> pa.Table:
         return from_frame(find(number), self.schema) if len(number) else self._nothing
-
-    def _with_open(self, admitted: Admitted, number: Ints, handed_out: Ints, find: _Finder) -> Admitted:
-        """Also the start edges that the CTI is past now, and which events' start edges it was past before."""
-        state = self._state
-        numbers = np.setdiff1d(state.open_before(int(state.clock[k.LAST])), handed_out)
-        opened = None
-        if len(numbers):
-            slots = state.slots(k.IN_EDGES)
-            slots = slots[np.isin(state.held[slots, k.NUMBER], numbers)]
-            opened = Opened(state.held[slots, k.LET_IN].copy(), from_frame(find(numbers), self.schema))
-        closes = np.isin(number, handed_out)
-        return replace(admitted, opened=opened, closes=closes if closes.any() else None)
 
     def _late(self, listed: Ints, find: _Finder) -> pa.Table:
         payload = from_frame(find(np.ascontiguousarray(listed[:, k.LATE_NUMBER])), self.schema)
@@ -342,7 +346,7 @@ class Entrance:
                 "start": to_arrow(listed[:, k.LATE_FIRST], TIME_TYPE),
                 "end": to_arrow(listed[:, k.LATE_STOP], TIME_TYPE),
                 "kind": spelled(KINDS, listed[:, k.LATE_KIND]),
-                "payload": entrance_state.as_struct(payload),
+                "payload": entrance_state.as_struct(payload, len(listed)),
                 "cti": _with_nulls(missed, nulls, TIME_TYPE),
                 "late_by": _with_nulls(listed[:, k.LATE_BY], nulls, pa.duration("us")),
                 "fate": spelled(FATES, listed[:, k.LATE_FATE]),
@@ -395,15 +399,9 @@ class _Finder:
 
     def __call__(self, numbers: Ints) -> pl.DataFrame:
         base = self._state.arrived
-        old = numbers < base
-        if not old.any():
+        if len(numbers) and numbers.min() >= base:
             return columns.take(self.frame, numbers - base)
-        held = self._state.rows.find(numbers[old])
-        if old.all():
-            return held
-        back = np.empty(len(numbers), np.int64)
-        back[np.concatenate([np.flatnonzero(old), np.flatnonzero(~old)])] = np.arange(len(numbers))
-        return columns.take(pl.concat([held, columns.take(self.frame, numbers[~old] - base)]), back)
+        return self._state.rows.find(numbers, (base, self.frame))
 
 
 def let_in(

@@ -32,10 +32,16 @@ _CLOCK = {"last_cti": k.LAST, "limit": k.LIMIT, "latest": k.HIGH}
 
 
 class State:
-    """The arrays; see `arrival_kernel` for what is in them."""
+    """The arrays; see `arrival_kernel` for what is in them.
 
-    def __init__(self, schema: pa.Schema) -> None:
+    Args:
+        schema: The payload's columns.
+        hands_out_open: Whether start edges are handed out once the CTI is past them; then only others are waiting.
+    """
+
+    def __init__(self, schema: pa.Schema, *, hands_out_open: bool = False) -> None:
         self.schema = schema
+        self.hands_out_open = hands_out_open
         self.clock = np.zeros(k.CLOCK, np.int64)
         self.clock[[k.LAST, k.LIMIT, k.HIGH, k.FREE]] = k.NONE, MIN_TIME, MIN_TIME, -1
         self.held = np.empty((1, k.SLOT), np.int64)
@@ -88,17 +94,16 @@ class State:
         self.buckets[:] = -1
         _refill_queues(self, slots)
 
-    def open_before(self, cti: int) -> Ints:
-        """The numbers of open start edges that were let in before a CTI, ascending."""
-        slots = self.slots(k.IN_EDGES)
-        let_in = self.held[slots, k.LET_IN]
-        numbers: Ints = self.held[slots[(let_in != k.NONE) & (let_in < cti)], k.NUMBER]
-        return numbers
+    def opened(self) -> Ints:
+        """The slots of the start edges that the last call hands out, by number."""
+        rows = self.waiting[self.clock[k.OPENED] : self.clock[k.OPENED_END]]
+        slots: Ints = rows[np.argsort(rows[:, 1]), 2]
+        return slots
 
-    def promise(self, *, held_back: bool = True) -> None:
-        """Promise as much as the last CTI and, where they hold it back, the oldest open start edge allow."""
+    def promise(self) -> None:
+        """Promise as much as the last CTI allows, and the oldest open start edge that is not handed out."""
         promised = max(int(self.clock[k.LAST]), MIN_TIME)
-        if held_back and self.clock[k.WAITING]:
+        if self.clock[k.WAITING]:
             promised = min(promised, int(self.waiting[0, 0]))
         self.promised = max(self.promised, promised)
 
@@ -123,8 +128,8 @@ class State:
         self.clock[k.WAITING] = len(here)
 
 
-def identities(frame: pl.DataFrame, edges: npt.NDArray[np.intp]) -> tuple[Ints, Ints]:
-    """128 bits of hash for the payloads of edges, zeros elsewhere: two payloads that differ will not share them.
+def identities(frame: pl.DataFrame, rows: int, edges: npt.NDArray[np.intp]) -> tuple[Ints, Ints]:
+    """128 bits of hash for the payloads of edges, anything elsewhere: two payloads that differ will not share them.
 
     Null equals null, all NaNs are one, -0.0 equals 0.0. Numbers as the device gives them to keys would have to be given
     anew with each call, to all start edges that are open.
@@ -136,15 +141,22 @@ def identities(frame: pl.DataFrame, edges: npt.NDArray[np.intp]) -> tuple[Ints, 
                 column=name,
                 remedy="Leave it out of the source, or give its fields as columns.",
             )
-    told = frame if len(edges) == frame.height else columns.take(frame, edges)
+    if not frame.width:
+        # Such a frame has no rows; all payloads are one.
+        return np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+    most = 2 * len(edges) >= rows
+    told = frame if most else columns.take(frame, edges)
     # Categories are numbered by chance; floats that are one key are one to the hash already.
     categories = [name for name, dtype in frame.schema.items() if dtype == pl.Categorical or isinstance(dtype, pl.Enum)]
     if categories:
         told = told.with_columns(pl.col(categories).cast(pl.String))
     made = []
     for seed in _SEEDS:
-        hashes = np.zeros(frame.height, np.int64)
-        hashes[edges] = told.hash_rows(seed).to_numpy().view(np.int64)
+        hashes = told.hash_rows(seed).to_numpy().view(np.int64)
+        if not most:
+            spread = np.zeros(rows, np.int64)
+            spread[edges] = hashes
+            hashes = spread
         made.append(hashes)
     return made[0], made[1]
 
@@ -155,8 +167,10 @@ def spelled(words: Sequence[str], codes: Ints) -> pa.ChunkedArray:
     return from_frame(text.to_frame(), pa.schema([("word", pa.string())]))["word"]
 
 
-def as_struct(payload: pa.Table) -> pa.Array:
-    """A payload as one column, whose field names are in nobody's way."""
+def as_struct(payload: pa.Table, rows: int) -> pa.Array:
+    """A payload of so many rows as one column, whose field names are in nobody's way."""
+    if not payload.num_columns:
+        return pa.Array.from_buffers(pa.struct([]), rows, [None])
     arrays = [column.chunk(0) if column.num_chunks == 1 else column.combine_chunks() for column in payload.columns]
     return pa.StructArray.from_arrays(arrays, fields=list(payload.schema))
 
@@ -187,16 +201,16 @@ def _rows(state: State, slots: Ints, fields: Mapping[str, int]) -> pa.Table:
         values = np.ascontiguousarray(used[:, at])
         made[name] = spelled(KINDS, values) if at == k.KIND else _times(values)
     payload = from_frame(state.rows.find(numbers), state.schema)
-    return pa.table(made | {"payload": as_struct(payload)})
+    return pa.table(made | {"payload": as_struct(payload, len(numbers))})
 
 
-def restored(schema: pa.Schema, given: Mapping[str, pa.Table]) -> State:
+def restored(schema: pa.Schema, given: Mapping[str, pa.Table], *, hands_out_open: bool = False) -> State:
     """The state of which `tables` made tables.
 
     Raises:
         SourceError: They are none.
     """
-    state = State(schema)
+    state = State(schema, hands_out_open=hands_out_open)
     expected = tables(state)
     for name, table in expected.items():
         if name not in given or not given[name].schema.equals(table.schema):
@@ -244,20 +258,22 @@ def _refill(state: State, given: Mapping[str, pa.Table]) -> None:
     frame = columns.take(to_frame(payload.cast(state.schema)), order)
     edges = np.flatnonzero(slots[:, k.KIND] != Kind.INSERT)
     if len(edges):
-        slots[:, k.HASH], slots[:, k.MORE_HASH] = identities(frame, edges)
+        slots[:, k.HASH], slots[:, k.MORE_HASH] = identities(frame, total, edges)
     state.rows.add(slots[:, k.NUMBER].copy(), frame)
     state.refill(slots)
 
 
 def _refill_heaps(state: State, slots: Ints) -> None:
     time = np.where(slots[:, k.KIND] == Kind.END, slots[:, k.STOP], slots[:, k.FIRST])
+    # What the last CTI is past was handed out.
+    least = max(state.clock[k.LAST], MIN_TIME) if state.hands_out_open else MIN_TIME
     for heap, key, used, mask in (
         (state.buffer, time, k.BUFFERED, slots[:, k.PLACE] == k.IN_BUFFER),
         (
             state.waiting,
             slots[:, k.LET_IN],
             k.WAITING,
-            (slots[:, k.PLACE] == k.IN_EDGES) & (slots[:, k.LET_IN] != k.NONE),
+            (slots[:, k.PLACE] == k.IN_EDGES) & (slots[:, k.LET_IN] >= least),
         ),
     ):
         which = np.flatnonzero(mask)

@@ -52,45 +52,54 @@ class HeldRows:
         """Rows whose numbers are ascending, and above all that are there."""
         if not len(numbers):
             return
-        self._runs.append(_Run(numbers, frame, np.ones(len(numbers), np.bool_), len(numbers)))
-        while len(self._runs) > 1 and self._runs[-2].count < 2 * self._runs[-1].count:
-            younger, older = self._runs.pop(), self._runs.pop()
-            self._runs.append(_together(older, younger))
+        run = _Run(numbers, frame, np.ones(len(numbers), np.bool_), len(numbers))
+        count, at = run.count, len(self._runs)
+        while at and self._runs[at - 1].count < 2 * count:
+            at -= 1
+            count += self._runs[at].count
+        self._runs[at:] = [_together([*self._runs[at:], run])]
 
-    def find(self, numbers: Numbers) -> pl.DataFrame:
-        """The rows of numbers that are there, in their order."""
+    def find(self, numbers: Numbers, newer: tuple[int, pl.DataFrame] | None = None) -> pl.DataFrame:
+        """The rows of some numbers, in their order.
+
+        Args:
+            numbers: Each of a row that is there, or of a newer one.
+            newer: Rows that are not there, and the number of the first: theirs follow each other.
+        """
         if not len(numbers):
             return self._none
-        owners = self._owners(numbers)
-        parts, order = [], []
-        for index in np.unique(owners):
-            mine = np.flatnonzero(owners == index)
-            run = self._runs[index]
-            parts.append(columns.take(run.frame, np.searchsorted(run.numbers, numbers[mine])))
-            order.append(mine)
-        if len(parts) == 1:
-            return parts[0]
+        # In order of their numbers each run is gone through once, from its old rows to its young ones.
+        order = np.argsort(numbers)
+        ordered = numbers[order]
+        held = len(ordered) if newer is None else int(np.searchsorted(ordered, newer[0]))
+        parts = [(run.frame, at) for _, run, at in self._by_run(ordered[:held])]
+        if newer is not None and held < len(ordered):
+            parts.append((newer[1], ordered[held:] - newer[0]))
         back = np.empty(len(numbers), np.int64)
-        back[np.concatenate(order)] = np.arange(len(numbers))
-        return columns.take(pl.concat(parts), back)
+        back[order] = np.arange(len(numbers))
+        if len(parts) == 1:
+            frame, at = parts[0]
+            return columns.take(frame, at[back])
+        return columns.take(pl.concat([columns.take(*part) for part in parts]), back)
 
     def drop(self, numbers: Numbers) -> None:
         """Forget rows that are there."""
-        if not len(numbers):
-            return
-        owners = self._owners(numbers)
-        for index in np.unique(owners):
-            run = self._runs[index]
-            gone = numbers[owners == index]
-            run.here[np.searchsorted(run.numbers, gone)] = False
-            run.count -= len(gone)
+        for index, run, at in self._by_run(np.sort(numbers)):
+            run.here[at] = False
+            run.count -= len(at)
             if 2 * run.count < len(run.numbers):
                 self._runs[index] = _packed(run)
         self._runs = [run for run in self._runs if run.count]
 
-    def _owners(self, numbers: Numbers) -> npt.NDArray[np.intp]:
+    def _by_run(self, ordered: Numbers) -> list[tuple[int, _Run, npt.NDArray[np.intp]]]:
+        """The runs that have rows of ascending numbers: (index, run, where in it)."""
         firsts = np.array([run.numbers[0] for run in self._runs], np.int64)
-        return np.searchsorted(firsts, numbers, side="right") - 1
+        bounds = [*np.searchsorted(ordered, firsts).tolist(), len(ordered)]
+        return [
+            (index, run, np.searchsorted(run.numbers, ordered[bounds[index] : bounds[index + 1]]))
+            for index, run in enumerate(self._runs)
+            if bounds[index] < bounds[index + 1]
+        ]
 
 
 def _packed(run: _Run) -> _Run:
@@ -100,11 +109,10 @@ def _packed(run: _Run) -> _Run:
     return _Run(run.numbers[kept], columns.take(run.frame, kept), np.ones(len(kept), np.bool_), len(kept))
 
 
-def _together(older: _Run, younger: _Run) -> _Run:
-    older, younger = _packed(older), _packed(younger)
-    return _Run(
-        np.concatenate([older.numbers, younger.numbers]),
-        pl.concat([older.frame, younger.frame], rechunk=True),
-        np.concatenate([older.here, younger.here]),
-        older.count + younger.count,
-    )
+def _together(runs: list[_Run]) -> _Run:
+    if len(runs) == 1:
+        return runs[0]
+    packed = [_packed(run) for run in runs]
+    numbers = np.concatenate([run.numbers for run in packed])
+    frame = pl.concat([run.frame for run in packed], rechunk=True)
+    return _Run(numbers, frame, np.ones(len(numbers), np.bool_), len(numbers))

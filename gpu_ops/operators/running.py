@@ -6,7 +6,7 @@ totals of all that was alive, less those that end in the step. With these as a b
 gives every slot between the group's last boundary and its newest one; what comes after that is not final yet.
 
 So a step costs what came in and what became final, times the logarithm that sorted runs cost. Extremes also keep, per
-group, the events that can still become one: none of a shorter life and a lesser value. Of these a step reads all.
+group, the events that can still become one (`running_extremes`); of these a step reads those that end in it, and one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from gpu_ops.operators.events import Events
 from gpu_ops.operators.running_blocks import (
     AFTER,
     BEFORE,
-    CODES,
     ROWS,
     Best,
     RunningBlock,
@@ -34,8 +33,10 @@ from gpu_ops.operators.running_blocks import (
     extreme_name,
     grown,
 )
+from gpu_ops.operators.running_extremes import CODES, Staircases
 from gpu_ops.operators.state import (
     GroupNumbers,
+    Oldest,
     Rows,
     Runs,
     all_of,
@@ -68,15 +69,16 @@ class RunningWindow:
         self._totals = Totals()
         self._last = device.columns.array(np.zeros(0, np.int64))
         self._done = BEFORE
-        self._oldest: int | None = None
+        self._oldest = Oldest(device)
         self._nullable: set[tuple[str, str]] = set()
         ranked: dict[str, None] = {}
-        self._best: dict[PartName, Rows | None] = {}
+        self._best: dict[PartName, Staircases] = {}
         for aggregate in node.aggregates:
             if aggregate.kind in {"min", "max"}:
                 name = column_name(aggregate.expression)
-                self._best[extreme_name(aggregate)] = None
-                if column_form(aggregate.kind, node.input.schema.field(name).type) == "ranks":
+                by_rank = column_form(aggregate.kind, node.input.schema.field(name).type) == "ranks"
+                self._best[extreme_name(aggregate)] = Staircases(extreme_name(aggregate), device, ranked=by_rank)
+                if by_rank:
                     ranked[name] = None
         self._ranked = list(ranked)
 
@@ -101,8 +103,9 @@ class RunningWindow:
         self._last = grown(self._last, len(self._groups))
         touched = self._touched(begun, ended, limit)
         results = self._results(begun, ended, touched, limit) if len(touched) else []
-        if self._oldest is not None and bool((touched == self._oldest).any()):
-            self._oldest = None
+        if not isinstance(self._node.window, Hopping):
+            rows = self._device.kernels.take(self._totals.limbs[ROWS][0], touched)
+            self._oldest.moved(touched[rows > 0], self._last)
         self._done = max(self._done, limit)
         self._forget()
         return results, self._promise(cti)
@@ -125,15 +128,8 @@ class RunningWindow:
             if not BEFORE + 1 < self._done < AFTER - 1:
                 return cti
             return max(MIN_TIME, min(cti, window.align + self._done * window.hop + window.lifetime[0]))
-        if self._oldest is None:
-            # Looked for again only when the oldest of all has had a boundary: each step pays for those it touches.
-            rows = self._totals.limbs[ROWS][0][: len(self._groups)]
-            last = np.where(rows > 0, self._last[: len(self._groups)], MAX_TIME)
-            self._oldest = int(last.argmin()) if len(last) else None
-        if self._oldest is None or not int(self._totals.limbs[ROWS][0][self._oldest]):
-            self._oldest = None
-            return cti
-        return min(cti, int(self._last[self._oldest]))
+        oldest = self._oldest.place(self._last, self._totals.limbs[ROWS][0])
+        return cti if oldest is None else min(cti, oldest)
 
     # What comes in, and what is due
 
@@ -183,8 +179,10 @@ class RunningWindow:
     def _loaded(self, frame: Any, codes: Any) -> Rows:
         """Rows of a frame, without places."""
         device = self._device
-        plain = [each for each in self._node.aggregates if not self._by_rank(each)]
-        columns = load_columns(plain, self._node.input.schema, frame, device)
+        # What is ranked stays a frame, to be ranked in each step; only which rows take part is read here.
+        every = self._node.aggregates
+        read = [replace(each, kind="count", expression=None) if self._by_rank(each) else each for each in every]
+        columns = load_columns(read, self._node.input.schema, frame, device)
         for name, column in columns.items():
             if column.valid is not None:
                 self._has_null(name)
@@ -262,7 +260,7 @@ class RunningWindow:
         high = np.where(events.high > limit, AFTER, events.high)
         code = local(events.code)
         alive = kernels.take(self._totals.limbs[ROWS][0], touched) > 0
-        known = {name: self._known(name, local) for name in self._best}
+        known = {name: self._known(name, touched, limit) for name in self._best}
         # What began in earlier steps comes first.
         pieces = [(code[:gone], high[:gone], high[:gone])]
         for rows in known.values():
@@ -301,27 +299,24 @@ class RunningWindow:
         )
         frame = block.results(node.aggregates)
         for name, left in block.left.items():
-            rest = self._best[name]
-            self._best[name] = left if rest is None else concat_rows([rest, left], device)
+            self._best[name].add(left, limit)
         self._last[touched] = kernels.take(axis, kernels.take(slots.all, slots.after))
         if not len(block.slots):
             return []
         group, begin, end = kernels.slot_bounds(axis_code, axis, block.slots)
-        group = kernels.take(touched, group.astype(np.int64))
+        keys, group = self._groups.keys_of(touched), group.astype(np.int64)
         if isinstance(node.window, Hopping):
-            return list(grid_results(node.window, begin, end, self._groups.keys, group, frame, device))
-        return [Events(begin, end, with_keys(self._groups.keys, group, frame, device))]
+            return list(grid_results(node.window, begin, end, keys, group, frame, device))
+        return [Events(begin, end, with_keys(keys, group, frame, device))]
 
-    def _known(self, name: PartName, local: Callable[[Any], Any]) -> Rows:
-        """The state's rows of an extreme that are of the step's groups; the others stay."""
-        rows, device = self._best[name], self._device
+    def _known(self, name: PartName, touched: Any, limit: int) -> Rows:
+        """The state's rows of an extreme that can be the greatest of one of the step's groups in the step."""
+        rows, device = self._best[name].reach(touched, self._done, limit), self._device
         if rows is None:
             none = device.columns.array(np.zeros(0, np.int64))
             frame = device.columns.select(self._nothing().frame, [str(name[1])]) if name[1] in self._ranked else None
             return Rows(none.astype(np.int32), none, none, {CODES: Column((none,), None)}, frame)
-        of_step = local(rows.code) >= 0
-        self._best[name] = rows.take(device.kernels.keep(~of_step), device)
-        return rows.take(device.kernels.keep(of_step), device)
+        return rows
 
     def _extremes(self, events: Rows, known: dict[PartName, Rows]) -> tuple[Columns, dict[PartName, Best]]:
         """(columns, best): values that are ranked are so together, the events' and the state's."""
@@ -366,8 +361,9 @@ class RunningWindow:
         for name, runs in (("waiting", self._waiting), ("ending", self._ending)):
             if len(runs):
                 made[name] = rows_table(runs, schema, device, self._shown)
-        for extreme, rows in self._best.items():
-            if rows is not None and len(rows):
+        for extreme, staircases in self._best.items():
+            rows = staircases.rows(self._done)
+            if rows is not None:
                 made["/".join(("extreme", *map(_text, extreme)))] = rows.to_arrow(schema, device, self._shown)
         if self._totals.plans:
             made["floats"] = pa.table(
@@ -430,10 +426,10 @@ class RunningWindow:
                         rows, columns={each: rows.columns.get(each, nothing.columns[each]) for each in nothing.columns}
                     )
                 )
-        for name in self._best:
+        for name, staircases in self._best.items():
             stored = "/".join(("extreme", *map(_text, name)))
             if stored in tables:
-                self._best[name] = rows_from_arrow(tables[stored], device)
+                staircases.restore(rows_from_arrow(tables[stored], device), len(self._groups))
 
     def _forget(self) -> None:
         """Forget groups of which nothing is left, once they are most of all."""
@@ -446,16 +442,15 @@ class RunningWindow:
         numbers = self._groups.forget(used)
         if numbers is None:
             return
-        self._oldest = None
+        self._oldest.forget()
         take, left = self._device.kernels.take, self._device.columns.array(np.flatnonzero(used))
         self._last = take(self._last, left)
         for arrays in self._totals.limbs.values():
             arrays[:] = [take(values, left) for values in arrays]
         self._waiting.renumber(numbers)
         self._ending.renumber(numbers)
-        for name, rows in self._best.items():
-            if rows is not None:
-                self._best[name] = replace(rows, code=numbers[rows.code])
+        for staircases in self._best.values():
+            staircases.renumber(numbers, self._done)
 
 
 def _filled(like: Any, value: int) -> Any:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates import Block, Column, PartName, column_form, column_name
+from gpu_ops.operators.running_extremes import CODES, staircase
 from gpu_ops.operators.state import Rows
 from gpu_ops.plan.aggregates import Aggregate
 
@@ -110,11 +110,11 @@ class RunningBlock(Block):
     Attributes:
         of_step: The step's slots.
         totals: Of all that was alive, which each part that is computed brings up to date.
-        best: What the state holds of extremes, in the step's groups.
+        best: What the step needs of the state's extremes.
         events: The block's events.
         ended: How many of them began in earlier steps and end in this one; they come first.
         limit: The CTI's place.
-        left: What the state holds of extremes after the step, in its groups.
+        left: What the step's own events add to the state of extremes.
     """
 
     of_step: Slots = None  # type: ignore[assignment]
@@ -202,27 +202,21 @@ class RunningBlock(Block):
         if indices is None:
             indices = device.columns.array(np.arange(len(self.events)))
         indices = indices[indices >= self.ended]
+        order = codes[len(codes) - len(indices) :]
         begun = self.events.take(indices, device)
-        order = np.concatenate([known.codes, codes[len(codes) - len(indices) :]])
-        high = np.concatenate([known.rows.high, begun.high])
-        code = np.concatenate([known.rows.code, begun.code])
-        frame = None
-        if known.rows.frame is not None:
-            mine = device.columns.select(begun.frame, [str(name[1])])
-            frame = device.columns.concat([known.rows.frame, mine])
-        rows = Rows(code, high, high, {CODES: Column((order,), None)}, frame)
-        alive = device.kernels.keep(high > self.limit)
-        rows = rows.take(alive, device)
-        self.left[name] = rows.take(_staircase(rows, self.of_step.touched, device), device)
+        frame = None if known.rows.frame is None else device.columns.select(begun.frame, [str(name[1])])
+        rows = Rows(begun.code, begun.high, begun.high, {CODES: Column((order,), None)}, frame)
+        rows = rows.take(device.kernels.keep(rows.high > self.limit), device)
+        touched = self.of_step.touched
+        local = np.searchsorted(touched, rows.code).astype(np.int32)
+        rows = rows.take(device.kernels.group_order(local, len(touched), rows.high), device)
+        self.left[name] = staircase(rows, device)
         return best
-
-
-CODES = ("order", "numbers")
 
 
 @dataclass(frozen=True)
 class Best:
-    """What the state holds of an extreme: rows, their order codes, their slots in the step."""
+    """What a step needs of an extreme's state: rows, their order codes, their slots in the step."""
 
     rows: Rows
     codes: Any
@@ -234,18 +228,3 @@ def extreme_name(aggregate: Aggregate) -> PartName:
     """The name of an extreme's state."""
     where = None if aggregate.filter is None else column_name(aggregate.filter)
     return aggregate.kind, column_name(aggregate.expression), where
-
-
-def _staircase(rows: Rows, touched: Any, device: Device) -> Any:
-    """The rows that can still become an extreme: no other of their group lives as long and is as great."""
-    kernels = device.kernels
-    order = rows.columns[CODES].arrays[0]
-    if not len(rows):
-        return device.columns.array(np.arange(0))
-    local = np.searchsorted(touched, rows.code).astype(np.int32)
-    by = kernels.group_order(local, len(touched), -rows.high)
-    local, order = kernels.take(local, by), kernels.take(order, by)
-    places = device.columns.array(np.arange(len(rows)))
-    ends = device.columns.array(kernels.group_bounds(local, len(touched)))[local + 1]
-    longer = kernels.range_max(order, places + 1, ends, len(rows), places)
-    return kernels.take(by, kernels.keep(order > longer))

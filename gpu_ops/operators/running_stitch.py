@@ -31,7 +31,7 @@ class RunningStitch:
     def __init__(self, node: Stitch, device: Device) -> None:
         self._node, self._device = node, device
         self._groups = GroupNumbers(tuple(node.schema.names), node.schema, device)
-        self._waiting, self._chains = Runs("low", device), Runs("high", device)
+        self._waiting, self._chains = Runs("low", device), Runs("high", device, least=_CHAIN)
 
     def step(self, events: Events | None, cti: int) -> tuple[list[Events], int]:
         """Take pieces in, and give the joined events that a CTI makes final, and the CTI after them."""
@@ -57,13 +57,14 @@ class RunningStitch:
         done = chains.take(device.kernels.keep(final), device)
         results = []
         if len(done):
-            frame = device.columns.take(self._groups.keys, done.code.astype(np.int64))
+            frame = self._groups.keys_of(done.code.astype(np.int64))
             results.append(Events(done.columns[_CHAIN].arrays[0], done.high, frame))
         self._forget()
         return results, self._promise(cti)
 
     def _promise(self, cti: int) -> int:
-        return min((int(run.columns[_CHAIN].arrays[0].min()) for run in self._chains.runs()), default=cti)
+        oldest = self._chains.least()
+        return cti if oldest is None else oldest
 
     @property
     def alive(self) -> int:

@@ -7,6 +7,7 @@ how many there are, and taking what is due costs what is due.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -166,13 +167,42 @@ def all_of(array: Any) -> Any:
     return np.ones_like(array, dtype=np.bool_)
 
 
-class Runs:
-    """Rows in order of one of their places."""
+@dataclass
+class _Run:
+    """Rows in order, of which the first ones are taken out.
 
-    def __init__(self, place: Literal["low", "high"], device: Device) -> None:
+    Attributes:
+        rows: All of them.
+        taken: How many are taken out.
+        least: The least value of a column from each row on; None if nobody asks.
+    """
+
+    rows: Rows
+    taken: int = 0
+    least: Any | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows) - self.taken
+
+    def rest(self, device: Device) -> Rows:
+        """The rows that are left."""
+        return self.rows.cut(self.taken, len(self.rows), device) if self.taken else self.rows
+
+
+class Runs:
+    """Rows in order of one of their places.
+
+    Args:
+        place: Which one.
+        device: Where arrays live.
+        least: A column of int64 numbers, the least of which is asked for.
+    """
+
+    def __init__(self, place: Literal["low", "high"], device: Device, least: tuple[str, str] | None = None) -> None:
         self._place = place
         self._device = device
-        self._runs: list[Rows] = []
+        self._column = least
+        self._runs: list[_Run] = []
 
     def __len__(self) -> int:
         return sum(len(run) for run in self._runs)
@@ -181,10 +211,11 @@ class Runs:
         """More rows, in any order."""
         if not len(rows):
             return
-        self._runs.append(self._ordered(rows))
-        while len(self._runs) > 1 and len(self._runs[-2]) < 2 * len(self._runs[-1]):
-            late = self._runs.pop()
-            self._runs[-1] = self._ordered(concat_rows([self._runs[-1], late], self._device))
+        made = [*self._runs, _Run(self._ordered(rows))]
+        while len(made) > 1 and len(made[-2]) < 2 * len(made[-1]):
+            pieces = [run.rest(self._device) for run in made[-2:]]
+            made[-2:] = [_Run(self._ordered(concat_rows(pieces, self._device)))]
+        self._runs = [*made[:-1], _Run(made[-1].rows, 0, self._least_from(made[-1].rows))]
 
     def _ordered(self, rows: Rows) -> Rows:
         places = getattr(rows, self._place)
@@ -193,38 +224,118 @@ class Runs:
         # Two runs one after the other: a sort that knows ascending stretches only merges them.
         return rows.take(np.argsort(places, kind="stable"), self._device)
 
+    def _least_from(self, rows: Rows) -> Any | None:
+        """The least of the column from each row on: rows are taken out from the front alone."""
+        if self._column is None:
+            return None
+        every = self._device.columns.array(np.arange(len(rows)))
+        none = np.zeros_like(every)
+        return ~self._device.kernels.range_max(~rows.columns[self._column].arrays[0], none, every + 1, len(rows), every)
+
     def due(self, limit: int) -> list[Rows]:
         """Take the rows out whose place is at most ``limit``."""
-        taken = []
-        for at, run in enumerate(self._runs):
-            count = int(np.searchsorted(getattr(run, self._place), limit, side="right"))
-            if count:
-                taken.append(run.cut(0, count, self._device))
-                self._runs[at] = run.cut(count, len(run), self._device)
-        self._runs = [run for run in self._runs if len(run)]
-        return taken
+        due = []
+        for run in self._runs:
+            until = int(np.searchsorted(getattr(run.rows, self._place), limit, side="right"))
+            if until > run.taken:
+                due.append(run.rows.cut(run.taken, until, self._device))
+                run.taken = until
+        self._runs = [self._shorter(run) for run in self._runs if len(run)]
+        return due
+
+    def _shorter(self, run: _Run) -> _Run:
+        """The run, without what is taken out if that is most of it: cutting a frame copies what is left."""
+        if 2 * run.taken <= len(run.rows):
+            return run
+        return _Run(run.rest(self._device), 0, None if run.least is None else run.least[run.taken :])
+
+    def least(self) -> int | None:
+        """The least number of the column that was named; None without rows."""
+        return min((int(run.least[run.taken]) for run in self._runs if run.least is not None), default=None)
 
     def runs(self) -> list[Rows]:
         """The rows, still there."""
-        return list(self._runs)
+        return [run.rest(self._device) for run in self._runs]
 
     def renumber(self, numbers: Any) -> None:
         """Give each group ``g`` the number ``numbers[g]``."""
-        self._runs = [replace(run, code=numbers[run.code]) for run in self._runs]
+        for run in self._runs:
+            run.rows = replace(run.rows, code=numbers[run.rows.code])
+
+
+class Oldest:
+    """Which group has waited longest for its next boundary, as a queue that is put right when somebody asks.
+
+    Whatever a step moves comes after all that earlier steps moved, so entries stand in order of their places. One is
+    out of date once its group has moved again or has nothing left. Entries are read when they come and when they go.
+
+    Args:
+        device: Where arrays live.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._queue: deque[tuple[Any, Any]] | None = None
+        self._count = 0
+
+    def moved(self, groups: Any, last: Any) -> None:
+        """Some groups have a new last boundary.
+
+        Args:
+            groups: Their int64 numbers; none is empty.
+            last: int64 place of every group's last boundary.
+        """
+        if self._queue is None or not len(groups):
+            return
+        take = self._device.kernels.take
+        groups = take(groups, np.argsort(take(last, groups), kind="stable"))
+        places = take(last, groups)
+        if self._queue and int(self._queue[-1][1][-1]) > int(places[0]):
+            self.forget()
+            return
+        self._queue.append((groups, places))
+        self._count += len(groups)
+
+    def forget(self) -> None:
+        """Look at all groups when next asked."""
+        self._queue = None
+
+    def place(self, last: Any, rows: Any) -> int | None:
+        """The least of the last boundaries; None if all groups are empty.
+
+        Args:
+            last: int64 place of every group's last boundary.
+            rows: How many rows each has.
+        """
+        if self._queue is None or self._count > 2 * len(rows) + _CROWD:
+            self._queue, self._count = deque(), 0
+            self.moved(self._device.kernels.keep(rows > 0), last)
+        take, stride = self._device.kernels.take, 1
+        while self._queue:
+            groups, places = self._queue.popleft()
+            here = groups[:stride]
+            holds = (take(last, here) == places[:stride]) & (take(rows, here) > 0)
+            passed = int(holds.argmax()) if bool(holds.any()) else len(here)
+            self._count -= passed
+            if passed < len(groups):
+                self._queue.appendleft((groups[passed:], places[passed:]))
+            if passed < len(here):
+                return int(places[passed])
+            stride *= 2
+        return None
 
 
 class GroupNumbers:
     """A number for each group that was ever seen, the same in every step.
 
-    Attributes:
-        keys: A frame with row g for group g; None without a key.
+    Their keys are kept in pieces, each more than four times as long as the next: a frame that grows row by row is slow.
     """
 
     def __init__(self, names: tuple[str, ...], schema: pa.Schema, device: Device) -> None:
         self._names = names
         self._device = device
         self._numbers: dict[tuple[Any, ...], int] = {}
-        self.keys: Any | None = None
+        self._keys: list[Any] = []
         self._seen = False
         plain = [schema.field(name).type for name in names]
         self._is_integer = len(plain) == 1 and (pa.types.is_integer(plain[0]) or pa.types.is_temporal(plain[0]))
@@ -239,6 +350,38 @@ class GroupNumbers:
     def seen(self) -> bool:
         """Whether there was any row."""
         return self._seen
+
+    @property
+    def keys(self) -> Any | None:
+        """A frame with row g for group g; None without a key."""
+        return self._device.columns.concat(self._keys) if self._keys else None
+
+    def keys_of(self, codes: Any) -> Any | None:
+        """A frame with the key of each of some groups, int64 numbers; None without a key."""
+        device = self._device
+        if len(self._keys) < 2:
+            return device.columns.take(self._keys[0], codes) if self._keys else None
+        if not device.kernels.ascends(codes):
+            order = np.argsort(codes, kind="stable")
+            back = np.empty_like(codes)
+            back[order] = device.columns.array(np.arange(len(codes)))
+            return device.columns.take(self.keys_of(device.kernels.take(codes, order)), back)
+        begins = np.cumsum([0, *map(device.columns.rows, self._keys)])
+        cuts = device.columns.host(np.searchsorted(codes, device.columns.array(begins))).tolist()
+        found = [
+            device.columns.take(piece, codes[low:high] - int(begin))
+            for piece, begin, low, high in zip(self._keys, begins[:-1], cuts[:-1], cuts[1:], strict=True)
+            if low < high
+        ]
+        return device.columns.concat(found) if found else device.columns.take(self._keys[0], codes)
+
+    def _add_keys(self, more: Any) -> None:
+        columns = self._device.columns
+        self._keys.append(more)
+        while len(self._keys) > 1 and columns.rows(self._keys[-2]) < 4 * columns.rows(self._keys[-1]):
+            whole = columns.concat(self._keys[-2:])
+            # Taken anew, it is one piece of memory.
+            self._keys[-2:] = [columns.take(whole, columns.array(np.arange(columns.rows(whole))))]
 
     def codes(self, frame: Any) -> Any:
         """int32 number of each row's group; groups that are new get the next ones."""
@@ -301,8 +444,7 @@ class GroupNumbers:
             found[at] = number
         numbers[used] = found
         if fresh:
-            more = columns.take(present, columns.array(np.array(fresh)))
-            self.keys = more if self.keys is None else columns.concat([self.keys, more])
+            self._add_keys(columns.take(present, columns.array(np.array(fresh))))
         self._missed += len(used)
         if self._is_integer and self._missed >= len(self._numbers):
             self._learn()
@@ -338,5 +480,5 @@ class GroupNumbers:
         self._seen = True
         self._known = None
         if self._names:
-            self.keys = keys
+            self._keys = [keys]
             self._numbers = {key: at for at, key in enumerate(self._device.columns.tuples(keys))}

@@ -182,6 +182,21 @@ def step_boundaries(
 
 
 @st.composite
+def pairs(draw: st.DrawFn) -> tuple[Any, Any, Any, Any]:
+    """(codes, places, of_codes, of_places): rows in order, and pairs to look for, which may be in order too."""
+    pair = st.tuples(st.integers(0, 4), st.one_of(st.integers(0, 5), ANY_INT))
+    rows, wanted = sorted(draw(st.lists(pair, max_size=40))), draw(st.lists(pair, max_size=12))
+    if draw(st.booleans()):
+        wanted.sort()
+    return tuple(of([pair[at] for pair in each]) for each in (rows, wanted) for at, of in ((0, codes_of), (1, ints)))
+
+
+def first_greater(codes: Any, places: Any, of_codes: Any, of_places: Any) -> Any:
+    rows = list(zip(codes, places, strict=True))
+    return ints([sum(row <= pair for row in rows) for pair in zip(of_codes, of_places, strict=True)])
+
+
+@st.composite
 def ranges(draw: st.DrawFn) -> tuple[Any, Any, int]:
     """(first, last, size); some are empty; both may ascend."""
     size = draw(st.integers(0, 20))
@@ -613,6 +628,7 @@ CONTRACTS = {
     "range_max": Contract(ranges_with_values(), partial(over_slots, partial(max, default=LEAST))),
     "range_sum": Contract(ranges_with_values(), partial(over_slots, wrapped)),
     "round_limbs": Contract(limb_sums(), rounded),
+    "search_pairs": Contract(pairs(), first_greater),
     "slot_bounds": Contract(axes(), lambda codes, time, slots: (codes[slots], time[slots], time[slots + 1])),
     "square_limbs": Contract(floats_with_plan().map(lambda planned: planned[:3]), squares_in_limbs),
     "square_limbs_int": Contract(

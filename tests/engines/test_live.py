@@ -15,9 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gpu_ops as g
-from gpu_ops.devices import gpu_refusal
+from gpu_ops.devices import choose, gpu_refusal
 from gpu_ops.engines.live import RunningQuery
 from gpu_ops.errors import ColumnError, PlanError, SourceError, TimeError
+from gpu_ops.operators.running_extremes import Staircases
+from gpu_ops.operators.state import Rows
 from gpu_ops.time import MAX_TIME
 from tests.rows import rows
 
@@ -479,6 +481,114 @@ def test_steps_that_touch_few_of_many_groups() -> None:
     live.close()
     found.append(live.results())
     assert rows(pa.concat_tables(found)) == rows(query.collect(device="cpu"))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_extremes_of_any_kind_over_many_steps(tmp_path: Path, device: str) -> None:
+    chance = random.Random(12)
+    starts = sorted(chance.randrange(0, 4000) for _ in range(1500))
+    numbers = [chance.choice([None, chance.randrange(-50, 50)]) for _ in starts]
+    whole = pa.table(
+        {
+            "at": starts,
+            "until": [at + chance.choice([5, 50, 900]) + chance.randrange(1, 9) for at in starts],
+            "k": [chance.choice("abc") for _ in starts],
+            "v": pa.array(numbers, pa.int64()),
+            "x": pa.array([None if each is None else each / 3 or float("nan") for each in numbers], pa.float64()),
+            "u": pa.array([None if each is None else (each % 7) << 61 for each in numbers], pa.uint64()),
+            "d": pa.array([None if each is None else each for each in numbers], pa.decimal128(30, 2)),
+            "t": pa.array([None if each is None else str(each) for each in numbers], pa.string()),
+        }
+    )
+    names = ["v", "x", "u", "d", "t"]
+    greatest = {f"max_{name}": g.max(name) for name in names}
+    least = {f"min_{name}": g.min(name, where=g.col("v") > -20) for name in names}
+    source = g.events(whole, start="at", end="until", unit="us")
+    for window in (source.by("k").snapshot(), source.hopping(20, 30), source.sliding(100)):
+        query = window.agg(**greatest, **least)
+        live, found, at = query.start(device=device), list[pa.Table](), 0
+        while at < whole.num_rows:
+            size = chance.choice([1, 9, 60])
+            live.push(whole.slice(at, size))
+            at += size
+            live.advance(min(starts[at:], default=4000))
+            found.append(live.results())
+            if chance.random() < 0.1:
+                live.checkpoint(tmp_path / "c")
+                known, live = live, g.restore(tmp_path / "c", query, device=device)
+                assert remembered(live) == remembered(known)
+        live.close()
+        found.append(live.results())
+        assert rows(pa.concat_tables(found)) == rows(query.collect(device=device))
+
+
+@pytest.mark.parametrize("value", ["v", "t"])
+def test_an_extreme_reads_no_more_of_a_greater_state(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    # Values descend: each event can still become the greatest, once those before it have ended.
+    read, handled = list[int](), [0]
+    reach, take = Staircases.reach, Rows.take
+
+    def reached(*given: Any) -> Rows | None:
+        found = reach(*given)
+        read.append(0 if found is None else len(found))
+        return found
+
+    def taken(rows_there: Rows, indices: Any, device: Any) -> Rows:
+        handled[0] += len(indices)
+        return take(rows_there, indices, device)
+
+    monkeypatch.setattr(Staircases, "reach", reached)
+    monkeypatch.setattr(Rows, "take", taken)
+    cost = {}
+    for alive in (200, 3200):
+        stream = g.events(
+            pa.schema([("at", pa.int64()), ("v", pa.int64()), ("t", pa.string())]).empty_table(), start="at", unit="us"
+        )
+        live = stream.sliding(alive).agg(best=g.max(value)).start(device="cpu")
+        read.clear()
+        handled[0] = 0
+        for at in range(0, 3 * alive, 20):
+            these = range(at, at + 20)
+            live.push(
+                {"at": these, "v": [-each for each in these], "t": [f"{9999 - each % 10000:05}" for each in these]}
+            )
+            live.advance(at + 20)
+        cost[alive] = max(read), handled[0] / (3 * alive)
+    assert cost[200][0] <= 20 + 1 + 4
+    assert cost[3200][0] <= 20 + 1 + 8  # those that end, and one of each run
+    assert cost[3200][1] < 2 * cost[200][1]  # 16 times as many are alive: four merges more for each
+
+
+def test_a_stitch_knows_its_oldest_chain(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = choose("cpu").kernels
+    handled, range_max = [0], kernels.range_max
+
+    def counted(values: Any, *given: Any) -> Any:
+        handled[0] += len(values)
+        return range_max(values, *given)
+
+    monkeypatch.setattr(kernels, "range_max", counted)
+    chance = random.Random(13)
+    cost = {}
+    for chains in (100, 1600):
+        # Some go on where they end, some stop; all others are open.
+        ends: dict[int, list[str]] = {}
+        live = tasks().stitch().start(device="cpu")
+        handled[0] = 0
+        for at in range(0, 3 * chains, 10):
+            begun = [(each, each + chance.choice([3, 40, 2 * chains]), str(each)) for each in range(at, at + 10)]
+            begun += [(end, end + 7, who) for end in range(at, at + 10) for who in ends.pop(end, []) if len(who) % 2]
+            for _, until, who in begun:
+                ends.setdefault(until, []).append(who)
+            live.push([{"at": start, "until": until, "who": who} for start, until, who in begun])
+            live.advance(at + 10)
+            if chance.random() < 0.2:
+                state = live.state()
+                open_chains = next((table for name, table in state.items() if name.endswith("/chains")), None)
+                begins = [] if open_chains is None else open_chains["chain.numbers.0"].to_pylist()
+                assert live.status().cti_out == min([at + 10, *begins])
+        cost[chains] = handled[0] / (3 * chains)
+    assert cost[1600] < 2 * cost[100]
 
 
 def test_the_readmes_live_query(

@@ -13,12 +13,15 @@ from typing import Any
 
 import hypothesis
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpu_ops.devices.cpu import columns
 from gpu_ops.errors import ColumnError, PlanError, SourceError, TimeError
+from gpu_ops.ingest import arrival_kernel as k
 from gpu_ops.ingest.arrivals import Arrivals, Kind
 from gpu_ops.ingest.entrance import Admitted, Entrance
 from gpu_ops.plan.advance import Advance, LatePolicy
@@ -171,6 +174,128 @@ def test_no_cut_changes_what_is_given(settings: Advance | None, rows: list[Row],
     for before, after in pairwise(parts):
         assert before.cti <= after.cti
         assert all(start >= before.cti for start, _, _ in after.events)
+
+
+def handed_out(reference: EntranceReference) -> dict[int, tuple[int, str]]:
+    """The open start edges that the last CTI is past: start and payload by their arrival's number."""
+    return {
+        each.number: (each.start, payload)
+        for (_, payload), queue in reference.open.items()
+        for each in queue
+        if each.start is not None and each.start < reference.last
+    }
+
+
+@given(policies(), histories(), st.data())
+def test_open_edges_are_handed_out_when_the_cti_passes_them(
+    settings: Advance | None, rows: list[Row], data: st.DataObject
+) -> None:
+    entrance, reference = Entrance(settings, SCHEMA, hands_out_open=True), EntranceReference(settings)
+
+    def agree(given_now: Admitted, right: Given, before: dict[int, tuple[int, str]]) -> None:
+        assert (seen(given_now).events, given_now.ctis.tolist()) == (right.events, right.ctis)
+        assert given_now.cti == max(reference.last, MIN_TIME)  # nothing that is open holds it back
+        after = handed_out(reference)
+        out = given_now.opened
+        starts = [] if out is None else zip(out.start.tolist(), out.payload["name"].to_pylist(), strict=True)
+        assert list(starts) == [after[number] for number in sorted(after.keys() - before.keys())]
+        closes = [False] * len(right.events) if given_now.closes is None else given_now.closes.tolist()
+        closed = [(start, payload) for (start, _, payload), old in zip(right.events, closes, strict=True) if old]
+        assert sorted(closed) == sorted(before[number] for number in before.keys() - after.keys())
+        assert given_now.closes is None or closed
+
+    at = 0
+    while at < len(rows):
+        step = data.draw(st.integers(1, len(rows) - at))
+        part, old, before = rows[at : at + step], deepcopy(reference), handed_out(reference)
+        at += step
+        try:
+            right = expected(reference.push(part))
+        except Violation:
+            reference = old
+            with pytest.raises(TimeError):
+                entrance.push(arrivals(part))
+        else:
+            agree(entrance.push(arrivals(part)), right, before)
+        if data.draw(st.booleans()):
+            entrance = Entrance.restore(settings, SCHEMA, entrance.tables(), hands_out_open=True)
+    before = handed_out(reference)
+    try:
+        right = expected(reference.close())
+    except Violation:
+        with pytest.raises(TimeError):
+            entrance.close()
+    else:
+        agree(entrance.close(), right, before)
+
+
+# What a step costs
+
+
+class Watched(np.ndarray[Any, np.dtype[np.int64]]):
+    """An array that counts the rows that are read of it, outside of compiled code."""
+
+    read = 0
+
+    def __getitem__(self, key: Any) -> Any:
+        got = super().__getitem__(key)
+        Watched.read += np.shape(got)[0] if np.shape(got) else 1
+        return got
+
+
+def rows_touched(monkeypatch: pytest.MonkeyPatch, *, still_open: int, hands_out_open: bool) -> int:
+    """How many rows 20 pushes of 100 edges read and copy, while so many others are open."""
+    entrance = Entrance(None, SCHEMA, hands_out_open=hands_out_open)
+
+    def edges(now: int) -> list[Row]:
+        starts = [Row("start", now + at, MAX_TIME, "x") for at in range(50)]
+        return [*starts, *(Row("end", row.start - 50, now + 50, "x") for row in starts), Row("cti", now + 50)]
+
+    begun = [Row("start", -at, MAX_TIME, "y") for at in range(still_open)]
+    entrance.push(arrivals([*begun, *(Row("start", at, MAX_TIME, "x") for at in range(50)), Row("cti", 50)]))
+    entrance.push(arrivals(edges(50)))
+    touched = 0
+    compiled, take, concat = k.admit, columns.take, pl.concat
+
+    def admit(*arguments: Any) -> None:
+        nonlocal touched
+        clock = arguments[6]
+        waiting, rows = int(clock[k.WAITING]), len(arguments[1])
+        compiled(*(np.asarray(argument) for argument in arguments))
+        touched += rows + waiting - int(clock[k.WAITING])
+
+    def counted_take(frame: pl.DataFrame, indices: Any) -> pl.DataFrame:
+        nonlocal touched
+        touched += len(indices)
+        return take(frame, indices)
+
+    def counted_concat(frames: Any, **options: Any) -> Any:
+        nonlocal touched
+        touched += sum(map(len, frames))
+        return concat(frames, **options)
+
+    state = entrance._state
+    state.held, state.waiting = state.held.view(Watched), state.waiting.view(Watched)
+    with monkeypatch.context() as patched:
+        patched.setattr(k, "admit", admit)
+        patched.setattr(columns, "take", counted_take)
+        patched.setattr(pl, "concat", counted_concat)
+        Watched.read = 0
+        for now in range(100, 1100, 50):
+            entrance.push(arrivals(edges(now)))
+    assert isinstance(state.held, Watched)
+    assert isinstance(state.waiting, Watched)
+    return touched + Watched.read
+
+
+@pytest.mark.parametrize("hands_out_open", [False, True])
+def test_a_push_costs_the_same_however_many_edges_are_open(
+    monkeypatch: pytest.MonkeyPatch, *, hands_out_open: bool
+) -> None:
+    few, many = (
+        rows_touched(monkeypatch, still_open=still_open, hands_out_open=hands_out_open) for still_open in (2500, 40_000)
+    )
+    assert many <= 1.1 * few
 
 
 # Rule by rule
@@ -402,6 +527,21 @@ def test_edges_of_any_payload_meet(column: pa.Array) -> None:
     assert (ended.start.tolist(), ended.end.tolist()) == ([5], [8])
     assert ended.payload.schema == schema
     assert repr(ended.payload["v"].to_pylist()) == repr(column.slice(2, 1).to_pylist())
+
+
+def test_edges_without_payload_meet_by_their_starts() -> None:
+    nothing = pa.table({"at": [0, 0]}).select([])
+    entrance = Entrance(Advance(late="drop"), nothing.schema, hands_out_open=True)
+    kinds = np.array([Kind.START, Kind.START], np.int8)
+    entrance.push(Arrivals(np.array([1, 2]), np.array([9, 9]), nothing, kinds))
+    opened = entrance.advance(4).opened
+    assert opened is not None
+    assert opened.start.tolist() == [1, 2]
+    entrance = Entrance.restore(Advance(late="drop"), nothing.schema, entrance.tables(), hands_out_open=True)
+    kinds = np.array([Kind.END, Kind.END], np.int8)
+    ended = entrance.push(Arrivals(np.array([2, 3]), np.array([7, 8]), nothing, kinds))
+    assert (ended.start.tolist(), ended.end.tolist(), ended.counts) == ([2], [7], {"unmatched": 1})
+    assert entrance.tables()["open"].num_rows == 1
 
 
 def test_edges_of_nested_payload_are_refused() -> None:

@@ -45,7 +45,7 @@ from gpu_ops.devices.cpu.order import (
     take,
 )
 from gpu_ops.devices.cpu.ranges import expand, keep, occupied, quotient, range_count, range_max, range_sum, slot_bounds
-from gpu_ops.devices.cpu.steps import step_axis
+from gpu_ops.devices.cpu.steps import search_pairs, step_axis
 
 __all__ = [
     "ascends",
@@ -79,6 +79,7 @@ __all__ = [
     "range_max",
     "range_sum",
     "round_limbs",
+    "search_pairs",
     "slot_bounds",
     "square_limbs",
     "square_limbs_int",

@@ -1,4 +1,4 @@
-"""The window axis of one step of a running query on the CPU: boundaries that are new, beside what holds throughout."""
+"""One step of a running query on the CPU: the axis of its window, and where to look in what is remembered."""
 
 from __future__ import annotations
 
@@ -145,3 +145,49 @@ def _sort(times: Ints, owners: Ints, low: int, high: int) -> None:
         some, theirs = times[low:high].copy(), owners[low:high].copy()
         for at in range(order.size):
             times[low + at], owners[low + at] = some[order[at]], theirs[order[at]]
+
+
+@kernel(CODES, INTS, CODES, INTS)
+def search_pairs(codes: Codes, places: Ints, of_codes: Codes, of_places: Ints) -> Ints:
+    """For each of some pairs of a group and a place, where the first greater one stands.
+
+    Each takes the logarithm of how far it is from the one before, if pairs ascend, and else from the first row.
+
+    Args:
+        codes: int32 group of each row. Rows stand in order of group, then place.
+        places: int64 place of each row.
+        of_codes: int32 groups looked for, in any order.
+        of_places: int64 places looked for.
+
+    Returns:
+        int64 indices of rows; how many rows there are where none is greater.
+
+    Examples:
+        >>> codes, places = np.array([0, 0, 2], np.int32), np.array([4, 7, 1])
+        >>> search_pairs(codes, places, np.array([0, 1, 2], np.int32), np.array([4, 9, 5]))
+        array([1, 2, 3])
+    """
+    found = np.empty(of_codes.size, np.int64)
+    low = 0
+    for at in range(of_codes.size):
+        code, place = of_codes[at], of_places[at]
+        if at and (of_codes[at - 1] > code or (of_codes[at - 1] == code and of_places[at - 1] > place)):
+            low = 0
+        high, stride = low, 1
+        while high < codes.size and _is_upto(codes, places, high, code, place):
+            low = high + 1
+            high, stride = high + stride, 2 * stride
+        high = min(high, codes.size)
+        while low < high:
+            middle = (low + high) >> 1
+            if _is_upto(codes, places, middle, code, place):
+                low = middle + 1
+            else:
+                high = middle
+        found[at] = low
+    return found
+
+
+@inlined
+def _is_upto(codes: Codes, places: Ints, row: int, code: int, place: int) -> bool:
+    return bool(codes[row] < code or (codes[row] == code and places[row] <= place))

@@ -43,7 +43,7 @@ from gpu_ops.devices.gpu.order import (
     take,
 )
 from gpu_ops.devices.gpu.ranges import expand, keep, occupied, quotient, range_count, range_max, range_sum, slot_bounds
-from gpu_ops.devices.gpu.steps import step_axis
+from gpu_ops.devices.gpu.steps import search_pairs, step_axis
 
 __all__ = [
     "ascends",
@@ -77,6 +77,7 @@ __all__ = [
     "range_max",
     "range_sum",
     "round_limbs",
+    "search_pairs",
     "slot_bounds",
     "square_limbs",
     "square_limbs_int",

@@ -1,4 +1,4 @@
-"""The window axis of one step of a running query in array form: all boundaries in one sort."""
+"""One step of a running query in array form: all boundaries in one sort, all searches side by side."""
 
 from __future__ import annotations
 
@@ -35,3 +35,19 @@ def step_axis(
     end = keep(xp.take(axis, slots + 1) == after)
     group = xp.astype(xp.take(axis_code, slots), xp.int64)
     return axis_code, axis, first[:events], last[:events], slots, group, begin, end
+
+
+def search_pairs(codes: Array, places: Array, of_codes: Array, of_places: Array) -> Array:
+    """For each of some pairs where the first greater one stands: every search halves what is left in each round."""
+    xp = array_namespace(places)
+    rows = codes.shape[0]
+    low = xp.zeros_like(of_places)
+    high = xp.full_like(of_places, rows)
+    for _ in range(rows.bit_length()):
+        middle = (low + high) // 2
+        here = xp.minimum(middle, xp.full_like(middle, rows - 1))
+        code, place = xp.take(codes, here), xp.take(places, here)
+        passed = (code < of_codes) | ((code == of_codes) & (place <= of_places))
+        passed = passed & (low < high)
+        low, high = xp.where(passed, middle + 1, low), xp.where(passed, high, middle)
+    return low
