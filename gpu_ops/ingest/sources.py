@@ -100,7 +100,9 @@ class EventSource:
         self._on_invalid = on_invalid
         self._times = [column.name for column in (start, end) if column is not None]
         self._told_by = [*self._times, *self._kinds.names]
-        self._columns = _payload_columns(raw.schema.names, self._times, self._kinds.names)
+        self._columns = _payload_columns(
+            raw.schema.names, self._times, self._kinds.names, edges=self._kinds.edge is not None
+        )
         self._done = _Counts()
         self._live: _Counts | None = None
         self.schema = pa.schema([raw.schema.field(column).with_name(name) for name, column in self._columns.items()])
@@ -488,9 +490,12 @@ def _as_table(batch: Any, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _payload_columns(columns: Sequence[str], times: list[str], kinds: list[str]) -> dict[str, str]:
+def _payload_columns(columns: Sequence[str], times: list[str], kinds: list[str], *, edges: bool) -> dict[str, str]:
     """The source's column for each payload column."""
     others = [name for name in columns if name not in times and name not in kinds]
+    if edges:
+        # An end edge has the original start and another end: an event's two rows have its start alone in common.
+        times = times[:1]
     return {name: name for name in others} or {f"{name}_time" if name in _LIFETIME else name: name for name in times}
 
 

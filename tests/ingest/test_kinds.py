@@ -281,3 +281,11 @@ def test_a_late_end_edge_shows_its_event_as_it_would_have_been() -> None:
     late = stream.advance_time(late="divert").late().collect(device="cpu")
     assert late.to_pylist()[0]["end"] == datetime.fromisoformat("1970-01-01T00:00:00.000004Z")
     assert late["late_by"].cast(pa.int64()).to_pylist() == [2]
+
+
+def test_edges_without_payload_have_their_start_as_one() -> None:
+    # 0----------9
+    #     5---7
+    rows = {"start": [0, 5, 5, 0], "end": [None, None, 7, 9], "side": ["start", "start", "end", "end"]}
+    inside = g.events(pa.table(rows), start="start", end="end", unit="us", shape="edge", edge="side")
+    assert got(inside, "start_time") == [(0, 9, 0), (5, 7, 5)]
