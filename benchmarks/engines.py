@@ -7,11 +7,15 @@ W2 is asked of the peers in two forms. ``/partitioned`` is the usual one: merge 
 running sums and the next time over each key's partition. The other needs no partitions: the changes of a key cancel
 out, so running sums over all rows in (key, time) order start each key at zero; rows that share a time are dropped by
 the end not being after the start. It takes half to a quarter of the time.
+
+W5 is asked of the peers in the form that makes an equality of overlapping: each interval is listed in every bucket of
+time that it touches, buckets are as long as all but the longest intervals, and a pair counts in the bucket in which it
+begins. ``/plain`` is the predicate as one would write it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
@@ -26,6 +30,7 @@ Run = Callable[[], pa.Table]
 SLIDING = 180_000_000
 HOP = 5_000_000
 SIZE = 60_000_000
+BUCKET = {"W5": 180_000_000, "W5-keys": 180_000_000 // 250, "W5-long": 180_000_000}
 
 PEERS = {
     "W1": ("polars", "polars-streaming", "duckdb"),
@@ -41,16 +46,23 @@ PEERS = {
     "W4": ("polars", "polars-streaming", "duckdb"),
     "W4b": ("polars", "polars-streaming", "duckdb"),
     "W6": ("polars", "polars-streaming", "duckdb"),
+    "W5": ("polars", "polars-streaming", "duckdb", "duckdb/plain"),
+    "W5-keys": ("polars", "polars-streaming", "duckdb"),
+    "W5-long": ("polars", "polars-streaming", "duckdb"),
+    "as-of": ("polars", "polars-streaming", "duckdb"),
+    "union": ("polars", "polars-streaming", "duckdb"),
 }
 
 
-def prepare(engine: str, workload: str, events: pa.Table, *, device: Literal["auto", "cpu", "gpu", "array"]) -> Run:
+def prepare(
+    engine: str, workload: str, events: Sequence[pa.Table], *, device: Literal["auto", "cpu", "gpu", "array"]
+) -> Run:
     """The engine with its input in memory, ready to be timed.
 
     Args:
         engine: "gpu_ops", or one of `PEERS`.
         workload: Its name.
-        events: As `workloads.points` makes them.
+        events: As `workloads.inputs` makes them.
         device: Where gpu_ops runs.
     """
     library, _, form = engine.partition("/")
@@ -63,11 +75,14 @@ def prepare(engine: str, workload: str, events: pa.Table, *, device: Literal["au
     return _prepare_polars(name, events, "streaming" if library == "polars-streaming" else "in-memory")
 
 
-def ask_gpu_ops(workload: str, events: pa.Table) -> Stream:
+def ask_gpu_ops(workload: str, events: Sequence[pa.Table]) -> Stream:
     """The workload as a stream."""
     import gpu_ops as g
 
-    stream = g.events(events, start="t")
+    stream, *others = (
+        g.events(table, start="t") if "t" in table.column_names else g.events(table, start="start", end="end")
+        for table in events
+    )
     keyed = stream.by("k")
     epoch = "1970-01-01T00:00:00Z"
     match workload:
@@ -83,19 +98,27 @@ def ask_gpu_ops(workload: str, events: pa.Table) -> Stream:
             return keyed.tumbling("60s", membership="start", align=epoch).agg(n=g.count())
         case "W6":
             return keyed.sliding("3min").agg(best=g.max("v"))
+        case "W5" | "W5-keys" | "W5-long":
+            return stream.join(others[0], on="k")
+        case "as-of":
+            return stream.asof_join(others[0], on="k")
+        case "union":
+            return stream.union(others[0])
     raise ValueError(workload)
 
 
-def _prepare_polars(name: str, events: pa.Table, engine: Literal["streaming", "in-memory"]) -> Run:
+def _prepare_polars(name: str, events: Sequence[pa.Table], engine: Literal["streaming", "in-memory"]) -> Run:
     import polars as pl
 
-    frame = pl.DataFrame(pl.from_arrow(events)).with_columns(pl.col("t").to_physical().set_sorted())
-    query = ask_polars(name, frame.lazy())
+    frames = [
+        pl.DataFrame(pl.from_arrow(table)).with_columns(pl.selectors.temporal().to_physical()) for table in events
+    ]
+    query = ask_polars(name, *(frame.with_columns(frame.to_series(0).set_sorted()).lazy() for frame in frames))
     return lambda: query.collect(engine=engine).to_arrow()
 
 
-def ask_polars(name: str, events: pl.LazyFrame) -> pl.LazyFrame:
-    """The workload as a Polars query."""
+def ask_polars(name: str, events: pl.LazyFrame, *others: pl.LazyFrame) -> pl.LazyFrame:
+    """The workload as a Polars query; the first column of each frame is sorted."""
     import polars as pl
 
     key, time, value = pl.col("k"), pl.col("t"), pl.col("v")
@@ -149,16 +172,40 @@ def ask_polars(name: str, events: pl.LazyFrame) -> pl.LazyFrame:
             )
             alive = running.filter(pl.col("best").is_not_null() & (pl.col("end") > pl.col("start")))
             return alive.select("start", "end", "k", "best")
+        case "W5" | "W5-keys" | "W5-long":
+            return _overlaps(events, others[0], BUCKET[name])
+        case "as-of":
+            found = events.join_asof(others[0], on="t", by="k", check_sortedness=False)
+            return found.select("k", "v", "v_right", start=time, end=time + 1)
+        case "union":
+            return pl.concat([events, *others]).select("k", "v", start=time, end=time + 1)
     raise ValueError(name)
 
 
-def _prepare_duckdb(query: str, events: pa.Table) -> Run:
+def _overlaps(left: pl.LazyFrame, right: pl.LazyFrame, size: int) -> pl.LazyFrame:
+    import polars as pl
+
+    start, end = pl.col("start"), pl.col("end")
+    buckets = pl.int_ranges(start // size, (end - 1) // size + 1)
+    listed = [frame.with_columns(bucket=buckets).explode("bucket") for frame in (left, right)]
+    begins = pl.max_horizontal("start", "start_right")
+    return (
+        listed[0]
+        .join(listed[1], on=["k", "bucket"])
+        .filter((start < pl.col("end_right")) & (pl.col("start_right") < end) & (begins // size == pl.col("bucket")))
+        .select("k", "v", "v_right", start=begins, end=pl.min_horizontal("end", "end_right"))
+    )
+
+
+def _prepare_duckdb(query: str, events: Sequence[pa.Table]) -> Run:
     import duckdb
 
     connection = duckdb.connect(config={"preserve_insertion_order": False})
-    connection.register("arrow", events)
-    connection.execute("CREATE TABLE p AS SELECT epoch_us(t) AS t, k, v FROM arrow")
-    connection.unregister("arrow")
+    for name, table in zip("pr", events, strict=False):
+        times = [f'epoch_us("{time}") AS "{time}"' for time in table.column_names if time not in {"k", "v"}]
+        connection.register("arrow", table)
+        connection.execute(f"CREATE TABLE {name} AS SELECT {', '.join(times)}, k, v FROM arrow")
+        connection.unregister("arrow")
     return lambda: connection.sql(query).to_arrow_table()
 
 
@@ -168,6 +215,19 @@ _RUNNING = """
     SELECT k, t AS "start", lead(t) OVER w AS "end", sum(n) OVER w AS n, sum(v) OVER w AS total"""
 _ALIVE = """
     SELECT "start", "end", k, n::BIGINT AS n, total / n AS mean FROM running WHERE n > 0 AND "end" > "start" """
+
+
+def _bucketed(size: int) -> str:
+    listed = f'unnest(range("start" // {size}, ("end" - 1) // {size} + 1)) AS bucket'
+    return f"""
+        WITH ps AS (SELECT *, {listed} FROM p), rs AS (SELECT *, {listed} FROM r)
+        SELECT {_PAIR} FROM ps AS p JOIN rs AS r ON p.k = r.k AND p.bucket = r.bucket
+            AND {_OVERLAP} AND p.bucket = greatest(p."start", r."start") // {size}"""
+
+
+_PAIR = """
+    greatest(p."start", r."start") AS "start", least(p."end", r."end") AS "end", p.k, p.v, r.v AS v_right"""
+_OVERLAP = 'p."start" < r."end" AND r."start" < p."end"'
 
 DUCKDB = {
     "W1": 'SELECT t AS "start", t + 1 AS "end", k, (v * 2 + 1)::INTEGER AS value FROM p WHERE v < 500',
@@ -201,4 +261,10 @@ DUCKDB = {
             FROM bounds
         )
         SELECT "start", "end", k, best FROM running WHERE best IS NOT NULL AND "end" > "start" """,
+    **{name: _bucketed(size) for name, size in BUCKET.items()},
+    "W5/plain": f"SELECT {_PAIR} FROM p JOIN r ON p.k = r.k AND {_OVERLAP}",
+    "as-of": """
+        SELECT p.t AS "start", p.t + 1 AS "end", p.k, p.v, r.v AS v_right
+        FROM p ASOF LEFT JOIN r ON p.k = r.k AND p.t >= r.t""",
+    "union": 'SELECT t AS "start", t + 1 AS "end", k, v FROM (FROM p UNION ALL FROM r)',
 }

@@ -25,7 +25,7 @@ import psutil
 import pyarrow as pa
 
 from benchmarks.engines import prepare
-from benchmarks.workloads import FULL, WORKLOADS, checks, points, text_keys
+from benchmarks.workloads import WORKLOADS, checks, inputs, text_keys
 
 MIB = 1 << 20
 STATUS = Path("/proc/self/status")
@@ -59,9 +59,9 @@ def measure(
         ValueError: The answer is wrong.
     """
 
-    def source(size: int) -> pa.Table:
-        table = points(size, keys)
-        return text_keys(table, keys) if key_type == "text" else table
+    def source(size: int) -> list[pa.Table]:
+        tables = inputs(workload, size, keys)
+        return [text_keys(table, keys) if key_type == "text" else table for table in tables]
 
     started = time.perf_counter()
     prepare(engine, workload, source(1000), device=device)()
@@ -70,10 +70,10 @@ def measure(
     gc.collect()
     before = psutil.Process().memory_info().rss
     forget_peak()
-    table = source(events)
-    input_bytes = table.nbytes
-    run = prepare(engine, workload, table, device=device)
-    del table
+    tables = source(events)
+    input_bytes = sum(table.nbytes for table in tables)
+    run = prepare(engine, workload, tables, device=device)
+    del tables
 
     cpu: list[float] = []
     wall: list[float] = []
@@ -88,7 +88,7 @@ def measure(
         if not result:
             peak = peak_bytes() - before
             found = checks(WORKLOADS[workload], answer)
-            if (events, keys) == (FULL, 1000) and not found.agrees(WORKLOADS[workload].answer):
+            if (events, keys) == (WORKLOADS[workload].full, 1000) and not found.agrees(WORKLOADS[workload].answer):
                 raise ValueError(f"{engine} answers {workload} with {found}, not {WORKLOADS[workload].answer}.")
             result = {"checks": asdict(found), "output_mib": answer.nbytes / MIB}
         del answer

@@ -1,7 +1,7 @@
 """Measure gpu_ops beside Polars and DuckDB.
 
     python benchmarks/run.py W2 --events 10000000 --json FILE    one workload, a line of JSON per engine
-    python benchmarks/run.py --all                               every workload, at 1 million events and at 10 million
+    python benchmarks/run.py --all                               every workload, at a tenth of its full size and at that
     python benchmarks/run.py scaling | keys | cold               gpu_ops alone: W2 from 1 to 50 million events, with a
                                                                  million keys, and from the start of the interpreter
     python benchmarks/run.py live                                W2 over an hour, pushed in micro-batches
@@ -106,13 +106,12 @@ def save(path: Path | None, result: Result) -> None:
 def table_of(results: list[Result]) -> Table:
     """Ours beside the best peer, a row for each engine."""
     table = Table(
-        title=f"{results[0]['events']:,} events",
         caption="M/s: million events per CPU second, best call. first: the first call in a process, on 1000 events. "
         "peak: above what imports take; as a ratio of input plus output.",
     )
     table.add_column("")
     table.add_column("engine")
-    for heading in ("M/s", "CPU s", "wall s", "first s", "peak MiB", "in + out", "best peer", "target"):
+    for heading in ("M events", "M/s", "CPU s", "wall s", "first s", "peak MiB", "in + out", "best peer", "target"):
         table.add_column(heading, justify="right")
     for workload in dict.fromkeys(result["workload"] for result in results):
         rows = [result for result in results if result["workload"] == workload]
@@ -123,6 +122,7 @@ def table_of(results: list[Result]) -> Table:
             table.add_row(
                 workload if ours else "",
                 row["engine"],
+                f"{row['events'] / 1e6:g}" if ours else "",
                 f"{row['meps']:.4g}",
                 f"{row['cpu_s']:.3f}",
                 f"{row['wall_s']:.3f}",
@@ -207,8 +207,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="*", help=", ".join((*WORKLOADS, *MODES)))
     parser.add_argument("--all", action="store_true", help="every workload")
-    parser.add_argument("--events", type=int, help="1 million and 10 million with --all, 1 million otherwise")
-    parser.add_argument("--peers", choices=("none", "best", "all"), help="best from 10 million events on, else all")
+    parser.add_argument("--events", type=int, help="of all inputs together; a tenth of the full size by default")
+    parser.add_argument("--peers", choices=("none", "best", "all"), help="best from the full size on, else all")
     parser.add_argument(
         "--repeats",
         type=int,
@@ -227,18 +227,17 @@ def main() -> None:
         parser.error("name a workload or a mode, or say --all")
     console = Console()
     # A log is not read through a keyhole.
-    console.width = max(console.width, 120)
+    console.width = max(console.width, 132)
 
     modes = {"scaling": scaling, "keys": keys, "cold": cold, "live": live}
     workloads = list(WORKLOADS) if options.all else [name for name in options.what if name in WORKLOADS]
-    sizes = [options.events] if options.events else [FULL // 10, FULL] if options.all else [FULL // 10]
-    for events in sizes if workloads else []:
-        peers = options.peers or ("best" if events >= FULL else "all")
-        results = [
-            result
-            for workload in workloads
-            for result in measure(workload, options, peers=peers, events=events, console=console)
-        ]
+    for share in (10, 1) if options.all and not options.events else (10,) if workloads else ():
+        results = []
+        for workload in workloads:
+            full = WORKLOADS[workload].full
+            events = options.events or full // share
+            peers = options.peers or ("best" if events >= full else "all")
+            results += measure(workload, options, peers=peers, events=events, console=console)
         console.print(table_of(results))
     for name in options.what:
         if name in modes:

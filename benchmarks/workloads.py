@@ -16,7 +16,9 @@ import pyarrow as pa
 from gpu_ops.time import TIME_TYPE
 
 FULL = 10_000_000
-"""The number of events that the answers in `WORKLOADS` belong to: one day of them."""
+"""The number of events that most answers in `WORKLOADS` belong to: one day of them."""
+
+DAY = 86_400_000_000
 
 EVENTS_PER_CHUNK = 1 << 18  # Temporaries stay small, so that what a run takes at its peak is the engine's doing.
 
@@ -53,63 +55,120 @@ class Workload:
 
     Attributes:
         question: In words; lifetimes are those of the input unless it says otherwise.
-        value: The column of the answer that goes into `Checks.value_duration`.
-        answer: The checks at `FULL` events.
+        values: The columns of the answer whose sum goes into `Checks.value_duration`.
+        answer: The checks at ``full`` events.
         target: Million events per CPU second that gpu_ops is to reach.
-        best_peers: The peers that came out first, or near it, at `FULL` events.
+        best_peers: The peers that came out first, or near it, at ``full`` events.
+        full: The number of events that the answer belongs to, of all inputs together.
     """
 
     question: str
-    value: str
+    values: tuple[str, ...]
     answer: Checks
     target: float
     best_peers: tuple[str, ...]
+    full: int = FULL
 
 
 WORKLOADS = {
     "W1": Workload(
         "of the events with v < 500, k and v * 2 + 1",
-        "value",
+        ("value",),
         Checks(4_997_422, 4_997_422, 2_499_247_414),
         300,
         ("polars", "polars-streaming"),
     ),
     "W2": Workload(
         "per k, whenever it changes: count and mean of v over the last 180 s",
-        "n",
+        ("n",),
         Checks(19_998_997, 86_562_938_209_340, 1_800_000_000_000_000, 9_991_757_745.3665),
         15,
         ("duckdb", "polars-streaming"),
     ),
     "W3": Workload(
         "per k and every 5 s: sum of v over the last 60 s",
-        "total",
+        ("total",),
         Checks(17_271_717, 86_358_585_000_000, 299_784_520_260_000_000),
         20,
         ("polars", "duckdb"),
     ),
     "W4": Workload(
         "every 60 s: count",
-        "n",
+        ("n",),
         Checks(1_440, 86_400_000_000, 600_000_000_000_000),
         200,
         ("polars",),
     ),
     "W4b": Workload(
         "per k and every 60 s: count",
-        "n",
+        ("n",),
         Checks(1_438_592, 86_315_520_000_000, 600_000_000_000_000),
         80,
         ("duckdb", "polars-streaming"),
     ),
     "W6": Workload(
         "per k, whenever a window of W2 changes: maximum of v in it",
-        "best",
+        ("best",),
         Checks(19_998_997, 86_562_938_209_340, 82_330_158_254_711_526),
         12,
         ("polars", "duckdb"),
     ),
+    "W5": Workload(
+        "A and B joined on k where their lifetimes overlap: v of both",
+        ("v", "v_right"),
+        Checks(9_995_130, 539_875_002_318_321, 539_482_209_216_004_305),
+        15,
+        ("polars-streaming", "duckdb"),
+        4_000_000,
+    ),
+    "W5-keys": Workload(
+        "W5 with 4 keys and lifetimes a 250th as long",
+        ("v", "v_right"),
+        Checks(10_000_350, 2_159_900_188_433, 2_157_570_997_516_624),
+        7.5,
+        ("polars-streaming", "duckdb"),
+        4_000_000,
+    ),
+    "W5-long": Workload(
+        "W5 where one interval in a thousand is a day long",
+        ("v", "v_right"),
+        Checks(13_976_887, 1_202_551_778_527_984, 1_205_622_962_023_934_356),
+        6,
+        ("polars-streaming", "duckdb"),
+        4_000_000,
+    ),
+    "as-of": Workload(
+        "each point with v of the last one of another stream that has the same k",
+        ("v", "v_right"),
+        Checks(10_000_000, 10_000_000, 9_988_949_814),
+        15,
+        ("polars", "duckdb"),
+        20_000_000,
+    ),
+    "union": Workload(
+        "the points of two streams",
+        ("v",),
+        Checks(10_000_000, 10_000_000, 4_995_949_891),
+        200,
+        ("polars",),
+        10_000_000,
+    ),
 }
+
+
+def inputs(workload: str, events: int, keys: int = 1000) -> tuple[pa.Table, ...]:
+    """What a workload is asked of: so many events in all. ``keys`` says how many keys points have."""
+    match workload:
+        case "W5":
+            return intervals(events // 2, 10), intervals(events // 2, 20)
+        case "W5-keys":
+            return intervals(events // 2, 10, keys=4, shorter=250), intervals(events // 2, 20, keys=4, shorter=250)
+        case "W5-long":
+            return intervals(events // 2, 10, days=1000), intervals(events // 2, 20, days=1000)
+        case "as-of" | "union":
+            return points(events // 2, keys), points(events // 2, keys, seed=31)
+        case _:
+            return (points(events, keys),)
 
 
 def splitmix64(seed: int, index: UInts) -> UInts:
@@ -126,7 +185,7 @@ def _chunks(events: int) -> Iterator[tuple[slice, UInts]]:
         yield rows, np.arange(rows.start, rows.stop, dtype=np.uint64)
 
 
-def points(events: int, keys: int = 1000, *, first: int = 0) -> pa.Table:
+def points(events: int, keys: int = 1000, *, first: int = 0, seed: int = 1) -> pa.Table:
     """P: point events in time order, one each 8640 us on average, from the event number ``first`` on.
 
     Returns:
@@ -136,25 +195,34 @@ def points(events: int, keys: int = 1000, *, first: int = 0) -> pa.Table:
     key, value = np.empty(events, np.int32), np.empty(events, np.int32)
     for rows, number in _chunks(events):
         index = number + np.uint64(first)
-        time[rows] = index * np.uint64(8640) + splitmix64(1, index) % np.uint64(8640)
-        key[rows] = splitmix64(2, index) % np.uint64(keys)
-        value[rows] = splitmix64(3, index) % np.uint64(1000)
+        time[rows] = index * np.uint64(8640) + splitmix64(seed, index) % np.uint64(8640)
+        key[rows] = splitmix64(seed + 1, index) % np.uint64(keys)
+        value[rows] = splitmix64(seed + 2, index) % np.uint64(1000)
     return pa.table({"t": _timestamps(time), "k": pa.array(key), "v": pa.array(value)})
 
 
-def intervals(events: int, seed: int) -> pa.Table:
+def intervals(events: int, seed: int, *, keys: int = 1000, shorter: int = 1, days: int = 0) -> pa.Table:
     """A (seed 10) and B (seed 20): intervals of 36 to 180 s in start order, one each 43 200 us on average.
 
+    Args:
+        events: How many.
+        seed: Of its hashes.
+        keys: How many keys.
+        shorter: By how much lifetimes are divided.
+        days: One interval in so many lasts for a day; none if 0.
+
     Returns:
-        start and end (timestamp[us, UTC]), k and v (int32, below 1000).
+        start and end (timestamp[us, UTC]), k and v (int32), 0 <= k < keys, 0 <= v < 1000.
     """
     start, end = np.empty(events, np.int64), np.empty(events, np.int64)
     key, value = np.empty(events, np.int32), np.empty(events, np.int32)
     for rows, index in _chunks(events):
         start[rows] = index * np.uint64(43_200) + splitmix64(seed, index) % np.uint64(43_200)
-        end[rows] = splitmix64(seed + 1, index) % np.uint64(144_000_000)
-        end[rows] += start[rows] + 36_000_000
-        key[rows] = splitmix64(seed + 2, index) % np.uint64(1000)
+        lasts = (splitmix64(seed + 1, index) % np.uint64(144_000_000) + np.uint64(36_000_000)) // np.uint64(shorter)
+        if days:
+            lasts[splitmix64(seed + 4, index) % np.uint64(days) == 0] = DAY
+        end[rows] = start[rows] + lasts.astype(np.int64)
+        key[rows] = splitmix64(seed + 2, index) % np.uint64(keys)
         value[rows] = splitmix64(seed + 3, index) % np.uint64(1000)
     return pa.table({"start": _timestamps(start), "end": _timestamps(end), "k": pa.array(key), "v": pa.array(value)})
 
@@ -170,14 +238,15 @@ def text_keys(table: pa.Table, keys: int) -> pa.Table:
 
 
 def checks(workload: Workload, answer: pa.Table) -> Checks:
-    """What is compared of an answer with columns start, end and the workload's value."""
+    """What is compared of an answer with columns start, end and the workload's values."""
     duration = _integers(answer["end"]) - _integers(answer["start"])
-    # Below 2**63 for every workload up to 100 million events: the values are below 1000, and most windows overlap none.
-    value_duration = int(np.dot(_integers(answer[workload.value]), duration))
+    # Below 2**63 for every workload up to five times its full size: values are below 1000, and the rest is counted.
+    value_duration = sum(int(np.dot(_integers(answer[name]), duration)) for name in workload.values)
     means = float(answer["mean"].to_numpy().sum()) if "mean" in answer.column_names else None
     return Checks(answer.num_rows, int(duration.sum()), value_duration, means)
 
 
 def _integers(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
-    numbers: npt.NDArray[np.int64] = column.cast(pa.int64()).to_numpy()
+    # Null, of what has no partner, counts as 0.
+    numbers: npt.NDArray[np.int64] = column.cast(pa.int64()).fill_null(0).to_numpy()
     return numbers

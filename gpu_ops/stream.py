@@ -10,6 +10,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.errors import PlanError
+from gpu_ops.joining import Joining
 from gpu_ops.plan.advance import Advance, AdvanceTime, Late
 from gpu_ops.plan.expressions import Expression, as_expression
 from gpu_ops.plan.lifetimes import (
@@ -151,7 +152,7 @@ def events(
     return stream if key is None else stream.by(*([key] if isinstance(key, str) else key))
 
 
-class Stream:
+class Stream(Joining):
     """Events with lifetimes and payloads, as a plan. Streams are immutable and may be used in many queries.
 
     Examples:

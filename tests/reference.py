@@ -197,7 +197,7 @@ def key_value(value: Any) -> Any:
     return value
 
 
-def _identity(value: Any) -> tuple[str, Any]:
+def identity(value: Any) -> tuple[str, Any]:
     """Equal for the same key and for nothing else: Python's own equality holds that nan != nan and True == 1."""
     value = key_value(value)
     if isinstance(value, float):
@@ -206,7 +206,7 @@ def _identity(value: Any) -> tuple[str, Any]:
 
 
 def _group(payload: Payload, key: Sequence[str] | None = None) -> tuple[tuple[str, Any], ...]:
-    return tuple(_identity(payload[name]) for name in (sorted(payload) if key is None else key))
+    return tuple(identity(payload[name]) for name in (sorted(payload) if key is None else key))
 
 
 def groups(events: Events, key: Sequence[str]) -> Iterator[tuple[Payload, list[Event]]]:
@@ -254,9 +254,9 @@ def aggregate(spec: Aggregate, members: Events) -> Any:
     if spec.kind == "mean":
         return _float_sum(values) / len(values)
     if spec.kind == "min":
-        return key_value(min(values, key=_order))
+        return key_value(min(values, key=order))
     if spec.kind == "max":
-        return key_value(max(values, key=_order))
+        return key_value(max(values, key=order))
     variance = _variance(values, degrees=1 if spec.of == "sample" else 0)
     if variance is None or spec.kind == "variance":
         return variance
@@ -314,7 +314,7 @@ def _variance(values: list[Any], degrees: int) -> float | None:
     return _rounded(squares / (len(exact) - degrees))
 
 
-def _order(value: Any) -> tuple[bool, Any]:
+def order(value: Any) -> tuple[bool, Any]:
     """NaN is greatest; text is ordered by its UTF-8 bytes."""
     if isinstance(value, float) and math.isnan(value):
         return True, 0.0

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from gpu_ops.devices import choose, gpu_refusal
 from gpu_ops.plan.advance import AdvanceTime, Late
+from gpu_ops.plan.joins import Binary, Join, Union
 from gpu_ops.plan.lifetimes import Stitch
 from gpu_ops.plan.nodes import Filter, KeyBy, Node, Project, Source, SparkSource
 from gpu_ops.plan.time_rules import time_rule
@@ -21,25 +22,28 @@ def explain(node: Node, device: str) -> str:
         from gpu_ops.engines import spark
 
         placed = spark.placement(node, device)
-        return "\n".join([*_tree(node, placed.notes), *placed.summary])
+        return "\n".join([*_tree(node, placed.notes, set()), *placed.summary])
     chosen = choose(device)
 
     def local(each: Node) -> list[str]:
         return [f"local engine, {chosen.name}: {_local_place(each)}", f"time, live: {time_rule(each)}"]
 
-    lines = [*_tree(node, local), f"device {chosen.name}: {chosen.why}"]
+    lines = [*_tree(node, local, set()), f"device {chosen.name}: {chosen.why}"]
     if chosen.name != "gpu" and device != "auto":
         lines.append(f"no GPU here: {gpu_refusal()}" if gpu_refusal() else "a GPU works here: device='gpu' takes it")
     return "\n".join(lines)
 
 
-def _tree(node: Node, notes: Notes, head: str = "", tail: str = "") -> list[str]:
+def _tree(node: Node, notes: Notes, shown: set[Node], head: str = "", tail: str = "") -> list[str]:
     inputs = node.inputs
+    if inputs and node in shown:
+        return [f"{head}{node.describe()} (as above: one stream in several places)"]
+    shown.add(node)
     stem = tail + ("│   " if inputs else "    ")
     lines = [head + node.describe(), *(stem + line for line in (*notes(node), *_facts(node)))]
     for at, each in enumerate(inputs, start=1):
         last = at == len(inputs)
-        lines += _tree(each, notes, tail + ("└─ " if last else "├─ "), tail + ("   " if last else "│  "))
+        lines += _tree(each, notes, shown, tail + ("└─ " if last else "├─ "), tail + ("   " if last else "│  "))
     return lines
 
 
@@ -63,4 +67,10 @@ def _local_place(node: Node) -> str:
         return "all events it needs of its input are held in memory; kernels run over blocks of whole groups"
     if isinstance(node, Stitch):
         return "all events of its input are held in memory"
+    if isinstance(node, Join):
+        return "both inputs in memory, in order of key and start; pairs in pieces, as they are asked for"
+    if isinstance(node, Binary):
+        return "both inputs in memory, in order of key and start"
+    if isinstance(node, Union):
+        return "one input after the other, batch by batch"
     return "lifetimes, batch by batch"

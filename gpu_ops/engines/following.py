@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +42,7 @@ class _Outlet:
 
 def follow(
     live: RunningQuery,
-    store: Store,
+    store: Store | Mapping[str, Store],
     into: Store | None,
     late_into: Store | None,
     checkpoint: Path | None,
@@ -56,6 +56,7 @@ def follow(
     """
     if every < 1:
         raise PlanError("A checkpoint is made after one batch or more.", remedy="Give every=1 or more.")
+    stores = _by_input(live, store)
     with ExitStack() as stack:
         outlets = {
             name: _outlet(name, stack.enter_context(target.writer()), live.positions.get(name), target)
@@ -63,31 +64,34 @@ def follow(
             if target is not None
         }
         promised = live.positions.get("cti", MIN_TIME)
-        since, made = live.positions.get("store", 0), 0
+        since = {name: live.positions.get(_position(name), 0) for name in stores}
+        made = 0
 
-        def keep(sequence: int) -> None:
+        def keep() -> None:
             written = {name: outlet.position for name, outlet in outlets.items()}
-            live.positions = {"store": sequence, "cti": promised, **written}
+            read = {_position(name): sequence for name, sequence in since.items()}
+            live.positions = {**read, "cti": promised, **written}
 
         if checkpoint is not None:
             # Killed before the next one, it must not take what it has written for somebody else's.
-            keep(since)
+            keep()
             live.checkpoint(checkpoint)
-        for batch in () if live.closed else store.follow(since, timeout=timeout):
-            if batch.expired and since:
+        for name, batch in () if live.closed else _batches(live, stores, since, timeout):
+            if batch.expired and since[name]:
                 raise SourceError(
-                    f"Batches of {store!r} after number {since}, which the query had come to, have expired.",
+                    f"Batches of {stores[name]!r} after number {since[name]}, which the query had come to, have "
+                    "expired.",
                     remedy="Start the query afresh from what is left, or keep batches for longer.",
                 )
             if batch.events.num_rows:
-                live.push(batch.events)
-            if batch.cti == MAX_TIME:
+                live.push(batch.events, input=name)
+            if batch.cti is not None:
+                live.advance(batch.cti, input=name)
+            if all(cti == MAX_TIME for cti in live.input_ctis().values()):
                 live.close()
-            elif batch.cti is not None:
-                live.advance(batch.cti)
             promised = _hand_out(live, outlets, promised)
-            since = batch.sequence
-            keep(since)
+            since[name] = batch.sequence
+            keep()
             made += 1
             if checkpoint is not None and made % every == 0:
                 live.checkpoint(checkpoint)
@@ -95,6 +99,47 @@ def follow(
                 on_step(live)
         if checkpoint is not None and made % every:
             live.checkpoint(checkpoint)
+
+
+def _by_input(live: RunningQuery, store: Store | Mapping[str, Store]) -> dict[str | None, Store]:
+    """The store of each input; of the only one by no name."""
+    if isinstance(store, Store):
+        return {None: store}
+    if live.imports:
+        raise PlanError(
+            "Which of two stores is read next hangs on their CTIs, and one input takes in those of another.",
+            remedy="Leave advance_with= out, or push the batches yourself.",
+        )
+    if set(store) != set(live.input_ctis()):
+        raise PlanError(
+            f"The query has the inputs {', '.join(map(repr, live.input_ctis()))}, and there are stores for "
+            f"{', '.join(map(repr, store)) or 'none'}.",
+            remedy="Give a store for each input.",
+        )
+    named: dict[str | None, Store] = {}
+    named.update(store)
+    return named
+
+
+def _position(name: str | None) -> str:
+    return "store" if name is None else f"store {name}"
+
+
+def _batches(
+    live: RunningQuery, stores: Mapping[str | None, Store], since: Mapping[str | None, int], timeout: float | None
+) -> Iterator[tuple[str | None, Any]]:
+    """The next batch, always of the input that is the furthest behind: which one that is the stores alone say."""
+    left = {name: store.follow(since[name], timeout=timeout) for name, store in stores.items()}
+    while left:
+        ctis = live.input_ctis()
+        name = min(left, key=lambda each: (MIN_TIME if each is None else ctis[each], each or ""))
+        batch = next(left[name], None)
+        if batch is None:
+            if name is None or ctis[name] != MAX_TIME:
+                return  # it has waited for long enough
+            del left[name]
+        else:
+            yield name, batch
 
 
 def _outlet(name: str, writer: Writer, position: int | None, target: Store) -> _Outlet:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -76,32 +76,87 @@ def _shown(cti: int) -> str:
 
 @dataclass(eq=False)
 class _Input:
-    """Where a stream comes in: the query's own, or one that it imports CTIs from."""
+    """Where a stream comes in: one of the query's own, or one that CTIs are imported from.
+
+    Attributes:
+        name: What the user calls it.
+        prefix: The name of its state.
+        source: What its rows look like.
+        entrance: What lets them in.
+        follows: Where its CTIs come from besides.
+        leaves: The leaves of the plan that it feeds, and whether each takes what is late.
+        rows: How many rows have come in.
+        promised: Its CTI, as far as a step has taken it in.
+        fresh: What no step has taken in yet: events, and so the next three.
+        opened: Start edges of events whose ends are not known yet.
+        closed: Events that were opened before, with their ends.
+        late: Events that were kept aside.
+    """
 
     name: str
+    prefix: str
     source: EventSource
     entrance: Entrance
-    follows: _Input | None
+    follows: _Input | None = None
+    leaves: list[tuple[Node, bool]] = field(default_factory=list)
     rows: int = 0
+    promised: int = MIN_TIME
+    fresh: list[Events] = field(default_factory=list)
+    opened: list[Events] = field(default_factory=list)
+    closed: list[Events] = field(default_factory=list)
+    late: list[Events] = field(default_factory=list)
+
+    def waiting(self) -> dict[str, list[Events]]:
+        """What no step has taken in yet, by the names of its tables."""
+        return {"fresh": self.fresh, "opened": self.opened, "closed": self.closed, "late": self.late}
+
+    def fed(self) -> dict[Node, tuple[Fed, int]]:
+        """What its leaves get in the next step, and what they promise."""
+        events = Fed(self.fresh, self.opened, self.closed), self.entrance.cti
+        # What is late may be as late as it likes.
+        late = Fed(self.late), self.entrance.cti if self.entrance.cti == MAX_TIME else MIN_TIME
+        return {node: late if diverts else events for node, diverts in self.leaves}
+
+    def leaf(self, *, late: bool) -> Node:
+        """A leaf that gets its events, or what is late."""
+        return next(node for node, diverts in self.leaves if diverts == late)
+
+    def taken(self) -> None:
+        """A step has taken all of it in."""
+        self.promised = self.entrance.cti
+        self.fresh, self.opened, self.closed, self.late = [], [], [], []
 
 
-def _inputs(node: Source | AdvanceTime, *, hands_out_open: bool) -> dict[str, _Input]:
-    """The input of a node and all that it follows, by the names of their states; its own first."""
-    made: dict[str, _Input] = {}
+def _inputs(leaves: Sequence[Node], *, hands_out_open: bool) -> list[_Input]:
+    """The inputs of a plan's leaves and all that they follow; the leaves' own first."""
+    made: dict[Node, _Input] = {}
 
     def add(each: Source | AdvanceTime) -> _Input:
+        if each in made:
+            return made[each]
         leaf, settings, follows = (
             (each.source, each.settings, each.follows) if isinstance(each, AdvanceTime) else (each, None, None)
         )
         open_too = hands_out_open and leaf.source.edges and not made
         entrance = Entrance(settings, leaf.source.schema, hands_out_open=open_too)
-        own = _Input(leaf.name or "input", leaf.source, entrance, None)
-        made[_OWN if not made else f"{_OWN} {own.name}"] = own
+        name = leaf.name or "input"
+        own = made[each] = _Input(name, _OWN if not made else f"{_OWN} {name}", leaf.source, entrance)
         own.follows = None if follows is None else add(follows)
         return own
 
-    add(node)
-    return made
+    for leaf in leaves:
+        each = leaf.advance if isinstance(leaf, Late) else leaf
+        assert isinstance(each, Source | AdvanceTime)  # noqa: S101  (leaves are nothing else)
+        add(each).leaves.append((leaf, isinstance(leaf, Late)))
+    names = Counter(each.name for each in made.values())
+    (name, count), *_ = names.most_common(1)
+    if count > 1:
+        raise PlanError(
+            f"{count} inputs of the query are called {name!r}, and a running query tells them apart by their names.",
+            remedy='Give each stream one: g.events(…, name="orders"). One stream in several places is one input, '
+            "if it is one g.events(…) with one .advance_time(…).",
+        )
+    return sorted(made.values(), key=lambda each: not each.leaves)
 
 
 class RunningQuery:
@@ -151,15 +206,13 @@ class RunningQuery:
         self._schema = output_schema(node)
         self._given_schema = shape_schema(self._schema, shape)
         self._running: Running = running(node, self._device)
-        self._diverts = any(isinstance(each, Late) for each in node.walk())
-        entrances = [each for each in node.walk() if isinstance(each, Source | AdvanceTime)]
-        self._inputs = _inputs(entrances[-1], hands_out_open=not self._diverts and takes_open(node))
-        self._main = next(iter(self._inputs.values()))
+        leaves = [each.node for each in self._running.walk() if not each.below]
+        single = len(leaves) == 1 and not isinstance(leaves[0], Late)
+        self._inputs = _inputs(leaves, hands_out_open=single and takes_open(node))
+        self._own = [each for each in self._inputs if each.leaves]
+        self._diverts = any(diverts for each in self._own for _, diverts in each.leaves)
         self._late: Counter[str] = Counter()
         self._late_rows: list[pa.Table] = []
-        self._fresh: list[Events] = []
-        self._opened_edges: list[Events] = []
-        self._closed_edges: list[Events] = []
         self._ready: list[pa.Table] = []
         self._closed = False
         self.positions: dict[str, int] = {}
@@ -185,6 +238,15 @@ class RunningQuery:
     def cti(self) -> int:
         """What the results promise, in ticks: none that comes later starts before."""
         return self._running.cti
+
+    @property
+    def imports(self) -> bool:
+        """Whether an input takes in CTIs of another."""
+        return any(each.follows is not None for each in self._inputs)
+
+    def input_ctis(self) -> dict[str, int]:
+        """What each input promises, in ticks."""
+        return {each.name: each.entrance.cti for each in self._own}
 
     # In
 
@@ -225,75 +287,77 @@ class RunningQuery:
         """End the input: a CTI at infinity (unless ``advance_time(final=False)``) makes all that is left final."""
         self._check_open()
         self._closed = True
-        self._take(self._main.entrance.close())
+        for each in self._own:
+            self._take(each, each.entrance.close())
+        self._step()
 
     def _input(self, name: str | None) -> _Input:
+        names = ", ".join(repr(each.name) for each in self._inputs)
         if name is None:
-            return self._main
-        for known in self._inputs.values():
+            if len(self._own) > 1:
+                raise PlanError("The query has several inputs.", remedy=f"Say which one it is: input= one of {names}.")
+            return self._own[0]
+        for known in self._inputs:
             if known.name == name:
                 return known
-        names = ", ".join(repr(each.name) for each in self._inputs.values())
         raise PlanError(f"The query has no input {name!r}.", remedy=f"It has {names}.")
 
     def _let_in(self, into: _Input, admitted: Admitted) -> None:
         """Events go into the query; the CTIs of another input go where they are imported."""
-        if into is self._main:
-            self._take(admitted)
-            return
-        for other in self._inputs.values():
+        if into.leaves:
+            self._take(into, admitted)
+        for other in self._inputs:
             if other.follows is into:
                 for cti in admitted.ctis.tolist():
                     self._let_in(other, other.entrance.advance(cti))
+        self._step_if_due()
 
     def _check_open(self) -> None:
         if self._closed:
             raise PlanError("The running query is closed.", remedy="Start another one, or restore a checkpoint.")
 
-    def _take(self, admitted: Admitted) -> None:
+    def _take(self, into: _Input, admitted: Admitted) -> None:
         self._late.update(admitted.counts)
         if admitted.late is not None:
             self._late_rows.append(admitted.late)
-        given, payload = admitted, admitted.payload
         columns = self._device.columns
-        if self._diverts:
-            if admitted.diverted is not None:
-                late = admitted.diverted
-                self._fresh.append(
-                    Events(columns.array(late.start), columns.array(late.end), columns.from_arrow(late.payload))
-                )
-        elif len(given.start):
-            end = 1 if self._main.source.points else columns.array(given.end)
-            events = Events(columns.array(given.start), end, columns.from_arrow(payload))
-            if given.closes is None:
-                self._fresh.append(events)
+        if admitted.diverted is not None and any(diverts for _, diverts in into.leaves):
+            late = admitted.diverted
+            times = columns.array(late.start), columns.array(late.end)
+            into.late.append(Events(*times, columns.from_arrow(late.payload)))
+        if all(diverts for _, diverts in into.leaves):
+            return
+        if len(admitted.start):
+            end = 1 if into.source.points else columns.array(admitted.end)
+            events = Events(columns.array(admitted.start), end, columns.from_arrow(admitted.payload))
+            if admitted.closes is None:
+                into.fresh.append(events)
             else:
-                closes = columns.array(given.closes)
-                self._fresh.append(events.where(~closes, self._device))
-                self._closed_edges.append(events.where(closes, self._device))
-        if given.opened is not None:
-            start = columns.array(given.opened.start)
-            self._opened_edges.append(Events(start, 1, columns.from_arrow(given.opened.payload)))
-        promised = admitted.cti
-        if self._diverts and promised != MAX_TIME:
-            promised = MIN_TIME
-        waits = sum(map(len, (*self._fresh, *self._opened_edges, *self._closed_edges)))
-        if promised > self._promised or waits >= _WAITING_ROWS or (waits and self._passes):
-            self._step(promised)
+                closes = columns.array(admitted.closes)
+                into.fresh.append(events.where(~closes, self._device))
+                into.closed.append(events.where(closes, self._device))
+        if admitted.opened is not None:
+            start = columns.array(admitted.opened.start)
+            into.opened.append(Events(start, 1, columns.from_arrow(admitted.opened.payload)))
 
-    @property
-    def _promised(self) -> int:
-        return self._running.walk()[0].cti
+    def _step_if_due(self) -> None:
+        """A step, if a CTI has moved, or if too much waits, or if nothing needs to."""
+        waits = sum(len(events) for each in self._own for pieces in each.waiting().values() for events in pieces)
+        moved = any(each.entrance.cti > each.promised for each in self._own)
+        if moved or waits >= _WAITING_ROWS or (waits and self._passes):
+            self._step()
 
     @property
     def _passes(self) -> bool:
         """Whether every event is final by itself."""
         return all(node.stateless for node in self._node.walk() if not isinstance(node, AdvanceTime | Late))
 
-    def _step(self, promised: int) -> None:
-        fed = Fed(self._fresh, self._opened_edges, self._closed_edges)
-        self._fresh, self._opened_edges, self._closed_edges = [], [], []
-        given, _ = self._running.step(fed, promised, self._device)
+    def _step(self) -> None:
+        fed = {node: given for each in self._own for node, given in each.fed().items()}
+        for each in self._own:
+            each.taken()
+        given, _ = self._running.step(fed, self._device)
+        self._running.rest()
         tables = [to_table(events, self._schema, self._device) for events in given.events if len(events)]
         if not tables:
             return
@@ -319,13 +383,14 @@ class RunningQuery:
         """Push batch after batch, close, and give results as they become final, with a progress bar where one is seen.
 
         Args:
-            batches: What `push` takes; the stream's own source by default.
+            batches: What `push` takes, or pairs of an input's name and that; by default what the sources hold, table
+                by table in turns.
         """
-        with Progress(self._main.source.rows if batches is None else None) as progress:
-            for batch in self.source_tables() if batches is None else batches:
-                before = self._main.rows
-                self.push(batch)
-                progress.read(self._main.rows - before)
+        with Progress(self._rows_there() if batches is None else None) as progress:
+            for name, batch in self._sources() if batches is None else map(_named, batches):
+                before = self._rows_in
+                self.push(batch, input=name)
+                progress.read(self._rows_in - before)
                 if self._ready:
                     table = self.results()
                     progress.gave(table.num_rows)
@@ -334,14 +399,38 @@ class RunningQuery:
             if self._ready:
                 yield self.results()
 
-    def source_tables(self) -> Iterator[pa.Table]:
-        """What the stream's own source holds, as it is, for `push`."""
-        return self._main.source.raw_tables()
+    def source_tables(self, *, input: str | None = None) -> Iterator[pa.Table]:  # noqa: A002
+        """What a source of the stream holds, as it is, for `push`.
+
+        Args:
+            input: As in `push`.
+        """
+        return self._input(input).source.raw_tables()
+
+    def _sources(self) -> Iterator[tuple[str, pa.Table]]:
+        """What the sources hold, a table of each in turns."""
+        left = [(each.name, each.source.raw_tables()) for each in self._own]
+        while left:
+            for each in list(left):
+                table = next(each[1], None)
+                if table is None:
+                    left.remove(each)
+                else:
+                    yield each[0], table
+
+    def _rows_there(self) -> int | None:
+        counts = [each.source.rows for each in self._own]
+        return None if None in counts else sum(count for count in counts if count is not None)
+
+    @property
+    def _rows_in(self) -> int:
+        return sum(each.rows for each in self._own)
 
     async def arun(self, batches: AsyncIterable[Any]) -> AsyncIterator[pa.Table]:
         """`run` over batches that come asynchronously; between two of them the event loop goes on."""
         async for batch in batches:
-            self.push(batch)
+            name, rows = _named(batch)
+            self.push(rows, input=name)
             if self._ready:
                 yield self.results()
         self.close()
@@ -350,7 +439,7 @@ class RunningQuery:
 
     def follow(
         self,
-        store: Store,
+        store: Store | Mapping[str, Store],
         *,
         into: Store | None = None,
         late_into: Store | None = None,
@@ -366,7 +455,8 @@ class RunningQuery:
         what is in ``into`` already is not written again.
 
         Args:
-            store: The store that is followed, until its CTI is infinity.
+            store: The store that is followed, until its CTI is infinity; of several inputs one each, by their names.
+                The next batch is always of the one that is the furthest behind, so that it is the same each time.
             into: Where results go, with the CTI behind them; without it, `results` gives them.
             late_into: Where the rows of `late` go; without it they are counted, and not kept.
             checkpoint: A file that is written before the first batch, after every so many, and at the end.
@@ -385,13 +475,13 @@ class RunningQuery:
     def status(self) -> Status:
         """How far it is."""
         nodes = self._running.walk()
-        waiting = sum(len(events) for pieces in self._not_taken().values() for events in pieces)
+        waiting = sum(len(events) for each in self._own for pieces in each.waiting().values() for events in pieces)
         return Status(
-            events_in=self._main.rows,
+            events_in=self._rows_in,
             events_out=self._running.given,
             alive=waiting + sum(each.own.alive for each in nodes if each.own is not None),
             late=dict(self._late),
-            cti_in=self._main.entrance.cti,
+            cti_in=min(each.entrance.cti for each in self._own),
             cti_out=self._running.cti,
             state_bytes=sum(table.nbytes for table in self.state().values()),
         )
@@ -401,34 +491,25 @@ class RunningQuery:
     def state(self) -> dict[str, pa.Table]:
         """All that it remembers, as tables that can be read: per node, by ``"<number> <node>/<table>"``."""
         made = {
-            f"{prefix}/{name}": table
-            for prefix, each in self._inputs.items()
-            for name, table in each.entrance.tables().items()
+            f"{each.prefix}/{name}": table for each in self._inputs for name, table in each.entrance.tables().items()
         }
-        schema = output_schema(self._source_node)
-        for name, pieces in self._not_taken().items():
-            if pieces:
-                made[name] = pa.concat_tables([to_table(events, schema, self._device) for events in pieces])
-        for number, each in enumerate(self._running.walk()):
-            if each.own is not None:
-                made |= {f"{number} {each.node.describe()}/{name}": table for name, table in each.own.tables().items()}
+        for each in self._own:
+            for name, pieces in each.waiting().items():
+                if pieces:
+                    schema = output_schema(each.leaf(late=name == "late"))
+                    tables = [to_table(events, schema, self._device) for events in pieces]
+                    made[f"{each.prefix}/{name}"] = pa.concat_tables(tables)
+        for number, node in enumerate(self._running.walk()):
+            if node.own is not None:
+                made |= {f"{number} {node.node.describe()}/{name}": table for name, table in node.own.tables().items()}
         return made
-
-    def _not_taken(self) -> dict[str, list[Events]]:
-        """What no step has taken in yet, by the names of its tables."""
-        pieces = (self._fresh, self._opened_edges, self._closed_edges)
-        return dict(zip((f"{_OWN}/fresh", f"{_OWN}/opened", f"{_OWN}/closed"), pieces, strict=True))
-
-    @property
-    def _source_node(self) -> Node:
-        return self._running.walk()[0].node
 
     def _plan(self) -> list[str]:
         lines = []
-        for each in self._inputs.values():
+        for each in self._inputs:
             columns = each.source.schema.to_string(show_field_metadata=False).replace("\n", ", ")
             lines += [f"source {each.name}: {columns}", f"advance {each.entrance.settings}"]
-        lines += [each.node.describe() for each in self._running.walk()[1:]]
+        lines += [each.node.describe() for each in self._running.walk() if each.below]
         return lines + ["late"] * self._diverts
 
     def checkpoint(self, path: str | Path) -> None:
@@ -447,8 +528,9 @@ class RunningQuery:
         nodes = self._running.walk()
         facts = {
             "plan": self._plan(),
-            "rows_in": [each.rows for each in self._inputs.values()],
+            "rows_in": [each.rows for each in self._inputs],
             "late": dict(self._late),
+            "promised": [each.promised for each in self._inputs],
             "ctis": [each.cti for each in nodes],
             "given": [each.given for each in nodes],
             "closed": self._closed,
@@ -471,20 +553,26 @@ class RunningQuery:
             each.cti, each.given = facts["ctis"][number], facts["given"][number]
             if each.own is not None:
                 each.own.restore(_below(state, f"{number} {each.node.describe()}/"))
-        for (prefix, known), rows in zip(self._inputs.items(), facts["rows_in"], strict=True):
-            kept = _below(state, f"{prefix}/")
+        for known, rows, promised in zip(self._inputs, facts["rows_in"], facts["promised"], strict=True):
+            kept = _below(state, f"{known.prefix}/")
             before = known.entrance
             known.entrance = Entrance.restore(
                 before.settings, known.source.schema, kept, hands_out_open=before.hands_out_open
             )
-            known.rows = rows
-        for name, pieces in self._not_taken().items():
-            if name in state:
-                pieces.append(from_table(state[name], self._device))
+            known.rows, known.promised = rows, promised
+            for name, pieces in known.waiting().items():
+                if name in kept:
+                    pieces.append(from_table(kept[name], self._device))
         self._late, self._closed = Counter(facts["late"]), facts["closed"]
         self.positions = facts["positions"]
         self._ready = [tables["results"]] if "results" in tables else []
         self._late_rows = [tables["late"]] if "late" in tables else []
+
+
+def _named(batch: Any) -> tuple[str | None, Any]:
+    """(input, batch) of a batch that may come with the name of its input."""
+    named = isinstance(batch, tuple) and len(batch) == 2 and isinstance(batch[0], str)
+    return (batch[0], batch[1]) if named else (None, batch)
 
 
 def _below(tables: Mapping[str, pa.Table], prefix: str) -> dict[str, pa.Table]:

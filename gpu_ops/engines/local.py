@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import singledispatch
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,9 +17,10 @@ from gpu_ops.engines.shapes import Shape, in_shape, shape_schema
 from gpu_ops.errors import PlanError
 from gpu_ops.ingest import to_origin
 from gpu_ops.ingest.entrance import let_in
-from gpu_ops.operators import lifetimes, relational, windows
+from gpu_ops.operators import joins, lifetimes, relational, windows
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.plan.advance import Advance, AdvanceTime, Late
+from gpu_ops.plan.joins import AsOf, Binary, ClipBy, Join, Union
 from gpu_ops.plan.lifetimes import Chop, Lifetime, Stitch
 from gpu_ops.plan.nodes import Feed, Filter, KeyBy, Node, Project, Source
 from gpu_ops.plan.windows import WindowAggregate
@@ -34,11 +36,13 @@ class Run:
     Attributes:
         device: Where arrays live.
         progress: What counts rows.
+        shared: The nodes that stand at several places of the plan, and what they give once that is known.
         feeds: What the leaves give that another engine feeds.
     """
 
     device: Device
     progress: Progress
+    shared: dict[Node, list[Events] | None]
     feeds: dict[Node, Iterator[Events]] = field(default_factory=dict)
 
 
@@ -96,7 +100,7 @@ def run_fragment(node: Node, batches: Iterator[pa.RecordBatch], device: str) -> 
     handed = (_fed(feed, pa.Table.from_batches([batch]), chosen) for batch in batches if batch.num_rows)
     schema = output_schema(node)
     with Progress(None) as progress:
-        for events in execute(node, Run(chosen, progress, {feed: handed}), tuple(node.schema.names)):
+        for events in execute(node, Run(chosen, progress, shared(node), {feed: handed}), tuple(node.schema.names)):
             yield from to_table(events, schema, chosen).to_batches()
 
 
@@ -117,7 +121,7 @@ def tables(node: Node, device: Device) -> Iterator[pa.Table]:
     total = None if None in sizes else sum(size for size in sizes if size is not None)
     nothing = True
     with Progress(total) as progress:
-        for table in _answers(node, schema, Run(device, progress)):
+        for table in _answers(node, schema, Run(device, progress, shared(node))):
             nothing = False
             progress.gave(table.num_rows)
             yield table
@@ -132,7 +136,7 @@ def _answers(node: Node, schema: pa.Schema, run: Run) -> Iterator[pa.Table]:
         yield from (to_table(events, schema, run.device) for events in execute(node, run, tuple(node.schema.names)))
         return
     # What columns alone compute goes out as it comes, without arrays of times in between.
-    chain = _chain(node)
+    chain = _chain(node, run)
     for events in execute(chain[0].input, run, relational.wanted_below(chain, tuple(node.schema.names))):
         yield relational.answer(chain, events, schema, run.device)
 
@@ -153,6 +157,23 @@ def to_table(events: Events, schema: pa.Schema, device: Device) -> pa.Table:
     return pa.Table.from_arrays([*times, *payload.columns], schema=schema)
 
 
+def shared(node: Node) -> dict[Node, list[Events] | None]:
+    """The nodes that stand at several places of a plan; what a shared one alone holds is not among them."""
+    found: set[Node] = set()
+    twice: dict[Node, list[Events] | None] = {}
+
+    def visit(each: Node) -> None:
+        if each in found:
+            twice[each] = None
+            return
+        found.add(each)
+        for below in each.inputs:
+            visit(below)
+
+    visit(node)
+    return twice
+
+
 def execute(node: Node, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
     """The events that a node gives, in pieces.
 
@@ -161,45 +182,121 @@ def execute(node: Node, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
         run: The run that it is part of.
         wanted: The columns that are asked of it; it may give more.
     """
-    device = run.device
-    if isinstance(node, Feed):
-        yield from run.feeds[node]
-    elif isinstance(node, Source):
-        yield from _let_in(node, None, run, wanted) if node.source.marked else _read(node, run, wanted)
-    elif isinstance(node, AdvanceTime):
-        yield from _let_in(node.source, node.settings, run, wanted)
-    elif isinstance(node, Late):
-        yield from _late(node, run, wanted)
-    elif isinstance(node, KeyBy):
-        yield from execute(node.input, run, wanted)
-    elif isinstance(node, Filter | Project):
-        chain = _chain(node)
-        for events in execute(chain[0].input, run, relational.wanted_below(chain, wanted)):
-            yield relational.run(chain, events, device)
-    elif isinstance(node, Lifetime):
-        for events in execute(node.input, run, lifetimes.wanted_below(node, wanted)):
-            yield lifetimes.change_lifetimes(node.exact, events, device)
-    elif isinstance(node, Chop):
-        for events in execute(node.input, run, wanted):
-            yield lifetimes.chop(node, events, device)
-    elif isinstance(node, Stitch):
-        whole = concat(execute(node.input, run, tuple(node.schema.names)), device)
-        if whole is not None:
-            yield lifetimes.stitch(whole, node.schema.names, device)
-    elif isinstance(node, WindowAggregate):
-        lowered = node.lowered()
-        # Without a projection below it, it needs no column at all: it counts.
-        needed = () if lowered is node else tuple(lowered.input.schema.names)
-        pieces = execute(lowered.input, run, needed)
-        yield from windows.window_aggregate(lowered, pieces, device)
-    else:
-        raise PlanError(f"The local engine does not run {type(node).__name__}.", remedy="Collect it on its own engine.")
+    if node not in run.shared:
+        yield from _give(node, run, wanted)
+        return
+    if run.shared[node] is None:
+        # It stands at several places of the plan, which may ask for different columns: computed once, with all of them.
+        run.shared[node] = list(_give(node, run, tuple(node.schema.names)))
+    yield from run.shared[node] or ()
 
 
-def _chain(node: Filter | Project) -> list[Filter | Project]:
+@singledispatch
+def _give(node: Node, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
+    raise PlanError(f"The local engine does not run {type(node).__name__}.", remedy="Collect it on its own engine.")
+
+
+@_give.register
+def _(node: Feed, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
+    yield from run.feeds[node]
+
+
+@_give.register
+def _(node: Source, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
+    yield from _let_in(node, None, run, wanted) if node.source.marked else _read(node, run, wanted)
+
+
+@_give.register
+def _(node: AdvanceTime, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
+    yield from _let_in(node.source, node.settings, run, wanted)
+
+
+@_give.register
+def _(node: Late, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
+    yield from _late(node, run, wanted)
+
+
+@_give.register
+def _(node: KeyBy, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
+    yield from execute(node.input, run, wanted)
+
+
+@_give.register(Filter)
+@_give.register(Project)
+def _(node: Filter | Project, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
+    chain = _chain(node, run)
+    for events in execute(chain[0].input, run, relational.wanted_below(chain, wanted)):
+        yield relational.run(chain, events, run.device)
+
+
+@_give.register
+def _(node: Lifetime, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
+    for events in execute(node.input, run, lifetimes.wanted_below(node, wanted)):
+        yield lifetimes.change_lifetimes(node.exact, events, run.device)
+
+
+@_give.register
+def _(node: Chop, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
+    for events in execute(node.input, run, wanted):
+        yield lifetimes.chop(node, events, run.device)
+
+
+@_give.register
+def _(node: Stitch, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
+    whole = concat(execute(node.input, run, tuple(node.schema.names)), run.device)
+    if whole is not None:
+        yield lifetimes.stitch(whole, node.schema.names, run.device)
+
+
+@_give.register
+def _(node: WindowAggregate, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
+    lowered = node.lowered()
+    # Without a projection below it, it needs no column at all: it counts.
+    needed = () if lowered is node else tuple(lowered.input.schema.names)
+    yield from windows.window_aggregate(lowered, execute(lowered.input, run, needed), run.device)
+
+
+@_give.register
+def _(node: Union, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
+    for part in node.parts:
+        for events in execute(part, run, wanted or tuple(node.schema.names[:1])):
+            # One at least: a frame without columns would not know its height.
+            names = list(wanted or node.schema.names[:1])
+            yield Events(events.start, events.end, run.device.columns.select(events.frame, names))
+
+
+@_give.register
+def _(node: Join, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
+    left, right = _sides(node, run, wanted)
+    yield from joins.join(node, left, right, run.device)
+
+
+@_give.register
+def _(node: AsOf, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
+    left, right = _sides(node, run, wanted)
+    yield from joins.as_of(node, left, right, run.device)
+
+
+@_give.register
+def _(node: ClipBy, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
+    left, right = _sides(node, run, wanted)
+    clipped = joins.clip_by(node, left, right, run.device)
+    if clipped is not None:
+        yield clipped
+
+
+def _sides(node: Binary, run: Run, wanted: tuple[str, ...]) -> tuple[Events | None, Events | None]:
+    left, right = joins.wanted_below(node, wanted)
+    return (
+        concat(execute(node.left, run, left), run.device),
+        concat(execute(node.right, run, right), run.device),
+    )
+
+
+def _chain(node: Filter | Project, run: Run) -> list[Filter | Project]:
     """The filters and projections that end in a node, the first of them first."""
     chain = [node]
-    while isinstance(chain[0].input, Filter | Project):
+    while isinstance(chain[0].input, Filter | Project) and chain[0].input not in run.shared:
         chain.insert(0, chain[0].input)
     return chain
 

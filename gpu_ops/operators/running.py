@@ -156,7 +156,8 @@ class RunningWindow:
         ended = self._ending.due(limit)
         started = concat_rows(begun, self._device) if begun else None
         if started is not None:
-            lasting = (started.high > limit) & (started.high < AFTER)
+            # What never ends need not be remembered for its end: at the end of time every group has a boundary.
+            lasting = (started.high > limit) & (started.high < self._never)
             self._ending.add(started.take(self._device.kernels.keep(lasting), self._device))
         return started, concat_rows(ended, self._device) if ended else None
 
@@ -244,8 +245,15 @@ class RunningWindow:
         return found
 
     def _forces(self, limit: int) -> bool:
-        """Whether all windows up to the limit are final, so that each group has a boundary there."""
-        return isinstance(self._node.window, Hopping) and self._done < limit < AFTER - 1
+        """Whether each group with events has a boundary at the limit: windows end there, or time does."""
+        if isinstance(self._node.window, Hopping):
+            return self._done < limit < AFTER - 1
+        return self._done < limit == MAX_TIME
+
+    @property
+    def _never(self) -> int:
+        """The place from which on nothing ends."""
+        return AFTER if isinstance(self._node.window, Hopping) else MAX_TIME
 
     # Results
 
@@ -349,7 +357,8 @@ class RunningWindow:
     @property
     def alive(self) -> int:
         """How many events are kept that have not ended."""
-        begun = self._totals.limbs[ROWS][0].sum() if self._groups.seen else 0
+        over = self._done >= self._never  # then that has ended, too, which never does
+        begun = self._totals.limbs[ROWS][0].sum() if self._groups.seen and not over else 0
         return len(self._waiting) + int(begun)
 
     def tables(self) -> dict[str, pa.Table]:

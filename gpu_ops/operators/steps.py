@@ -5,8 +5,8 @@ A batch is one step whose CTI is infinity: what every operator does then is what
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import narwhals as nw
@@ -17,12 +17,15 @@ from gpu_ops.devices import Device
 from gpu_ops.errors import PlanError, TimeError
 from gpu_ops.operators import lifetimes, relational
 from gpu_ops.operators.events import Events, concat
+from gpu_ops.operators.joins import numbered
 from gpu_ops.operators.running import RunningWindow
+from gpu_ops.operators.running_joins import RunningAsOf, RunningBinary, RunningClip, RunningJoin
 from gpu_ops.operators.running_stitch import RunningStitch
 from gpu_ops.plan.advance import AdvanceTime, Late
 from gpu_ops.plan.expressions import column_names
+from gpu_ops.plan.joins import AsOf, ClipBy, Join, Numbered, Union
 from gpu_ops.plan.lifetimes import AlterLifetime, Chop, Lifetime, SetDuration, Stitch, ToPoint
-from gpu_ops.plan.nodes import Filter, KeyBy, Node, Project, Source
+from gpu_ops.plan.nodes import Feed, Filter, KeyBy, Node, Project, Source
 from gpu_ops.plan.time_rules import depends_on_start_alone, moved_cti
 from gpu_ops.plan.windows import Snapshot, WindowAggregate
 from gpu_ops.time import MIN_TIME, TICK, format_time
@@ -75,6 +78,30 @@ class Columns(Stateless):
     def each(self, pieces: Sequence[Events]) -> list[Events]:
         """The chain over each piece."""
         return [relational.run(self._chain, events, self._device) for events in pieces]
+
+
+class Numbers(Stateless):
+    """A number for each event, in the order in which they come."""
+
+    def __init__(self, node: Numbered, device: Device) -> None:
+        super().__init__(device)
+        self._node, self._next = node, 0
+
+    def step(self, events: Events | None, cti: int) -> tuple[list[Events], int]:
+        """Each event with the next number; the CTI as it is."""
+        if events is None:
+            return [], cti
+        made = numbered(self._node, events, self._next, self._device)
+        self._next += len(events)
+        return [made], cti
+
+    def tables(self) -> dict[str, pa.Table]:
+        """The next number."""
+        return {"next": pa.table({"number": pa.array([self._next], pa.int64())})}
+
+    def restore(self, tables: Mapping[str, pa.Table]) -> None:
+        """Go on with the number that `tables` gave."""
+        self._next = tables["next"]["number"][0].as_py()
 
 
 class Pieces(Stateless):
@@ -179,36 +206,60 @@ def takes_open(node: Node) -> bool:
     return False
 
 
-@dataclass
+Leaves = Mapping[Node, tuple[Fed, int]]
+"""What comes to each leaf of a plan in a step, and what it promises."""
+
+
+@dataclass(eq=False)
 class Running:
-    """A node of a running plan with all that is below it.
+    """A node of a running plan with all that is below it. A node that feeds several takes each step once.
 
     Attributes:
         node: The node of the plan.
         own: Its step; None where events pass as they are.
-        below: What feeds it; None for a source.
+        below: What feeds it; nothing for a leaf.
     """
 
     node: Node
-    own: Step | None
-    below: Running | None
+    own: Step | RunningBinary | None
+    below: tuple[Running, ...] = ()
     cti: int = MIN_TIME
-    given: int = field(default=0)
+    given: int = 0
+    _last: tuple[Leaves, Fed] | None = None
 
-    def step(self, fed: Fed, cti: int, device: Device) -> tuple[Fed, int]:
-        """A step of all nodes, the source's first.
+    def step(self, leaves: Leaves, device: Device) -> tuple[Fed, int]:
+        """A step of all nodes, the leaves first.
 
         Args:
-            fed: What the source gives.
-            cti: What the source promises.
+            leaves: What comes in, as one object for each step.
             device: Where arrays live.
         """
-        given, passed = (fed, cti) if self.below is None else self.below.step(fed, cti, device)
-        if self.own is not None:
+        if self._last is None or self._last[0] is not leaves:
+            self._last = leaves, self._take(leaves, device)
+        return self._last[1], self.cti
+
+    def rest(self) -> None:
+        """Let go of what the last step gave."""
+        for each in self.walk():
+            each._last = None  # noqa: SLF001  (of its own kind)
+
+    def _take(self, leaves: Leaves, device: Device) -> Fed:
+        inputs = [each.step(leaves, device) for each in self.below] or [leaves[self.node]]
+        given, passed = inputs[0]
+        if isinstance(self.own, RunningBinary):
+            sides = [concat(fed.events, device) for fed, _ in inputs]
+            events, passed = self.own.step(sides, [cti for _, cti in inputs])
+            given = Fed(events)
+        elif len(inputs) > 1:
+            pieces = [events for fed, _ in inputs for events in fed.events]
+            names = self.node.schema.names
+            given = Fed([Events(each.start, each.ends, device.columns.select(each.frame, names)) for each in pieces])
+            passed = min(cti for _, cti in inputs)
+        elif self.own is not None:
             given, passed = self._step(self.own, given, passed, device)
         self.cti = max(self.cti, passed)
         self.given += sum(map(len, given.events))
-        return given, self.cti
+        return given
 
     def _step(self, own: Step, given: Fed, cti: int, device: Device) -> tuple[Fed, int]:
         if isinstance(own, RunningWindow):
@@ -222,34 +273,74 @@ class Running:
         return Fed(events), passed
 
     def walk(self) -> list[Running]:
-        """This node and all below it, the source first."""
-        return [*(self.below.walk() if self.below is not None else []), self]
+        """This node and all below it, each once, inputs first."""
+        found: dict[Running, None] = {}
+
+        def visit(each: Running) -> None:
+            if each not in found:
+                for part in each.below:
+                    visit(part)
+                found[each] = None
+
+        visit(self)
+        return list(found)
 
 
-def running(node: Node, device: Device) -> Running:
+def running(node: Node, device: Device, known: dict[Node, Running] | None = None) -> Running:
     """A plan, made ready to run step by step.
+
+    Args:
+        node: Its last node.
+        device: Where arrays live.
+        known: The nodes that are ready already: one that stands at several places of the plan runs once.
 
     Raises:
         PlanError: There is no step for a node.
     """
-    if isinstance(node, Source | Late) or (isinstance(node, AdvanceTime) and isinstance(node.input, Source)):
-        return Running(node, None, None)
+    known = {} if known is None else known
+    if node not in known:
+        known[node] = _running(node, device, known)
+    return known[node]
+
+
+def _running(node: Node, device: Device, known: dict[Node, Running]) -> Running:
+    def below(*inputs: Node) -> tuple[Running, ...]:
+        return tuple(running(each, device, known) for each in inputs)
+
+    if isinstance(node, Source | Late | Feed) or (isinstance(node, AdvanceTime) and isinstance(node.input, Source)):
+        return Running(node, None)
     if isinstance(node, KeyBy | AdvanceTime):
-        return Running(node, None, running(node.input, device))
+        return Running(node, None, below(node.input))
     if isinstance(node, Filter | Project):
         chain: list[Filter | Project] = [node]
         while isinstance(chain[0].input, Filter | Project):
             chain.insert(0, chain[0].input)
-        return Running(node, Columns(chain, device), running(chain[0].input, device))
+        return Running(node, Columns(chain, device), below(chain[0].input))
     if isinstance(node, Lifetime):
-        return Running(node, Lifetimes(node, device), running(node.input, device))
+        return Running(node, Lifetimes(node, device), below(node.input))
     if isinstance(node, Chop):
-        return Running(node, Pieces(node, device), running(node.input, device))
+        return Running(node, Pieces(node, device), below(node.input))
     if isinstance(node, Stitch):
-        return Running(node, RunningStitch(node, device), running(node.input, device))
+        return Running(node, RunningStitch(node, device), below(node.input))
     if isinstance(node, WindowAggregate):
         lowered = node.lowered()
-        return Running(node, RunningWindow(lowered, device), running(lowered.input, device))
+        return Running(node, RunningWindow(lowered, device), below(lowered.input))
+    if isinstance(node, Numbered):
+        return Running(node, Numbers(node, device), below(node.input))
+    if isinstance(node, Union):
+        return Running(node, None, below(*node.parts))
+    if isinstance(node, Join) and node.how == "semi":
+        return running(node.as_inner(), device, known)
+    for kind, step in _BINARY.items():
+        if isinstance(node, kind):
+            return Running(node, step(node, device), below(*node.inputs))
     raise PlanError(
         f"There is no running query over {type(node).__name__}.", remedy="Start a query over local data instead."
     )
+
+
+_BINARY: dict[type[Node], Callable[[Any, Device], RunningBinary]] = {
+    Join: RunningJoin,
+    ClipBy: RunningClip,
+    AsOf: RunningAsOf,
+}

@@ -64,10 +64,17 @@ class Node:
         raise NotImplementedError
 
     def walk(self) -> Iterator[Node]:
-        """This node and all below it, inputs first."""
-        for node in self.inputs:
-            yield from node.walk()
-        yield self
+        """This node and all below it, each once, inputs first."""
+        found: set[Node] = set()
+
+        def visit(node: Node) -> Iterator[Node]:
+            if node not in found:
+                found.add(node)
+                for each in node.inputs:
+                    yield from visit(each)
+                yield node
+
+        return visit(self)
 
 
 @dataclass(frozen=True, eq=False)

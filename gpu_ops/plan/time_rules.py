@@ -7,6 +7,7 @@ from typing import Any
 
 from gpu_ops.plan.advance import AdvanceTime, Late
 from gpu_ops.plan.expressions import LIFETIME, column_names
+from gpu_ops.plan.joins import Binary, ClipBy, Join, Union
 from gpu_ops.plan.lifetimes import (
     AlterLifetime,
     HopLifetime,
@@ -40,6 +41,14 @@ def time_rule(node: Node) -> str:
         return "CTI T leaves as T, or as the start of the oldest snapshot that does not end by T"
     if isinstance(node, Stitch):
         return "CTI T leaves as T, or as the start of the oldest event that may still go on"
+    if isinstance(node, Union):
+        return "the oldest CTI of all inputs leaves"
+    if isinstance(node, Join) and (any(node.alone) or not node.pairs):
+        return "the older CTI of both inputs leaves, or the start of the oldest piece that may still go on"
+    if isinstance(node, ClipBy):
+        return "the older CTI of both inputs leaves, or the start of the oldest event that has not ended by then"
+    if isinstance(node, Binary):
+        return "the older CTI of both inputs leaves"
     if isinstance(node, Lifetime):
         if isinstance(node.change, AlterLifetime) and node.change.start is not None:
             if depends_on_start_alone(node):

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 
 from benchmarks.engines import PEERS, prepare
-from benchmarks.workloads import EVENTS_PER_CHUNK, WORKLOADS, Checks, checks, intervals, points, text_keys
+from benchmarks.workloads import DAY, EVENTS_PER_CHUNK, WORKLOADS, Checks, checks, inputs, intervals, points, text_keys
 
+SMALL = 20_000
 MASK = (1 << 64) - 1
 
 
@@ -52,6 +53,37 @@ def test_intervals_are_hashes_of_their_row(seed: int) -> None:
     assert row["v"].to_pylist() == [output(seed + 3, 7) % 1000]
 
 
+def test_intervals_can_be_short_and_some_of_them_long() -> None:
+    whole, short, some = intervals(2000, 10), intervals(2000, 10, keys=4, shorter=250), intervals(2000, 10, days=100)
+    lasts = [
+        [end - start for start, end in zip(ticks(table["start"]), ticks(table["end"]), strict=True)]
+        for table in (whole, short, some)
+    ]
+    assert lasts[1] == [span // 250 for span in lasts[0]]
+    assert short["k"].to_pylist() == [output(12, row) % 4 for row in range(2000)]
+    long = [row for row in range(2000) if output(14, row) % 100 == 0]
+    assert long
+    assert lasts[2] == [DAY if row in long else span for row, span in enumerate(lasts[0])]
+
+
+def test_a_second_stream_of_points_has_another_seed() -> None:
+    row = inputs("as-of", 16)[1].slice(7, 1)
+    assert ticks(row["t"]) == [7 * 8640 + output(31, 7) % 8640]
+    assert row["k"].to_pylist() == [output(32, 7) % 1000]
+    assert row["v"].to_pylist() == [output(33, 7) % 1000]
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_inputs_have_so_many_events_together(workload: str) -> None:
+    assert sum(table.num_rows for table in inputs(workload, 100)) == 100
+
+
+def test_what_has_no_partner_counts_as_nothing() -> None:
+    times = pa.array([3, 5], pa.timestamp("us", "UTC"))
+    answer = pa.table({"start": times, "end": pa.array([4, 9], times.type), "v": [7, 1], "v_right": [None, 2]})
+    assert checks(WORKLOADS["as-of"], answer) == Checks(2, 1 + 4, 7 + (1 + 2) * 4)
+
+
 def test_fewer_events_are_the_first_of_them() -> None:
     assert points(100).equals(points(1000).slice(0, 100))
 
@@ -86,14 +118,13 @@ def in_order(answer: pa.Table) -> pl.DataFrame:
 
 @pytest.fixture(scope="module")
 def ours() -> Callable[[str], pl.DataFrame]:
-    events = points(20_000)
-    return lambda workload: in_order(prepare("gpu_ops", workload, events, device="cpu")())
+    return lambda workload: in_order(prepare("gpu_ops", workload, inputs(workload, SMALL), device="cpu")())
 
 
 @pytest.mark.parametrize(
     ("workload", "peer"), [(workload, peer) for workload, peers in PEERS.items() for peer in peers]
 )
 def test_engines_agree_row_by_row(workload: str, peer: str, ours: Callable[[str], pl.DataFrame]) -> None:
-    answer = in_order(prepare(peer, workload, points(20_000), device="cpu")())
+    answer = in_order(prepare(peer, workload, inputs(workload, SMALL), device="cpu")())
     polars.testing.assert_frame_equal(ours(workload), answer, check_exact=True)
     assert answer.height

@@ -35,23 +35,17 @@ def has(vector: Vector) -> bool:
         return False
     if vector.params is not None:
         return vector.query in {"ingress", "ingress_count"}
-    return _policy(vector) is not None or any(row["kind"] in {"end", "cti"} for row in _rows(vector))
+    rows = (row for name in vector.inputs for row in vector.rows(name))
+    return _policy(vector) is not None or any(row["kind"] in {"end", "cti"} for row in rows)
 
 
-def stream(vector: Vector) -> Stream:
-    """The events of a vector, as they arrive."""
+def stream(vector: Vector, name: str) -> Stream:
+    """The events of an input of a vector, as they arrive."""
     policy = _policy(vector)
-    rows = _rows(vector)
     if policy is None:
         # Trill's default, and what its own tests that say nothing of it run under; their rows are in order.
-        return _events(vector, rows)
-    return _events(vector, [_ZERO, *rows]).advance_time(**policy)
-
-
-def _rows(vector: Vector) -> list[Mapping[str, Any]]:
-    first: Any = next(iter(vector.line["inputs"].values()))
-    rows: list[Mapping[str, Any]] = first if vector.params is not None else first["events"]
-    return rows
+        return _events(vector, name, vector.rows(name))
+    return _events(vector, name, [_ZERO, *vector.rows(name)]).advance_time(**policy)
 
 
 def _policy(vector: Vector) -> dict[str, Any] | None:
@@ -76,7 +70,7 @@ def _policy(vector: Vector) -> dict[str, Any] | None:
     }
 
 
-def _events(vector: Vector, rows: list[Mapping[str, Any]]) -> Stream:
+def _events(vector: Vector, name: str, rows: list[Mapping[str, Any]]) -> Stream:
     payloads = [row.get("payload") or {} for row in rows]
     times = {
         "start": [MAX_TIME if row["start"] is None else row["start"] for row in rows],
@@ -86,11 +80,10 @@ def _events(vector: Vector, rows: list[Mapping[str, Any]]) -> Stream:
     columns["arrival"] = ["CTI" if row["kind"] == "cti" else "Insert" for row in rows]
     columns["side"] = [_EDGES.get(row["kind"], "interval") for row in rows]
     columns |= {
-        field.name: pa.array([load.get(field.name) for load in payloads], field.type) for field in vector.payload
+        field.name: pa.array([load.get(field.name) for load in payloads], field.type) for field in vector.payload(name)
     }
-    return g.events(
-        pa.table(columns), start="start", end="end", null_end="open", kind="arrival", shape="edge", edge="side"
-    )
+    entrance: dict[str, Any] = {"null_end": "open", "kind": "arrival", "shape": "edge", "edge": "side"}
+    return g.events(pa.table(columns), start="start", end="end", **entrance, name=name)
 
 
 def difference(vector: Vector, events: Stream) -> str | None:

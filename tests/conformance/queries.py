@@ -9,12 +9,16 @@ from typing import Any
 import gpu_ops as g
 from gpu_ops import Stream
 from tests.conformance import trill_notation
+from tests.conformance.trill_notation import NEVER
+from tests.conformance.trill_pairs import How
 from tests.conformance.unsupported import UnsupportedError, aggregate
 from tests.conformance.vectors import Vector
 
 Params = Mapping[str, Any]
 Query = Callable[[Stream, tuple[str, ...], Params], Stream]
 """(events, by what they are grouped where the query names no key, numbers) -> answer."""
+PairQuery = Callable[[Stream, Stream, tuple[str, ...]], Stream]
+"""(left, right, by what both are grouped where the query names no key) -> answer."""
 
 
 def _aggregate(params: Params) -> g.Aggregate:
@@ -47,6 +51,10 @@ def _tumbling(events: Stream, params: Params) -> Stream:
     assert params["size"] == params["hop"]
     windows = events.tumbling(params["size"], align=params["align"], output=params["output"])
     return windows.agg(r=_aggregate(params))
+
+
+def _endless(events: Stream) -> Stream:
+    return events.alter_lifetime(end=g.lit(NEVER))
 
 
 def _snapshot(events: Stream, params: Params) -> Stream:
@@ -88,20 +96,36 @@ QUERIES: dict[str, Query] = {
     "hopping_lifetime": lambda s, _, p: _hop_lifetime(s, p),
     "quantize": lambda s, _, p: s.quantize(**_grid(p)),
     "progressive_quantize": lambda s, _, p: s.quantize(**_grid(p), progress=p["progress"]),
-    "distinct_key": lambda s, w, p: s.by(*w, "k").snapshot().agg(n=g.count()).select(*w, "k"),
+    "distinct_key": lambda s, w, _: s.distinct(*w, "k"),
+    "clip_self_key": lambda s, w, _: _endless(s).clip_by(s, on=[*w, "k"]),
     "ingress": lambda s, _, p: s,
     "ingress_count": lambda s, _, p: s.snapshot().agg(r=g.count()),
     **{name: _whole(query) for name, query in _WINDOWED.items()},
     **{f"{name}_by_key": _by_key(query) for name, query in _WINDOWED.items()},
 }
 
+
+def _joined(left: Stream, right: Stream, key: tuple[str, ...], how: How = "inner") -> Stream:
+    sides = {"lid": "id", "lv": "v", "rid": "id_right", "rv": "v_right"}
+    both = left.join(right, on=key or None, how=how)
+    return both.select(*dict.fromkeys((*key, "k")), **{name: g.col(column) for name, column in sides.items()})
+
+
+PAIRS: dict[str, PairQuery] = {
+    "join_key": lambda a, b, w: _joined(a, b, (*w, "k")),
+    "join_cross": _joined,
+    "left_outer_join_key": lambda a, b, w: _joined(a, b, (*w, "k"), "left"),
+    "full_outer_join_key": lambda a, b, w: _joined(a, b, (*w, "k"), "full"),
+    "where_not_exists_key": lambda a, b, w: a.join(b, on=(*w, "k"), how="anti"),
+    "left_anti_semi_join": lambda a, b, w: a.join(b, on=w or None, how="anti"),
+    "union": lambda a, b, _: a.union(b),
+    "clip_by": lambda a, b, w: a.clip_by(b, on=w or None),
+    "clip_by_key": lambda a, b, w: a.clip_by(b, on=(*w, "k")),
+}
+
 _NEEDS = {
-    **dict.fromkeys(("join_key", "join_cross", "left_outer_join_key", "full_outer_join_key"), "join"),
-    **dict.fromkeys(("where_not_exists_key", "left_anti_semi_join"), "anti_join"),
-    **dict.fromkeys(("clip_by", "clip_by_key", "clip_self_key"), "clip"),
     **dict.fromkeys(("session", "session_by_key", "session_by_key_agg"), "session"),
     **dict.fromkeys(("si_count", "si_count_by_key"), "count_window"),
-    "union": "union",
     "topk": "top",
 }
 """The verb without which there is no way to ask."""
@@ -120,7 +144,7 @@ def check(vector: Vector) -> None:
     if vector.params is None:
         trill_notation.check(vector.line)
         return
-    if vector.query in QUERIES:
+    if vector.query in {*QUERIES, *PAIRS}:
         return
     verb = _NEEDS.get(vector.query, vector.query)
     raise UnsupportedError(
@@ -128,11 +152,11 @@ def check(vector: Vector) -> None:
     )
 
 
-def build(events: Stream, vector: Vector, whole: tuple[str, ...] = ()) -> Stream:
+def build(inputs: Mapping[str, Stream], vector: Vector, whole: tuple[str, ...] = ()) -> Stream:
     """The plan of a vector's query.
 
     Args:
-        events: Its events, or those of several vectors.
+        inputs: Its events, or those of several vectors, by the names of the inputs.
         vector: One of them.
         whole: By what events are grouped where the query names no key.
 
@@ -140,5 +164,7 @@ def build(events: Stream, vector: Vector, whole: tuple[str, ...] = ()) -> Stream
         UnsupportedError: The API has no word for it.
     """
     if vector.params is None:
-        return trill_notation.pipeline(events, vector.line["query"])
-    return QUERIES[vector.query](events, whole, vector.params)
+        return trill_notation.query(inputs, vector.line["query"])
+    if vector.query in PAIRS:
+        return PAIRS[vector.query](inputs["left"], inputs["right"], whole)
+    return QUERIES[vector.query](inputs["left"], whole, vector.params)

@@ -18,7 +18,7 @@ import os
 import sys
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -31,8 +31,9 @@ import pyarrow as pa  # noqa: E402
 
 import gpu_ops as g  # noqa: E402
 from gpu_ops.plan.advance import AdvanceTime  # noqa: E402
+from gpu_ops.plan.nodes import Source  # noqa: E402
 from gpu_ops.time import MAX_TIME  # noqa: E402
-from tests import reference  # noqa: E402
+from tests import join_reference, reference  # noqa: E402
 from tests.conformance import arrivals, queries  # noqa: E402
 from tests.conformance.unsupported import UnsupportedError  # noqa: E402
 from tests.conformance.vectors import Vector, difference, read, table  # noqa: E402
@@ -77,10 +78,11 @@ def local(vectors: Sequence[Vector], device: str, *, live: bool = False) -> Iter
         try:
             queries.check(vector)
             arrive = arrivals.has(vector)
-            events = arrivals.stream(vector) if arrive else at_rest(vector)
-            query = queries.build(events, vector)
+            make = arrivals.stream if arrive else at_rest
+            inputs = {name: make(vector, name) for name in vector.inputs}
+            query = queries.build(inputs, vector)
             answer = to_events(pushed(query, device, in_time=not arrive) if live else query.collect(device=device))
-            wrong = arrivals.difference(vector, events) if arrive else None
+            wrong = arrivals.difference(vector, inputs[vector.inputs[0]]) if arrive and len(inputs) == 1 else None
         except Exception as error:  # noqa: BLE001  (a failure of this one, and the others go on)
             yield from excused([vector], error)
         else:
@@ -88,15 +90,17 @@ def local(vectors: Sequence[Vector], device: str, *, live: bool = False) -> Iter
 
 
 def pushed(query: g.Stream, device: str, *, in_time: bool) -> pa.Table:
-    """What a running query gives for the events of its own source; in order of time, CTIs go along."""
+    """What a running query gives for the events of its own sources; in order of time, CTIs go along."""
+    sources = {node.name: node.source for node in query._node.walk() if isinstance(node, Source)}
     running, results = query.start(device=device), []
-    for whole in running.source_tables():
-        rows = whole.sort_by("start") if in_time else whole
-        for at in range(0, rows.num_rows, 3):
-            running.push(rows.slice(at, 3))
-            if in_time and at + 3 < rows.num_rows:
-                running.advance(rows["start"][at + 3].value)
-            results.append(running.results())
+    for cut in turns(
+        {name: pa.concat_tables(source.raw_tables()) for name, source in sources.items()}, in_time=in_time
+    ):
+        to = {"input": cut.name} if len(sources) > 1 else {}
+        running.push(cut.rows, **to)
+        if cut.cti is not None:
+            running.advance(cut.cti, **to)
+        results.append(running.results())
     running.close()
     ends = all(node.settings.final for node in query._node.walk() if isinstance(node, AdvanceTime))
     if ends and running.cti != MAX_TIME:
@@ -104,9 +108,30 @@ def pushed(query: g.Stream, device: str, *, in_time: bool) -> pa.Table:
     return pa.concat_tables([*results, running.results()])
 
 
-def at_rest(vector: Vector) -> g.Stream:
-    """The events of a vector, in no order."""
-    return g.events(table([vector]).drop_columns("vector"), start="start", end="end", null_end="open")
+@dataclass(frozen=True)
+class Cut:
+    """Rows of an input, and the CTI behind them."""
+
+    name: str | None
+    rows: pa.Table
+    cti: int | None
+
+
+def turns(inputs: Mapping[str | None, pa.Table], *, in_time: bool) -> list[Cut]:
+    """The rows of inputs by three: in order of time, with the CTIs that what follows allows; or in turns."""
+    cuts: list[tuple[int, Cut]] = []
+    for name, whole in inputs.items():
+        rows = whole.sort_by("start") if in_time else whole
+        for at in range(0, rows.num_rows, 3):
+            cti = rows["start"][at + 3].value if in_time and at + 3 < rows.num_rows else None
+            cuts.append((rows["start"][at].value if in_time else at, Cut(name, rows.slice(at, 3), cti)))
+    return [cut for _, cut in sorted(cuts, key=lambda each: each[0])]
+
+
+def at_rest(vector: Vector, name: str) -> g.Stream:
+    """The events of an input of a vector, in no order."""
+    events = table([vector], name).drop_columns("vector")
+    return g.events(events, start="start", end="end", null_end="open", name=name)
 
 
 Asked = tuple[list[Vector], "DataFrame"]
@@ -141,11 +166,13 @@ class Spark:
         """The answers of a batch's vectors, with a column ``vector``; nothing has run yet."""
         if arrivals.has(batch[0]):
             raise UnsupportedError("Spark has no order of arrival")
-        source = table(batch)
         whole = ("vector",) if len(batch) > 1 else ()
-        frame = self.session.createDataFrame(source if whole else source.drop_columns("vector"))
-        events = g.events(frame, start="start", end="end", null_end="open")
-        answer: DataFrame = queries.build(events, batch[0], whole).collect(device=self.device)
+        inputs = {}
+        for name in batch[0].inputs:
+            source = table(batch, name)
+            frame = self.session.createDataFrame(source if whole else source.drop_columns("vector"))
+            inputs[name] = g.events(frame, start="start", end="end", null_end="open")
+        answer: DataFrame = queries.build(inputs, batch[0], whole).collect(device=self.device)
         if not whole:
             from pyspark.sql.functions import lit
 
@@ -180,12 +207,14 @@ def _without_vector(event: Event) -> Event:
 
 
 def _beside_the_brute_force(vector: Vector, answer: Sequence[Event]) -> str | None:
-    """Segments do not show how stitch joins, nor Trill's rows all of chop's cuts: these two have a second judge."""
+    """Where segments do not show all of our rows, nor Trill's rows are ours, there is a second judge."""
     events = vector.events()
     if vector.params is not None and vector.query == "stitch":
         expected = reference.stitch(reference.select(events, lambda event: {"k": event.payload["k"]}))
     elif vector.params is not None and vector.query == "chop":
         expected = reference.chop(events, vector.params["period"], vector.params["offset"])
+    elif vector.params is not None and vector.query == "distinct_key":
+        expected = join_reference.distinct(events, ["k"])
     else:
         return None
     return None if rows(answer) == rows(expected) else "other rows than the brute force"

@@ -10,13 +10,16 @@ from typing import Any
 
 import pytest
 
-from tests import reference
-from tests.conformance.queries import QUERIES
-from tests.conformance.vectors import difference, read
+from tests import join_reference, reference
+from tests.conformance.queries import PAIRS, QUERIES
+from tests.conformance.vectors import Vector, difference, read
 from tests.reference import Aggregate, Event
 
 Events = list[Event]
 Params = Mapping[str, Any]
+
+K = {"k": "k"}
+_COLUMNS = (["k", "v", "x", "id"], ["k", "v", "x", "id"])
 
 
 def _aggregates(params: Params) -> dict[str, Aggregate]:
@@ -83,14 +86,37 @@ _ANSWERS: dict[str, Callable[[Events, Params], Events]] = {
     "hopping_lifetime": _hop,
     "quantize": _quantize,
     "progressive_quantize": _quantize,
-    "distinct_key": lambda e, _: reference.select(
-        reference.snapshot(e, {"n": Aggregate("count")}, ("k",)), _payload("k")
+    "distinct_key": lambda e, _: join_reference.distinct(e, ["k"]),
+    "clip_self_key": lambda e, _: join_reference.clip_by(
+        reference.alter_lifetime(e, end=lambda _: reference.NEVER), e, K
     ),
 }
 
 
-def answer(query: str, events: Events, params: Params) -> Events:
+def _join(left: Events, right: Events, on: Mapping[str, str], how: join_reference.How = "inner") -> Events:
+    sides = {"lid": "id", "lv": "v", "rid": "id_right", "rv": "v_right", "k": "k"}
+    both = join_reference.join(left, right, on, how, columns=_COLUMNS)
+    return reference.select(both, lambda event: {name: event.payload[column] for name, column in sides.items()})
+
+
+_PAIR_ANSWERS: dict[str, Callable[[Events, Events], Events]] = {
+    "join_key": lambda a, b: _join(a, b, K),
+    "join_cross": lambda a, b: _join(a, b, {}),
+    "left_outer_join_key": lambda a, b: _join(a, b, K, "left"),
+    "full_outer_join_key": lambda a, b: _join(a, b, K, "full"),
+    "where_not_exists_key": lambda a, b: join_reference.join(a, b, K, "anti", columns=_COLUMNS),
+    "left_anti_semi_join": lambda a, b: join_reference.join(a, b, {}, "anti", columns=_COLUMNS),
+    "union": join_reference.union,
+    "clip_by": lambda a, b: join_reference.clip_by(a, b, {}),
+    "clip_by_key": lambda a, b: join_reference.clip_by(a, b, K),
+}
+
+
+def answer(vector: Vector) -> Events:
     """What the brute force says."""
+    query, params, events = vector.query, vector.params or {}, vector.events()
+    if query in _PAIR_ANSWERS:
+        return _PAIR_ANSWERS[query](events, vector.events("right"))
     if query in _ANSWERS:
         return _ANSWERS[query](events, params)
     key = ("k",) if query.endswith("_by_key") else ()
@@ -99,15 +125,13 @@ def answer(query: str, events: Events, params: Params) -> Events:
 
 @pytest.mark.parametrize("file", ["trill_oracle", "streaminsight"])
 def test_the_brute_force_agrees_with_the_recorded_engines(conformance: Path, file: str) -> None:
-    names = {*_ANSWERS, *_WINDOWED, *(f"{name}_by_key" for name in _WINDOWED)}
+    names = {*_ANSWERS, *_PAIR_ANSWERS, *_WINDOWED, *(f"{name}_by_key" for name in _WINDOWED)}
     vectors = [vector for vector in read(conformance / f"{file}.jsonl.gz") if vector.query in names]
-    wrong = {
-        vector.name: difference(vector, answer(vector.query, vector.events(), vector.params or {}))
-        for vector in vectors
-    }
+    wrong = {vector.name: difference(vector, answer(vector)) for vector in vectors}
     assert vectors
     assert not {name: found for name, found in wrong.items() if found}
 
 
 def test_every_query_of_the_brute_force_can_be_asked() -> None:
     assert {*_ANSWERS, *_WINDOWED} <= set(QUERIES)
+    assert set(_PAIR_ANSWERS) == set(PAIRS)

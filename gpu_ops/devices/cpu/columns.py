@@ -18,6 +18,7 @@ import pyarrow as pa
 from gpu_ops.buffers import integers
 from gpu_ops.buffers import nulls as nulls_of
 from gpu_ops.buffers import to_arrow as to_arrow_array
+from gpu_ops.devices.cpu.order import take as gather
 from gpu_ops.frames import from_frame, to_frame
 from gpu_ops.time import TIME_TYPE
 
@@ -57,6 +58,7 @@ def take(frame: Frame, indices: Array) -> Frame:
     """The rows at these indices, in their order."""
     columns = frame.get_columns()
     if all(_is_plain(column) for column in columns):
+        indices = indices.astype(np.int64, copy=False)
         return pl.DataFrame([_taken(column, indices) for column in columns])
     # Polars' own type of index; positions are below 2**32.
     return frame[pl.Series(indices.astype(np.uint32))]
@@ -67,8 +69,8 @@ def _is_plain(series: pl.Series) -> bool:
 
 
 def _taken(series: pl.Series, indices: Array) -> pl.Series:
-    """NumPy gathers numbers in a fraction of what Polars takes to start its threads."""
-    taken = _numpy(series).take(indices)
+    """Numbers are gathered here in a fraction of what Polars takes to start its threads."""
+    taken = gather(_numpy(series), indices)
     return pl.Series(series.name, to_arrow_array(taken, pa.from_numpy_dtype(taken.dtype)))
 
 

@@ -19,6 +19,7 @@ from gpu_ops.devices.cpu.grids import (
     grid_ranges,
     grid_ranges_by_start,
 )
+from gpu_ops.devices.cpu.joins import coverage, last_started, meetings, pair_offsets, starts_within
 from gpu_ops.devices.cpu.numbers import (
     exact_limbs_decimal,
     exact_limbs_int,
@@ -50,6 +51,7 @@ from gpu_ops.devices.cpu.steps import search_pairs, step_axis
 __all__ = [
     "ascends",
     "axis",
+    "coverage",
     "dense_count",
     "dense_slots",
     "dense_sum",
@@ -70,9 +72,12 @@ __all__ = [
     "join_int",
     "join_unsigned",
     "keep",
+    "last_started",
     "limb_plan",
+    "meetings",
     "occupied",
     "order_float",
+    "pair_offsets",
     "partition",
     "quotient",
     "range_count",
@@ -83,6 +88,7 @@ __all__ = [
     "slot_bounds",
     "square_limbs",
     "square_limbs_int",
+    "starts_within",
     "step_axis",
     "stitch_order",
     "take",

@@ -17,6 +17,7 @@ from gpu_ops.devices.gpu.grids import (
     grid_ranges,
     grid_ranges_by_start,
 )
+from gpu_ops.devices.gpu.joins import coverage, last_started, meetings, pair_offsets, starts_within
 from gpu_ops.devices.gpu.numbers import (
     exact_limbs_decimal,
     exact_limbs_int,
@@ -48,6 +49,7 @@ from gpu_ops.devices.gpu.steps import search_pairs, step_axis
 __all__ = [
     "ascends",
     "axis",
+    "coverage",
     "dense_count",
     "dense_slots",
     "dense_sum",
@@ -68,9 +70,12 @@ __all__ = [
     "join_int",
     "join_unsigned",
     "keep",
+    "last_started",
     "limb_plan",
+    "meetings",
     "occupied",
     "order_float",
+    "pair_offsets",
     "partition",
     "quotient",
     "range_count",
@@ -81,6 +86,7 @@ __all__ = [
     "slot_bounds",
     "square_limbs",
     "square_limbs_int",
+    "starts_within",
     "step_axis",
     "stitch_order",
     "take",

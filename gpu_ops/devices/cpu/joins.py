@@ -1,0 +1,273 @@
+"""Two streams on the CPU: which events overlap, pair by pair, and what is covered.
+
+Two lifetimes overlap where one starts within the other. So each pair is found once: at a right start within the left
+lifetime, or at a left start within the right lifetime but after its start. Both are ranges of events in order of start,
+so nothing is compared with what it does not meet, however long some lifetimes are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpu_ops.devices.cpu.compiling import CODES, INT, INTS, kernel, output, unsigned
+
+Codes = npt.NDArray[np.int32]
+Ints = npt.NDArray[np.int64]
+Array = npt.NDArray[Any]
+
+OUT = output(INT)
+
+_NEAR = 16
+"""So many events are looked at together before halving what is left."""
+
+_STRIDE = 4
+"""So many indices are written together; what is too much is written over."""
+
+
+def starts_within(
+    codes: Codes, start: Ints, end: Ints, other_codes: Codes, other_start: Ints, other_end: Ints
+) -> tuple[Ints, Ints, Ints, Ints]:
+    """For each event the others of its group that start within its lifetime, and for each other the events that do.
+
+    Of two that start together the other is among the event's, and not the reverse: each pair is found once.
+
+    Args:
+        codes: int32 group of each event. Events stand in order of group, then start; so do the others.
+        start: int64 ticks.
+        end: int64 ticks.
+        other_codes: int32 group of each of the others.
+        other_start: int64 ticks.
+        other_end: int64 ticks.
+
+    Returns:
+        (first, offsets, other_first, other_offsets): int64; event i meets the others from ``first[i]`` on, so many
+        as `pair_offsets` says; and other j the events from ``other_first[j]`` on, after its own start.
+
+    Examples:
+        >>> zero = np.zeros(3, np.int32)
+        >>> starts_within(zero[:1], np.array([3]), np.array([8]), zero, np.array([1, 3, 7]), np.array([4, 5, 9]))
+        (array([1]), array([0, 2]), array([0, 1, 1]), array([0, 1, 1, 1]))
+    """
+    # NumPy's own arrays, not those that kernels make: the system hands out its large ones in large pages.
+    first, offsets = np.empty(codes.size, np.int64), np.empty(codes.size + 1, np.int64)
+    other_first, other_offsets = np.empty(other_codes.size, np.int64), np.empty(other_codes.size + 1, np.int64)
+    _merge(codes, start, other_codes, other_start, first, other_first)
+    _count(codes, end, other_codes, other_start, first, offsets)
+    _count(other_codes, other_end, codes, start, other_first, other_offsets)
+    return first, offsets, other_first, other_offsets
+
+
+@kernel(CODES, INTS, CODES, INTS, OUT, OUT)
+def _merge(codes: Codes, start: Ints, other_codes: Codes, other_start: Ints, first: Ints, other_first: Ints) -> None:
+    """The first other that does not start before each event, and the first event that starts after each other."""
+    events, others = codes.size, other_codes.size
+    event, at = 0, 0
+    # Without a branch that depends on the data: either pointer moves, and what is written last stays.
+    while event < events and at < others:
+        first[unsigned(event)] = at
+        other_first[unsigned(at)] = event
+        before = other_codes[unsigned(at)] < codes[unsigned(event)] or (
+            other_codes[unsigned(at)] == codes[unsigned(event)] and other_start[unsigned(at)] < start[unsigned(event)]
+        )
+        at += before
+        event += 1 - before
+    for rest in range(event, events):
+        first[rest] = others
+    for rest in range(at, others):
+        other_first[rest] = events
+
+
+@kernel(CODES, INTS, CODES, INTS, INTS, OUT)
+def _count(codes: Codes, end: Ints, other_codes: Codes, other_start: Ints, first: Ints, offsets: Ints) -> None:
+    """How many others from the first one on start before each event's end: as `pair_offsets`."""
+    others = other_codes.size
+    bound, total = 0, 0
+    for event in range(codes.size):
+        while bound < others and other_codes[unsigned(bound)] <= codes[event]:
+            bound += 1
+        to, until = first[event], end[event]
+        near = min(bound, to + _NEAR)
+        # All near ones are counted, which takes less time than to stop at the right one.
+        count = 0
+        for other in range(to, near):
+            count += other_start[unsigned(other)] < until
+        if count == _NEAR:
+            low, high = near, bound
+            while low < high:
+                middle = (low + high) >> 1
+                if other_start[unsigned(middle)] < until:
+                    low = middle + 1
+                else:
+                    high = middle
+            count = low - to
+        offsets[event] = total
+        total += count
+    offsets[codes.size] = total
+
+
+def last_started(codes: Codes, start: Ints, other_codes: Codes, other_start: Ints) -> Ints:
+    """For each event the last of the others of its group that starts when it does or before.
+
+    Args:
+        codes: int32 group of each event. Events stand in order of group, then start; so do the others.
+        start: int64 ticks.
+        other_codes: int32 group of each of the others.
+        other_start: int64 ticks.
+
+    Returns:
+        int64 indices of the others; -1 where there is none.
+
+    Examples:
+        >>> zero = np.zeros(3, np.int32)
+        >>> last_started(zero, np.array([2, 3, 9]), zero, np.array([3, 7, 8]))
+        array([-1,  0,  2])
+    """
+    last = np.empty(codes.size, np.int64)
+    _last_started(codes, start, other_codes, other_start, last)
+    return last
+
+
+@kernel(CODES, INTS, CODES, INTS, OUT)
+def _last_started(codes: Codes, start: Ints, other_codes: Codes, other_start: Ints, last: Ints) -> None:
+    others = other_codes.size
+    at = 0
+    for event in range(codes.size):
+        code, time = codes[event], start[event]
+        while at < others and (
+            other_codes[unsigned(at)] < code
+            or (other_codes[unsigned(at)] == code and other_start[unsigned(at)] <= time)
+        ):
+            at += 1
+        last[event] = at - 1 if at > 0 and other_codes[unsigned(at - 1)] == code else -1
+
+
+def pair_offsets(first: Ints, last: Ints) -> Ints:
+    """How many pairs there are before each event's, and in all.
+
+    Args:
+        first: int64 the first other that each event meets.
+        last: int64 the one after the last.
+
+    Returns:
+        int64, one more than events.
+
+    Examples:
+        >>> pair_offsets(np.array([1, 0]), np.array([3, 1]))
+        array([0, 2, 3])
+    """
+    offsets = np.empty(first.size + 1, np.int64)
+    _pair_offsets(first, last, offsets)
+    return offsets
+
+
+@kernel(INTS, INTS, OUT)
+def _pair_offsets(first: Ints, last: Ints, offsets: Ints) -> None:
+    total = 0
+    for event in range(first.size):
+        offsets[event] = total
+        total += last[event] - first[event]
+    offsets[first.size] = total
+
+
+def meetings(
+    first: Ints, offsets: Ints, end: Ints, other_start: Ints, other_end: Ints, low: int, high: int
+) -> tuple[Ints, Ints, Ints, Ints]:
+    """Some of the pairs of events and the others that they meet, in order of the events, and when both are alive.
+
+    Args:
+        first: int64 the first other that each event meets.
+        offsets: int64, one more than events: how many pairs there are before each event's.
+        end: int64 ticks, of each event.
+        other_start: int64 ticks, of each of the others, not before the start of an event that it meets.
+        other_end: int64 ticks.
+        low: The number of the first pair.
+        high: The number after the last one.
+
+    Returns:
+        (event, other, start, end): int64 indices and ticks.
+
+    Examples:
+        >>> times = np.array([1, 2, 3])
+        >>> meetings(np.array([1, 0]), np.array([0, 2, 3]), np.array([9, 4]), times, times + 7, 1, 3)
+        (array([0, 1]), array([2, 0]), array([3, 1]), array([9, 4]))
+    """
+    size = high - low
+    event, other = np.empty(size + _STRIDE, np.int64), np.empty(size + _STRIDE, np.int64)
+    start, until = np.empty(size, np.int64), np.empty(size, np.int64)
+    _meetings(first, offsets, end, other_start, other_end, low, event, other, start, until)
+    return event[:size], other[:size], start, until
+
+
+@kernel(INTS, INTS, INTS, INTS, INTS, INT, OUT, OUT, OUT, OUT)
+def _meetings(
+    first: Ints,
+    offsets: Ints,
+    end: Ints,
+    other_start: Ints,
+    other_end: Ints,
+    low: int,
+    event: Ints,
+    other: Ints,
+    start: Ints,
+    until: Ints,
+) -> None:
+    size = start.size
+    row, rows = 0, first.size
+    while row < rows:
+        middle = (row + rows) >> 1
+        if offsets[middle + 1] <= low:
+            row = middle + 1
+        else:
+            rows = middle
+    to = 0
+    while to < size:
+        upto = min(size, offsets[unsigned(row + 1)] - low)
+        shift = first[unsigned(row)] + low - offsets[unsigned(row)]
+        while to < upto:
+            for at in range(_STRIDE):
+                event[unsigned(to + at)] = row
+            for at in range(_STRIDE):
+                other[unsigned(to + at)] = shift + to + at
+            to += _STRIDE
+        to = upto
+        row += 1
+    for at in range(size):
+        met = unsigned(other[at])
+        start[at] = other_start[met]
+        until[at] = min(end[unsigned(event[at])], other_end[met])
+
+
+@kernel(CODES, INTS, INTS)
+def coverage(codes: Codes, start: Ints, end: Ints) -> tuple[Codes, Ints, Ints]:
+    """When at least one event of a group is alive: lifetimes that neither overlap nor touch.
+
+    Args:
+        codes: int32 group of each event. Events stand in order of group, then start.
+        start: int64 ticks.
+        end: int64 ticks.
+
+    Returns:
+        (codes, start, end) of the covers, in the same order.
+
+    Examples:
+        >>> coverage(np.zeros(3, np.int32), np.array([0, 1, 5]), np.array([3, 4, 6]))
+        (array([0, 0], dtype=int32), array([0, 5]), array([4, 6]))
+    """
+    covers = 0
+    until = 0
+    for event in range(codes.size):
+        if event == 0 or codes[event] != codes[event - 1] or start[event] > until:
+            covers += 1
+            until = end[event]
+        until = max(until, end[event])
+    code, begin, over = np.empty(covers, np.int32), np.empty(covers, np.int64), np.empty(covers, np.int64)
+    at = -1
+    for event in range(codes.size):
+        if event == 0 or codes[event] != codes[event - 1] or start[event] > over[at]:
+            at += 1
+            code[at], begin[at], over[at] = codes[event], start[event], end[event]
+        over[at] = max(over[at], end[event])
+    return code, begin, over

@@ -1,0 +1,432 @@
+"""Two streams in a running query: both wait until the older CTI has passed their starts, and meet in order of time.
+
+So what a step sees of either stream is all that starts before a time, however the two came in. An event is kept until
+that time reaches its end: then nothing can meet it any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.devices import Device
+from gpu_ops.operators import joins
+from gpu_ops.operators.alive import CURSOR, Alive, Least, Run, ordered, with_cursor
+from gpu_ops.operators.events import Events
+from gpu_ops.operators.joins import Matches, Pairs, Side
+from gpu_ops.operators.running_blocks import AFTER
+from gpu_ops.operators.state import GroupNumbers, Rows, Runs, concat_rows, rows_from_arrow, rows_table, shown_time
+from gpu_ops.plan.joins import AsOf, Binary, ClipBy, Join
+from gpu_ops.time import MAX_TIME, MIN_TIME
+
+_NULLS = 2
+"""Null keys have numbers of their own, left's 0 and right's 1: no event of the other side has them."""
+
+_SIDES = ("left", "right")
+
+
+class RunningBinary:
+    """What the steps of all nodes with two inputs share: numbers of keys, and events that wait for their start."""
+
+    def __init__(self, node: Binary, device: Device, kept: tuple[Alive, ...]) -> None:
+        self._node, self._device = node, device
+        names = tuple(name for name, _ in node.on)
+        self._groups = GroupNumbers(names, node.left.schema, device)
+        self._waiting = Runs("low", device), Runs("low", device)
+        self._kept = kept
+        self._done = MIN_TIME
+
+    def step(self, events: Sequence[Events | None], ctis: Sequence[int]) -> tuple[list[Events], int]:
+        """Take events of both sides in, and give the results that their CTIs make final, and the CTI after them.
+
+        Args:
+            events: Left and right events that have come since the last step.
+            ctis: What either side promises.
+        """
+        cti = min(ctis)
+        if cti == MAX_TIME and not self._groups.seen:
+            # All there is in one step, and nothing before it: a batch.
+            return list(self._batch(*events)), cti
+        before = cti if cti == MAX_TIME else cti - 1
+        due = []
+        for at, each in enumerate(events):
+            if each is not None and len(each):
+                self._waiting[at].add(self._rows(at, each))
+            due.append(self._together(at, self._waiting[at].due(before)))
+        results = list(self._meet(due[0], due[1], cti))
+        self._done = max(self._done, cti)
+        self._forget()
+        return results, self._promise(cti)
+
+    def _batch(self, left: Events | None, right: Events | None) -> Iterator[Events]:
+        raise NotImplementedError
+
+    def _meet(self, left: Rows, right: Rows, cti: int) -> Iterator[Events]:
+        """The results of a step, in which these begin. Both are in order of group and start."""
+        raise NotImplementedError
+
+    def _promise(self, cti: int) -> int:
+        return cti
+
+    def _rows(self, at: int, events: Events) -> Rows:
+        names = [each[at] for each in self._node.on]
+        columns = self._device.columns
+        keys = columns.select(events.frame, names) if names else events.frame
+        for mine, other in self._node.on if at else ():
+            if mine != other:
+                keys = columns.rename(keys, other, f"__{mine}")
+        for mine, other in self._node.on if at else ():
+            if mine != other:
+                keys = columns.rename(keys, f"__{mine}", mine)
+        codes = self._groups.codes(keys) + np.int32(_NULLS)
+        known = joins.known_keys(names, events.frame, self._device)
+        if known is not None:
+            codes = np.where(known, codes, np.int32(at)).astype(np.int32)
+        return Rows(codes, events.start, events.ends, {}, events.frame)
+
+    def _together(self, at: int, pieces: list[Rows]) -> Rows:
+        if pieces:
+            return ordered(concat_rows(pieces, self._device), "low", self._device)
+        none = joins.nothing(self._node.inputs[at].schema, self._device)
+        return Rows(none.start.astype(np.int32), none.start, none.start, {}, none.frame)
+
+    @property
+    def alive(self) -> int:
+        """How many events are kept."""
+        return sum(len(runs) for runs in self._waiting) + sum(len(kept) for kept in self._kept)
+
+    def tables(self) -> dict[str, pa.Table]:
+        """The state: keys, the events of either side that wait for their start, and those that may still be met."""
+        if not self._groups.seen:
+            return {}
+        device, node = self._device, self._node
+        made = {"clock": pa.table({"done": pa.array([self._done], pa.int64())})}
+        if self._groups.keys is not None:
+            schema = pa.schema([node.left.schema.field(name).with_nullable(True) for name, _ in node.on])
+            made["keys"] = device.columns.to_arrow(self._groups.keys, schema)
+        for name, part, runs in zip(_SIDES, node.inputs, self._waiting, strict=True):
+            if len(runs):
+                made[f"waiting {name}"] = rows_table(runs, part.schema, device, shown_time)
+        for name, part, kept in zip(self._kept_names, self._kept_inputs, self._kept, strict=True):
+            rows = kept.rows(self._done)
+            if rows is not None:
+                made[name] = rows.to_arrow(part.schema, device, shown_time)
+        return made
+
+    @property
+    def _kept_names(self) -> tuple[str, ...]:
+        return _SIDES
+
+    @property
+    def _kept_inputs(self) -> tuple[Any, ...]:
+        return self._node.inputs
+
+    def restore(self, tables: Mapping[str, pa.Table]) -> None:
+        """The state that `tables` gave."""
+        if not tables:
+            return
+        self._done = tables["clock"]["done"][0].as_py()
+        keys = tables.get("keys")
+        self._groups.restore(None if keys is None else self._device.columns.from_arrow(keys))
+        for name, runs in zip(_SIDES, self._waiting, strict=True):
+            if f"waiting {name}" in tables:
+                runs.add(rows_from_arrow(tables[f"waiting {name}"], self._device))
+        for name, kept in zip(self._kept_names, self._kept, strict=True):
+            if name in tables:
+                rows = rows_from_arrow(tables[name], self._device)
+                kept.add(rows, self._done)
+                self._again(kept, rows)
+
+    def _again(self, kept: Alive, rows: Rows) -> None:
+        """What is known besides of rows that are kept again."""
+
+    def _forget(self) -> None:
+        """Forget keys that nothing has any more, once they are most of all."""
+        if not self._groups.crowded:
+            return
+        used = np.zeros(len(self._groups) + _NULLS, np.bool_)
+        for run in (*self._waiting[0].runs(), *self._waiting[1].runs()):
+            used[self._device.columns.host(run.code)] = True
+        for kept in self._kept:
+            rows = kept.rows(self._done)
+            if rows is not None:
+                used[self._device.columns.host(rows.code)] = True
+        numbers = self._groups.forget(used[_NULLS:])
+        if numbers is not None:
+            own = self._device.columns.array(np.arange(_NULLS, dtype=np.int32))
+            numbers = np.concatenate([own, numbers + np.int32(_NULLS)])
+            for runs in self._waiting:
+                runs.renumber(numbers)
+            for kept in self._kept:
+                kept.renumber(numbers, self._done)
+            self._renumbered(used)
+
+    def _renumbered(self, used: Any) -> None:
+        """Keys have new numbers; ``used`` says which of the old ones are left."""
+
+
+def _side(rows: Rows) -> Side:
+    return Side(rows.code, rows.low, rows.high, rows.frame)
+
+
+class RunningJoin(RunningBinary):
+    """The steps of a join, but for a semi join: that one is several nodes.
+
+    Args:
+        node: The node.
+        device: Where arrays live.
+    """
+
+    def __init__(self, node: Join, device: Device) -> None:
+        super().__init__(node, device, (Alive("high", device), Alive("high", device)))
+        self._join, self._bare = node, replace(node, condition=None)
+        self._oldest = Least(), Least()
+        self._others = tuple(joins.nothing(each.schema, device).frame for each in node.inputs)
+
+    def _batch(self, left: Events | None, right: Events | None) -> Iterator[Events]:
+        return joins.join(self._join, left, right, self._device)
+
+    def _meet(self, left: Rows, right: Rows, cti: int) -> Iterator[Events]:
+        node, device = self._join, self._device
+        # Of each side what is alone is found per part: the new events, and each run of the kept ones.
+        parts: tuple[list[Run | None], list[Run | None]] = ([None, *self._kept[0].runs], [None, *self._kept[1].runs])
+        matches: tuple[list[Matches], list[Matches]] = ([[] for _ in parts[0]], [[] for _ in parts[1]])
+        for one, other, found in self._meetings(left, right):
+            rows = tuple(
+                fresh if number == 0 else side[number].rows  # type: ignore[union-attr]
+                for fresh, side, number in zip((left, right), parts, (one, other), strict=True)
+            )
+            for match in joins.matched(node, _side(rows[0]), _side(rows[1]), found, device):
+                if node.pairs:
+                    yield joins.pair_events(node, _side(rows[0]), _side(rows[1]), match, device)
+                if node.alone[0]:
+                    matches[0][one].append((match.rows, match.start, match.end))
+                if node.alone[1]:
+                    matches[1][other].append((match.others, match.start, match.end))
+        for at, fresh in enumerate((left, right)):
+            lasting = device.kernels.keep(fresh.high > cti)
+            if not node.alone[at]:
+                for _ in self._kept[at].ended(cti):
+                    pass
+                self._kept[at].add(fresh.take(lasting, device), cti)
+                continue
+            ended = {id(run): rows for run, rows in self._kept[at].ended(cti)}
+            for run, found_here in zip(parts[at][1:], matches[at][1:], strict=True):
+                assert run is not None  # noqa: S101  (only the first part is none)
+                yield from self._alone(at, run, ended[id(run)], found_here, cti)
+            yield from self._fresh_alone(at, fresh, matches[at][0], lasting, cti)
+
+    def _meetings(self, left: Rows, right: Rows) -> Iterator[tuple[int, int, Pairs]]:
+        """(part of left, part of right, pairs): new with new ones, and new ones with those that are alive."""
+        device = self._device
+        for found in joins.meetings(self._bare, _side(left), _side(right), device):
+            yield 0, 0, found
+        for number, run in enumerate(self._kept[1].runs, start=1):
+            for found in self._met(left, run):
+                yield 0, number, found
+        for number, run in enumerate(self._kept[0].runs, start=1):
+            for found in self._met(right, run):
+                yield number, 0, found.swapped()
+
+    def _met(self, fresh: Rows, run: Run) -> Iterator[Pairs]:
+        """New events with those of a run that have not ended when they start."""
+        kernels, rows = self._device.kernels, run.rows
+        if not len(fresh) or not len(rows):
+            return
+        first = kernels.search_pairs(rows.code, rows.high, fresh.code, fresh.low)
+        last = kernels.search_pairs(rows.code, rows.high, fresh.code, np.full_like(fresh.low, AFTER))
+        for found in joins.pairs(first, last, fresh.high, _side(rows), self._device):
+            yield replace(found, start=kernels.take(fresh.low, found.rows))
+
+    def _alone(self, at: int, run: Run, ended: Any, matches: Matches, cti: int) -> Iterator[Events]:
+        """What is final of the times without partner of a run's events; their cursors move on."""
+        device, take = self._device, self._device.kernels.take
+        met = [rows for rows, _, _ in matches]
+        if not len(ended) and not met:
+            return
+        concerned = np.unique(np.concatenate([ended, *met]))
+        cursor, end = take(run.cursors(), concerned), take(run.rows.high, concerned)
+        numbered = [(np.searchsorted(concerned, rows), start, over) for rows, start, over in matches]
+        final, moved = self._pieces(cursor, end, numbered, cti)
+        self._oldest[at].remove(cursor[cursor < end])
+        self._oldest[at].add(moved[(moved < end) & (end > cti)])
+        run.cursors()[concerned] = moved
+        rows, start, over = final
+        if len(rows):
+            frame = device.columns.take(run.rows.frame, take(concerned, rows))
+            yield Events(start, over, self._given(at, frame))
+
+    def _fresh_alone(self, at: int, fresh: Rows, matches: Matches, lasting: Any, cti: int) -> Iterator[Events]:
+        """The same of new events; those that have not ended are kept."""
+        device, take = self._device, self._device.kernels.take
+        final, moved = self._pieces(fresh.low, fresh.high, matches, cti)
+        kept = with_cursor(fresh, moved).take(lasting, device)
+        self._oldest[at].add(take(moved, lasting)[take(moved, lasting) < kept.high])
+        self._kept[at].add(kept, cti)
+        rows, start, over = final
+        if len(rows):
+            yield Events(start, over, self._given(at, device.columns.take(fresh.frame, rows)))
+
+    def _pieces(self, cursor: Any, end: Any, matches: Matches, cti: int) -> tuple[tuple[Any, Any, Any], Any]:
+        """((row, start, end) of the pieces that are final, cursors after them)."""
+        device = self._device
+        covers = joins.covers_of(matches, device)
+        numbers = device.columns.array(np.arange(len(end), dtype=np.int32))
+        pieces = joins.uncovered(numbers, cursor, end, covers, device, closed=end <= cti)
+        return pieces, joins.covered_until(numbers, cursor, end, covers, device)
+
+    def _given(self, at: int, frame: Any) -> Any:
+        if self._join.how == "anti":
+            return frame
+        return joins.beside_nulls(self._join, at, frame, self._others[1 - at], self._device)
+
+    def _promise(self, cti: int) -> int:
+        return min(oldest.least(cti) for oldest in self._oldest)
+
+    def _again(self, kept: Alive, rows: Rows) -> None:
+        at = self._kept.index(kept)
+        if self._join.alone[at]:
+            cursors = rows.columns[CURSOR].arrays[0]
+            self._oldest[at].add(cursors[cursors < rows.high])
+
+
+class RunningClip(RunningBinary):
+    """The steps of `ClipBy`: left events wait for their end or for a right start, whichever comes first.
+
+    Args:
+        node: The node.
+        device: Where arrays live.
+    """
+
+    def __init__(self, node: ClipBy, device: Device) -> None:
+        super().__init__(node, device, (Alive("low", device),))
+        self._clip = node
+        self._oldest = Least()
+        self._cut = device.columns.array(np.zeros(0, np.int64))
+
+    def _batch(self, left: Events | None, right: Events | None) -> Iterator[Events]:
+        clipped = joins.clip_by(self._clip, left, right, self._device)
+        return iter([] if clipped is None else [clipped])
+
+    @property
+    def _kept_names(self) -> tuple[str, ...]:
+        return ("left",)
+
+    @property
+    def _kept_inputs(self) -> tuple[Any, ...]:
+        return (self._node.left,)
+
+    def _rows(self, at: int, events: Events) -> Rows:
+        rows = super()._rows(at, events)
+        # Of right events their starts alone matter.
+        return rows if at == 0 else replace(rows, high=rows.low + 1)
+
+    def _meet(self, left: Rows, right: Rows, cti: int) -> Iterator[Events]:
+        device, kernels = self._device, self._device.kernels
+        more = len(self._groups) + _NULLS - len(self._cut)
+        if more > 0:
+            self._cut = np.concatenate([self._cut, np.full_like(self._cut, MIN_TIME, shape=more + len(self._cut) // 2)])
+        begins = np.concatenate([np.ones_like(right.code[:1], dtype=np.bool_), right.code[1:] != right.code[:-1]])
+        first = kernels.keep(begins)
+        groups = kernels.take(right.code, first)
+        starts = kernels.take(right.low, first)
+        for run, ended in self._kept[0].ended(cti):
+            yield from self._out(run, ended, groups, starts)
+        ends = joins.clipped_ends(_side(left), _side(right), device)
+        final = (ends < left.high) | (ends <= cti)
+        done = kernels.keep(final)
+        if len(done):
+            frame = device.columns.take(left.frame, done)
+            yield Events(kernels.take(left.low, done), kernels.take(ends, done), frame)
+        kept = left.take(kernels.keep(~final), device)
+        self._oldest.add(kept.low)
+        self._kept[0].add(kept, cti)
+        if len(groups):
+            last = np.concatenate([first[1:], np.full_like(first, len(right), shape=1)]) - 1
+            self._cut[groups] = kernels.take(right.low, last)
+
+    def _out(self, run: Run, ended: Any, groups: Any, starts: Any) -> Iterator[Events]:
+        """The events of a run that end in this step, by themselves or by a right start."""
+        kernels, rows = self._device.kernels, run.rows
+        first = kernels.search_pairs(rows.code, rows.low, groups, self._cut[groups] - 1)
+        last = kernels.search_pairs(rows.code, rows.low, groups, np.full_like(starts, AFTER))
+        source, offset = kernels.expand(last - first)
+        clipped = kernels.take(first, source) + offset
+        if run.gone is None:
+            run.gone = np.zeros_like(rows.code, dtype=np.bool_)
+        until = np.minimum(kernels.take(rows.high, clipped), kernels.take(starts, source))
+        # What ended in an earlier step has been given; what ends in this one has not.
+        fresh = kernels.keep(~kernels.take(run.gone, clipped))
+        clipped, until = kernels.take(clipped, fresh), kernels.take(until, fresh)
+        run.gone[clipped] = True
+        run.lost += len(clipped) - int(kernels.take(run.gone, ended).sum())
+        alone = kernels.take(ended, kernels.keep(~kernels.take(run.gone, ended)))
+        run.gone[alone] = True
+        at = np.concatenate([clipped, alone])
+        if len(at):
+            self._oldest.remove(kernels.take(rows.low, at))
+            end = np.concatenate([until, kernels.take(rows.high, alone)])
+            yield Events(kernels.take(rows.low, at), end, self._device.columns.take(rows.frame, at))
+
+    def _promise(self, cti: int) -> int:
+        return self._oldest.least(cti)
+
+    def _again(self, kept: Alive, rows: Rows) -> None:
+        self._oldest.add(rows.low)
+
+    def _renumbered(self, used: Any) -> None:
+        used[:_NULLS] = True
+        self._cut = self._device.kernels.take(self._cut, self._device.columns.array(np.flatnonzero(used)))
+
+
+class RunningAsOf(RunningBinary):
+    """The steps of an as-of join: a left event is answered when the older CTI has passed its start.
+
+    Args:
+        node: The node.
+        device: Where arrays live.
+    """
+
+    def __init__(self, node: AsOf, device: Device) -> None:
+        super().__init__(node, device, (Alive("low", device, last=True),))
+        self._as_of = node
+
+    def _batch(self, left: Events | None, right: Events | None) -> Iterator[Events]:
+        return joins.as_of(self._as_of, left, right, self._device)
+
+    @property
+    def _kept_names(self) -> tuple[str, ...]:
+        return ("right",)
+
+    @property
+    def _kept_inputs(self) -> tuple[Any, ...]:
+        return (self._node.right,)
+
+    def _meet(self, left: Rows, right: Rows, cti: int) -> Iterator[Events]:
+        device, kernels = self._device, self._device.kernels
+        node = self._as_of
+        fresh = joins.last_of_each_start(_side(right), node.right.schema, device)
+        rest = _side(left)
+        # The newest first: what started later counts.
+        for other in (fresh, *(_side(run.rows) for run in reversed(self._kept[0].runs))):
+            at = joins.last_started(rest, other, None, device)
+            found = kernels.keep(at >= 0)
+            if len(found):
+                mine, partner = rest.take(found, device), kernels.take(at, found)
+                if node.tolerance is not None:
+                    near = mine.start - kernels.take(other.start, partner) <= node.tolerance
+                    partner = np.where(near, partner, -1)
+                yield from joins.with_last(node, mine, other, partner, device)
+                rest = rest.take(kernels.keep(at < 0), device)
+        if len(rest):
+            yield from joins.with_last(node, rest, fresh, np.full_like(rest.start, -1), device)
+        # Of a group only the last one can still be met; how long it lasts plays no part, but for the tolerance.
+        far = MAX_TIME if node.tolerance is None else node.tolerance + 1
+        lasts = np.minimum(fresh.start, MAX_TIME - far) + far
+        self._kept[0].add(Rows(fresh.codes, fresh.start, lasts, {}, fresh.frame), cti)
+        for _ in self._kept[0].ended(cti):
+            pass

@@ -1,0 +1,466 @@
+"""Nodes with several inputs: union, join, clip by another stream, as-of join; and how their columns go together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, get_args
+
+import narwhals as nw
+import pyarrow as pa
+
+from gpu_ops.errors import ColumnError, PlanError, unknown_column
+from gpu_ops.plan.aggregates import count
+from gpu_ops.plan.expressions import LIFETIME, check_boolean, column_names, exact_divisions
+from gpu_ops.plan.lifetimes import Stitch
+from gpu_ops.plan.nodes import KeyBy, Node, Project, Unary
+from gpu_ops.plan.windows import Snapshot, WindowAggregate, named_aggregates
+from gpu_ops.time import TICK, format_span
+
+How = Literal["inner", "left", "right", "full", "semi", "anti"]
+AsofHow = Literal["left", "inner"]
+Strategy = Literal["auto", "kernel", "sql"]
+
+On = tuple[tuple[str, str], ...]
+"""Key columns: (left's name, right's name) each."""
+
+
+@dataclass(frozen=True, eq=False)
+class Binary(Node):
+    """A node with a left and a right input, matched where the key columns of both are equal."""
+
+    left: Node
+    right: Node
+    on: On
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return self.left, self.right
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.left.schema
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.left.key
+
+    @property
+    def stateless(self) -> bool:
+        return False
+
+    @property
+    def _shown_on(self) -> str:
+        if not self.on:
+            return ""
+        return " on " + ", ".join(left if left == right else f"{left}={right}" for left, right in self.on)
+
+
+@dataclass(frozen=True, eq=False)
+class Join(Binary):
+    """Pairs of a left and a right event that are alive at the same time, and what of either has no partner.
+
+    A pair lives as long as both do. ``condition`` is part of the match: it sees both payloads under the names of
+    `paired`. An outer join gives, besides the pairs, the times at which an event of a side that is kept has no partner,
+    as pieces with nulls on the other side; semi and anti give the pieces of left events with and without one.
+    """
+
+    how: How
+    condition: nw.Expr | None = None
+    suffix: str = "_right"
+    strategy: Strategy = "auto"
+
+    def __post_init__(self) -> None:
+        for name, word, kind, what in (
+            ("how", self.how, How, "join"),
+            ("strategy", self.strategy, Strategy, "strategy"),
+        ):
+            if word not in get_args(kind):
+                raise PlanError(
+                    f"{name}={word!r} is no {what}.", remedy=f"It is one of {', '.join(map(repr, get_args(kind)))}."
+                )
+        _ = self.paired
+        if self.condition is not None:
+            if column_names(self.condition, LIFETIME):
+                raise PlanError(
+                    "A join's condition is about payloads: whether lifetimes overlap is settled already.",
+                    remedy='Copy what it needs first: .with_columns(started=g.col("start")).',
+                )
+            check_boolean(self.paired, self.condition, where="join(condition=…)")
+
+    @cached_property
+    def renamed(self) -> dict[str, str]:
+        """The right columns that go beside the left ones, by their names before: all but the keys."""
+        if self.condition is None and not self.pairs:
+            return {}  # nobody sees them
+        return beside_names(self.left.schema, self.right.schema, [name for _, name in self.on], self.suffix)
+
+    @cached_property
+    def paired(self) -> pa.Schema:
+        """The payload of a pair."""
+        right = [self.right.schema.field(name).with_name(new) for name, new in self.renamed.items()]
+        return pa.schema([*self.left.schema, *right])
+
+    @cached_property
+    def exact(self) -> nw.Expr | None:
+        """The condition as it is evaluated here."""
+        return None if self.condition is None else exact_divisions([self.condition], self.paired)[0]
+
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        if self.how in {"semi", "anti"}:
+            return self.left.schema
+        lefts = len(self.left.schema)
+        keys = {name for name, _ in self.on}
+        fields = []
+        for at, field in enumerate(self.paired):
+            missing = self.how in ({"right", "full"} if at < lefts else {"left", "full"})
+            fields.append(field.with_nullable(True) if missing and field.name not in keys else field)
+        for left, right in self.on:
+            if self.how in {"right", "full"} and self.right.schema.field(right).nullable:
+                at = self.left.schema.get_field_index(left)
+                fields[at] = fields[at].with_nullable(True)
+        return pa.schema(fields)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    @property
+    def pairs(self) -> bool:
+        """Whether pairs are part of the result."""
+        return self.how not in {"semi", "anti"}
+
+    @property
+    def alone(self) -> tuple[bool, bool]:
+        """Whether left and right events are given where they have no partner."""
+        return self.how in {"left", "full", "anti"}, self.how in {"right", "full"}
+
+    @cached_property
+    def duration(self) -> int | None:
+        # A point meets what is alive there whole, or not at all.
+        points = self.left.duration == TICK, self.right.duration == TICK
+        kept = self.alone
+        if self.how in {"semi", "anti"}:
+            return TICK if points[0] else None
+        return TICK if (points[0] or not kept[0]) and (points[1] or not kept[1]) and any(points) else None
+
+    def as_inner(self) -> Node:
+        """What a semi join means, said by other nodes: left events joined with when each of them has a partner.
+
+        A piece of one is final when time has passed its end, so it needs no memory of its own.
+        """
+        number = "__number" + "_" * max(map(len, (*self.left.schema.names, *self.right.schema.names)))
+        left, right = Numbered(self.left, number), self.right
+        if self.condition is None:
+            # Nothing of right events but their keys; one column at least.
+            keys = tuple(nw.col(name) for _, name in self.on)
+            one = nw.col(right.schema.names[0]).alias(f"{number}_any")
+            right = Project(KeyBy(right, ()), keys or (one,), keep=False)
+        met: Node = Join(left, right, self.on, "inner", self.condition, self.suffix)
+        met = distinct(met, (number,))
+        names = tuple(nw.col(name) for name in self.left.schema.names)
+        return Project(Join(left, met, ((number, number),), "inner"), names, keep=False)
+
+    def describe(self) -> str:
+        where = "" if self.condition is None else f" where {self.condition!r}"
+        return f"Join {self.how}{self._shown_on}{where}"
+
+
+@dataclass(frozen=True, eq=False)
+class Numbered(Unary):
+    """Events with a number each, by which their pieces can be told apart."""
+
+    name: str
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.input.schema.append(pa.field(self.name, pa.int64(), nullable=False))
+
+    @property
+    def stateless(self) -> bool:
+        return False
+
+    def describe(self) -> str:
+        return "Numbered"
+
+
+@dataclass(frozen=True, eq=False)
+class ClipBy(Binary):
+    """Left events that end at the first matching right start after their own (Trill: ClipEventDuration)."""
+
+    @cached_property
+    def duration(self) -> int | None:
+        return TICK if self.left.duration == TICK else None
+
+    def describe(self) -> str:
+        return f"ClipBy{self._shown_on}"
+
+
+@dataclass(frozen=True, eq=False)
+class AsOf(Binary):
+    """Each left event with the last matching right event that started at or before it."""
+
+    how: AsofHow
+    tolerance: int | None = None
+    suffix: str = "_right"
+
+    def __post_init__(self) -> None:
+        if self.how not in get_args(AsofHow):
+            raise PlanError(f"how={self.how!r} is no as-of join.", remedy='It is "left" or "inner".')
+        _ = self.schema
+
+    @cached_property
+    def renamed(self) -> dict[str, str]:
+        """As in `Join`."""
+        return beside_names(self.left.schema, self.right.schema, [name for _, name in self.on], self.suffix)
+
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        right = [self.right.schema.field(name).with_name(new) for name, new in self.renamed.items()]
+        if self.how == "left":
+            right = [field.with_nullable(True) for field in right]
+        return pa.schema([*self.left.schema, *right])
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    @cached_property
+    def duration(self) -> int | None:
+        return self.left.duration
+
+    def describe(self) -> str:
+        tolerance = "" if self.tolerance is None else f" tolerance={format_span(self.tolerance)}"
+        return f"AsOf {self.how}{self._shown_on}{tolerance}"
+
+
+@dataclass(frozen=True, eq=False)
+class Union(Node):
+    """All events of several streams with the same columns."""
+
+    parts: tuple[Node, ...]
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return self.parts
+
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        schemas = [part.schema for part in self.parts]
+        return pa.schema(
+            [field.with_nullable(any(schema.field(field.name).nullable for schema in schemas)) for field in schemas[0]]
+        )
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.parts[0].key
+
+    @cached_property
+    def duration(self) -> int | None:
+        durations = {part.duration for part in self.parts}
+        return durations.pop() if len(durations) == 1 else None
+
+    def describe(self) -> str:
+        return f"Union of {len(self.parts)}"
+
+
+def distinct(node: Node, names: tuple[str, ...]) -> Node:
+    """When each combination of some columns is there at all."""
+    counted = "__count" + "_" * max(map(len, names))
+    pieces = WindowAggregate(KeyBy(node, names), Snapshot(), named_aggregates({counted: count()}))
+    return Stitch(Project(pieces, tuple(nw.col(name) for name in names), keep=False))
+
+
+def beside_names(left: pa.Schema, right: pa.Schema, keys: Sequence[str], suffix: str) -> dict[str, str]:
+    """What right columns are called beside left ones, by their names before.
+
+    Raises:
+        ColumnError: A name is taken with the suffix, too.
+
+    Examples:
+        >>> schema = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+        >>> beside_names(schema, schema, ["k"], "_right")
+        {'v': 'v_right'}
+    """
+    names = {name: name if name not in left.names else name + suffix for name in right.names if name not in keys}
+    taken = [*left.names, *LIFETIME]
+    for name, new in names.items():
+        if new in taken:
+            raise ColumnError(
+                f"Both streams have this column, and {new!r} is taken too.",
+                column=name,
+                remedy="Give another suffix=, or rename it first with .select(…).",
+            )
+        taken.append(new)
+    return names
+
+
+def named_keys(on: object, left: Node, right: Node) -> On:
+    """Key columns as pairs of names.
+
+    Raises:
+        ColumnError: An unknown column, or one that is no key.
+        PlanError: It is no way to name keys.
+    """
+    pairs: list[tuple[object, object]]
+    if on is None:
+        pairs = []
+    elif isinstance(on, str):
+        pairs = [(on, on)]
+    elif isinstance(on, Mapping):
+        pairs = list(on.items())
+    elif isinstance(on, Sequence):
+        pairs = [(name, name) for name in on]
+    else:
+        pairs = [(on, on)]
+    for each in pairs:
+        for name, side, which in zip(each, (left, right), ("left", "right"), strict=True):
+            if not isinstance(name, str):
+                raise PlanError(
+                    f"on= takes column names, not {type(name).__name__}.",
+                    remedy='Write on="zone", on=["zone", "day"] or on={"zone": "area"}.',
+                )
+            if name in LIFETIME:
+                raise ColumnError(
+                    "The lifetime is no key: lifetimes match where they overlap.",
+                    column=name,
+                    remedy='Copy it first: .with_columns(day=g.col("start").dt.truncate("1d")).',
+                )
+            if name not in side.schema.names:
+                raise unknown_column(name, side.schema.names, what=f"{which} stream")
+            dtype = side.schema.field(name).type
+            if pa.types.is_nested(dtype):
+                raise ColumnError(
+                    f"A column of {dtype} is no key.", column=name, remedy="Take its fields or its text first."
+                )
+    for at in (0, 1):
+        names = [each[at] for each in pairs]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ColumnError("A key column is named twice.", column=str(twice), remedy="Name each once.")
+    return tuple((str(mine), str(other)) for mine, other in pairs)
+
+
+def with_common_keys(left: Node, right: Node, on: On) -> tuple[Node, Node]:
+    """Both streams with key columns of the same types: the wider one of each pair.
+
+    Raises:
+        ColumnError: Two types have none in common.
+    """
+    wanted: tuple[dict[str, pa.DataType], dict[str, pa.DataType]] = ({}, {})
+    for mine, other in on:
+        types = left.schema.field(mine).type, right.schema.field(other).type
+        common = common_type(*types)
+        if common is None:
+            raise ColumnError(
+                f"The keys have nothing in common: {types[0]} on the left, {types[1]} on the right ({other!r}).",
+                column=mine,
+                remedy="Cast one of them first: .with_columns(g.col(…).cast(…)).",
+            )
+        wanted[0][mine], wanted[1][other] = common, common
+    return _cast(left, wanted[0]), _cast(right, wanted[1])
+
+
+def with_common_columns(parts: Sequence[Node]) -> tuple[Node, ...]:
+    """Streams with the first one's columns in its order, each of a type that holds those of all.
+
+    Raises:
+        ColumnError: A stream lacks a column or has one more, or the types of one have nothing in common.
+    """
+    first = parts[0].schema
+    wanted = {field.name: field.type for field in first}
+    for number, part in enumerate(parts[1:], start=2):
+        for missing, holder in (
+            (set(first.names) - set(part.schema.names), f"Stream {number} of the union lacks a column of the first."),
+            (
+                set(part.schema.names) - set(first.names),
+                f"Stream {number} of the union has a column that the first lacks.",
+            ),
+        ):
+            if missing:
+                raise ColumnError(
+                    holder, column=min(missing), remedy="Give all the same columns: .select(…) or .with_columns(…)."
+                )
+        for name, dtype in wanted.items():
+            other = part.schema.field(name).type
+            common = common_type(dtype, other)
+            if common is None:
+                raise ColumnError(
+                    f"The streams of the union have it as {dtype} and as {other}.",
+                    column=name,
+                    remedy="Cast one of them first: .with_columns(g.col(…).cast(…)).",
+                )
+            wanted[name] = common
+    return tuple(_in_order(_cast(part, wanted), first.names) for part in parts)
+
+
+def _in_order(node: Node, names: list[str]) -> Node:
+    if node.schema.names == names:
+        return node
+    return Project(node, tuple(nw.col(name) for name in names), keep=False)
+
+
+def _cast(node: Node, types: Mapping[str, pa.DataType]) -> Node:
+    casts = [
+        nw.col(name).cast(_narwhals_type(wanted))
+        for name, wanted in types.items()
+        if _narwhals_type(node.schema.field(name).type) != _narwhals_type(wanted)
+    ]
+    return Project(node, tuple(casts), keep=True) if casts else node
+
+
+def _narwhals_type(dtype: pa.DataType) -> nw.dtypes.DType:
+    made: nw.dtypes.DType = nw.from_native(pa.schema([("c", dtype)]).empty_table()).schema["c"]
+    return made
+
+
+def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """The type that holds every value of both exactly; None if there is none.
+
+    Examples:
+        >>> common_type(pa.int32(), pa.uint32()), common_type(pa.int64(), pa.float64())
+        (DataType(int64), None)
+    """
+    types = pa.types
+    if left == right and not types.is_dictionary(left):
+        return left
+    left, right = (each.value_type if types.is_dictionary(each) else each for each in (left, right))
+    for one, other in ((left, right), (right, left)):
+        if types.is_null(one) or one == other:
+            return other
+    if all(
+        types.is_string(each) or types.is_large_string(each) or types.is_string_view(each) for each in (left, right)
+    ):
+        return left
+    if all(types.is_binary(each) or types.is_large_binary(each) for each in (left, right)):
+        return left
+    if types.is_integer(left) and types.is_integer(right):
+        return _common_integer(left, right)
+    if all(types.is_integer(each) or types.is_floating(each) for each in (left, right)):
+        whole = [each for each in (left, right) if types.is_integer(each)]
+        return pa.float64() if all(each.bit_width <= 32 for each in whole) else None
+    if types.is_timestamp(left) and types.is_timestamp(right) and (left.tz is None) == (right.tz is None):
+        return pa.timestamp(_finer(left.unit, right.unit), left.tz)
+    if types.is_duration(left) and types.is_duration(right):
+        return pa.duration(_finer(left.unit, right.unit))
+    return None
+
+
+def _common_integer(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    signed = [pa.types.is_signed_integer(each) for each in (left, right)]
+    if signed[0] == signed[1]:
+        return left if left.bit_width >= right.bit_width else right
+    has_sign, has_none = (left, right) if signed[0] else (right, left)
+    width = max(has_sign.bit_width, 2 * has_none.bit_width)
+    return {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}.get(width)
+
+
+def _finer(left: str, right: str) -> str:
+    units = ("s", "ms", "us", "ns")
+    return max(left, right, key=units.index)
