@@ -1,6 +1,7 @@
 """``make demo``: a Spark job runs, its event log becomes tables, and queries on Spark say what its executors did.
 
-Everything goes through the real ``spark-submit`` of the pyspark package; what it prints goes into a file.
+Everything goes through the real ``spark-submit`` of the pyspark package; what it prints goes into a file. A query that
+joins two streams then runs here, through the real ``gpu_ops run``.
 """
 
 from __future__ import annotations
@@ -11,15 +12,18 @@ import runpy
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from pyarrow import compute, parquet
 from rich.console import Console
 from rich.markup import escape
 
+from gpu_ops import nexmark
 from gpu_ops.errors import GpuOpsError
 from gpu_ops.ingest.spark_event_log import SparkLog
 from gpu_ops.spark_report import SparkReport
@@ -29,6 +33,9 @@ CONF = ROOT / "spark_conf"
 OUTPUT = ROOT / "demo_output"
 QUERIES = CONF / "demo" / "queries.py"
 ANSWERS = ("running_tasks", "idle_cores", "shuffled_bytes")
+
+AUCTION = CONF / "demo" / "auction.py"
+AUCTION_EVENTS = 100_000
 
 # For JVMs that live for seconds: the optimizing compiler and parallel collectors cost more than they give.
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -57,7 +64,8 @@ def run(output: Path, console: Console) -> None:
         console: Where the report goes.
 
     Raises:
-        GpuOpsError: This is no checkout, Spark is missing, or it failed; the message then ends with what Spark said.
+        GpuOpsError: This is no checkout, Spark is missing, or what was run failed; the message then ends with what it
+            said.
     """
     if not CONF.is_dir():
         raise GpuOpsError(f"The demo needs {CONF}, which a package does not hold.", remedy="Run it in a checkout.")
@@ -85,8 +93,11 @@ def run(output: Path, console: Console) -> None:
     report = SparkReport(log, output, windows["SIZE"], windows["EVERY"])
     with _step(console, "the answers become a picture"):
         report.draw().savefig(output / "timeline.png", dpi=150)
+    with _step(console, f"gpu_ops run answers {AUCTION.relative_to(ROOT)}"):
+        prices = _auction(output)
     console.print()
     report.print(console)
+    console.print(prices, highlight=False)
     console.print(
         f"Parquet, timeline.png and Spark's own output: {escape(str(output))}", highlight=False, soft_wrap=True
     )
@@ -98,6 +109,31 @@ def _step(console: Console, what: str) -> Iterator[None]:
     with console.status(what):
         yield
     console.print(f"{time.monotonic() - start:5.1f} s  {what}", highlight=False)
+
+
+def _auction(output: Path) -> str:
+    """Makes an auction's tables, runs a query over two of them, and says what came out."""
+    auction = nexmark.generate(AUCTION_EVENTS, rate=1000)
+    command = [str(Path(sysconfig.get_path("scripts"), "gpu_ops")), "run", str(AUCTION)]
+    for name in ("auctions", "bids"):
+        path = output / f"{name}.parquet"
+        parquet.write_table(getattr(auction, name), path)
+        command += ["--input", f"{name}={path}"]
+    answer = output / "closing_prices.parquet"
+    ran = subprocess.run(  # noqa: S603  (our own arguments)
+        [*command, "--output", str(answer)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if ran.returncode:
+        raise GpuOpsError(
+            f"gpu_ops run failed with exit code {ran.returncode}.\n{ran.stderr}", remedy="Correct what it names."
+        )
+    averages = parquet.read_table(answer)
+    final = averages.filter(compute.equal(averages["end"], compute.max(averages["end"]))).sort_by("category")
+    said = (f"{each['category']}: {each['final'] / 1_000_000:.1f}" for each in final.to_pylist())
+    return (
+        f"NEXMark, {auction.auctions.num_rows:,} auctions and {auction.bids.num_rows:,} bids: the average closing "
+        f"price in millions, by category: {', '.join(said)}"
+    )
 
 
 def _workload(events: Path) -> Sequence[str | Path]:

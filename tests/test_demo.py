@@ -23,13 +23,17 @@ def test_the_whole_demo(tmp_path: Path) -> None:
     said = printed.getvalue()
     assert "skewed orders" in said
     assert "tasks: 24 succeeded" in said
-    assert max(map(len, said.splitlines()[7:-1])) <= 80
+    assert max(map(len, said.splitlines()[8:-1])) <= 80
     assert (output / "timeline.png").read_bytes().startswith(b"\x89PNG")
     for name in demo.ANSWERS:
         # What Spark wrote says when, in UTC.
         assert str(pq.read_schema(next((output / f"{name}.parquet").glob("*.parquet"))).field("start").type) == (
             "timestamp[us, tz=UTC]"
         )
+    assert "NEXMark, 6,000 auctions and 92,000 bids" in said
+    averages = pq.read_table(output / "closing_prices.parquet", columns=["category", "final"])
+    assert set(averages["category"].to_pylist()) == set(range(10, 15))
+    assert "13: 31.6" in said
     tasks = pq.read_table(output / "tasks.parquet", columns=["shuffle_read_bytes"])["shuffle_read_bytes"]
     assert pc.max(tasks).as_py() > 5 * pc.quantile(tasks, 0.75)[0].as_py()
 
@@ -42,6 +46,12 @@ def test_what_spark_said_is_shown_when_it_fails(tmp_path: Path, monkeypatch: pyt
         GpuOpsError, match=r"(?s)spark-submit failed with exit code 1\..*RuntimeError: no orders.*spark.log"
     ):
         demo.run(tmp_path / "out", Console(file=io.StringIO()))
+
+
+def test_what_the_command_said_is_shown_when_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "AUCTION", tmp_path / "none.py")
+    with pytest.raises(GpuOpsError, match=r"(?s)gpu_ops run failed with exit code 1\..*none.py does not exist"):
+        demo._auction(tmp_path)
 
 
 def test_without_a_checkout(

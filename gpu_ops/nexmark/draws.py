@@ -1,0 +1,139 @@
+"""Random numbers that are looked up, not drawn: each is a function of the seed and its place alone, on every machine.
+
+They are the numbers of SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014),
+whose n-th is a hash of n. Each event owns `PER_EVENT` of them. Nothing here rounds a float that a platform may round
+otherwise.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+PER_EVENT = 64
+"""How many numbers belong to an event."""
+
+LETTERS = 16
+"""How many letters a number makes: half a byte for each, a to p."""
+
+Numbers = npt.NDArray[np.uint64]
+Integers = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+_FIRST = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND = np.uint64(0x94D049BB133111EB)
+_BLOCK = 1 << 13  # a block of numbers stays in the fastest cache while it is mixed
+_LOW_HALVES = np.uint64(0x0F0F0F0F0F0F0F0F)
+_EIGHT_A = np.uint64(0x6161616161616161)
+
+
+def key(seed: int) -> np.uint64:
+    """Where a seed's sequence starts; neighbouring seeds start far from each other."""
+    return np.uint64(_mixed(np.array([seed], np.uint64) + _STEP)[0])
+
+
+def numbers(start: np.uint64, events: Integers, draw: int) -> Numbers:
+    """Each event's number of this name, a draw from 0 to `PER_EVENT` - 1.
+
+    Examples:
+        >>> numbers(np.uint64(0), np.array([0]), 0).tolist() == [0xE220A8397B1DCDAF]
+        True
+    """
+    places = events.astype(np.uint64)
+    made = np.empty(len(places), np.uint64)
+    for first in range(0, len(places), _BLOCK):
+        block = places[first : first + _BLOCK] * np.uint64(PER_EVENT)
+        block += np.uint64(draw + 1)
+        block *= _STEP
+        block += start
+        made[first : first + _BLOCK] = _mixed(block)
+    return made
+
+
+def _mixed(z: Numbers) -> Numbers:
+    """SplitMix64's last steps, in place."""
+    z ^= z >> np.uint64(30)
+    z *= _FIRST
+    z ^= z >> np.uint64(27)
+    z *= _SECOND
+    z ^= z >> np.uint64(31)
+    return z
+
+
+def below(drawn: Numbers, limit: int | Integers) -> Integers:
+    """Whole numbers from 0 up to a limit of at most 2^32, all as probable to within limit / 2^32.
+
+    Examples:
+        >>> below(np.array([0, 1 << 63, (1 << 64) - 1], np.uint64), 10).tolist()
+        [0, 5, 9]
+    """
+    return ((drawn >> np.uint64(32)) * np.asarray(limit, np.uint64) >> np.uint64(32)).astype(np.int64)
+
+
+def prices(drawn: Numbers) -> Integers:
+    """Prices from 100 to 100 million whose logarithms are uniform, as NEXMark's are.
+
+    The power of ten lies on straight lines between 4096 points of a table, so that every machine has the same prices.
+
+    Examples:
+        >>> prices(np.array([0, 1 << 63, (1 << 64) - 1], np.uint64)).tolist()
+        [100, 100000, 99999995]
+    """
+    table = _powers()
+    at = (drawn >> np.uint64(52)).astype(np.int64)
+    within = (drawn >> np.uint64(36) & np.uint64(0xFFFF)).astype(np.int64)
+    low = table[at]
+    return low + ((table[at + 1] - low) * within >> 16) + 512 >> 10
+
+
+@lru_cache(maxsize=1)
+def _powers() -> Integers:
+    """100 to 100 million in 4096 equal ratios, in 1024ths."""
+    return np.array([round(102_400 * 10 ** (6 * at / 4096)) for at in range(4097)])
+
+
+def letters(start: np.uint64, events: Integers, draw: int, count: int) -> Bytes:
+    """Rows of random letters, a to p; each row takes a draw for every `LETTERS`.
+
+    Examples:
+        >>> bytes(letters(np.uint64(0), np.array([0]), 0, 5)[0])
+        b'pnnlj'
+    """
+    words = -(-count // LETTERS)
+    made = np.empty((len(events), 2 * words), "<u8")
+    for word in range(words):
+        drawn = numbers(start, events, draw + word)
+        made[:, 2 * word] = (drawn & _LOW_HALVES) + _EIGHT_A
+        made[:, 2 * word + 1] = (drawn >> np.uint64(4) & _LOW_HALVES) + _EIGHT_A
+    return made.view(np.uint8)[:, :count]
+
+
+def digits(start: np.uint64, events: Integers, draw: int, count: int) -> Bytes:
+    """Rows of random digits; each row takes a draw for every eight.
+
+    Examples:
+        >>> bytes(digits(np.uint64(0), np.array([0]), 0, 5)[0])
+        b'68142'
+    """
+    words = -(-count // 8)
+    drawn = np.empty((len(events), words), "<u8")
+    for word in range(words):
+        drawn[:, word] = numbers(start, events, draw + word)
+    return (drawn.view(np.uint8)[:, :count].astype(np.uint16) * 10 >> 8).astype(np.uint8) + np.uint8(ord("0"))
+
+
+def texts(rows: Bytes) -> Any:
+    """An Arrow array of strings from rows of ASCII, all of one length.
+
+    Examples:
+        >>> texts(np.frombuffer(b"onetwo", np.uint8).reshape(2, 3)).to_pylist()
+        ['one', 'two']
+    """
+    count, width = rows.shape
+    offsets = np.arange(count + 1, dtype=np.int32) * np.int32(width)
+    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(rows)))
