@@ -1,6 +1,6 @@
-# make demo    the main job: Spark's own event log becomes a table and a picture
+# make demo    the main job: Spark's own event log becomes tables and a picture; then two streams are joined
 # make test    the whole suite
-# make lint | types | bench | test-deep | lock | jar | clean
+# make lint | types | bench | test-deep | lock | jar | package | clean
 #
 # Each makes .venv first (from requirements/dev.txt, by hash) and is quick when there is nothing to make.
 
@@ -33,7 +33,7 @@ NO_VENV = the venv module of $(FOUND_PYTHON) is missing (on Debian and Ubuntu: a
 NO_JAVA := Java 17 or newer is missing (install a JRE, or say where it is: JAVA_HOME=/path)
 NO_MAVEN := Maven (mvn) is missing: it fetches the RAPIDS jar
 
-.PHONY: demo test test-deep bench lint types lock jar clean java
+.PHONY: demo test test-deep bench lint types lock jar package clean java
 
 demo: java $(READY)
 	@$(RUN) -m gpu_ops.demo
@@ -64,6 +64,10 @@ lock: $(READY)
 
 jar: $(JAR)
 	@echo $(JAR)
+
+# What a cluster is sent (docs/spark.md): `make package`, with ENVIRONMENT=cpu, gpu-cu12 or gpu-cu13 for an environment too.
+package: $(READY)
+	@$(RUN) spark_conf/package.py dist $(if $(ENVIRONMENT),--environment $(ENVIRONMENT))
 
 clean:
 	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse

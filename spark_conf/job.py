@@ -120,4 +120,8 @@ def message(error: Exception) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    session = SparkSession.getActiveSession()
+    if session is not None:
+        session.stop()  # left to the JVM's end, a cluster starts executors anew while they are told to go
+    sys.exit(code)
