@@ -6,6 +6,7 @@
                                                                  million keys, and from the start of the interpreter
     python benchmarks/run.py live                                W2 over an hour, pushed in micro-batches
     python benchmarks/run.py spark-W2                            beside native Spark SQL and an identity mapInArrow
+    python benchmarks/run.py spark-W5                            both strategies beside native Spark SQL on buckets
 
 Each engine runs in a process of its own, one at a time. What counts is user and system CPU seconds: they suffer less
 from what else a machine does than wall time, but suffer they do (up to twofold on two busy cores), so compare figures
@@ -38,7 +39,7 @@ from benchmarks.workloads import FULL, WORKLOADS, Checks  # noqa: E402
 
 Result = dict[str, Any]
 
-MODES = ("scaling", "keys", "cold", "live", "spark-W2")
+MODES = ("scaling", "keys", "cold", "live", "spark-W2", "spark-W5")
 
 COLD = """
 import time
@@ -243,9 +244,13 @@ def main() -> None:
         if name in modes:
             modes[name](options, console)
         elif name == "spark-W2":
-            from benchmarks.spark_w2 import report  # the one mode that needs a JVM
+            from benchmarks import spark_w2  # this mode and the next one need a JVM
 
-            report(options, console)
+            spark_w2.report(options, console)
+        elif name == "spark-W5":
+            from benchmarks import spark_w5
+
+            spark_w5.report(options, console)
 
 
 if __name__ == "__main__":

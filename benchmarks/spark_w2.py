@@ -133,7 +133,7 @@ def session(scratch: Path) -> SparkSession:
     # Python workers run this interpreter, and find this repository's packages.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
-    builder = SparkSession.builder.master("local[2]").appName("W2")
+    builder = SparkSession.builder.master("local[2]").appName("benchmarks")
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()

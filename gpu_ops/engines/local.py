@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import singledispatch
 from pathlib import Path
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from gpu_ops.buffers import integers, to_arrow
 from gpu_ops.devices import Device, choose
+from gpu_ops.engines.in_order import run_in_order
 from gpu_ops.engines.progress import Progress
 from gpu_ops.engines.shapes import Shape, in_shape, shape_schema
 from gpu_ops.errors import PlanError
@@ -83,35 +84,74 @@ def output_schema(node: Node) -> pa.Schema:
     return pa.schema([pa.field("start", time), pa.field("end", time), *node.schema])
 
 
-def run_fragment(node: Node, batches: Iterator[pa.RecordBatch], device: str) -> Iterator[pa.RecordBatch]:
+def run_fragment(
+    node: Node,
+    handed: Mapping[Feed, Iterable[pa.RecordBatch]],
+    device: str,
+    wanted: Sequence[str] | None = None,
+) -> Iterator[pa.RecordBatch]:
     """Run a plan over batches that another engine hands in.
 
     Args:
-        node: A plan whose only leaf is a `Feed`.
-        batches: Columns ``start``, ``end`` (``timestamp[us]``; ``end`` may be missing when the feed's events all last
-            as long) and the feed's payload.
+        node: A plan whose leaves are each a `Feed`.
+        handed: For each of them batches of ``start``, ``end`` (``timestamp[us]``; not looked at when the feed's events
+            all last as long) and those columns of the feed's payload that are needed.
         device: As in `Stream.collect`.
+        wanted: The columns of the answer that are asked for; all by default.
 
     Yields:
-        Batches with ``start`` and ``end`` in UTC and the node's payload.
+        Batches with ``start`` and ``end`` in UTC and the wanted payload.
     """
     chosen = choose(device)
-    feed = next(each for each in node.walk() if isinstance(each, Feed))
-    handed = (_fed(feed, pa.Table.from_batches([batch]), chosen) for batch in batches if batch.num_rows)
-    schema = output_schema(node)
+    feeds: dict[Node, Iterator[Events]] = {feed: _fed(feed, rows, chosen) for feed, rows in handed.items()}
+    names = tuple(node.schema.names if wanted is None else wanted)
+    schema = pa.schema([*list(output_schema(node))[:2], *(node.schema.field(name) for name in names)])
     with Progress(None) as progress:
-        for events in execute(node, Run(chosen, progress, shared(node), {feed: handed}), tuple(node.schema.names)):
+        for events in execute(node, Run(chosen, progress, shared(node), feeds), names):
             yield from to_table(events, schema, chosen).to_batches()
 
 
-def _fed(feed: Feed, table: pa.Table, device: Device) -> Events:
-    start = _ticks(table["start"], device)
-    end = feed.length if feed.length is not None else _ticks(table["end"], device)
-    return Events(start, end, device.columns.from_arrow(table.select(feed.schema.names).cast(feed.schema)))
+def run_fragment_in_order(
+    node: Node,
+    pieces: Iterable[tuple[Mapping[Feed, Iterable[pa.RecordBatch]], int]],
+    device: str,
+    wanted: Sequence[str],
+) -> Iterator[pa.RecordBatch]:
+    """`run_fragment` over batches that come in order of time, each with what is promised of all that come later.
+
+    Args:
+        node: As in `run_fragment`.
+        pieces: (batches of each feed, CTI): no event of a later piece starts before it.
+        device: As in `run_fragment`.
+        wanted: Likewise.
+    """
+    chosen = choose(device)
+    schema = pa.schema([*list(output_schema(node))[:2], *(node.schema.field(name) for name in wanted)])
+
+    def fed() -> Iterator[tuple[dict[Feed, list[Events]], int]]:
+        for handed, cti in pieces:
+            yield {feed: list(_fed(feed, batches, chosen)) for feed, batches in handed.items()}, cti
+
+    for events in run_in_order(node, fed(), chosen):
+        yield from to_table(events, schema, chosen).to_batches()
 
 
-def _ticks(column: pa.ChunkedArray, device: Device) -> Any:
-    return device.columns.array(integers(column.combine_chunks().cast(TIME_TYPE)))
+def _fed(feed: Feed, batches: Iterable[pa.RecordBatch], device: Device) -> Iterator[Events]:
+    # A frame without columns would not know its height.
+    height = min(feed.schema, key=_width)
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        fields = [field for field in feed.schema if field.name in batch.schema.names]
+        columns = [batch[field.name].cast(field.type) for field in fields] or [pa.nulls(len(batch), height.type)]
+        payload = pa.Table.from_arrays(columns, schema=pa.schema(fields or [height.with_nullable(True)]))
+        end = feed.length if feed.length is not None else _ticks(batch["end"], device)
+        yield Events(_ticks(batch["start"], device), end, device.columns.from_arrow(payload))
+
+
+def _ticks(column: pa.Array | pa.ChunkedArray, device: Device) -> Any:
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return device.columns.array(integers(whole.cast(TIME_TYPE)))
 
 
 def tables(node: Node, device: Device) -> Iterator[pa.Table]:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.queries import PAIRS
 from tests.conformance.run import main
 from tests.conformance.vectors import Vector, read
 
@@ -34,9 +33,6 @@ PASS_IN_FULL = {
 
 IN_ORDER_OF_ARRIVAL = {"ingress", "ingress_count"}
 """Spark has none: there these are refused, by that word."""
-
-NOT_ON_SPARK_YET = {*PAIRS, "clip_self_key"}
-"""What takes two streams."""
 
 LINE = re.compile(r"(\S+) +passed +(\d+)  failed +(\d+)  unsupported +(\d+)")
 
@@ -78,7 +74,7 @@ def test_every_supported_query_on_spark(conformance: Path, capsys: pytest.Captur
     """Of each query the numbers that most vectors share: several vectors in one query, and many queries in one job."""
     whole = {name: queries.split() for name, queries in PASS_IN_FULL.items() if queries and name != "trill_tests"}
     files = [conformance / f"{name}.jsonl.gz" for name in whole]
-    supported = {query for queries in whole.values() for query in queries} - IN_ORDER_OF_ARRIVAL - NOT_ON_SPARK_YET
+    supported = {query for queries in whole.values() for query in queries} - IN_ORDER_OF_ARRIVAL
     shapes: dict[str, list[Vector]] = defaultdict(list)
     for vector in (vector for file in files for vector in read(file)):
         shapes[vector.shape].append(vector)

@@ -605,7 +605,7 @@ def shape(stream: g.Stream) -> tuple[int, int]:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("snapshot", (1, 1)),
+        ("sliding", (1, 1)),
         ("hopping", (1, 1)),
         ("chained", (1, 1)),
         ("chained through expressions", (1, 1)),
@@ -669,6 +669,6 @@ def test_explain_says_what_becomes_of_each_node(spark: SparkSession, visits: pa.
     assert "every row is validated before any filter" in text
     assert "events move between tasks 1 time" in text
     alone = source.snapshot().agg(n=g.count()).explain()
-    assert "one task, as there is no key" in alone
+    assert "cut in time, as there is no key" in alone
     binary = source.with_columns(b=g.col("k").cast(g.String)).explain()
     assert "RAPIDS plugin: not in this session" in binary

@@ -10,8 +10,9 @@ import pytest
 
 import gpu_ops as g
 from gpu_ops.engines.local import run_fragment
-from gpu_ops.engines.spark.fragments import Fragment, fragment
+from gpu_ops.engines.spark.fragments import Fragment, feeds, fragment, read_columns
 from gpu_ops.engines.spark.worker import worker_device
+from gpu_ops.plan.joins import Binary
 from gpu_ops.plan.nodes import Unary
 from gpu_ops.time import TIME_TYPE
 
@@ -24,7 +25,7 @@ def events() -> g.Stream:
 
 def found(stream: g.Stream) -> Fragment:
     node = stream._node
-    assert isinstance(node, Unary)
+    assert isinstance(node, Unary | Binary)
     return fragment(node)
 
 
@@ -94,9 +95,92 @@ def test_a_fragment_travels_and_runs(name: str) -> None:
     payload = pa.Table.from_arrays([pa.nulls(2, field.type) for field in part.input.schema], schema=part.input.schema)
     for name_, column in zip(payload.column_names, payload.columns, strict=True):
         times = times.append_column(name_, column)
-    batches = list(run_fragment(plan, iter(times.to_batches()), "cpu"))
+    (feed,) = feeds(plan)
+    batches = list(run_fragment(plan, {feed: times.to_batches()}, "cpu"))
     assert batches
     assert batches[0].schema.names == ["start", "end", *plan.schema.names]
+
+
+SHOPS = pa.table({"from": [0, 1], "item": ["a", "b"], "shop": [1, 2], "city": ["x", "y"]})
+
+
+def shops() -> g.Stream:
+    return g.events(SHOPS, start="from", unit="s").set_duration("1h")
+
+
+TWO: dict[str, tuple[g.Stream, tuple[tuple[str, ...], ...], list[str]]] = {
+    # Name: a query, for each input the columns that decide the task, and what is in the last fragment.
+    "a join": (events().join(shops(), on={"price": "shop"}), (("price",), ("shop",)), ["Join"]),
+    "no key": (events().join(shops()), ((), ()), ["Join"]),
+    "a window by the key": (
+        events().join(shops(), on="item", how="full").by("item", "city").snapshot().agg(n=g.count()),
+        (("item",), ("item",)),
+        ["Join", "WindowAggregate"],
+    ),
+    "a window by less": (
+        events().join(shops(), on=["item", "shop"]).by("item").snapshot().agg(n=g.count()),
+        (("item",),),
+        ["WindowAggregate"],
+    ),
+    "a stitch": (
+        events().asof_join(shops(), on="item").stitch(),
+        (("item",), ("item",)),
+        ["AsOf", "Stitch"],
+    ),
+    "a window below": (PER_ITEM(events()).join(shops(), on="item"), (("item",), ("item",)), ["Join"]),
+}
+
+
+@pytest.mark.parametrize("name", TWO)
+def test_fragments_of_two_inputs(name: str) -> None:
+    stream, partitions, kinds = TWO[name]
+    part = found(stream)
+    gathered = [type(node).__name__ for node in part.nodes]
+    assert part.partitions == partitions
+    assert [kind for kind in gathered if kind not in {"KeyBy", "Project"}] == kinds
+    plan = pickle.loads(pickle.dumps(part.plan()))  # noqa: S301  (what Spark does with it)
+    assert plan.schema == part.nodes[-1].schema
+    assert len(feeds(plan)) == len(part.inputs)
+
+
+def test_a_stream_beside_itself_is_one_input_if_its_keys_are() -> None:
+    lasting = events().extend("1h")
+    assert found(lasting.clip_by(lasting, on="item")).inputs == (lasting._node,)
+    assert found(lasting.join(lasting)).inputs == (lasting._node,)
+    assert len(found(lasting.join(lasting, on={"shop": "price"})).inputs) == 2
+    assert len(found(lasting.join(events().extend("1h"), on="item")).inputs) == 2
+
+
+def test_only_the_starts_that_clip_are_asked_for() -> None:
+    lasting = events().alter_lifetime(duration=g.col("price").cast(g.Duration("us")))
+    left, right = feeds(found(lasting.clip_by(shops().extend(1), on="item")).plan())
+    assert (left.length, right.length) == (None, 1)
+
+
+def test_events_without_a_key_that_give_nothing() -> None:
+    left, right = events(), shops()
+    assert [found(left.join(right, on="item", how=how)).keeps for how in ("inner", "left", "right", "full")] == [
+        (False, False),
+        (True, False),
+        (False, True),
+        (True, True),
+    ]
+    assert [found(left.join(right, on="item", how=how)).keeps for how in ("semi", "anti")] == [
+        (False, False),
+        (True, False),
+    ]
+    assert found(left.join(right)).keeps == (True, True)
+    assert found(left.clip_by(right, on="item")).keeps == (True, False)
+    assert found(left.asof_join(right, on="item", how="inner")).keeps == (False, False)
+
+
+def test_columns_that_are_read() -> None:
+    both = events().join(shops(), on="item", condition=g.col("price") > 3).with_columns(twice=g.col("shop_right") * 2)
+    read = read_columns(both.filter(g.col("twice") > 2).by("city").snapshot().agg(n=g.count("price"))._node)
+    names = {type(node).__name__: names for node, names in read.items()}
+    assert names["Join"] == ("price", "shop_right", "city")
+    assert read[both._node.inputs[0].inputs[0]] == ("item", "price")
+    assert read[both._node.inputs[0].inputs[1]] == ("item", "shop", "city")
 
 
 def test_auto_takes_a_gpu_only_where_the_plugin_has_given_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,10 +135,14 @@ def test_a_path_that_is_not_there(run: Job, capsys: pytest.CaptureFixture[str]) 
     assert re.fullmatch(r"error: \[PATH_NOT_FOUND\].*\n", capsys.readouterr().err)
 
 
-def submitted(tmp_path: Path, properties: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def submitted(
+    tmp_path: Path, properties: str, *arguments: str, query: str = BUSY, inputs: dict[str, pa.Table] | None = None
+) -> subprocess.CompletedProcess[str]:
     """The job through the real spark-submit."""
-    parquet.write_table(RIDES, tmp_path / "rides.parquet")
-    (tmp_path / "query.py").write_text(BUSY)
+    given = {"rides": RIDES} if inputs is None else inputs
+    for name, rows in given.items():
+        parquet.write_table(rows, tmp_path / f"{name}.parquet")
+    (tmp_path / "query.py").write_text(query)
     package = importlib.util.find_spec("pyspark")
     assert package is not None
     assert package.origin is not None
@@ -147,7 +151,8 @@ def submitted(tmp_path: Path, properties: str, *arguments: str) -> subprocess.Co
         *("--properties-file", str(CONF / properties), "--conf", "spark.driver.host=127.0.0.1"),
         *("--conf", f"spark.local.dir={tmp_path / 'local'}"),
         *arguments,
-        *(str(CONF / "job.py"), str(tmp_path / "query.py"), "--input", f"rides={tmp_path / 'rides.parquet'}"),
+        *(str(CONF / "job.py"), str(tmp_path / "query.py")),
+        *(part for name in given for part in ("--input", f"{name}={tmp_path / name}.parquet")),
         *("--output", str(tmp_path / "busy.parquet"), "--explain-gpu"),
     ]
     environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
@@ -179,6 +184,29 @@ def test_the_file_that_loads_the_plugin_without_a_gpu(tmp_path: Path) -> None:
     assert parquet.read_table(tmp_path / "busy.parquet").num_rows == 4
 
 
+@pytest.mark.rapids
+@pytest.mark.xdist_group("spark")
+def test_what_the_docs_say_of_two_inputs_is_what_the_job_prints(tmp_path: Path) -> None:
+    docs = (ROOT / "docs" / "spark.md").read_text()
+    (query,) = re.findall(
+        r"```python\n(import gpu_ops as g\n\n\ndef query\(contracts, outages\):.*?)```", docs, re.DOTALL
+    )
+    (shown,) = re.findall(r"```\n(\*Exec <.*?)```", docs, re.DOTALL)
+    times = pa.timestamp("us", "UTC")
+    contracts = {"begins": pa.array([0, 5], times), "expires": pa.array([90, 60], times), "line": [1, 2]}
+    inputs = {
+        "contracts": pa.table({**contracts, "worth": [10, 20]}),
+        "outages": pa.table({"starts": pa.array([30], times), "ends": pa.array([40], times), "line": [1]}),
+    }
+    jar = os.environ["RAPIDS_JAR"]
+    done = submitted(tmp_path, "explain-only.properties", "--driver-class-path", jar, query=query, inputs=inputs)
+    assert done.returncode == 0, done.stderr
+    printed = re.findall(r"^( *[*!#@](?:Exec|Partitioning) <\w+>)", done.stdout, re.MULTILINE)
+    assert printed == shown.splitlines()
+    assert not re.search(r"^\s*!", done.stdout, re.MULTILINE)
+    assert parquet.read_table(tmp_path / "busy.parquet").num_rows == 1
+
+
 def settings(name: str) -> dict[str, str]:
     lines = [line for line in (CONF / name).read_text().splitlines() if line.strip() and not line.startswith("#")]
     return dict(line.split(None, 1) for line in lines)
@@ -199,6 +227,14 @@ def test_the_gpus_memory_is_enough_for_both_sides() -> None:
     parts = [float(found[f"spark.rapids.{side}memory.gpu.maxAllocFraction"]) for side in ("", "python.")]
     assert sum(parts) < 1
     assert float(found["spark.task.resource.gpu.amount"]) * int(found["spark.executor.cores"]) == 1
+
+
+def test_the_docs_and_the_file_for_a_cluster_say_the_same() -> None:
+    found = settings("rapids-cluster.properties")
+    said = re.findall(r"`(spark[\w.]+)=([\w./]+)`", (ROOT / "docs" / "spark.md").read_text())
+    both = {name: value for name, value in said if name in found}
+    assert both == {name: found[name] for name in both}
+    assert {"spark.plugins", "spark.rapids.sql.python.gpu.enabled", "spark.python.use.daemon"} <= both.keys()
 
 
 def test_discovery_says_which_gpus_there_are(tmp_path: Path) -> None:

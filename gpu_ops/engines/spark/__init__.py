@@ -1,8 +1,8 @@
 """The Spark engine: a plan over a Spark DataFrame as a Spark DataFrame, lazily.
 
 Filters, projections and changes of lifetime are DataFrame operations. What needs all events of a group (windows,
-stitch) is one ``repartition`` by the key and one ``mapInArrow``, whose function runs that fragment of the plan with the
-local engine on its task's events. No rows pass through the driver.
+stitch, joins) is one ``repartition`` by the key and one ``mapInArrow``, whose function runs that fragment of the plan
+with the local engine on its task's events. No rows pass through the driver.
 """
 
 from __future__ import annotations

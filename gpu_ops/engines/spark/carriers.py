@@ -279,7 +279,9 @@ class Fields(Carrier):
 
     @property
     def refusal(self) -> str | None:
-        """That of the first field that has one."""
+        """That of the first field that has one; and intervals do not come back in a struct."""
+        if any(isinstance(each, Microseconds) for _, each in self._fields):
+            return "an interval comes back in a struct by expressions for which the RAPIDS plugin has no rule"
         return next((each.refusal for _, each in self._fields if each.refusal is not None), None)
 
     @property

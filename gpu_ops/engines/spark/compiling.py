@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import reduce
 from typing import Any
 
 import narwhals as nw
@@ -13,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 from pyspark.sql import types as spark_types
 
 from gpu_ops.engines.spark import lifetimes
+from gpu_ops.engines.spark.bucketed import bucketed, choose, supported, unplanned
 from gpu_ops.engines.spark.carriers import (
     carried_fields,
     carried_schema,
@@ -22,13 +24,18 @@ from gpu_ops.engines.spark.carriers import (
     raised_columns,
 )
 from gpu_ops.engines.spark.checks import checked, error_text, shown
-from gpu_ops.engines.spark.fragments import Fragment, fragment, over_feed
-from gpu_ops.engines.spark.session import check_names
-from gpu_ops.engines.spark.types import column, spark_type, to_ticks, to_timestamp
-from gpu_ops.engines.spark.worker import work
+from gpu_ops.engines.spark.cutting import Cut, Side, cut_join, cut_window
+from gpu_ops.engines.spark.fragments import Fragment, Gathering, fragment, over_feed, read_columns, ways
+from gpu_ops.engines.spark.session import check_names, worker_memory
+from gpu_ops.engines.spark.sides import shared_slots, united
+from gpu_ops.engines.spark.slices import Wish, cut_because, uncut, wish
+from gpu_ops.engines.spark.types import column, plain_type, spark_type, to_ticks, to_timestamp
+from gpu_ops.engines.spark.worker import Task, work
 from gpu_ops.errors import PlanError
+from gpu_ops.operators.joins import wanted_below
 from gpu_ops.plan.expressions import LIFETIME, bare_column, column_names, function_names
-from gpu_ops.plan.lifetimes import AlterLifetime, Chop, Lifetime, Stitch
+from gpu_ops.plan.joins import Binary, Join, Union
+from gpu_ops.plan.lifetimes import AlterLifetime, Chop, Lifetime
 from gpu_ops.plan.nodes import Filter, KeyBy, Node, Project, SparkSource, Unary
 from gpu_ops.plan.windows import WindowAggregate
 from gpu_ops.time import TICK, TIME_TYPE
@@ -54,22 +61,35 @@ _ONE = pa.schema([("one", pa.bool_())])
 """What workers get of events of which nothing but the lifetime is asked."""
 
 
+Handed = tuple[DataFrame, pa.Schema]
+"""Events, and what of their payload goes to workers."""
+
+
 class Compiler:
     """Builds the DataFrame of a plan, and notes for each node how that is done. Nothing runs.
+
+    Args:
+        plan: The plan.
+        device: What workers compute on.
 
     Attributes:
         notes: For each node what becomes of it, and why it does not go where one may have wanted it.
         shuffles: How many times events move between tasks.
     """
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, plan: Node, device: str) -> None:
         self._device = device
+        self._read = read_columns(plan)
         self._frames: dict[Node, DataFrame] = {}
+        self._wish = wish(next(each.frame.sparkSession for each in plan.walk() if isinstance(each, SparkSource)))
+        self._reasons: dict[Node, str | None] = {}
         self.notes: dict[Node, list[str]] = {}
         self.shuffles = 0
 
     def frame(self, node: Node) -> DataFrame:
         """The node's events: ``start`` and ``end`` (TIMESTAMP), then its payload in the plan's types.
+
+        Payload that nothing in the plan reads may be null.
 
         Raises:
             PlanError: Spark cannot run it.
@@ -96,7 +116,11 @@ class Compiler:
         if isinstance(node, Chop):
             self._note(node, f"Spark: explode(sequence(…)) over the grid, one row for each piece; {_GPU}")
             return lifetimes.chop(self.frame(node.input), node)
-        if isinstance(node, WindowAggregate | Stitch):
+        if isinstance(node, Union):
+            return self._union(node)
+        if isinstance(node, Binary):
+            return self._matched(node)
+        if isinstance(node, Gathering):
             return self._gathered(node)
         raise PlanError(f"Spark does not run {type(node).__name__}.", remedy="Collect it on its own engine.")
 
@@ -180,65 +204,234 @@ class Compiler:
             node,
             "Spark: mapInArrow with the local engine, without a shuffle",
             f"not as an expression of Spark: {reason}",
-            *self._passage(node.input.schema, node.schema),
+            *self._passage([node.input.schema, node.schema]),
         )
-        frame, schema = self.frame(node.input), node.input.schema
-        return self._in_python(frame, over_feed(node.input, (node,)), node, schema, None)
+        schema = node.input.schema
+        task = Task(over_feed(node.input, (node,)), (schema,), node.schema)
+        return self._through(self._lowered([self.frame(node.input)], task), task, node)
+
+    def _union(self, node: Union) -> DataFrame:
+        read = [node.schema.field(name) for name in self._read[node]]
+        refused = {each.name: reason for each in read if (reason := _union_refusal(each.type)) is not None}
+        # Intervals are refused too, but planned as integers on both sides of it.
+        lasting = [each for each in read if pa.types.is_duration(each.type)]
+        ways = [f"through the union: {'; '.join(passage(each) or '' for each in lasting)}"] if lasting else []
+        carriers = {each.name: carrier(each.type) for each in lasting}
+        away = [f"column {name!r}: {reason}" for name, reason in refused.items() if name not in carriers]
+        self._note(node, "Spark: union, without a shuffle", *ways, *_away(away))
+
+        def lowered(name: str) -> Column:
+            return carriers[name].lower(column(name))[0].alias(name) if name in carriers else column(name)
+
+        def raised(name: str) -> Column:
+            if name not in carriers:
+                return column(name)
+            # Not deterministic, or the optimizer would move it below the union, where it does no good.
+            return carriers[name].raised([F.when(F.spark_partition_id() >= 0, column(name))]).alias(name)
+
+        parts = [self.frame(part).select("start", "end", *map(lowered, node.schema.names)) for part in node.parts]
+        return reduce(DataFrame.union, parts).select("start", "end", *map(raised, node.schema.names))
 
     # What Python workers do
 
-    def _gathered(self, node: WindowAggregate | Stitch) -> DataFrame:
-        part = fragment(node)
+    def _matched(self, node: Binary) -> DataFrame:
+        """Two inputs matched by workers, or by a join of Spark's."""
+        if not isinstance(node, Join):
+            return self._gathered(node)
+        strategy, why = self._strategy(node)
+        if strategy == "sql":
+            frames = self.frame(node.left), self.frame(node.right)
+            try:
+                made = bucketed(node, *frames)
+            except Exception as error:
+                # The condition is what Narwhals may have no words for in Spark's SQL.
+                why = (str(error).strip() or type(error).__name__).splitlines()[0]
+                if node.strategy == "sql":
+                    raise _not_by_sql(why) from error
+            else:
+                self.shuffles += 1
+                planned = unplanned(node, self._read[node])
+                self._note(
+                    node,
+                    f"Spark: strategy sql, {why}: a join on keys and buckets of time among Spark's own",
+                    _GPU if planned is None else f"not wholly planned for the GPU: {planned}",
+                )
+                return made
+        made = self._gathered(node)
+        self.notes[node].insert(0, f"strategy kernel, {why}")
+        return made
+
+    def _strategy(self, node: Join) -> tuple[str, str]:
+        """How a join is done, and why."""
+        if node.strategy == "kernel":
+            return "kernel", "as asked"
+        if node.strategy == "sql":
+            reason = supported(node, _OTHERWISE)
+            if reason is not None:
+                raise _not_by_sql(reason)
+            return "sql", "as asked"
+        session = self.frame(node.left).sparkSession
+        plugin = "com.nvidia.spark.SQLPlugin" in str(session.conf.get("spark.plugins", ""))
+        return choose(node, _OTHERWISE, plugin=plugin, read=self._read[node])
+
+    def _gathered(self, node: Gathering) -> DataFrame:
+        part = fragment(node, self._apart)
+        first = part.nodes[0]
+        reason = self._cut_because(node)
+        if reason is not None:
+            return self._cut(node, part, reason)
+        handed = self._both(part, first) if isinstance(first, Binary) else self._one(part)
+        frames, schemas = zip(*handed, strict=True)
+        plan = part.plan(None if isinstance(first, Binary) else schemas[0])
+        slots = shared_slots(schemas, part.partitions) if len(frames) > 1 else None
+        task = Task(plan, schemas, _of(node, self._read[node]), slots)
+        spread = isinstance(node, Binary) and any(part.keeps)
+        whole = _whole(part, self._wish)
+        self._note(node, *ways(part, spread=spread), *whole, *self._passage([*schemas, task.answer]))
+        for each in (each for below in node.inputs for each in below.walk()):
+            if each not in self.notes:
+                self._note(each, "Spark: in the same mapInArrow as the node above, without another shuffle")
+        return self._through(self._together(self._lowered(frames, task), part, task, spread=spread), task, node)
+
+    def _apart(self, node: Node) -> bool:
+        """Whether a node shares no mapInArrow with what is above it."""
+        by_sql = isinstance(node, Join) and node.strategy == "sql"
+        return by_sql or self._cut_because(node) is not None
+
+    def _cut_because(self, node: Node) -> str | None:
+        """Why a node is cut in time; None where it is not."""
+        if node not in self._reasons:
+            self._reasons[node] = cut_because(node, self._wish, lambda: [self.frame(each) for each in node.inputs])
+        return self._reasons[node]
+
+    def _cut(self, node: Gathering, part: Fragment, reason: str) -> DataFrame:
+        """A window or a join, slice by slice of time."""
+        first, answer = part.nodes[0], _of(node, self._read[node])
+        passed: list[pa.Schema] = []
+
+        def run(cut: Cut) -> DataFrame:
+            self.shuffles += 1
+            passed.extend([*cut.task.payloads, cut.task.answer])
+            gathered = cut.rows.repartition(*map(column, cut.together)).select(*map(column, cut.passed))
+            return cut.finished(self._passed(gathered, cut.task))
+
+        if isinstance(first, Join):
+            sides = [Side(each, *handed) for each, handed in zip(first.inputs, self._both(part, first), strict=True)]
+            done = cut_join(first, sides[0], sides[1], answer, self._wish.count, run)
+        else:
+            assert isinstance(first, WindowAggregate)  # noqa: S101  (nothing else is cut)
+            ((frame, schema),) = self._one(part)
+            done = run(cut_window(first, frame, schema, answer, self._wish.count))
+        by = ", ".join(("slice", *part.partition))
+        self._note(
+            node,
+            f"Spark: cut in time, as {reason}: events in at most {self._wish.count} slices, repartition by {by}, then "
+            "mapInArrow with the local engine",
+            *self._passage(passed),
+        )
+        return _raised(done, answer, node)
+
+    def _one(self, part: Fragment) -> list[Handed]:
+        """What a fragment needs of its one input."""
         frame = self.frame(part.input)
         schema, replaced = _needed(part)
         if replaced:
-            frame = frame.select(
-                "start", "end", *(replaced.get(name, column(name)).alias(name) for name in schema.names)
-            )
-        self.shuffles += 1
-        if part.partition:
-            where = f"one repartition by {', '.join(part.partition)}, then one mapInArrow with the local engine"
-        else:
-            where = "one task, as there is no key: repartition(1), then one mapInArrow with the local engine"
-        self._note(node, f"Spark: {where}", *self._passage(schema, node.schema))
-        for each in node.input.walk():
-            if each not in self.notes:
-                self._note(each, "Spark: in the same mapInArrow as the node above, without another shuffle")
-        return self._in_python(frame, part.plan(schema), node, schema, part.partition)
+            columns = (replaced.get(name, column(name)).alias(name) for name in schema.names)
+            frame = frame.select("start", "end", *columns)
+        return [(frame, schema)]
 
-    def _in_python(
-        self, frame: DataFrame, plan: Node, node: Node, schema: pa.Schema, partition: tuple[str, ...] | None
-    ) -> DataFrame:
-        """A frame's events through workers.
+    def _both(self, part: Fragment, first: Binary) -> list[Handed]:
+        """What a fragment needs of the inputs that it matches, without the events that give nothing."""
+        needed = [set(names) for names in wanted_below(first, self._read[first])]
+        if len(part.inputs) == 1:
+            needed = [needed[0] | needed[1]]
+        handed = []
+        for each, names, keys, keeps in zip(part.inputs, needed, part.partitions, part.keeps, strict=True):
+            frame = self.frame(each)
+            known = reduce(Column.__and__, (column(name).isNotNull() for name in keys), F.lit(True))
+            handed.append((frame if keeps else frame.where(known), _of(each, names)))
+        return handed
 
-        Args:
-            frame: The events.
-            plan: What workers run, over a feed of ``schema``.
-            node: The node whose events come out.
-            schema: The payload that goes in.
-            partition: By which columns events are brought together first; None for not at all.
+    def _lowered(self, frames: Sequence[DataFrame], task: Task) -> DataFrame:
+        """The rows that go to the workers."""
+        if task.slots is not None:
+            return united(frames, task.payloads, task.ends, task.slots)
+        times = [column("start"), column("end")] if task.ends[0] else [column("start")]
+        return frames[0].select(*times, *lowered_columns(task.payloads[0]))
+
+    def _together(self, lowered: DataFrame, part: Fragment, task: Task, *, spread: bool) -> DataFrame:
+        """Rows brought together so that each task of Spark has all that may meet.
+
+        That is by key, and without one in a single task, if it is not cut in time.
         """
-        feed = next(iter(plan.walk()))
-        times = [column("start")] if feed.duration is not None else [column("start"), column("end")]
-        lowered = frame.select(*times, *lowered_columns(schema))
-        if partition:
-            carried = carried_fields(schema)
-            lowered = lowered.repartition(*(column(field.name) for name in partition for field in carried[name]))
-        elif partition is not None:
-            lowered = lowered.repartition(1)
-        fields = [("start", TIME_TYPE), ("end", TIME_TYPE), *((f.name, f.type) for f in carried_schema(node.schema))]
-        passed = spark_types.StructType([spark_types.StructField(name, spark_type(dtype)) for name, dtype in fields])
-        done = lowered.mapInArrow(work(plan, self._device), passed)
-        return done.select("start", "end", *raised_columns(node.schema))
+        self.shuffles += 1
+        if not part.partition:
+            return lowered.repartition(1)
+        carried = carried_fields(task.payloads[0])
+        names = [field.name for name in part.partition for field in carried[name]]
+        keys = [column(name if task.slots is None else task.slots.places[0][name]) for name in names]
+        if spread:
+            # An event without a key meets no other, so any task will do.
+            keys.append(F.when(reduce(Column.__or__, (key.isNull() for key in keys)), column("start")))
+        return lowered.repartition(*keys)
 
-    def _passage(self, before: pa.Schema, after: pa.Schema) -> list[str]:
+    def _through(self, lowered: DataFrame, task: Task, node: Node) -> DataFrame:
+        """Rows through the workers, and the node's events from what comes back."""
+        return _raised(self._passed(lowered, task), task.answer, node)
+
+    def _passed(self, lowered: DataFrame, task: Task) -> DataFrame:
+        """Rows through the workers, and what comes back."""
+        fields = [("start", TIME_TYPE), ("end", TIME_TYPE), *((f.name, f.type) for f in carried_schema(task.answer))]
+        passed = spark_types.StructType([spark_types.StructField(name, spark_type(dtype)) for name, dtype in fields])
+        return lowered.mapInArrow(work(task, self._device, worker_memory(lowered)), passed)
+
+    def _passage(self, schemas: Iterable[pa.Schema]) -> list[str]:
         """How columns pass through Python that do not as they are, and why the plugin would leave the GPU for some."""
-        fields = [*before, *after]
+        fields = [field for schema in schemas for field in schema]
         ways = dict.fromkeys(way for field in fields if (way := passage(field)) is not None)
         refusals = {field.name: carrier(field.type).refusal for field in fields}
         found = sorted(f"column {name!r}: {reason}" for name, reason in refusals.items() if reason is not None)
         passing = [f"through Python: {'; '.join(ways)}"] if ways else []
-        return passing + ([f"not wholly planned for the GPU: {each}" for each in found] or [_GPU])
+        return [*passing, *_away(found)]
+
+
+def _away(reasons: Sequence[str]) -> list[str]:
+    return [f"not wholly planned for the GPU: {each}" for each in reasons] or [_GPU]
+
+
+def _raised(done: DataFrame, answer: pa.Schema, node: Node) -> DataFrame:
+    """The node's events from what came back of them."""
+    raised = dict(zip(answer.names, raised_columns(answer), strict=True))
+    unread = {
+        field.name: F.lit(None).cast(spark_type(field.type)).alias(field.name)
+        for field in node.schema
+        if field.name not in raised
+    }
+    return done.select("start", "end", *((raised | unread)[name] for name in node.schema.names))
+
+
+def _of(node: Node, names: Collection[str]) -> pa.Schema:
+    """The fields of these columns."""
+    return pa.schema([field for field in node.schema if field.name in names])
+
+
+def _whole(part: Fragment, wished: Wish) -> list[str]:
+    """Why a single task is not cut in time."""
+    reason = uncut(part.nodes[0])
+    if part.partition or (reason is None and wished.count > 1):
+        return []
+    return [f"not cut in time: {reason or 'spark.gpu_ops.slices is 1'}"]
+
+
+def _union_refusal(dtype: pa.DataType) -> str | None:
+    """Why the plugin plans no union with such a column; None where it does."""
+    plain = plain_type(dtype)
+    if pa.types.is_nested(plain):
+        children = (plain.field(at).type for at in range(plain.num_fields))
+        return next((reason for each in children if (reason := _union_refusal(each))), None)
+    if pa.types.is_binary(plain) or pa.types.is_duration(plain) or _no_zone(plain):
+        return f"{plain} is no type that the RAPIDS plugin takes in a union"
+    return None
 
 
 def _no_zone(dtype: pa.DataType) -> bool:
@@ -262,6 +455,12 @@ def _constant_ticks(expression: nw.Expr | None, schema: pa.Schema) -> int | None
     row: Any = nw.from_native(pl.DataFrame({"row": [0]}))
     value = row.select(expression.cast(nw.Duration("us"))).to_native().to_series().to_physical()[0]
     return None if value is None else int(value)
+
+
+def _not_by_sql(reason: str) -> PlanError:
+    return PlanError(
+        f'strategy="sql" cannot do this join: {reason}.', remedy='Leave strategy= out, or say strategy="kernel".'
+    )
 
 
 def _null_message(name: str) -> Column:

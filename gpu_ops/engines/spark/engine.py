@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 
 from gpu_ops.engines.spark.checks import unwrapped
 from gpu_ops.engines.spark.compiling import Compiler
-from gpu_ops.engines.spark.session import check_session
+from gpu_ops.engines.spark.session import check_sessions
 from gpu_ops.errors import ColumnError, PlanError, SourceError
 from gpu_ops.plan.nodes import Node, SparkSource
 from gpu_ops.store.files import WriteReport
@@ -41,13 +41,9 @@ def collect(node: Node, device: str) -> DataFrame:
 def _compiled(node: Node, device: str) -> tuple[DataFrame, Compiler]:
     if device not in _DEVICES:
         raise PlanError(f"There is no device {device!r}.", remedy=f"It is one of {', '.join(_DEVICES)}.")
-    check_session(_source(node).frame)
-    compiler = Compiler(device)
+    check_sessions([each.frame for each in node.walk() if isinstance(each, SparkSource)])
+    compiler = Compiler(node, device)
     return compiler.frame(node), compiler
-
-
-def _source(node: Node) -> SparkSource:
-    return next(each for each in node.walk() if isinstance(each, SparkSource))
 
 
 @contextmanager
@@ -148,7 +144,7 @@ def invalid_rows(stream: Stream) -> DataFrame:
         stream: A stream over a Spark DataFrame.
 
     Raises:
-        PlanError: It is over something else.
+        PlanError: It is over something else, or over several.
         ColumnError: The source has a column ``rule`` of its own.
 
     Examples:
@@ -158,9 +154,12 @@ def invalid_rows(stream: Stream) -> DataFrame:
         >>> invalid_rows(stream).collect()
         [Row(pickup=60, dropoff=60, zone='B', rule='zero_length')]
     """
-    node = next((each for each in stream._node.walk() if isinstance(each, SparkSource)), None)  # noqa: SLF001
-    if node is None:
+    found = dict.fromkeys(each for each in stream._node.walk() if isinstance(each, SparkSource))  # noqa: SLF001
+    if not found:
         raise PlanError("The stream has no Spark source.", remedy="Use .rejected() with on_invalid='divert'.")
+    if len(found) > 1:
+        raise PlanError("The stream has several sources.", remedy="Ask each of the streams that it is made of.")
+    (node,) = found
     if node.refused is None:
         raise ColumnError(
             "Rows that are refused get a column of this name.", column="rule", remedy="Rename it in the source."

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from gpu_ops.operators import joins, lifetimes, relational
 from gpu_ops.plan.expressions import bare_column, output_schema
-from gpu_ops.plan.lifetimes import Stitch
-from gpu_ops.plan.nodes import Feed, Node, Project, Unary
+from gpu_ops.plan.joins import AsOf, Binary, ClipBy, Join
+from gpu_ops.plan.lifetimes import Lifetime, Stitch
+from gpu_ops.plan.nodes import Feed, Filter, Node, Project, Unary
 from gpu_ops.plan.windows import WindowAggregate
+from gpu_ops.time import TICK
+
+Gathering = WindowAggregate | Stitch | Binary
+"""What needs all events of a group at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,39 +24,97 @@ class Fragment:
     """Nodes that a worker runs on all events that agree in some columns.
 
     Attributes:
-        input: What Spark itself computes before it.
+        inputs: What Spark itself computes before it: one node, or a left and a right one.
         nodes: What workers run, the first one first.
-        partition: The columns of ``input`` that decide which task an event goes to; none for a single task.
+        partition: The columns of the (left) input that decide which task an event goes to; none for a single task.
     """
 
-    input: Node
-    nodes: tuple[Unary, ...]
+    inputs: tuple[Node, ...]
+    nodes: tuple[Unary | Binary, ...]
     partition: tuple[str, ...]
 
-    def plan(self, schema: pa.Schema) -> Node:
-        """The nodes over a `Feed` of a payload, as `gpu_ops.engines.local.run_fragment` takes them."""
-        return over_feed(self.input, self.nodes, schema)
+    @property
+    def input(self) -> Node:
+        """The first input."""
+        return self.inputs[0]
+
+    @property
+    def partitions(self) -> tuple[tuple[str, ...], ...]:
+        """For each input its columns that decide the task of its events."""
+        first = self.nodes[0]
+        if not isinstance(first, Binary):
+            return (self.partition,)
+        right = dict(first.on)
+        return (self.partition, tuple(right[name] for name in self.partition))[: len(self.inputs)]
+
+    @property
+    def keeps(self) -> tuple[bool, ...]:
+        """For each input, whether an event that has a null among its keys gives anything."""
+        first = self.nodes[0]
+        if not isinstance(first, Binary) or not first.on:
+            return (True,) * len(self.inputs)
+        kept = keeps_alone(first)
+        return kept if len(self.inputs) > 1 else (any(kept),)
+
+    def plan(self, schema: pa.Schema | None = None) -> Node:
+        """The nodes over a `Feed` for each input, as `gpu_ops.engines.local.run_fragment` takes them.
+
+        Args:
+            schema: The payload of a single input, if not all of it.
+        """
+        first = self.nodes[0]
+        if not isinstance(first, Binary):
+            return over_feed(self.input, (first, *self.nodes[1:]), schema)
+        feeds = [Feed(each.schema, each.key, each.duration) for each in self.inputs]
+        if isinstance(first, ClipBy) and len(feeds) > 1:
+            feeds[1] = replace(feeds[1], length=TICK)  # when it ends plays no part
+        return _stacked(replace(first, left=feeds[0], right=feeds[-1]), self.nodes[1:])
 
 
-def over_feed(below: Node, nodes: Sequence[Unary], schema: pa.Schema | None = None) -> Node:
+def over_feed(below: Node, nodes: Sequence[Unary | Binary], schema: pa.Schema | None = None) -> Node:
     """Nodes over a `Feed` that stands for what is below them; its payload is ``schema``, if not all of it."""
-    plan: Node = Feed(below.schema if schema is None else schema, below.key, below.duration)
+    return _stacked(Feed(below.schema if schema is None else schema, below.key, below.duration), nodes)
+
+
+def _stacked(plan: Node, nodes: Sequence[Unary | Binary]) -> Node:
     for node in nodes:
+        assert isinstance(node, Unary)  # noqa: S101  (two inputs are the first of a fragment)
         plan = replace(node, input=plan)
     return plan
 
 
+def feeds(plan: Node) -> list[Feed]:
+    """The leaves of a fragment's plan, left ones first."""
+    return list(dict.fromkeys(each for each in plan.walk() if isinstance(each, Feed)))
+
+
+def keeps_alone(node: Binary) -> tuple[bool, bool]:
+    """Whether left and right events give anything where they have no partner."""
+    if isinstance(node, Join):
+        return node.alone
+    return (node.how == "left" if isinstance(node, AsOf) else True), False
+
+
 def gathers(node: Node) -> bool:
     """Whether a node needs all events of a group at once."""
-    return isinstance(node, WindowAggregate | Stitch)
+    return isinstance(node, Gathering)
 
 
-def fragment(node: Unary) -> Fragment:
-    """The fragment whose last node is a window or a stitch, as far down as one shuffle reaches.
+def _nowhere(_: Node) -> bool:
+    return False
 
-    A window joins the fragment of the one below it when it groups by the columns that decide the task already, perhaps
+
+def fragment(node: Unary | Binary, alone: Callable[[Node], bool] = _nowhere) -> Fragment:
+    """The fragment whose last node is a window, a stitch or a join, as far down as one shuffle reaches.
+
+    A window joins the fragment of what is below it when it groups by the columns that decide the task already, perhaps
     by more, and nothing between the two changes them. A stitch needs events of equal payload together, so any columns
-    of the payload will do: it takes those that the node above it groups by.
+    of the payload will do: it takes those that the node above it groups by. What has two inputs is the first of its
+    fragment; one stream beside itself, matched by the same columns, is one input.
+
+    Args:
+        node: The node.
+        alone: Which nodes are a fragment by themselves, and all of its inputs.
 
     Examples:
         >>> import gpu_ops as g
@@ -60,6 +124,9 @@ def fragment(node: Unary) -> Fragment:
         >>> [type(each).__name__ for each in fragment(busy._node).nodes], fragment(busy._node).partition
         (['WindowAggregate', 'KeyBy', 'Project', 'WindowAggregate'], ('item',))
     """
+    if isinstance(node, Binary):
+        itself = node.left is node.right and all(left == right for left, right in node.on) and not alone(node)
+        return Fragment((node.left,) if itself else node.inputs, (node,), tuple(left for left, _ in node.on))
     lowered = node.lowered() if isinstance(node, WindowAggregate) else node
     wanted = node.group if isinstance(node, WindowAggregate) else tuple(node.schema.names)
     between: list[Unary] = []
@@ -67,13 +134,70 @@ def fragment(node: Unary) -> Fragment:
     while isinstance(below, Unary) and not gathers(below):
         between.insert(0, below)
         below = below.input
-    if isinstance(below, Unary):
-        inner = fragment(below)
+    if isinstance(below, Gathering) and not alone(node) and not alone(below):
+        inner = fragment(below, alone)
         kept = tuple(name for name in inner.partition if name in wanted and all(_keeps(each, name) for each in between))
-        only_stitches = not any(isinstance(each, WindowAggregate) for each in inner.nodes)
+        only_stitches = all(isinstance(each, Stitch) or not gathers(each) for each in inner.nodes)
         if kept == inner.partition or (kept and only_stitches):
-            return Fragment(inner.input, (*inner.nodes, *between, lowered), kept)
-    return Fragment(lowered.input, (lowered,), wanted)
+            return Fragment(inner.inputs, (*inner.nodes, *between, lowered), kept)
+    return Fragment((lowered.input,), (lowered,), wanted)
+
+
+def ways(part: Fragment, *, spread: bool) -> list[str]:
+    """How the events of a fragment are brought together, in words.
+
+    Args:
+        part: The fragment.
+        spread: Whether events without a key may go to any task.
+    """
+    two = len(part.inputs) > 1
+    sides = "one DataFrame of both sides' rows, " if two else ""
+    workers = "then one mapInArrow with the local engine"
+    if not part.partition:
+        return [f"Spark: {sides}one task, as there is no key: repartition(1), {workers}"]
+    lines = [f"Spark: {sides}one repartition by {', '.join(part.partition)}, {workers}"]
+    for kept, what in ((False, "left out first"), (True, "in any task")):
+        names = [name for name, keeps in zip(("left", "right"), part.keeps, strict=False) if keeps is kept]
+        if names and (spread or not kept):
+            lines.append(f"events without a key: {what}" + (f" ({' and '.join(names)})" if two else ""))
+    return lines
+
+
+def read_columns(plan: Node) -> dict[Node, tuple[str, ...]]:
+    """For each node of a plan, the columns of it that the nodes above read, or the answer has."""
+    read: dict[Node, set[str]] = {}
+
+    def visit(node: Node, wanted: Sequence[str]) -> None:
+        before = read.get(node)
+        if before is not None and before >= set(wanted):
+            return
+        read[node] = (before or set()) | set(wanted)
+        names = _in_order(node, read[node])
+        for below, needed in zip(node.inputs, _read_below(node, names), strict=True):
+            visit(below, needed)
+
+    visit(plan, plan.schema.names)
+    return {node: _in_order(node, names) for node, names in read.items()}
+
+
+def _in_order(node: Node, names: set[str]) -> tuple[str, ...]:
+    return tuple(name for name in node.schema.names if name in names)
+
+
+def _read_below(node: Node, wanted: tuple[str, ...]) -> Sequence[tuple[str, ...]]:
+    """The columns that a node reads of each input to give the wanted ones."""
+    if isinstance(node, Filter | Project):
+        return [relational.wanted_below([node], wanted)]
+    if isinstance(node, Lifetime):
+        return [lifetimes.wanted_below(node, wanted)]
+    if isinstance(node, Stitch):
+        return [tuple(node.schema.names)]
+    if isinstance(node, WindowAggregate):
+        lowered = node.lowered()
+        return [() if lowered is node else relational.wanted_below([lowered.input], ())]  # type: ignore[list-item]
+    if isinstance(node, Binary):
+        return joins.wanted_below(node, wanted)
+    return [wanted] * len(node.inputs)
 
 
 def _keeps(node: Unary, name: str) -> bool:

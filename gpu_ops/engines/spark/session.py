@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
@@ -13,6 +14,25 @@ _UTC = {"UTC", "ETC/UTC", "ZULU", "UCT", "GMT", "ETC/GMT", "GMT0", "Z", "UTC+0",
 _ZONE = "spark.sql.session.timeZone"
 _CASE = "spark.sql.caseSensitive"
 _ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_ANSI = "spark.sql.ansi.enabled"
+
+
+_MEMORY = "spark.gpu_ops.worker.memory"
+
+
+def worker_memory(frame: DataFrame) -> int | None:
+    """Up to how many bytes of events the session lets each task hold in memory; None if it does not say.
+
+    Raises:
+        PlanError: It says something else than a number of bytes.
+    """
+    said = frame.sparkSession.conf.get(_MEMORY, None)
+    if said is None:
+        return None
+    found = re.fullmatch(r"([1-9][0-9]*)([kmgt]?)b?", said.strip().lower())
+    if found is None:
+        raise PlanError(f"{_MEMORY} is {said!r}.", remedy="Say how many bytes, for instance 256m.")
+    return int(found[1]) << 10 * " kmgt".index(found[2] or " ")
 
 
 def check_session(frame: DataFrame) -> None:
@@ -43,6 +63,27 @@ def check_session(frame: DataFrame) -> None:
             f"{_ROWS} is {rows}: a worker would get all rows as one batch, and the RAPIDS plugin divides by it.",
             remedy=f'Say spark.conf.set("{_ROWS}", 100000), for instance.',
         )
+
+
+def check_sessions(frames: Sequence[DataFrame]) -> None:
+    """Refuse frames that belong together in no one session; what is made of them belongs to the first one's.
+
+    Raises:
+        PlanError: As `check_session`, of any of them; or two whose sessions compute or tell names apart differently.
+    """
+    for frame in frames:
+        check_session(frame)
+    first = frames[0].sparkSession
+    for frame in frames[1:]:
+        other = frame.sparkSession
+        for name in () if other is first else (_ANSI, _CASE):
+            values = [str(each.conf.get(name)).lower() for each in (first, other)]
+            if values[0] != values[1]:
+                raise PlanError(
+                    f"The DataFrames belong to two Spark sessions: {name} is {values[0]} in one and {values[1]} in the "
+                    "other.",
+                    remedy="Make both with one session, or give both sessions the same settings.",
+                )
 
 
 def check_names(frame: DataFrame, names: Sequence[str]) -> None:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
+from gpu_ops.engines.in_order import can_run_in_order, in_order
 from gpu_ops.engines.spark.carriers import carried_schema, flattened_arrays, restored_arrays
+from gpu_ops.engines.spark.fragments import feeds
+from gpu_ops.engines.spark.sides import Slots, split
 from gpu_ops.plan.nodes import Feed, Node
 from gpu_ops.time import TIME_TYPE
 
@@ -28,51 +34,110 @@ def worker_device(asked: str) -> str:
     return "auto" if os.environ.get("RAPIDS_PYTHON_ENABLED", "").lower() == "true" else "cpu"
 
 
-def work(plan: Node, device: str) -> Callable[[Batches], Batches]:
+@dataclass(frozen=True)
+class Task:
+    """What workers do with the events of a task.
+
+    Attributes:
+        plan: A plan whose leaves are each a `Feed`.
+        payloads: For each feed the payload that comes, which may be a part of it.
+        answer: The payload that goes back.
+        slots: Where the columns of two sides are; None if there is one.
+    """
+
+    plan: Node
+    payloads: tuple[pa.Schema, ...]
+    answer: pa.Schema
+    slots: Slots | None = None
+
+    @property
+    def ends(self) -> list[bool]:
+        """For each feed whether ends come: not where all its lifetimes last as long."""
+        return [feed.length is None for feed in feeds(self.plan)]
+
+    def handed(self, batches: Batches) -> dict[Feed, Iterator[pa.RecordBatch]]:
+        """What each feed gets of batches as they come."""
+        sides = [batches] if self.slots is None else split(batches, self.payloads, self.ends, self.slots)
+        found = zip(feeds(self.plan), self.payloads, self.ends, sides, strict=True)
+        return {feed: _restored(payload, ends, side) for feed, payload, ends, side in found}
+
+
+def work(task: Task, device: str, memory: int | None = None) -> Callable[[Batches], Batches]:
     """The function that mapInArrow takes.
 
     Args:
-        plan: A plan whose only leaf is a `Feed`.
+        task: What is done.
         device: As in `Stream.collect`; it is chosen in the worker.
+        memory: As in `run_task`.
     """
 
     def run(batches: Batches) -> Batches:
-        from gpu_ops.engines.spark.worker import run_fragment
+        from gpu_ops.engines.spark.worker import run_task
 
-        yield from run_fragment(plan, device, batches)
+        yield from run_task(task, device, batches, memory)
 
     return run
 
 
-def run_fragment(plan: Node, device: str, batches: Batches) -> Batches:
+def run_task(task: Task, device: str, batches: Batches, memory: int | None = None) -> Batches:
     """Run a plan over the lowered columns of a task's events.
 
     Args:
-        plan: A plan whose only leaf is a `Feed`.
+        task: What is done.
         device: As in `Stream.collect`.
-        batches: ``start``, ``end`` where the feed's events do not all last as long, and the payload as lowered.
+        batches: ``start``, ``end`` where it is asked for, and the payload as lowered; or that of both sides in slots.
+        memory: Up to how many bytes of them are held in memory: more are sorted in files, and run in order of time.
 
     Yields:
-        ``start``, ``end`` and the plan's payload as lowered.
+        ``start``, ``end`` and the answer's payload as lowered.
     """
+    with ExitStack() as stack:
+        found: Iterable[Any] = batches
+        if can_run_in_order(task.plan) and not all(node.stateless for node in task.plan.walk()):
+            found = stack.enter_context(in_order(batches, memory or worker_memory()))
+        # Batches that are held in memory are a list; those that need no memory are not held at all.
+        by_time = found is not batches and not isinstance(found, list)
+        for result in _by_time(task, device, found) if by_time else _at_once(task, device, found):
+            for first in range(0, result.num_rows, BATCH_ROWS):
+                yield _flattened(task.answer, result.slice(first, BATCH_ROWS))
+
+
+def _at_once(task: Task, device: str, batches: Batches) -> Iterator[pa.RecordBatch]:
+    """All of a task's events in one step."""
     from gpu_ops.engines import local
 
-    feed = next(node for node in plan.walk() if isinstance(node, Feed))
-    results = local.run_fragment(plan, (_restored(feed, batch) for batch in batches), worker_device(device))
-    for result in results:
-        for first in range(0, result.num_rows, BATCH_ROWS):
-            yield _flattened(plan, result.slice(first, BATCH_ROWS))
+    return local.run_fragment(task.plan, task.handed(batches), worker_device(device), task.answer.names)
 
 
-def _restored(feed: Feed, batch: pa.RecordBatch) -> pa.RecordBatch:
-    times = ["start"] if feed.length is not None else ["start", "end"]
-    arrays = [batch.column(name).cast(TIME_TYPE) for name in times]
-    payload = restored_arrays(feed.schema, [batch.column(name) for name in carried_schema(feed.schema).names])
-    schema = pa.schema([*((name, TIME_TYPE) for name in times), *feed.schema])
-    return pa.RecordBatch.from_arrays([*arrays, *payload], schema=schema)
+def _by_time(task: Task, device: str, pieces: Iterable[tuple[pa.Table, int]]) -> Iterator[pa.RecordBatch]:
+    """Events in order of time: of them only those are in memory that are alive."""
+    from gpu_ops.engines import local
+
+    handed = ((task.handed(table.combine_chunks().to_batches()), cti) for table, cti in pieces)
+    return local.run_fragment_in_order(task.plan, handed, worker_device(device), task.answer.names)
 
 
-def _flattened(plan: Node, batch: pa.RecordBatch) -> pa.RecordBatch:
-    payload = flattened_arrays(plan.schema, batch.columns[2:])
-    schema = pa.schema([("start", TIME_TYPE), ("end", TIME_TYPE), *carried_schema(plan.schema)])
+def worker_memory() -> int:
+    """Up to how many bytes of events a task holds in memory where the session does not say.
+
+    An eighth of what Spark allows each worker (``spark.executor.pyspark.memory``), since sorting them and running a
+    plan over them need several times as much; else 512 MiB.
+    """
+    allowed = int(os.environ.get("PYSPARK_EXECUTOR_MEMORY_MB", "-1"))
+    return (allowed << 20) // 8 if allowed > 0 else 512 << 20
+
+
+def _restored(payload: pa.Schema, ends: bool, batches: Batches) -> Iterator[pa.RecordBatch]:  # noqa: FBT001
+    times = ["start", "end"] if ends else ["start"]
+    names = carried_schema(payload).names
+    schema = pa.schema([*((name, TIME_TYPE) for name in times), *payload])
+    for batch in batches:
+        arrays = [batch.column(name).cast(TIME_TYPE) for name in times]
+        columns = restored_arrays(payload, [batch.column(name) for name in names])
+        yield pa.RecordBatch.from_arrays([*arrays, *columns], schema=schema)
+
+
+def _flattened(answer: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
+    payload = flattened_arrays(answer, batch.columns[2:])
+    schema = pa.schema([("start", TIME_TYPE), ("end", TIME_TYPE), *carried_schema(answer)])
     return pa.RecordBatch.from_arrays([*batch.columns[:2], *payload], schema=schema)

@@ -1,0 +1,391 @@
+"""Temporal joins as joins of Spark's own: on the key and on buckets of time, all of it planned for the GPU.
+
+Each is one inner join of intervals. What of an event has no partner is where it meets a *gap* between the lifetimes of
+the other side, and what has one is where it meets a *cover*, their union; gaps and covers are intervals with a key,
+found by a running maximum of ends. So no event needs a number, which Spark might not give it twice the same, and none
+is put together again from pieces of its own.
+
+Intervals meet in buckets, at levels. A bucket of level ``j`` is ``16 ** j`` ticks wide; an interval's own level is the
+finest at which it is at most two buckets long, so that it touches three. Two intervals meet at the coarser of their
+levels: each is listed at its own and at those coarser ones that the other side has, where it touches two at most. A
+pair is kept in the first bucket that both touch, and only there. So an interval is in few rows however long it is.
+
+A level has two slots, or its finer intervals would meet each other there too, in vain. In the even one left intervals
+of the level meet right ones of it and of finer levels; in the odd one finer left intervals meet right ones of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import reduce
+from itertools import chain
+from typing import Any, Literal
+
+import narwhals as nw
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812  (its usual name)
+
+from gpu_ops.engines.spark.types import column, plain_type, to_ticks
+from gpu_ops.operators.joins import wanted_below
+from gpu_ops.plan.expressions import function_names
+from gpu_ops.plan.joins import Join
+
+Side = Literal["left", "right"]
+Strategy = Literal["kernel", "sql"]
+
+_BITS = 4
+"""A bucket is 2 ** _BITS as wide as one of the level below."""
+_LEVELS = 15
+"""So many levels hold any lifetime: all of time is five buckets of the last."""
+_SPREAD = 64
+"""Events without a key meet nothing; so many tasks share them."""
+
+
+# Whether, and why
+
+
+def supported(node: Join, otherwise: Mapping[str, str]) -> str | None:
+    """Why a join cannot be made of Spark's own joins with the same answer; None where it can.
+
+    Args:
+        node: The join.
+        otherwise: Functions that Spark computes otherwise than the local engine, and how.
+
+    Examples:
+        >>> from gpu_ops.plan.nodes import Feed
+        >>> side = Feed(pa.schema([("k", pa.int64()), ("v", pa.float64())]), (), None)
+        >>> supported(Join(side, side, (("k", "k"),), "full"), {})
+        >>> supported(Join(side, side, (), "inner", nw.col("v").floor() > 1), {"floor": "Spark's floor is a LONG"})
+        "Spark's floor is a LONG"
+    """
+    if node.condition is None:
+        return None
+    if node.how != "inner":
+        # The matches of each event would have to be found again by what tells it from all others: a number is not the
+        # same when Spark computes a partition again, and not every payload can be compared.
+        return f"the partners of a condition are those of each event alone, and a {node.how} join asks for its rest"
+    found = sorted({otherwise[name] for name in function_names(node.condition) if name in otherwise})
+    return "; ".join(found) or None
+
+
+def unplanned(node: Join, read: Collection[str] | None = None) -> str | None:
+    """Why the RAPIDS plugin would not plan all of it for the GPU, if it is made of Spark's own joins.
+
+    Args:
+        node: The join.
+        read: The columns that are asked of it, if not all: Spark does without the others.
+
+    Examples:
+        >>> from gpu_ops.plan.nodes import Feed
+        >>> side = Feed(pa.schema([("k", pa.binary()), ("v", pa.int64())]), (), None)
+        >>> unplanned(Join(side, side, (("k", "k"),), "inner"))
+        "key 'k': the RAPIDS plugin joins on no binary"
+        >>> unplanned(Join(side, side, (("v", "v"),), "inner"))
+        >>> unplanned(Join(side, side, (("v", "v"),), "left"))
+        "column 'k': the RAPIDS plugin takes no binary in a union"
+    """
+    for name, _ in node.on:
+        dtype = plain_type(node.left.schema.field(name).type)
+        if pa.types.is_nested(dtype) or _holds(dtype, _UNJOINED):
+            return f"key {name!r}: the RAPIDS plugin joins on no {dtype}"
+    names = wanted_below(node, tuple(node.schema.names if read is None else read))
+    sides = [[each.schema.field(name) for name in wanted] for each, wanted in zip(node.inputs, names, strict=True)]
+    for field in chain(*sides):
+        if _holds(field.type, _UNCARRIED):
+            return f"column {field.name!r}: the RAPIDS plugin lists no {field.type} in buckets"
+    # Beside the events of one side stand the gaps that those of the other meet, if these are kept.
+    gaps = zip(reversed(sides), node.alone, strict=True) if node.pairs else ()
+    for field in chain.from_iterable(fields for fields, kept in gaps if kept):
+        if _holds(field.type, _UNUNITED):
+            return f"column {field.name!r}: the RAPIDS plugin takes no {field.type} in a union"
+    if node.condition is not None and "__truediv__" in function_names(node.condition):
+        return "the RAPIDS plugin has no rule for the division that Narwhals asks Spark for"
+    return None
+
+
+def choose(
+    node: Join, otherwise: Mapping[str, str], *, plugin: bool, read: Collection[str] | None = None
+) -> tuple[Strategy, str]:
+    """Which strategy a join takes where nobody says, and why.
+
+    On CPUs it is the kernel: one sort and two binary searches an event, while on buckets an event is hashed in two to
+    five rows. Two million events a side of ten keys took 11.3 CPU seconds by a kernel and 16.1 on buckets of one width
+    that fitted them; 200,000 take 2 to 3 by ours and 7 to 10 on levels of buckets.
+
+    Where the RAPIDS plugin is on, it is Spark's own join, if all of that is planned: events stay on the GPU as they
+    are, and by the kernel they pass to a Python worker and back, for which decimals, structs and maps change their
+    shape. That is an argument and no measurement. Where a part of the join would not be planned, it is the kernel
+    again, which asks less of Spark.
+
+    Args:
+        node: The join.
+        otherwise: Functions that Spark computes otherwise than the local engine, and how.
+        plugin: Whether the RAPIDS plugin is on.
+        read: The columns that are asked of it, if not all.
+
+    Examples:
+        >>> from gpu_ops.plan.nodes import Feed
+        >>> side = Feed(pa.schema([("k", pa.int64()), ("v", pa.int64())]), (), None)
+        >>> choose(Join(side, side, (("k", "k"),), "left"), {}, plugin=True)
+        ('sql', 'all of it is planned for the GPU, and no event passes through Python')
+        >>> choose(Join(side, side, (("k", "k"),), "left"), {}, plugin=False)
+        ('kernel', 'it takes a fraction of the CPU time of a join on buckets')
+    """
+    reason = supported(node, otherwise)
+    if reason is not None:
+        return "kernel", f"not as a join of Spark's: {reason}"
+    reason = unplanned(node, read) if plugin else None
+    if reason is not None:
+        return "kernel", f"a join of Spark's would not be planned for the GPU: {reason}"
+    if plugin:
+        return "sql", "all of it is planned for the GPU, and no event passes through Python"
+    return "kernel", "it takes a fraction of the CPU time of a join on buckets"
+
+
+def _holds(dtype: pa.DataType, kinds: Collection[str]) -> bool:
+    """Whether a type is of one of these kinds, or holds one."""
+    plain = plain_type(dtype)
+    if pa.types.is_nested(plain):
+        return any(_holds(plain.field(at).type, kinds) for at in range(plain.num_fields))
+    local = pa.types.is_timestamp(plain) and plain.tz is None
+    return ("local time" if local else str(plain).split("[")[0]) in kinds
+
+
+_UNCARRIED = {"duration", "local time"}
+_UNUNITED = {*_UNCARRIED, "binary"}
+_UNJOINED = {*_UNUNITED, "null"}
+
+
+# The join
+
+
+def bucketed(node: Join, left: DataFrame, right: DataFrame, bucket: int | None = None) -> DataFrame:
+    """A join by native operations of Spark. Nothing runs.
+
+    Spark may evaluate a condition before it looks whether lifetimes overlap, and so on pairs that the local engine
+    never sees: a condition that fails on some values may stop it where these never meet. Each side is computed twice,
+    first for its lifetimes alone: one that is not the same the second time may lose pairs.
+
+    Args:
+        node: A join that is `supported`.
+        left: Its left events: ``start``, ``end`` (TIMESTAMP) and the payload.
+        right: Its right events.
+        bucket: How wide the narrowest buckets are, in ticks; the nearest power of 16 is taken. By default Spark finds
+            it in the query itself, from the median lifetimes of both sides.
+
+    Returns:
+        ``start``, ``end`` and the node's columns.
+    """
+    lefts, rights = listings(node, left, right, bucket)
+    nulls = _nulls(node)
+    equal = [
+        column(mine).eqNullSafe(column(other)) if nulls else column(mine) == column(other)
+        for mine, other in zip(_keys(node, "left"), _keys(node, "right"), strict=True)
+    ]
+    places = [
+        column("left_slot") == column("right_slot"),
+        column("left_bucket") == column("right_bucket"),
+        column("left_bucket") == F.greatest(column("left_first"), column("right_first")),
+    ]
+    together = [column("left_start") < column("right_end"), column("right_start") < column("left_end")]
+    if node.how == "full":
+        together.append(~(column("left_gap") & column("right_gap")))
+    met = lefts.join(rights, reduce(Column.__and__, [*equal, *places, *together]), "inner")
+    start = F.greatest(column("left_start"), column("right_start")).alias("start")
+    end = F.least(column("left_end"), column("right_end")).alias("end")
+    made = met.select(start, end, *_payload(node))
+    if node.condition is None:
+        return made
+    lazy: Any = nw.from_native(made)
+    held: DataFrame = lazy.filter(node.condition).to_native()
+    return held
+
+
+def listings(node: Join, left: DataFrame, right: DataFrame, bucket: int | None = None) -> tuple[DataFrame, DataFrame]:
+    """What of both sides meets, gaps and covers among it, a row for each bucket in which it is listed."""
+    lefts, rights = _whole(node, "left", left), _whole(node, "right", right)
+    keeps = node.alone
+    if node.how == "semi":
+        meant = lefts, _covers(rights, _keys(node, "right"))
+    elif node.how == "anti":
+        meant = lefts, _gaps(node, "right", rights, lefts)
+    else:
+        meant = (
+            _beside_gaps(lefts, _gaps(node, "left", lefts, rights), "left") if keeps[1] else lefts,
+            _beside_gaps(rights, _gaps(node, "right", rights, lefts), "right") if keeps[0] else rights,
+        )
+    found = F.broadcast(_statistics(*meant, bucket))
+    return _listed(meant[0], found, "left"), _listed(meant[1], found, "right")
+
+
+def _payload(node: Join) -> list[Column]:
+    """The columns of the answer, of pairs."""
+    keys = dict(zip(_keys(node, "left"), _keys(node, "right"), strict=True))
+    made = []
+    for at, field in enumerate(node.left.schema):
+        mine = column(f"left_{at}")
+        if node.alone[1] and f"left_{at}" in keys:
+            # The right event's own key, which may be another zero or NaN than the one that is equal to it.
+            mine = F.when(column("left_gap"), column(keys[f"left_{at}"])).otherwise(mine)
+        made.append(mine.alias(field.name))
+    if node.pairs:
+        places = {name: at for at, name in enumerate(node.right.schema.names)}
+        made += [column(f"right_{places[name]}").alias(new) for name, new in node.renamed.items()]
+    return made
+
+
+# What meets
+
+
+def _keys(node: Join, side: Side) -> list[str]:
+    """What is equal where events of one side meet those of the other."""
+    at = ("left", "right").index(side)
+    names = node.inputs[at].schema.names
+    keys = [f"{side}_{names.index(pair[at])}" for pair in node.on]
+    return [*keys, f"{side}_lone"] if _nulls(node) else keys
+
+
+def _nulls(node: Join) -> bool:
+    """Whether events are kept that have no key."""
+    return any(
+        kept and side.schema.field(pair[at]).nullable
+        for at, (side, kept) in enumerate(zip(node.inputs, node.alone, strict=True))
+        for pair in node.on
+    )
+
+
+def _whole(node: Join, side: Side, frame: DataFrame) -> DataFrame:
+    """The events of a side that can be in the answer, under names that the other side has not."""
+    at = ("left", "right").index(side)
+    schema, nulls = node.inputs[at].schema, _nulls(node)
+    payload = [column(name).alias(f"{side}_{number}") for number, name in enumerate(schema.names)]
+    made = frame.select(column("start").alias(f"{side}_start"), column("end").alias(f"{side}_end"), *payload)
+    keys = [column(name) for name in _keys(node, side) if name != f"{side}_lone"]
+    if not keys:
+        return made
+    known = reduce(Column.__and__, (key.isNotNull() for key in keys))
+    if not (nulls and node.alone[at]):
+        made = made.where(known)
+        return made.withColumn(f"{side}_lone", F.lit(0).cast("long")) if nulls else made
+    # It meets the gap around it and nothing else: one of some, so that none of their tasks gets them all.
+    number = F.pmod(F.xxhash64(column(f"{side}_start"), column(f"{side}_end")), F.lit(_SPREAD).cast("long"))
+    apart = number + 1 if side == "left" else -1 - number
+    return made.withColumn(f"{side}_lone", F.when(known, F.lit(0)).otherwise(apart))
+
+
+def _gaps(node: Join, side: Side, events: DataFrame, others: DataFrame) -> DataFrame:
+    """When no event of a side is alive, for each key that the other side has, and as long as that has events."""
+    other: Side = "right" if side == "left" else "left"
+    keys, theirs = _keys(node, side), _keys(node, other)
+    start, end = f"{side}_start", f"{side}_end"
+    asked = others.groupBy(*theirs).agg(F.min(f"{other}_start").alias("first"), F.max(f"{other}_end").alias("last"))
+    # Before all that asks and after it stands one that is never alive.
+    named = (column(their).alias(mine) for mine, their in zip(keys, theirs, strict=True))
+    bounds = asked.select(*named, F.explode(F.array("first", "last")).alias(start)).withColumn(end, column(start))
+    alive = events.where(column(f"{side}_lone") == 0) if _nulls(node) else events
+    names = [*keys, start, end]
+    both = alive.select(*map(column, names)).union(bounds.select(*map(column, names)))
+    before = both.withColumn("before", _until(keys, start, end)).where(column(start) > column("before"))
+    return before.select(*map(column, keys), column("before").alias(start), column(start).alias(end))
+
+
+def _covers(events: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """When any event of the right side is alive, for each key: intervals that do not touch."""
+    start, end = "right_start", "right_end"
+    by_key = Window.partitionBy(*keys)
+    names = [*map(column, keys), column(start)]
+    known = events.select(*names, _until(keys, start, end).alias("before"), F.max(end).over(by_key).alias("last"))
+    first = known.where(column("before").isNull() | (column(start) > column("before")))
+    # One ends at the last end before the next one starts.
+    until = F.coalesce(F.lead("before").over(by_key.orderBy(start)), column("last"))
+    return first.select(*names, until.alias(end))
+
+
+def _until(keys: Sequence[str], start: str, end: str) -> Column:
+    """The last end of the events that stand before one; null for the first."""
+    earlier = Window.partitionBy(*keys).orderBy(start).rowsBetween(Window.unboundedPreceding, -1)
+    return F.max(end).over(earlier)
+
+
+def _beside_gaps(events: DataFrame, gaps: DataFrame, side: Side) -> DataFrame:
+    """Events and gaps, told apart; gaps have nulls but for the key."""
+    mark = f"{side}_gap"
+    marked = gaps.withColumn(mark, F.lit(True))
+    return events.withColumn(mark, F.lit(False)).unionByName(marked, allowMissingColumns=True)
+
+
+# Levels and buckets
+
+
+def _ticks(side: Side) -> tuple[Column, Column]:
+    return to_ticks(column(f"{side}_start")), to_ticks(column(f"{side}_end"))
+
+
+def _length(side: Side) -> Column:
+    start, end = _ticks(side)
+    return (end - start).alias("length")
+
+
+_OWN = " + ".join(f"cast(length > {2 << _BITS * level} as int)" for level in range(_LEVELS - 1))
+"""The finest level at which ``length`` is at most two buckets; in integers, to be the same each time."""
+
+_FINEST, _LEFT_LEAST, _LEFT_LEVELS, _RIGHT_LEVELS = (f"facts[{place}]" for place in range(4))
+"""The finest level that is told apart, the left side's finest, and which ones each side has: a bit for each."""
+
+
+def _statistics(lefts: DataFrame, rights: DataFrame, bucket: int | None) -> DataFrame:
+    """One row of what decides where intervals are listed, ``facts``.
+
+    Below the level of the other side's shortest interval nothing meets, so it is not told apart. Below the median of
+    both sides little would be gained: at least half of each is then so long as to meet a good part of what it shares a
+    bucket with.
+
+    It is one column: nothing of it is pruned on one side alone, so Spark sees that both ask for the same.
+    """
+    sides: tuple[tuple[Side, DataFrame], ...] = (("left", lefts), ("right", rights))
+    rows = [
+        frame.select(_length(side))
+        .select(F.expr(_OWN).alias("level"))
+        .agg(
+            F.min("level").alias(f"{side}_least"),
+            F.expr("percentile(level, 0.5)").cast("int").alias(f"{side}_middle"),
+            F.expr("bit_or(shiftleft(1, level))").alias(f"{side}_levels"),
+        )
+        for side, frame in sides
+    ]
+    finest = "greatest(left_least, right_least, least(left_middle, right_middle))"
+    if bucket is not None:
+        finest = str(min(_LEVELS - 1, round((max(bucket, 1).bit_length() - 1) / _BITS)))
+    facts = F.expr(f"array({finest}, left_least, left_levels, right_levels)")
+    return rows[0].crossJoin(F.broadcast(rows[1])).select(facts.alias("facts"))
+
+
+def _coarser(levels: str) -> str:
+    return f"filter(sequence(0, {_LEVELS - 1}), each -> each > level and shiftright({levels}, each) & 1 = 1)"
+
+
+_SLOTS: dict[Side, str] = {
+    "left": f"concat(array(level * 2), transform({_coarser(_RIGHT_LEVELS)}, each -> each * 2 + 1))",
+    # Left intervals of finer levels come to the odd slot, if there are any.
+    "right": f"concat(array(level * 2), transform({_coarser(_LEFT_LEVELS)}, each -> each * 2),"
+    f" filter(array(level * 2 + 1), each -> greatest({_LEFT_LEAST}, {_FINEST}) < level))",
+}
+"""The even slot of an interval's own level is 2 * level, and the odd one follows."""
+
+
+def _listed(events: DataFrame, found: DataFrame, side: Side) -> DataFrame:
+    """A row for each bucket in which an interval is listed, and beside it the one in which it starts."""
+    payload, slot = events.columns, f"{side}_slot"
+    levelled = (
+        events.crossJoin(found)
+        .select(*payload, "facts", _length(side))
+        .select(*payload, "facts", F.expr(f"greatest({_OWN}, {_FINEST})").alias("level"))
+    )
+    slotted = levelled.select(*payload, F.explode(F.expr(_SLOTS[side])).alias(slot))
+    width = F.shiftright(slot, 1) * _BITS
+    start, end = _ticks(side)
+    first, last = (F.call_function("shiftright", time, width) for time in (start, end - 1))
+    return slotted.select(
+        *payload, slot, first.alias(f"{side}_first"), F.explode(F.sequence(first, last)).alias(f"{side}_bucket")
+    )

@@ -1,0 +1,154 @@
+"""Which slices of time a stream is cut into, and whether it is cut at all.
+
+Slices are chosen from the times at which events start and end, so that about as many fall in each; an end that is open
+is none. That is done in the query itself, by a sample that is the same whenever and wherever it is drawn: of each bin
+of hashes the time whose hash is least. A time far off weighs no more than others, nor does one that many events share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  (its usual name)
+
+from gpu_ops.engines.spark.types import column
+from gpu_ops.errors import PlanError
+from gpu_ops.plan.joins import Join
+from gpu_ops.plan.nodes import Node
+from gpu_ops.plan.windows import WindowAggregate
+from gpu_ops.time import MAX_TIME
+
+_SLICES = "spark.gpu_ops.slices"
+_STATISTICS = "spark.gpu_ops.statistics"
+_PER_TASK, _MOST = 4, 1024
+"""How many slices there are for each task of a shuffle, and at most: each event is compared with all of them."""
+_HOT = 4
+"""A key that has so many times a task's share of the events is hot."""
+
+_BINS = 4096
+"""So many times at most are looked at to choose slices."""
+_BEFORE, _AFTER = -(1 << 62), 1 << 62
+"""Before and after all times, and all numbers of windows."""
+
+
+# Whether, and into how many
+
+
+def uncut(node: Node) -> str | None:
+    """Why a node is not cut in time; None where it can be.
+
+    Examples:
+        >>> import narwhals as nw
+        >>> import pyarrow as pa
+        >>> from gpu_ops.plan.nodes import Feed
+        >>> side = Feed(pa.schema([("v", pa.int64())]), (), None)
+        >>> uncut(Join(side, side, (), "full"))
+        >>> uncut(Join(side, side, (), "anti", nw.col("v") > nw.col("v_right")))
+        'the partners of a condition are those of each event alone, and an event may be in several slices'
+    """
+    if isinstance(node, WindowAggregate):
+        return None
+    if not isinstance(node, Join):
+        return "windows and joins are cut in time, and no others"
+    if node.condition is None or node.how == "inner":
+        return None
+    return "the partners of a condition are those of each event alone, and an event may be in several slices"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a session says of cutting.
+
+    Attributes:
+        count: Into how many slices at most; 1 for none.
+        keyed: Whether windows and joins with a key are cut too.
+        looks: Whether a job may look at the keys first.
+        tasks: How many tasks a shuffle has.
+    """
+
+    count: int
+    keyed: bool
+    looks: bool
+    tasks: int
+
+
+def wish(session: SparkSession) -> Wish:
+    """What a session says: ``spark.gpu_ops.slices`` and ``spark.gpu_ops.statistics``.
+
+    Raises:
+        PlanError: It is no number of slices.
+    """
+    said = str(session.conf.get(_SLICES, "auto"))
+    tasks = int(str(session.conf.get("spark.sql.shuffle.partitions")))
+    looks = str(session.conf.get(_STATISTICS, "false")).lower() == "true"
+    if said == "auto":
+        return Wish(min(_PER_TASK * tasks, _MOST), keyed=False, looks=looks, tasks=tasks)
+    if not said.isdecimal() or not 1 <= int(said) <= _MOST:
+        raise PlanError(
+            f"{_SLICES} is {said!r}.", remedy=f'It is "auto", or a number of slices: 1 for none, at most {_MOST}.'
+        )
+    return Wish(int(said), keyed=int(said) > 1, looks=False, tasks=tasks)
+
+
+def cut_because(node: Node, wished: Wish, frames: Callable[[], Sequence[DataFrame]]) -> str | None:
+    """Why a node is cut in time; None where it is not.
+
+    Args:
+        node: A node.
+        wished: What the session says.
+        frames: The node's inputs, should a job have to look at them.
+    """
+    if wished.count == 1 or uncut(node) is not None:
+        return None
+    keys = [list(each) for each in zip(*node.on, strict=True)] if isinstance(node, Join) else []
+    if isinstance(node, WindowAggregate) and node.group:
+        keys = [list(node.group)]
+    if not keys:
+        return "there is no key"
+    if wished.keyed:
+        return f"{_SLICES} says so"
+    if not wished.looks:
+        return None
+    seen = (_few_or_hot(frame, names, wished.tasks) for frame, names in zip(frames(), keys, strict=True))
+    return next((found for found in seen if found is not None), None)
+
+
+def _few_or_hot(frame: DataFrame, keys: Sequence[str], tasks: int) -> str | None:
+    """What keeps the keys of events from sharing the work among tasks, as a job finds; None if nothing does."""
+    known = reduce(Column.__and__, (column(name).isNotNull() for name in keys))
+    counted = frame.where(known).groupBy(*map(column, keys)).agg(F.count(F.lit(1)).alias("events"))
+    found = counted.agg(F.count("events"), F.max("events"), F.sum("events")).collect()[0]
+    number, most, events = (int(each or 0) for each in found)
+    if number < tasks:
+        return f"there are {number} keys for {tasks} tasks"
+    if most * tasks > _HOT * events:
+        return f"one of {number} keys has {100 * most // events} % of the events"
+    return None
+
+
+# Which slices there are
+
+
+def slices_of(sides: Sequence[DataFrame], count: int) -> DataFrame:
+    """At most so many slices, as rows ``begin``, ``finish`` (LONG), which cover all of time.
+
+    Args:
+        sides: Events with ``low`` and ``high`` (LONG).
+        count: How many.
+    """
+    times = reduce(DataFrame.union, (each.select(F.explode(F.array("low", "high")).alias("time")) for each in sides))
+    # The hash of one LONG is another one for each, so there is one least.
+    number = F.xxhash64("time")
+    bins = times.where(F.col("time") < MAX_TIME).groupBy(F.pmod(number, F.lit(_BINS)).alias("bin"))
+    drawn = bins.agg(F.min_by("time", number).alias("time"))
+    every = F.greatest(F.lit(1), F.ceil(F.size("times") / F.lit(count)).cast("int"))
+    seams = drawn.agg(F.sort_array(F.collect_list("time")).alias("times")).select(
+        F.filter("times", lambda _, at: (at > 0) & (at % every == 0)).alias("seams")
+    )
+    before, after = (F.array(F.lit(time).cast("long")) for time in (_BEFORE, _AFTER))
+    ends = seams.select(F.concat(before, "seams").alias("begin"), F.concat("seams", after).alias("finish"))
+    found = ends.select(F.explode(F.arrays_zip("begin", "finish")).alias("slice"))
+    return found.select("slice.begin", "slice.finish")

@@ -1,0 +1,72 @@
+"""Tasks with more events than they may hold in memory: sorted in files, run in order of time, the same answers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+import gpu_ops as g
+from gpu_ops.engines.spark.session import worker_memory
+from gpu_ops.errors import PlanError
+from tests.engines.test_live import UTC
+from tests.rows import rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MEMORY = "spark.gpu_ops.worker.memory"
+
+
+@pytest.fixture
+def little(spark: SparkSession) -> Iterator[SparkSession]:
+    """A session whose tasks hold hardly anything."""
+    before = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+    spark.conf.set(MEMORY, "2k")
+    yield spark
+    spark.conf.unset(MEMORY)
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(before))
+
+
+def table(seed: int) -> pa.Table:
+    chance = random.Random(seed)
+    starts = [chance.randrange(0, 3000) for _ in range(1500)]
+    ends = [start + chance.choice([1, 5, 40, 900]) for start in starts]
+    times = {name: pa.array(values, pa.int64()).cast(UTC) for name, values in (("start", starts), ("end", ends))}
+    values = {"v": [chance.choice([None, 0.1, -2.5, 1e300]) for _ in starts], "n": [*range(len(starts))]}
+    return pa.table({**times, "k": [chance.choice(["a", "b", None]) for _ in starts], **values})
+
+
+def test_tasks_that_cannot_hold_their_events_give_the_same(little: SparkSession) -> None:
+    tables = table(1), table(2)
+    frames = [little.createDataFrame(each) for each in tables]
+    asked = {}
+    for where, sources in (("here", tables), ("spark", frames)):
+        left, right = (g.events(each, start="start", end="end") for each in sources)
+        asked[where] = [
+            left.by("k").snapshot().agg(n=g.count(), v=g.sum("v"), most=g.max("v")),
+            left.by("k").hopping(50, 20).agg(n=g.count(), least=g.min("n")),
+            left.select("k").stitch(),
+            left.join(right, on="k", how="full", condition=g.col("n") < g.col("n_right") - 1300),
+            left.join(right, on="k", how="anti"),
+            left.asof_join(right, on="k", tolerance=30),
+            left.clip_by(right, on="k"),
+        ]
+    for here, there in zip(asked["here"], asked["spark"], strict=True):
+        assert rows(there.collect().toArrow()) == rows(here.collect(device="cpu"))
+
+
+def test_the_session_says_how_much_a_task_may_hold(spark: SparkSession) -> None:
+    frame = spark.range(1)
+    assert worker_memory(frame) is None
+    for said, wanted in (("1000", 1000), ("2k", 2048), ("3MB", 3 << 20), ("1g", 1 << 30)):
+        spark.conf.set(MEMORY, said)
+        assert worker_memory(frame) == wanted
+    spark.conf.set(MEMORY, "much")
+    with pytest.raises(PlanError, match="256m"):
+        worker_memory(frame)
+    spark.conf.unset(MEMORY)
