@@ -268,3 +268,38 @@ def test_two_stores_are_followed_the_one_behind_first(tmp_path: Path) -> None:
     again.follow(stores, into=into, checkpoint=tmp_path / "checkpoint", every=3)
     written = g.events(into).collect().select(plan.collect().column_names)
     assert rows(written) == rows(joined(**given_tables).collect(device="cpu"))
+
+
+def test_edges_meet_intervals_and_points() -> None:
+    # doors (edges)  a: 0--------9    b: 2----------- (never ends)
+    # alarms         a:    3--5       a: 12 (point)   b: 20--22
+    edges = {"at": [0, 2, 0], "till": [None, None, 9], "edge": ["start", "start", "end"], "k": ["a", "b", "a"]}
+    doors = pa.table(
+        {name: pa.array(values, UTC if name in {"at", "till"} else None) for name, values in edges.items()}
+    )
+    alarms = table([(3, 5, "a", 1, None, None), (12, 13, "a", 2, None, None), (20, 22, "b", 3, None, None)])
+
+    def asked(doors: pa.Table, alarms: pa.Table) -> g.Stream:
+        inside = g.events(doors, start="at", end="till", shape="edge", edge="edge", name="doors")
+        return inside.join(named(alarms, "alarms"), on="k", how="full")
+
+    expected = asked(doors, alarms).collect(device="cpu")
+    found = [
+        (start.value, end.value, key.as_py(), number.as_py())
+        for start, end, key, number in zip(*(expected[name] for name in ("start", "end", "k", "v")), strict=True)
+    ]
+    assert sorted(found, key=str) == sorted(
+        [
+            (0, 3, "a", None), (3, 5, "a", 1), (5, 9, "a", None), (12, 13, "a", 2),
+            (2, 20, "b", None), (20, 22, "b", 3), (22, MAX_TIME, "b", None),
+        ],
+        key=str,
+    )  # fmt: skip
+    live = asked(doors.slice(0, 0), alarms.slice(0, 0)).start(device="cpu")
+    results = []
+    for at in range(3):
+        live.push(doors.slice(at, 1), input="doors")
+        live.push(alarms.slice(at, 1), input="alarms")
+        results.append(live.results())
+    live.close()
+    assert rows(pa.concat_tables([*results, live.results()])) == rows(expected)
