@@ -41,14 +41,20 @@ def _uses_spark(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs Spark and put it on one worker; skip long tests, and the planner's where its jar is missing."""
+    """Mark what needs Spark and put it on few workers; skip long tests, and the planner's where its jar is missing.
+
+    A worker's tests share a session. What asks the planner has another one than what runs queries, and what starts a
+    Spark of its own has none, so these three run side by side.
+    """
     no_rapids = None if RAPIDS_REQUIRED else _why_no_rapids()
     deep = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
     for item in items:
         if _uses_spark(item):
             item.add_marker("spark")
-        if item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            plans = item.get_closest_marker("rapids") is not None
+            item.add_marker(pytest.mark.xdist_group("spark plans" if plans else "spark"))
+        elif item.get_closest_marker("spark"):
+            item.add_marker(pytest.mark.xdist_group("own spark"))
         if no_rapids and item.get_closest_marker("rapids"):
             item.add_marker(pytest.mark.skip(reason=no_rapids))
         if not deep and item.get_closest_marker("deep"):

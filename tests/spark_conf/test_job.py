@@ -160,7 +160,7 @@ def submitted(
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
 
 
-@pytest.mark.xdist_group("spark")
+@pytest.mark.spark
 def test_the_file_for_one_machine(tmp_path: Path) -> None:
     done = submitted(tmp_path, "local-cpu.properties")
     assert done.returncode == 0, done.stderr
@@ -171,7 +171,7 @@ def test_the_file_for_one_machine(tmp_path: Path) -> None:
 
 
 @pytest.mark.rapids
-@pytest.mark.xdist_group("spark")
+@pytest.mark.spark
 def test_the_file_that_loads_the_plugin_without_a_gpu(tmp_path: Path) -> None:
     jar = os.environ["RAPIDS_JAR"]
     done = submitted(tmp_path, "explain-only.properties", "--driver-class-path", jar)
@@ -185,7 +185,7 @@ def test_the_file_that_loads_the_plugin_without_a_gpu(tmp_path: Path) -> None:
 
 
 @pytest.mark.rapids
-@pytest.mark.xdist_group("spark")
+@pytest.mark.spark
 def test_what_the_docs_say_of_two_inputs_is_what_the_job_prints(tmp_path: Path) -> None:
     docs = (ROOT / "docs" / "spark.md").read_text()
     (query,) = re.findall(
