@@ -210,6 +210,8 @@ class RunningQuery:
         single = len(leaves) == 1 and not isinstance(leaves[0], Late)
         self._inputs = _inputs(leaves, hands_out_open=single and takes_open(node))
         self._own = [each for each in self._inputs if each.leaves]
+        # Whether every event is final by itself.
+        self._passes = all(each.stateless for each in node.walk() if not isinstance(each, AdvanceTime | Late))
         self._diverts = any(diverts for each in self._own for _, diverts in each.leaves)
         self._late: Counter[str] = Counter()
         self._late_rows: list[pa.Table] = []
@@ -346,11 +348,6 @@ class RunningQuery:
         moved = any(each.entrance.cti > each.promised for each in self._own)
         if moved or waits >= _WAITING_ROWS or (waits and self._passes):
             self._step()
-
-    @property
-    def _passes(self) -> bool:
-        """Whether every event is final by itself."""
-        return all(node.stateless for node in self._node.walk() if not isinstance(node, AdvanceTime | Late))
 
     def _step(self) -> None:
         fed = {node: given for each in self._own for node, given in each.fed().items()}

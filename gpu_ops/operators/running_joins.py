@@ -6,6 +6,7 @@ that time reaches its end: then nothing can meet it any more.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -29,7 +30,7 @@ _NULLS = 2
 _SIDES = ("left", "right")
 
 
-class RunningBinary:
+class RunningBinary(ABC):
     """What the steps of all nodes with two inputs share: numbers of keys, and events that wait for their start."""
 
     def __init__(self, node: Binary, device: Device, kept: tuple[Alive, ...]) -> None:
@@ -62,12 +63,13 @@ class RunningBinary:
         self._forget()
         return results, self._promise(cti)
 
+    @abstractmethod
     def _batch(self, left: Events | None, right: Events | None) -> Iterator[Events]:
-        raise NotImplementedError
+        """The results of all events at once."""
 
+    @abstractmethod
     def _meet(self, left: Rows, right: Rows, cti: int) -> Iterator[Events]:
         """The results of a step, in which these begin. Both are in order of group and start."""
-        raise NotImplementedError
 
     def _promise(self, cti: int) -> int:
         return cti
@@ -142,7 +144,8 @@ class RunningBinary:
                 self._again(kept, rows)
 
     def _again(self, kept: Alive, rows: Rows) -> None:
-        """What is known besides of rows that are kept again."""
+        """Learn anew what is known besides of rows that are kept again: of most nodes nothing."""
+        del kept, rows
 
     def _forget(self) -> None:
         """Forget keys that nothing has any more, once they are most of all."""
@@ -166,7 +169,8 @@ class RunningBinary:
             self._renumbered(used)
 
     def _renumbered(self, used: Any) -> None:
-        """Keys have new numbers; ``used`` says which of the old ones are left."""
+        """Keys have new numbers; ``used`` says which of the old ones are left. Most nodes keep nothing by number."""
+        del used
 
 
 def _side(rows: Rows) -> Side:
