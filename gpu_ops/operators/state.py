@@ -378,7 +378,7 @@ class GroupNumbers:
     def _add_keys(self, more: Any) -> None:
         columns = self._device.columns
         self._keys.append(more)
-        while len(self._keys) > 1 and columns.rows(self._keys[-2]) < 4 * columns.rows(self._keys[-1]):
+        while len(self._keys) > 1 and columns.rows(self._keys[-2]) < max(4 * columns.rows(self._keys[-1]), _CROWD):
             whole = columns.concat(self._keys[-2:])
             # Taken anew, it is one piece of memory.
             self._keys[-2:] = [columns.take(whole, columns.array(np.arange(columns.rows(whole))))]
