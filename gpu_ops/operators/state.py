@@ -18,7 +18,7 @@ import pyarrow as pa
 from gpu_ops.buffers import booleans, integers, to_arrow
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates import Column, Columns
-from gpu_ops.time import TIME_TYPE
+from gpu_ops.time import MAX_TIME, TIME_TYPE
 
 _CROWD = 1 << 12
 """From how many groups on it pays to look for those that can be forgotten."""
@@ -307,6 +307,10 @@ class Oldest:
             last: int64 place of every group's last boundary.
             rows: How many rows each has.
         """
+        if len(rows) <= _CROWD:
+            # Of few groups to look at all takes less than to keep a queue.
+            least = int(np.where(rows > 0, last, MAX_TIME).min(initial=MAX_TIME))
+            return None if least == MAX_TIME else least
         if self._queue is None or self._count > 2 * len(rows) + _CROWD:
             self._queue, self._count = deque(), 0
             self.moved(self._device.kernels.keep(rows > 0), last)

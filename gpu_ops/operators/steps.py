@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import narwhals as nw
 import numpy as np
@@ -240,13 +240,15 @@ class Running:
 
     def rest(self) -> None:
         """Let go of what the last step gave."""
-        for each in self.walk():
-            each._last = None  # noqa: SLF001  (of its own kind)
+        if self._last is not None:
+            self._last = None
+            for each in self.below:
+                each.rest()
 
     def _take(self, leaves: Leaves, device: Device) -> Fed:
         inputs = [each.step(leaves, device) for each in self.below] or [leaves[self.node]]
         given, passed = inputs[0]
-        if isinstance(self.own, RunningBinary):
+        if len(inputs) > 1 and isinstance(self.own, RunningBinary):
             sides = [concat(fed.events, device) for fed, _ in inputs]
             events, passed = self.own.step(sides, [cti for _, cti in inputs])
             given = Fed(events)
@@ -256,7 +258,7 @@ class Running:
             given = Fed([Events(each.start, each.ends, device.columns.select(each.frame, names)) for each in pieces])
             passed = min(cti for _, cti in inputs)
         elif self.own is not None:
-            given, passed = self._step(self.own, given, passed, device)
+            given, passed = self._step(cast("Step", self.own), given, passed, device)
         self.cti = max(self.cti, passed)
         self.given += sum(map(len, given.events))
         return given

@@ -52,14 +52,15 @@ def test_runs_give_what_is_due_and_know_the_least_of_the_rest(
 
 
 @pytest.mark.parametrize("name", ["cpu", "array"])
+@pytest.mark.parametrize("groups", [10, 5000])  # all are looked at, or a queue is kept
 @given(
     steps=st.lists(
         st.tuples(st.dictionaries(st.integers(0, 9), st.tuples(st.integers(0, 5), st.integers(0, 2))), st.booleans())
     )
 )
-def test_the_oldest_group(name: str, steps: list[tuple[dict[int, tuple[int, int]], bool]]) -> None:
+def test_the_oldest_group(name: str, groups: int, steps: list[tuple[dict[int, tuple[int, int]], bool]]) -> None:
     # Each step gives some groups a boundary, none before an earlier step's, and so many rows.
-    last, rows, oldest = np.zeros(10, np.int64), np.zeros(10, np.int64), Oldest(choose(name))
+    last, rows, oldest = np.zeros(groups, np.int64), np.zeros(groups, np.int64), Oldest(choose(name))
     done = 0
     for moved, is_asked in steps:
         for group, (further, count) in moved.items():
