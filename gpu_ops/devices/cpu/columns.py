@@ -57,6 +57,8 @@ def rows(frame: Frame) -> int:
 def take(frame: Frame, indices: Array) -> Frame:
     """The rows at these indices, in their order."""
     columns = frame.get_columns()
+    if not columns:
+        return frame
     if all(_is_plain(column) for column in columns):
         indices = indices.astype(np.int64, copy=False)
         return pl.DataFrame([_taken(column, indices) for column in columns])
