@@ -50,6 +50,9 @@ PartName = tuple[str, str | None, str | None]
 Columns = dict[tuple[str, str], Column]
 """Columns by name and form: ``numbers``, ``words`` (decimals) or ``ranks`` (order codes)."""
 
+FORMS: dict[str, Callable[[pa.DataType], str]] = {}
+"""For a kind of aggregate the form in which it takes columns of a type; for kinds not here `column_form` says it."""
+
 
 def column_name(expression: Any) -> str:
     """The name of the plain column that an aggregate is over."""
@@ -61,6 +64,8 @@ def column_name(expression: Any) -> str:
 
 def column_form(kind: str, dtype: pa.DataType) -> str:
     """In which form an aggregate of a kind takes a column of a type."""
+    if kind in FORMS:
+        return FORMS[kind](dtype)
     if kind == "count":
         return "valid"
     if pa.types.is_decimal(dtype):
@@ -82,23 +87,25 @@ def load_columns(aggregates: Sequence[Aggregate], schema: pa.Schema, frame: Any,
             name = column_name(aggregate.filter)
             if (name, "numbers") not in columns:
                 columns[name, "numbers"] = Column(*_single(device.columns.values(frame, name)))
-        if aggregate.expression is None:
-            continue
-        name = column_name(aggregate.expression)
-        form = column_form(aggregate.kind, schema.field(name).type)
-        if (name, form) in columns:
-            continue
-        if form == "valid":
-            columns[name, form] = Column((), device.columns.validity(frame, name))
-        elif form == "numbers":
-            columns[name, form] = Column(*_single(device.columns.values(frame, name)))
-        elif form == "words":
-            low, high, valid = device.columns.words(frame, name)
-            columns[name, form] = Column((low, high), valid)
-        else:
-            codes, valid, distinct = device.columns.ranks(frame, name)
-            columns[name, form] = Column((codes,), valid, distinct)
+        for expression in (aggregate.expression, *aggregate.others):
+            if expression is not None:
+                name = column_name(expression)
+                form = column_form(aggregate.kind, schema.field(name).type)
+                if (name, form) not in columns:
+                    columns[name, form] = _load(frame, name, form, device)
     return columns
+
+
+def _load(frame: Any, name: str, form: str, device: Device) -> Column:
+    if form == "valid":
+        return Column((), device.columns.validity(frame, name))
+    if form == "numbers":
+        return Column(*_single(device.columns.values(frame, name)))
+    if form == "words":
+        low, high, valid = device.columns.words(frame, name)
+        return Column((low, high), valid)
+    codes, valid, distinct = device.columns.ranks(frame, name)
+    return Column((codes,), valid, distinct)
 
 
 def _single(pair: tuple[Any, Any | None]) -> tuple[tuple[Any], Any | None]:
@@ -217,7 +224,7 @@ class Block:
         columns: dict[str, Any] = {}
         frames: dict[str, Any] = {}
         for aggregate in aggregates:
-            made = _RESULTS[aggregate.kind](self, aggregate)
+            made = RESULTS[aggregate.kind](self, aggregate)
             (columns if isinstance(made, tuple) else frames)[aggregate.name] = made
         frame = self.device.columns.build(columns) if columns else None
         for more in frames.values():
@@ -448,7 +455,7 @@ class Block:
         return columns.rename(columns.null_where(columns.take(distinct, best), valid), source, aggregate.name)
 
 
-_RESULTS: dict[str, Callable[[Block, Aggregate], Any]] = {
+RESULTS: dict[str, Callable[[Block, Aggregate], Any]] = {
     "count": Block._count_result,  # noqa: SLF001
     "sum": Block._sum_result,  # noqa: SLF001
     "mean": Block._mean_result,  # noqa: SLF001

@@ -194,11 +194,11 @@ def takes_open(node: Node) -> bool:
         elif isinstance(each, Lifetime) and isinstance(each.change, SetDuration | ToPoint):
             return True
         elif isinstance(each, WindowAggregate):
-            read = [given for one in each.aggregates for given in (one.expression, one.filter) if given is not None]
+            read = [given for one in each.aggregates for given in one.reads]
             window = each.window
             return (
                 (isinstance(window, Snapshot) or (window.membership == "overlap" and window.until is None))
-                and not any(one.kind in {"min", "max"} for one in each.aggregates)
+                and not any(one.holistic or one.kind in {"min", "max"} for one in each.aggregates)
                 and not any("end" in column_names(expression, ["end"]) for expression in read)
             )
         else:

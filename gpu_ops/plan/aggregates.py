@@ -6,8 +6,9 @@ Aggregates that need the same part share it. How the parts become the result is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import narwhals as nw
 import pyarrow as pa
@@ -16,7 +17,13 @@ from gpu_ops.errors import ColumnError
 from gpu_ops.plan.expressions import Expression, as_expression, bare_column, check_boolean, output_schema
 from gpu_ops.types import storage
 
-Kind = Literal["count", "sum", "mean", "min", "max", "variance", "standard_deviation"]
+ResultType = Callable[["Aggregate", tuple[pa.DataType, ...]], pa.DataType]
+
+RESULT_TYPES: dict[str, ResultType] = {}
+"""For a kind of aggregate the type of its result, from the types of all that goes in; kinds not here know it anyway."""
+
+HOLISTIC: set[str] = set()
+"""Kinds of which a running window must keep the events themselves, because no bounded part says enough."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,25 +36,54 @@ class Aggregate:
         filter: Only events for which this holds take part; it never removes a window.
         degrees: Delta degrees of freedom: 1 for a sample, 0 for a population.
         name: The result's column.
+        others: What else goes in: a weight, what decides which event is meant, an order.
+        options: What else is said of it: which quantile, how many.
+        distinct: Whether equal values count once.
     """
 
-    kind: Kind
+    kind: str
     expression: nw.Expr | None = None
     filter: nw.Expr | None = None
     degrees: int = 1
     name: str = ""
+    others: tuple[nw.Expr, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    distinct: bool = False
 
     def __str__(self) -> str:
-        inner = "" if self.expression is None else repr(self.expression)
+        read = [repr(each) for each in (self.expression, *self.others) if each is not None]
+        read += [f"{name}={value}" for name, value in self.options.items()]
         where = "" if self.filter is None else f" where {self.filter!r}"
-        return f"{self.name}={self.kind}({inner}){where}"
+        return f"{self.name}={self.kind}({'distinct ' * self.distinct}{', '.join(read)}){where}"
+
+    @property
+    def holistic(self) -> bool:
+        """Whether a running window must keep the events themselves to compute it."""
+        return self.distinct or self.kind in HOLISTIC
+
+    @property
+    def reads(self) -> tuple[nw.Expr, ...]:
+        """All expressions that it reads."""
+        return tuple(each for each in (self.expression, *self.others, self.filter) if each is not None)
+
+    def over(self, column: Callable[[nw.Expr], str]) -> Aggregate:
+        """The same aggregate over plain columns, which ``column`` names for each expression."""
+
+        def plain(expression: nw.Expr | None) -> nw.Expr | None:
+            return None if expression is None else nw.col(column(expression))
+
+        others = tuple(nw.col(column(each)) for each in self.others)
+        return replace(self, expression=plain(self.expression), others=others, filter=plain(self.filter))
 
     def input_type(self, schema: pa.Schema) -> pa.DataType | None:
         """The Arrow type of what goes in, as a device holds it; None when rows are counted."""
         if self.expression is None:
             return None
+        return self._type_of(self.expression, schema)
+
+    def _type_of(self, expression: nw.Expr, schema: pa.Schema) -> pa.DataType:
         where = f"{self.kind}(…)"
-        alone = [self.expression.alias("value")]
+        alone = [expression.alias("value")]
         return storage(output_schema(schema, alone, where=where, only_columns=True).field(0).type)
 
     def field(self, schema: pa.Schema) -> pa.Field:
@@ -59,6 +95,9 @@ class Aggregate:
         if self.filter is not None:
             check_boolean(schema, self.filter, where=f"{self.kind}(…, where=…)")
         dtype = self.input_type(schema)
+        if self.kind in RESULT_TYPES:
+            types = tuple(self._type_of(each, schema) for each in (self.expression, *self.others) if each is not None)
+            return pa.field(self.name, RESULT_TYPES[self.kind](self, types))
         made = pa.int64() if dtype is None else self._result_type(dtype)
         if self.expression is not None and (self.kind in {"min", "max"} or pa.types.is_duration(made)):
             name = bare_column(self.expression)
@@ -96,7 +135,7 @@ class Aggregate:
         )
 
 
-def _aggregate(kind: Kind, expression: Expression | None, where: Expression | None, degrees: int = 1) -> Aggregate:
+def _aggregate(kind: str, expression: Expression | None, where: Expression | None, degrees: int = 1) -> Aggregate:
     return Aggregate(
         kind,
         None if expression is None else as_expression(expression, where=f"{kind}(…)"),

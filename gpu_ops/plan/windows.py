@@ -133,7 +133,6 @@ class WindowAggregate(Unary):
         What is left needs no expressions, so it can be shipped as it is, and no column that it does not need.
         """
         inputs: dict[str, nw.Expr] = {name: nw.col(name) for name in self.group}
-        lowered = []
 
         def column(expression: nw.Expr) -> str:
             bare = bare_column(expression)
@@ -141,13 +140,7 @@ class WindowAggregate(Unary):
             inputs.setdefault(name, nw.col(name) if bare else expression.alias(name))
             return name
 
-        for aggregate in self.aggregates:
-            changes: dict[str, nw.Expr | None] = {}
-            if aggregate.expression is not None:
-                changes["expression"] = nw.col(column(aggregate.expression))
-            if aggregate.filter is not None:
-                changes["filter"] = nw.col(column(aggregate.filter))
-            lowered.append(replace(aggregate, **changes))  # type: ignore[arg-type]
+        lowered = [aggregate.over(column) for aggregate in self.aggregates]
         if not inputs:
             return self
         project: Node = Project(self.input, tuple(inputs.values()), keep=False)

@@ -484,10 +484,10 @@ def _needed(part: Fragment) -> tuple[pa.Schema, dict[str, Column]]:
     names: set[str] = set(first.group)
     counted: set[str] = set()
     for aggregate in first.aggregates:
-        for expression in (aggregate.expression, aggregate.filter):
-            name = None if expression is None else bare_column(expression)
+        for expression in aggregate.reads:
+            name = bare_column(expression)
             if name is not None:
-                only = aggregate.kind == "count" and expression is aggregate.expression
+                only = aggregate.kind == "count" and expression is aggregate.expression and not aggregate.distinct
                 (counted if only else names).add(name)
     counted -= names
     if not names | counted:
