@@ -12,6 +12,7 @@ import pyarrow as pa
 from gpu_ops.errors import PlanError
 from gpu_ops.joining import Joining
 from gpu_ops.plan.advance import Advance, AdvanceTime, Late
+from gpu_ops.plan.calendars import Calendar, calendar_span, local_time
 from gpu_ops.plan.expressions import Expression, as_expression
 from gpu_ops.plan.lifetimes import (
     AlterLifetime,
@@ -650,6 +651,7 @@ class Stream(Joining):
         membership: Membership = "overlap",
         output: WindowOutput | None = None,
         until: Instant | None = None,
+        zone: str | None = None,
     ) -> Windowed:
         """Windows ``[align + k * every, + size)``, each with every event that overlaps it (StreamInsight).
 
@@ -664,9 +666,13 @@ class Stream(Joining):
             output: A result's lifetime: ``"window"`` the window, ``"point"`` one tick at its end, ``"hop"`` from the
                 grid point to the next. Left out: ``"window"``, and ``"hop"`` with ``membership="start"``.
             until: Lifetimes are clipped there first; needed where events never end.
+            zone: Spans are of the calendar, as that zone's clocks show it: whole days, weeks, months, quarters or years
+                (``"1d"``, ``"2w"``, ``"1mo"``, ``"1q"``, ``"1y"``). A day of a clock change has 23 or 25 hours there. A
+                window that would start at a time that clocks skip starts when they go on; at one that comes twice, the
+                first time. Membership is by overlap, and the output the window or a point.
 
         Raises:
-            PlanError: A span is not positive; an option is unknown.
+            PlanError: A span is not positive, or none of the calendar; an option or a zone is unknown.
             TimeError: (when data is read) An event never ends and ``until`` is not given.
 
         Examples:
@@ -676,12 +682,17 @@ class Stream(Joining):
             >>> r = s.hopping(size="10s", every="5s").agg(total=g.sum("v")).collect()
             >>> [str(t)[11:19] for t in r["start"]], r["total"].to_pylist()
             (['23:59:55', '00:00:00'], [7, 7])
+            >>> months = s.hopping("1mo", "1mo", zone="Europe/Vienna").agg(n=g.count()).collect()
+            >>> str(months["start"][0]), str(months["end"][0])  # Vienna was an hour ahead
+            ('1969-12-31 23:00:00+00:00', '1970-01-31 23:00:00+00:00')
         """
         if membership not in ("overlap", "start"):
             raise PlanError(f"membership {membership!r} is unknown.", remedy='It is "overlap" or "start".')
         shape = output or ("window" if membership == "overlap" else "hop")
         if shape not in ("window", "point", "hop"):
             raise PlanError(f"output {output!r} is unknown.", remedy='It is "window", "point" or "hop".')
+        if zone is not None:
+            return Windowed(self._node, _calendar(size, every, zone, align, membership, shape, until))
         return Windowed(
             self._node,
             Hopping(
@@ -702,6 +713,7 @@ class Stream(Joining):
         membership: Membership = "overlap",
         output: WindowOutput | None = None,
         until: Instant | None = None,
+        zone: str | None = None,
     ) -> Windowed:
         """Hopping windows whose hop is their size: they lie side by side.
 
@@ -711,6 +723,7 @@ class Stream(Joining):
             membership: As in `hopping`.
             output: As in `hopping`.
             until: As in `hopping`.
+            zone: As in `hopping`.
 
         Examples:
             >>> import gpu_ops as g
@@ -719,7 +732,7 @@ class Stream(Joining):
             >>> s.tumbling("1min").agg(total=g.sum("v")).collect()["total"].to_pylist()
             [3, 3]
         """
-        return self.hopping(size, size, align=align, membership=membership, output=output, until=until)
+        return self.hopping(size, size, align=align, membership=membership, output=output, until=until, zone=zone)
 
     # Answers
 
@@ -968,3 +981,27 @@ class Windowed:
 
 def _align(align: Instant | None) -> int:
     return MIN_TIME if align is None else instant(align, name="align")
+
+
+def _calendar(
+    size: Duration,
+    every: Duration,
+    zone: str,
+    align: Instant | None,
+    membership: Membership,
+    output: WindowOutput,
+    until: Instant | None,
+) -> Calendar:
+    if membership != "overlap" or output == "hop":
+        raise PlanError(
+            "Windows of the calendar hold what overlaps them.", remedy='Leave out membership="start" and output="hop".'
+        )
+    span, hop = calendar_span(size, name="size"), calendar_span(every, name="every")
+    return Calendar(
+        span,
+        hop,
+        zone,
+        MIN_TIME if align is None else local_time(zone, instant(align, name="align"), hop),
+        output,
+        None if until is None else instant(until, name="until"),
+    )

@@ -62,7 +62,9 @@ def ticks(duration: Duration, *, name: str = "duration") -> int:
     """
     value = _ticks(duration)
     if value is None:
-        raise PlanError(f"{name} {duration!r} is not a span of time.", remedy=f"Give {_SPANS}.")
+        ours = isinstance(duration, str) and re.fullmatch(r"\s*\d+\s*(mo|q|y)\s*", duration)
+        remedy = "Months are of different lengths: say whose calendar with zone=, as in tumbling('1mo', zone='UTC')."
+        raise PlanError(f"{name} {duration!r} is not a span of time.", remedy=remedy if ours else f"Give {_SPANS}.")
     if abs(value) > MAX_TIME - MIN_TIME:
         raise PlanError(f"{name} {duration!r} is longer than all of time, the years 1 to 9999.", remedy="Shorten it.")
     return value

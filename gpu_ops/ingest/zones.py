@@ -63,6 +63,15 @@ class Zone:
                     remedy="Give a name such as 'Europe/Vienna', 'UTC', or an offset such as '+05:30'.",
                 ) from error
 
+    @property
+    def info(self) -> datetime.tzinfo:
+        """The zone as Python's `datetime` takes it."""
+        offset = _OFFSET.fullmatch(self.name)
+        if offset is None:
+            return zoneinfo.ZoneInfo(self.name)
+        ahead = datetime.timedelta(hours=int(offset[2]), minutes=int(offset[3]))
+        return datetime.timezone(ahead if offset[1] == "+" else -ahead)
+
     def to_utc(self, local: Ticks, ambiguous: Ambiguous, nonexistent: Nonexistent) -> tuple[Ticks, dict[Rule, Mask]]:
         """Instants for local times.
 

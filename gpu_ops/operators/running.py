@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from gpu_ops.buffers import integers, to_arrow
 from gpu_ops.devices import Device
+from gpu_ops.operators import calendars
 from gpu_ops.operators.aggregates import Column, Columns, PartName, column_form, column_name, load_columns
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.running_blocks import (
@@ -45,9 +46,16 @@ from gpu_ops.operators.state import (
     rows_table,
     shown_time,
 )
-from gpu_ops.operators.windows import check_open, grid_results, window_aggregate, window_numbers, with_keys
+from gpu_ops.operators.windows import (
+    check_open,
+    covered_windows,
+    grid_results,
+    window_aggregate,
+    window_numbers,
+    with_keys,
+)
 from gpu_ops.plan.aggregates import Aggregate
-from gpu_ops.plan.windows import Hopping, WindowAggregate
+from gpu_ops.plan.windows import Calendar, Grid, WindowAggregate
 from gpu_ops.time import MAX_TIME, MIN_TIME
 
 _MANY, _FEW = 8, 1024
@@ -103,7 +111,7 @@ class RunningWindow:
         self._last = grown(self._last, len(self._groups))
         touched = self._touched(begun, ended, limit)
         results = self._results(begun, ended, touched, limit) if len(touched) else []
-        if not isinstance(self._node.window, Hopping):
+        if not isinstance(self._node.window, Grid):
             rows = self._device.kernels.take(self._totals.limbs[ROWS][0], touched)
             self._oldest.moved(touched[rows > 0], self._last)
         self._done = max(self._done, limit)
@@ -113,20 +121,24 @@ class RunningWindow:
     def _limit(self, cti: int) -> int:
         """The CTI's place on the axis: results up to there are final."""
         window = self._node.window
-        if not isinstance(window, Hopping):
+        if not isinstance(window, Grid):
             return cti
         if cti == MAX_TIME:
             return AFTER - 1
         if cti < MIN_TIME:
             return BEFORE + 1
+        if isinstance(window, Calendar):
+            return calendars.first_open(window, cti)
         align = window.align - window.size + 1 if window.membership == "start" else window.align
         return (cti - window.size - align) // window.hop + 1
 
     def _promise(self, cti: int) -> int:
         window = self._node.window
-        if isinstance(window, Hopping):
+        if isinstance(window, Grid):
             if not BEFORE + 1 < self._done < AFTER - 1:
                 return cti
+            if isinstance(window, Calendar):
+                return max(MIN_TIME, min(cti, calendars.begin_of(window, self._done)))
             return max(MIN_TIME, min(cti, window.align + self._done * window.hop + window.lifetime[0]))
         oldest = self._oldest.place(self._last, self._totals.limbs[ROWS][0])
         return cti if oldest is None else min(cti, oldest)
@@ -165,11 +177,10 @@ class RunningWindow:
         """Events as rows; those that lie in no window, between two of them, are left out unless every one is asked."""
         node, device = self._node, self._device
         codes = self._groups.codes(events.frame)
-        if isinstance(node.window, Hopping):
+        if isinstance(node.window, Grid):
             check_open(node.window, events)
             if every:
-                grid = node.window.size, node.window.hop, node.window.align
-                (low, high), at = device.kernels.grid_ranges(events.start, events.end, *grid), None
+                (low, high), at = covered_windows(node.window, events, device), None
             else:
                 low, high, at = window_numbers(node.window, events.start, events.end, device)
         else:
@@ -246,14 +257,14 @@ class RunningWindow:
 
     def _forces(self, limit: int) -> bool:
         """Whether each group with events has a boundary at the limit: windows end there, or time does."""
-        if isinstance(self._node.window, Hopping):
+        if isinstance(self._node.window, Grid):
             return self._done < limit < AFTER - 1
         return self._done < limit == MAX_TIME
 
     @property
     def _never(self) -> int:
         """The place from which on nothing ends."""
-        return AFTER if isinstance(self._node.window, Hopping) else MAX_TIME
+        return AFTER if isinstance(self._node.window, Grid) else MAX_TIME
 
     # Results
 
@@ -313,7 +324,7 @@ class RunningWindow:
             return []
         group, begin, end = kernels.slot_bounds(axis_code, axis, block.slots)
         keys, group = self._groups.keys_of(touched), group.astype(np.int64)
-        if isinstance(node.window, Hopping):
+        if isinstance(node.window, Grid):
             return list(grid_results(node.window, begin, end, keys, group, frame, device))
         return [Events(begin, end, with_keys(keys, group, frame, device))]
 
@@ -391,7 +402,7 @@ class RunningWindow:
         return made
 
     def _shown(self, places: Any) -> pa.Array:
-        return to_arrow(places, pa.int64()) if isinstance(self._node.window, Hopping) else shown_time(places)
+        return to_arrow(places, pa.int64()) if isinstance(self._node.window, Grid) else shown_time(places)
 
     def _group_table(self) -> pa.Table:
         columns, count = self._device.columns, len(self._groups)

@@ -18,11 +18,11 @@ import numpy as np
 
 from gpu_ops.devices import Device
 from gpu_ops.errors import TimeError
-from gpu_ops.operators import grids
+from gpu_ops.operators import calendars, grids
 from gpu_ops.operators.aggregates import Block, Columns, load_columns
 from gpu_ops.operators.events import Events, check_times, concat
-from gpu_ops.plan.windows import Hopping, Snapshot, Window, WindowAggregate
-from gpu_ops.time import MAX_TIME, format_time
+from gpu_ops.plan.windows import Calendar, Grid, Hopping, Snapshot, Window, WindowAggregate
+from gpu_ops.time import MAX_TIME, TICK, format_time
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -82,7 +82,7 @@ def window_aggregate(node: WindowAggregate, pieces: Iterable[Events], device: De
 
 def check_open(window: Window, events: Events) -> None:
     """Refuse events that never end where each has a window every hop."""
-    if not isinstance(window, Hopping) or window.until is not None or window.membership == "start":
+    if not isinstance(window, Grid) or window.until is not None or window.membership == "start":
         return
     if isinstance(events.end, int) or int(events.end.max()) != MAX_TIME:
         return
@@ -109,17 +109,27 @@ def _dense(
     def results() -> Iterator[Events]:
         owners = None if keys is None else codes
         for point, group, block in grids.dense_results(node, grid, events, owners, loaded, device):
-            yield _result(window, point, keys, group, block.results(node.aggregates), device)
+            frame = block.results(node.aggregates)
+            start, end = _lasting(window, point, device)
+            yield Events(start, end, with_keys(keys, group, frame, device))
 
     return results()
 
 
-def _result(window: Hopping, point: Any, keys: Any | None, group: Any, frame: Any, device: Device) -> Events:
-    """Results of the windows at some grid points, in ticks."""
+def _lasting(window: Hopping, point: Any, device: Device) -> tuple[Any, int]:
+    """(start, duration) of the results of the windows at some grid points, in ticks."""
     begin, finish = window.lifetime
     start = point + begin if begin else point
     check_times(start, finish - begin, device, verb="hopping")
-    return Events(start, finish - begin, with_keys(keys, group, frame, device))
+    return start, finish - begin
+
+
+def result_times(window: Grid, numbers: Any, device: Device) -> tuple[Any, Any]:
+    """(start, end or duration) of the results of some windows, by their numbers."""
+    if isinstance(window, Hopping):
+        return _lasting(window, numbers * window.hop + window.align, device)
+    start, end = calendars.lifetimes(window, numbers, device)
+    return (end, TICK) if window.output == "point" else (start, end)
 
 
 def with_keys(keys: Any | None, group: Any, frame: Any, device: Device) -> Any:
@@ -178,19 +188,20 @@ def _block_results(node: WindowAggregate, block: Groups, device: Device) -> Iter
 
 
 def grid_results(
-    window: Hopping, low: Any, high: Any, keys: Any | None, group: Any, frame: Any, device: Device
+    window: Grid, low: Any, high: Any, keys: Any | None, group: Any, frame: Any, device: Device
 ) -> Iterator[Events]:
     """Results of slots of a grid, each as often as the slot has windows, a bounded number at a time."""
     kernels = device.kernels
     for number, source in _numbers(low, high, device):
-        point = number * window.hop + window.align
+        start, end = result_times(window, number, device)
         if source is None:
-            yield _result(window, point, keys, group, frame, device)
+            yield Events(start, end, with_keys(keys, group, frame, device))
         else:
-            yield _result(window, point, keys, kernels.take(group, source), device.columns.take(frame, source), device)
+            rows = device.columns.take(frame, source)
+            yield Events(start, end, with_keys(keys, kernels.take(group, source), rows, device))
 
 
-def _grid(window: Hopping, block: Groups, device: Device) -> tuple[Any, Any, Groups]:
+def _grid(window: Grid, block: Groups, device: Device) -> tuple[Any, Any, Groups]:
     """The numbers of each event's windows, without the events that have none."""
     low, high, at = window_numbers(window, block.start, block.end, device)
     if at is None:
@@ -203,12 +214,14 @@ def _grid(window: Hopping, block: Groups, device: Device) -> tuple[Any, Any, Gro
     return low, high, Groups(take(block.codes, at), block.bounds, take(block.start, at), end, columns, block.keys)
 
 
-def window_numbers(window: Hopping, start: Any, end: Any | int, device: Device) -> tuple[Any, Any, Any | None]:
+def window_numbers(window: Grid, start: Any, end: Any | int, device: Device) -> tuple[Any, Any, Any | None]:
     """(low, high, indices): the numbers ``low … high - 1`` of each event's windows.
 
     Events that are in none are left out; then ``indices`` says which are left, else it is None.
     """
     kernels = device.kernels
+    if isinstance(window, Calendar):
+        return _in_any(*_calendar_numbers(window, start, end, device), device)
     if window.membership == "start":
         low, high = kernels.grid_ranges_by_start(start, window.size, window.hop, window.align)
     else:
@@ -219,6 +232,31 @@ def window_numbers(window: Hopping, start: Any, end: Any | int, device: Device) 
         high = np.where(start < window.until, high, low)
     if window.until is None and window.hop <= window.size:
         return low, high, None
+    return _in_any(low, high, device)
+
+
+def covered_windows(window: Grid, events: Events, device: Device) -> tuple[Any, Any]:
+    """(low, high) of events of a window without a bound, none left out; an event that never ends has any ``high``."""
+    if isinstance(window, Calendar):
+        return _calendar_numbers(window, events.start, events.end, device)
+    low, high = device.kernels.grid_ranges(events.start, events.end, window.size, window.hop, window.align)
+    return low, high
+
+
+def _calendar_numbers(window: Calendar, start: Any, end: Any | int, device: Device) -> tuple[Any, Any]:
+    if not len(start):
+        return start, start
+    end = start + end if isinstance(end, int) else end
+    if window.until is None:
+        return calendars.overlapped(window, start, end, device)
+    inside = start < window.until
+    end = np.where(inside, np.minimum(end, window.until), start + TICK)
+    low, high = calendars.overlapped(window, start, end, device)
+    return low, np.where(inside, high, low)
+
+
+def _in_any(low: Any, high: Any, device: Device) -> tuple[Any, Any, Any | None]:
+    kernels = device.kernels
     inside = high > low
     if bool(inside.all()):
         return low, high, None

@@ -17,7 +17,7 @@ from gpu_ops.plan.lifetimes import (
     Stitch,
 )
 from gpu_ops.plan.nodes import Node
-from gpu_ops.plan.windows import Hopping, WindowAggregate
+from gpu_ops.plan.windows import Grid, WindowAggregate
 from gpu_ops.time import MAX_TIME, MIN_TIME, format_span
 
 
@@ -36,7 +36,7 @@ def time_rule(node: Node) -> str:
     if isinstance(node, Late):
         return "no CTI before the end: what is late can be as late as it likes"
     if isinstance(node, WindowAggregate):
-        if isinstance(node.window, Hopping):
+        if isinstance(node.window, Grid):
             return "CTI T leaves as the start of the oldest window that is not final at T"
         return "CTI T leaves as T, or as the start of the oldest snapshot that does not end by T"
     if isinstance(node, Stitch):

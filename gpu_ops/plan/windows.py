@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.aggregates import Aggregate
+from gpu_ops.plan.calendars import Calendar
 from gpu_ops.plan.expressions import LIFETIME, as_expression, bare_column
 from gpu_ops.plan.nodes import Node, Project, Unary
 from gpu_ops.time import MIN_TIME, TICK, format_span, format_time
@@ -69,7 +70,10 @@ class Hopping:
         return ends - self.size, ends
 
 
-Window = Snapshot | Hopping
+Grid = Hopping | Calendar
+"""Windows that are there whatever the events are, numbered from the oldest on."""
+
+Window = Snapshot | Grid
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +121,8 @@ class WindowAggregate(Unary):
         if isinstance(self.window, Hopping):
             start, end = self.window.lifetime
             return end - start
+        if isinstance(self.window, Calendar) and self.window.output == "point":
+            return TICK
         return None
 
     @property
@@ -164,4 +170,4 @@ def named_aggregates(named: dict[str, object]) -> tuple[Aggregate, ...]:
     return tuple(result)
 
 
-__all__ = ["Hopping", "Snapshot", "Window", "WindowAggregate", "as_expression", "named_aggregates"]
+__all__ = ["Calendar", "Grid", "Hopping", "Snapshot", "Window", "WindowAggregate", "as_expression", "named_aggregates"]

@@ -1,0 +1,108 @@
+"""Windows of the calendar: days, weeks, months, quarters and years as the clocks of a time zone show them."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from dataclasses import dataclass
+
+from gpu_ops.errors import PlanError
+from gpu_ops.ingest.zones import Zone
+from gpu_ops.time import MIN_TIME, Duration, format_time
+
+_UNITS = {"d": (0, 1), "w": (0, 7), "mo": (1, 0), "q": (3, 0), "y": (12, 0)}
+_WRITTEN = re.compile(r"\s*(\d+)\s*(d|w|mo|q|y)\s*")
+
+
+@dataclass(frozen=True)
+class CalendarSpan:
+    """So many months, or so many days; of which one is zero.
+
+    Examples:
+        >>> str(CalendarSpan(months=3)), str(CalendarSpan(days=14))
+        ('3mo', '14d')
+    """
+
+    months: int = 0
+    days: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.months}mo" if self.months else f"{self.days}d"
+
+
+@dataclass(frozen=True)
+class Calendar:
+    """Windows ``[anchor + k * every, + size)`` on the calendar of a zone; a day there has 23 to 25 hours.
+
+    Attributes:
+        size: How long a window is.
+        every: From the start of one window to the next.
+        zone: Whose clocks.
+        anchor: Where window 0 starts: what the zone's clocks show, in ticks as if it were UTC.
+        output: As in `Hopping`: the window itself, or one tick at its end.
+        until: Lifetimes are clipped there first, in ticks.
+    """
+
+    size: CalendarSpan
+    every: CalendarSpan
+    zone: str
+    anchor: int = MIN_TIME
+    output: str = "window"
+    until: int | None = None
+
+    membership = "overlap"
+
+    def __post_init__(self) -> None:
+        """Refuse what is no calendar's."""
+        Zone(self.zone)
+        if bool(self.size.months) != bool(self.every.months):
+            raise PlanError(
+                f"Windows of {self.size} do not start every {self.every}: months are of different lengths.",
+                remedy='Give both in days and weeks, or both in months, quarters and years: size="1y", every="1mo".',
+            )
+
+    def __str__(self) -> str:
+        kind = "tumbling" if self.every == self.size else "hopping"
+        every = "" if self.every == self.size else f" every={self.every}"
+        align = "" if self.anchor == MIN_TIME else f" align={format_time(self.anchor)[:-1]}"
+        until = "" if self.until is None else f" until={format_time(self.until)}"
+        output = "" if self.output == "window" else f" output={self.output}"
+        return f"{kind} size={self.size}{every} zone={self.zone}{align}{until}{output}"
+
+
+def calendar_span(span: Duration, *, name: str) -> CalendarSpan:
+    """A span of whole days or months: ``"1d"``, ``"2w"``, ``"1mo"``, ``"1q"``, ``"1y"``.
+
+    Raises:
+        PlanError: It is none.
+
+    Examples:
+        >>> calendar_span("1q", name="size")
+        CalendarSpan(months=3, days=0)
+    """
+    written = _WRITTEN.fullmatch(span) if isinstance(span, str) else None
+    if written is None or not int(written[1]):
+        raise PlanError(
+            f"{name} {span!r} is no span of the calendar.",
+            remedy='With zone= it is a whole number of days, weeks, months, quarters or years, as "1d", "2w", "1mo", '
+            '"1q" or "1y".',
+        )
+    months, days = (int(written[1]) * each for each in _UNITS[written[2]])
+    return CalendarSpan(months, days)
+
+
+def local_time(zone: str, instant: int, every: CalendarSpan) -> int:
+    """What a zone's clocks show at an instant, as if it were UTC, in ticks: where windows are counted from.
+
+    Raises:
+        PlanError: Windows of months are counted from a day that some months do not have.
+
+    Examples:
+        >>> local_time("Europe/Vienna", 0, CalendarSpan(days=1)) // 3_600_000_000
+        1
+    """
+    shown = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(microseconds=instant)
+    local = shown.astimezone(Zone(zone).info).replace(tzinfo=None)
+    if every.months and local.day > 28:
+        raise PlanError(f"align is on day {local.day} of a month.", remedy="Not every month has it: choose one to 28.")
+    return (local - datetime.datetime(1970, 1, 1)) // datetime.timedelta(microseconds=1)  # noqa: DTZ001  (local)
