@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 Run = Callable[[], pa.Table]
 
 SLIDING = 180_000_000
+LAST, GAP = 100, 10_000_000
+DAY = 86_400_000_000
 HOP = 5_000_000
 SIZE = 60_000_000
 BUCKET = {"W5": 180_000_000, "W5-keys": 180_000_000 // 250, "W5-long": 180_000_000}
@@ -46,6 +48,10 @@ PEERS = {
     "W4": ("polars", "polars-streaming", "duckdb"),
     "W4b": ("polars", "polars-streaming", "duckdb"),
     "W6": ("polars", "polars-streaming", "duckdb"),
+    "W7": ("polars", "duckdb"),
+    "W8": ("duckdb",),
+    "last": ("polars", "duckdb"),
+    "session": ("polars", "polars-streaming", "duckdb"),
     "W5": ("polars", "polars-streaming", "duckdb", "duckdb/plain"),
     "W5-keys": ("polars", "polars-streaming", "duckdb"),
     "W5-long": ("polars", "polars-streaming", "duckdb"),
@@ -98,6 +104,14 @@ def ask_gpu_ops(workload: str, events: Sequence[pa.Table]) -> Stream:
             return keyed.tumbling("60s", membership="start", align=epoch).agg(n=g.count())
         case "W6":
             return keyed.sliding("3min").agg(best=g.max("v"))
+        case "W7":
+            return keyed.sliding("3min").agg(median=g.median("v"))
+        case "W8":
+            return keyed.sliding("3min").agg(n=g.count_distinct("v"))
+        case "last":
+            return keyed.last(LAST).agg(mean=g.mean("v")).clip_duration(DAY)
+        case "session":
+            return keyed.session(GAP).agg(n=g.count())
         case "W5" | "W5-keys" | "W5-long":
             return stream.join(others[0], on="k")
         case "as-of":
@@ -161,17 +175,30 @@ def ask_polars(name: str, events: pl.LazyFrame, *others: pl.LazyFrame) -> pl.Laz
             counts = events.group_by(key, window=(time + SIZE - 1) // SIZE).agg(n=pl.len().cast(pl.Int64))
             start = pl.col("window") * SIZE
             return counts.select(start=start, end=start + SIZE, k=key, n="n")
-        case "W6":
+        case "W6" | "W7":
             starts = events.select(k=key, start=time, v=value)
             ends = events.select(k=key, start=time + SLIDING, v=pl.lit(None, pl.Int32))
-            best = value.rolling_max_by("start", f"{SLIDING}i", closed="right", min_samples=1)
+            answer = "best" if name == "W6" else "median"
+            rolling = value.rolling_max_by if name == "W6" else value.rolling_median_by
+            rolled = rolling("start", f"{SLIDING}i", closed="right", min_samples=1)
             running = (
                 pl.concat([starts, ends])
                 .sort("k", "start")
-                .with_columns(best=best.over("k"), end=pl.col("start").shift(-1).over("k"))
+                .with_columns(rolled.over("k").alias(answer), end=pl.col("start").shift(-1).over("k"))
             )
-            alive = running.filter(pl.col("best").is_not_null() & (pl.col("end") > pl.col("start")))
-            return alive.select("start", "end", "k", "best")
+            alive = running.filter(pl.col(answer).is_not_null() & (pl.col("end") > pl.col("start")))
+            return alive.select("start", "end", "k", answer)
+        case "last":
+            rolled = value.cast(pl.Int64).rolling_mean(LAST, min_samples=1)
+            following = pl.min_horizontal(time.shift(-1).over("k"), time + DAY)
+            return events.select(start=time, end=following, k=key, mean=rolled.over("k"))
+        case "session":
+            fresh = (time - time.shift(1).over("k") >= GAP).fill_null(value=True)
+            numbered = events.with_columns(session=fresh.cast(pl.Int64).cum_sum().over("k"))
+            sessions = numbered.group_by("k", "session").agg(
+                start=pl.col("t").min(), end=pl.col("t").max() + GAP, n=pl.len().cast(pl.Int64)
+            )
+            return sessions.select("start", "end", "k", "n")
         case "W5" | "W5-keys" | "W5-long":
             return _overlaps(events, others[0], BUCKET[name])
         case "as-of":
@@ -229,6 +256,22 @@ _PAIR = """
     greatest(p."start", r."start") AS "start", least(p."end", r."end") AS "end", p.k, p.v, r.v AS v_right"""
 _OVERLAP = 'p."start" < r."end" AND r."start" < p."end"'
 
+
+def _rolled(aggregate: str, name: str) -> str:
+    """An aggregate over the windows of W2, whenever one changes."""
+    return f"""
+        WITH bounds AS (SELECT k, t, v FROM p UNION ALL SELECT k, t + {SLIDING}, NULL FROM p),
+        running AS (
+            SELECT k, t AS "start", lead(t) OVER (PARTITION BY k ORDER BY t) AS "end", count(v) OVER w AS held,
+                {aggregate} OVER w AS {name}
+            FROM bounds
+            WINDOW w AS (PARTITION BY k ORDER BY t RANGE BETWEEN {SLIDING - 1} PRECEDING AND CURRENT ROW)
+        )
+        SELECT "start", "end", k, {name} FROM running WHERE held > 0 AND "end" > "start" """
+
+
+ROLLED = {"W6": ("max(v)", "best"), "W7": ("median(v)", "median"), "W8": ("count(DISTINCT v)", "n")}
+
 DUCKDB = {
     "W1": 'SELECT t AS "start", t + 1 AS "end", k, (v * 2 + 1)::INTEGER AS value FROM p WHERE v < 500',
     "W2": f"""
@@ -251,16 +294,17 @@ DUCKDB = {
     "W4b": f"""
         SELECT hop * {SIZE} AS "start", (hop + 1) * {SIZE} AS "end", k, count(*) AS n
         FROM (SELECT k, (t + {SIZE - 1}) // {SIZE} AS hop FROM p) GROUP BY k, hop""",
-    "W6": f"""
-        WITH bounds AS (SELECT k, t, v FROM p UNION ALL SELECT k, t + {SLIDING}, NULL FROM p),
-        running AS (
-            SELECT k, t AS "start", lead(t) OVER (PARTITION BY k ORDER BY t) AS "end",
-                max(v) OVER (
-                    PARTITION BY k ORDER BY t RANGE BETWEEN {SLIDING - 1} PRECEDING AND CURRENT ROW
-                ) AS best
-            FROM bounds
-        )
-        SELECT "start", "end", k, best FROM running WHERE best IS NOT NULL AND "end" > "start" """,
+    "last": f"""
+        SELECT t AS "start", least(lead(t) OVER (PARTITION BY k ORDER BY t), t + {DAY}) AS "end", k, avg(v) OVER (
+            PARTITION BY k ORDER BY t ROWS {LAST - 1} PRECEDING
+        ) AS mean FROM p""",
+    "session": f"""
+        WITH begun AS (
+            SELECT k, t, coalesce(t - lag(t) OVER (PARTITION BY k ORDER BY t) >= {GAP}, true)::INTEGER AS fresh FROM p
+        ),
+        numbered AS (SELECT k, t, sum(fresh) OVER (PARTITION BY k ORDER BY t) AS session FROM begun)
+        SELECT min(t) AS "start", max(t) + {GAP} AS "end", k, count(*) AS n FROM numbered GROUP BY k, session""",
+    **{name: _rolled(*asked) for name, asked in ROLLED.items()},
     **{name: _bucketed(size) for name, size in BUCKET.items()},
     "W5/plain": f"SELECT {_PAIR} FROM p JOIN r ON p.k = r.k AND {_OVERLAP}",
     "as-of": """

@@ -124,6 +124,9 @@ def session(scratch: Path) -> SparkSession:
         "spark.driver.memory": "4g",
         "spark.local.dir": str(scratch / "local"),
         "spark.sql.adaptive.enabled": "false",
+        # As in spark_conf/local-cpu.properties.
+        "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "4",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),

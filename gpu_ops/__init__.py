@@ -42,6 +42,7 @@ from narwhals import (
 from gpu_ops.errors import (
     ColumnError,
     DeviceError,
+    FunctionError,
     GpuOpsError,
     PlanError,
     SourceError,
@@ -49,15 +50,49 @@ from gpu_ops.errors import (
     TimeError,
 )
 from gpu_ops.plan.aggregates import Aggregate, count, max, mean, min, standard_deviation, sum, variance  # noqa: A004
+from gpu_ops.plan.choices import all, any, arg_max, arg_min, first, last  # noqa: A004
+from gpu_ops.plan.lasting import integral, time_weighted_mean
+from gpu_ops.plan.moments import (
+    correlation,
+    covariance,
+    geometric_mean,
+    harmonic_mean,
+    intercept,
+    kurtosis,
+    product,
+    skewness,
+    slope,
+    weighted_mean,
+)
+from gpu_ops.plan.ordered_aggregates import (
+    bottom,
+    collect_list,
+    collect_set,
+    count_distinct,
+    mean_absolute_deviation,
+    median,
+    mode,
+    nth,
+    quantile,
+    rate,
+    top,
+)
+from gpu_ops.plan.own_functions import incremental, window_function
+from gpu_ops.plan.window_conditions import WindowExpressions
 from gpu_ops.store.stores import Store, StoredBatch, store
-from gpu_ops.stream import Stream, Windowed, events, restore
+from gpu_ops.stream import Stream, events, restore
+from gpu_ops.windowed import DataWindowed, Windowed
 
 __version__ = "0.1.0"
+
+window = WindowExpressions()
+"""What a condition on a window can speak of."""
 
 __all__ = [
     "Aggregate",
     "Boolean",
     "ColumnError",
+    "DataWindowed",
     "Date",
     "Datetime",
     "Decimal",
@@ -65,6 +100,7 @@ __all__ = [
     "Duration",
     "Float32",
     "Float64",
+    "FunctionError",
     "GpuOpsError",
     "Int8",
     "Int16",
@@ -83,24 +119,56 @@ __all__ = [
     "UInt32",
     "UInt64",
     "Windowed",
+    "all",
     "all_horizontal",
+    "any",
     "any_horizontal",
+    "arg_max",
+    "arg_min",
+    "bottom",
     "coalesce",
     "col",
+    "collect_list",
+    "collect_set",
     "concat_str",
+    "correlation",
     "count",
+    "count_distinct",
+    "covariance",
     "events",
+    "first",
+    "geometric_mean",
+    "harmonic_mean",
+    "incremental",
+    "integral",
+    "intercept",
+    "kurtosis",
+    "last",
     "lit",
     "max",
     "max_horizontal",
     "mean",
+    "mean_absolute_deviation",
+    "median",
     "min",
     "min_horizontal",
+    "mode",
+    "nth",
+    "product",
+    "quantile",
+    "rate",
     "restore",
+    "skewness",
+    "slope",
     "standard_deviation",
     "store",
     "sum",
     "sum_horizontal",
+    "time_weighted_mean",
+    "top",
     "variance",
+    "weighted_mean",
     "when",
+    "window",
+    "window_function",
 ]

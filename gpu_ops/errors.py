@@ -75,6 +75,10 @@ class SumOverflowError(GpuOpsError):
     """An exact result does not fit its type. Nothing ever wraps around."""
 
 
+class FunctionError(GpuOpsError):
+    """A function that the user handed in failed, or gave what does not fit; its own error is the cause."""
+
+
 class SourceError(GpuOpsError):
     """A source cannot be read, or holds something that gpu_ops cannot carry."""
 

@@ -21,7 +21,7 @@ from gpu_ops.plan.joins import (
     with_common_columns,
     with_common_keys,
 )
-from gpu_ops.plan.nodes import Node, SparkSource
+from gpu_ops.plan.nodes import KeyBy, Node, SparkSource
 from gpu_ops.time import Duration, positive_ticks
 
 if TYPE_CHECKING:
@@ -193,13 +193,19 @@ class Joining:
             >>> [(t.second) for t in s.distinct("zone").collect()["start"].to_pylist()]
             [0, 9]
         """
-        names = tuple(dict.fromkeys(columns or self._node.schema.names))
-        return _stream(distinct(self._node, names))
+        scope = self._node.scope
+        names = tuple(dict.fromkeys((*scope, *columns) if columns else self._node.schema.names))
+        node = distinct(self._node, names)
+        return _stream(KeyBy(node, scope) if scope else node)
 
     def _beside(self, other: Stream, on: Keys | None) -> tuple[Node, Node, On]:
         self._check_beside(other)
         left, right = self._node, other._node  # noqa: SLF001
         keys = named_keys(on, left, right)
+        if left.scope and right.scope == left.scope:
+            # Each group beside itself.
+            named = {name for name, _ in keys}
+            keys = (*((name, name) for name in left.scope if name not in named), *keys)
         return *with_common_keys(left, right, keys), keys
 
     def _check_beside(self, other: object) -> None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import narwhals as nw
 import pyarrow as pa
 
+from gpu_ops.data_windowing import DataWindowing
 from gpu_ops.errors import PlanError
 from gpu_ops.joining import Joining
 from gpu_ops.plan.advance import Advance, AdvanceTime, Late
-from gpu_ops.plan.calendars import Calendar, calendar_span, local_time
 from gpu_ops.plan.expressions import Expression, as_expression
 from gpu_ops.plan.lifetimes import (
     AlterLifetime,
@@ -29,18 +30,10 @@ from gpu_ops.plan.lifetimes import (
     Stitch,
     ToPoint,
 )
-from gpu_ops.plan.nodes import Filter, KeyBy, Node, Project, Source, filter_condition
-from gpu_ops.plan.windows import (
-    Hopping,
-    Membership,
-    Snapshot,
-    Window,
-    WindowAggregate,
-    WindowOutput,
-    named_aggregates,
-)
+from gpu_ops.plan.nodes import Filter, KeyBy, Node, Project, Scope, Source, filter_condition
 from gpu_ops.store.stores import Store
-from gpu_ops.time import MIN_TIME, Duration, Instant, instant, positive_ticks, ticks
+from gpu_ops.time import Duration, Instant, positive_ticks, ticks
+from gpu_ops.windowing import Windowing, aligned
 
 if TYPE_CHECKING:
     from gpu_ops.engines.live import RunningQuery
@@ -153,7 +146,7 @@ def events(
     return stream if key is None else stream.by(*([key] if isinstance(key, str) else key))
 
 
-class Stream(Joining):
+class Stream(Joining, Windowing, DataWindowing):
     """Events with lifetimes and payloads, as a plan. Streams are immutable and may be used in many queries.
 
     Examples:
@@ -280,7 +273,45 @@ class Stream(Joining):
                     f"by takes column names, not {type(name).__name__}.",
                     remedy="Make the column first: .with_columns(day=…).by('day').",
                 )
-        return Stream(KeyBy(self._node, tuple(dict.fromkeys(columns))))
+        return Stream(KeyBy(self._node, tuple(dict.fromkeys((*self._node.scope, *columns)))))
+
+    def apply(self, pipeline: Callable[[Stream], Stream]) -> Stream:
+        """What a pipeline gives for each group by itself (StreamInsight and Trill: group and apply).
+
+        The pipeline is written as for a single group's events, and runs once, for all groups together. Windows, `by`,
+        `distinct`, and joins of streams that come from the given one, stay within the group. As in any join, null
+        matches no null. It may group and apply again.
+
+        Args:
+            pipeline: A function of a stream that returns a stream made from it. The group's columns are there, and
+                have to stay; a window's result has them, too.
+
+        Raises:
+            PlanError: The stream is not grouped, or the pipeline does not return a stream made from the given one.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> bids = pa.table({"at": [0, 1, 61], "item": ["a", "b", "a"], "price": [5, 3, 9]})
+            >>> busiest = (
+            ...     g.events(bids, start="at", unit="s")
+            ...     .by("item")
+            ...     .apply(lambda s: s.tumbling("1min").agg(n=g.count()).tumbling("1h").agg(most=g.max("n")))
+            ... )
+            >>> most = busiest.collect()
+            >>> sorted(zip(most["item"].to_pylist(), most["most"].to_pylist()))
+            [('a', 1), ('b', 1)]
+        """
+        outer, key = self._node.scope, self._node.key
+        if not set(key) - set(outer):
+            raise PlanError("apply needs groups.", remedy='Group first: .by("item").apply(…).')
+        made: object = pipeline(Stream(Scope(self._node, key)))
+        if not isinstance(made, Stream) or made._node.scope != key:  # noqa: SLF001  (its own kind)
+            raise PlanError(
+                "The pipeline of apply returns no stream made from the one that it was given.",
+                remedy="Return what its verbs give: .apply(lambda s: s.tumbling('1min').agg(n=g.count())).",
+            )
+        return Stream(Scope(made._node, outer))  # noqa: SLF001
 
     # When time advances
 
@@ -376,7 +407,7 @@ class Stream(Joining):
     def _below_key(self, make: Callable[[Node], Node]) -> Stream:
         """What is about the source stands behind it, and the grouping behind that."""
         if isinstance(self._node, KeyBy):
-            return Stream(KeyBy(make(self._node.input), self._node.columns))
+            return Stream(replace(self._node, input=make(self._node.input)))
         return Stream(make(self._node))
 
     # Lifetimes
@@ -533,7 +564,7 @@ class Stream(Joining):
         """
         length = positive_ticks(size, name="size")
         hop = length if every is None else positive_ticks(every, name="every")
-        return self._change(HopLifetime(length, hop, _align(align)))
+        return self._change(HopLifetime(length, hop, aligned(align)))
 
     def quantize(
         self,
@@ -569,7 +600,7 @@ class Stream(Joining):
         finer = None if progress is None else positive_ticks(progress, name="progress")
         if finer is not None and hop % finer:
             raise PlanError("progress does not divide every.", remedy="Choose a span that fits into it exactly.")
-        return self._change(Quantize(length, hop, _align(align), finer))
+        return self._change(Quantize(length, hop, aligned(align), finer))
 
     def chop(self, period: Duration, *, align: Instant | None = None) -> Stream:
         """Lifetimes cut at the grid ``align + k * period``; each piece keeps the payload (Trill: Chop).
@@ -588,7 +619,7 @@ class Stream(Joining):
             >>> rides.chop("1min").collect().num_rows
             2
         """
-        return Stream(Chop(self._node, positive_ticks(period, name="period"), _align(align)))
+        return Stream(Chop(self._node, positive_ticks(period, name="period"), aligned(align)))
 
     def stitch(self) -> Stream:
         """Events of equal payload joined where one ends exactly at the start of another (Trill: Stitch).
@@ -607,132 +638,6 @@ class Stream(Joining):
             1
         """
         return Stream(Stitch(self._node))
-
-    # Windows
-
-    def snapshot(self) -> Windowed:
-        """Windows between neighbouring end points of lifetimes: the answer at every instant it changes (StreamInsight).
-
-        Stretches without events give nothing. Results are clipped to their window.
-
-        Examples:
-            >>> import gpu_ops as g
-            >>> import pyarrow as pa
-            >>> rides = g.events(pa.table({"a": [0, 60], "b": [120, 90], "zone": [1, 2]}), start="a", end="b", unit="s")
-            >>> rides.snapshot().agg(n=g.count()).collect()["n"].to_pylist()
-            [1, 2, 1]
-        """
-        return Windowed(self._node, Snapshot())
-
-    def sliding(self, duration: Duration) -> Windowed:
-        """At every instant of change, the events that started within the last ``duration``.
-
-        It is ``set_duration(duration).snapshot()``; for intervals that keep their own length, use
-        ``extend(duration).snapshot()``.
-
-        Args:
-            duration: A positive span.
-
-        Examples:
-            >>> import gpu_ops as g
-            >>> import pyarrow as pa
-            >>> s = g.events(pa.table({"at": [0, 60], "v": [1, 2]}), start="at", unit="s")
-            >>> s.sliding("3min").agg(m=g.mean("v")).collect()["m"].to_pylist()
-            [1.0, 1.5, 2.0]
-        """
-        return self.set_duration(duration).snapshot()
-
-    def hopping(
-        self,
-        size: Duration,
-        every: Duration,
-        *,
-        align: Instant | None = None,
-        membership: Membership = "overlap",
-        output: WindowOutput | None = None,
-        until: Instant | None = None,
-        zone: str | None = None,
-    ) -> Windowed:
-        """Windows ``[align + k * every, + size)``, each with every event that overlaps it (StreamInsight).
-
-        Windows without events give nothing.
-
-        Args:
-            size: How long a window is.
-            every: From the start of one window to the next.
-            align: A point of the grid; 0001-01-01T00:00Z, a Monday, when left out.
-            membership: ``"overlap"``; or ``"start"``, Trill's repetitive hopping: at each grid point T, the events that
-                started in ``(T - size, T]``.
-            output: A result's lifetime: ``"window"`` the window, ``"point"`` one tick at its end, ``"hop"`` from the
-                grid point to the next. Left out: ``"window"``, and ``"hop"`` with ``membership="start"``.
-            until: Lifetimes are clipped there first; needed where events never end.
-            zone: Spans are of the calendar, as that zone's clocks show it: whole days, weeks, months, quarters or years
-                (``"1d"``, ``"2w"``, ``"1mo"``, ``"1q"``, ``"1y"``). A day of a clock change has 23 or 25 hours there. A
-                window that would start at a time that clocks skip starts when they go on; at one that comes twice, the
-                first time. Membership is by overlap, and the output the window or a point.
-
-        Raises:
-            PlanError: A span is not positive, or none of the calendar; an option or a zone is unknown.
-            TimeError: (when data is read) An event never ends and ``until`` is not given.
-
-        Examples:
-            >>> import gpu_ops as g
-            >>> import pyarrow as pa
-            >>> s = g.events(pa.table({"at": [3], "v": [7]}), start="at", unit="s")
-            >>> r = s.hopping(size="10s", every="5s").agg(total=g.sum("v")).collect()
-            >>> [str(t)[11:19] for t in r["start"]], r["total"].to_pylist()
-            (['23:59:55', '00:00:00'], [7, 7])
-            >>> months = s.hopping("1mo", "1mo", zone="Europe/Vienna").agg(n=g.count()).collect()
-            >>> str(months["start"][0]), str(months["end"][0])  # Vienna was an hour ahead
-            ('1969-12-31 23:00:00+00:00', '1970-01-31 23:00:00+00:00')
-        """
-        if membership not in ("overlap", "start"):
-            raise PlanError(f"membership {membership!r} is unknown.", remedy='It is "overlap" or "start".')
-        shape = output or ("window" if membership == "overlap" else "hop")
-        if shape not in ("window", "point", "hop"):
-            raise PlanError(f"output {output!r} is unknown.", remedy='It is "window", "point" or "hop".')
-        if zone is not None:
-            return Windowed(self._node, _calendar(size, every, zone, align, membership, shape, until))
-        return Windowed(
-            self._node,
-            Hopping(
-                positive_ticks(size, name="size"),
-                positive_ticks(every, name="every"),
-                _align(align),
-                membership,
-                shape,
-                None if until is None else instant(until, name="until"),
-            ),
-        )
-
-    def tumbling(
-        self,
-        size: Duration,
-        *,
-        align: Instant | None = None,
-        membership: Membership = "overlap",
-        output: WindowOutput | None = None,
-        until: Instant | None = None,
-        zone: str | None = None,
-    ) -> Windowed:
-        """Hopping windows whose hop is their size: they lie side by side.
-
-        Args:
-            size: How long a window is.
-            align: As in `hopping`.
-            membership: As in `hopping`.
-            output: As in `hopping`.
-            until: As in `hopping`.
-            zone: As in `hopping`.
-
-        Examples:
-            >>> import gpu_ops as g
-            >>> import pyarrow as pa
-            >>> s = g.events(pa.table({"at": [0, 59, 60], "v": [1, 2, 3]}), start="at", unit="s")
-            >>> s.tumbling("1min").agg(total=g.sum("v")).collect()["total"].to_pylist()
-            [3, 3]
-        """
-        return self.hopping(size, size, align=align, membership=membership, output=output, until=until, zone=zone)
 
     # Answers
 
@@ -944,64 +849,3 @@ def restore(
     from gpu_ops.engines.live import restored
 
     return restored(Path(path), stream._node, device, on_results, shape)  # noqa: SLF001
-
-
-class Windowed:
-    """Windows over a stream, waiting for what to compute over each of them."""
-
-    def __init__(self, node: Node, window: Window) -> None:
-        self._node = node
-        self._window = window
-
-    def __repr__(self) -> str:
-        return f"<Windowed {self._window}>"
-
-    def agg(self, **aggregates: Any) -> Stream:
-        """One event per window and group that holds any event.
-
-        Args:
-            aggregates: ``name=aggregate``, for instance ``n=g.count(), best=g.max("price")``.
-
-        Returns:
-            A stream of the group's columns and the aggregates; lifetimes are those of the windows. It is a stream as
-            any other: windows nest.
-
-        Raises:
-            PlanError: Not an aggregate, an unknown column, or a type that the aggregate does not take.
-
-        Examples:
-            >>> import gpu_ops as g
-            >>> import pyarrow as pa
-            >>> s = g.events(pa.table({"at": [0, 1], "v": [1, 2]}), start="at", unit="s")
-            >>> s.tumbling("1min").agg(n=g.count(), top=g.max("v")).schema.names
-            ['n', 'top']
-        """
-        return Stream(WindowAggregate(self._node, self._window, named_aggregates(aggregates)))
-
-
-def _align(align: Instant | None) -> int:
-    return MIN_TIME if align is None else instant(align, name="align")
-
-
-def _calendar(
-    size: Duration,
-    every: Duration,
-    zone: str,
-    align: Instant | None,
-    membership: Membership,
-    output: WindowOutput,
-    until: Instant | None,
-) -> Calendar:
-    if membership != "overlap" or output == "hop":
-        raise PlanError(
-            "Windows of the calendar hold what overlaps them.", remedy='Leave out membership="start" and output="hop".'
-        )
-    span, hop = calendar_span(size, name="size"), calendar_span(every, name="every")
-    return Calendar(
-        span,
-        hop,
-        zone,
-        MIN_TIME if align is None else local_time(zone, instant(align, name="align"), hop),
-        output,
-        None if until is None else instant(until, name="until"),
-    )

@@ -202,6 +202,8 @@ def identity(value: Any) -> tuple[str, Any]:
     value = key_value(value)
     if isinstance(value, float):
         return "float", struct.pack("<d", value)
+    if isinstance(value, list | dict):
+        return "nested", repr(value)
     return type(value).__name__, value
 
 
@@ -239,8 +241,10 @@ class Aggregate:
     """The least and the greatest integer sum that its type holds."""
 
 
-def aggregate(spec: Aggregate, members: Events) -> Any:
-    """The aggregate over the events of one window."""
+def aggregate(spec: Aggregate | Callable[[Events], Any], members: Events) -> Any:
+    """The aggregate over the events of one window; a function of these is an aggregate of its own."""
+    if not isinstance(spec, Aggregate):
+        return spec(members)
     counted = [event for event in members if spec.only is None or event.payload[spec.only] is True]
     if spec.column is None:
         return len(counted)
@@ -323,7 +327,7 @@ def order(value: Any) -> tuple[bool, Any]:
 
 # Windows
 
-Aggregates = Mapping[str, Aggregate]
+Aggregates = Mapping[str, Aggregate | Callable[[Events], Any]]
 
 
 def _result(start: int, end: int, key: Payload, aggregates: Aggregates, members: Events) -> Event:

@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 from gpu_ops.devices import choose, gpu_refusal
 from gpu_ops.plan.advance import AdvanceTime, Late
+from gpu_ops.plan.data_windows import DataWindow
 from gpu_ops.plan.joins import Binary, Join, Union
 from gpu_ops.plan.lifetimes import Stitch
 from gpu_ops.plan.nodes import Filter, KeyBy, Node, Project, Source, SparkSource
 from gpu_ops.plan.time_rules import time_rule
+from gpu_ops.plan.together import Together
 from gpu_ops.plan.windows import WindowAggregate
 from gpu_ops.time import format_span
 
@@ -49,7 +51,7 @@ def _tree(node: Node, notes: Notes, shown: set[Node], head: str = "", tail: str 
 
 def _facts(node: Node) -> list[str]:
     columns = ", ".join(f"{field.name}: {field.type}" for field in node.schema)
-    group = node.group if isinstance(node, WindowAggregate) else node.key
+    group = node.group if isinstance(node, WindowAggregate | DataWindow) else node.key
     lasts = "" if node.duration is None else f"; every lifetime lasts {format_span(node.duration)}"
     return [f"key: {', '.join(group) or 'none'}{lasts}", f"gives: start, end, {columns}"]
 
@@ -65,7 +67,9 @@ def _local_place(node: Node) -> str:
         return "names the key, moves nothing"
     if isinstance(node, WindowAggregate):
         return "all events it needs of its input are held in memory; kernels run over blocks of whole groups"
-    if isinstance(node, Stitch):
+    if isinstance(node, DataWindow) and isinstance(node.window, Together):
+        return "all events of its input are held in memory, and taken one by one, on the host"
+    if isinstance(node, DataWindow | Stitch):
         return "all events of its input are held in memory"
     if isinstance(node, Join):
         return "both inputs in memory, in order of key and start; pairs in pieces, as they are asked for"

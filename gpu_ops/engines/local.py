@@ -20,14 +20,20 @@ from gpu_ops.ingest import to_origin
 from gpu_ops.ingest.entrance import let_in
 from gpu_ops.operators import joins, lifetimes, relational, windows
 from gpu_ops.operators.events import Events, concat
+from gpu_ops.operators.fills import RunningFill
+from gpu_ops.operators.running_data_windows import RunningDataWindow
+from gpu_ops.operators.unnest import unnest
 from gpu_ops.plan.advance import Advance, AdvanceTime, Late
+from gpu_ops.plan.data_windows import DataWindow
+from gpu_ops.plan.fills import Fill
 from gpu_ops.plan.joins import AsOf, Binary, ClipBy, Join, Union
 from gpu_ops.plan.lifetimes import Chop, Lifetime, Stitch
 from gpu_ops.plan.nodes import Feed, Filter, KeyBy, Node, Project, Source
+from gpu_ops.plan.unnest import Unnest
 from gpu_ops.plan.windows import WindowAggregate
 from gpu_ops.store.files import WriteReport
 from gpu_ops.store.files import write as write_file
-from gpu_ops.time import TIME_TYPE
+from gpu_ops.time import MAX_TIME, TIME_TYPE
 
 
 @dataclass(frozen=True)
@@ -294,6 +300,25 @@ def _(node: WindowAggregate, run: Run, wanted: tuple[str, ...]) -> Iterator[Even
     # Without a projection below it, it needs no column at all: it counts.
     needed = () if lowered is node else tuple(lowered.input.schema.names)
     yield from windows.window_aggregate(lowered, execute(lowered.input, run, needed), run.device)
+
+
+@_give.register
+def _(node: DataWindow, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
+    given = concat(execute(node.input, run, node.needed(wanted)), run.device)
+    yield from RunningDataWindow(node, run.device).step(given, MAX_TIME)[0]
+
+
+@_give.register
+def _(node: Fill, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
+    given = concat(execute(node.input, run, tuple(node.schema.names)), run.device)
+    yield from RunningFill(node, run.device).step(given, MAX_TIME)[0]
+
+
+@_give.register
+def _(node: Unnest, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
+    for events in execute(node.input, run, tuple(node.input.schema.names)):
+        made = unnest(node, events, run.device)
+        yield Events(made.start, made.end, run.device.columns.select(made.frame, wanted)) if wanted else made
 
 
 @_give.register

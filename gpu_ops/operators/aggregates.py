@@ -15,101 +15,55 @@ import pyarrow as pa
 
 from gpu_ops.devices import Device
 from gpu_ops.errors import SumOverflowError
+from gpu_ops.operators.columns import (
+    FORMS,
+    LOADERS,
+    LOADS,
+    Column,
+    Columns,
+    PartName,
+    column_form,
+    column_name,
+    load_columns,
+    order_codes,
+)
 from gpu_ops.plan.aggregates import Aggregate
-from gpu_ops.plan.expressions import bare_column
 from gpu_ops.types import counted
+
+__all__ = [
+    "FORMS",
+    "LOADERS",
+    "LOADS",
+    "RESULTS",
+    "Block",
+    "Column",
+    "Columns",
+    "PartName",
+    "Places",
+    "column_form",
+    "column_name",
+    "load_columns",
+    "order_codes",
+]
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column of events, as the arrays that kernels take.
+class Places:
+    """Where the windows of some slots are.
 
     Attributes:
-        arrays: One array of numbers; two for decimals (low and high word).
-        valid: Which values are there; None for all.
-        distinct: For order codes, the frame that they point into.
+        group: int32 group of each slot.
+        start: int64 ticks at which its window begins.
+        end: Ticks at which it ends.
+        keys: A frame with row g for group g; None without a key.
+        names: The key's columns.
     """
 
-    arrays: tuple[Any, ...]
-    valid: Any | None
-    distinct: Any | None = None
-
-    def parts(self) -> list[Any]:
-        """All its arrays."""
-        return [*self.arrays, *([] if self.valid is None else [self.valid])]
-
-    def with_parts(self, parts: Sequence[Any]) -> Column:
-        """The same column with its arrays in another order of events, or cut."""
-        valid = None if self.valid is None else parts[-1]
-        return Column(tuple(parts[: len(self.arrays)]), valid, self.distinct)
-
-
-PartName = tuple[str, str | None, str | None]
-"""What a part is: its kind, the column that it is of, the column that says which events take part."""
-
-Columns = dict[tuple[str, str], Column]
-"""Columns by name and form: ``numbers``, ``words`` (decimals) or ``ranks`` (order codes)."""
-
-FORMS: dict[str, Callable[[pa.DataType], str]] = {}
-"""For a kind of aggregate the form in which it takes columns of a type; for kinds not here `column_form` says it."""
-
-
-def column_name(expression: Any) -> str:
-    """The name of the plain column that an aggregate is over."""
-    name = bare_column(expression)
-    if name is None:
-        raise TypeError("aggregates are computed over plain columns; the plan lowers them first")
-    return name
-
-
-def column_form(kind: str, dtype: pa.DataType) -> str:
-    """In which form an aggregate of a kind takes a column of a type."""
-    if kind in FORMS:
-        return FORMS[kind](dtype)
-    if kind == "count":
-        return "valid"
-    if pa.types.is_decimal(dtype):
-        return "ranks" if kind in {"min", "max"} else "words"
-    fixed = (
-        pa.types.is_integer(dtype)
-        or pa.types.is_floating(dtype)
-        or pa.types.is_boolean(dtype)
-        or pa.types.is_temporal(dtype)
-    )
-    return "numbers" if fixed else "ranks"
-
-
-def load_columns(aggregates: Sequence[Aggregate], schema: pa.Schema, frame: Any, device: Device) -> Columns:
-    """The columns that some aggregates need, each once."""
-    columns: Columns = {}
-    for aggregate in aggregates:
-        if aggregate.filter is not None:
-            name = column_name(aggregate.filter)
-            if (name, "numbers") not in columns:
-                columns[name, "numbers"] = Column(*_single(device.columns.values(frame, name)))
-        for expression in (aggregate.expression, *aggregate.others):
-            if expression is not None:
-                name = column_name(expression)
-                form = column_form(aggregate.kind, schema.field(name).type)
-                if (name, form) not in columns:
-                    columns[name, form] = _load(frame, name, form, device)
-    return columns
-
-
-def _load(frame: Any, name: str, form: str, device: Device) -> Column:
-    if form == "valid":
-        return Column((), device.columns.validity(frame, name))
-    if form == "numbers":
-        return Column(*_single(device.columns.values(frame, name)))
-    if form == "words":
-        low, high, valid = device.columns.words(frame, name)
-        return Column((low, high), valid)
-    codes, valid, distinct = device.columns.ranks(frame, name)
-    return Column((codes,), valid, distinct)
-
-
-def _single(pair: tuple[Any, Any | None]) -> tuple[tuple[Any], Any | None]:
-    return (pair[0],), pair[1]
+    group: Any
+    start: Any
+    end: Any
+    keys: Any | None
+    names: tuple[str, ...]
 
 
 @dataclass
@@ -123,6 +77,7 @@ class Block:
         columns: The events' columns, in the same order.
         schema: Their Arrow types.
         slots: The slots that hold any event; results are for these alone.
+        places: Where these are in time; only some aggregates ask.
     """
 
     device: Device
@@ -132,6 +87,7 @@ class Block:
     columns: Columns
     schema: pa.Schema
     slots: Any = None
+    places: Callable[[], Places] | None = None
     _memo: dict[Any, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -169,12 +125,13 @@ class Block:
     def _selection(self, aggregate: Aggregate, form: str | None) -> tuple[tuple[str | None, str | None], Any, Any, Any]:
         """((nullable column, filter), indices or None, first, last) of the events that take part."""
         given = None if aggregate.expression is None or form is None else column_name(aggregate.expression)
-        where = None if aggregate.filter is None else column_name(aggregate.filter)
-        if given is not None and self.columns[given, str(form)].valid is None:
+        if given is not None and self.columns[given, str(form)].valid is None and not aggregate.distinct:
             given = None
-        identity = (given, where)
+        identity = (given, self._which(aggregate))
 
         def compute() -> tuple[Any, Any, Any]:
+            if aggregate.distinct:
+                return self._once(aggregate)
             mask = self._mask(aggregate, form)
             if mask is None:
                 return None, self.first, self.last
@@ -183,6 +140,25 @@ class Block:
             return indices, take(self.first, indices), take(self.last, indices)
 
         return identity, *self._part(("selection", identity), compute)
+
+    @staticmethod
+    def _which(aggregate: Aggregate) -> str | None:
+        """A name for the events that take part: the condition's, and whether equal values count once."""
+        where = None if aggregate.filter is None else column_name(aggregate.filter)
+        return f"{where or ''}\0distinct" if aggregate.distinct else where
+
+    def _once(self, aggregate: Aggregate) -> tuple[Any, Any, Any]:
+        """One event for each stretch of slots throughout which some event that takes part has its value."""
+        kernels = self.device.kernels
+        mask, (codes,) = self._mask(aggregate, "codes"), self.columns[column_name(aggregate.expression), "codes"].arrays
+        if mask is None:
+            made: tuple[Any, Any, Any] = kernels.merged_ranges(codes, self.first, self.last)
+            return made
+        at = kernels.keep(mask)
+        events, first, last = kernels.merged_ranges(
+            *(kernels.take(each, at) for each in (codes, self.first, self.last))
+        )
+        return kernels.take(at, events), first, last
 
     # Parts
 
@@ -200,22 +176,36 @@ class Block:
         arrays = list(self.columns[name, form].arrays)
         if indices is not None:
             arrays = [self.device.kernels.take(values, indices) for values in arrays]
-        where = None if aggregate.filter is None else column_name(aggregate.filter)
-        return (name, where), arrays, first, last
+        return (name, self._which(aggregate)), arrays, first, last
 
-    def _limb_plan(self, identity: tuple[str, str | None], values: Any) -> tuple[int, int, int]:
-        """How the values' limbs are cut: (bits, lowest exponent, limbs)."""
-        del identity
-        plan: tuple[int, int, int] = self.device.kernels.limb_plan(values, len(values))
+    def _limb_plan(self, name: PartName, values: Any) -> tuple[int, int, int]:
+        """How floats are cut into limbs: (bits, lowest exponent, limbs); ``name`` says which floats they are."""
+        # Digits have as many bits as allow for products of two.
+        count = 1 << 36 if name[0] == "digits" else len(values)
+        plan: tuple[int, int, int] = self.device.kernels.limb_plan(values, count)
         return plan
 
-    def _limbs(
-        self, identity: tuple[str, str | None], values: Any, first: Any, last: Any
-    ) -> tuple[list[Any], int, int]:
+    def _remembers(self, name: PartName) -> bool:
+        """Whether a count goes on from what was counted before: then it is brought up to date, come what may."""
+        del name
+        return False
+
+    def _count_if(self, name: PartName, mask: Any, first: Any, last: Any) -> Any | None:
+        """How many of the events for which a mask holds are in each slot; None where it never held for any."""
+
+        def compute() -> Any | None:
+            if not self._remembers(name) and not bool(mask.any()):
+                return None
+            at = self.device.kernels.keep(mask)
+            return self._count(name, self.device.kernels.take(first, at), self.device.kernels.take(last, at))
+
+        return self._part(("if", *name), compute)
+
+    def _limbs(self, name: PartName, values: Any, first: Any, last: Any) -> tuple[list[Any], int, int]:
         """Exact sums of finite floats: limb sums per slot, bits per limb, exponent of the lowest."""
-        bits, lowest, limbs = self._limb_plan(identity, values)
+        bits, lowest, limbs = self._limb_plan(name, values)
         split = self.device.kernels.float_limbs(values, bits, lowest, limbs)
-        return self._sums(("float", *identity), split, first, last), bits, lowest
+        return self._sums(name, split, first, last), bits, lowest
 
     # Aggregates
 
@@ -263,8 +253,7 @@ class Block:
         return not len(values) or max(abs(int(values.min())), abs(int(values.max()))) * len(values) < 1 << 63
 
     def _integer_sums(self, aggregate: Aggregate) -> tuple[list[Any], bool]:
-        where = None if aggregate.filter is None else column_name(aggregate.filter)
-        name: PartName = ("integer", column_name(aggregate.expression), where)
+        name: PartName = ("integer", column_name(aggregate.expression), self._which(aggregate))
 
         def compute() -> tuple[list[Any], bool]:
             _, limbs, first, last, safe = self._integers(aggregate)
@@ -306,7 +295,7 @@ class Block:
         def compute() -> Any:
             special = self._special(identity, values, first, last)
             finite = values if special is None else np.where(np.isfinite(values), values, 0.0)
-            sums, bits, lowest = self._limbs(identity, finite, first, last)
+            sums, bits, lowest = self._limbs(("float", *identity), finite, first, last)
             total = self.device.kernels.round_limbs(sums, bits, lowest)
             if special is None:
                 return total
@@ -395,7 +384,7 @@ class Block:
             values = arrays[0].astype(np.float64, copy=False)
         special = self._special(identity, values, first, last)
         finite = values if special is None else np.where(np.isfinite(values), values, 0.0)
-        sums, bits, lowest = self._limbs(identity, finite, first, last)
+        sums, bits, lowest = self._limbs(("float", *identity), finite, first, last)
         squares = self._sums(("squares", *identity), kernels.square_limbs(finite, bits, lowest), first, last)
         spread = kernels.variance(counts, sums, squares, bits, lowest, aggregate.degrees)
         if special is not None:
@@ -404,8 +393,7 @@ class Block:
 
     def _variance_result(self, aggregate: Aggregate) -> tuple[Any, Any | None, pa.DataType]:
         name = None if aggregate.expression is None else column_name(aggregate.expression)
-        where = None if aggregate.filter is None else column_name(aggregate.filter)
-        identity = ("variance", name, where, aggregate.degrees)
+        identity = ("variance", name, self._which(aggregate), aggregate.degrees)
         spread, form = self._part(identity, lambda: self._spread(aggregate))
         enough = self._counts(aggregate, form) > aggregate.degrees
         return spread, None if bool(enough.all()) else enough, pa.float64()
@@ -422,15 +410,8 @@ class Block:
     def _extreme_result(self, aggregate: Aggregate) -> Any:
         dtype = self._type(aggregate)
         form = column_form(aggregate.kind, dtype)
-        kernels = self.device.kernels
         _, (values,), first, last = self._picked(aggregate, form)
-        stored = values.dtype
-        if stored.kind == "f":
-            codes = kernels.order_float(values.astype(np.float64, copy=False))
-        elif stored == np.uint64:
-            codes = (values ^ np.uint64(1 << 63)).view(np.int64)
-        else:
-            codes = values.astype(np.int64, copy=False)
+        codes = self._order_codes(values)
         if aggregate.kind == "min":
             best = ~self._greatest(aggregate, ~codes, first, last)
         else:
@@ -438,14 +419,22 @@ class Block:
         valid = self._present(aggregate, form)
         if valid is not None:
             best = np.where(valid, best, 0)
-        distinct = self.columns[column_name(aggregate.expression), form].distinct
-        if distinct is not None:
-            return self._from_ranks(aggregate, distinct, best, valid)
-        if stored.kind == "f":
-            best = kernels.unorder_float(best)
-        elif stored == np.uint64:
-            best = best.view(np.uint64) ^ np.uint64(1 << 63)
-        return best, valid, counted(dtype)
+        return self._of_codes(aggregate, form, best, valid)
+
+    def _order_codes(self, values: Any) -> Any:
+        """int64 numbers in the order of the values."""
+        return order_codes(values, self.device)
+
+    def _of_codes(self, aggregate: Aggregate, form: str, codes: Any, valid: Any | None) -> Any:
+        """Values of an aggregate's column by their order codes."""
+        column, dtype = self.columns[column_name(aggregate.expression), form], self._type(aggregate)
+        if column.distinct is not None:
+            return self._from_ranks(aggregate, column.distinct, codes, valid)
+        if column.arrays[0].dtype.kind == "f":
+            codes = self.device.kernels.unorder_float(codes)
+        elif column.arrays[0].dtype == np.uint64:
+            codes = codes.view(np.uint64) ^ np.uint64(1 << 63)
+        return codes, valid, counted(dtype)
 
     def _from_ranks(self, aggregate: Aggregate, distinct: Any, best: Any, valid: Any | None) -> Any:
         columns = self.device.columns

@@ -47,7 +47,7 @@ def overlapped(window: Calendar, start: Any, end: Any, device: Device) -> tuple[
     kernels, array = device.kernels, device.columns.array
     least, most = kernels.extent(start)
     finite = np.where(end == MAX_TIME, start + 1, end)
-    first, begin, finish = _table(window, int(least), max(int(most), int(kernels.extent(finite)[1])))
+    first, begin, finish = table(window, int(least), max(int(most), int(kernels.extent(finite)[1])))
     low = first + np.searchsorted(array(finish), start, side="right")
     return low, first + np.searchsorted(array(begin), finite, side="left")
 
@@ -64,7 +64,7 @@ def lifetimes(window: Calendar, numbers: Any, device: Device) -> tuple[Any, Any]
 
 def first_open(window: Calendar, time: int) -> int:
     """The number of the first window that ends after a time."""
-    first, _, finish = _table(window, time, time)
+    first, _, finish = table(window, time, time)
     return first + int(np.searchsorted(finish, time, side="right"))
 
 
@@ -74,7 +74,7 @@ def begin_of(window: Calendar, number: int) -> int:
     return int(begins(window, np.array([number]))[0])
 
 
-def _table(window: Calendar, least: int, most: int) -> tuple[int, Ticks, Ticks]:
+def table(window: Calendar, least: int, most: int) -> tuple[int, Ticks, Ticks]:
     """(number of the first, begins, ends) of all windows that events between two times can overlap, and some more."""
     reach = -(-_days(window.size) // _days(window.every)) + _MARGIN
     first, last = _guess(window, least) - reach, _guess(window, most) + _MARGIN

@@ -27,7 +27,7 @@ _PLACES_PER_EVENT = 4
 
 def applies(node: WindowAggregate, columns: Columns, count: int) -> bool:
     """Whether all aggregates are counts, or sums and means of integers that cannot leave int64 over so many events."""
-    return all(
+    return not any(aggregate.distinct for aggregate in node.aggregates) and all(
         aggregate.kind == "count"
         or (aggregate.kind in {"sum", "mean"} and _sum_fits(column_name(aggregate.expression), node, columns, count))
         for aggregate in node.aggregates

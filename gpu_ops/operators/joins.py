@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.devices import Device
+from gpu_ops.operators.covers import Matches, covered, covers_of, uncovered
 from gpu_ops.operators.events import Events
 from gpu_ops.plan.expressions import column_names
 from gpu_ops.plan.joins import AsOf, Binary, ClipBy, Join, Numbered, On
@@ -51,10 +52,6 @@ class Side:
         return Side(take(self.codes, indices), take(self.start, indices), end, frame)
 
 
-Matches = list[tuple[Any, Any, Any]]
-"""Of pairs: (index of the event, int64 start, int64 end) each."""
-
-
 def wanted_below(node: Binary, wanted: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The columns that a node needs of each input to give the wanted ones."""
     read = set(wanted)
@@ -79,13 +76,15 @@ def join(node: Join, left: Events | None, right: Events | None, device: Device) 
     alone = node.alone
     matches: tuple[Matches, Matches] = ([], [])
     by_pair = node.condition is not None
-    if node.pairs or by_pair:
+    if node.pairs and not by_pair:
+        yield from _joined(node, one, other, device)
+    elif by_pair:
         for found in meetings(node, one, other, device):
             if node.pairs:
                 yield pair_events(node, one, other, found, device)
-            if by_pair and (alone[0] or not node.pairs):
+            if alone[0] or not node.pairs:
                 matches[0].append((found.rows, found.start, found.end))
-            if by_pair and alone[1]:
+            if alone[1]:
                 matches[1].append((found.others, found.start, found.end))
     for at, (mine, partner) in enumerate(((one, other), (other, one))):
         if not (alone[at] or (at == 0 and node.how == "semi")):
@@ -123,28 +122,53 @@ def sorted_sides(node: Binary, left: Events | None, right: Events | None, device
 
 def _in_order(side: Side, groups: int, schema: pa.Schema, device: Device) -> Side:
     """A side in order. Numbers move along with the times; what else there is in the payload is gathered afterwards."""
-    columns, kernels = device.columns, device.kernels
-    if kernels.is_ordered(side.codes, side.start):
+    if device.kernels.is_ordered(side.codes, side.start):
         return side
-    arrays = [side.start] if isinstance(side.end, int) else [side.start, side.end]
-    times, numbers = len(arrays), {}
-    for name in side.frame.columns:
-        dtype = schema.field(name).type
-        if pa.types.is_integer(dtype) or pa.types.is_float32(dtype) or pa.types.is_float64(dtype):
-            values, valid = columns.values(side.frame, name)
-            if valid is None:
-                numbers[name] = dtype
-                arrays.append(values)
-    rest = [name for name in side.frame.columns if name not in numbers]
-    if rest:
-        arrays.append(columns.array(np.arange(len(side))))
-    codes, _, moved = kernels.partition(side.codes, groups, arrays)
-    frames = [columns.take(columns.select(side.frame, rest), moved[-1])] if rest else []
-    if numbers:
-        placed = zip(numbers.items(), moved[times:], strict=False)
-        frames.append(columns.build({name: (values, None, dtype) for (name, dtype), values in placed}))
-    end = side.end if times == 1 else moved[1]
-    return Side(codes, moved[0], end, frames[0] if len(frames) == 1 else columns.beside(*frames))
+    times = [side.start] if isinstance(side.end, int) else [side.start, side.end]
+    payload = Payload.of(side.frame, schema, device)
+    codes, _, moved = device.kernels.partition(side.codes, groups, [*times, *payload.arrays])
+    end = side.end if isinstance(side.end, int) else moved[1]
+    return Side(codes, moved[0], end, payload.moved(moved[len(times) :], device))
+
+
+@dataclass(frozen=True)
+class Payload:
+    """A frame as arrays that kernels move.
+
+    Attributes:
+        frame: The frame.
+        types: Its columns of numbers without null.
+        arrays: Their values; then each row's index, by which other columns are gathered, where there are any.
+    """
+
+    frame: Any
+    types: dict[str, pa.DataType]
+    arrays: list[Any]
+
+    @classmethod
+    def of(cls, frame: Any, schema: pa.Schema, device: Device) -> Payload:
+        """A frame whose columns have these types."""
+        columns, types, arrays = device.columns, {}, []
+        for name in frame.columns:
+            dtype = schema.field(name).type
+            if pa.types.is_integer(dtype) or pa.types.is_float32(dtype) or pa.types.is_float64(dtype):
+                values, valid = columns.values(frame, name)
+                if valid is None:
+                    types[name] = dtype
+                    arrays.append(values)
+        if len(types) < len(frame.columns):
+            arrays.append(columns.array(np.arange(columns.rows(frame))))
+        return cls(frame, types, arrays)
+
+    def moved(self, arrays: Sequence[Any], device: Device) -> Any:
+        """The frame that its arrays make, moved."""
+        columns, names = device.columns, list(self.frame.columns)
+        rest = [name for name in names if name not in self.types]
+        parts = [columns.take(columns.select(self.frame, rest), arrays[-1])] if rest else []
+        if self.types:
+            placed = zip(self.types.items(), arrays, strict=False)
+            parts.append(columns.build({name: (values, None, dtype) for (name, dtype), values in placed}))
+        return parts[0] if len(parts) == 1 else columns.select(columns.beside(*parts), names)
 
 
 def nothing(schema: pa.Schema, device: Device) -> Events:
@@ -197,14 +221,41 @@ def known_keys(names: Sequence[str], frame: Any, device: Device) -> Any | None:
 
 def meetings(node: Join, left: Side, right: Side, device: Device) -> Iterator[Pairs]:
     """All pairs that match, piece by piece."""
-    # A right start within the left lifetime; or a left start within the right one, after its start.
-    first, offsets, other_first, other_offsets = device.kernels.starts_within(
-        left.codes, left.start, left.end, right.codes, right.start, right.end
-    )
+    first, offsets, other_first, other_offsets = _within(left, right, device)
     for found in _pieces(first, offsets, left.end, right, device):
         yield from matched(node, left, right, found, device)
     for found in _pieces(other_first, other_offsets, right.end, left, device):
         yield from matched(node, left, right, found.swapped(), device)
+
+
+def _within(left: Side, right: Side, device: Device) -> tuple[Any, Any, Any, Any]:
+    """The right starts within each left lifetime; and the left starts within each right one, after its start."""
+    return device.kernels.starts_within(  # type: ignore[no-any-return]
+        left.codes, left.start, left.end, right.codes, right.start, right.end
+    )
+
+
+def _joined(node: Join, left: Side, right: Side, device: Device) -> Iterator[Events]:
+    """All pairs as events, where no condition chooses among them: their payload is written along with their times."""
+    wanted = [name for name in right.frame.columns if name in node.renamed]
+    mine = Payload.of(left.frame, node.left.schema, device)
+    partner = Payload.of(device.columns.select(right.frame, wanted), node.right.schema, device) if wanted else None
+    theirs = [] if partner is None else partner.arrays
+    first, offsets, other_first, other_offsets = _within(left, right, device)
+
+    def event(start: Any, end: Any, moved: Any, beside: Any) -> Events:
+        frame = mine.moved(moved, device)
+        if partner is not None:
+            frame = device.columns.beside(frame, _renamed(partner.moved(beside, device), node.renamed, device))
+        return Events(start, TICK if TICK in {node.left.duration, node.right.duration} else end, frame)
+
+    for low, upto in _parts(offsets):
+        pair = first, offsets, left.end, right.start, right.end, mine.arrays, theirs
+        yield event(*device.kernels.joined(*pair, low, upto))
+    for low, upto in _parts(other_offsets):
+        pair = other_first, other_offsets, right.end, left.start, left.end, theirs, mine.arrays
+        start, end, beside, moved = device.kernels.joined(*pair, low, upto)
+        yield event(start, end, moved, beside)
 
 
 @dataclass(frozen=True)
@@ -234,9 +285,13 @@ def pairs(first: Any, last: Any, end: Any, others: Side, device: Device) -> Iter
 
 
 def _pieces(first: Any, offsets: Any, end: Any, others: Side, device: Device) -> Iterator[Pairs]:
-    for low in range(0, total := int(offsets[-1]), PAIRS):
-        upto = min(low + PAIRS, total)
+    for low, upto in _parts(offsets):
         yield Pairs(*device.kernels.meetings(first, offsets, end, others.start, others.end, low, upto))
+
+
+def _parts(offsets: Any) -> Iterator[tuple[int, int]]:
+    total = int(offsets[-1])
+    return ((low, min(low + PAIRS, total)) for low in range(0, total, PAIRS))
 
 
 def matched(node: Join, left: Side, right: Side, found: Pairs, device: Device) -> Iterator[Pairs]:
@@ -327,74 +382,6 @@ def beside_nulls(node: Join | AsOf, at: int, frame: Any, partner: Any, device: D
     for part in parts[1:]:
         made = columns.beside(made, part)
     return made
-
-
-# What is covered
-
-Covers = tuple[Any, Any, Any]
-"""(int32 number, int64 start, int64 end), in order, those of one number apart from each other."""
-
-
-def covers_of(matches: Matches, device: Device) -> Covers:
-    """When each event is met by at least one other."""
-    none = device.columns.array(np.zeros(0, np.int64))
-    rows, start, end = (np.concatenate([none, *each]) for each in (zip(*matches, strict=True) if matches else [()] * 3))
-    codes = rows.astype(np.int32)
-    groups = int(codes.max()) + 1 if len(codes) else 1
-    order = device.kernels.group_order(codes, groups, start)
-    return device.kernels.coverage(*(device.kernels.take(each, order) for each in (codes, start, end)))  # type: ignore[no-any-return]
-
-
-def _covers_met(codes: Any, start: Any, end: Any, covers: Covers, device: Device) -> tuple[Any, Any]:
-    search = device.kernels.search_pairs
-    number, begin, over = covers
-    first = search(number, over, codes, start)
-    return first, np.maximum(first, search(number, begin, codes, end - 1))
-
-
-def covered(codes: Any, start: Any, end: Any, covers: Covers, device: Device) -> tuple[Any, Any, Any]:
-    """(row, start, end) of the pieces of lifetimes that lie within covers of the same number."""
-    take = device.kernels.take
-    first, last = _covers_met(codes, start, end, covers, device)
-    rows, offset = device.kernels.expand(last - first)
-    at = take(first, rows) + offset
-    return rows, np.maximum(take(start, rows), take(covers[1], at)), np.minimum(take(end, rows), take(covers[2], at))
-
-
-def uncovered(
-    codes: Any, start: Any, end: Any, covers: Covers, device: Device, *, closed: Any | None = None
-) -> tuple[Any, Any, Any]:
-    """(row, start, end) of the pieces of lifetimes that lie outside of the covers of the same number.
-
-    Where a lifetime is not ``closed``, what comes after its last cover is left out: more covers may come.
-    """
-    take = device.kernels.take
-    _, begin, over = covers
-    if not len(begin):
-        whole = start < end if closed is None else (start < end) & closed
-        rows = device.kernels.keep(whole)
-        return rows, take(start, rows), take(end, rows)
-    first, last = _covers_met(codes, start, end, covers, device)
-    # One piece before each cover that is met and one after the last: those are left out that nothing is left of.
-    rows, offset = device.kernels.expand(last - first + 1)
-    at = take(first, rows) + offset
-    low = np.where(offset == 0, take(start, rows), take(over, np.maximum(at - 1, 0)))
-    after_last = at == take(last, rows)
-    high = np.where(after_last, take(end, rows), take(begin, np.minimum(at, len(begin) - 1)))
-    there = low < high
-    if closed is not None:
-        there = there & (~after_last | take(closed, rows))
-    left = device.kernels.keep(there)
-    return take(rows, left), take(low, left), take(high, left)
-
-
-def covered_until(codes: Any, start: Any, end: Any, covers: Covers, device: Device) -> Any:
-    """The end of the last cover that each lifetime meets; its start if it meets none."""
-    over = covers[2]
-    if not len(over):
-        return start
-    first, last = _covers_met(codes, start, end, covers, device)
-    return np.where(last > first, device.kernels.take(over, np.maximum(last - 1, 0)), start)
 
 
 def numbered(node: Numbered, events: Events, first: int, device: Device) -> Events:

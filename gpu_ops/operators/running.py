@@ -20,8 +20,8 @@ import pyarrow as pa
 
 from gpu_ops.buffers import integers, to_arrow
 from gpu_ops.devices import Device
-from gpu_ops.operators import calendars
-from gpu_ops.operators.aggregates import Column, Columns, PartName, column_form, column_name, load_columns
+from gpu_ops.operators.aggregates import Column, Columns, PartName, column_name, load_columns
+from gpu_ops.operators.choices import GREATEST, as_extreme, form_of, ranked, ranked_by
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.running_blocks import (
     AFTER,
@@ -32,7 +32,9 @@ from gpu_ops.operators.running_blocks import (
     Slots,
     Totals,
     extreme_name,
+    grid_promise,
     grown,
+    limit_of,
 )
 from gpu_ops.operators.running_extremes import CODES, Staircases
 from gpu_ops.operators.state import (
@@ -55,8 +57,8 @@ from gpu_ops.operators.windows import (
     with_keys,
 )
 from gpu_ops.plan.aggregates import Aggregate
-from gpu_ops.plan.windows import Calendar, Grid, WindowAggregate
-from gpu_ops.time import MAX_TIME, MIN_TIME
+from gpu_ops.plan.windows import Grid, WindowAggregate
+from gpu_ops.time import MAX_TIME
 
 _MANY, _FEW = 8, 1024
 """With more groups than so many a row, and more than so few at all, a step makes no table of all groups."""
@@ -79,16 +81,18 @@ class RunningWindow:
         self._done = BEFORE
         self._oldest = Oldest(device)
         self._nullable: set[tuple[str, str]] = set()
-        ranked: dict[str, None] = {}
+        ranked: dict[tuple[str, str], None] = {}
         self._best: dict[PartName, Staircases] = {}
         for aggregate in node.aggregates:
-            if aggregate.kind in {"min", "max"}:
-                name = column_name(aggregate.expression)
-                by_rank = column_form(aggregate.kind, node.input.schema.field(name).type) == "ranks"
-                self._best[extreme_name(aggregate)] = Staircases(extreme_name(aggregate), device, ranked=by_rank)
+            extreme = as_extreme(aggregate, node.input.schema)
+            if extreme is not None:
+                form = form_of(extreme, node.input.schema)
+                by_rank = form != "numbers"
+                self._best[extreme_name(extreme)] = Staircases(extreme_name(extreme), device, ranked=by_rank)
                 if by_rank:
-                    ranked[name] = None
+                    ranked[column_name(extreme.expression), form] = None
         self._ranked = list(ranked)
+        self._framed = list(dict.fromkeys(name for each in self._ranked for name in ranked_by(*each)))
 
     def step(
         self, events: Events | None, cti: int, opened: Events | None = None, closed: Events | None = None
@@ -118,28 +122,17 @@ class RunningWindow:
         self._forget()
         return results, self._promise(cti)
 
+    @property
+    def adds_up(self) -> bool:
+        """Whether it takes events whose ends are not known yet: no window on a grid, and no extreme."""
+        return not isinstance(self._node.window, Grid) and not self._best
+
     def _limit(self, cti: int) -> int:
-        """The CTI's place on the axis: results up to there are final."""
-        window = self._node.window
-        if not isinstance(window, Grid):
-            return cti
-        if cti == MAX_TIME:
-            return AFTER - 1
-        if cti < MIN_TIME:
-            return BEFORE + 1
-        if isinstance(window, Calendar):
-            return calendars.first_open(window, cti)
-        align = window.align - window.size + 1 if window.membership == "start" else window.align
-        return (cti - window.size - align) // window.hop + 1
+        return limit_of(self._node.window, cti)
 
     def _promise(self, cti: int) -> int:
-        window = self._node.window
-        if isinstance(window, Grid):
-            if not BEFORE + 1 < self._done < AFTER - 1:
-                return cti
-            if isinstance(window, Calendar):
-                return max(MIN_TIME, min(cti, calendars.begin_of(window, self._done)))
-            return max(MIN_TIME, min(cti, window.align + self._done * window.hop + window.lifetime[0]))
+        if isinstance(self._node.window, Grid):
+            return grid_promise(self._node.window, self._done, cti)
         oldest = self._oldest.place(self._last, self._totals.limbs[ROWS][0])
         return cti if oldest is None else min(cti, oldest)
 
@@ -193,12 +186,14 @@ class RunningWindow:
         device = self._device
         # What is ranked stays a frame, to be ranked in each step; only which rows take part is read here.
         every = self._node.aggregates
-        read = [replace(each, kind="count", expression=None) if self._by_rank(each) else each for each in every]
+        read = [
+            replace(each, kind="count", expression=None, others=()) if self._by_rank(each) else each for each in every
+        ]
         columns = load_columns(read, self._node.input.schema, frame, device)
         for name, column in columns.items():
             if column.valid is not None:
                 self._has_null(name)
-        ranked = device.columns.select(frame, self._ranked) if self._ranked else None
+        ranked = device.columns.select(frame, self._framed) if self._framed else None
         return Rows(codes, codes, codes, columns, ranked)
 
     def _with_valid(self, rows: Rows) -> Rows:
@@ -224,9 +219,8 @@ class RunningWindow:
         return replace(self._loaded(frame, none.astype(np.int32)), low=none, high=none)
 
     def _by_rank(self, aggregate: Aggregate) -> bool:
-        if aggregate.kind not in {"min", "max"}:
-            return False
-        return column_name(aggregate.expression) in self._ranked
+        extreme = as_extreme(aggregate, self._node.input.schema)
+        return extreme is not None and form_of(extreme, self._node.input.schema) != "numbers"
 
     def _touched(self, begun: Rows | None, ended: Rows | None, limit: int) -> Any:
         """int64 numbers of the groups that have a boundary in this step, ascending."""
@@ -333,7 +327,9 @@ class RunningWindow:
         rows, device = self._best[name].reach(touched, self._done, limit), self._device
         if rows is None:
             none = device.columns.array(np.zeros(0, np.int64))
-            frame = device.columns.select(self._nothing().frame, [str(name[1])]) if name[1] in self._ranked else None
+            kind, column = name[0], str(name[1])
+            by_rank = (column, GREATEST if kind == GREATEST else "ranks") in self._ranked
+            frame = device.columns.select(self._nothing().frame, ranked_by(column, kind)) if by_rank else None
             return Rows(none.astype(np.int32), none, none, {CODES: Column((none,), None)}, frame)
         return rows
 
@@ -342,18 +338,18 @@ class RunningWindow:
         device = self._device
         columns = dict(events.columns)
         best = {}
-        for column in self._ranked:
+        for column, form in self._ranked:
             names = [name for name in known if name[1] == column]
-            frames = [device.columns.select(events.frame, [column]), *(known[name].frame for name in names)]
-            codes, valid, distinct = device.columns.ranks(device.columns.concat(frames), column)
-            count = len(events)
+            frames = [device.columns.select(events.frame, ranked_by(column, form))]
+            together = device.columns.concat([*frames, *(known[name].frame for name in names)])
+            made = ranked(together, column, form, device)
+            (codes,), valid, count = made.arrays, made.valid, len(events)
             if valid is not None:
-                self._has_null((column, "ranks"))
-            if (column, "ranks") in self._nullable:
+                self._has_null((column, form))
+            if (column, form) in self._nullable:
                 valid = all_of(codes) if valid is None else valid
-                columns[column, "ranks"] = Column((codes[:count],), valid[:count], distinct)
-            else:
-                columns[column, "ranks"] = Column((codes[:count],), None, distinct)
+            valid = None if valid is None else valid[:count]
+            columns[column, form] = replace(made, arrays=(codes[:count],), valid=valid)
             for name in names:
                 mine = codes[count : count + len(known[name])]
                 count += len(known[name])
@@ -388,8 +384,9 @@ class RunningWindow:
         if self._totals.plans:
             made["floats"] = pa.table(
                 {
-                    "column": pa.array([column for column, _ in self._totals.plans], pa.string()),
-                    "where": pa.array([where for _, where in self._totals.plans], pa.string()),
+                    "kind": pa.array([kind for kind, _, _ in self._totals.plans], pa.string()),
+                    "column": pa.array([column for _, column, _ in self._totals.plans], pa.string()),
+                    "where": pa.array([where for _, _, where in self._totals.plans], pa.string()),
                     "lowest": _numbers([lowest for lowest, _ in self._totals.plans.values()]),
                     "limbs": _numbers([limbs for _, limbs in self._totals.plans.values()]),
                 }
@@ -434,7 +431,7 @@ class RunningWindow:
         self._done = tables["clock"]["done"][0].as_py()
         if "floats" in tables:
             for row in tables["floats"].to_pylist():
-                self._totals.plans[row["column"], row["where"]] = row["lowest"], row["limbs"]
+                self._totals.plans[row["kind"], row["column"], row["where"]] = row["lowest"], row["limbs"]
         if "nullable" in tables:
             self._nullable = {(row["column"], row["form"]) for row in tables["nullable"].to_pylist()}
         nothing = self._nothing()

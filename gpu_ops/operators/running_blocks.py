@@ -8,20 +8,48 @@ from typing import Any
 
 import numpy as np
 
-from gpu_ops.operators.aggregates import Block, Column, PartName, column_form, column_name
+from gpu_ops.operators import calendars
+from gpu_ops.operators.aggregates import Block, Column, PartName, column_name
+from gpu_ops.operators.choices import form_of, ranked_by
+from gpu_ops.operators.exact_sums import factors
 from gpu_ops.operators.running_extremes import CODES, staircase
 from gpu_ops.operators.state import Rows
 from gpu_ops.plan.aggregates import Aggregate
+from gpu_ops.plan.windows import Calendar, Grid, Window
+from gpu_ops.time import MAX_TIME, MIN_TIME
 
 BEFORE, AFTER = -(1 << 62), 1 << 62
 """Places on the axis for what began in an earlier step, and for what has not ended in this one."""
 
-_LIMB_BITS = 30
+_LIMB_BITS = {"float": 30, "reciprocal": 30, "digits": 26}
 """Of floats' limbs in the state: 2**32 events can be alive at once without an overflow."""
 
 _LOWEST = -1074
 
 ROWS: PartName = ("count", None, None)
+
+
+def limit_of(window: Window, cti: int) -> int:
+    """A CTI's place on a window's axis: results up to there are final."""
+    if not isinstance(window, Grid):
+        return cti
+    if cti == MAX_TIME:
+        return AFTER - 1
+    if cti < MIN_TIME:
+        return BEFORE + 1
+    if isinstance(window, Calendar):
+        return calendars.first_open(window, cti)
+    align = window.align - window.size + 1 if window.membership == "start" else window.align
+    return (cti - window.size - align) // window.hop + 1
+
+
+def grid_promise(window: Grid, done: int, cti: int) -> int:
+    """The CTI behind a grid whose results are given up to the window ``done``: no later one begins before it."""
+    if not BEFORE + 1 < done < AFTER - 1:
+        return cti
+    if isinstance(window, Calendar):
+        return max(MIN_TIME, min(cti, calendars.begin_of(window, done)))
+    return max(MIN_TIME, min(cti, window.align + done * window.hop + window.lifetime[0]))
 
 
 @dataclass
@@ -30,11 +58,11 @@ class Totals:
 
     Attributes:
         limbs: int64 arrays by part; one for a count, one or more for a sum, the lowest limb first.
-        plans: Of floats, by (column, filter): the exponent of the lowest limb, and how many limbs there are.
+        plans: Of floats: the exponent of the lowest limb, and how many limbs there are.
     """
 
     limbs: dict[PartName, list[Any]] = field(default_factory=dict)
-    plans: dict[tuple[str, str | None], tuple[int, int]] = field(default_factory=dict)
+    plans: dict[PartName, tuple[int, int]] = field(default_factory=dict)
 
     def grow(self, like: Any, groups: int) -> None:
         """Room for so many groups."""
@@ -58,21 +86,21 @@ class Totals:
             if kind == "count" and of is None and ("count", column, where) not in self.limbs:
                 self.limbs["count", column, where] = [arrays[0].copy()]
 
-    def plan(self, identity: tuple[str, str | None], lowest: int, limbs: int) -> tuple[int, int]:
+    def plan(self, name: PartName, lowest: int, limbs: int) -> tuple[int, int]:
         """A plan for these floats too: limbs lie on one grid of exponents, so that a wider plan only adds some."""
-        highest = lowest + limbs * _LIMB_BITS
-        lowest = (lowest - _LOWEST) // _LIMB_BITS * _LIMB_BITS + _LOWEST
-        limbs = -(-(highest - lowest) // _LIMB_BITS)
-        if identity in self.plans:
-            lowest_before, limbs_before = self.plans[identity]
-            below = max(0, lowest_before - lowest) // _LIMB_BITS
-            above = max(0, (lowest + limbs * _LIMB_BITS - lowest_before) // _LIMB_BITS - limbs_before)
-            for kind, more in (("float", below), ("squares", 2 * below)):
-                arrays = self.limbs.get((kind, *identity))
-                if arrays is not None:
-                    arrays[:0] = [np.zeros_like(arrays[0]) for _ in range(more)]
-            lowest, limbs = lowest_before - below * _LIMB_BITS, below + limbs_before + above
-        self.plans[identity] = lowest, limbs
+        bits = _LIMB_BITS[name[0]]
+        highest = lowest + limbs * bits
+        lowest = (lowest - _LOWEST) // bits * bits + _LOWEST
+        limbs = -(-(highest - lowest) // bits)
+        if name in self.plans:
+            lowest_before, limbs_before = self.plans[name]
+            below = max(0, lowest_before - lowest) // bits
+            above = max(0, (lowest + limbs * bits - lowest_before) // bits - limbs_before)
+            for part, arrays in self.limbs.items():
+                # A product's lowest limb is where those of its factors multiply.
+                arrays[:0] = [np.zeros_like(arrays[0]) for _ in range(below * factors(part).count(name))]
+            lowest, limbs = lowest_before - below * bits, below + limbs_before + above
+        self.plans[name] = lowest, limbs
         return lowest, limbs
 
 
@@ -171,11 +199,15 @@ class RunningBlock(Block):
         totals: list[Any] = self._part(("total", *name), compute)
         return totals
 
-    def _limb_plan(self, identity: tuple[str, str | None], values: Any) -> tuple[int, int, int]:
-        if identity in self.totals.plans and not bool(values.any()):
-            return _LIMB_BITS, *self.totals.plans[identity]
-        bits, lowest, limbs = self.device.kernels.limb_plan(values, 1 << (62 - _LIMB_BITS))
-        return bits, *self.totals.plan(identity, lowest, limbs)
+    def _limb_plan(self, name: PartName, values: Any) -> tuple[int, int, int]:
+        bits = _LIMB_BITS[name[0]]
+        if name in self.totals.plans and not bool(values.any()):
+            return bits, *self.totals.plans[name]
+        bits, lowest, limbs = self.device.kernels.limb_plan(values, 1 << (62 - bits))
+        return bits, *self.totals.plan(name, lowest, limbs)
+
+    def _remembers(self, name: PartName) -> bool:
+        return name in self.totals.limbs
 
     def _all_finite(self, identity: tuple[str, str | None], values: Any) -> bool:
         return ("nan", *identity) not in self.totals.limbs and super()._all_finite(identity, values)
@@ -198,13 +230,15 @@ class RunningBlock(Block):
             self.size,
             self.slots,
         )
-        indices = self._selection(aggregate, column_form(aggregate.kind, self._type(aggregate)))[1]
+        indices = self._selection(aggregate, form_of(aggregate, self.schema))[1]
         if indices is None:
             indices = device.columns.array(np.arange(len(self.events)))
         indices = indices[indices >= self.ended]
         order = codes[len(codes) - len(indices) :]
         begun = self.events.take(indices, device)
-        frame = None if known.rows.frame is None else device.columns.select(begun.frame, [str(name[1])])
+        frame = (
+            None if known.rows.frame is None else device.columns.select(begun.frame, ranked_by(str(name[1]), name[0]))
+        )
         rows = Rows(begun.code, begun.high, begun.high, {CODES: Column((order,), None)}, frame)
         rows = rows.take(device.kernels.keep(rows.high > self.limit), device)
         touched = self.of_step.touched

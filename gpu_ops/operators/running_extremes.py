@@ -15,6 +15,7 @@ import numpy as np
 
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates import Column, PartName
+from gpu_ops.operators.choices import ranked
 from gpu_ops.operators.state import Rows, concat_rows
 
 CODES = ("order", "numbers")
@@ -135,7 +136,7 @@ class Staircases:
         """The rows, with codes that compare among them all."""
         if not self._ranked:
             return rows
-        codes = self._device.columns.ranks(rows.frame, str(self._name[1]))[0]
+        (codes,) = ranked(rows.frame, str(self._name[1]), self._name[0], self._device).arrays
         return replace(rows, columns={CODES: Column((~codes if self._name[0] == "min" else codes,), None)})
 
 

@@ -17,8 +17,9 @@ import pyarrow as pa
 from gpu_ops.devices import Device
 from gpu_ops.operators import joins
 from gpu_ops.operators.alive import CURSOR, Alive, Least, Run, ordered, with_cursor
+from gpu_ops.operators.covers import Matches, covered_until, covers_of, uncovered
 from gpu_ops.operators.events import Events
-from gpu_ops.operators.joins import Matches, Pairs, Side
+from gpu_ops.operators.joins import Pairs, Side
 from gpu_ops.operators.running_blocks import AFTER
 from gpu_ops.operators.state import GroupNumbers, Rows, Runs, concat_rows, rows_from_arrow, rows_table, shown_time
 from gpu_ops.plan.joins import AsOf, Binary, ClipBy, Join
@@ -278,10 +279,10 @@ class RunningJoin(RunningBinary):
     def _pieces(self, cursor: Any, end: Any, matches: Matches, cti: int) -> tuple[tuple[Any, Any, Any], Any]:
         """((row, start, end) of the pieces that are final, cursors after them)."""
         device = self._device
-        covers = joins.covers_of(matches, device)
+        covers = covers_of(matches, device)
         numbers = device.columns.array(np.arange(len(end), dtype=np.int32))
-        pieces = joins.uncovered(numbers, cursor, end, covers, device, closed=end <= cti)
-        return pieces, joins.covered_until(numbers, cursor, end, covers, device)
+        pieces = uncovered(numbers, cursor, end, covers, device, closed=end <= cti)
+        return pieces, covered_until(numbers, cursor, end, covers, device)
 
     def _given(self, at: int, frame: Any) -> Any:
         if self._join.how == "anti":

@@ -5,6 +5,7 @@ A batch is one step whose CTI is infinity: what every operator does then is what
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
@@ -17,16 +18,24 @@ from gpu_ops.devices import Device
 from gpu_ops.errors import PlanError, TimeError
 from gpu_ops.operators import lifetimes, relational
 from gpu_ops.operators.events import Events, concat
+from gpu_ops.operators.fills import RunningFill
 from gpu_ops.operators.joins import numbered
 from gpu_ops.operators.running import RunningWindow
+from gpu_ops.operators.running_data_windows import RunningDataWindow
 from gpu_ops.operators.running_joins import RunningAsOf, RunningBinary, RunningClip, RunningJoin
 from gpu_ops.operators.running_stitch import RunningStitch
+from gpu_ops.operators.running_whole import RunningWhole
+from gpu_ops.operators.unnest import unnest
 from gpu_ops.plan.advance import AdvanceTime, Late
+from gpu_ops.plan.aggregates import EXTREMES
+from gpu_ops.plan.data_windows import DataWindow
 from gpu_ops.plan.expressions import column_names
+from gpu_ops.plan.fills import Fill
 from gpu_ops.plan.joins import AsOf, ClipBy, Join, Numbered, Union
 from gpu_ops.plan.lifetimes import AlterLifetime, Chop, Lifetime, SetDuration, Stitch, ToPoint
 from gpu_ops.plan.nodes import Feed, Filter, KeyBy, Node, Project, Source
 from gpu_ops.plan.time_rules import depends_on_start_alone, moved_cti
+from gpu_ops.plan.unnest import Unnest
 from gpu_ops.plan.windows import Snapshot, WindowAggregate
 from gpu_ops.time import MIN_TIME, TICK, format_time
 
@@ -74,6 +83,12 @@ class Columns(Stateless):
     def step(self, events: Events | None, cti: int) -> tuple[list[Events], int]:
         """Each event by itself; the CTI as it is."""
         return self.each([] if events is None else [events]), cti
+
+    @property
+    def reads_end(self) -> bool:
+        """Whether anything in the chain asks when an event ends."""
+        read = [e for each in self._chain for e in ([each.condition] if isinstance(each, Filter) else each.expressions)]
+        return any("end" in column_names(expression, ["end"]) for expression in read)
 
     def each(self, pieces: Sequence[Events]) -> list[Events]:
         """The chain over each piece."""
@@ -165,6 +180,18 @@ class Lifetimes(Stateless):
                 )
 
 
+class Rows(Stateless):
+    """Lists of structs as rows."""
+
+    def __init__(self, node: Unnest, device: Device) -> None:
+        super().__init__(device)
+        self._node = node
+
+    def step(self, events: Events | None, cti: int) -> tuple[list[Events], int]:
+        """All rows of each event; the CTI as it is."""
+        return [] if events is None else [unnest(self._node, events, self._device)], cti
+
+
 @dataclass(frozen=True)
 class Fed:
     """What comes to a node in a step.
@@ -198,7 +225,7 @@ def takes_open(node: Node) -> bool:
             window = each.window
             return (
                 (isinstance(window, Snapshot) or (window.membership == "overlap" and window.until is None))
-                and not any(one.holistic or one.kind in {"min", "max"} for one in each.aggregates)
+                and not any(one.holistic or one.kind in EXTREMES for one in each.aggregates)
                 and not any("end" in column_names(expression, ["end"]) for expression in read)
             )
         else:
@@ -270,6 +297,9 @@ class Running:
             return Fed(events), passed
         if isinstance(own, Columns):
             return Fed(own.each(given.events), own.each(given.opened), own.each(given.closed)), cti
+        if isinstance(own, RunningDataWindow):
+            events, passed = own.step(concat(given.events, device), cti)
+            return Fed(events, *own.edges()), passed
         # A lifetime that starts with the event and lasts so long: its end plays no part.
         events, passed = own.step(concat([*given.events, *given.opened], device), cti)
         return Fed(events), passed
@@ -299,10 +329,31 @@ def running(node: Node, device: Device, known: dict[Node, Running] | None = None
     Raises:
         PlanError: There is no step for a node.
     """
-    known = {} if known is None else known
+    if known is None:
+        plan = running(node, device, {})
+        _open_windows(plan)
+        return plan
     if node not in known:
         known[node] = _running(node, device, known)
     return known[node]
+
+
+def _open_windows(plan: Running) -> None:
+    """Let data windows give events before their leaves are known, where all that is asked of them adds up."""
+    nodes = plan.walk()
+    used = Counter(each for node in nodes for each in node.below)
+    for node in nodes:
+        if not isinstance(node.own, RunningWindow) or not node.own.adds_up:
+            continue
+        (below,) = node.below
+        while used[below] == 1 and (isinstance(below.node, KeyBy) or _looks_at_no_end(below)):
+            (below,) = below.below
+        if used[below] == 1 and isinstance(below.own, RunningDataWindow):
+            below.own.open_if_possible()
+
+
+def _looks_at_no_end(node: Running) -> bool:
+    return isinstance(node.own, Columns) and not node.own.reads_end
 
 
 def _running(node: Node, device: Device, known: dict[Node, Running]) -> Running:
@@ -318,22 +369,16 @@ def _running(node: Node, device: Device, known: dict[Node, Running]) -> Running:
         while isinstance(chain[0].input, Filter | Project):
             chain.insert(0, chain[0].input)
         return Running(node, Columns(chain, device), below(chain[0].input))
-    if isinstance(node, Lifetime):
-        return Running(node, Lifetimes(node, device), below(node.input))
-    if isinstance(node, Chop):
-        return Running(node, Pieces(node, device), below(node.input))
-    if isinstance(node, Stitch):
-        return Running(node, RunningStitch(node, device), below(node.input))
     if isinstance(node, WindowAggregate):
         lowered = node.lowered()
-        return Running(node, RunningWindow(lowered, device), below(lowered.input))
-    if isinstance(node, Numbered):
-        return Running(node, Numbers(node, device), below(node.input))
+        whole = any(one.holistic for one in lowered.aggregates)
+        own: Step = (RunningWhole if whole else RunningWindow)(lowered, device)
+        return Running(node, own, below(lowered.input))
     if isinstance(node, Union):
         return Running(node, None, below(*node.parts))
     if isinstance(node, Join) and node.how == "semi":
         return running(node.as_inner(), device, known)
-    for kind, step in _BINARY.items():
+    for kind, step in _STEPS.items():
         if isinstance(node, kind):
             return Running(node, step(node, device), below(*node.inputs))
     raise PlanError(
@@ -341,8 +386,16 @@ def _running(node: Node, device: Device, known: dict[Node, Running]) -> Running:
     )
 
 
-_BINARY: dict[type[Node], Callable[[Any, Device], RunningBinary]] = {
+_STEPS: dict[type[Node], Callable[[Any, Device], Step | RunningBinary]] = {
+    Lifetime: Lifetimes,
+    Chop: Pieces,
+    Unnest: Rows,
+    Stitch: RunningStitch,
+    Fill: RunningFill,
+    DataWindow: RunningDataWindow,
+    Numbered: Numbers,
     Join: RunningJoin,
     ClipBy: RunningClip,
     AsOf: RunningAsOf,
 }
+"""The step of each node that takes what its inputs give as it is."""

@@ -11,15 +11,26 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from gpu_ops.devices import Device
 from gpu_ops.errors import TimeError
-from gpu_ops.operators import calendars, grids
-from gpu_ops.operators.aggregates import Block, Columns, load_columns
+
+# Aggregates register how they are computed.
+from gpu_ops.operators import (  # noqa: F401
+    calendars,
+    choices,
+    grids,
+    holistic,
+    lasting,
+    means,
+    moments,
+    own_functions,
+)
+from gpu_ops.operators.aggregates import Block, Columns, Places, load_columns
 from gpu_ops.operators.events import Events, check_times, concat
 from gpu_ops.plan.windows import Calendar, Grid, Hopping, Snapshot, Window, WindowAggregate
 from gpu_ops.time import MAX_TIME, TICK, format_time
@@ -170,21 +181,69 @@ def _blocks(groups: Groups, rows: int | None) -> Iterator[Groups]:
 
 
 def _block_results(node: WindowAggregate, block: Groups, device: Device) -> Iterator[Events]:
-    window, kernels = node.window, device.kernels
-    if isinstance(window, Snapshot):
+    if isinstance(node.window, Snapshot):
         low, high = block.start, block.start + block.end if isinstance(block.end, int) else block.end
     else:
-        low, high, block = _grid(window, block, device)
-        if not len(low):
-            return
+        low, high, block = _grid(node.window, block, device)
+    if len(low):
+        yield from _placed_results(node, block, low, high, device)
+
+
+def placed_results(
+    node: WindowAggregate, codes: Any, low: Any, high: Any, frame: Any, keys: Any | None, device: Device
+) -> Iterator[Events]:
+    """The results of a window node over events that are placed on its axis already, in pieces of bounded size.
+
+    Args:
+        node: The node, over plain columns.
+        codes: int32 group of each event, from 0 on.
+        low: Where each begins on the axis: a time, or of a grid the number of its first window.
+        high: Where it ends.
+        frame: What the aggregates read.
+        keys: A frame with row g for group g; None without a key.
+        device: Where arrays live.
+    """
+    loaded = load_columns(node.aggregates, node.input.schema, frame, device)
+    count = 1 if keys is None else device.columns.rows(keys)
+    groups = _group(Events(low, high, frame), codes, count, keys, loaded, device)
+    for block in _blocks(groups, device.block_rows):
+        yield from _placed_results(node, block, block.start, block.end, device)
+
+
+def _placed_results(node: WindowAggregate, block: Groups, low: Any, high: Any, device: Device) -> Iterator[Events]:
+    window, kernels = node.window, device.kernels
     axis_code, axis, first, last = kernels.axis(block.codes, low, high)
+    if isinstance(window, Grid) and any(each.options.get("bounds") for each in node.aggregates):
+        axis_code, axis, first, last = _each_window(axis_code, axis, first, last, device)
     ranges = Block(device, first, last, len(axis), block.columns, node.input.schema)
+    ranges.places = lambda: _places(node, kernels.slot_bounds(axis_code, axis, ranges.slots), block.keys, device)
     frame = ranges.results(node.aggregates)
     group, low, high = kernels.slot_bounds(axis_code, axis, ranges.slots)
     if isinstance(window, Snapshot):
         yield Events(low, high, with_keys(block.keys, group, frame, device))
     else:
         yield from grid_results(window, low, high, block.keys, group, frame, device)
+
+
+def _each_window(axis_code: Any, axis: Any, first: Any, last: Any, device: Device) -> tuple[Any, Any, Any, Any]:
+    """An axis with a slot for each window that holds any event, instead of one for neighbours that hold the same."""
+    kernels = device.kernels
+    held, _ = kernels.occupied(first, last, len(axis))
+    widths = np.ones_like(axis)
+    widths[held] = kernels.take(axis, held + 1) - kernels.take(axis, held)
+    begins = np.cumsum(widths) - widths
+    source, offset = kernels.expand(widths)
+    made = kernels.take(axis, source) + offset
+    return kernels.take(axis_code, source), made, kernels.take(begins, first), kernels.take(begins, last)
+
+
+def _places(node: WindowAggregate, bounds: tuple[Any, Any, Any], keys: Any | None, device: Device) -> Places:
+    """Where slots are in time; a slot of a grid that is several windows wide is where the first of them is."""
+    group, start, end = bounds
+    if isinstance(node.window, Grid):
+        start, end = result_times(replace(node.window, output="window"), start, device)
+        end = start + end if isinstance(end, int) else end
+    return Places(group, start, end, keys, node.group)
 
 
 def grid_results(

@@ -13,7 +13,8 @@ from typing import Any, Literal
 import narwhals as nw
 import pyarrow as pa
 
-from gpu_ops.errors import ColumnError
+from gpu_ops.errors import ColumnError, PlanError
+from gpu_ops.plan.combinations import Combinable
 from gpu_ops.plan.expressions import Expression, as_expression, bare_column, check_boolean, output_schema
 from gpu_ops.types import storage
 
@@ -25,10 +26,13 @@ RESULT_TYPES: dict[str, ResultType] = {}
 HOLISTIC: set[str] = set()
 """Kinds of which a running window must keep the events themselves, because no bounded part says enough."""
 
+EXTREMES = frozenset({"min", "max", "first", "last", "arg_min", "arg_max"})
+"""Kinds of which a running window keeps the events that can still be the one: it has to know when each ends."""
+
 
 @dataclass(frozen=True, eq=False)
-class Aggregate:
-    """One aggregate over the events of a window.
+class Aggregate(Combinable):
+    """One aggregate over the events of a window. Aggregates add, subtract, multiply and divide, also with numbers.
 
     Attributes:
         kind: Which.
@@ -52,7 +56,7 @@ class Aggregate:
 
     def __str__(self) -> str:
         read = [repr(each) for each in (self.expression, *self.others) if each is not None]
-        read += [f"{name}={value}" for name, value in self.options.items()]
+        read += [f"{name}={_shown(value)}" for name, value in self.options.items()]
         where = "" if self.filter is None else f" where {self.filter!r}"
         return f"{self.name}={self.kind}({'distinct ' * self.distinct}{', '.join(read)}){where}"
 
@@ -62,9 +66,14 @@ class Aggregate:
         return self.distinct or self.kind in HOLISTIC
 
     @property
+    def inputs(self) -> tuple[nw.Expr, ...]:
+        """All expressions that go in, without the filter."""
+        return tuple(each for each in (self.expression, *self.others) if each is not None)
+
+    @property
     def reads(self) -> tuple[nw.Expr, ...]:
         """All expressions that it reads."""
-        return tuple(each for each in (self.expression, *self.others, self.filter) if each is not None)
+        return self.inputs if self.filter is None else (*self.inputs, self.filter)
 
     def over(self, column: Callable[[nw.Expr], str]) -> Aggregate:
         """The same aggregate over plain columns, which ``column`` names for each expression."""
@@ -95,9 +104,15 @@ class Aggregate:
         if self.filter is not None:
             check_boolean(schema, self.filter, where=f"{self.kind}(…, where=…)")
         dtype = self.input_type(schema)
+        if self.distinct and (dtype is None or pa.types.is_nested(dtype)):
+            raise ColumnError(
+                f"{self.kind} of distinct values does not take {dtype}.",
+                column=None if self.expression is None else bare_column(self.expression) or repr(self.expression),
+                remedy="Take its fields or its text first: only what can be a key can be told apart.",
+            )
         if self.kind in RESULT_TYPES:
-            types = tuple(self._type_of(each, schema) for each in (self.expression, *self.others) if each is not None)
-            return pa.field(self.name, RESULT_TYPES[self.kind](self, types))
+            types = tuple(self._type_of(each, schema) for each in self.inputs)
+            return pa.field(self.name, self._as_declared(RESULT_TYPES[self.kind](self, types), dtype, schema))
         made = pa.int64() if dtype is None else self._result_type(dtype)
         if self.expression is not None and (self.kind in {"min", "max"} or pa.types.is_duration(made)):
             name = bare_column(self.expression)
@@ -106,6 +121,16 @@ class Aggregate:
                 declared = schema.field(name).type
                 made = made if pa.types.is_dictionary(declared) else declared
         return pa.field(self.name, made)
+
+    def _as_declared(self, made: pa.DataType, dtype: pa.DataType | None, schema: pa.Schema) -> pa.DataType:
+        """A type, or a list of it, that a device holds as another type, by the name that its column has."""
+        name = None if self.expression is None else bare_column(self.expression)
+        declared = made if name is None or name not in schema.names else schema.field(name).type
+        if pa.types.is_dictionary(declared):
+            return made
+        if pa.types.is_list(made):
+            return pa.list_(declared) if made.value_type == dtype else made
+        return declared if made == dtype else made
 
     def _result_type(self, dtype: pa.DataType) -> pa.DataType:
         if self.kind == "count":
@@ -128,28 +153,50 @@ class Aggregate:
             return pa.float64()
         raise ColumnError(
             f"{self.kind} does not take {dtype}.",
-            column=None if self.expression is None else bare_column(self.expression) or repr(self.expression),
+            column=None if self.expression is None else named_column(self.expression),
             remedy="Cast it to a number first, for instance g.col(…).cast(g.Float64)."
             if self.kind not in {"min", "max"}
             else "Take a part of it that has an order.",
         )
 
 
-def _aggregate(kind: str, expression: Expression | None, where: Expression | None, degrees: int = 1) -> Aggregate:
+def _shown(value: object) -> str:
+    """An option in a line; of a function its name, which is the same in every process."""
+    if isinstance(value, pa.Schema):
+        return f"[{', '.join(f'{field.name}: {field.type}' for field in value)}]"
+    return str(getattr(value, "__qualname__", value))
+
+
+def named_column(expression: nw.Expr) -> str:
+    """A column by its name, for an error; another expression as it is written."""
+    return bare_column(expression) or repr(expression)
+
+
+def _aggregate(
+    kind: str, expression: Expression | None, where: Expression | None, degrees: int = 1, *, distinct: bool = False
+) -> Aggregate:
+    if distinct and expression is None:
+        raise PlanError(
+            f"{kind}(distinct=True) needs the values that count once.", remedy='Say which: g.count("v", distinct=True).'
+        )
     return Aggregate(
         kind,
         None if expression is None else as_expression(expression, where=f"{kind}(…)"),
         None if where is None else as_expression(where, where=f"{kind}(…, where=…)"),
         degrees,
+        distinct=distinct,
     )
 
 
-def count(expression: Expression | None = None, *, where: Expression | None = None) -> Aggregate:
+def count(
+    expression: Expression | None = None, *, where: Expression | None = None, distinct: bool = False
+) -> Aggregate:
     """How many events; with an expression, how many of them where it is not null.
 
     Args:
         expression: A column's name or an expression of any type, or nothing to count rows.
         where: Count only events for which this condition holds. A window without any gives 0, not "no row".
+        distinct: Whether equal values count once; NaN equals NaN, and -0.0 equals 0.0.
 
     Returns:
         An aggregate of type int64 for ``.agg``.
@@ -162,10 +209,12 @@ def count(expression: Expression | None = None, *, where: Expression | None = No
         >>> windows.agg(n=g.count(), named=g.count("page")).select("n", "named").collect().to_pylist()[0]["named"]
         1
     """
-    return _aggregate("count", expression, where)
+    return _aggregate("count", expression, where, distinct=distinct)
 
 
-def sum(expression: Expression, *, where: Expression | None = None) -> Aggregate:  # noqa: A001  (the field's word)
+def sum(  # noqa: A001  (the field's word)
+    expression: Expression, *, where: Expression | None = None, distinct: bool = False
+) -> Aggregate:
     """The exact sum, nulls skipped; null where no value is.
 
     Integers give int64 (uint64 for uint64) and decimals ``decimal128(38, scale)``: a sum that does not fit is an error.
@@ -175,6 +224,7 @@ def sum(expression: Expression, *, where: Expression | None = None) -> Aggregate
     Args:
         expression: A column's name or an expression: integer, decimal, float or duration.
         where: Only events for which this condition holds.
+        distinct: Whether equal values count once; NaN equals NaN, and -0.0 equals 0.0.
 
     Examples:
         >>> import gpu_ops as g
@@ -183,15 +233,16 @@ def sum(expression: Expression, *, where: Expression | None = None) -> Aggregate
         >>> g.events(bids, start="at").tumbling("1min").agg(total=g.sum("price")).collect()["total"].to_pylist()
         [1e+300]
     """
-    return _aggregate("sum", expression, where)
+    return _aggregate("sum", expression, where, distinct=distinct)
 
 
-def mean(expression: Expression, *, where: Expression | None = None) -> Aggregate:
+def mean(expression: Expression, *, where: Expression | None = None, distinct: bool = False) -> Aggregate:
     """The mean as float64: the exact sum, rounded once to float64, divided by the count. Null where no value is.
 
     Args:
         expression: A column's name or an expression: integer, decimal or float.
         where: Only events for which this condition holds.
+        distinct: Whether equal values count once; NaN equals NaN, and -0.0 equals 0.0.
 
     Examples:
         >>> import gpu_ops as g
@@ -200,7 +251,7 @@ def mean(expression: Expression, *, where: Expression | None = None) -> Aggregat
         >>> g.events(bids, start="at").tumbling("1min").agg(m=g.mean("price")).collect()["m"].to_pylist()
         [1.5]
     """
-    return _aggregate("mean", expression, where)
+    return _aggregate("mean", expression, where, distinct=distinct)
 
 
 def min(expression: Expression, *, where: Expression | None = None) -> Aggregate:  # noqa: A001
@@ -240,7 +291,9 @@ def max(expression: Expression, *, where: Expression | None = None) -> Aggregate
 Population = Literal["sample", "population"]
 
 
-def variance(expression: Expression, *, of: Population = "sample", where: Expression | None = None) -> Aggregate:
+def variance(
+    expression: Expression, *, of: Population = "sample", where: Expression | None = None, distinct: bool = False
+) -> Aggregate:
     """The variance as float64; null where no value is, and for a sample of one.
 
     It is computed in integers from the exact sums of the values and of their squares and rounded at the end, so the
@@ -250,6 +303,7 @@ def variance(expression: Expression, *, of: Population = "sample", where: Expres
         expression: A column's name or an expression: integer, decimal or float.
         of: ``"sample"`` divides by n - 1, ``"population"`` by n.
         where: Only events for which this condition holds.
+        distinct: Whether equal values count once; NaN equals NaN, and -0.0 equals 0.0.
 
     Examples:
         >>> import gpu_ops as g
@@ -258,11 +312,11 @@ def variance(expression: Expression, *, of: Population = "sample", where: Expres
         >>> g.events(bids, start="at").tumbling("1min").agg(v=g.variance("price")).collect()["v"].to_pylist()
         [2.0]
     """
-    return _aggregate("variance", expression, where, 1 if of == "sample" else 0)
+    return _aggregate("variance", expression, where, 1 if of == "sample" else 0, distinct=distinct)
 
 
 def standard_deviation(
-    expression: Expression, *, of: Population = "sample", where: Expression | None = None
+    expression: Expression, *, of: Population = "sample", where: Expression | None = None, distinct: bool = False
 ) -> Aggregate:
     """The square root of `variance`, with the same rules.
 
@@ -270,6 +324,7 @@ def standard_deviation(
         expression: A column's name or an expression: integer, decimal or float.
         of: ``"sample"`` or ``"population"``.
         where: Only events for which this condition holds.
+        distinct: Whether equal values count once; NaN equals NaN, and -0.0 equals 0.0.
 
     Examples:
         >>> import gpu_ops as g
@@ -279,4 +334,4 @@ def standard_deviation(
         >>> windows.agg(d=g.standard_deviation("price", of="population")).collect()["d"].to_pylist()
         [1.0]
     """
-    return _aggregate("standard_deviation", expression, where, 1 if of == "sample" else 0)
+    return _aggregate("standard_deviation", expression, where, 1 if of == "sample" else 0, distinct=distinct)

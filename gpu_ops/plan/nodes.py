@@ -45,6 +45,11 @@ class Node:
         return ()
 
     @property
+    def scope(self) -> tuple[str, ...]:
+        """The columns of the groups that the verbs are applied to one by one; none outside of `Stream.apply`."""
+        return self.inputs[0].scope if self.inputs else ()
+
+    @property
     def zone(self) -> str:
         """The time zone that results carry."""
         return self.inputs[0].zone
@@ -276,6 +281,18 @@ class KeyBy(Unary):
 
     def describe(self) -> str:
         return f"By {', '.join(self.columns)}"
+
+
+@dataclass(frozen=True, eq=False)
+class Scope(KeyBy):
+    """From here on every verb is meant for each group by itself; or, with fewer columns, no longer so."""
+
+    @property
+    def scope(self) -> tuple[str, ...]:
+        return self.columns
+
+    def describe(self) -> str:
+        return f"Apply to each {', '.join(self.columns)}" if self.columns else "Apply ends"
 
 
 def filter_condition(conditions: tuple[object, ...]) -> nw.Expr:

@@ -6,7 +6,9 @@ from functools import singledispatch
 from typing import Any
 
 from gpu_ops.plan.advance import AdvanceTime, Late
+from gpu_ops.plan.data_windows import DataWindow, Session
 from gpu_ops.plan.expressions import LIFETIME, column_names
+from gpu_ops.plan.fills import Fill
 from gpu_ops.plan.joins import Binary, ClipBy, Join, Union
 from gpu_ops.plan.lifetimes import (
     AlterLifetime,
@@ -35,10 +37,12 @@ def time_rule(node: Node) -> str:
         return "CTIs are made and late events judged here"
     if isinstance(node, Late):
         return "no CTI before the end: what is late can be as late as it likes"
-    if isinstance(node, WindowAggregate):
-        if isinstance(node.window, Grid):
-            return "CTI T leaves as the start of the oldest window that is not final at T"
-        return "CTI T leaves as T, or as the start of the oldest snapshot that does not end by T"
+    if isinstance(node, WindowAggregate | DataWindow):
+        return _window_rule(node)
+    if isinstance(node, Fill):
+        if node.span is None:
+            return "CTI T leaves as T, or as the start of the first window that some group may yet have empty"
+        return "CTI T leaves as T, or as the start of the span while it is being filled"
     if isinstance(node, Stitch):
         return "CTI T leaves as T, or as the start of the oldest event that may still go on"
     if isinstance(node, Union):
@@ -55,6 +59,18 @@ def time_rule(node: Node) -> str:
                 return "CTI T leaves as the new start of an event at T; an earlier new start is then an error"
             return "no CTI before the end: a new start can be anywhere"
         return _change_rule(node.change)
+    return "CTI T leaves as T"
+
+
+def _window_rule(node: WindowAggregate | DataWindow) -> str:
+    if isinstance(node, WindowAggregate):
+        if isinstance(node.window, Grid):
+            return "CTI T leaves as the start of the oldest window that is not final at T"
+        return "CTI T leaves as T, or as the start of the oldest snapshot that does not end by T"
+    if node.output == "alive":
+        return "CTI T leaves as T, or as the enter of the oldest event that may yet leave after T"
+    if isinstance(node.window, Session) and not node.window.running and node.output != "remove":
+        return "CTI T leaves as T, or as the beginning of the oldest session that is open at T"
     return "CTI T leaves as T"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -12,6 +13,7 @@ import pyarrow as pa
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.calendars import Calendar
+from gpu_ops.plan.combinations import Combinable, Combination
 from gpu_ops.plan.expressions import LIFETIME, as_expression, bare_column
 from gpu_ops.plan.nodes import Node, Project, Unary
 from gpu_ops.time import MIN_TIME, TICK, format_span, format_time
@@ -86,15 +88,7 @@ class WindowAggregate(Unary):
     def __post_init__(self) -> None:
         if not self.aggregates:
             raise PlanError("agg takes at least one aggregate.", remedy="Write .agg(n=g.count()).")
-        seen = set(self.input.key)
-        for aggregate in self.aggregates:
-            if aggregate.name in seen or aggregate.name in LIFETIME:
-                raise ColumnError(
-                    "The result would have two columns of one name.",
-                    column=aggregate.name,
-                    remedy="Give the aggregate another name.",
-                )
-            seen.add(aggregate.name)
+        _check_names([aggregate.name for aggregate in self.aggregates], self.input.key)
         _ = self.schema
 
     @cached_property
@@ -139,11 +133,16 @@ class WindowAggregate(Unary):
         What is left needs no expressions, so it can be shipped as it is, and no column that it does not need.
         """
         inputs: dict[str, nw.Expr] = {name: nw.col(name) for name in self.group}
+        known: dict[int | str, str] = {}
 
         def column(expression: nw.Expr) -> str:
             bare = bare_column(expression)
-            name = bare or f"__{len(inputs)}"
-            inputs.setdefault(name, nw.col(name) if bare else expression.alias(name))
+            if bare is not None and bare not in LIFETIME:
+                inputs.setdefault(bare, nw.col(bare))
+                return bare
+            # In the payload the lifetime needs a name of its own.
+            name = known.setdefault(bare or id(expression), f"__{len(inputs)}")
+            inputs.setdefault(name, expression.alias(name))
             return name
 
         lowered = [aggregate.over(column) for aggregate in self.aggregates]
@@ -153,7 +152,19 @@ class WindowAggregate(Unary):
         return replace(self, input=project, aggregates=tuple(lowered))
 
 
-def named_aggregates(named: dict[str, object]) -> tuple[Aggregate, ...]:
+def _check_names(names: Iterable[str], key: Sequence[str]) -> None:
+    seen = {*key, *LIFETIME}
+    for name in names:
+        if name in seen:
+            raise ColumnError(
+                "The result would have two columns of one name.",
+                column=name,
+                remedy="Give the aggregate another name.",
+            )
+        seen.add(name)
+
+
+def named_aggregates(named: Mapping[str, object]) -> tuple[Aggregate, ...]:
     """The aggregates of ``agg(name=aggregate, …)``.
 
     Raises:
@@ -170,4 +181,58 @@ def named_aggregates(named: dict[str, object]) -> tuple[Aggregate, ...]:
     return tuple(result)
 
 
-__all__ = ["Calendar", "Grid", "Hopping", "Snapshot", "Window", "WindowAggregate", "as_expression", "named_aggregates"]
+def aggregated(
+    node: Node,
+    window: Window,
+    named: Mapping[str, object],
+    *,
+    fill: Callable[[WindowAggregate], Node] | None = None,
+) -> Node:
+    """The node of ``agg(name=aggregate, …)``, where aggregates may be combined with one another.
+
+    The parts of a combination are aggregates under names of their own, and a projection makes the result of them.
+
+    Args:
+        node: What the windows are over.
+        window: Which windows.
+        named: The aggregates.
+        fill: What is done with the results of single aggregates, before they are combined.
+
+    Raises:
+        PlanError: One of them is not an aggregate of gpu_ops.
+    """
+    given = {name: each.within(window) if isinstance(each, Combinable) else each for name, each in named.items()}
+    parts: dict[str, object] = {}
+    combined: dict[str, Combination] = {}
+    for name, each in given.items():
+        if isinstance(each, Combination):
+            combined[name] = each
+            parts |= {f"__{name}_{at}": part for at, part in enumerate(each.parts())}
+        else:
+            parts[name] = each
+    _check_names(named, node.key)
+    windows = WindowAggregate(node, window, named_aggregates(parts))
+    made = windows if fill is None else fill(windows)
+    if not combined:
+        return made
+    results = [nw.col(name) for name in node.key]
+    for name in given:
+        if name in combined:
+            columns = [f"__{name}_{at}" for at in range(len(combined[name].parts()))]
+            results.append(combined[name].result(columns, made.schema).alias(name))
+        else:
+            results.append(nw.col(name))
+    return Project(made, tuple(results), keep=False)
+
+
+__all__ = [
+    "Calendar",
+    "Grid",
+    "Hopping",
+    "Snapshot",
+    "Window",
+    "WindowAggregate",
+    "aggregated",
+    "as_expression",
+    "named_aggregates",
+]

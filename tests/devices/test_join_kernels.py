@@ -27,6 +27,16 @@ def some_pairs(draw: st.DrawFn) -> tuple[Any, ...]:
     return first, offsets, end, other_start, other_end, low, high
 
 
+@st.composite
+def some_pairs_joined(draw: st.DrawFn) -> tuple[Any, ...]:
+    """What `joined` takes: the same, and numbers of any width that belong to the events and to the others."""
+    *ranges, low, high = draw(some_pairs())
+    kinds = st.lists(st.sampled_from(["int8", "uint16", "float32", "int64", "bool"]), max_size=3)
+    mine = [np.arange(len(ranges[0])).astype(kind) for kind in draw(kinds)]
+    others = [np.arange(len(ranges[3])).astype(kind) for kind in draw(kinds)]
+    return *ranges, mine, others, low, high
+
+
 # References
 
 
@@ -75,6 +85,12 @@ def met(first: Any, offsets: Any, end: Any, other_start: Any, other_end: Any, lo
     )
 
 
+def met_joined(*arguments: Any) -> tuple[Any, ...]:
+    mine, others = arguments[5:7]
+    event, other, start, end = met(*arguments[:5], *arguments[7:])
+    return start, end, tuple(each[event] for each in mine), tuple(each[other] for each in others)
+
+
 def covers(codes: Any, start: Any, end: Any) -> tuple[Any, Any, Any]:
     events = list(zip(codes, start, end, strict=True))
 
@@ -105,6 +121,7 @@ def last_by_then(codes: Any, start: Any, other_codes: Any, other_start: Any) -> 
 
 CONTRACTS = {
     "coverage": Contract(lifetimes(), covers),
+    "joined": Contract(some_pairs_joined(), met_joined),
     "last_started": Contract(SIDES.map(lambda sides: (*sides[0][:2], *sides[1][:2])), last_by_then),
     "meetings": Contract(some_pairs(), met),
     "pair_offsets": Contract(
@@ -143,7 +160,8 @@ def test_what_starts_within_is_found_however_many_there_are(name: str, met: int,
 
 @pytest.mark.parametrize("name", ["cpu", "array"])
 @pytest.mark.parametrize("groups", [1, 7, 5000])
-def test_pieces_of_many_pairs_are_all_pairs(name: str, groups: int) -> None:
+def test_pieces_of_many_pairs_are_all_pairs(name: str, groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "_FEW", 100)
     random = np.random.default_rng(3)
     sides = []
     for _ in range(2):
@@ -162,6 +180,9 @@ def test_pieces_of_many_pairs_are_all_pairs(name: str, groups: int) -> None:
             high = min(low + 777, total)
             pair = port.call("meetings", first, offsets, mine[2], *others[1:], low, high)
             found.append(np.stack([pair[after], pair[1 - after], *pair[2:]]))
+            numbers = np.arange(5000), np.arange(5000, dtype=np.int16)
+            beside = port.call("joined", first, offsets, mine[2], *others[1:], numbers[:1], numbers, low, high)
+            assert_same(beside, (*pair[2:], (pair[0],), (pair[1], pair[1].astype(np.int16))))
     pairs = np.concatenate(found, axis=1)
     alive = (codes[:, None] == other_codes) & (start[:, None] < other_end) & (other_start < end[:, None])
     left, right = np.nonzero(alive)

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import array_api_strict
 import numpy as np
@@ -28,6 +29,7 @@ from hypothesis import strategies as st
 
 from gpu_ops.devices import choose, gpu_refusal
 from gpu_ops.devices.cpu import kernels as cpu
+from gpu_ops.devices.cpu import statistics
 from gpu_ops.devices.gpu import kernels as array_kernels
 from gpu_ops.time import MAX_TIME, MIN_TIME
 
@@ -79,8 +81,11 @@ ASSIGNS = "array-api-strict assigns by no array of indices"
 VIEWS = "array-api-strict shows no float's bits"
 NOT_STRICT = {
     "axis": ASSIGNS,
+    "best_rows": ASSIGNS,
     "partition": "array-api-strict has another name for the host",
     "range_max": ASSIGNS,
+    "timed_batches": ASSIGNS,
+    "reached": ASSIGNS,
     "step_axis": ASSIGNS,
     "stitch_order": ASSIGNS,
     "float_limbs": VIEWS,
@@ -223,6 +228,29 @@ def ranges_with_values(draw: st.DrawFn) -> tuple[Any, Any, Any, int, Any]:
 
 
 @st.composite
+def ranks_at_slots(draw: st.DrawFn) -> tuple[Any, Any, Any, int, Any, Any]:
+    """(ranks, first, last, size, slots, k): slots may be asked for several times."""
+    first, last, size, slots = draw(ranges_at_slots())
+    ranks = draw(st.lists(st.integers(0, 9) | st.integers(0, 99), min_size=len(first), max_size=len(first)))
+    often = draw(st.lists(st.integers(0, 3), min_size=len(slots), max_size=len(slots)))
+    slots = np.repeat(slots, often)
+    k = draw(st.lists(st.integers(-1, 9), min_size=len(slots), max_size=len(slots)))
+    return ints(ranks), first, last, size, slots, ints(k)
+
+
+@st.composite
+def coded_ranges(draw: st.DrawFn) -> tuple[Any, Any, Any]:
+    """(codes, first, last): the ranges are not empty."""
+    some = st.tuples(st.integers(0, 3) | st.integers(0, 1 << 40), st.integers(0, 20), st.integers(1, 9))
+    events = draw(st.lists(some, max_size=30))
+    if draw(st.booleans()):
+        events.sort(key=lambda event: event[1])
+    return tuple(
+        ints(each) for each in ([c for c, _, _ in events], [f for _, f, _ in events], [f + n for _, f, n in events])
+    )
+
+
+@st.composite
 def axes(draw: st.DrawFn) -> tuple[Any, Any, Any]:
     """(axis_code, axis_time, slots): each slot has a boundary after it."""
     size = draw(st.integers(1, 9))
@@ -352,6 +380,28 @@ def over_slots(fold: Callable[[list[int]], int], values: Any, first: Any, last: 
     assert all(0 <= slot < size for slot in slots)
     held = [[int(v) for v, a, b in zip(values, first, last, strict=True) if a <= slot < b] for slot in slots]
     return ints([fold(values) for values in held])
+
+
+def kth_ranks(ranks: Any, first: Any, last: Any, size: int, slots: Any, k: Any) -> Any:
+    found = []
+    for slot, before in zip(slots, k, strict=True):
+        held = sorted(int(rank) for rank, a, b in zip(ranks, first, last, strict=True) if a <= slot < b)
+        found.append(held[before] if 0 <= before < len(held) else -1)
+    return ints(found)
+
+
+def merged(codes: Any, first: Any, last: Any) -> tuple[Any, Any, Any]:
+    made: list[list[int]] = []
+    newest: dict[int, list[int]] = {}
+    for event in sorted(range(len(codes)), key=lambda event: int(first[event])):
+        before = newest.get(int(codes[event]))
+        if before is not None and first[event] <= before[2]:
+            before[2] = max(before[2], int(last[event]))
+        else:
+            newest[int(codes[event])] = [event, int(first[event]), int(last[event])]
+            made.append(newest[int(codes[event])])
+    events, begins, ends = (ints([row[at] for row in made]) for at in range(3))
+    return events, begins, ends
 
 
 def held_slots(first: Any, last: Any, size: int) -> tuple[Any, Any]:
@@ -533,6 +583,81 @@ def dense_by(kernel: str, port: Port, codes: Any, first: Any, last: Any, values:
     return port.back(kernels.dense_totals(grid, groups))
 
 
+@st.composite
+def paths(draw: st.DrawFn) -> tuple[Any, Any]:
+    """(following, roots): every path goes on to later places, and no two that begin at roots meet."""
+    size = draw(st.integers(0, 12))
+    owners = draw(st.lists(st.integers(0, 2), min_size=size, max_size=size))
+    following = [
+        next((after for after in range(at + 1, size) if owners[after] == owners[at]), size) for at in range(size)
+    ]
+    roots = [owners.index(owner) for owner in (0, 2) if owner in owners]
+    return ints(following), ints(roots)
+
+
+def reachable(following: Any, roots: Any) -> Any:
+    found = np.zeros(len(following), np.bool_)
+    for root in roots:
+        at = root
+        while at < len(following):
+            found[at] = True
+            at = following[at]
+    return found
+
+
+@st.composite
+def rivals(draw: st.DrawFn) -> tuple[Any, Any, Any, int]:
+    codes = sorted(draw(st.lists(st.integers(0, 3), max_size=12)))
+    ranks = [draw(st.integers(-2, 3)) for _ in codes]
+    pairs = [(code, draw(st.integers(0, 2))) for code in codes] if draw(st.booleans()) else []
+    unique = [sorted(set(pairs)).index(pair) for pair in pairs]
+    return codes_of(codes), ints(ranks), ints(unique), draw(st.integers(1, 4))
+
+
+def kept_rows(codes: Any, ranks: Any, unique: Any, count: int) -> Any:
+    left = np.full(len(codes), len(codes))
+    for code in set(codes.tolist()):
+        held: list[int] = []
+        for row in np.flatnonzero(codes == code).tolist():
+            for other in [each for each in held if len(unique) and unique[each] == unique[row]]:
+                left[other] = row
+                held.remove(other)
+            held.append(row)
+            if len(held) > count:
+                worst = min(held, key=lambda each: (ranks[each], each))
+                left[worst] = row
+                held.remove(worst)
+    return left
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> tuple[Any, Any, Any, Any, int, int]:
+    groups = draw(st.lists(st.lists(st.integers(0, 30), max_size=8).map(sorted), max_size=3))
+    skipped = [draw(st.integers(0, len(group))) for group in groups]
+    edges = [0, *np.cumsum([len(group) for group in groups], dtype=np.int64).tolist()]
+    begins = [edge + skip for edge, skip in zip(edges, skipped, strict=False)]
+    closed = [draw(st.sampled_from([1 << 62, -9, -4, 0])) for _ in groups]
+    start = [time for group in groups for time in group]
+    return ints(start), ints(begins), ints(edges[1:]), ints(closed), draw(st.integers(1, 8)), draw(st.integers(1, 4))
+
+
+def clocked(start: Any, begins: Any, ends: Any, closed: Any, span: int, count: int) -> Any:
+    over = np.full(len(start), LEAST)
+    for begin, end, last in zip(begins.tolist(), ends.tolist(), closed.tolist(), strict=True):
+        # The clock, and whether it is set again should it run out with nothing in between.
+        clock, again, held = (None, False, 0) if last == 1 << 62 else (last + span, True, 0)
+        for row in range(begin, end):
+            while clock is not None and start[row] >= clock:
+                clock, again, held = (clock + span, held > 0, 0) if held or again else (None, False, 0)
+            if held == 0:
+                clock = int(start[row]) + span if clock is None else clock
+                over[row] = clock
+            held += 1
+            if held == count:
+                clock, again, held = int(start[row]) + span, True, 0
+    return over
+
+
 CONTRACTS = {
     "ascends": Contract(
         st.lists(ANY_INT, max_size=5).map(lambda values: (ints(values),)), lambda values: list(values) == sorted(values)
@@ -625,9 +750,14 @@ CONTRACTS = {
         ranges_at_slots(),
         lambda first, last, size, slots: over_slots(len, np.zeros(len(first)), first, last, size, slots),
     ),
+    "merged_ranges": Contract(coded_ranges(), merged),
+    "range_kth": Contract(ranks_at_slots(), kth_ranks),
     "range_max": Contract(ranges_with_values(), partial(over_slots, partial(max, default=LEAST))),
     "range_sum": Contract(ranges_with_values(), partial(over_slots, wrapped)),
     "round_limbs": Contract(limb_sums(), rounded),
+    "best_rows": Contract(rivals(), kept_rows),
+    "reached": Contract(paths(), reachable),
+    "timed_batches": Contract(batches(), clocked),
     "search_pairs": Contract(pairs(), first_greater),
     "slot_bounds": Contract(axes(), lambda codes, time, slots: (codes[slots], time[slots], time[slots + 1])),
     "square_limbs": Contract(floats_with_plan().map(lambda planned: planned[:3]), squares_in_limbs),
@@ -685,11 +815,20 @@ def test_a_dense_grid_adds_up_blocks_of_events(name: str, kernel: str, inputs: A
     assert_same(dense_by(kernel, _port(name), *inputs), dense_windows(kernel == "dense_count", *inputs))
 
 
+@given(inputs=ranks_at_slots())
+def test_a_tree_finds_what_a_list_finds(inputs: Any) -> None:
+    # So few events are kept as a list otherwise.
+    with mock.patch.object(statistics, "_LIST", -1):
+        assert_same(cpu.range_kth(*inputs), kth_ranks(*inputs))
+
+
 def test_both_devices_have_the_same_kernels_and_each_is_in_the_table() -> None:
     assert cpu.__all__ == array_kernels.__all__
-    from tests.devices import test_join_kernels  # its table is made of parts of this one
+    from tests.devices import test_digit_kernels, test_join_kernels  # their tables are made of parts of this one
 
-    assert {*cpu.__all__} == {*CONTRACTS, *test_join_kernels.CONTRACTS, *DENSE, "dense_totals", "dense_zeros"}
+    elsewhere = {*test_join_kernels.CONTRACTS, *test_digit_kernels.CONTRACTS, *test_digit_kernels.LOGARITHMS}
+    walk = "window_walk"  # test_window_walk goes from block to block
+    assert {*cpu.__all__} == {*CONTRACTS, *elsewhere, *DENSE, "dense_totals", "dense_zeros", walk}
 
 
 # What is too large for a reference: every device against the CPU, and against what is known of the result
@@ -738,6 +877,8 @@ def test_large_inputs_give_the_same_bytes_on_every_device(name: str, shape: str)
             *(axis_code, axis_time, first, last, slots, counts),
             port.call("range_sum", payload, first, last, size, slots),
             port.call("range_max", payload, first, last, size, slots),
+            port.call("range_kth", payload % 1000, first, last, size, slots, slots % 7),
+            *port.call("merged_ranges", payload % 1000, first, last),
             *port.call("stitch_order", ordered, begin, finish),
             *port.call("grid_ranges", begin, finish, 7_000_000, 3_000_000, MIN_TIME),
         ]

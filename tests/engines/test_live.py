@@ -67,6 +67,12 @@ VERBS: dict[str, Query] = {
         .otherwise(g.col("start") - datetime.timedelta(microseconds=9)),
     ),
     "chop": lambda s: s.clip_duration(40).chop(5, align=2),
+    "last": lambda s: s.by("k").last(2, every=2).rows(),
+    "session": lambda s: s.by("k").session(9, cap=20).rows(),
+    "changes": lambda s: s.by("k").highest(2, "v").changes().select("k", "v", "x", "t"),
+    "each": lambda s: (
+        s.by("k").last(2, order="v").each(in_it=g.count(), y=g.sum("x")).select("k", "v", "t", x=g.col("y"))
+    ),
     "stitch": lambda s: s.select("k", "v").stitch().with_columns(x=g.col("v") / 4, t=g.col("k")),
 }
 
@@ -84,6 +90,18 @@ WINDOWS: dict[str, Query] = {
     "hopping": lambda s: s.clip_duration(30).by("k").hopping(10, 4).agg(v=g.max("v"), x=g.sum("x"), t=g.min("t")),
     "gaps": lambda s: s.clip_duration(30).by("t").hopping(4, 10, align=3).agg(v=g.count(), x=g.min("x"), k=g.max("k")),
     "tumbling": lambda s: s.tumbling(6, until=200).agg(v=g.sum("v"), x=g.standard_deviation("x"), t=g.max("k")),
+    "filled": lambda s: (
+        s.by("k")
+        .tumbling(6, until=200, fill={"v": "zero", "x": "last"})
+        .agg(v=g.count("v"), x=g.sum("x"), t=g.max("t"))
+    ),
+    "filled by the calendar": lambda s: s.tumbling("1d", zone="UTC", until=200, fill="last").agg(v=g.count()),
+    "whole": lambda s: s.by("k").snapshot().agg(v=g.count_distinct("v"), x=g.median("x"), t=g.mode("t"), n=g.sum("v")),
+    "whole hopping": lambda s: (
+        s.clip_duration(30)
+        .hopping(10, 4)
+        .agg(v=g.quantile("v", 0.3, interpolation="lower"), x=g.sum("x", distinct=True), t=g.nth("t", -1))
+    ),
     "by start": lambda s: s.hopping(12, 4, membership="start", output="hop").agg(
         v=g.count(), x=g.sum("x"), t=g.max("t")
     ),

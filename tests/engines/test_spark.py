@@ -151,6 +151,14 @@ def test_changes_of_lifetime(spark: SparkSession, visits: pa.Table) -> None:
 
 
 WINDOWS: dict[str, Query] = {
+    "filled": lambda s: (
+        s.by("k").tumbling(10, until=60, fill={"n": "zero", "v": "last"}).agg(n=g.count(), v=g.sum("v"))
+    ),
+    "filled over a span": lambda s: s.tumbling(20, until=60, fill="null", span=(-50, 100)).agg(n=g.count()),
+    "the calendar": lambda s: s.by("k").tumbling("1mo", zone="Asia/Kathmandu", until=60).agg(n=g.count(), x=g.max("x")),
+    "applied": lambda s: s.by("k").apply(
+        lambda each: each.tumbling(10, until=60, fill="zero").agg(n=g.count()).snapshot().agg(most=g.max("n"))
+    ),
     "snapshot": lambda s: s.snapshot().agg(n=g.count(), total=g.sum("v"), most=g.max("k")),
     "sliding": lambda s: s.by("k").sliding(20).agg(m=g.mean("x"), n=g.count("v")),
     "hopping": lambda s: s.by("k").hopping(20, 7, until=200).agg(total=g.sum("x"), d=g.standard_deviation("v")),
@@ -164,6 +172,13 @@ WINDOWS: dict[str, Query] = {
         .clip_duration(30).by("k").tumbling(10).agg(m=g.max("n"), t=g.sum(g.col("n") + 1))
     ),
     "chained to another key": lambda s: s.by("k").snapshot().agg(n=g.count()).by("n").snapshot().agg(m=g.count()),
+    "last rows": lambda s: s.by("k").last(3, order="v").agg(t=g.sum("v"), most=g.max("x")),
+    "last rows of all": lambda s: s.last(5).agg(n=g.count(), t=g.sum("v")),
+    "sessions": lambda s: s.by("k").session(5, grid_cap=20).agg(n=g.count(), t=g.sum("v")),
+    "count windows": lambda s: s.by("k").count_window(3).agg(n=g.count()),
+    "the best": lambda s: s.by("k").highest(2, g.col("v") * 2, unique="x").rows(),
+    "changes": lambda s: s.by("k").unique("v").changes(),
+    "each row": lambda s: s.by("k").last(3).each(n=g.count(), mean=g.sum("v") / g.count()),
     "stitch": lambda s: s.clip_duration(50).select("k").chop(10).stitch(),
     "stitch, then a window": lambda s: s.clip_duration(50).chop(5).stitch().by("k").snapshot().agg(n=g.count()),
 }  # fmt: skip

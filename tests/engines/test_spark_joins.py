@@ -120,7 +120,8 @@ VERBS: dict[str, Query] = {
 
 
 def test_two_streams_give_what_they_give_locally(spark: SparkSession) -> None:
-    with setting(spark, PARTITIONS, "1"):
+    # Over slices of time: test_spark_slices, test_spark_seams.
+    with setting(spark, PARTITIONS, "1"), setting(spark, "spark.gpu_ops.slices", "1"):
         found = agree(spark, SIDES, VERBS)
     assert all(table.num_rows for table in found.values())
 
@@ -224,12 +225,12 @@ def test_only_what_is_read_moves_and_equal_types_share_a_column(spark: SparkSess
     left, right = (stored(spark, tmp_path, name, table) for name, table in zip("lr", SIDES, strict=True))
     plan = executed(left.join(right, on="k", condition=MORE).select("k", "x"))
     assert plan.count("Exchange ") == plan.count("MapInArrow ") == 1
-    # The key of both, v of both, x of the left: no event has more.
-    assert "MapInArrow run(start, end, right, 0_k, 1_x, 2_v)" in _bare(plan)
+    # The key of both, v of both, x of the left: no event has more. The side is a bit of the end.
+    assert "MapInArrow run(start, end_right, 0_k, 1_x, 2_v)" in _bare(plan)
     assert "MapInArrow run(start, right, 0_k)" in _bare(executed(left.to_point().clip_by(right, on="k").select("k")))
     with setting(spark, "spark.gpu_ops.slices", "1"):
         plan = executed(left.join(right, how="semi").snapshot().agg(n=g.count()))
-    assert "MapInArrow run(start, end, right)" in _bare(plan)
+    assert "MapInArrow run(start, end_right)" in _bare(plan)
 
 
 def test_windows_share_the_shuffle_of_a_join(spark: SparkSession, tmp_path: Path) -> None:
@@ -242,6 +243,13 @@ def test_windows_share_the_shuffle_of_a_join(spark: SparkSession, tmp_path: Path
     assert "hashpartitioning(0_k, CASE WHEN isnull(0_k) THEN start END" in _bare(plan)
     plan = executed(ABOVE["a window by another key"](left, right))
     assert plan.count("Exchange ") == 2
+
+
+def test_nothing_is_left_to_do_where_all_columns_come_back_as_they_are(spark: SparkSession, tmp_path: Path) -> None:
+    left, right = (stored(spark, tmp_path, name, table) for name, table in zip("lr", SIDES, strict=True))
+    plan = _bare(executed(left.select("k", a=g.col("v")).join(right.select("k", b=g.col("v")), on="k")))
+    assert plan.startswith("MapInArrow ")
+    assert "[start, end, k, a, b]" in plan.splitlines()[0]
 
 
 def _bare(plan: str) -> str:
@@ -258,7 +266,8 @@ def test_explain(spark: SparkSession) -> None:
     assert "events without a key: left out first (right)" in text
     assert "events without a key: in any task (left)" in text
     assert "events move between tasks 1 times" in text
-    assert "one task, as there is no key: repartition(1)" in left.clip_by(right).explain()
+    with setting(spark, "spark.gpu_ops.slices", "1"):
+        assert "one task, as there is no key: repartition(1)" in left.clip_by(right).explain()
     assert "Spark: union, without a shuffle\n│   planned for the GPU" in left.union(right).explain()
     shared = ABOVE["a window by the key"](left, right).explain()
     assert "events move between tasks 1 times" in shared

@@ -7,12 +7,15 @@ so nothing is compared with what it does not meet, however long some lifetimes a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from gpu_ops.buffers import room
 from gpu_ops.devices.cpu.compiling import CODES, INT, INTS, kernel, output, unsigned
+from gpu_ops.devices.cpu.order import take_into
 
 Codes = npt.NDArray[np.int32]
 Ints = npt.NDArray[np.int64]
@@ -22,6 +25,9 @@ OUT = output(INT)
 
 _NEAR = 16
 """So many events are looked at together before halving what is left."""
+
+_FEW = 1 << 15
+"""So many pairs have their indices in the processor's cache together."""
 
 _STRIDE = 4
 """So many indices are written together; what is too much is written over."""
@@ -51,9 +57,8 @@ def starts_within(
         >>> starts_within(zero[:1], np.array([3]), np.array([8]), zero, np.array([1, 3, 7]), np.array([4, 5, 9]))
         (array([1]), array([0, 2]), array([0, 1, 1]), array([0, 1, 1, 1]))
     """
-    # NumPy's own arrays, not those that kernels make: the system hands out its large ones in large pages.
-    first, offsets = np.empty(codes.size, np.int64), np.empty(codes.size + 1, np.int64)
-    other_first, other_offsets = np.empty(other_codes.size, np.int64), np.empty(other_codes.size + 1, np.int64)
+    first, offsets = room(codes.size, np.int64), room(codes.size + 1, np.int64)
+    other_first, other_offsets = room(other_codes.size, np.int64), room(other_codes.size + 1, np.int64)
     _merge(codes, start, other_codes, other_start, first, other_first)
     _count(codes, end, other_codes, other_start, first, offsets)
     _count(other_codes, other_end, codes, start, other_first, other_offsets)
@@ -199,6 +204,52 @@ def meetings(
     start, until = np.empty(size, np.int64), np.empty(size, np.int64)
     _meetings(first, offsets, end, other_start, other_end, low, event, other, start, until)
     return event[:size], other[:size], start, until
+
+
+def joined(
+    first: Ints,
+    offsets: Ints,
+    end: Ints,
+    other_start: Ints,
+    other_end: Ints,
+    mine: Sequence[Array],
+    others: Sequence[Array],
+    low: int,
+    high: int,
+) -> tuple[Ints, Ints, list[Array], list[Array]]:
+    """Some of the pairs of events and the others that they meet, as `meetings`, with what belongs to both.
+
+    Args:
+        first: As in `meetings`, and so the next four.
+        offsets: Likewise.
+        end: Likewise.
+        other_start: Likewise.
+        other_end: Likewise.
+        mine: What belongs to the events, numbers or bools of any width.
+        others: What belongs to the others.
+        low: As in `meetings`.
+        high: Likewise.
+
+    Returns:
+        (start, end, mine, others) of each pair.
+
+    Examples:
+        >>> times, names = np.array([1, 2, 3]), np.array([7.5, 8.5, 9.5])
+        >>> joined(np.array([1, 0]), np.array([0, 2, 3]), np.array([9, 4]), times, times + 7, [], [names], 1, 3)
+        (array([3, 1]), array([9, 4]), [], [array([9.5, 7.5])])
+    """
+    size = high - low
+    start, until = room(size, np.int64), room(size, np.int64)
+    moved, beside = ([room(size, values.dtype) for values in each] for each in (mine, others))
+    # Indices never leave the processor's cache: there are few at a time, always in the same place.
+    event, other = np.empty(_FEW + _STRIDE, np.int64), np.empty(_FEW + _STRIDE, np.int64)
+    for at in range(0, size, _FEW):
+        upto = min(at + _FEW, size)
+        _meetings(first, offsets, end, other_start, other_end, low + at, event, other, start[at:upto], until[at:upto])
+        for arrays, made, rows in ((mine, moved, event), (others, beside, other)):
+            for values, into in zip(arrays, made, strict=True):
+                take_into(values, rows[: upto - at], into[at:upto])
+    return start, until, moved, beside
 
 
 @kernel(INTS, INTS, INTS, INTS, INTS, INT, OUT, OUT, OUT, OUT)

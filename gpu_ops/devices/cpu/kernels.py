@@ -19,7 +19,7 @@ from gpu_ops.devices.cpu.grids import (
     grid_ranges,
     grid_ranges_by_start,
 )
-from gpu_ops.devices.cpu.joins import coverage, last_started, meetings, pair_offsets, starts_within
+from gpu_ops.devices.cpu.joins import coverage, joined, last_started, meetings, pair_offsets, starts_within
 from gpu_ops.devices.cpu.numbers import (
     exact_limbs_decimal,
     exact_limbs_int,
@@ -46,19 +46,27 @@ from gpu_ops.devices.cpu.order import (
     take,
 )
 from gpu_ops.devices.cpu.ranges import expand, keep, occupied, quotient, range_count, range_max, range_sum, slot_bounds
+from gpu_ops.devices.cpu.scans import best_rows, reached, timed_batches, window_walk
+from gpu_ops.devices.cpu.statistics import merged_ranges, range_kth
 from gpu_ops.devices.cpu.steps import search_pairs, step_axis
+from gpu_ops.devices.gpu.digits import digits_decimal, digits_int, multiply_digits, round_digits, scaled, sum_digits
+from gpu_ops.devices.gpu.logarithms import exp_limbs, log_limbs
 
 __all__ = [
     "ascends",
     "axis",
+    "best_rows",
     "coverage",
     "dense_count",
     "dense_slots",
     "dense_sum",
     "dense_totals",
     "dense_zeros",
+    "digits_decimal",
+    "digits_int",
     "exact_limbs_decimal",
     "exact_limbs_int",
+    "exp_limbs",
     "expand",
     "extent",
     "float_limbs",
@@ -71,19 +79,27 @@ __all__ = [
     "join_decimal",
     "join_int",
     "join_unsigned",
+    "joined",
     "keep",
     "last_started",
     "limb_plan",
+    "log_limbs",
     "meetings",
+    "merged_ranges",
+    "multiply_digits",
     "occupied",
     "order_float",
     "pair_offsets",
     "partition",
     "quotient",
     "range_count",
+    "range_kth",
     "range_max",
     "range_sum",
+    "reached",
+    "round_digits",
     "round_limbs",
+    "scaled",
     "search_pairs",
     "slot_bounds",
     "square_limbs",
@@ -91,9 +107,12 @@ __all__ = [
     "starts_within",
     "step_axis",
     "stitch_order",
+    "sum_digits",
     "take",
+    "timed_batches",
     "unorder_float",
     "variance",
+    "window_walk",
 ]
 
 # glibc hands freed memory back to the system at once, so that each block of events would have its arrays faulted in

@@ -9,6 +9,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from gpu_ops.buffers import room
 from gpu_ops.devices.cpu.compiling import CODES, INT, INTS, inlined, kernel, output, unsigned
 
 Array = npt.NDArray[Any]
@@ -223,9 +224,14 @@ def take(values: Array, indices: Ints) -> Array:
     if len(indices) < _FEW:
         few: Array = values.take(indices)
         return few
-    made = np.empty(len(indices), values.dtype)
-    _take[values.itemsize](_bits(values), indices, _bits(made))
+    made = room(len(indices), values.dtype)
+    take_into(values, indices, made)
     return made
+
+
+def take_into(values: Array, indices: Ints, into: Array) -> None:
+    """`take`, written where it is wanted."""
+    _take[values.itemsize](_bits(values), indices, _bits(into))
 
 
 def _take_bits(values: Array, indices: Ints, into: Array) -> None:
@@ -287,7 +293,7 @@ def partition(codes: Codes, groups: int, arrays: Sequence[Array]) -> tuple[Codes
     bounds = group_bounds(codes, groups)
     placed = list(arrays)
     if groups > 1 and not _grouped(codes):
-        placed = [np.empty_like(values) for values in arrays]
+        placed = [room(len(values), values.dtype) for values in arrays]
         for values, into in zip(arrays, placed, strict=True):
             _scatter[values.itemsize](codes, bounds, _bits(values), _bits(into))
         codes = group_codes(bounds)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from array_api_compat import array_namespace
 
-from gpu_ops.devices.gpu.order import group_order
+from gpu_ops.devices.gpu.order import group_order, take
 from gpu_ops.devices.gpu.ranges import keep, running_sums
 from gpu_ops.devices.gpu.steps import search_pairs
 
@@ -47,6 +48,22 @@ def meetings(
     event = xp.astype(xp.searchsorted(offsets, number, side="right"), xp.int64) - 1
     other = xp.take(first, event) + number - xp.take(offsets, event)
     return event, other, xp.take(other_start, other), xp.minimum(xp.take(end, event), xp.take(other_end, other))
+
+
+def joined(
+    first: Array,
+    offsets: Array,
+    end: Array,
+    other_start: Array,
+    other_end: Array,
+    mine: Sequence[Array],
+    others: Sequence[Array],
+    low: int,
+    high: int,
+) -> tuple[Array, Array, list[Array], list[Array]]:
+    """Some of the pairs of events and the others that they meet, as `meetings`, with what belongs to both."""
+    event, other, start, until = meetings(first, offsets, end, other_start, other_end, low, high)
+    return start, until, [take(values, event) for values in mine], [take(values, other) for values in others]
 
 
 def coverage(codes: Array, start: Array, end: Array) -> tuple[Array, Array, Array]:

@@ -207,8 +207,8 @@ def round_limbs(limb_sums: Sequence[Array], limb_bits: int, lowest_exponent: int
     xp = array_namespace(limb_sums[0])
     if len(limb_sums) == 1 and lowest_exponent < 960:
         return xp.astype(limb_sums[0], xp.float64) * math.ldexp(1.0, lowest_exponent)
-    significand, exponent, negative = _leading_bits(xp, limb_sums, limb_bits)
-    return _scaled(xp, xp.astype(xp.where(negative, -significand, significand), xp.float64), exponent + lowest_exponent)
+    significand, exponent, negative = leading_bits(xp, limb_sums, limb_bits)
+    return scaled(xp, xp.astype(xp.where(negative, -significand, significand), xp.float64), exponent + lowest_exponent)
 
 
 def variance(
@@ -224,14 +224,14 @@ def variance(
         spread[2 * at] = spread[2 * at] - digit * digit
         for further in range(at + 1, len(first)):
             spread[at + further] = spread[at + further] - 2 * (digit * first[further])
-    significand, exponent, _ = _leading_bits(xp, spread, half)
+    significand, exponent, _ = leading_bits(xp, spread, half)
     divisor = count * (count - ddof)
     defined = (count > 0) & (divisor > 0)
     ratio = xp.astype(significand, xp.float64) / xp.astype(xp.where(defined, divisor, 1), xp.float64)
-    return xp.where(defined, _scaled(xp, ratio, exponent + 2 * lowest_exponent), xp.nan)
+    return xp.where(defined, scaled(xp, ratio, exponent + 2 * lowest_exponent), xp.nan)
 
 
-def _scaled(xp: Any, values: Array, exponent: Array) -> Array:
+def scaled(xp: Any, values: Array, exponent: Array) -> Array:
     """``values * 2**exponent``; what is too large is infinite, which NumPy would warn of."""
     _, length = xp.frexp(values)
     fits = (values == 0) | (length + exponent <= 1024)
@@ -270,7 +270,7 @@ def _half_limbs(limb_sums: Sequence[Array], limb_bits: int) -> list[Array]:
     return [*digits, carry]
 
 
-def _leading_bits(xp: Any, limb_sums: Sequence[Array], limb_bits: int) -> tuple[Array, Array, Array]:
+def leading_bits(xp: Any, limb_sums: Sequence[Array], limb_bits: int) -> tuple[Array, Array, Array]:
     """The totals' leading bits, up to 63, the last of them set where any bit below is: enough to round once.
 
     Returns:

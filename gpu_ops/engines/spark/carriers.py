@@ -408,6 +408,16 @@ def passage(field: pa.Field) -> str | None:
 # Whole tables
 
 
+def as_they_are(schema: pa.Schema) -> bool:
+    """Whether all columns of a payload pass as they are.
+
+    Examples:
+        >>> as_they_are(pa.schema([("zone", pa.string())])), as_they_are(pa.schema([("price", pa.decimal128(9, 2))]))
+        (True, False)
+    """
+    return all(carrier(field.type).shape is None for field in schema)
+
+
 def carried_schema(schema: pa.Schema) -> pa.Schema:
     """The columns that pass in place of a payload's, by names that every Spark expression can say.
 

@@ -16,19 +16,20 @@ from pyspark.sql import types as spark_types
 from gpu_ops.engines.spark import lifetimes
 from gpu_ops.engines.spark.bucketed import bucketed, choose, supported, unplanned
 from gpu_ops.engines.spark.carriers import (
+    as_they_are,
     carried_fields,
-    carried_schema,
     carrier,
     lowered_columns,
     passage,
     raised_columns,
 )
 from gpu_ops.engines.spark.checks import checked, error_text, shown
-from gpu_ops.engines.spark.cutting import Cut, Side, cut_join, cut_window
+from gpu_ops.engines.spark.cutting import Cut, Side, cut_window
 from gpu_ops.engines.spark.fragments import Fragment, Gathering, fragment, over_feed, read_columns, ways
+from gpu_ops.engines.spark.seams import cut_match
 from gpu_ops.engines.spark.session import check_names, worker_memory
-from gpu_ops.engines.spark.sides import shared_slots, united
-from gpu_ops.engines.spark.slices import Wish, cut_because, uncut, wish
+from gpu_ops.engines.spark.sides import packed, shared_slots, united
+from gpu_ops.engines.spark.slices import Wish, cut_because, cut_ways, uncut, wish
 from gpu_ops.engines.spark.types import column, plain_type, spark_type, to_ticks, to_timestamp
 from gpu_ops.engines.spark.worker import Task, work
 from gpu_ops.errors import PlanError
@@ -37,8 +38,9 @@ from gpu_ops.plan.expressions import LIFETIME, bare_column, column_names, functi
 from gpu_ops.plan.joins import Binary, Join, Union
 from gpu_ops.plan.lifetimes import AlterLifetime, Chop, Lifetime
 from gpu_ops.plan.nodes import Filter, KeyBy, Node, Project, SparkSource, Unary
+from gpu_ops.plan.unnest import Unnest
 from gpu_ops.plan.windows import WindowAggregate
-from gpu_ops.time import TICK, TIME_TYPE
+from gpu_ops.time import TICK
 
 _GPU = "planned for the GPU"
 _EXPRESSIONS = "planned for the GPU where the RAPIDS plugin has a rule for every function in it"
@@ -59,7 +61,6 @@ _OTHERWISE = {
 _NEW = {"start": "__gpu_ops_start", "end": "__gpu_ops_end", "duration": "__gpu_ops_duration"}
 _ONE = pa.schema([("one", pa.bool_())])
 """What workers get of events of which nothing but the lifetime is asked."""
-
 
 Handed = tuple[DataFrame, pa.Schema]
 """Events, and what of their payload goes to workers."""
@@ -116,6 +117,9 @@ class Compiler:
         if isinstance(node, Chop):
             self._note(node, f"Spark: explode(sequence(…)) over the grid, one row for each piece; {_GPU}")
             return lifetimes.chop(self.frame(node.input), node)
+        if isinstance(node, Unnest):
+            self._note(node, "Spark: explode(…), one row for each struct")
+            return self._unnested(node)
         if isinstance(node, Union):
             return self._union(node)
         if isinstance(node, Binary):
@@ -128,6 +132,13 @@ class Compiler:
         self.notes[node] = list(lines)
 
     # What Spark does itself
+
+    def _unnested(self, node: Unnest) -> DataFrame:
+        kept = [name for name in node.input.schema.names if name != node.column]
+        lists = self.frame(node.input)
+        rows = lists.select("start", "end", *map(column, kept), F.explode(column(node.column)).alias(node.column))
+        made = [column(node.column).getField(name).alias(name) for name in node.rows.names]
+        return rows.select("start", "end", *map(column, kept), *made)
 
     def _source(self, node: SparkSource) -> DataFrame:
         outside = [f"{field.name} ({field.type})" for field in node.schema if _no_zone(field.type)]
@@ -284,7 +295,8 @@ class Compiler:
         frames, schemas = zip(*handed, strict=True)
         plan = part.plan(None if isinstance(first, Binary) else schemas[0])
         slots = shared_slots(schemas, part.partitions) if len(frames) > 1 else None
-        task = Task(plan, schemas, _of(node, self._read[node]), slots)
+        answer = _of(node, self._read[node])
+        task = Task(plan, schemas, answer, slots, named=answer == node.schema and as_they_are(answer))
         spread = isinstance(node, Binary) and any(part.keeps)
         whole = _whole(part, self._wish)
         self._note(node, *ways(part, spread=spread), *whole, *self._passage([*schemas, task.answer]))
@@ -315,20 +327,14 @@ class Compiler:
             gathered = cut.rows.repartition(*map(column, cut.together)).select(*map(column, cut.passed))
             return cut.finished(self._passed(gathered, cut.task))
 
-        if isinstance(first, Join):
+        if isinstance(first, Binary):
             sides = [Side(each, *handed) for each, handed in zip(first.inputs, self._both(part, first), strict=True)]
-            done = cut_join(first, sides[0], sides[1], answer, self._wish.count, run)
+            done = cut_match(first, sides[0], sides[1], answer, self._wish.count, run)
         else:
             assert isinstance(first, WindowAggregate)  # noqa: S101  (nothing else is cut)
             ((frame, schema),) = self._one(part)
             done = run(cut_window(first, frame, schema, answer, self._wish.count))
-        by = ", ".join(("slice", *part.partition))
-        self._note(
-            node,
-            f"Spark: cut in time, as {reason}: events in at most {self._wish.count} slices, repartition by {by}, then "
-            "mapInArrow with the local engine",
-            *self._passage(passed),
-        )
+        self._note(node, *cut_ways(node, reason, self._wish.count, part.partition), *self._passage(passed))
         return _raised(done, answer, node)
 
     def _one(self, part: Fragment) -> list[Handed]:
@@ -355,7 +361,7 @@ class Compiler:
     def _lowered(self, frames: Sequence[DataFrame], task: Task) -> DataFrame:
         """The rows that go to the workers."""
         if task.slots is not None:
-            return united(frames, task.payloads, task.ends, task.slots)
+            return packed(united(frames, task.payloads, task.ends, task.slots))
         times = [column("start"), column("end")] if task.ends[0] else [column("start")]
         return frames[0].select(*times, *lowered_columns(task.payloads[0]))
 
@@ -377,12 +383,14 @@ class Compiler:
 
     def _through(self, lowered: DataFrame, task: Task, node: Node) -> DataFrame:
         """Rows through the workers, and the node's events from what comes back."""
-        return _raised(self._passed(lowered, task), task.answer, node)
+        done = self._passed(lowered, task)
+        return done if task.named else _raised(done, task.answer, node)
 
     def _passed(self, lowered: DataFrame, task: Task) -> DataFrame:
         """Rows through the workers, and what comes back."""
-        fields = [("start", TIME_TYPE), ("end", TIME_TYPE), *((f.name, f.type) for f in carried_schema(task.answer))]
-        passed = spark_types.StructType([spark_types.StructField(name, spark_type(dtype)) for name, dtype in fields])
+        passed = spark_types.StructType(
+            [spark_types.StructField(each.name, spark_type(each.type)) for each in task.back]
+        )
         return lowered.mapInArrow(work(task, self._device, worker_memory(lowered)), passed)
 
     def _passage(self, schemas: Iterable[pa.Schema]) -> list[str]:

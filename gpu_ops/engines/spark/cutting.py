@@ -11,6 +11,8 @@ is given twice, and none is put together from parts:
   say: a *marker* brings along the first time after the slice at which any event of the key starts or ends.
 - A pair starts where the later of its events does: those that start in a slice are matched with all alive there.
 - What has no partner ends at the next start on the other side. Again a marker says when, if a later slice knows.
+
+What needs more than that, `gpu_ops.engines.spark.seams` has: clipping, as-of joins and joins with a condition.
 """
 
 from __future__ import annotations
@@ -27,12 +29,12 @@ from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 from gpu_ops.engines.spark import lifetimes
 from gpu_ops.engines.spark.carriers import carried_fields, carried_schema, lowered_columns, raised_columns
 from gpu_ops.engines.spark.checks import checked, error_text, shown
-from gpu_ops.engines.spark.sides import MARK, shared_slots, united
+from gpu_ops.engines.spark.sides import MARK, Slots, shared_slots, united
 from gpu_ops.engines.spark.slices import slices_of
 from gpu_ops.engines.spark.types import column, spark_type, to_ticks, to_timestamp
 from gpu_ops.engines.spark.worker import Task
 from gpu_ops.plan.aggregates import Aggregate
-from gpu_ops.plan.joins import Join
+from gpu_ops.plan.joins import Binary, Join
 from gpu_ops.plan.nodes import Feed, Node
 from gpu_ops.plan.windows import Hopping, WindowAggregate
 from gpu_ops.time import MAX_TIME, MIN_TIME, TICK
@@ -65,13 +67,16 @@ Run = Callable[[Cut], DataFrame]
 """Passes a cut through workers, and gives its results, lowered."""
 
 
-def _listed(frame: DataFrame, slices: DataFrame, where: Column) -> DataFrame:
-    """Rows beside each slice for which a condition holds."""
+def in_slices(frame: DataFrame, slices: DataFrame, where: Column) -> DataFrame:
+    """Rows beside each slice for which a condition holds, by the columns ``begin`` and ``finish``."""
     return frame.join(F.broadcast(slices), where)
 
 
-def _one_of(keys: Sequence[str]) -> list[Column]:
-    # One group, in words that Spark does not see through: it would warn of a window function without one.
+def one_of(keys: Sequence[str]) -> list[Column]:
+    """What a window function goes by: the keys, or one group.
+
+    That is said in words that Spark does not see through: it would warn of a window function without a group.
+    """
     return [column(name) for name in keys] or [F.pmod("begin", F.lit(1))]
 
 
@@ -112,7 +117,7 @@ def _cut_grid(
     numbers = frame.select(low.alias("low"), high.alias("high"), *lowered_columns(schema)).where("high > low")
     slices = slices_of([numbers], count)
     names = carried_schema(schema).names
-    rows = _listed(numbers, slices, (F.col("low") < F.col("finish")) & (F.col("high") > F.col("begin"))).select(
+    rows = in_slices(numbers, slices, (F.col("low") < F.col("finish")) & (F.col("high") > F.col("begin"))).select(
         to_timestamp(F.greatest("low", "begin")).alias("start"),
         to_timestamp(F.least("high", "finish")).alias("end"),
         *names,
@@ -158,7 +163,7 @@ def _cut_snapshots(first: WindowAggregate, frame: DataFrame, schema: pa.Schema, 
     keys, names = _lowered_keys(schema, first.group), carried_schema(passing).names
 
     meets = (F.col("low") < F.col("finish")) & (F.col("high") >= F.col("begin"))
-    listed = _listed(events, slices, meets).select(
+    listed = in_slices(events, slices, meets).select(
         to_timestamp(F.greatest(F.col("low"), F.col("begin") - TICK)).alias("start"),
         to_timestamp(F.least("high", "finish")).alias("end"),
         *carried_schema(schema).names,
@@ -168,9 +173,9 @@ def _cut_snapshots(first: WindowAggregate, frame: DataFrame, schema: pa.Schema, 
     )
     # When the last snapshot of a slice begins and ends, where its slice does not see the end.
     times = events.select(*keys, F.explode(F.array("low", "high")).alias("time"))
-    within = _listed(times, slices, (F.col("time") >= F.col("begin")) & (F.col("time") < F.col("finish")))
+    within = in_slices(times, slices, (F.col("time") >= F.col("begin")) & (F.col("time") < F.col("finish")))
     changes = within.groupBy(*keys, "begin", "finish").agg(F.min("time").alias("first"), F.max("time").alias("last"))
-    later = F.lead("first").over(Window.partitionBy(*_one_of(keys)).orderBy("begin"))
+    later = F.lead("first").over(Window.partitionBy(*one_of(keys)).orderBy("begin"))
     markers = changes.withColumn("later", later).where(F.col("later").isNotNull())
     given = {
         **{name: column(name) for name in keys},
@@ -181,7 +186,7 @@ def _cut_snapshots(first: WindowAggregate, frame: DataFrame, schema: pa.Schema, 
         markers.select(
             to_timestamp(F.col("last")).alias("start"),
             to_timestamp(F.col("finish")).alias("end"),
-            *_filled(carried_schema(passing), given),
+            *filled(carried_schema(passing), given),
         )
     )
     feed = Feed(passing, (_SLICE, *first.group), None)
@@ -205,7 +210,8 @@ def _cut_snapshots(first: WindowAggregate, frame: DataFrame, schema: pa.Schema, 
 def _without_markers(aggregate: Aggregate) -> Aggregate:
     """The aggregate where markers are among the events: all their values are null, but they are rows."""
     if aggregate.expression is None and aggregate.filter is None:
-        return replace(aggregate, expression=nw.col(_REAL))
+        real = nw.col(_REAL)
+        return replace(aggregate, expression=real) if aggregate.kind == "count" else replace(aggregate, filter=real)
     return aggregate
 
 
@@ -214,7 +220,7 @@ def _lowered_keys(schema: pa.Schema, names: Sequence[str]) -> list[str]:
     return [field.name for name in names for field in carried[name]]
 
 
-def _filled(schema: pa.Schema, given: dict[str, Column]) -> list[Column]:
+def filled(schema: pa.Schema, given: dict[str, Column]) -> list[Column]:
     """The lowered columns of a schema: some of them, and nulls for the others."""
     return [
         given[field.name].alias(field.name)
@@ -268,16 +274,40 @@ def cut_join(node: Join, left: Side, right: Side, answer: pa.Schema, count: int,
     slices = slices_of([left.ticks, right.ticks], count)
     if node.how == "semi":
         return _with_partner(node, left, right, slices, answer, run)
-    found = [run(_pairs(node, left, right, slices, answer))] if node.pairs else []
+    found = [run(pairs(node, left, right, slices, answer))] if node.pairs else []
     keys = [name for name, _ in node.on], [name for _, name in node.on]
     if node.alone[0]:
-        columns = {name: name for name in left.schema.names}
-        found.append(run(_alone(node, left, right.only(keys[1]), slices, answer, columns)))
+        found.append(run(_alone(node, left, right.only(keys[1]), slices, answer, columns_of(node, 0))))
     if node.alone[1]:
-        columns = dict(node.on) | {new: name for name, new in node.renamed.items()}
         swapped = replace(node, left=node.right, right=node.left, on=tuple((name, mine) for mine, name in node.on))
-        found.append(run(_alone(swapped, right, left.only(keys[0]), slices, answer, columns)))
+        found.append(run(_alone(swapped, right, left.only(keys[0]), slices, answer, columns_of(node, 1))))
     return reduce(DataFrame.union, found)
+
+
+def columns_of(node: Join, at: int) -> dict[str, str]:
+    """For the columns of a join's answer that an event of one side alone fills, those of the event."""
+    if at == 0:
+        return {name: name for name in node.left.schema.names}
+    return dict(node.on) | {new: name for name, new in node.renamed.items()}
+
+
+def beside_nulls(done: DataFrame, back: pa.Schema, answer: pa.Schema, columns: dict[str, str]) -> DataFrame:
+    """The answer as lowered, from events of one side: nulls where they have nothing to say.
+
+    Args:
+        done: The events, lowered.
+        back: Their payload.
+        answer: What is asked for.
+        columns: As `columns_of` gives them.
+    """
+    carried, wanted = carried_fields(back), carried_fields(answer)
+    given = {
+        part.name: column(from_.name)
+        for name, source in columns.items()
+        if name in wanted
+        for part, from_ in zip(wanted[name], carried[source], strict=True)
+    }
+    return done.select("start", "end", *filled(carried_schema(answer), given))
 
 
 def _with_partner(node: Join, left: Side, right: Side, slices: DataFrame, answer: pa.Schema, run: Run) -> DataFrame:
@@ -288,28 +318,47 @@ def _with_partner(node: Join, left: Side, right: Side, slices: DataFrame, answer
     one = left.frame.sparkSession.range(1, numPartitions=1)
     each = left.frame.select(*map(column, names)).distinct() if names else one
     always = replace(keyed, node=Feed(keyed.schema, (), None), frame=each.select(*ever, *map(column, names)))
-    columns = {name: name for name in left.schema.names}
+    columns = columns_of(node, 0)
     gaps = run(_alone(node, always, right.only([name for _, name in node.on]), slices, keyed.schema, columns))
     never = replace(always, frame=gaps.select("start", "end", *raised_columns(keyed.schema)))
     return run(_alone(replace(node, on=tuple(zip(names, names, strict=True))), left, never, slices, answer, columns))
 
 
 @dataclass(frozen=True)
-class _Both:
-    """The rows of both sides, with ``low`` and ``high``, and a join over them by the slice and the keys."""
+class Both:
+    """Two sides, to be matched by the slice and the keys.
+
+    Attributes:
+        rows: The events of both, with ``low`` and ``high``.
+        task: What workers do with them.
+        slots: Where their columns are.
+        number: The slot of the slice.
+        keys: Those of the keys.
+    """
 
     rows: DataFrame
     task: Task
+    slots: Slots
     number: str
     keys: list[str]
 
-    def cut(self, rows: DataFrame, finished: Callable[[DataFrame], DataFrame]) -> Cut:
-        assert self.task.slots is not None  # noqa: S101
-        passed = ["start", "end", MARK, *self.task.slots.schema.names]
-        return Cut(rows, self.task, [self.number, *self.keys], passed, finished)
+    @property
+    def names(self) -> list[str]:
+        """The columns that go to the workers."""
+        return ["start", "end", MARK, *self.slots.schema.names]
+
+    @property
+    def known(self) -> Column:
+        """Whether an event has all its keys."""
+        return reduce(Column.__and__, (column(name).isNotNull() for name in self.keys), F.lit(True))
+
+    def cut(self, rows: DataFrame, finished: Callable[[DataFrame], DataFrame] = lambda done: done) -> Cut:
+        """A pass of these rows, which have a number each."""
+        return Cut(rows, self.task, [self.number, *self.keys], self.names, finished)
 
 
-def _both(node: Join, left: Side, right: Side, answer: pa.Schema) -> _Both:
+def both_sides(node: Binary, left: Side, right: Side, answer: pa.Schema) -> Both:
+    """Two sides of a node that are matched by the slice and its keys."""
     on = ((_SLICE, _SLICE), *node.on)
     sides = left, right
     feeds = [Feed(each.node.schema.append(_NUMBER), (), None) for each in sides]
@@ -321,12 +370,12 @@ def _both(node: Join, left: Side, right: Side, answer: pa.Schema) -> _Both:
     task = Task(replace(node, left=feeds[0], right=feeds[1], on=on), payloads, answer, slots)
     rows = united(frames, payloads, [True, True], slots)
     ticks = {"low": to_ticks(F.col("start")), "high": to_ticks(F.col("end"))}
-    return _Both(rows.withColumns(ticks), task, number, keys)
+    return Both(rows.withColumns(ticks), task, slots, number, keys)
 
 
-def _pairs(node: Join, left: Side, right: Side, slices: DataFrame, answer: pa.Schema) -> Cut:
+def pairs(node: Join, left: Side, right: Side, slices: DataFrame, answer: pa.Schema) -> Cut:
     """The pairs. Those whose left event starts in the slice are apart from those whose right one alone does."""
-    both = _both(replace(node, how="inner"), left, right, answer)
+    both = both_sides(replace(node, how="inner"), left, right, answer)
     alive = (F.col("low") < F.col("finish")) & (F.col("high") > F.col("begin"))
     starts, of_right = F.col("low") >= F.col("begin"), F.col(MARK)
     parts = (
@@ -334,24 +383,22 @@ def _pairs(node: Join, left: Side, right: Side, slices: DataFrame, answer: pa.Sc
         .when(starts | of_right, F.array(F.lit(0)))
         .otherwise(F.array(F.lit(1)))
     )
-    listed = _listed(both.rows, slices, alive).withColumn("part", F.explode(parts))
+    listed = in_slices(both.rows, slices, alive).withColumn("part", F.explode(parts))
     rows = listed.withColumn(both.number, F.col("begin") * 2 + F.col("part"))
-    return both.cut(rows, lambda done: done)
+    return both.cut(rows)
 
 
 def _alone(node: Join, mine: Side, other: Side, slices: DataFrame, answer: pa.Schema, columns: dict[str, str]) -> Cut:
     """The times at which events of one side have no partner."""
     read = [field for field in mine.schema if field.name in columns.values()]
     back = pa.schema([*read, _NUMBER])
-    both = _both(replace(node, how="anti"), mine, other, back)
-    assert both.task.slots is not None  # noqa: S101
-    schema = both.task.slots.schema
+    both = both_sides(replace(node, how="anti"), mine, other, back)
+    schema = both.slots.schema
     of_other = F.col(MARK)
     # An event without a key is nowhere but where it starts: it has no partner there, nor later.
-    known = reduce(Column.__and__, (column(name).isNotNull() for name in both.keys), F.lit(True))
-    meets = (F.col("high") > F.col("begin")) & (known | (F.col("low") >= F.col("begin")))
+    meets = (F.col("high") > F.col("begin")) & (both.known | (F.col("low") >= F.col("begin")))
     touches = of_other & (F.col("high") >= F.col("begin"))
-    listed = _listed(both.rows, slices, (F.col("low") < F.col("finish")) & (touches | meets)).select(
+    listed = in_slices(both.rows, slices, (F.col("low") < F.col("finish")) & (touches | meets)).select(
         to_timestamp(F.greatest(F.col("low"), F.col("begin") - TICK)).alias("start"),
         to_timestamp(
             F.when(of_other & (F.col("high") >= F.col("finish")), F.lit(MAX_TIME)).otherwise(F.col("high"))
@@ -361,28 +408,21 @@ def _alone(node: Join, mine: Side, other: Side, slices: DataFrame, answer: pa.Sc
     )
     # When the other side starts next, where that is in a later slice.
     starts = both.rows.where(of_other)
-    within = _listed(starts, slices, (F.col("low") >= F.col("begin")) & (F.col("low") < F.col("finish")))
+    within = in_slices(starts, slices, (F.col("low") >= F.col("begin")) & (F.col("low") < F.col("finish")))
     firsts = within.groupBy(*both.keys, "begin").agg(F.min("low").alias("first"))
-    before = F.lag("first").over(Window.partitionBy(*_one_of(both.keys)).orderBy("begin"))
+    before = F.lag("first").over(Window.partitionBy(*one_of(both.keys)).orderBy("begin"))
     ahead = firsts.withColumn("before", before).drop("begin")
     sees = (F.col("finish") <= F.col("first")) & (F.col("before").isNull() | (F.col("finish") > F.col("before")))
     given = {name: column(name) for name in both.keys} | {both.number: F.col("begin")}
-    markers = _listed(ahead, slices, sees).select(
+    markers = in_slices(ahead, slices, sees).select(
         to_timestamp(F.col("first")).alias("start"),
         to_timestamp(F.lit(MAX_TIME).cast("long")).alias("end"),
         F.lit(True).alias(MARK),
-        *_filled(schema, given),
+        *filled(schema, given),
     )
 
     def finished(done: DataFrame) -> DataFrame:
-        carried, wanted = carried_fields(back), carried_fields(answer)
-        own = done.where(to_ticks(F.col("start")) >= column(carried[_SLICE][0].name))
-        given = {
-            part.name: column(from_.name)
-            for name, source in columns.items()
-            if name in wanted
-            for part, from_ in zip(wanted[name], carried[source], strict=True)
-        }
-        return own.select("start", "end", *_filled(carried_schema(answer), given))
+        own = done.where(to_ticks(F.col("start")) >= column(carried_fields(back)[_SLICE][0].name))
+        return beside_nulls(own, back, answer, columns)
 
     return both.cut(listed.union(markers), finished)

@@ -8,14 +8,17 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from gpu_ops.operators import joins, lifetimes, relational
+from gpu_ops.plan.data_windows import DataWindow
 from gpu_ops.plan.expressions import bare_column, output_schema
+from gpu_ops.plan.fills import Fill
 from gpu_ops.plan.joins import AsOf, Binary, ClipBy, Join
 from gpu_ops.plan.lifetimes import Lifetime, Stitch
 from gpu_ops.plan.nodes import Feed, Filter, Node, Project, Unary
+from gpu_ops.plan.unnest import Unnest
 from gpu_ops.plan.windows import WindowAggregate
 from gpu_ops.time import TICK
 
-Gathering = WindowAggregate | Stitch | Binary
+Gathering = WindowAggregate | DataWindow | Fill | Stitch | Binary
 """What needs all events of a group at once."""
 
 
@@ -128,7 +131,12 @@ def fragment(node: Unary | Binary, alone: Callable[[Node], bool] = _nowhere) -> 
         itself = node.left is node.right and all(left == right for left, right in node.on) and not alone(node)
         return Fragment((node.left,) if itself else node.inputs, (node,), tuple(left for left, _ in node.on))
     lowered = node.lowered() if isinstance(node, WindowAggregate) else node
-    wanted = node.group if isinstance(node, WindowAggregate) else tuple(node.schema.names)
+    wanted = tuple(node.schema.names)
+    if isinstance(node, WindowAggregate | Fill):
+        wanted = node.group
+    elif isinstance(node, DataWindow):
+        # By the key alone, if there is one: what is above it may share its task.
+        wanted = node.key or node.group
     between: list[Unary] = []
     below = lowered.input
     while isinstance(below, Unary) and not gathers(below):
@@ -190,8 +198,14 @@ def _read_below(node: Node, wanted: tuple[str, ...]) -> Sequence[tuple[str, ...]
         return [relational.wanted_below([node], wanted)]
     if isinstance(node, Lifetime):
         return [lifetimes.wanted_below(node, wanted)]
+    if isinstance(node, DataWindow):
+        return [node.needed(wanted)]
+    if isinstance(node, Fill):
+        return [tuple(dict.fromkeys((*node.group, *wanted)))]
     if isinstance(node, Stitch):
         return [tuple(node.schema.names)]
+    if isinstance(node, Unnest):
+        return [tuple(node.input.schema.names)]
     if isinstance(node, WindowAggregate):
         lowered = node.lowered()
         return [() if lowered is node else relational.wanted_below([lowered.input], ())]  # type: ignore[list-item]

@@ -9,16 +9,22 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import compute
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
+from gpu_ops.buffers import integers, to_arrow
 from gpu_ops.engines.spark.carriers import carried_fields, carried_schema, lowered_columns
-from gpu_ops.engines.spark.types import column, spark_type
+from gpu_ops.engines.spark.types import column, spark_type, to_ticks
+from gpu_ops.time import TIME_TYPE
 
 MARK = "right"
 """The column that says whether a row is an event of the right side."""
+
+MARKED_END = "end_right"
+"""The column that says both when a row ends and its side."""
 
 Places = dict[str, str]
 """For each lowered column of a side the slot that it is in."""
@@ -99,12 +105,33 @@ def united(frames: Sequence[DataFrame], payloads: Sequence[pa.Schema], ends: Seq
     return sides[0].union(sides[1])
 
 
+def packed(rows: DataFrame) -> DataFrame:
+    """`united` rows with one column less where they have ends: LONG, twice the end's ticks, and one more on the right.
+
+    Spark passes rows to Python field by field, and each costs it 70 to 100 ns.
+    """
+    if "end" not in rows.columns:
+        return rows
+    ticks = F.coalesce(to_ticks(F.col("end")), F.lit(0).cast("long"))
+    marked = F.shiftleft(ticks, 1).bitwiseOR(F.col(MARK).cast("long"))
+    rest = [column(name) for name in rows.columns if name not in {"start", "end", MARK}]
+    return rows.select("start", marked.alias(MARKED_END), *rest)
+
+
+def _unpacked(batch: pa.RecordBatch) -> pa.RecordBatch:
+    ticks = integers(batch.column(MARKED_END))
+    arrays = [to_arrow(ticks >> 1, TIME_TYPE), to_arrow((ticks & 1).astype(np.bool_), pa.bool_())]
+    rest = [name for name in batch.schema.names if name != MARKED_END]
+    return pa.RecordBatch.from_arrays([*arrays, *(batch.column(name) for name in rest)], names=["end", MARK, *rest])
+
+
 def split(
     batches: Iterable[pa.RecordBatch], payloads: Sequence[pa.Schema], ends: Sequence[bool], slots: Slots
 ) -> list[list[pa.RecordBatch]]:
     """In the worker: each side's batches, of ``start``, ``end`` where it is asked for, and its lowered columns."""
     sides: list[list[pa.RecordBatch]] = [[], []]
-    for batch in batches:
+    for passed in batches:
+        batch = _unpacked(passed) if MARKED_END in passed.schema.names else passed
         of_right = batch.column(MARK)
         for at, of_side in enumerate((compute.invert(of_right), of_right)):
             names = carried_schema(payloads[at]).names

@@ -11,14 +11,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
+import narwhals as nw
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
+from gpu_ops.engines.spark.carriers import carrier
 from gpu_ops.engines.spark.types import column
 from gpu_ops.errors import PlanError
-from gpu_ops.plan.joins import Join
+from gpu_ops.plan.expressions import column_names
+from gpu_ops.plan.joins import AsOf, Binary, ClipBy, Join
 from gpu_ops.plan.nodes import Node
-from gpu_ops.plan.windows import WindowAggregate
+from gpu_ops.plan.windows import Calendar, WindowAggregate
 from gpu_ops.time import MAX_TIME
 
 _SLICES = "spark.gpu_ops.slices"
@@ -44,18 +48,30 @@ def uncut(node: Node) -> str | None:
         >>> import narwhals as nw
         >>> import pyarrow as pa
         >>> from gpu_ops.plan.nodes import Feed
-        >>> side = Feed(pa.schema([("v", pa.int64())]), (), None)
-        >>> uncut(Join(side, side, (), "full"))
+        >>> side = Feed(pa.schema([("v", pa.int64()), ("tags", pa.list_(pa.string()))]), (), None)
         >>> uncut(Join(side, side, (), "anti", nw.col("v") > nw.col("v_right")))
-        'the partners of a condition are those of each event alone, and an event may be in several slices'
+        >>> uncut(Join(side, side, (), "anti", nw.col("tags").list.len() > nw.col("v_right")))
+        "the condition reads 'tags', and by list<item: string> no event is told from others"
     """
-    if isinstance(node, WindowAggregate):
+    if isinstance(node, WindowAggregate) and isinstance(node.window, Calendar):
+        return "when a window of the calendar begins, a table of the zone says, and no Spark function"
+    if isinstance(node, WindowAggregate) and any(each.options.get("bounds") for each in node.aggregates):
+        return "an aggregate asks where its window begins and ends, and a slice does not know"
+    if isinstance(node, WindowAggregate | AsOf | ClipBy):
         return None
     if not isinstance(node, Join):
         return "windows and joins are cut in time, and no others"
-    if node.condition is None or node.how == "inner":
-        return None
-    return "the partners of a condition are those of each event alone, and an event may be in several slices"
+    return None if node.condition is None else _uncut_condition(node, node.condition)
+
+
+def _uncut_condition(node: Join, condition: nw.Expr) -> str | None:
+    kept = node.alone[0] or node.how == "semi", node.alone[1]
+    for name in column_names(condition, node.paired.names):
+        field = node.paired.field(name)
+        listed = any(pa.types.is_list(each) for each in carrier(field.type).types)
+        if listed and kept[name in node.renamed.values()]:
+            return f"the condition reads {name!r}, and by {field.type} no event is told from others"
+    return None
 
 
 @dataclass(frozen=True)
@@ -103,7 +119,7 @@ def cut_because(node: Node, wished: Wish, frames: Callable[[], Sequence[DataFram
     """
     if wished.count == 1 or uncut(node) is not None:
         return None
-    keys = [list(each) for each in zip(*node.on, strict=True)] if isinstance(node, Join) else []
+    keys = [list(each) for each in zip(*node.on, strict=True)] if isinstance(node, Binary) else []
     if isinstance(node, WindowAggregate) and node.group:
         keys = [list(node.group)]
     if not keys:
@@ -127,6 +143,25 @@ def _few_or_hot(frame: DataFrame, keys: Sequence[str], tasks: int) -> str | None
     if most * tasks > _HOT * events:
         return f"one of {number} keys has {100 * most // events} % of the events"
     return None
+
+
+def cut_ways(node: Node, reason: str, count: int, keys: Sequence[str]) -> list[str]:
+    """How a node is cut in time, in words.
+
+    Args:
+        node: The node.
+        reason: Why it is.
+        count: Into how many slices at most.
+        keys: What decides beside the slice which task an event goes to.
+    """
+    by = ", ".join(("slice", *keys))
+    passes = f"events in at most {count} slices, repartition by {by}, then mapInArrow with the local engine"
+    lines = [f"Spark: cut in time, as {reason}: {passes}"]
+    if isinstance(node, AsOf):
+        lines.append("the last right event before each slice: from one more such pass, of right events alone")
+    if isinstance(node, Join) and node.condition is not None and node.how != "inner":
+        lines.append("pieces of events: one more repartition, by event, and mapInArrow, which joins those that touch")
+    return lines
 
 
 # Which slices there are

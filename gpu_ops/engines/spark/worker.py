@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -43,12 +45,22 @@ class Task:
         payloads: For each feed the payload that comes, which may be a part of it.
         answer: The payload that goes back.
         slots: Where the columns of two sides are; None if there is one.
+        named: Whether the answer comes back under its own names: all of it as it is, and nothing is left to select.
     """
 
     plan: Node
     payloads: tuple[pa.Schema, ...]
     answer: pa.Schema
     slots: Slots | None = None
+    named: bool = False
+
+    @property
+    def back(self) -> pa.Schema:
+        """The columns that come back."""
+        payload = carried_schema(self.answer)
+        if self.named:
+            payload = pa.schema([each.with_name(name) for each, name in zip(payload, self.answer.names, strict=True)])
+        return pa.schema([("start", TIME_TYPE), ("end", TIME_TYPE), *payload])
 
     @property
     def ends(self) -> list[bool]:
@@ -91,6 +103,8 @@ def run_task(task: Task, device: str, batches: Batches, memory: int | None = Non
     Yields:
         ``start``, ``end`` and the answer's payload as lowered.
     """
+    _settle()
+    back = task.back
     with ExitStack() as stack:
         found: Iterable[Any] = batches
         if can_run_in_order(task.plan) and not all(node.stateless for node in task.plan.walk()):
@@ -99,7 +113,19 @@ def run_task(task: Task, device: str, batches: Batches, memory: int | None = Non
         by_time = found is not batches and not isinstance(found, list)
         for result in _by_time(task, device, found) if by_time else _at_once(task, device, found):
             for first in range(0, result.num_rows, BATCH_ROWS):
-                yield _flattened(task.answer, result.slice(first, BATCH_ROWS))
+                yield _flattened(task.answer, back, result.slice(first, BATCH_ROWS))
+
+
+@functools.cache
+def _settle() -> None:
+    """Spare later tasks the modules that this worker has loaded: PySpark looks for garbage after each of them.
+
+    To look through all that is loaded took it 70 ms a task.
+    """
+    from gpu_ops.engines import local  # noqa: F401  (and all that it needs)
+
+    gc.collect()
+    gc.freeze()
 
 
 def _at_once(task: Task, device: str, batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -137,7 +163,6 @@ def _restored(payload: pa.Schema, ends: bool, batches: Batches) -> Iterator[pa.R
         yield pa.RecordBatch.from_arrays([*arrays, *columns], schema=schema)
 
 
-def _flattened(answer: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
+def _flattened(answer: pa.Schema, back: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
     payload = flattened_arrays(answer, batch.columns[2:])
-    schema = pa.schema([("start", TIME_TYPE), ("end", TIME_TYPE), *carried_schema(answer)])
-    return pa.RecordBatch.from_arrays([*batch.columns[:2], *payload], schema=schema)
+    return pa.RecordBatch.from_arrays([*batch.columns[:2], *payload], schema=back)

@@ -1,0 +1,214 @@
+"""Scans on the CPU: what of a row depends on what became of the rows before it."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from gpu_ops.devices.cpu.compiling import BOOLS, CODES, INT, INTS, inlined, kernel
+
+Bools = npt.NDArray[np.bool_]
+Codes = npt.NDArray[np.int32]
+Ints = npt.NDArray[np.int64]
+
+_LEAST = np.iinfo(np.int64).min
+_NONE = 1 << 62
+
+
+@kernel(INTS, INTS)
+def reached(following: Ints, roots: Ints) -> Bools:
+    """Which places are reached from some roots, going on from each to the one that follows it.
+
+    Args:
+        following: int64 place that follows each; as many as there are places where none does. No place follows two
+            that are reached, and none itself.
+        roots: int64 places to begin with.
+
+    Examples:
+        >>> reached(np.array([2, 3, 4, 4]), np.array([0]))
+        array([ True, False,  True, False])
+    """
+    found = np.zeros(following.size, np.bool_)
+    for root in range(roots.size):
+        at = roots[root]
+        while at < following.size and not found[at]:
+            found[at] = True
+            at = following[at]
+    return found
+
+
+@kernel(CODES, INTS, INTS, INT)
+def best_rows(codes: Codes, ranks: Ints, unique: Ints, count: int) -> Ints:
+    """Which row makes each one leave, where the ``count`` best rows of a group are kept.
+
+    Of the rows with the least rank the oldest leaves, be it the one that has just come.
+
+    Args:
+        codes: int32 group of each row; groups stand together, each in the order in which its rows come.
+        ranks: int64; the greatest are the best.
+        unique: int64 numbers ``0 … rows - 1`` of which a group keeps at most one row each: a later row puts an earlier
+            one out before it is compared. Rows of two groups have different ones. Empty where nothing is unique.
+        count: How many are kept.
+
+    Returns:
+        int64: the index of the row with which each leaves; its own for one that is never kept; as many as there are
+        rows for one that stays.
+
+    Examples:
+        >>> best_rows(np.zeros(4, np.int32), np.array([5, 7, 6, 1]), np.zeros(0, np.int64), 2)
+        array([2, 4, 4, 3])
+    """
+    rows = codes.size
+    left = np.full(rows, rows)
+    heap = np.empty(rows, np.int64)
+    holder = np.full(unique.size, -1)
+    size = kept = 0
+    for row in range(rows):
+        if row and codes[row] != codes[row - 1]:
+            size = kept = 0
+        if unique.size:
+            before = holder[unique[row]]
+            if before >= 0 and left[before] == rows:
+                left[before] = row
+                kept -= 1
+            holder[unique[row]] = row
+        size = _push(heap, size, row, ranks)
+        kept += 1
+        while kept > count or (size and left[heap[0]] < rows):
+            worst = heap[0]
+            size = _pop(heap, size, ranks)
+            if left[worst] == rows:
+                left[worst] = row
+                kept -= 1
+    return left
+
+
+@inlined
+def _push(heap: Ints, size: int, row: int, ranks: Ints) -> int:
+    """Of rows with one rank the one that came first is the least."""
+    at = size
+    while at > 0:
+        above = (at - 1) >> 1
+        if ranks[heap[above]] <= ranks[row]:
+            break
+        heap[at] = heap[above]
+        at = above
+    heap[at] = row
+    return size + 1
+
+
+@inlined
+def _pop(heap: Ints, size: int, ranks: Ints) -> int:
+    last = heap[size - 1]
+    size -= 1
+    at = 0
+    while 2 * at + 1 < size:
+        below = 2 * at + 1
+        if below + 1 < size and _is_less(ranks, heap[below + 1], heap[below]):
+            below += 1
+        if not _is_less(ranks, heap[below], last):
+            break
+        heap[at] = heap[below]
+        at = below
+    heap[at] = last
+    return size
+
+
+@inlined
+def _is_less(ranks: Ints, one: int, other: int) -> bool:
+    return bool(ranks[one] < ranks[other] or (ranks[one] == ranks[other] and one < other))
+
+
+@kernel(BOOLS, INT, INTS, INTS, INTS, INT)
+def window_walk(
+    holds: Bools, width: int, oldest: Ints, newest: Ints, ends: Ints, mode: int
+) -> tuple[Ints, Ints, Ints, Ints]:
+    """Walk through windows by a condition, which is known for a block of pairs of an oldest and a newest row.
+
+    Args:
+        holds: bool: for each group ``width * width`` pairs: that of the rows ``oldest + a`` and ``newest + b`` at
+            ``a * width + b``.
+        width: How wide a block is.
+        oldest: int64 index of each group's oldest row.
+        newest: int64 index of the row that comes next.
+        ends: int64 one past its last row.
+        mode: 0: the oldest leave until the condition holds. 1: a batch ends with the row that makes it hold.
+            2: it ends before that row.
+
+    Returns:
+        (oldest, newest, rows, by): how far each group has come; and in mode 0 the rows that leave, and the row with
+        which each does; in the others the first rows of batches, and the row that ends each. Rows ascend.
+
+    Examples:
+        >>> holds = np.array([True, False, False, True])  # rows 0 and 0, 0 and 1; 1 and 0, 1 and 1
+        >>> window_walk(holds, 2, np.array([0]), np.array([0]), np.array([3]), 0)
+        (array([1]), array([2]), array([0]), array([1]))
+    """
+    first, last = oldest.copy(), newest.copy()
+    rows, by = np.empty(oldest.size * width, np.int64), np.empty(oldest.size * width, np.int64)
+    count = 0
+    for group in range(oldest.size):
+        one, other = oldest[group], newest[group]
+        while other < ends[group] and one - oldest[group] < width and other - newest[group] < width:
+            if one > other:
+                other += 1
+                continue
+            met = holds[(group * width + one - oldest[group]) * width + other - newest[group]]
+            if mode == 0:
+                if met:
+                    other += 1
+                else:
+                    rows[count], by[count] = one, other
+                    count += 1
+                    one += 1
+                continue
+            if met and (mode == 1 or other > one):
+                rows[count], by[count] = one, other
+                count += 1
+                one = other + (1 if mode == 1 else 0)
+            other += 1
+        first[group], last[group] = one, other
+    return first, last, rows[:count], by[:count]
+
+
+@kernel(INTS, INTS, INTS, INTS, INT, INT)
+def timed_batches(start: Ints, begins: Ints, ends: Ints, closed: Ints, span: int, count: int) -> Ints:
+    """Which rows open a batch that is complete with ``count`` rows, or when its time is over, and when that is.
+
+    A clock runs in each group. It is set to ``span`` after each time at which a batch is complete, and once more if
+    none came by then; when it has run out, the next row sets it anew. A row at the very time is of the next batch.
+
+    Args:
+        start: int64 ticks of the rows; those of a group stand together, in order.
+        begins: int64 index of each group's first row.
+        ends: int64 index after its last one.
+        closed: int64 time at which each group's batch before these rows was complete; ``1 << 62`` for none.
+        span: The clock's.
+        count: How many rows a batch has at most.
+
+    Returns:
+        int64: for a row that opens a batch, when its time is over; the least int64 for others.
+
+    Examples:
+        >>> found = timed_batches(np.array([0, 1, 2, 9]), np.array([0]), np.array([4]), np.array([1 << 62]), 5, 2)
+        >>> found[[0, 2, 3]]
+        array([ 5,  6, 11])
+    """
+    over = np.full(start.size, _LEAST)
+    for group in range(begins.size):
+        row, last = begins[group], closed[group]
+        while row < ends[group]:
+            time = start[row]
+            if last == _NONE or time >= last + 2 * span:
+                until = time + span
+            elif time >= last + span:
+                until = last + 2 * span
+            else:
+                until = last + span
+            over[row] = until
+            after = row
+            while after < ends[group] and after - row < count and start[after] < until:
+                after += 1
+            last = start[after - 1] if after - row == count else until
+            row = after
+    return over

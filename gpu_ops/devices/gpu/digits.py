@@ -1,0 +1,162 @@
+"""Exact whole numbers of any length in array form: products and sums of digits, for moments and weighted sums.
+
+A number is a list of int64 arrays, its digits of 26 bits, the lowest first; all but the last are in 0 … 2**26 - 1, the
+last one carries the sign and is in -2**26 … 2**26 - 1. A product of two digits and a sum of a thousand of them fit
+int64, and so does a sum of one digit of 2**36 numbers. Both devices use these functions: integers alone do the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from array_api_compat import array_namespace
+
+from gpu_ops.devices.gpu.numbers import leading_bits
+from gpu_ops.devices.gpu.numbers import scaled as scaled_values
+
+Array = Any
+
+DIGIT_BITS = 26
+
+_MASK = (1 << DIGIT_BITS) - 1
+_BASE = 1 << DIGIT_BITS
+
+
+def digits_int(values: Array) -> tuple[Array, ...]:
+    """Integers as digits of 26 bits, as few as all of them need.
+
+    Args:
+        values: int64 or uint64.
+
+    Examples:
+        >>> import numpy as np
+        >>> digits_int(np.array([-1, 1 << 26]))
+        (array([67108863,        0]), array([-1,  1]))
+    """
+    xp = array_namespace(values)
+    least, most = (int(xp.min(values)), int(xp.max(values))) if values.shape[0] else (0, 0)
+    count = 1
+    while not -1 << DIGIT_BITS * count <= least <= most < 1 << DIGIT_BITS * count:
+        count += 1
+    low = [xp.astype((values >> DIGIT_BITS * at) & _MASK, xp.int64) for at in range(count - 1)]
+    return *low, xp.astype(values >> DIGIT_BITS * (count - 1), xp.int64)
+
+
+def digits_decimal(low: Array, high: Array) -> tuple[Array, ...]:
+    """128-bit integers, such as unscaled decimals, as five digits of 26 bits.
+
+    Args:
+        low: The low 64 bits, as int64.
+        high: The high 64 bits, int64; the sign is here.
+
+    Examples:
+        >>> import numpy as np
+        >>> [int(digit[0]) for digit in digits_decimal(np.array([5]), np.array([1]))]
+        [5, 0, 4096, 0, 0]
+    """
+    middle = ((low >> 52) & 0xFFF) | ((high & 0x3FFF) << 12)
+    return low & _MASK, (low >> 26) & _MASK, middle, (high >> 14) & _MASK, high >> 40
+
+
+def multiply_digits(left: Sequence[Array], right: Sequence[Array]) -> tuple[Array, ...]:
+    """The products of two lists of numbers.
+
+    Args:
+        left: Digits, none of a greater magnitude than 2**26.
+        right: Likewise; one of the two has at most a thousand.
+
+    Examples:
+        >>> import numpy as np
+        >>> multiply_digits(digits_int(np.array([-3, 1 << 20])), digits_int(np.array([5, 1 << 20])))
+        (array([67108849,        0]), array([   -1, 16384]))
+    """
+    made: list[Any] = [None] * (len(left) + len(right) - 1)
+    for at, digit in enumerate(left):
+        for more, other in enumerate(right):
+            if left is right and more < at:
+                continue
+            product = digit * other
+            if left is right and more > at:
+                product = product + product
+            made[at + more] = product if made[at + more] is None else made[at + more] + product
+    return _carried(made)
+
+
+def sum_digits(terms: Sequence[Sequence[Array]], factors: Sequence[int]) -> tuple[Array, ...]:
+    """A sum of numbers, each times a factor.
+
+    Args:
+        terms: Lists of digits, or of sums of digits: below 2**62 when all are added up.
+        factors: An integer for each.
+
+    Examples:
+        >>> import numpy as np
+        >>> three, ten = digits_int(np.array([3])), digits_int(np.array([10]))
+        >>> sum_digits([ten, three], [1, -4])
+        (array([-2]),)
+    """
+    made: list[Any] = []
+    for digits, factor in zip(terms, factors, strict=True):
+        for at, digit in enumerate(digits):
+            times = digit if factor == 1 else digit * factor
+            if at == len(made):
+                made.append(times)
+            else:
+                made[at] = made[at] + times
+    return _carried(made)
+
+
+def _carried(sums: Sequence[Array]) -> tuple[Array, ...]:
+    """Sums of digits as digits, as few as all numbers need."""
+    xp = array_namespace(sums[0])
+    digits = []
+    carry = xp.zeros_like(sums[0])
+    for each in sums:
+        total = each + carry
+        digits.append(total & _MASK)
+        carry = total >> DIGIT_BITS
+    while not bool(xp.all((carry >= -_BASE) & (carry < _BASE))):
+        digits.append(carry & _MASK)
+        carry = carry >> DIGIT_BITS
+    digits.append(carry)
+    while len(digits) > 1 and bool(xp.all((digits[-1] == 0) | (digits[-1] == -1))):
+        top = digits.pop()
+        digits[-1] = digits[-1] + (top << DIGIT_BITS)
+    return tuple(digits)
+
+
+def round_digits(digits: Sequence[Array]) -> tuple[Array, Array]:
+    """The nearest float64 to each number, half to even, for which no number is too large.
+
+    Args:
+        digits: Or sums of digits, each of a magnitude below 2**62.
+
+    Returns:
+        (fraction, exponent): float64 in 0.5 … 1 with the sign, or 0.0, and int64: ``fraction * 2**exponent``.
+
+    Examples:
+        >>> import numpy as np
+        >>> round_digits(digits_int(np.array([-6, 0])))
+        (array([-0.75,  0.  ]), array([3, 0]))
+    """
+    xp = array_namespace(digits[0])
+    significand, exponent, negative = leading_bits(xp, digits, DIGIT_BITS)
+    rounded = xp.astype(xp.where(negative, -significand, significand), xp.float64)
+    fraction, length = xp.frexp(rounded)
+    return fraction, xp.where(fraction == 0, 0, exponent + xp.astype(length, xp.int64))
+
+
+def scaled(values: Array, exponent: Array) -> Array:
+    """``values * 2**exponent``, rounded where that is subnormal, infinite where it is too large.
+
+    Args:
+        values: float64, finite.
+        exponent: int64.
+
+    Examples:
+        >>> import numpy as np
+        >>> scaled(np.array([0.75, -1.0]), np.array([3, 5000]))
+        array([  6., -inf])
+    """
+    return scaled_values(array_namespace(values), values, exponent)

@@ -1,0 +1,120 @@
+"""Scans in array form: by leaps that get twice as long, or a row of every group at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from array_api_compat import array_namespace
+
+Array = Any
+
+
+def reached(following: Array, roots: Array) -> Array:
+    """Which places are reached from some roots: by leaps over 1, 2, 4 … places from all that are reached already."""
+    xp = array_namespace(following)
+    places = following.shape[0]
+    # One place more, which nothing leads out of.
+    leap = xp.concat([following, xp.asarray([places], dtype=following.dtype)])
+    found = xp.zeros(places + 1, dtype=xp.bool)
+    found[roots] = True
+    while bool(xp.any(leap[:-1] < places)):
+        found[leap[found]] = True
+        leap = xp.take(leap, leap)
+    found[leap[found]] = True
+    return found[:places]
+
+
+def best_rows(codes: Array, ranks: Array, unique: Array, count: int) -> Array:
+    """Which row makes each one leave, where the best are kept: round k takes the k-th row of every group."""
+    xp = array_namespace(ranks)
+    rows = codes.shape[0]
+    left = xp.full(rows, rows, dtype=xp.int64)
+    if rows == 0:
+        return left
+    begins = xp.nonzero(xp.concat([xp.ones(1, dtype=xp.bool), codes[1:] != codes[:-1]]))[0]
+    sizes = xp.concat([begins[1:], xp.asarray([rows], dtype=begins.dtype)]) - begins
+    longest = int(xp.max(sizes))
+    count = min(count, longest)
+    # The kept rows of each group; no row is one more than all, with the least of ranks.
+    kept = xp.full((begins.shape[0], count), rows, dtype=xp.int64)
+    for turn in range(longest):
+        here = xp.nonzero(sizes > turn)[0]
+        row = xp.take(begins, here) + turn
+        held = kept[here]
+        if unique.shape[0]:
+            again = (held < rows) & (xp.take(unique, xp.where(held < rows, held, 0)) == xp.take(unique, row)[:, None])
+            which = xp.nonzero(again)
+            left[held[which]] = row[which[0]]
+            held[which] = rows
+        empty = held >= rows
+        rank = xp.take(ranks, xp.where(empty, 0, held))
+        least = xp.min(xp.where(empty, (1 << 63) - 1, rank), axis=1)
+        oldest = xp.min(xp.where(~empty & (rank == least[:, None]), held, rows), axis=1)
+        full = ~xp.any(empty, axis=1)
+        loses = full & (xp.take(ranks, row) < least)
+        left[row[loses]] = row[loses]
+        wins = full & ~loses
+        left[oldest[wins]] = row[wins]
+        place = xp.argmax(xp.where(full[:, None], held == oldest[:, None], empty), axis=1)
+        taken = xp.nonzero(~loses)[0]
+        held[taken, place[taken]] = row[taken]
+        kept[here] = held
+    return left
+
+
+def window_walk(
+    holds: Array, width: int, oldest: Array, newest: Array, ends: Array, mode: int
+) -> tuple[Array, Array, Array, Array]:
+    """Walk through windows by a condition: each round is one step in every group that is still in its block."""
+    xp = array_namespace(holds)
+    one, other = xp.asarray(oldest, copy=True), xp.asarray(newest, copy=True)
+    groups = xp.arange(oldest.shape[0], dtype=xp.int64)
+    rows, by = [oldest[:0]], [oldest[:0]]
+    while True:
+        within = (other < ends) & (one - oldest < width) & (other - newest < width)
+        at = xp.nonzero(within)[0]
+        if at.shape[0] == 0:
+            gone_rows, gone_by = xp.concat(rows), xp.concat(by)
+            order = xp.argsort(gone_rows)
+            return one, other, xp.take(gone_rows, order), xp.take(gone_by, order)
+        here, there = one[at], other[at]
+        empty = here > there
+        cell = (groups[at] * width + here - oldest[at]) * width + there - newest[at]
+        met = holds[xp.where(empty, 0, cell)] & ~empty
+        if mode == 0:
+            gone = ~met & ~empty
+            rows.append(here[gone])
+            by.append(there[gone])
+            one[at] = xp.where(gone, here + 1, here)
+            other[at] = xp.where(gone, there, there + 1)
+            continue
+        done = met & ((there > here) | (mode == 1))
+        rows.append(here[done])
+        by.append(there[done])
+        one[at] = xp.where(done, there + (1 if mode == 1 else 0), here)
+        other[at] = there + 1
+
+
+def timed_batches(start: Array, begins: Array, ends: Array, closed: Array, span: int, count: int) -> Array:
+    """Which rows open a batch, and when its time is over: round k takes the k-th batch of every group."""
+    xp = array_namespace(start)
+    rows = start.shape[0]
+    over = xp.full(rows, -(1 << 63), dtype=xp.int64)
+    some = xp.nonzero(ends > begins)[0]
+    row, end, last = (xp.take(each, some) for each in (begins, ends, closed))
+    while row.shape[0]:
+        time = xp.take(start, row)
+        fresh = (last == 1 << 62) | (time >= last + 2 * span)
+        until = xp.where(fresh, time + span, xp.where(time >= last + span, last + 2 * span, last + span))
+        over[row] = until
+        low, high = row, end
+        while bool(xp.any(low < high)):
+            middle = (low + high) // 2
+            before = xp.take(start, xp.minimum(middle, end - 1)) < until
+            moves = low < high
+            low, high = xp.where(moves & before, middle + 1, low), xp.where(moves & ~before, middle, high)
+        after = xp.minimum(low, row + count)
+        last = xp.where(after - row == count, xp.take(start, after - 1), until)
+        left = xp.nonzero(after < end)[0]
+        row, end, last = xp.take(after, left), xp.take(end, left), xp.take(last, left)
+    return over

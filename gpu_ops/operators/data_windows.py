@@ -1,0 +1,422 @@
+"""Data windows over the rows of some groups: when each row enters its window, and when it leaves.
+
+What a row's place among the others decides is known by the rows that are there; what time decides is known once the CTI
+has passed it. So the same functions serve a batch, whose CTI is infinity, and each step of a running query, which has
+the rows that are not done yet beside the new ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.devices import Device
+from gpu_ops.operators.events import Events, check_times, concat
+from gpu_ops.operators.windows import window_aggregate
+from gpu_ops.plan.data_windows import (
+    Alive,
+    Best,
+    DataWindow,
+    First,
+    FirstSpan,
+    Kind,
+    Last,
+    LastStarts,
+    Sample,
+    Session,
+    TimeBatches,
+    TimeLengthBatches,
+)
+from gpu_ops.plan.nodes import Feed
+from gpu_ops.plan.windows import Snapshot, WindowAggregate
+from gpu_ops.time import MAX_TIME, TICK
+
+UNKNOWN = 1 << 62
+"""A time that is not known yet: it is the CTI's or later."""
+
+_NULL = -(1 << 63)
+
+OUT = -(1 << 62)
+"""The enter of a row that is never in."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """Rows of some groups, in order of group, then of their coming.
+
+    Attributes:
+        code: int32 number of each row's group, ``0 … groups - 1``, ascending.
+        bounds: int64: group g's rows are ``bounds[g] … bounds[g + 1] - 1``.
+        start: int64 ticks.
+        end: int64 ticks.
+        number: int64 number of the row in its group, or of its distinct start, as the window counts; from 0 on.
+        first: int64 first start of each group ever; of sessions its last one before these rows, `UNKNOWN` for none.
+        cap: int64 for each group where its first row's session ends at the latest, or when its last batch was complete;
+            `UNKNOWN` if that is to be found, or none was.
+        rank: int64 order code of what the best are chosen by, the best the greatest; None where nothing is.
+        ranked: Which rows have one; None for all.
+        unique: int64 numbers, equal for rows of which only one may be kept; empty where nothing is unique.
+        cti: No row that comes later starts before it.
+        enter: int64 ticks at which a row entered in an earlier step; `UNKNOWN` before it does.
+        before: int64 for each group the number that its next row had before this step.
+        frame: The payload.
+        schema: Its types.
+        memo: int64 for each row what the window noted of it in the step before, 0 of a new one; None of most windows.
+    """
+
+    code: Any
+    bounds: Any
+    start: Any
+    end: Any
+    number: Any
+    first: Any
+    cap: Any
+    rank: Any | None
+    ranked: Any | None
+    unique: Any
+    cti: int
+    enter: Any
+    before: Any
+    frame: Any
+    schema: pa.Schema
+    memo: Any | None = None
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def index(self) -> Any:
+        """0, 1, …, one for each row."""
+        return np.arange(len(self.start), like=self.start)
+
+
+@dataclass
+class Stay:
+    """When rows are in their window.
+
+    Attributes:
+        enter: int64 ticks; `OUT` for a row that is never in, `UNKNOWN` if it may enter yet.
+        leave: int64 ticks; `UNKNOWN` if it is not known yet, the end of time if never.
+        entered: int64 index of the row with which it enters, -1 where time alone makes it.
+        left: Likewise of the row with which it leaves.
+        cap: int64 for each row where its session ends at the latest; None of other windows.
+        due: int64 for each group the time at which something happens even if no row comes; None if nothing does.
+        closed: int64 for each group the last time at which a batch was complete; of sessions its last start, of windows
+            together when their timer is due; None of other windows.
+        memo: int64 for each row what the window has to know of it in the next step; None of most windows.
+    """
+
+    enter: Any
+    leave: Any
+    entered: Any
+    left: Any
+    cap: Any | None = None
+    due: Any | None = None
+    closed: Any | None = None
+    memo: Any | None = None
+
+
+def stays(window: Kind, held: Held, device: Device) -> Stay:
+    """When each row is in its window, as far as it is known."""
+    return STAYS[type(window)](window, held, device)
+
+
+def _at(held: Held, index: Any, device: Device) -> tuple[Any, Any]:
+    """(times, rows) of the rows at some indices, where each is still in the group of its own row."""
+    take = device.kernels.take
+    found = index < held.bounds[1:][held.code]
+    index = np.where(found, index, -1)
+    return np.where(found, take(held.start, np.maximum(index, 0)), UNKNOWN), index
+
+
+def _numbered(held: Held, number: Any, device: Device) -> tuple[Any, Any]:
+    """(times, rows): for each row the first one of its group that has at least some number."""
+    return _at(held, device.kernels.search_pairs(held.code, held.number, held.code, number - 1), device)
+
+
+def _last(window: Last, held: Held, device: Device) -> Stay:
+    count, every = window.count, window.every
+    if every == 1 and window.partial:
+        # The rows of a group that are there have numbers without a gap.
+        left, by = _at(held, held.index + count, device)
+        return Stay(held.start, left, held.index, by)
+    enter = held.number // every * every + (every - 1)
+    if not window.partial:
+        enter = np.maximum(enter, (count - 1) // every * every + (every - 1))
+    leave = (held.number + count) // every * every + (every - 1)
+    entered, row = _numbered(held, enter, device)
+    left, by = _numbered(held, leave, device)
+    # Rows that are no longer among the last when the window moves again are passed over.
+    return Stay(np.where(leave <= enter, OUT, entered), left, row, by)
+
+
+def _last_starts(window: LastStarts, held: Held, device: Device) -> Stay:
+    entered, row = _numbered(held, np.maximum(held.number, window.count - 1), device)
+    left, by = _numbered(held, held.number + window.count, device)
+    return Stay(entered, left, row, by)
+
+
+def _first(window: First, held: Held, device: Device) -> Stay:
+    return _ever(held, held.number < window.count)
+
+
+def _first_span(window: FirstSpan, held: Held, device: Device) -> Stay:
+    if window.since is None:
+        return _ever(held, held.start - held.first[held.code] < window.span)
+    return _ever(held, (held.start >= window.since) & (held.start - window.since < window.span))
+
+
+def _ever(held: Held, inside: Any) -> Stay:
+    never = np.full_like(held.start, MAX_TIME)
+    return Stay(np.where(inside, held.start, OUT), never, held.index, np.full_like(held.start, -1))
+
+
+def _alive(window: Alive, held: Held, device: Device) -> Stay:
+    return Stay(held.start, held.end, held.index, np.full_like(held.start, -1))
+
+
+def _time_batches(window: TimeBatches, held: Held, device: Device) -> Stay:
+    origin = held.first[held.code] if window.align is None else window.align
+    enter = (held.start - origin) // window.span * window.span + window.span + origin
+    check_times(enter, window.span, device, verb="time_batches")
+    by_time = np.full_like(held.start, -1)
+    return Stay(enter, enter + window.span, by_time, by_time)
+
+
+def _session(window: Session, held: Held, device: Device) -> Stay:
+    kernels, rows, start = device.kernels, len(held), held.start
+    index = held.index
+    fresh = np.concatenate([np.ones_like(start[:1], dtype=np.bool_), start[1:] - start[:-1] >= window.gap])
+    fresh[held.bounds[:-1]] = True
+    opens, opening = kernels.keep(fresh), fresh
+    cap = None
+    if window.cap is not None or window.grid_cap is not None:
+        grown = np.minimum(start + window.cap, UNKNOWN) if window.cap is not None else np.full_like(start, UNKNOWN)
+        cut = grown
+        if window.grid_cap is not None:
+            past = (start - window.align) % window.grid_cap
+            ahead = start - past + window.grid_cap
+            cut = np.minimum(cut, ahead)
+            grown = np.minimum(grown, np.where(past == 0, ahead, ahead + window.grid_cap))
+        begins = held.bounds[:-1]
+        grown[begins] = np.where(held.cap == UNKNOWN, grown[begins], held.cap)
+        # Of a session that is over and gone it is known when its last row came: the next one may go on with it.
+        goes_on = (held.cap == UNKNOWN) & (held.first != UNKNOWN) & (start[begins] - held.first < window.gap)
+        # A session is opened by a row after a gap, or by one that the cap has cut off: one place for either.
+        limits = np.concatenate([grown, cut])
+        codes = np.concatenate([held.code, held.code])
+        after = np.searchsorted(opens, index, side="right")
+        gap = np.where(after < len(opens), opens[np.minimum(after, len(opens) - 1)], rows)
+        over = kernels.search_pairs(held.code, start, codes, limits - 1)
+        following = np.minimum(np.concatenate([gap, gap]), over)
+        closed = following >= held.bounds[codes + 1]
+        at = np.where(closed, 0, following)
+        following = np.where(closed, 2 * rows, np.where(fresh[at], at, at + rows))
+        found = kernels.reached(following, np.where(goes_on, begins + rows, begins))
+        opening = found[:rows] | found[rows:]
+        opens = kernels.keep(opening)
+        cap = np.where(found[rows:], cut, grown)
+    session = np.cumsum(opening) - 1
+    ends = np.concatenate([opens[1:], np.full_like(opens[:1], rows)])
+    limit = np.full_like(opens, UNKNOWN) if cap is None else cap[opens]
+    end = np.minimum(start[ends - 1] + window.gap, limit)
+    # A finite end that lands on the maximum would read as "never ends": one tick past it, so that it is refused.
+    end = np.where(end == MAX_TIME, MAX_TIME + TICK, end)
+    check_times(start[opens], end, device, verb="session")
+    follows = ends < held.bounds[held.code[opens] + 1]
+    leave = np.where(follows | (end <= held.cti), end, UNKNOWN)
+    due = np.full_like(held.first, UNKNOWN)
+    due[held.code[opens]] = np.where(leave == UNKNOWN, end, UNKNOWN)
+    by_time = np.full_like(start, -1)
+    enter = start if window.running else kernels.take(start[opens], session)
+    # Who is in a session from its first start on enters there with all the others.
+    entered = index if window.running else by_time
+    leave, limit = kernels.take(leave, session), kernels.take(limit, session)
+    return Stay(enter, leave, entered, by_time, limit, due, start[held.bounds[1:] - 1])
+
+
+def _time_length_batches(window: TimeLengthBatches, held: Held, device: Device) -> Stay:
+    kernels, rows, start = device.kernels, len(held), held.start
+    # Rows of the batch that is out come first; those of the one that gathers have not entered yet.
+    out = np.concatenate([np.zeros_like(held.bounds[:1]), np.cumsum(held.enter != UNKNOWN)])
+    begins = held.bounds[:-1] + out[held.bounds[1:]] - out[held.bounds[:-1]]
+    over = kernels.timed_batches(start, begins, held.bounds[1:], held.cap, window.span, window.count)
+    opens = kernels.keep(over != _NULL)
+    over, code = over[opens], held.code[opens]
+    # What is out is a batch too, complete since the rows entered; so it opens with the group's first row.
+    leads = kernels.keep(begins > held.bounds[:-1])
+    opens = np.concatenate([opens, held.bounds[leads]])
+    is_out = np.arange(len(opens), like=start) >= len(over)
+    over, code = np.concatenate([over, held.cap[leads]]), np.concatenate([code, leads.astype(np.int32)])
+    order = np.argsort(opens, kind="stable")
+    opens, is_out, over, code = opens[order], is_out[order], over[order], code[order]
+    ends = np.concatenate([opens[1:], np.full_like(opens[:1], rows)])
+    full = (ends - opens == window.count) & ~is_out
+    last = np.concatenate([code[1:] != code[:-1], np.ones_like(full[:1])])
+    known = is_out | ~last | (over <= held.cti)
+    closed = np.where(full, start[ends - 1], np.where(known, over, UNKNOWN))
+    check_times(start[opens], np.where(closed == UNKNOWN, start[opens], closed), device, verb="time_length_batches")
+    by = np.where(full, ends - 1, -1)
+    # It goes when the next one is complete; a span after it came, if no row comes before.
+    soon = ~last & (start[np.minimum(ends, rows - 1)] < closed + window.span)
+    alone = np.where((closed + window.span <= held.cti) | ~last, closed + window.span, UNKNOWN)
+    leave = np.where(soon, np.concatenate([closed[1:], closed[:1]]), np.where(closed == UNKNOWN, UNKNOWN, alone))
+    left = np.where(soon, np.concatenate([by[1:], by[:1]]), -1)
+    batch = np.searchsorted(opens, held.index, side="right") - 1
+    due, done = np.full_like(held.first, UNKNOWN), held.cap.copy()
+    ending = kernels.keep(last)
+    waits = np.where(closed == UNKNOWN, over, closed + window.span)[ending]
+    due[code[ending]] = np.where((leave == UNKNOWN)[ending], waits, UNKNOWN)
+    complete = kernels.keep(closed != UNKNOWN)
+    done[code[complete]] = closed[complete]
+    return Stay(closed[batch], leave[batch], by[batch], left[batch], None, due, done)
+
+
+def _best(window: Best | Sample, held: Held, device: Device) -> Stay:
+    kernels, index = device.kernels, held.index
+    rows = index if held.ranked is None else kernels.keep(held.ranked)
+    ranks: Any = held.rank
+    rank, unique = ranks[rows], held.unique
+    if len(unique):
+        unique = np.unique(unique[rows], return_inverse=True)[1].astype(np.int64)
+    found = kernels.best_rows(held.code[rows], rank, unique, window.count)
+    left = np.full_like(held.start, -1)
+    stay = Stay(np.full_like(held.start, OUT), np.full_like(held.start, UNKNOWN), index, left)
+    place = np.arange(len(rows), like=held.start)
+    stay.enter[rows] = np.where(found == place, OUT, held.start[rows])
+    leaves = kernels.keep((found != place) & (found < len(rows)))
+    gone, by = rows[leaves], rows[found[leaves]]
+    stay.leave[gone], stay.left[gone] = held.start[by], by
+    return stay
+
+
+STAYS: dict[type, Callable[[Any, Held, Device], Stay]] = {
+    Last: _last,
+    LastStarts: _last_starts,
+    First: _first,
+    FirstSpan: _first_span,
+    Session: _session,
+    TimeBatches: _time_batches,
+    TimeLengthBatches: _time_length_batches,
+    Best: _best,
+    Sample: _best,
+    Alive: _alive,
+}
+
+
+# One row for each
+
+
+def each_row(node: DataWindow, frame: Any, start: Any, stay: Stay, rows: Any, device: Device) -> Any:
+    """Aggregates over what is in when some rows enter, right after that: a frame with a row for each.
+
+    All that comes and goes in a group is put in order, by time, what time alone does before what rows do. So every
+    enter and leave has a place on an axis of its own, and the snapshots along it are what is asked.
+
+    Args:
+        node: The window and its aggregates.
+        frame: The payload.
+        start: int64 ticks.
+        stay: When the rows are in.
+        rows: int64 indices of those that are asked for.
+        device: Where arrays live.
+    """
+    kernels = device.kernels
+    codes, _, _ = device.columns.key_codes(frame, node.key)
+    order = row_order(codes, start, frame, node.input.schema, node.order, device, ties=True)
+    turn = np.empty_like(order)
+    turn[order] = np.arange(len(order), like=start)
+    inside = kernels.keep((stay.enter != OUT) & (stay.enter != UNKNOWN))
+    leaves = stay.leave[inside]
+    moments = [
+        np.stack([np.where(row < 0, -1, turn[np.maximum(row, 0)]), time, codes[inside].astype(np.int64)])
+        for time, row in ((stay.enter[inside], stay.entered[inside]), (leaves, stay.left[inside]))
+    ]
+    every = np.concatenate(moments, axis=1)
+    order = np.lexsort(every)
+    placed = every[:, order]
+    fresh = np.concatenate([np.ones_like(start[:1], dtype=np.bool_), (placed[:, 1:] != placed[:, :-1]).any(axis=0)])
+    place = np.empty_like(order)
+    place[order] = np.cumsum(fresh)
+    low, high = place[: len(inside)], place[len(inside) :]
+    # After all others: what never leaves, or nobody knows when.
+    high = np.where((leaves == UNKNOWN) | (leaves == MAX_TIME), 2 * len(inside) + 2, high)
+    window = WindowAggregate(Feed(node.input.schema, node.key, None), Snapshot(), node.aggregates)
+    events = Events(low, high, device.columns.take(frame, inside))
+    results = concat(window_aggregate(window, [events], device), device)
+    assert results is not None  # noqa: S101  (whoever is asked for is in)
+    at = np.zeros_like(low, shape=2 * len(inside) + 3)
+    at[results.start] = np.arange(len(results), like=start)
+    values = device.columns.select(results.frame, [aggregate.name for aggregate in node.aggregates])
+    return device.columns.take(values, at[low[np.searchsorted(inside, rows)]])
+
+
+# The order of rows
+
+
+def row_order(
+    codes: Any, start: Any, frame: Any, schema: pa.Schema, first: Sequence[str], device: Device, *, ties: bool
+) -> Any:
+    """int64 order of rows by group, then start; of one start by some columns, then by all others, null first.
+
+    Args:
+        codes: int32 groups.
+        start: int64 ticks.
+        frame: The payload.
+        schema: Its types; nested columns play no part.
+        first: The columns that come first.
+        device: Where arrays live.
+        ties: Whether rows of one start need an order.
+    """
+    kernels = device.kernels
+    order = kernels.group_order(codes, int(codes.max(initial=0)) + 1, start)
+    if not ties or len(order) < 2:
+        return order
+    code, time = kernels.take(codes, order), kernels.take(start, order)
+    same = (code[1:] == code[:-1]) & (time[1:] == time[:-1])
+    if not bool(same.any()):
+        return order
+    no = np.zeros_like(same, shape=1)
+    places = kernels.keep(np.concatenate([same, no]) | np.concatenate([no, same]))
+    rows = kernels.take(order, places)
+    some = device.columns.take(frame, rows)
+    keys = []
+    for name in dict.fromkeys((*first, *schema.names)):
+        if name not in some.columns or pa.types.is_nested(schema.field(name).type):
+            continue
+        keys.append(ranks_of(some, name, schema.field(name).type, device)[0])
+        if pa.types.is_floating(schema.field(name).type):  # 0.0 and -0.0 are of one rank
+            floats, _ = device.columns.values(some, name)
+            keys.append(floats.view(f"i{floats.itemsize}"))
+    keys = [kernels.take(code, places), kernels.take(time, places), *keys]
+    found = np.arange(len(rows), like=start)
+    for key in reversed(keys):
+        found = found[np.argsort(key[found], kind="stable")]
+    order = order.copy()
+    order[places] = rows[found]
+    return order
+
+
+def ranks_of(frame: Any, name: str, dtype: pa.DataType, device: Device) -> tuple[Any, Any | None]:
+    """(int64 order codes of a column, NaN the greatest, null the least; which are there, None for all)."""
+    if pa.types.is_floating(dtype):
+        values, valid = device.columns.values(frame, name)
+        codes = device.kernels.order_float(values.astype(np.float64))
+    else:
+        codes, valid, _ = device.columns.ranks(frame, name)
+    return (codes, None) if valid is None else (np.where(valid, codes, _NULL), valid)
+
+
+def hashes(seed: int, start: Any, number: Any) -> Any:
+    """int64 numbers that look drawn, of a seed, starts, and numbers among equal starts (SplitMix64)."""
+    mixed = start.astype(np.uint64)
+    for part in (np.uint64(seed % (1 << 64)), number.astype(np.uint64)):
+        mixed = mixed * np.uint64(0x9E3779B97F4A7C15) + part
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        mixed = mixed ^ (mixed >> np.uint64(31))
+    return mixed.astype(np.int64)

@@ -1,0 +1,413 @@
+"""Aggregates that no bounded part can say, over ranges: order statistics, lists, and functions of the user's.
+
+What stands where in an order is found for all slots at once (`range_kth`), however many events each holds: values are
+ranked, and a slot asks for the k-th rank among its own. Only lists, and functions that have to see the events, go
+through every pair of an event and a slot, a bounded number at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.devices import Device
+from gpu_ops.operators.aggregates import FORMS, LOADERS, LOADS, RESULTS, Block, Column, column_form, column_name
+from gpu_ops.plan.aggregates import Aggregate
+from gpu_ops.plan.ordered_aggregates import has_order, share
+
+_DENSE = 1 << 16
+"""Up to how wide a range of codes is taken as ranks as it is, however few events there are."""
+
+
+def order_form(dtype: pa.DataType) -> str:
+    """In which form a column of a type is put in order."""
+    return column_form("min", dtype)
+
+
+# Which events take part, and in which order
+
+
+@dataclass(frozen=True)
+class Members:
+    """Some of a block's events: those that an aggregate is over.
+
+    Attributes:
+        at: Their indices among the block's events; None for all of them.
+        first: Their first slots.
+        last: One past their last slots.
+        counts: How many of them each of the block's slots holds.
+    """
+
+    at: Any | None
+    first: Any
+    last: Any
+    counts: Any
+
+    def pick(self, values: Any, block: Block) -> Any:
+        """What belongs to them of what belongs to the block's events."""
+        return values if self.at is None else block.device.kernels.take(values, self.at)
+
+
+def members(block: Block, aggregate: Aggregate, columns: Sequence[Column]) -> Members:
+    """The events for which an aggregate's condition holds and none of some columns is null."""
+    mask = block._mask(aggregate, None)  # noqa: SLF001
+    for column in columns:
+        if column.valid is not None:
+            mask = column.valid if mask is None else mask & column.valid
+    if mask is None:
+        return Members(None, block.first, block.last, block._rows)  # noqa: SLF001
+    kernels = block.device.kernels
+    at = kernels.keep(mask)
+    first, last = kernels.take(block.first, at), kernels.take(block.last, at)
+    return Members(at, first, last, kernels.range_count(first, last, block.size, block.slots))
+
+
+def column_of(block: Block, expression: Any, form: str | None = None) -> Column:
+    """A block's column in a form; in the one that puts it in order, unless another one is asked for."""
+    name = column_name(expression)
+    return block.columns[name, order_form(block.schema.field(name).type) if form is None else form]
+
+
+def row_form(dtype: pa.DataType) -> str:
+    """In which form a column of a type is handed on as it is."""
+    return "floats" if pa.types.is_floating(dtype) else "rows"
+
+
+def whole(block: Block, expression: Any) -> Column:
+    """A block's column as it is handed on."""
+    return column_of(block, expression, row_form(block.schema.field(column_name(expression)).type))
+
+
+def order_keys(block: Block, expressions: Sequence[Any], chosen: Members) -> list[Any]:
+    """What orders events by some columns, the first before the others; nulls come last."""
+    keys = []
+    for expression in expressions:
+        if has_order(block.schema.field(column_name(expression)).type):
+            column = column_of(block, expression)
+            if column.valid is not None:
+                keys.append(chosen.pick(~column.valid, block))
+            keys.append(chosen.pick(block._order_codes(column.arrays[0]), block))  # noqa: SLF001
+    return keys
+
+
+def in_order(block: Block, keys: Sequence[Any], count: int) -> Any:
+    """The order of so many events by some keys; equal ones keep theirs."""
+    order = block.device.columns.array(np.arange(count))
+    for key in reversed(keys):
+        order = order[np.argsort(key[order], kind="stable")]
+    return order
+
+
+def _placed(block: Block, order: Any) -> Any:
+    """The place of each event in an order."""
+    places = np.empty_like(order)
+    places[order] = block.device.columns.array(np.arange(len(order)))
+    return places
+
+
+def _ranks(block: Block, codes: Any) -> tuple[Any, Any]:
+    """(ranks, codes by rank): order codes as numbers from 0 on, close together; an offset where that is enough."""
+    if not len(codes):
+        return codes, codes
+    least, most = int(codes.min()), int(codes.max())
+    if most - least < _DENSE + 4 * len(codes):
+        return codes - least, block.device.columns.array(np.arange(most - least + 1)) + least
+    distinct, ranks = np.unique(codes, return_inverse=True)
+    return ranks, distinct
+
+
+def _kth(block: Block, ranks: Any, first: Any, last: Any, slots: Any, k: Any) -> Any:
+    return block.device.kernels.range_kth(ranks, first, last, block.size, slots, k)
+
+
+# Quantiles and modes
+
+
+def picked_ranks(block: Block, aggregate: Aggregate) -> tuple[str, Any, Any, Any, Any]:
+    """(form, ranks, codes by rank, first, last) of an aggregate's values; the same for all that are over them."""
+    form = order_form(block._type(aggregate))  # noqa: SLF001
+    identity, (values,), first, last = block._picked(aggregate, form)  # noqa: SLF001
+    ranks, codes = block._part(  # noqa: SLF001
+        ("ranked", *identity),
+        lambda: _ranks(block, block._order_codes(values)),  # noqa: SLF001
+    )
+    return form, ranks, codes, first, last
+
+
+def _quantile(block: Block, aggregate: Aggregate) -> Any:
+    form, ranks, codes, first, last = picked_ranks(block, aggregate)
+    counts, valid = block._counts(aggregate, form), block._present(aggregate, form)  # noqa: SLF001
+    over, under = share(aggregate.options["q"])
+    way = aggregate.options["interpolation"]
+    place = np.maximum(counts - 1, 0) * over
+    lower = place // under
+    rest = place - lower * under
+    if way not in ("linear", "midpoint"):
+        if way == "discrete":
+            lower = np.maximum((counts * over + (under - 1)) // under - 1, 0)
+        elif way == "higher":
+            lower = lower + (rest > 0)
+        best = _codes(block, codes, _kth(block, ranks, first, last, block.slots, lower), valid)
+        return block._of_codes(aggregate, form, best, valid)  # noqa: SLF001
+    # Two questions of each slot, one after the other: one sweep answers both.
+    asked = np.stack([lower, lower + (rest > 0)], axis=1).ravel()
+    found = _kth(block, ranks, first, last, np.repeat(block.slots, 2), asked)
+    numbers = _numbers(block, aggregate, form, codes)
+    low, high = (_codes(block, numbers, found[at::2].copy(), valid) for at in (0, 1))
+    part = np.where(rest > 0, 0.5, 0.0) if way == "midpoint" else rest / float(under)
+    with np.errstate(invalid="ignore", over="ignore"):  # infinities and NaN, as IEEE 754 has them
+        between = low * (1.0 - part) + high * part
+    return np.where((part == 0) | (low == high), low, between), valid, pa.float64()
+
+
+def _codes(block: Block, codes: Any, found: Any, valid: Any | None) -> Any:
+    """Codes by rank; 0 for slots that hold none."""
+    if not len(codes):
+        return np.zeros_like(found, dtype=codes.dtype)
+    if valid is None:
+        return block.device.kernels.take(codes, found)
+    return np.where(valid, block.device.kernels.take(codes, np.maximum(found, 0)), np.zeros_like(codes[:1]))
+
+
+def _numbers(block: Block, aggregate: Aggregate, form: str, codes: Any) -> Any:
+    """float64 numbers by rank."""
+    kernels = block.device.kernels
+    column = column_of(block, aggregate.expression, form)
+    if column.distinct is not None:
+        # A decimal: ranks point into the frame of its values.
+        low, high, _ = block.device.columns.words(column.distinct, column_name(aggregate.expression))
+        scale = block._type(aggregate).scale  # noqa: SLF001
+        values = kernels.round_limbs(list(kernels.exact_limbs_decimal(low, high)), 32, 0) / 10.0**scale
+        return kernels.take(values, codes) if len(values) else codes.astype(np.float64)
+    made = block._of_codes(aggregate, form, codes, None)[0]  # noqa: SLF001
+    return made.astype(np.float64, copy=False)
+
+
+def _mode(block: Block, aggregate: Aggregate) -> Any:
+    """The most frequent value: how often a value is there is constant between the ends of its own events' ranges.
+
+    So each value has pieces with a count; a slot's mode is the greatest (count, value) of the pieces that hold it.
+    """
+    kernels = block.device.kernels
+    form, ranks, codes, first, last = picked_ranks(block, aggregate)
+    valid = block._present(aggregate, form)  # noqa: SLF001
+    order = kernels.group_order(ranks.astype(np.int32), len(codes), first)
+    rank, first, last = (kernels.take(each, order) for each in (ranks, first, last))
+    if not len(rank):
+        return block._of_codes(aggregate, form, np.zeros_like(block.slots), valid)  # noqa: SLF001
+    owner, places, begin, finish = kernels.axis(rank.astype(np.int32), first, last)
+    pieces, counts = kernels.occupied(begin, finish, len(places))
+    owner, low, high = kernels.slot_bounds(owner, places, pieces)
+    worth = counts * len(codes) + (len(codes) - 1 - owner)
+    best = kernels.range_max(worth, low, high, block.size, block.slots)
+    best = len(codes) - 1 - (best if valid is None else np.where(valid, best, 0)) % len(codes)
+    return block._of_codes(aggregate, form, _codes(block, codes, best, valid), valid)  # noqa: SLF001
+
+
+# What stands where
+
+
+def _nth(block: Block, aggregate: Aggregate) -> Any:
+    value = whole(block, aggregate.expression)
+    chosen = members(block, aggregate, [value])
+    keys = order_keys(block, (*aggregate.others, aggregate.expression), chosen)
+    order = in_order(block, keys, len(chosen.first))
+    n = aggregate.options["n"]
+    k = np.full_like(chosen.counts, n) if n >= 0 else chosen.counts + n
+    found = _kth(block, _placed(block, order), chosen.first, chosen.last, block.slots, k)
+    valid = found >= 0
+    name = column_name(aggregate.expression)
+    columns = block.device.columns
+    if not len(order):
+        return columns.rename(columns.nulls(value.distinct, len(found)), name, aggregate.name)
+    rows = chosen.pick(value.arrays[0], block)[order[np.maximum(found, 0)]]
+    frame = columns.take(value.distinct, rows)
+    return columns.rename(columns.null_where(frame, None if bool(valid.all()) else valid), name, aggregate.name)
+
+
+def _top(block: Block, aggregate: Aggregate) -> Any:
+    value = whole(block, aggregate.expression)
+    by = aggregate.others or (aggregate.expression,)
+    chosen = members(block, aggregate, [value, column_of(block, by[0])])
+    keys = _keys_down(block, by[0], chosen, descending=aggregate.options["descending"])
+    keys += order_keys(block, (aggregate.expression,), chosen)
+    order = in_order(block, keys, len(chosen.first))
+    counts = np.minimum(chosen.counts, aggregate.options["k"])
+    source, k = block.device.kernels.expand(counts)
+    slots = block.device.kernels.take(block.slots, source)
+    found = order[_kth(block, _placed(block, order), chosen.first, chosen.last, slots, k)]
+    values = block.device.columns.take(value.distinct, chosen.pick(value.arrays[0], block)[found])
+    return as_lists(block, aggregate, [(values, counts)])
+
+
+def _keys_down(block: Block, expression: Any, chosen: Members, *, descending: bool) -> list[Any]:
+    """What orders events that are not null by a column, the greatest first."""
+    codes = chosen.pick(block._order_codes(column_of(block, expression).arrays[0]), block)  # noqa: SLF001
+    return [~codes if descending else codes]
+
+
+def _ranked(block: Block, aggregate: Aggregate) -> Any:
+    """Rows with SQL's RANK; all that are equal to the last one that is asked for come too, as Trill has it."""
+    kernels, columns = block.device.kernels, block.device.columns
+    chosen = members(block, aggregate, [column_of(block, aggregate.expression)])
+    (by,) = _keys_down(block, aggregate.expression, chosen, descending=aggregate.options["descending"])
+    order = in_order(block, [by, *order_keys(block, aggregate.others, chosen)], len(chosen.first))
+    places, by = _placed(block, order), by[order]
+    counts = np.minimum(chosen.counts, aggregate.options["k"])
+    if len(order):
+        counts = _with_ties(block, chosen, places, by, counts)
+    source, k = kernels.expand(counts)
+    found = _kth(block, places, chosen.first, chosen.last, kernels.take(block.slots, source), k)
+    # A row's rank is that of the first one of its slot that is equal.
+    code = kernels.take(by, found)
+    changes = np.ones_like(k, dtype=np.bool_)
+    changes[1:] = (code[1:] != code[:-1]) | (source[1:] != source[:-1])
+    begins = kernels.keep(changes)
+    rank = kernels.take(k, kernels.take(begins, np.cumsum(changes.astype(np.int64)) - 1)) + 1
+    frame = columns.build({"rank": (rank, None, pa.int64())})
+    at = order[found]
+    for expression in aggregate.others:
+        column = whole(block, expression)
+        frame = columns.beside(frame, columns.take(column.distinct, chosen.pick(column.arrays[0], block)[at]))
+    names = [column_name(each) for each in aggregate.others]
+    table = columns.to_arrow(frame, _fields(block, ("rank", *names), aggregate.options["returns"]))
+    return structs(block, aggregate, [table], columns.host(counts))
+
+
+def _with_ties(block: Block, chosen: Members, places: Any, by: Any, counts: Any) -> Any:
+    """How many events come up to the last one asked for or are equal to it: a search for the last such one."""
+    kernels = block.device.kernels
+    last = kernels.take(by, np.maximum(_kth(block, places, chosen.first, chosen.last, block.slots, counts - 1), 0))
+    low, high = counts, chosen.counts
+    tied = kernels.keep(low < high)
+    jump = 1
+    while len(tied):
+        # Between ``low``, up to which all belong, and ``high``: steps of growing length, then halves.
+        middle = np.minimum(low[tied] + jump, (low[tied] + high[tied] + 1) // 2)
+        found = _kth(block, places, chosen.first, chosen.last, kernels.take(block.slots, tied), middle - 1)
+        belongs = kernels.take(by, found) == last[tied]
+        low, high = low.copy(), high.copy()
+        low[tied] = np.where(belongs, middle, low[tied])
+        high[tied] = np.where(belongs, high[tied], middle - 1)
+        tied = tied[low[tied] < high[tied]]
+        jump *= 2
+    return low
+
+
+def _fields(block: Block, names: Sequence[str], returns: pa.Schema) -> pa.Schema:
+    """A schema's types under the names that the block's columns have."""
+    del block
+    return pa.schema([pa.field(name, field.type) for name, field in zip(names, returns, strict=True)])
+
+
+def _rate(block: Block, aggregate: Aggregate) -> Any:
+    counts = members(block, aggregate, []).counts
+    options = aggregate.options
+    if "over" in options:
+        return counts * options["per"] / float(options["over"]), None, pa.float64()
+    assert block.places is not None  # noqa: S101  (whoever makes a block of such an aggregate says where it is)
+    places = block.places()
+    return counts * options["per"] / (places.end - places.start), None, pa.float64()
+
+
+# Lists
+
+
+def as_lists(block: Block, aggregate: Aggregate, pieces: Any) -> Any:
+    """A frame of one column of lists, from frames of one column and how many values each list has."""
+    columns = block.device.columns
+    made = aggregate.field(block.schema).type.value_type
+    values, counts = [], [np.zeros(1, np.int64)]
+    for frame, some in pieces:
+        values.append(columns.to_arrow(frame, pa.schema([pa.field(frame.columns[0], made)])).column(0))
+        counts.append(columns.host(some))
+    flat = pa.chunked_array([chunk for each in values for chunk in each.chunks], made).combine_chunks()
+    return _list_frame(block, aggregate, flat, np.concatenate(counts[1:]) if len(counts) > 1 else counts[0][:0])
+
+
+def structs(block: Block, aggregate: Aggregate, tables: Sequence[pa.Table], counts: Any) -> Any:
+    """A frame of one column of lists of structs, from all their rows and how many each has."""
+    returns = aggregate.options["returns"]
+    whole = (
+        pa.concat_tables([table.rename_columns(returns.names) for table in tables]) if tables else returns.empty_table()
+    )
+    flat = pa.StructArray.from_arrays([each.combine_chunks() for each in whole.columns], fields=list(returns))
+    return _list_frame(block, aggregate, flat, counts)
+
+
+def _list_frame(block: Block, aggregate: Aggregate, flat: pa.Array, counts: Any) -> Any:
+    offsets = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    if offsets[-1] >= 1 << 31:
+        lists = pa.LargeListArray.from_arrays(pa.array(offsets), flat)
+    else:
+        lists = pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), flat)
+    return block.device.columns.from_arrow(pa.table({aggregate.name: lists}))
+
+
+# What each takes
+
+
+def _load_codes(frame: Any, name: str, device: Device) -> Column:
+    """Numbers that are equal for equal values."""
+    codes, _, _ = device.columns.key_codes(frame, [name])
+    return Column((codes.astype(np.int64, copy=False),), device.columns.validity(frame, name))
+
+
+def _load_rows(frame: Any, name: str, device: Device) -> Column:
+    """Values as they are: row numbers of the frame that is their ``distinct``."""
+    rows = device.columns.array(np.arange(device.columns.rows(frame)))
+    return Column((rows,), device.columns.validity(frame, name), device.columns.select(frame, [name]))
+
+
+def _load_floats(frame: Any, name: str, device: Device) -> Column:
+    """The same of floats, with one NaN and one zero: which of two came first would hang on how the input is cut."""
+    numbers, valid = device.columns.values(frame, name)
+    numbers = np.where(np.isnan(numbers), numbers.dtype.type(np.nan), numbers + numbers.dtype.type(0))
+    made = device.columns.build({name: (numbers, valid, pa.from_numpy_dtype(numbers.dtype))})
+    return Column((device.columns.array(np.arange(len(numbers))),), valid, made)
+
+
+def with_order(aggregate: Aggregate, schema: pa.Schema) -> list[tuple[str, str]]:
+    """The value as it is, and all that orders it in its form."""
+    name = column_name(aggregate.expression)
+    return [(name, row_form(schema.field(name).type)), *_orders((*aggregate.others, aggregate.expression), schema)]
+
+
+def _orders(expressions: Sequence[Any], schema: pa.Schema) -> list[tuple[str, str]]:
+    types = {column_name(each): schema.field(column_name(each)).type for each in expressions}
+    return [(name, order_form(dtype)) for name, dtype in types.items() if has_order(dtype)]
+
+
+def _ranked_columns(aggregate: Aggregate, schema: pa.Schema) -> list[tuple[str, str]]:
+    return [*_rows(aggregate.others, schema), *_orders((aggregate.expression, *aggregate.others), schema)]
+
+
+def all_rows(aggregate: Aggregate, schema: pa.Schema) -> list[tuple[str, str]]:
+    """All columns as they are, and what orders them."""
+    return [*_rows(aggregate.others, schema), *_orders(aggregate.others, schema)]
+
+
+def _rows(expressions: Sequence[Any], schema: pa.Schema) -> list[tuple[str, str]]:
+    return [(name, row_form(schema.field(name).type)) for name in map(column_name, expressions)]
+
+
+FORMS |= {"quantile": order_form, "mode": order_form}
+LOADERS |= {"codes": _load_codes, "rows": _load_rows, "floats": _load_floats}
+LOADS |= {
+    "nth": with_order,
+    "top": with_order,
+    "ranked": _ranked_columns,
+}
+RESULTS |= {
+    "quantile": _quantile,
+    "mode": _mode,
+    "nth": _nth,
+    "top": _top,
+    "ranked": _ranked,
+    "rate": _rate,
+}

@@ -1,0 +1,109 @@
+"""Products, geometric and harmonic means from sums of logarithms and reciprocals; what holds for any event or all."""
+
+# ruff: noqa: SLF001  (these are results of a block, in a module of their own)
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.operators.aggregates import FORMS, LOADS, RESULTS, Block
+from gpu_ops.operators.exact_sums import Result, Taken, as_float, loads, taken
+from gpu_ops.plan.aggregates import Aggregate
+
+
+def _logarithms(some: Taken) -> tuple[list[Any], dict[str, Any]]:
+    """(limb sums of logarithms of magnitudes, counts): per slot, of the values that have one, and of those that do not.
+
+    The counts are of ``zero``, ``infinite``, ``unknown`` (NaN) and ``negative`` values.
+    """
+
+    def compute() -> tuple[list[Any], dict[str, Any]]:
+        values = some.floats(0)
+        kinds = {
+            "zero": values == 0,
+            "infinite": np.isinf(values),
+            "unknown": np.isnan(values),
+            "negative": values < 0,
+        }
+        counts = {kind: some.count_if(kind, mask) for kind, mask in kinds.items()}
+        plain = ~(kinds["zero"] | kinds["infinite"] | kinds["unknown"])
+        magnitude = np.where(plain, np.abs(values), 1.0)
+        sums = some.sums("logarithm", lambda: some.block.device.kernels.log_limbs(magnitude))
+        nothing = np.zeros_like(some.count())
+        return sums, {kind: nothing if count is None else count for kind, count in counts.items()}
+
+    return some.part(compute, "logarithms")
+
+
+def _product(block: Block, aggregate: Aggregate) -> Result:
+    some = taken(block, aggregate)
+    sums, counts = _logarithms(some)
+    made = block.device.kernels.exp_limbs(sums, np.ones_like(some.count()))
+    made = np.where(counts["infinite"] > 0, np.inf, np.where(counts["zero"] > 0, 0.0, made))
+    made = np.where(counts["negative"] & 1, -made, made) + 0.0
+    unknown = (counts["unknown"] > 0) | ((counts["infinite"] > 0) & (counts["zero"] > 0))
+    return as_float(np.where(unknown, np.nan, made), some.count() > 0)
+
+
+def _geometric_mean(block: Block, aggregate: Aggregate) -> Result:
+    some = taken(block, aggregate)
+    sums, counts = _logarithms(some)
+    made = block.device.kernels.exp_limbs(sums, np.maximum(some.count(), 1))
+    made = np.where(counts["infinite"] > 0, np.inf, np.where(counts["zero"] > 0, 0.0, made))
+    unknown = (counts["unknown"] > 0) | ((counts["infinite"] > 0) & (counts["zero"] > 0))
+    return as_float(np.where(unknown, np.nan, made), (some.count() > 0) & (counts["negative"] == 0))
+
+
+def _harmonic_mean(block: Block, aggregate: Aggregate) -> Result:
+    some = taken(block, aggregate)
+
+    def compute() -> tuple[Any, Any]:
+        values = some.floats(0)
+        with np.errstate(over="ignore"):
+            reciprocals = np.where(values == 0, np.inf, 1.0 / np.where(values == 0, 1.0, values))
+        nothing = np.zeros_like(some.count())
+        kinds = (("nan", np.isnan(reciprocals)), ("up", reciprocals == np.inf), ("down", reciprocals == -np.inf))
+        nan, up, down = (some.count_if(f"reciprocal {kind}", mask) for kind, mask in kinds)
+        nan, up, down = (nothing if each is None else each for each in (nan, up, down))
+        finite = np.where(np.isfinite(reciprocals), reciprocals, 0.0)
+        sums, bits, lowest = block._limbs(some.name("reciprocal"), finite, some.first, some.last)
+        total = block.device.kernels.round_limbs(sums, bits, lowest)
+        total = np.where(up > 0, np.inf, np.where(down > 0, -np.inf, total))
+        return np.where((nan > 0) | ((up > 0) & (down > 0)), np.nan, total), total != 0
+
+    total, defined = some.part(compute, "reciprocals")
+    with np.errstate(over="ignore"):
+        made = some.count() / np.where(total == 0, 1.0, total)
+    return as_float(made, defined & (some.count() > 0))
+
+
+def _total(block: Block, aggregate: Aggregate) -> Result:
+    total, form = block._total(aggregate)
+    return total.astype(np.float64, copy=False), block._present(aggregate, form), pa.float64()
+
+
+# Booleans
+
+
+def _any(block: Block, aggregate: Aggregate) -> tuple[Any, Any | None, pa.DataType]:
+    return block._integer_sums(aggregate)[0][0] > 0, block._present(aggregate, "numbers"), pa.bool_()
+
+
+def _all(block: Block, aggregate: Aggregate) -> tuple[Any, Any | None, pa.DataType]:
+    true = block._integer_sums(aggregate)[0][0]
+    return true == block._counts(aggregate, "numbers"), block._present(aggregate, "numbers"), pa.bool_()
+
+
+_RESULTS: dict[str, Callable[[Block, Aggregate], Result]] = {
+    "product": _product,
+    "geometric_mean": _geometric_mean,
+    "harmonic_mean": _harmonic_mean,
+}
+RESULTS.update(_RESULTS)
+LOADS.update(dict.fromkeys(_RESULTS, loads))
+RESULTS.update({"any": _any, "all": _all, "total": _total})
+FORMS.update(dict.fromkeys(("any", "all"), lambda _: "numbers"))

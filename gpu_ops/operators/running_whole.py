@@ -1,0 +1,235 @@
+"""Windows of a running query that no bounded part can say: the events themselves are kept, as long as they are alive.
+
+A step takes the groups in which an event or a window begins or ends. Of each the events that are alive are clipped
+to what has become final and not been given yet, from the group's last boundary to its newest one, and the batch's own
+computation is run over them. So a step costs what is alive in the groups that it touches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.buffers import integers, to_arrow
+from gpu_ops.devices import Device
+from gpu_ops.operators.aggregates import column_name
+from gpu_ops.operators.alive import Alive
+from gpu_ops.operators.events import Events
+from gpu_ops.operators.running_blocks import BEFORE, grid_promise, grown, limit_of
+from gpu_ops.operators.state import (
+    GroupNumbers,
+    Oldest,
+    Rows,
+    Runs,
+    concat_rows,
+    rows_from_arrow,
+    rows_table,
+    shown_time,
+)
+from gpu_ops.operators.windows import check_open, placed_results, window_aggregate, window_numbers
+from gpu_ops.plan.windows import Grid, WindowAggregate
+from gpu_ops.time import MAX_TIME
+
+
+class RunningWhole:
+    """The steps of one window node that keeps its events.
+
+    Args:
+        node: The node, lowered to plain columns.
+        device: Where arrays live.
+    """
+
+    def __init__(self, node: WindowAggregate, device: Device) -> None:
+        self._node, self._device = node, device
+        self._groups = GroupNumbers(node.group, node.input.schema, device)
+        self._waiting, self._alive = Runs("low", device), Alive("low", device)
+        none = device.columns.array(np.zeros(0, np.int64))
+        self._last, self._counts = none, none
+        self._done = BEFORE
+        self._oldest = Oldest(device)
+        self._read = list(dict.fromkeys(column_name(each) for one in node.aggregates for each in one.reads))
+
+    def step(self, events: Events | None, cti: int) -> tuple[list[Events], int]:
+        """Take events in, and give the results that a CTI makes final, and the CTI after them.
+
+        Args:
+            events: What has come since the last step; no start is before that step's CTI.
+            cti: Ticks; no event that comes later starts before it.
+        """
+        limit = limit_of(self._node.window, cti)
+        if cti == MAX_TIME and not self._groups.seen:
+            # All there is in one step, and nothing before it: a batch.
+            pieces = [] if events is None else [events]
+            return list(window_aggregate(self._node, pieces, self._device)), cti
+        begun = self._begun(events, limit)
+        self._last, self._counts = (grown(each, len(self._groups)) for each in (self._last, self._counts))
+        held = self._counts > 0
+        changed = []
+        if begun is not None:
+            changed.append(begun.code)
+            self._count(begun.code, 1)
+            self._alive.add(begun, self._done)
+        for run, at in self._alive.ended(limit):
+            changed.append(self._device.kernels.take(run.rows.code, at))
+            self._count(changed[-1], -1)
+        touched = self._touched(changed, held, limit)
+        results = self._results(touched, held, limit) if len(touched) else []
+        if not isinstance(self._node.window, Grid):
+            self._oldest.moved(touched[self._device.kernels.take(self._counts, touched) > 0], self._last)
+        self._done = max(self._done, limit)
+        self._forget()
+        return results, self._promise(cti)
+
+    def _begun(self, events: Events | None, limit: int) -> Rows | None:
+        begun, kernels = self._waiting.due(limit), self._device.kernels
+        if events is not None and len(events):
+            rows = self._rows(events)
+            due = rows.low <= limit
+            self._waiting.add(rows.take(kernels.keep(~due), self._device))
+            begun.append(rows.take(kernels.keep(due), self._device))
+        begun = [rows for rows in begun if len(rows)]
+        return concat_rows(begun, self._device) if begun else None
+
+    def _rows(self, events: Events) -> Rows:
+        device, window = self._device, self._node.window
+        codes = self._groups.codes(events.frame)
+        frame = device.columns.select(events.frame, self._read) if self._read else None
+        if not isinstance(window, Grid):
+            return Rows(codes, events.start, events.ends, {}, frame)
+        check_open(window, events)
+        low, high, at = window_numbers(window, events.start, events.end, device)
+        rows = Rows(codes, codes, codes, {}, frame)
+        return replace(rows if at is None else rows.take(at, device), low=low, high=high)
+
+    def _promise(self, cti: int) -> int:
+        if isinstance(self._node.window, Grid):
+            return grid_promise(self._node.window, self._done, cti)
+        oldest = self._oldest.place(self._last, self._counts)
+        return cti if oldest is None else min(cti, oldest)
+
+    def _count(self, codes: Any, by: int) -> None:
+        groups, counts = np.unique(codes, return_counts=True)
+        self._counts[groups] += by * counts
+
+    def _touched(self, changed: list[Any], held: Any, limit: int) -> Any:
+        """int64 numbers of the groups that have a boundary in this step, ascending."""
+        none = self._device.columns.array(np.zeros(0, np.int64))
+        forced = isinstance(self._node.window, Grid) and self._done < limit
+        if forced:
+            changed = [*changed, self._device.kernels.keep(held)]
+        return np.unique(np.concatenate([none, *changed]))
+
+    # Results
+
+    def _results(self, touched: Any, held: Any, limit: int) -> list[Events]:
+        node, device = self._node, self._device
+        kernels = device.kernels
+        rows = self._of_groups(touched)
+        local = np.searchsorted(touched, rows.code).astype(np.int32)
+        if isinstance(node.window, Grid):
+            low, high = np.maximum(rows.low, self._done), np.minimum(rows.high, limit)
+        else:
+            bounds = np.concatenate([rows.low, rows.high])
+            codes = np.concatenate([local, local])
+            some = kernels.keep(bounds <= limit)
+            newest = kernels.range_max(*_one_slot_each(codes, bounds, some, len(touched), device))
+            # A group of which nothing was alive begins with its first event.
+            given = np.where(kernels.take(held, touched), kernels.take(self._last, touched), BEFORE)
+            low = np.maximum(rows.low, kernels.take(given, local.astype(np.int64)))
+            high = np.minimum(rows.high, kernels.take(newest, local.astype(np.int64)))
+            self._last[touched] = newest
+        inside = kernels.keep(low < high)
+        if not len(inside):
+            return []
+        rows = rows.take(inside, device)
+        take = kernels.take
+        keys = self._groups.keys_of(touched)
+        made = placed_results(
+            node, take(local, inside), take(low, inside), take(high, inside), rows.frame, keys, device
+        )
+        return list(made)
+
+    def _of_groups(self, touched: Any) -> Rows:
+        """All rows of some groups that had not ended at the last step."""
+        kernels, pieces = self._device.kernels, []
+        groups = touched.astype(np.int32)
+        for run in self._alive.runs:
+            begin = np.searchsorted(run.rows.code, groups)
+            end = np.searchsorted(run.rows.code, groups, side="right")
+            source, offset = kernels.expand(end - begin)
+            at = kernels.take(begin, source) + offset
+            at = kernels.take(at, kernels.keep(kernels.take(run.rows.high, at) > self._done))
+            pieces.append(run.rows.take(at, self._device))
+        return concat_rows(pieces, self._device)
+
+    # The state, to be looked at and kept
+
+    @property
+    def alive(self) -> int:
+        """How many events are kept that have not ended."""
+        return len(self._waiting) + len(self._alive)
+
+    def tables(self) -> dict[str, pa.Table]:
+        """The state: groups, events that wait for their start, events that are alive."""
+        if not self._groups.seen:
+            return {}
+        device, schema, count = self._device, self._node.input.schema, len(self._groups)
+        columns = {"last": self._shown(device.columns.host(self._last[:count]).copy())}
+        if self._groups.keys is not None:
+            fields = pa.schema([schema.field(name) for name in self._node.group])
+            keys = device.columns.to_arrow(self._groups.keys, fields)
+            columns |= {f"key/{name}": keys[name] for name in keys.column_names}
+        made = {"groups": pa.table(columns), "clock": pa.table({"done": pa.array([self._done], pa.int64())})}
+        if len(self._waiting):
+            made["waiting"] = rows_table(self._waiting, schema, device, self._shown)
+        rows = self._alive.rows(self._done)
+        if rows is not None:
+            made["alive"] = rows.to_arrow(schema, device, self._shown)
+        return made
+
+    def _shown(self, places: Any) -> pa.Array:
+        return to_arrow(places, pa.int64()) if isinstance(self._node.window, Grid) else shown_time(places)
+
+    def restore(self, tables: Mapping[str, pa.Table]) -> None:
+        """The state that `tables` gave."""
+        if not tables:
+            return
+        columns, groups = self._device.columns, tables["groups"].combine_chunks()
+        keys = {name: groups[f"key/{name}"] for name in self._node.group}
+        self._groups.restore(columns.from_arrow(pa.table(keys)) if keys else None)
+        self._last = columns.array(integers(groups["last"].combine_chunks()).copy())
+        self._counts = np.zeros_like(self._last)
+        self._done = tables["clock"]["done"][0].as_py()
+        if "waiting" in tables:
+            self._waiting.add(rows_from_arrow(tables["waiting"], self._device))
+        if "alive" in tables:
+            rows = rows_from_arrow(tables["alive"], self._device)
+            self._alive.add(rows, self._done)
+            self._count(rows.code, 1)
+
+    def _forget(self) -> None:
+        """Forget groups of which nothing is left, once they are most of all."""
+        if not self._groups.crowded:
+            return
+        host, count = self._device.columns.host, len(self._groups)
+        used = host(self._counts[:count] > 0).copy()
+        for run in self._waiting.runs():
+            used[host(run.code)] = True
+        numbers = self._groups.forget(used)
+        if numbers is None:
+            return
+        self._oldest.forget()
+        left = self._device.columns.array(np.flatnonzero(used))
+        self._last, self._counts = (self._device.kernels.take(each, left) for each in (self._last, self._counts))
+        self._waiting.renumber(numbers)
+        self._alive.renumber(numbers, self._done)
+
+
+def _one_slot_each(codes: Any, values: Any, some: Any, groups: int, device: Device) -> tuple[Any, Any, Any, int, Any]:
+    """What `range_max` takes to give the greatest value of each group."""
+    slots = device.kernels.take(codes, some).astype(np.int64)
+    return device.kernels.take(values, some), slots, slots + 1, groups, device.columns.array(np.arange(groups))

@@ -1,0 +1,221 @@
+"""Data windows taken together: what one of them drops may be dropped from the others, so rows are taken one by one.
+
+All that a window's machine knows can be told from the rows that it holds and from two bits for each that say how; so a
+step of a running query makes its machines anew from the rows that it has kept.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from gpu_ops.devices import Device
+from gpu_ops.errors import TimeError
+from gpu_ops.operators.data_windows import OUT, STAYS, UNKNOWN, Held, Stay, ranks_of
+from gpu_ops.operators.events import check_times
+from gpu_ops.operators.window_machines import BITS, MACHINES, Columns, Machine, Rows
+from gpu_ops.plan.data_windows import Best, FirstSpan, TimeBatches, TimeLengthBatches
+from gpu_ops.plan.together import Ends, Part, Together
+from gpu_ops.time import MAX_TIME, format_time
+
+
+def together(window: Together, held: Held, device: Device) -> Stay:
+    """When each row is in all of several windows, or in any."""
+    columns = [_columns(part, held, device) for part in window.parts]
+    host = device.columns.host
+    start, bounds = host(held.start).tolist(), host(held.bounds).tolist()
+    number, before = host(held.number).tolist(), host(held.before).tolist()
+    memo = host(held.memo).tolist()
+    told = _Told(host(held.enter).tolist())
+    due: list[int] = []
+    timers: list[int] = []
+    timer = host(held.cap).tolist()
+    for code, (first, last) in enumerate(pairwise(bounds)):
+        machines = [
+            MACHINES[type(part.window)](part.window, each) for part, each in zip(window.parts, columns, strict=True)
+        ]
+        group = (_All if window.rule == "all" else _Any)(machines, told)
+        for machine in machines:
+            if machine.keeps_timer:
+                machine.timer = timer[code]
+        fresh = first
+        while fresh < last and number[fresh] < before[code]:
+            for at, machine in enumerate(machines):
+                how = memo[fresh] >> BITS * at & 3
+                if how:
+                    machine.restore(fresh, how)
+            fresh += 1
+        for row in range(fresh, last):
+            group.wait(start[row])
+            group.arrive(row, start[row])
+        group.wait(held.cti)
+        # A timer that runs while nothing is held has nothing to do before the next row comes.
+        waits = any(told.leave[row] == UNKNOWN and told.enter[row] != OUT for row in range(first, last))
+        due.append(group.due() if waits else UNKNOWN)
+        if held.cti == MAX_TIME:
+            continue
+        timers += [machine.timer for machine in machines if machine.keeps_timer]
+        for row in range(first, last):
+            memo[row] = sum(machine.how(row) << BITS * at for at, machine in enumerate(machines))
+
+    def array(values: list[int]) -> Any:
+        return device.columns.array(np.array(values, np.int64))
+
+    enter, leave, entered, left = (array(each) for each in (told.enter, told.leave, told.entered, told.left))
+    return Stay(enter, leave, entered, left, due=array(due), closed=array(timers) if timers else None, memo=array(memo))
+
+
+def _columns(part: Part, held: Held, device: Device) -> Columns:
+    window, host = part.window, device.columns.host
+    made = Columns()
+    if part.within:
+        made.within = host(device.columns.key_codes(held.frame, part.within)[0]).tolist()
+    if isinstance(window, FirstSpan):
+        since = held.first[held.code] if window.since is None else window.since
+        made.taken = host((held.start >= since) & (held.start - since < window.span)).tolist()
+    elif isinstance(window, TimeBatches):
+        origin = held.first[held.code] if window.align is None else window.align
+        ends = (held.start - origin) // window.span * window.span + window.span + origin
+        check_times(ends, window.span, device, verb="time_batches")
+        made.time = host(ends).tolist()
+    elif isinstance(window, TimeLengthBatches):
+        check_times(held.start + window.span, window.span, device, verb="time_length_batches")
+        made.time = host(held.start + window.span).tolist()
+    elif isinstance(window, Ends):
+        ends = _ends(window, held, device)
+        made.time, made.taken = host(ends).tolist(), host(ends > held.start).tolist()
+    elif isinstance(window, Best):
+        rank, ranked = ranks_of(held.frame, window.by, held.schema.field(window.by).type, device)
+        made.rank = host(rank if window.highest else ~rank).tolist()
+        made.taken = None if ranked is None else host(ranked).tolist()
+        if window.unique:
+            made.unique = host(device.columns.key_codes(held.frame, window.unique)[0]).tolist()
+    return made
+
+
+def _ends(window: Ends, held: Held, device: Device) -> Any:
+    if window.span is not None:
+        check_times(held.start, window.span, device, verb="last_span")
+        return held.start + window.span
+    ends, valid = device.columns.values(held.frame, window.column)
+    if valid is not None:
+        at = int((~valid).argmax())
+        raise TimeError(
+            "until gives a null end.",
+            row=at,
+            values=f"start={format_time(int(held.start[at]))}",
+            remedy="Fill it or filter such events out first.",
+        )
+    check_times(held.start, ends, device, verb="until")
+    return ends
+
+
+# What becomes of rows
+
+
+class _Told:
+    """For each row when it comes in and goes, and with which row; -1 where time makes it."""
+
+    def __init__(self, enter: list[int]) -> None:
+        rows = len(enter)
+        self.enter, self.leave = enter, [UNKNOWN] * rows
+        self.entered, self.left = [-1] * rows, [-1] * rows
+
+    def comes(self, row: int, time: int, by: int) -> None:
+        """A row is in from now on, unless it has been before."""
+        if self.enter[row] == UNKNOWN:
+            self.enter[row], self.entered[row] = time, by
+
+    def goes(self, row: int, time: int, by: int) -> None:
+        """A row is in no longer, or it is never in if it has not been before."""
+        if self.enter[row] == UNKNOWN:
+            self.enter[row] = OUT
+        elif self.enter[row] != OUT and self.leave[row] == UNKNOWN:
+            self.leave[row], self.left[row] = time, by
+
+
+class _Windows:
+    """The windows of a group."""
+
+    def __init__(self, machines: list[Machine], told: _Told) -> None:
+        self._machines, self._told = machines, told
+        self._timed = [machine for machine in machines if machine.timed]
+
+    def due(self) -> int:
+        """When time alone does something."""
+        return min((machine.due() for machine in self._timed), default=UNKNOWN)
+
+    def wait(self, until: int) -> None:
+        """Time passes, to some time and including it."""
+        while self._timed and (time := self.due()) <= until:
+            self.pass_time(time)
+
+    def pass_time(self, time: int) -> None:
+        """What time does at the next time at which it does something."""
+        raise NotImplementedError
+
+    def arrive(self, row: int, time: int) -> None:
+        """A row comes."""
+        raise NotImplementedError
+
+
+class _All(_Windows):
+    """What is in all windows."""
+
+    def __init__(self, machines: list[Machine], told: _Told) -> None:
+        super().__init__(machines, told)
+        self._batch = next((machine for machine in machines if machine.in_batches), None)
+        self._plain = [machine for machine in machines if not machine.in_batches]
+
+    def arrive(self, row: int, time: int) -> None:
+        gone = [each for machine in self._plain for each in machine.arrive(row)[1]]
+        self._drop(gone, time, row)
+        if row in gone:
+            return
+        if self._batch is None:
+            self._told.comes(row, time, row)
+        else:
+            self._complete(*self._batch.arrive(row), time, row)
+
+    def pass_time(self, time: int) -> None:
+        self._drop([each for machine in self._plain for each in machine.wait(time)[1]], time, -1)
+        if self._batch is not None:
+            self._complete(*self._batch.wait(time), time, -1)
+
+    def _drop(self, gone: Rows, time: int, by: int) -> None:
+        for row in gone:
+            for machine in self._machines:
+                machine.forget(row)
+            self._told.goes(row, time, by)
+
+    def _complete(self, batch: Rows, out: Rows, time: int, by: int) -> None:
+        for row in out:
+            self._told.goes(row, time, by)
+        for row in batch:
+            self._told.comes(row, time, by)
+            for machine in self._plain:
+                machine.forget(row)
+
+
+class _Any(_Windows):
+    """What is in any window."""
+
+    def arrive(self, row: int, time: int) -> None:
+        self._move([machine.arrive(row) for machine in self._machines], time, row)
+
+    def pass_time(self, time: int) -> None:
+        self._move([machine.wait(time) for machine in self._machines], time, -1)
+
+    def _move(self, moves: list[tuple[Rows, Rows]], time: int, by: int) -> None:
+        for come, _ in moves:
+            for row in come:
+                self._told.comes(row, time, by)
+        for _, gone in moves:
+            for row in gone:
+                if not any(machine.how(row) for machine in self._machines):
+                    self._told.goes(row, time, by)
+
+
+STAYS[Together] = together

@@ -1,0 +1,33 @@
+"""Unnest: lists of structs as rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gpu_ops.devices import Device
+from gpu_ops.operators.events import Events
+from gpu_ops.plan.unnest import Unnest
+
+
+def unnest(node: Unnest, events: Events, device: Device) -> Events:
+    """An event for each struct of each event's list; none for an empty one."""
+    columns, take = device.columns, device.kernels.take
+    held = columns.to_arrow(columns.select(events.frame, [node.column]), _alone(node))
+    lists = held.column(0).combine_chunks()
+    counts = pc.list_value_length(lists).fill_null(0).cast(pa.int64()).to_numpy()
+    source: Any = columns.array(np.repeat(np.arange(len(counts)), counts))
+    rows = lists.flatten()
+    frame = columns.from_arrow(pa.Table.from_arrays(rows.flatten(), schema=node.rows))
+    kept = [name for name in node.input.schema.names if name != node.column]
+    if kept:
+        frame = columns.beside(columns.take(columns.select(events.frame, kept), source), frame)
+    end = events.end if isinstance(events.end, int) else take(events.end, source)
+    return Events(take(events.start, source), end, frame)
+
+
+def _alone(node: Unnest) -> pa.Schema:
+    return pa.schema([node.input.schema.field(node.column)])

@@ -1,0 +1,173 @@
+"""Aggregates that choose: whether any or all conditions hold, and the value of one event by an order of events.
+
+Which event is chosen never depends on the order of rows: what an order leaves open is decided by the events' starts and
+then by the values themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import narwhals as nw
+import pyarrow as pa
+
+from gpu_ops.errors import ColumnError
+from gpu_ops.plan.aggregates import RESULT_TYPES, Aggregate, named_column
+from gpu_ops.plan.expressions import Expression, as_expression
+
+
+def _boolean(aggregate: Aggregate, types: tuple[pa.DataType, ...]) -> pa.DataType:
+    if not pa.types.is_boolean(types[0]):
+        raise ColumnError(
+            f"{aggregate.kind} does not take {types[0]}.",
+            column=named_column(aggregate.inputs[0]),
+            remedy='Compare it: g.any(g.col("price") > 0).',
+        )
+    return pa.bool_()
+
+
+def _chosen(aggregate: Aggregate, types: tuple[pa.DataType, ...]) -> pa.DataType:
+    for expression, dtype in zip(aggregate.inputs, types, strict=True):
+        if pa.types.is_nested(dtype) or pa.types.is_null(dtype):
+            raise ColumnError(
+                f"{aggregate.kind} does not take {dtype}.",
+                column=named_column(expression),
+                remedy="Take a part of it that has an order.",
+            )
+    return types[0].value_type if pa.types.is_dictionary(types[0]) else types[0]
+
+
+RESULT_TYPES.update(dict.fromkeys(("any", "all"), _boolean))
+RESULT_TYPES.update(dict.fromkeys(("first", "last", "arg_min", "arg_max"), _chosen))
+
+
+def _of(kind: str, expression: Expression, where: Expression | None, others: Sequence[Expression] = ()) -> Aggregate:
+    return Aggregate(
+        kind,
+        as_expression(expression, where=f"{kind}(…)"),
+        None if where is None else as_expression(where, where=f"{kind}(…, where=…)"),
+        others=tuple(as_expression(each, where=f"{kind}(…)") for each in others),
+    )
+
+
+def any(condition: Expression, *, where: Expression | None = None) -> Aggregate:  # noqa: A001  (the field's word)
+    """Whether a condition holds for any event; nulls are skipped, and the answer is null where nothing else is.
+
+    Args:
+        condition: A boolean column's name or expression.
+        where: Only events for which this condition holds.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> import pyarrow as pa
+        >>> bids = pa.table({"at": pa.array([0, 1], pa.timestamp("s", "UTC")), "price": [1, 3]})
+        >>> g.events(bids, start="at").tumbling("1min").agg(m=g.any(g.col("price") > 2)).collect()["m"].to_pylist()
+        [True]
+    """
+    return _of("any", condition, where)
+
+
+def all(condition: Expression, *, where: Expression | None = None) -> Aggregate:  # noqa: A001  (the field's word)
+    """Whether a condition holds for all events; nulls are skipped, and the answer is null where nothing else is.
+
+    Args:
+        condition: A boolean column's name or expression.
+        where: Only events for which this condition holds.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> import pyarrow as pa
+        >>> bids = pa.table({"at": pa.array([0, 1], pa.timestamp("s", "UTC")), "price": [1, 3]})
+        >>> g.events(bids, start="at").tumbling("1min").agg(m=g.all(g.col("price") > 2)).collect()["m"].to_pylist()
+        [False]
+    """
+    return _of("all", condition, where)
+
+
+Order = Expression | Sequence[Expression] | None
+
+
+def _order(order: Order) -> list[Expression]:
+    if order is None:
+        return []
+    return [order] if isinstance(order, nw.Expr | str) else list(order)
+
+
+def first(expression: Expression, *, order: Order = None, where: Expression | None = None) -> Aggregate:
+    """The value of the event that starts first; null where no value is.
+
+    Args:
+        expression: A column's name or an expression of any ordered type.
+        order: What decides among events that start together: an expression or several, ascending, null before all else.
+            What is left open then, the least value decides.
+        where: Only events for which this condition holds.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> import pyarrow as pa
+        >>> bids = pa.table({"at": pa.array([1, 0], pa.timestamp("s", "UTC")), "who": ["eve", "bob"]})
+        >>> g.events(bids, start="at").tumbling("1min").agg(who=g.first("who")).collect()["who"].to_pylist()
+        ['bob']
+    """
+    return _of("first", expression, where, [nw.col("start"), *_order(order)])
+
+
+def last(expression: Expression, *, order: Order = None, where: Expression | None = None) -> Aggregate:
+    """The value of the event that starts last; null where no value is.
+
+    Args:
+        expression: A column's name or an expression of any ordered type.
+        order: What decides among events that start together, as for `first`: the greatest comes last. What is left open
+            then, the greatest value decides.
+        where: Only events for which this condition holds.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> import pyarrow as pa
+        >>> bids = pa.table({"at": pa.array([1, 0], pa.timestamp("s", "UTC")), "who": ["eve", "bob"]})
+        >>> g.events(bids, start="at").tumbling("1min").agg(who=g.last("who")).collect()["who"].to_pylist()
+        ['eve']
+    """
+    return _of("last", expression, where, [nw.col("start"), *_order(order)])
+
+
+def arg_min(expression: Expression, by: Expression, *, where: Expression | None = None) -> Aggregate:
+    """The value of the event where another expression is least; null where there is none.
+
+    Of several such events it is the one that starts first, and of those the least value. Events of which the value or
+    ``by`` is null take no part.
+
+    Args:
+        expression: What is given: a column's name or an expression of any ordered type.
+        by: What is least: likewise; NaN is greater than all else.
+        where: Only events for which this condition holds.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> import pyarrow as pa
+        >>> bids = pa.table({"at": pa.array([0, 1], pa.timestamp("s", "UTC")), "who": ["eve", "bob"], "price": [3, 5]})
+        >>> g.events(bids, start="at").tumbling("1min").agg(who=g.arg_min("who", "price")).collect()["who"].to_pylist()
+        ['eve']
+    """
+    return _of("arg_min", expression, where, [by, nw.col("start")])
+
+
+def arg_max(expression: Expression, by: Expression, *, where: Expression | None = None) -> Aggregate:
+    """The value of the event where another expression is greatest; null where there is none.
+
+    Of several such events it is the one that starts first, and of those the least value. Events of which the value or
+    ``by`` is null take no part.
+
+    Args:
+        expression: What is given: a column's name or an expression of any ordered type.
+        by: What is greatest: likewise; NaN is greater than all else.
+        where: Only events for which this condition holds.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> import pyarrow as pa
+        >>> bids = pa.table({"at": pa.array([0, 1], pa.timestamp("s", "UTC")), "who": ["eve", "bob"], "price": [3, 5]})
+        >>> g.events(bids, start="at").tumbling("1min").agg(who=g.arg_max("who", "price")).collect()["who"].to_pylist()
+        ['bob']
+    """
+    return _of("arg_max", expression, where, [by, nw.col("start")])

@@ -1,0 +1,90 @@
+"""Windows without events, given a result all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import pyarrow as pa
+
+from gpu_ops.errors import PlanError, unknown_column
+from gpu_ops.plan.nodes import Unary
+from gpu_ops.plan.windows import Grid, WindowAggregate
+from gpu_ops.time import format_time
+
+FillValue = Literal["null", "zero", "last"]
+
+
+@dataclass(frozen=True, eq=False)
+class Fill(Unary):
+    """Results for the windows of a grid that hold no event, for each group by itself.
+
+    Attributes:
+        window: The grid.
+        group: The columns that tell groups apart.
+        values: For each aggregate what stands in such a row: null, zero, or what the group's last window gave.
+        span: From when to when, in ticks; None for each group from its first window to its last.
+    """
+
+    window: Grid
+    group: tuple[str, ...]
+    values: Mapping[str, FillValue]
+    span: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse values that a column cannot hold."""
+        for name, value in self.values.items():
+            dtype = self.schema.field(name).type if name in self.schema.names else None
+            if value == "zero" and dtype is not None and not _has_zero(dtype):
+                raise PlanError(
+                    f"There is no zero of {dtype} to fill {name!r} with.",
+                    remedy=f'Say what each takes: fill={{"{name}": "null"}}, or "last".',
+                )
+
+    @property
+    def stateless(self) -> bool:
+        return False
+
+    def describe(self) -> str:
+        kinds = set(self.values.values())
+        said = kinds.pop() if len(kinds) == 1 else ", ".join(f"{name}={value}" for name, value in self.values.items())
+        over = "" if self.span is None else f" from {format_time(self.span[0])} to {format_time(self.span[1])}"
+        return f"Fill {said}{over}"
+
+
+def _has_zero(dtype: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_integer(dtype)
+        or pa.types.is_floating(dtype)
+        or pa.types.is_decimal(dtype)
+        or pa.types.is_duration(dtype)
+    )
+
+
+def filled(
+    windows: WindowAggregate, fill: FillValue | Mapping[str, FillValue], span: tuple[int, int] | None = None
+) -> Fill:
+    """Windows with results for those that hold no event.
+
+    Args:
+        windows: Windows of a grid.
+        fill: What stands in their rows: one word for all aggregates, or one for each (``"null"`` for the others).
+        span: From when to when, in ticks.
+
+    Raises:
+        PlanError: The windows are of no grid; a word is unknown; a column has no zero; the span is empty.
+    """
+    if not isinstance(windows.window, Grid):
+        raise PlanError("Only windows of a grid can be empty.", remedy="Fill hopping, tumbling or calendar windows.")
+    names = [aggregate.name for aggregate in windows.aggregates]
+    given = dict(fill) if isinstance(fill, Mapping) else dict.fromkeys(names, fill)
+    for name, value in given.items():
+        if name not in names:
+            raise unknown_column(name, names)
+        if value not in get_args(FillValue):
+            raise PlanError(f"fill {value!r} is unknown.", remedy='It is "null", "zero" or "last".')
+    if span is not None and span[1] <= span[0]:
+        raise PlanError("The span to fill is empty.", remedy="Its end comes after its start.")
+    values = {name: given.get(name, "null") for name in names}
+    return Fill(windows, windows.window, windows.group, values, span)

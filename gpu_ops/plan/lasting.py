@@ -1,0 +1,110 @@
+"""Aggregates that weigh values by how long they hold: integrals over time, and means by time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import narwhals as nw
+import pyarrow as pa
+
+from gpu_ops.errors import ColumnError, PlanError
+from gpu_ops.plan.aggregates import HOLISTIC, RESULT_TYPES, Aggregate, mean, named_column
+from gpu_ops.plan.combinations import Combinable, Combination, Span
+from gpu_ops.plan.expressions import Expression, as_expression
+from gpu_ops.plan.windows import Hopping, Snapshot
+from gpu_ops.time import Duration, positive_ticks
+
+
+def _number(aggregate: Aggregate, types: tuple[pa.DataType, ...]) -> pa.DataType:
+    dtype = types[0]
+    if not (pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal128(dtype)):
+        raise ColumnError(
+            f"{aggregate.kind} does not take {dtype}.",
+            column=named_column(aggregate.inputs[0]),
+            remedy="Cast it to a number first, for instance g.col(…).cast(g.Float64).",
+        )
+    return pa.float64()
+
+
+RESULT_TYPES.update(dict.fromkeys(("total", "clipped_integral", "clipped_mean"), _number))
+HOLISTIC.update(("clipped_integral", "clipped_mean"))
+
+
+@dataclass(frozen=True, eq=False)
+class OverTime(Combinable):
+    """An aggregate that hangs on how long events are in a window: over snapshots, throughout.
+
+    Attributes:
+        aggregate: Over a grid, which clips lifetimes to each window.
+        alone: Over snapshots, where all events of a window last as long as it.
+    """
+
+    aggregate: Aggregate
+    alone: Combinable
+
+    def within(self, window: object) -> Combinable:
+        """The one of the two that these windows need."""
+        if isinstance(window, Snapshot):
+            return self.alone
+        if isinstance(window, Hopping) and window.membership == "start":
+            raise PlanError(
+                "Windows that hold the events that start in them do not say how long each is in them.",
+                remedy='Take windows that hold what overlaps them: .hopping(…), without membership="start".',
+            )
+        if getattr(window, "until", None) is not None:
+            raise PlanError(
+                "With until= windows clip lifetimes, and it is not said which length counts.",
+                remedy="Clip the events before: .clip_duration(…) or a filter, and leave out until=.",
+            )
+        return self.aggregate
+
+
+def integral(expression: Expression, *, unit: Duration = "1s", where: Expression | None = None) -> OverTime:
+    """The values of events times how long each is in the window, summed up, as float64; null where no value is.
+
+    Over snapshots the sum of the values times the result's length; over hopping and tumbling windows each event counts
+    for as long as its lifetime lies in the window.
+
+    Args:
+        expression: A column's name or an expression: integer, decimal or float.
+        unit: In what time is counted: of watts, ``"1h"`` makes watt hours.
+        where: Only events for which this condition holds.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> import pyarrow as pa
+        >>> power = pa.table({"on": [0, 60], "off": [120, 90], "watts": [100, 20]})
+        >>> s = g.events(power, start="on", end="off", unit="s").snapshot()
+        >>> s.agg(joules=g.integral("watts")).collect()["joules"].to_pylist()
+        [6000.0, 3600.0, 3000.0]
+    """
+    ticks = positive_ticks(unit, name="unit")
+    value = as_expression(expression, where="integral(…)")
+    condition = None if where is None else as_expression(where, where="integral(…, where=…)")
+    lifetime = (nw.col("start"), nw.col("end"))
+    clipped = Aggregate("clipped_integral", value, condition, others=lifetime, options={"unit": ticks, "bounds": True})
+    return OverTime(clipped, Combination("*", Aggregate("total", value, condition), Span(ticks)))
+
+
+def time_weighted_mean(expression: Expression, *, where: Expression | None = None) -> OverTime:
+    """The mean of the values, each weighted by how long its event is in the window, as float64 (StreamInsight).
+
+    It is the sum of values times lengths, divided by the sum of the lengths. Over snapshots all events of a window last
+    as long as it: there it is the mean. Over hopping and tumbling windows lifetimes are clipped to the window. Null
+    where no value is.
+
+    Args:
+        expression: A column's name or an expression: integer, decimal or float.
+        where: Only events for which this condition holds.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> import pyarrow as pa
+        >>> power = pa.table({"on": [0, 60], "off": [120, 90], "watts": [100, 20]})
+        >>> s = g.events(power, start="on", end="off", unit="s").snapshot()
+        >>> s.agg(watts=g.time_weighted_mean("watts")).collect()["watts"].to_pylist()
+        [100.0, 60.0, 100.0]
+    """
+    alone = mean(expression, where=where)
+    lifetime = (nw.col("start"), nw.col("end"))
+    return OverTime(replace(alone, kind="clipped_mean", others=lifetime, options={"bounds": True}), alone)

@@ -1,0 +1,448 @@
+"""Aggregates that no bounded part can say: quantiles and modes, what stands where in an order, lists.
+
+How they are computed is in ``operators/holistic.py``. A running query keeps the events of the windows themselves
+(``operators/running_whole.py``).
+Functions of the user's are in ``plan/own_functions.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any, Literal
+
+import narwhals as nw
+import pyarrow as pa
+
+from gpu_ops.errors import ColumnError, PlanError
+from gpu_ops.plan.aggregates import HOLISTIC, RESULT_TYPES, Aggregate, ResultType, count
+from gpu_ops.plan.expressions import LIFETIME, Expression, as_expression, bare_column
+from gpu_ops.time import Duration, positive_ticks
+
+Interpolation = Literal["linear", "midpoint", "lower", "higher", "discrete"]
+_INTERPOLATIONS = ("linear", "midpoint", "lower", "higher", "discrete")
+_BETWEEN = ("linear", "midpoint")
+
+Order = Expression | Sequence[Expression] | None
+
+START, END = nw.col("start").alias("__from"), nw.col("end").alias("__until")
+"""The lifetime, under names that a payload may have."""
+
+
+def count_distinct(expression: Expression, *, where: Expression | None = None) -> Aggregate:
+    """How many different values: `count` of an expression with ``distinct=True``.
+
+    Args:
+        expression: A column's name or an expression of any type that can be a key.
+        where: Only events for which this condition holds.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> import pyarrow as pa
+        >>> visits = pa.table({"at": pa.array([0, 1, 2], pa.timestamp("s", "UTC")), "who": ["eve", "bob", "eve"]})
+        >>> windows = g.events(visits, start="at").tumbling("1min")
+        >>> windows.agg(people=g.count_distinct("who")).collect()["people"].to_pylist()
+        [2]
+    """
+    return count(expression, where=where, distinct=True)
+
+
+def median(expression: Expression, *, where: Expression | None = None, distinct: bool = False) -> Aggregate:
+    """The middle value as float64, or the mean of the two middle ones (Esper, StreamCruncher); null where no value is.
+
+    It is `quantile` of 0.5.
+
+    Args:
+        expression: A column's name or an expression: integer, decimal or float.
+        where: Only events for which this condition holds.
+        distinct: Whether equal values count once.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> import pyarrow as pa
+        >>> bids = pa.table({"at": pa.array([0, 1, 2, 3], pa.timestamp("s", "UTC")), "price": [9, 1, 2, 4]})
+        >>> g.events(bids, start="at").tumbling("1min").agg(m=g.median("price")).collect()["m"].to_pylist()
+        [3.0]
+    """
+    return quantile(expression, 0.5, where=where, distinct=distinct)
+
+
+def quantile(
+    expression: Expression,
+    q: float,
+    *,
+    interpolation: Interpolation = "linear",
+    where: Expression | None = None,
+    distinct: bool = False,
+) -> Aggregate:
+    """The value below which a share ``q`` of the values lies; null where no value is. NaN is the greatest value.
+
+    Of n values in order, x0 … x(n-1), ``"linear"`` takes the place ``q * (n - 1)`` between its neighbours (SQL's and
+    Trill's continuous percentile), ``"midpoint"`` the mean of the two, ``"lower"`` and ``"higher"`` one of them.
+    ``"discrete"`` is SQL's percentile_disc: the first value that at least a share ``q`` does not exceed. Places are
+    counted in integers from the decimal digits of ``q``, so that 0.07 of a hundred values are seven.
+
+    Args:
+        expression: A column's name or an expression. ``"linear"`` and ``"midpoint"`` take integers, decimals and floats
+            and give float64: ``a * (1 - t) + b * t`` in doubles. The others take any type that has an order, and
+            give that type.
+        q: From 0 to 1.
+        interpolation: What is taken where the place lies between two values.
+        where: Only events for which this condition holds.
+        distinct: Whether equal values count once.
+
+    Raises:
+        PlanError: ``q`` is not a share, or the interpolation is unknown.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> import pyarrow as pa
+        >>> bids = pa.table({"at": pa.array([0, 1, 2], pa.timestamp("s", "UTC")), "price": [1, 2, 4]})
+        >>> windows = g.events(bids, start="at").tumbling("1min")
+        >>> answer = windows.agg(a=g.quantile("price", 0.75), b=g.quantile("price", 0.75, interpolation="lower"))
+        >>> answer.select("a", "b").collect().select(["a", "b"]).to_pylist()
+        [{'a': 3.0, 'b': 2}]
+    """
+    given: Any = q
+    if not isinstance(given, int | float) or not 0 <= given <= 1:
+        raise PlanError(f"quantile takes a share from 0 to 1, not {q!r}.", remedy="The median is 0.5.")
+    _check_word("interpolation", interpolation, _INTERPOLATIONS)
+    return made(
+        "quantile", expression, where=where, options={"q": q, "interpolation": interpolation}, distinct=distinct
+    )
+
+
+def share(q: float) -> tuple[int, int]:
+    """A quantile's share as a fraction of integers that leaves room to multiply by a count.
+
+    Examples:
+        >>> share(0.07)
+        (7, 100)
+    """
+    exact = Fraction(repr(float(q))).limit_denominator(1 << 30)
+    return exact.numerator, exact.denominator
+
+
+def mode(expression: Expression, *, where: Expression | None = None) -> Aggregate:
+    """The most frequent value, the least of them if there are several; null where no value is.
+
+    Args:
+        expression: A column's name or an expression of any type that has an order.
+        where: Only events for which this condition holds.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> import pyarrow as pa
+        >>> visits = pa.table({"at": pa.array([0, 1, 2], pa.timestamp("s", "UTC")), "page": ["b", "a", "b"]})
+        >>> g.events(visits, start="at").tumbling("1min").agg(page=g.mode("page")).collect()["page"].to_pylist()
+        ['b']
+    """
+    return made("mode", expression, where=where)
+
+
+def nth(expression: Expression, n: int, *, order: Order = None, where: Expression | None = None) -> Aggregate:
+    """The value of the n-th event, of any type, nulls skipped; null where there are not so many.
+
+    Events stand in order of their start, then of ``order``, then of the value.
+
+    Args:
+        expression: A column's name or an expression of any type.
+        n: From 0 on; negative numbers count from the end, -1 is the last (Esper's nth counts so: its 0 is our -1).
+        order: What decides between events of one start: an expression, or several.
+        where: Only events for which this condition holds.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> import pyarrow as pa
+        >>> bids = pa.table({"at": pa.array([0, 1, 2], pa.timestamp("s", "UTC")), "price": [9, 1, 4]})
+        >>> windows = g.events(bids, start="at").tumbling("1min")
+        >>> windows.agg(a=g.nth("price", 1), b=g.nth("price", -1)).collect().select(["a", "b"]).to_pylist()
+        [{'a': 1, 'b': 4}]
+    """
+    if type(n) is not int:
+        raise PlanError(f"nth takes a whole number, not {n!r}.", remedy="The first is 0, the last is -1.")
+    others = (START, *listed(order, "nth(…, order=…)"))
+    return made("nth", expression, where=where, others=others, options={"n": n})
+
+
+def top(expression: Expression, k: int, *, by: Expression | None = None, where: Expression | None = None) -> Aggregate:
+    """A list of the k greatest values, the greatest first; or of the values of the events greatest ``by`` another one.
+
+    Nulls are skipped. Where ``by`` is equal, the lesser value comes first. Rows, ranked, with all that they carry, are
+    `Windowed.top`.
+
+    Args:
+        expression: A column's name or an expression of any type that has an order.
+        k: How many at most.
+        by: What decides, instead of the value.
+        where: Only events for which this condition holds.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> import pyarrow as pa
+        >>> bids = pa.table(
+        ...     {"at": pa.array([0, 1, 2], pa.timestamp("s", "UTC")), "who": ["a", "b", "c"], "price": [1, 9, 4]}
+        ... )
+        >>> windows = g.events(bids, start="at").tumbling("1min")
+        >>> windows.agg(best=g.top("price", 2), who=g.top("who", 2, by="price")).collect()["who"].to_pylist()
+        [['b', 'c']]
+    """
+    return _top(expression, k, by, where, "top")
+
+
+def bottom(
+    expression: Expression, k: int, *, by: Expression | None = None, where: Expression | None = None
+) -> Aggregate:
+    """A list of the k least values, the least first: `top` the other way round.
+
+    Args:
+        expression: As in `top`.
+        k: As in `top`.
+        by: As in `top`.
+        where: As in `top`.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> import pyarrow as pa
+        >>> bids = pa.table({"at": pa.array([0, 1, 2], pa.timestamp("s", "UTC")), "price": [1, 9, 4]})
+        >>> g.events(bids, start="at").tumbling("1min").agg(least=g.bottom("price", 2)).collect()["least"].to_pylist()
+        [[1, 4]]
+    """
+    return _top(expression, k, by, where, "bottom")
+
+
+def _top(expression: Expression, k: int, by: Expression | None, where: Expression | None, verb: str) -> Aggregate:
+    check_count(verb, k)
+    others = () if by is None else listed(by, f"{verb}(…, by=…)")
+    return made("top", expression, where=where, others=others, options={"k": k, "descending": verb == "top"})
+
+
+def mean_absolute_deviation(
+    expression: Expression, *, where: Expression | None = None, distinct: bool = False
+) -> Aggregate:
+    """The mean distance of the values from their mean (Esper's avedev) as float64; null where no value is.
+
+    The mean is that of `g.mean`; each distance is rounded once, their sum is exact and rounded once. It costs as much
+    as there are events in windows, each counted in each.
+
+    Args:
+        expression: A column's name or an expression: integer, decimal or float.
+        where: Only events for which this condition holds.
+        distinct: Whether equal values count once.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> import pyarrow as pa
+        >>> bids = pa.table({"at": pa.array([0, 1], pa.timestamp("s", "UTC")), "price": [1, 4]})
+        >>> windows = g.events(bids, start="at").tumbling("1min")
+        >>> windows.agg(d=g.mean_absolute_deviation("price")).collect()["d"].to_pylist()
+        [1.5]
+    """
+    return made("mean_absolute_deviation", expression, where=where, distinct=distinct)
+
+
+def collect_list(expression: Expression, *, order: Order = None, where: Expression | None = None) -> Aggregate:
+    """All values as a list, nulls skipped: in order of the events' start, then of ``order``, then of the value.
+
+    Args:
+        expression: A column's name or an expression of any type.
+        order: What decides between events of one start: an expression, or several.
+        where: Only events for which this condition holds.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> import pyarrow as pa
+        >>> bids = pa.table({"at": pa.array([0, 1], pa.timestamp("s", "UTC")), "price": [9, 1]})
+        >>> windows = g.events(bids, start="at").tumbling("1min")
+        >>> windows.agg(all=g.collect_list("price")).collect()["all"].to_pylist()
+        [[9, 1]]
+    """
+    return made("collect_list", expression, where=where, others=(START, *listed(order, "collect_list(…, order=…)")))
+
+
+def collect_set(expression: Expression, *, where: Expression | None = None) -> Aggregate:
+    """The different values as a list in their order, nulls skipped.
+
+    Args:
+        expression: A column's name or an expression of any type that can be a key.
+        where: Only events for which this condition holds.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> import pyarrow as pa
+        >>> bids = pa.table({"at": pa.array([0, 1, 2], pa.timestamp("s", "UTC")), "price": [9, 1, 9]})
+        >>> windows = g.events(bids, start="at").tumbling("1min")
+        >>> windows.agg(all=g.collect_set("price")).collect()["all"].to_pylist()
+        [[1, 9]]
+    """
+    return made("collect_set", expression, where=where, distinct=True)
+
+
+def rate(per: Duration = "1s", *, over: Duration | None = None, where: Expression | None = None) -> Aggregate:
+    """How many events there are per unit of time, as float64.
+
+    Args:
+        per: The unit.
+        over: The time that the events are spread over; left out, it is the window's own length. In a sliding window,
+            whose results last until something changes, say how far it reaches back (Esper: rate).
+        where: Only events for which this condition holds.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> import pyarrow as pa
+        >>> visits = pa.table({"at": pa.array([0, 1, 2], pa.timestamp("s", "UTC")), "page": ["b", "a", "b"]})
+        >>> g.events(visits, start="at").tumbling("1min").agg(r=g.rate("1s")).collect()["r"].to_pylist()
+        [0.05]
+    """
+    options: dict[str, Any] = {"per": positive_ticks(per, name="per")}
+    if over is not None:
+        options["over"] = positive_ticks(over, name="over")
+    return made("rate", None, where=where, options=options | {"bounds": over is None})
+
+
+def ranked(by: Expression, k: int, payload: pa.Schema, *, descending: bool) -> Aggregate:
+    """The k first events by an order with their ranks, as a list of structs: what `Windowed.top` is made of."""
+    check_count("top", k)
+    (decides,) = listed(by, "top(…, by=…)")
+    returns = pa.schema([pa.field("rank", pa.int64()), *payload])
+    options = {"k": k, "descending": descending, "returns": returns}
+    return Aggregate("ranked", decides, others=tuple(nw.col(name) for name in payload.names), options=options)
+
+
+def check_count(verb: str, k: int) -> None:
+    """Refuse what is no number of things.
+
+    Raises:
+        PlanError: It is less than one, or not whole.
+    """
+    if type(k) is not int or k < 1:
+        raise PlanError(f"{verb} takes how many, at least 1, not {k!r}.", remedy=f"Write {verb}(…, 3), for instance.")
+
+
+# How they are declared
+
+
+def made(
+    kind: str,
+    expression: Expression | None,
+    *,
+    where: Expression | None,
+    others: tuple[nw.Expr, ...] = (),
+    options: dict[str, Any] | None = None,
+    distinct: bool = False,
+) -> Aggregate:
+    """An aggregate, of what the user handed in."""
+    return Aggregate(
+        kind,
+        None if expression is None else listed(expression, f"{kind}(…)")[0],
+        None if where is None else as_expression(where, where=f"{kind}(…, where=…)"),
+        others=others,
+        options=options or {},
+        distinct=distinct,
+    )
+
+
+def listed(given: Order, where: str) -> tuple[nw.Expr, ...]:
+    """One expression or several, or none; the lifetime under names that a payload may have."""
+    several = () if given is None else (given,) if isinstance(given, str | nw.Expr) else tuple(given)
+    made = [as_expression(each, where=where) for each in several]
+    return tuple(each.alias(f"__{name}") if (name := bare_column(each)) in LIFETIME else each for each in made)
+
+
+def _check_word(name: str, word: str, known: Sequence[str]) -> None:
+    if word not in known:
+        listed = ", ".join(f'"{each}"' for each in known)
+        raise PlanError(f"{name} {word!r} is unknown.", remedy=f"It is one of {listed}.")
+
+
+# Types
+
+
+def _is_number(dtype: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal128(dtype))
+
+
+def _refused(aggregate: Aggregate, dtype: pa.DataType, remedy: str) -> ColumnError:
+    name = None if aggregate.expression is None else bare_column(aggregate.expression) or repr(aggregate.expression)
+    return ColumnError(f"{aggregate.kind} does not take {dtype}.", column=name, remedy=remedy)
+
+
+def _value(dtype: pa.DataType) -> pa.DataType:
+    return dtype.value_type if pa.types.is_dictionary(dtype) else dtype
+
+
+def has_order(dtype: pa.DataType) -> bool:
+    """Whether values of a type have an order.
+
+    Examples:
+        >>> has_order(pa.list_(pa.int64()))
+        False
+    """
+    return not (pa.types.is_nested(dtype) or pa.types.is_null(dtype))
+
+
+def _ordered(aggregate: Aggregate, types: tuple[pa.DataType, ...]) -> None:
+    for dtype in types:
+        if not has_order(dtype):
+            raise _refused(aggregate, dtype, "Take a part of it that has an order.")
+
+
+def _quantile_type(aggregate: Aggregate, types: tuple[pa.DataType, ...]) -> pa.DataType:
+    _ordered(aggregate, types)
+    if aggregate.options["interpolation"] not in _BETWEEN:
+        return _value(types[0])
+    return _number_type(aggregate, types, 'Take one of the values: interpolation="lower"; or cast it to a number.')
+
+
+def _number_type(
+    aggregate: Aggregate, types: tuple[pa.DataType, ...], remedy: str = "Cast it to a number first."
+) -> pa.DataType:
+    if not _is_number(types[0]):
+        raise _refused(aggregate, types[0], remedy)
+    return pa.float64()
+
+
+def _ordered_type(aggregate: Aggregate, types: tuple[pa.DataType, ...]) -> pa.DataType:
+    _ordered(aggregate, types)
+    return _value(types[0])
+
+
+def _value_type(aggregate: Aggregate, types: tuple[pa.DataType, ...]) -> pa.DataType:
+    _ordered(aggregate, types[1:])
+    return _value(types[0])
+
+
+def _list_type(aggregate: Aggregate, types: tuple[pa.DataType, ...]) -> pa.DataType:
+    return pa.list_(_value_type(aggregate, types))
+
+
+def _ordered_list_type(aggregate: Aggregate, types: tuple[pa.DataType, ...]) -> pa.DataType:
+    return pa.list_(_ordered_type(aggregate, types))
+
+
+def returned_type(aggregate: Aggregate, types: tuple[pa.DataType, ...]) -> pa.DataType:
+    """The type that is declared; a list of rows for a schema."""
+    del types
+    returns = aggregate.options["returns"]
+    return pa.list_(pa.struct(list(returns))) if isinstance(returns, pa.Schema) else returns
+
+
+def _ranked_type(aggregate: Aggregate, types: tuple[pa.DataType, ...]) -> pa.DataType:
+    _ordered(aggregate, types[:1])
+    return returned_type(aggregate, types)
+
+
+_TYPES: dict[str, ResultType] = {
+    "quantile": _quantile_type,
+    "mode": _ordered_type,
+    "nth": _value_type,
+    "top": _ordered_list_type,
+    "mean_absolute_deviation": _number_type,
+    "collect_list": _list_type,
+    "collect_set": _ordered_list_type,
+    "rate": lambda aggregate, types: pa.float64(),
+    "ranked": _ranked_type,
+}
+
+RESULT_TYPES |= _TYPES
+HOLISTIC |= set(_TYPES)

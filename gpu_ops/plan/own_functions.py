@@ -1,0 +1,144 @@
+"""Functions of the user's over windows as declarations; ``operators/own_functions.py`` calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import narwhals as nw
+import pyarrow as pa
+
+from gpu_ops.errors import ColumnError, PlanError
+from gpu_ops.plan.aggregates import HOLISTIC, RESULT_TYPES, Aggregate, ResultType
+from gpu_ops.plan.expressions import Expression, bare_column
+from gpu_ops.plan.ordered_aggregates import END, START, listed, made, returned_type
+
+
+def incremental(
+    *,
+    zero: Any,
+    add: Callable[..., Any],
+    remove: Callable[..., Any],
+    result: Callable[[Any], Any],
+    returns: pa.DataType,
+    of: Expression | Sequence[Expression] = (),
+    where: Expression | None = None,
+) -> Aggregate:
+    """An aggregate of your own from four functions, called as events enter and leave (Trill's user aggregates).
+
+    The state begins with ``zero`` whenever a window holds nothing. Events are added in order of their start, then of
+    their values; what leaves at a time is removed before what enters is added. A state that depends on what has left
+    again, as a sum of floats does, may differ with how a running query is fed: keep it exact.
+
+    Args:
+        zero: A function of nothing that gives the first state; or that state itself, if nothing changes it in place.
+        add: From the state and an event's values to the next state.
+        remove: The same, the other way.
+        result: From the state to the result.
+        returns: The result's Arrow type.
+        of: Columns' names or expressions: what ``add`` and ``remove`` are handed, after the state; null as None.
+        where: Only events for which this condition holds; where none is left the result is null.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> import pyarrow as pa
+        >>> tasks = pa.table({"a": [0, 2], "b": [5, 9], "cores": [3, 4]})
+        >>> odd = g.incremental(
+        ...     zero=0, add=lambda s, v: s ^ v, remove=lambda s, v: s ^ v, result=int, returns=pa.int64(), of="cores"
+        ... )
+        >>> g.events(tasks, start="a", end="b", unit="s").snapshot().agg(x=odd).collect()["x"].to_pylist()
+        [3, 7, 4]
+    """
+    functions = {"add": add, "remove": remove, "result": result}
+    for name, function in functions.items():
+        _check_function("incremental", name, function)
+    _check_type("incremental", returns)
+    columns = listed(of, "incremental(…, of=…)")
+    options = {"zero": zero, **functions, "returns": returns, "columns": _names(columns)}
+    return made("incremental", None, where=where, others=(*columns, START), options=options)
+
+
+def window_function(
+    function: Callable[..., Any],
+    *,
+    returns: pa.DataType,
+    of: Expression | Sequence[Expression],
+    time_sensitive: bool = False,
+    clip: bool = False,
+    where: Expression | None = None,
+) -> Aggregate:
+    """An aggregate of your own from a function of the window's events as an Arrow table (StreamInsight: a UDA).
+
+    Rows stand in order of their start, then of their values. It is called once for each stretch of time in which the
+    window holds the same events, and must give the same for the same table.
+
+    Args:
+        function: From a table with the columns of ``of`` to the result, a Python value; None is null.
+        returns: The result's Arrow type.
+        of: Columns' names or expressions. An expression's column has its output name (``.alias``).
+        time_sensitive: Whether the table has the columns ``start`` and ``end`` too, and the function is called with
+            ``(table, start, end)``, the window's bounds as datetimes in UTC. It is called for each window then.
+        clip: Whether these columns are clipped to the window.
+        where: Only events for which this condition holds; where none is left the result is null.
+
+    Raises:
+        FunctionError: (when data is read) The function failed; it names the window.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> import pyarrow as pa, pyarrow.compute as pc
+        >>> bids = pa.table({"at": pa.array([0, 1, 2], pa.timestamp("s", "UTC")), "price": [9, 1, 4]})
+        >>> spread = g.window_function(
+        ...     lambda t: max(t["price"].to_pylist()) - min(t["price"].to_pylist()), returns=pa.int64(), of="price"
+        ... )
+        >>> g.events(bids, start="at").tumbling("1min").agg(spread=spread).collect()["spread"].to_pylist()
+        [8]
+    """
+    _check_function("window_function", "function", function)
+    _check_type("window_function", returns)
+    columns = listed(of, "window_function(…, of=…)")
+    options = {"function": function, "returns": returns, "columns": _names(columns), "bounds": time_sensitive}
+    return made("window_function", None, where=where, others=(*columns, START, END), options={**options, "clip": clip})
+
+
+def table_function(
+    function: Callable[..., Any], schema: pa.Schema, names: Sequence[str], *, time_sensitive: bool, clip: bool
+) -> Aggregate:
+    """The rows that a function makes of each window, as a list of structs: what `Windowed.apply` is made of."""
+    _check_function("apply", "function", function)
+    options = {"function": function, "returns": schema, "columns": tuple(names), "bounds": time_sensitive, "clip": clip}
+    others = (*(nw.col(name) for name in names), START, END)
+    return Aggregate("table_function", others=others, options=options)
+
+
+def _names(columns: Sequence[nw.Expr]) -> tuple[str, ...]:
+    names = tuple(_output_name(each, at) for at, each in enumerate(columns))
+    twice = [name for at, name in enumerate(names) if name in names[:at]]
+    if twice:
+        raise ColumnError("The function would see two columns of one name.", column=twice[0], remedy="Use .alias(…).")
+    return names
+
+
+def _output_name(expression: nw.Expr, at: int) -> str:
+    name = bare_column(expression)
+    if name is not None:
+        return name
+    last = expression._nodes[-1]  # noqa: SLF001
+    return str(last.kwargs["name"]).removeprefix("__") if last.name == "alias" else f"column_{at}"
+
+
+def _check_function(verb: str, name: str, function: object) -> None:
+    if not callable(function):
+        raise PlanError(f"{verb}({name}=…) takes a function, not {type(function).__name__}.", remedy="Hand in a def.")
+
+
+def _check_type(verb: str, returns: object) -> None:
+    if not isinstance(returns, pa.DataType):
+        raise PlanError(
+            f"{verb}(returns=…) takes an Arrow type, not {type(returns).__name__}.", remedy="Write pa.float64()."
+        )
+
+
+_TYPES: dict[str, ResultType] = dict.fromkeys(("incremental", "window_function", "table_function"), returned_type)
+RESULT_TYPES |= _TYPES
+HOLISTIC |= set(_TYPES)

@@ -1,0 +1,129 @@
+"""Conditions on what is in a window: how many events, the oldest and the newest one, sums over all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import narwhals as nw
+import pyarrow as pa
+
+from gpu_ops.errors import ColumnError, PlanError, unknown_column
+from gpu_ops.plan.expressions import Expression, as_expression, check_boolean, column_names
+from gpu_ops.time import TIME_TYPE
+
+COUNT = "window count"
+OLDEST, NEWEST, SUM = "oldest ", "newest ", "sum of "
+
+
+class WindowExpressions:
+    """What a condition of `Stream.keep_while` and `Stream.batches_until` can speak of (Esper: expr and expr_batch).
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> import pyarrow as pa
+        >>> s = g.events(pa.table({"at": [0, 1, 2], "v": [5, 6, 7]}), start="at", unit="s")
+        >>> small = s.keep_while(g.window.sum("v") < 13).agg(n=g.count())
+        >>> small.collect().sort_by("start")["n"].to_pylist()
+        [1, 2, 1]
+    """
+
+    @property
+    def count(self) -> nw.Expr:
+        """How many events are in, the newest among them (Esper: current_count); int64."""
+        return nw.col(COUNT)
+
+    @property
+    def oldest_start(self) -> nw.Expr:
+        """When the oldest event started (Esper: oldest_timestamp)."""
+        return nw.col(f"{OLDEST}start")
+
+    @property
+    def newest_start(self) -> nw.Expr:
+        """When the newest event started (Esper: newest_timestamp)."""
+        return nw.col(f"{NEWEST}start")
+
+    def oldest(self, name: str) -> nw.Expr:
+        """A payload column of the oldest event (Esper: oldest_event)."""
+        return nw.col(f"{OLDEST}{name}")
+
+    def newest(self, name: str) -> nw.Expr:
+        """A payload column of the newest event (Esper: newest_event)."""
+        return nw.col(f"{NEWEST}{name}")
+
+    def sum(self, name: str) -> nw.Expr:
+        """The exact sum of an integer or float column over all events that are in; null where no value is."""
+        return nw.col(f"{SUM}{name}")
+
+
+@dataclass(frozen=True, eq=False)
+class While:
+    """As each row comes, the oldest leave until a condition holds, or nothing is left (Esper: expr)."""
+
+    condition: nw.Expr
+
+    def __str__(self) -> str:
+        return f"while {self.condition!r}"
+
+
+@dataclass(frozen=True, eq=False)
+class Until:
+    """Rows gather until, with the row that has just come, a condition holds; then they are a batch (Esper: expr_batch).
+
+    Without ``include_trigger`` that row is the first of the next batch.
+    """
+
+    condition: nw.Expr
+    include_trigger: bool = True
+
+    def __str__(self) -> str:
+        return f"batches until {self.condition!r}{'' if self.include_trigger else ' include_trigger=False'}"
+
+
+def spoken(schema: pa.Schema, condition: nw.Expr) -> dict[str, tuple[str, str]]:
+    """What a condition speaks of: for each of its columns (what of the window, which payload column)."""
+    found: dict[str, tuple[str, str]] = {}
+    known = ["start", *schema.names]
+    every = [COUNT, *(f"{part}{name}" for part in (OLDEST, NEWEST, SUM) for name in known)]
+    for name in column_names(condition, every):
+        part = next((each for each in (OLDEST, NEWEST, SUM) if name.startswith(each)), "")
+        found[name] = (part or COUNT, name.removeprefix(part) if part else "")
+    return found
+
+
+def window_condition(schema: pa.Schema, condition: Expression, *, where: str) -> nw.Expr:
+    """A condition on windows, looked at.
+
+    Raises:
+        ColumnError: It speaks of a column that is not there, or sums one that is no integer and no float.
+        PlanError: It is no condition, or speaks of no window.
+    """
+    made = as_expression(condition, where=where)
+    fields = {COUNT: pa.int64(), f"{OLDEST}start": TIME_TYPE, f"{NEWEST}start": TIME_TYPE}
+    for field in schema:
+        fields |= {f"{OLDEST}{field.name}": field.type, f"{NEWEST}{field.name}": field.type}
+        if pa.types.is_integer(field.type) and field.type != pa.uint64():
+            fields[f"{SUM}{field.name}"] = pa.int64()
+        elif pa.types.is_floating(field.type):
+            fields[f"{SUM}{field.name}"] = pa.float64()
+    read = spoken(schema, made)
+    for name, (part, column) in read.items():
+        if name not in fields:
+            raise ColumnError(
+                f"There is no sum of {schema.field(column).type}.", column=column, remedy="Cast it first."
+            )
+        del part
+    try:
+        check_boolean(pa.schema(list(fields.items())), made, where=where)
+    except ColumnError as error:
+        for part in (OLDEST, NEWEST, SUM):
+            name = str(error.column or "")
+            if name.startswith(part):
+                raise unknown_column(name.removeprefix(part), schema.names) from None
+        raise PlanError(
+            f"{where} speaks of a column that no window has: {error.column!r}.",
+            remedy='Say of which event: g.window.newest("price"), g.window.oldest("price"), g.window.sum("price"), '
+            "g.window.count.",
+        ) from None
+    if not read:
+        raise PlanError(f"{where} speaks of no window.", remedy="Say for instance g.window.count <= 10.")
+    return made

@@ -1,0 +1,133 @@
+"""The verbs of windows that give rows: the first by an order, or what a function makes. `gpu_ops.Windowed` has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from gpu_ops.errors import ColumnError, PlanError, unknown_column
+from gpu_ops.plan.aggregates import Aggregate
+from gpu_ops.plan.expressions import LIFETIME, Expression
+from gpu_ops.plan.nodes import KeyBy, Node
+from gpu_ops.plan.ordered_aggregates import ranked
+from gpu_ops.plan.own_functions import table_function
+from gpu_ops.plan.unnest import Unnest
+from gpu_ops.plan.windows import Window, WindowAggregate, named_aggregates
+
+if TYPE_CHECKING:
+    from gpu_ops.stream import Stream
+
+_ROWS = "__rows"
+
+
+class Ranking:
+    """Verbs of windows that give any number of rows for each."""
+
+    _node: Node
+    _window: Window
+    _filling: tuple[Any, tuple[int, int] | None] | None
+
+    def top(self, k: int, *, by: Expression, descending: bool = True) -> Stream:
+        """The k first events of each window and group, each as a row with its payload and its ``rank``.
+
+        Ranks are SQL's RANK, from 1 on: events equal in ``by`` have the same one, and all that are equal to the k-th
+        come too (Trill: TopK). An event whose ``by`` is null has no rank.
+
+        Args:
+            k: How many.
+            by: A column's name or an expression of any type that has an order.
+            descending: Whether the greatest come first.
+
+        Returns:
+            A stream of the payload's columns and ``rank``; lifetimes are those of the windows.
+
+        Raises:
+            ColumnError: The payload has a column ``rank``, or ``by`` has no order.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> bids = pa.table({"at": [0, 1, 2, 3], "who": ["a", "b", "c", "d"], "price": [3, 9, 4, 4]})
+            >>> best = g.events(bids, start="at", unit="s").tumbling("1min").top(2, by="price")
+            >>> best.collect().select(["rank", "who"]).to_pylist()
+            [{'rank': 1, 'who': 'b'}, {'rank': 2, 'who': 'c'}, {'rank': 2, 'who': 'd'}]
+        """
+        payload = pa.schema([field for field in self._node.schema if field.name not in self._node.key])
+        if "rank" in self._node.schema.names:
+            raise ColumnError(
+                "top adds a column rank, and there is one.",
+                column="rank",
+                remedy="Give yours another name: .select(…).",
+            )
+        return self._rows(ranked(by, k, payload, descending=descending))
+
+    def apply(
+        self,
+        function: Callable[..., Any],
+        *,
+        schema: pa.Schema,
+        of: Sequence[str] | None = None,
+        time_sensitive: bool = False,
+        clip: bool = False,
+    ) -> Stream:
+        """The rows that a function of your own makes of each window (StreamInsight: a user-defined operator).
+
+        Rows stand in order of their start, then of their values. The function is called once for each stretch of time
+        in which the window holds the same events, and must give the same for the same table.
+
+        Args:
+            function: From an Arrow table of the window's events to any number of rows: a table, a dictionary of
+                columns, a list of dictionaries, or None.
+            schema: The rows' columns; the group's own columns go along unasked.
+            of: The columns that the function reads; left out, the whole payload.
+            time_sensitive: As in `gpu_ops.window_function`: the table has ``start`` and ``end``, and the function is
+                called with ``(table, start, end)``, the window's bounds.
+            clip: Whether these columns are clipped to the window.
+
+        Returns:
+            A stream of the group's columns and the schema's; lifetimes are those of the windows.
+
+        Raises:
+            FunctionError: (when data is read) The function failed, or its rows do not fit; it names the window.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> bids = pa.table({"at": [0, 1, 2], "price": [3, 9, 4]})
+            >>> windows = g.events(bids, start="at", unit="s").tumbling("1min")
+            >>> steps = windows.apply(
+            ...     lambda table: [{"step": price.as_py() * 10} for price in table["price"] if price.as_py() > 3],
+            ...     schema=pa.schema([("step", pa.int64())]),
+            ... )
+            >>> steps.collect()["step"].to_pylist()
+            [90, 40]
+        """
+        if not isinstance(schema, pa.Schema):
+            raise PlanError(
+                f"apply(schema=…) takes an Arrow schema, not {type(schema).__name__}.",
+                remedy='Write pa.schema([("price", pa.float64())]).',
+            )
+        known = self._node.schema.names
+        names = tuple(known if of is None else of)
+        for name in names:
+            if name not in known:
+                raise unknown_column(name, known)
+        for name in schema.names:
+            if name in (*self._node.key, *LIFETIME):
+                raise ColumnError(
+                    "A row has the group's columns and its window's lifetime already.",
+                    column=name,
+                    remedy="Leave it out of the schema, or give it another name.",
+                )
+        return self._rows(table_function(function, schema, names, time_sensitive=time_sensitive, clip=clip))
+
+    def _rows(self, aggregate: Aggregate) -> Stream:
+        from gpu_ops.stream import Stream
+
+        if self._filling is not None:
+            raise PlanError("A window without events has no rows to fill.", remedy="Leave fill= out.")
+        windows = WindowAggregate(self._node, self._window, named_aggregates({_ROWS: aggregate}))
+        made: Node = Unnest(windows, _ROWS)
+        return Stream(KeyBy(made, self._node.scope) if self._node.scope else made)

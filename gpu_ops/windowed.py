@@ -1,0 +1,219 @@
+"""What windows give: aggregates over each; of data windows also the events that are in, come and go."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import narwhals as nw
+
+from gpu_ops.combining import Combining
+from gpu_ops.errors import ColumnError, unknown_column
+from gpu_ops.plan.data_windows import STATUS, DataWindow, Kind, LastStarts, Output
+from gpu_ops.plan.expressions import LIFETIME, bare_column
+from gpu_ops.plan.fills import filled
+from gpu_ops.plan.lifetimes import Lifetime, Shift, ToPoint
+from gpu_ops.plan.nodes import KeyBy, Node, Project
+from gpu_ops.plan.windows import Snapshot, Window, WindowAggregate, aggregated
+from gpu_ops.ranking import Ranking
+from gpu_ops.time import TICK
+
+if TYPE_CHECKING:
+    from gpu_ops.stream import Stream
+
+
+class Windowed(Ranking):
+    """Windows over a stream, waiting for what to compute over each of them."""
+
+    def __init__(self, node: Node, window: Window, filling: tuple[Any, tuple[int, int] | None] | None = None) -> None:
+        self._node = node
+        self._window = window
+        self._filling = filling
+
+    def __repr__(self) -> str:
+        return f"<Windowed {self._window}>"
+
+    def agg(self, **aggregates: Any) -> Stream:
+        """One event per window and group that holds any event.
+
+        Args:
+            aggregates: ``name=aggregate``, for instance ``n=g.count(), best=g.max("price")``, or what aggregates come
+                to: ``each=g.sum("price") / g.count()``.
+
+        Returns:
+            A stream of the group's columns and the aggregates; lifetimes are those of the windows. It is a stream as
+            any other: windows nest.
+
+        Raises:
+            PlanError: Not an aggregate, an unknown column, or a type that the aggregate does not take.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> s = g.events(pa.table({"at": [0, 1], "v": [1, 2]}), start="at", unit="s")
+            >>> s.tumbling("1min").agg(n=g.count(), top=g.max("v")).schema.names
+            ['n', 'top']
+        """
+        filling = self._filling
+        fill = None if filling is None else lambda node: filled(node, *filling)
+        made = aggregated(self._node, self._window, aggregates, fill=fill)
+        scope = self._node.scope
+        return _stream(KeyBy(made, scope) if scope else made)
+
+
+class DataWindowed(Combining, Windowed):
+    """A data window: events that enter and leave it. Made by the verbs of a stream, as `last` or `session`.
+
+    Aggregates are over what is in; there is a result for each stretch in which that stays the same.
+    """
+
+    def __init__(
+        self, below: Node, window: Kind, within: tuple[str, ...], order: tuple[str, ...], names: tuple[str, ...]
+    ) -> None:
+        self._below, self._kind, self._within, self._order, self._names = below, window, within, order, names
+        super().__init__(self._given("alive"), Snapshot())
+
+    def __repr__(self) -> str:
+        return f"<{self._window_node('alive').describe()}>"
+
+    def agg(self, **aggregates: Any) -> Stream:
+        """One event for each stretch in which the same events are in, for each group that has any in.
+
+        Args:
+            aggregates: As in `Windowed.agg`.
+
+        Returns:
+            A stream of the group's columns and the aggregates; for `count_window` a point at each window's end.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> s = g.events(pa.table({"at": [0, 1, 2], "v": [1, 2, 3]}), start="at", unit="s")
+            >>> s.last(2).agg(top=g.max("v")).collect().sort_by("start")["top"].to_pylist()
+            [1, 2, 3]
+        """
+        made = super().agg(**aggregates)
+        if not isinstance(self._kind, LastStarts):
+            return made
+        node = made._node  # noqa: SLF001  (its own kind)
+        return _stream(Lifetime(Lifetime(node, ToPoint()), Shift(TICK)))
+
+    def rows(self) -> Stream:
+        """The events, each for as long as it is in; those that are never in are gone.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> s = g.events(pa.table({"at": [0, 1, 5], "v": [1, 2, 3]}), start="at", unit="s")
+            >>> rows = s.last(1).rows().collect()
+            >>> [(end - start).seconds for start, end, _ in zip(*rows.to_pydict().values()) if end.year < 9999]
+            [1, 4]
+        """
+        return _stream(self._node)
+
+    def insert_stream(self) -> Stream:
+        """A point for each event when it enters (Esper: istream).
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> s = g.events(pa.table({"at": [0, 1, 5], "v": [1, 2, 3]}), start="at", unit="s")
+            >>> s.batches(2).insert_stream().collect()["v"].to_pylist()
+            [1, 2]
+        """
+        return _stream(self._given("insert"))
+
+    def remove_stream(self) -> Stream:
+        """A point for each event when it leaves (Esper: rstream).
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> s = g.events(pa.table({"at": [0, 1, 5], "v": [1, 2, 3]}), start="at", unit="s")
+            >>> s.last(1).remove_stream().collect()["v"].to_pylist()
+            [1, 2]
+        """
+        return _stream(self._given("remove"))
+
+    def changes(self) -> Stream:
+        """Both, with a column ``status``: ``"new"`` or ``"dead"`` (Esper: irstream; StreamCruncher: row status).
+
+        An event that enters and leaves at one tick is both there, though it is never among `rows`.
+
+        Raises:
+            ColumnError: The payload has a column ``status``.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> s = g.events(pa.table({"at": [0, 1], "v": [1, 2]}), start="at", unit="s")
+            >>> changes = s.last(1).changes().collect().sort_by([("start", "ascending"), ("v", "ascending")])
+            >>> list(zip(changes["v"].to_pylist(), changes["status"].to_pylist()))
+            [(1, 'new'), (1, 'dead'), (2, 'new')]
+        """
+        return _stream(self._given("changes"))
+
+    def each(self, **aggregates: Any) -> Stream:
+        """One row for each event that enters: its payload, beside aggregates over what is in right after that.
+
+        Events of one start enter one after the other, as the window takes them (Esper: a query that selects both
+        columns and aggregates). Those of a batch enter together.
+
+        Args:
+            aggregates: As in `Windowed.agg`.
+
+        Returns:
+            A stream of the payload and the aggregates; lifetimes are points at which the events enter.
+
+        Raises:
+            ColumnError: An aggregate has the name of a payload column.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> s = g.events(pa.table({"at": [0, 0, 1], "v": [1, 2, 3]}), start="at", unit="s")
+            >>> each = s.last(2).each(total=g.sum("v")).collect().sort_by("v")
+            >>> list(zip(each["v"].to_pylist(), each["total"].to_pylist()))
+            [(1, 1), (2, 3), (3, 5)]
+        """
+        made = aggregated(self._below, Snapshot(), aggregates)
+        project = made if isinstance(made, Project) else None
+        core = made if project is None else project.input
+        assert isinstance(core, WindowAggregate)  # noqa: S101  (a combination stands on nothing else)
+        lowered = core.lowered()
+        below = self._below
+        if lowered is not core:
+            assert isinstance(lowered.input, Project)  # noqa: S101  (of what aggregates are over)
+            hidden = tuple(each for each in lowered.input.expressions if bare_column(each) is None)
+            below = Project(below, hidden, keep=True) if hidden else below
+        node = DataWindow(below, self._kind, self._within, self._order, "each", lowered.aggregates)
+        columns = [nw.col(name) for name in self._names]
+        columns += [nw.col(name) for name in aggregates] if project is None else project.expressions[len(core.group) :]
+        return _stream(Project(node, tuple(columns), keep=False))
+
+    def _prior(self, columns: tuple[tuple[str, str], ...]) -> Stream:
+        for name, column in columns:
+            if column not in self._names:
+                raise unknown_column(column, list(self._names))
+            if name in (*self._names, *LIFETIME):
+                raise ColumnError("The stream has this column already.", column=name, remedy="Give another name.")
+        node = DataWindow(self._below, self._kind, self._within, self._order, "prior", prior=columns)
+        if self._below.schema.names == list(self._names):
+            return _stream(node)
+        shown = (*self._names, *(name for name, _ in columns))
+        return _stream(Project(node, tuple(nw.col(name) for name in shown), keep=False))
+
+    def _window_node(self, output: Output) -> DataWindow:
+        return DataWindow(self._below, self._kind, self._within, self._order, output)
+
+    def _given(self, output: Output) -> Node:
+        node = self._window_node(output)
+        if self._below.schema.names == list(self._names):
+            return node
+        shown = (*self._names, STATUS) if output == "changes" else self._names
+        return Project(node, tuple(nw.col(name) for name in shown), keep=False)
+
+
+def _stream(node: Node) -> Stream:
+    from gpu_ops.stream import Stream
+
+    return Stream(node)

@@ -1,0 +1,64 @@
+"""Aggregates that no bounded part can say, and rows of windows, on Spark: the local engine's answers, cut or not."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+import gpu_ops as g
+from tests.engines.test_spark_joins import SIDES, agree, setting
+from tests.engines.test_spark_slices import SLICES
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Query = Callable[[g.Stream, g.Stream], g.Stream]
+
+
+def held(table: pa.Table, start: Any, end: Any) -> int:
+    """How long the window is, a thousand times, and how many rows it has."""
+    lasted: datetime.timedelta = end - start
+    return lasted // datetime.timedelta(microseconds=1) * 1000 + int(table.num_rows)
+
+
+def halves(table: pa.Table) -> list[dict[str, Any]]:
+    return [{"half": value / 2} for value in table["v"].to_pylist() if value is not None]
+
+
+def aggregated(windows: Any) -> g.Stream:
+    made: g.Stream = windows.agg(
+        kinds=g.count_distinct("v"),
+        total=g.sum("v", distinct=True),
+        middle=g.median("x"),
+        low=g.quantile("v", 0.3, interpolation="lower"),
+        often=g.mode("v"),
+        last=g.nth("v", -1),
+        best=g.top("v", 2),
+        all=g.collect_list("v"),
+        away=g.mean_absolute_deviation("x"),
+        own=g.window_function(lambda table: table.num_rows, returns=pa.int64(), of="v"),
+    )
+    return made
+
+
+QUERIES: Mapping[str, Query] = {
+    "snapshot": lambda s, _: aggregated(s.by("k").snapshot()),
+    "hopping": lambda s, _: aggregated(s.hopping(20, 7, until=50)),
+    "bounds": lambda s, _: s.hopping(20, 7, until=50).agg(
+        r=g.rate(5), own=g.window_function(held, returns=pa.int64(), of="v", time_sensitive=True)
+    ),
+    "top": lambda s, _: s.by("k").snapshot().top(2, by="v"),
+    "top of all": lambda s, _: s.hopping(20, 7, until=50).top(2, by="v", descending=False),
+    "rows": lambda s, _: s.snapshot().apply(halves, schema=pa.schema([("half", pa.float64())]), of=["v"]),
+    "rows, then a window": lambda s, _: s.by("k").snapshot().top(1, by="v").by("k").snapshot().agg(n=g.count("v")),
+}
+
+
+def test_spark_gives_what_the_local_engine_gives(spark: SparkSession) -> None:
+    # Those that ask where their window is are not cut, the others are.
+    with setting(spark, SLICES, "4"):
+        found = agree(spark, SIDES, QUERIES)
+    assert all(table.num_rows for table in found.values())

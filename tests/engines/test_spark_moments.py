@@ -1,0 +1,55 @@
+"""Moments, products, choices and combinations on Spark: the local engine's answers, cut in time or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import gpu_ops as g
+from tests.engines.test_spark_joins import SIDES, agree, setting
+from tests.engines.test_spark_slices import SLICES
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Query = Callable[[g.Stream, g.Stream], g.Stream]
+
+
+def aggregated(windows: Any) -> g.Stream:
+    made: g.Stream = windows.agg(
+        lean=g.skewness("x"),
+        tails=g.kurtosis("v", of="population"),
+        together=g.covariance("v", "x", where=g.col("v") > 0),
+        alike=g.correlation("v", g.col("v") * g.col("v")),
+        steep=g.slope("x", "v"),
+        paid=g.weighted_mean("v", "x"),
+        times=g.product("v"),
+        root=g.geometric_mean(g.col("x").abs()),
+        pace=g.harmonic_mean("v"),
+        some=g.any(g.col("v") > 2),
+        every=g.all(g.col("v") > 2),
+        begins=g.first("v", order="x"),
+        ends=g.last("x"),
+        least=g.arg_min("v", "x"),
+        most=g.arg_max("x", "v"),
+        each=(g.sum("v") + 1) / g.count(),
+    )
+    return made
+
+
+QUERIES: Mapping[str, Query] = {
+    "snapshot": lambda s, _: aggregated(s.by("k").snapshot()),
+    "snapshot of all": lambda s, _: aggregated(s.snapshot()),
+    "hopping": lambda s, _: aggregated(s.hopping(20, 7, until=50)),
+    "over time": lambda s, _: s.by("k").snapshot().agg(i=g.integral("v"), m=g.time_weighted_mean("x")),
+    "over time in windows": lambda s, _: (
+        s.clip_duration(30).by("k").hopping(20, 7).agg(i=g.integral("v"), m=g.time_weighted_mean("x"))
+    ),
+    "over time in windows of all": lambda s, _: s.clip_duration(30).tumbling(9).agg(i=g.integral("v")),
+}
+
+
+def test_spark_gives_what_the_local_engine_gives(spark: SparkSession) -> None:
+    with setting(spark, SLICES, "4"):
+        found = agree(spark, SIDES, QUERIES)
+    assert all(table.num_rows for table in found.values())

@@ -1,0 +1,388 @@
+"""Data windows: what the brute force says, on every device, and live in any cut."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gpu_ops as g
+from gpu_ops import DataWindowed, Stream
+from gpu_ops.errors import PlanError, TimeError
+from gpu_ops.time import MAX_TIME
+from tests import data_window_reference as brute
+from tests import reference
+from tests.reference import NEVER, Aggregate, Event
+from tests.rows import check, rows, stream, to_table
+
+SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("x", pa.float64())])
+
+
+@dataclass(frozen=True)
+class Case:
+    """A window in the API's words and in the brute force's, and the order that it asks for."""
+
+    name: str
+    ask: Callable[[Stream], DataWindowed]
+    stays: brute.Window
+    order: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def _case(name: str, arguments: str, ask: Callable[[Stream], DataWindowed], stays: brute.Window) -> Case:
+    return Case(f"{name}({arguments})", ask, stays)
+
+
+NUMBER = st.integers(1, 4)
+SPAN = st.integers(1, 12)
+ALIGN = st.integers(-9, 9)
+
+WINDOWS: dict[str, st.SearchStrategy[Case]] = {
+    "last": st.builds(
+        lambda n, every, partial, order: Case(
+            f"last({n}, {every}, {partial}, {order})",
+            lambda s: s.last(n, every=every, partial=partial, order=order),
+            brute.last(n, every, partial=partial),
+            () if order is None else (order,),
+        ),
+        NUMBER,
+        NUMBER,
+        st.booleans(),
+        st.sampled_from([None, "v", "x"]),
+    ),
+    "batches": st.builds(
+        lambda n: _case("batches", f"{n}", lambda s: s.batches(n), brute.last(n, n, partial=False)), NUMBER
+    ),
+    "session": st.builds(
+        lambda gap, cap, grid, align, running: _case(
+            "session",
+            f"{gap}, {cap}, {grid}, {align}, {running}",
+            lambda s: s.session(gap, cap=cap, grid_cap=grid, align=align, running=running),
+            brute.session(gap, cap, grid, align, running=running),
+        ),
+        SPAN,
+        st.none() | SPAN,
+        st.none() | SPAN,
+        ALIGN,
+        st.booleans(),
+    ),
+    "last_span": st.builds(
+        lambda d: _case(
+            "last_span",
+            f"{d}",
+            lambda s: s.last_span(d),
+            lambda members: [((e.start, at), (e.start + d, -1)) for at, e in enumerate(members)],
+        ),
+        SPAN,
+    ),
+    "time_batches": st.builds(
+        lambda span, align: _case(
+            "time_batches",
+            f"{span}, {align}",
+            lambda s: s.time_batches(span, **({} if align is None else {"align": align})),
+            brute.time_batches(span, align),
+        ),
+        SPAN,
+        st.none() | ALIGN,
+    ),
+    "time_length_batches": st.builds(
+        lambda span, n: _case(
+            "time_length_batches",
+            f"{span}, {n}",
+            lambda s: s.time_length_batches(span, n),
+            brute.time_length_batches(span, n),
+        ),
+        SPAN,
+        NUMBER,
+    ),
+    "first": st.builds(lambda n: _case("first", f"{n}", lambda s: s.first(n), brute.first(n)), NUMBER),
+    "first_span": st.builds(
+        lambda span, since: _case(
+            "first_span",
+            f"{span}, {since}",
+            lambda s: s.first_span(span, since=since),
+            brute.first_span(span, since),
+        ),
+        SPAN,
+        st.none() | st.integers(0, 20),
+    ),
+    "keep_all": st.just(_case("keep_all", "", lambda s: s.keep_all(), brute.first(1000))),
+    "unique": st.sampled_from(
+        [
+            _case("unique", "v", lambda s: s.unique("v"), brute.unique("v")),
+            _case("unique", "v, x", lambda s: s.unique("v", "x"), brute.unique("v", "x")),
+            _case("first_unique", "x", lambda s: s.first_unique("x"), brute.first_unique("x")),
+        ]
+    ),
+    "until": st.just(
+        _case(
+            "until",
+            "start + v",
+            lambda s: s.until(
+                g.col("start") + g.when(~g.col("v").is_null()).then(g.col("v")).otherwise(2).cast(g.Duration("us"))
+            ),
+            lambda members: [
+                ((e.start, at), (e.start + v, -1))
+                if (v := 2 if e.payload["v"] is None else e.payload["v"]) > 0
+                else None
+                for at, e in enumerate(members)
+            ],
+        )
+    ),
+    "best": st.builds(
+        lambda n, by, highest, unique: _case(
+            "highest" if highest else "lowest",
+            f"{n}, {by}, {unique}",
+            lambda s: (s.highest if highest else s.lowest)(n, by, unique=unique),
+            brute.best(n, by, highest=highest, unique=unique),
+        ),
+        NUMBER,
+        st.sampled_from(["v", "x"]),
+        st.booleans(),
+        st.sampled_from([(), ("v",), ("x",)]),
+    ),
+}
+ANY = st.one_of(*WINDOWS.values())
+
+EVENTS = st.lists(
+    st.builds(
+        lambda start, length, payload: Event(
+            start, NEVER if length is None else start + length, {name: payload[name] for name in SCHEMA.names}
+        ),
+        st.integers(0, 40),
+        st.sampled_from([None, 1, 1, 5, 20]),
+        st.fixed_dictionaries(
+            {
+                "k": st.sampled_from(["a", "b", None]),
+                "v": st.none() | st.integers(-2, 3),
+                "x": st.none() | st.sampled_from([0.5, -1.5, float("nan"), 0.0]),
+            }
+        ),
+    ),
+    max_size=25,
+)
+KEYS = st.sampled_from([(), ("k",), ("k", "x")])
+
+
+def source(events: list[Event]) -> Stream:
+    return g.events(to_table(events, SCHEMA), start="start", end="end")
+
+
+@pytest.mark.parametrize("kind", WINDOWS)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_a_window_holds_what_the_brute_force_says(device_name: Any, kind: str, data: st.DataObject) -> None:
+    case, events, key = data.draw(WINDOWS[kind]), data.draw(EVENTS), data.draw(KEYS)
+    window = case.ask(source(data.draw(st.permutations(events))).by(*key))
+    check(window.rows(), device_name, brute.rows(events, case.stays, key, case.order))
+    changes = brute.changes(events, case.stays, key, case.order)
+    check(window.changes(), device_name, changes)
+    for status, asked in (("new", window.insert_stream()), ("dead", window.remove_stream())):
+        mine = [event for event in changes if event.payload["status"] == status]
+        bare = reference.select(mine, lambda event: {n: v for n, v in event.payload.items() if n != "status"})
+        check(asked, device_name, bare)
+    counted = {"n": Aggregate("count"), "s": Aggregate("sum", "v")}
+    held = brute.rows(events, case.stays, key, case.order)
+    check(window.agg(n=g.count(), s=g.sum("v")), device_name, reference.snapshot(held, counted, key))
+
+
+@pytest.mark.parametrize("kind", WINDOWS)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_each_row_sees_what_is_in_when_it_enters(device_name: Any, kind: str, data: st.DataObject) -> None:
+    case, events, key = data.draw(WINDOWS[kind]), data.draw(EVENTS), data.draw(KEYS)
+    asked = case.ask(source(events).by(*key)).each(n=g.count(), s=g.sum("v"), m=g.max("x"))
+    counted = {"n": Aggregate("count"), "s": Aggregate("sum", "v"), "m": Aggregate("max", "x")}
+    check(asked, device_name, brute.each(events, case.stays, counted, key, case.order))
+
+
+@settings(max_examples=50)
+@given(events=EVENTS, n=NUMBER, key=KEYS)
+def test_a_count_window_gives_a_point_for_each_distinct_start(
+    device_name: Any, events: list[Event], n: int, key: tuple[str, ...]
+) -> None:
+    found = []
+    for values, members in reference.groups(events, key):
+        starts = sorted({event.start for event in members})
+        for begin, end in zip(starts, starts[n - 1 :], strict=False):
+            inside = [event for event in members if begin <= event.start <= end]
+            found.append(Event(end + 1, end + 2, {**values, "n": len(inside)}))
+    check(source(events).by(*key).count_window(n).agg(n=g.count()), device_name, found)
+    held = brute.rows(events, brute.last_starts(n), key)
+    check(source(events).by(*key).count_window(n).rows(), device_name, held)
+
+
+def pushed(query: Stream, device: str, events: list[Event], chance: random.Random, tmp: Any = None) -> pa.Table:
+    """What a running query gives that gets events in pieces, with CTIs anywhere, and stops and goes on somewhere."""
+    arrived = sorted(events, key=lambda event: event.start + chance.randrange(0, 15))
+    live, found, at = query.start(device=device), list[pa.Table](), 0
+    promised = -(1 << 60)
+    while at < len(arrived):
+        size = chance.randrange(1, 6)
+        live.push(to_table(arrived[at : at + size], SCHEMA))
+        at += size
+        if chance.random() < 0.7:
+            live.advance(chance.randrange(-5, 1 + min((each.start for each in arrived[at:]), default=100)))
+        found.append(live.results())
+        starts = found[-1]["start"].cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+        assert all(start >= promised for start in starts)
+        promised = live.status().cti_out
+        if tmp is not None and chance.random() < 0.3:
+            live.checkpoint(tmp / "checkpoint")
+            before, live = live, g.restore(tmp / "checkpoint", query, device=device)
+            assert {name: sorted(map(repr, each.to_pylist())) for name, each in live.state().items()} == {
+                name: sorted(map(repr, each.to_pylist())) for name, each in before.state().items()
+            }
+    live.close()
+    found.append(live.results())
+    assert live.status().cti_out == MAX_TIME
+    assert live.status().alive == 0
+    return pa.concat_tables(found)
+
+
+ASKED: dict[str, Callable[[DataWindowed], Stream]] = {
+    "rows": lambda window: window.rows(),
+    "insert": lambda window: window.insert_stream(),
+    "remove": lambda window: window.remove_stream(),
+    "changes": lambda window: window.changes(),
+    "each": lambda window: window.each(n=g.count(), s=g.sum("v"), m=g.max("x"), y=g.sum("v") / g.count()),
+    "sums": lambda window: window.agg(n=g.count(), s=g.sum("v"), m=g.mean("x")),
+    "sums, closely": lambda window: (
+        window.rows().filter(g.col("k").is_null() | (g.col("k") != "b")).snapshot().agg(s=g.sum(g.col("v") * 2))
+    ),
+    "agg": lambda window: window.agg(n=g.count(), s=g.sum("v"), m=g.max("x")),
+}
+
+
+@pytest.mark.parametrize("kind", [*WINDOWS, "count_window", "sample"])
+@settings(max_examples=25)
+@given(data=st.data())
+def test_live_is_batch_in_any_cut(
+    tmp_path_factory: pytest.TempPathFactory, device_name: Any, kind: str, data: st.DataObject
+) -> None:
+    events, key, chance = data.draw(EVENTS), data.draw(KEYS), data.draw(st.randoms(use_true_random=False))
+    if kind in WINDOWS:
+        ask = data.draw(WINDOWS[kind]).ask
+    else:
+        n = data.draw(NUMBER)
+        ask = (lambda s: s.count_window(n)) if kind == "count_window" else (lambda s: s.sample(n, seed=n))
+    query = ASKED[data.draw(st.sampled_from([*ASKED]))](ask(source(events).by(*key)))
+    expected = rows(query.collect(device=device_name))
+    tmp = tmp_path_factory.mktemp("live") if data.draw(st.booleans()) else None
+    assert rows(pushed(query, device_name, events, chance, tmp)) == expected
+
+
+def told(results: pa.Table) -> list[tuple[Any, ...]]:
+    """Rows with times as numbers."""
+    times = [results[name].cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist() for name in ("start", "end")]
+    return list(zip(*times, *(results[name].to_pylist() for name in results.column_names[2:]), strict=True))
+
+
+def points(events: list[tuple[int, int]]) -> Stream:
+    table = pa.table({"at": [at for at, _ in events], "v": [v for _, v in events]})
+    return g.events(table, start="at", unit="us")
+
+
+def test_sums_over_a_window_do_not_wait_for_who_is_in_to_leave() -> None:
+    # 1, 2 and 3 are in from 0, 10 and 20 on; when the CTI is 21, what is in from 20 on may yet end there or later
+    live = points([(0, 1)]).last(2).agg(s=g.sum("v")).start(device="cpu")
+    live.push(pa.table({"at": [0, 10, 20], "v": [1, 2, 3]}))
+    live.advance(21)
+    assert told(live.results()) == [(0, 10, 1), (10, 20, 3)]
+    assert live.status().cti_out == 20
+    live.close()
+    assert told(live.results()) == [(20, MAX_TIME, 5)]
+
+
+def test_a_session_is_given_once_it_is_over() -> None:
+    live = points([(0, 1)]).session(5).agg(n=g.count()).start(device="cpu")
+    live.push(pa.table({"at": [0, 3], "v": [1, 2]}))
+    live.advance(7)
+    assert (told(live.results()), live.status().cti_out) == ([], 0)
+    live.advance(8)  # at 8 the next one would begin
+    assert told(live.results()) == [(0, 8, 2)]
+    assert live.status().cti_out == 8
+
+
+def test_a_grid_cap_is_trills() -> None:
+    # It opens at 3, so it is cut at 20; the next opens as that one is cut, and is cut at 30; the last after a gap.
+    starts = [(at, 1) for at in (3, 9, 15, 21, 27, 31, 60)]
+    found = told(points(starts).session(8, grid_cap=10, align=0).agg(n=g.count()).collect(device="cpu"))
+    assert sorted(found) == [(3, 20, 3), (21, 30, 2), (31, 39, 1), (60, 68, 1)]
+
+
+def test_rows_of_one_start_enter_one_after_the_other_as_asked() -> None:
+    same = points([(5, 1), (5, 3), (5, 2)])
+    by_payload = same.last(1).changes().collect(device="cpu")
+    assert sorted(told(by_payload)) == [
+        (5, 6, v, s) for v, s in ((1, "dead"), (1, "new"), (2, "dead"), (2, "new"), (3, "new"))
+    ]
+    assert told(same.last(1, order=g.col("v") * -1).rows().collect(device="cpu")) == [(5, MAX_TIME, 1)]
+    assert sorted(told(same.last(2).each(s=g.sum("v")).collect(device="cpu"))) == [
+        (5, 6, 1, 1),
+        (5, 6, 2, 3),
+        (5, 6, 3, 5),
+    ]
+
+
+BAD_PLANS: dict[str, Callable[[Any], Any]] = {
+    "no rows": lambda s: s.last(0),
+    "half a row": lambda s: s.last(1.5),
+    "a window that never moves": lambda s: s.last(2, every=0),
+    "partial that is no choice": lambda s: s.last(2, partial=1),
+    "no distinct starts": lambda s: s.count_window(-1),
+    "no gap": lambda s: s.session(0),
+    "a negative cap": lambda s: s.session(5, cap="-1s"),
+    "a negative span": lambda s: s.last_span("-1s"),
+    "no span": lambda s: s.time_batches("soon"),
+    "no place to begin": lambda s: s.time_batches(5, align="noon"),
+    "no events": lambda s: s.time_length_batches(5, 0),
+    "an unknown column": lambda s: s.unique("z"),
+    "no column": lambda s: s.unique(),
+    "an unknown order": lambda s: s.last(2, order="z"),
+    "a best of an unknown column": lambda s: s.highest(2, "z"),
+    "unique in an unknown column": lambda s: s.lowest(2, "v", unique="z"),
+    "a seed that is no number": lambda s: s.sample(2, seed="x"),
+    "until a number": lambda s: s.until(g.col("v")),
+    "an order from other rows": lambda s: s.last(2, order=g.col("v").shift(1)),
+    "no aggregate": lambda s: s.last(2).each(n=g.col("v")),
+    "an aggregate with a column's name": lambda s: s.last(2).each(v=g.sum("v")),
+    "a status twice": lambda s: s.with_columns(status=g.lit("x")).last(2).changes(),
+}
+
+
+@pytest.mark.parametrize("name", BAD_PLANS)
+def test_what_cannot_be_meant_is_refused_when_the_plan_is_made(name: str) -> None:
+    with pytest.raises(PlanError):
+        BAD_PLANS[name](points([(0, 1)]))
+
+
+def test_a_time_past_the_last_one_is_an_error(device_name: str) -> None:
+    late = stream([Event(NEVER - 5, NEVER, {"v": 1})])
+    for window in (late.session(6), late.session(5), late.time_batches(4)):
+        with pytest.raises(TimeError, match="years 1 to 9999"):
+            window.rows().collect(device=device_name)
+
+
+def test_explain_says_what_it_waits_for() -> None:
+    told_so = points([(0, 1)]).by("v").last(3, order="v").agg(n=g.count()).explain(device="cpu")
+    assert "DataWindow last 3 order=v" in told_so
+    assert "the enter of the oldest event that may yet leave after T" in told_so
+
+
+def test_rows_kept_in_several_pieces_are_settled_group_by_group() -> None:
+    # a, b and c wait in one piece, the later b in another; the last step brings no row
+    live = points([(0, 1)]).unique("v").rows().start(device="cpu")
+    for at, values in enumerate([[1, 2, 3], [2]]):
+        live.push(pa.table({"at": [at] * len(values), "v": values}))
+        live.advance(at + 1)
+    live.close()
+    assert sorted(told(live.results())) == [(0, 1, 2), (0, MAX_TIME, 1), (0, MAX_TIME, 3), (1, MAX_TIME, 2)]

@@ -1,0 +1,195 @@
+"""Rows of windows: the first by an order, with their ranks, and what a function of the user's makes of each."""
+
+from __future__ import annotations
+
+import datetime
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gpu_ops as g
+from gpu_ops.devices import gpu_refusal
+from gpu_ops.errors import ColumnError, FunctionError, PlanError
+from gpu_ops.time import MAX_TIME
+from tests import reference
+from tests.payload_table import ROWS as TYPES
+from tests.payload_table import Row
+from tests.reference import Event, order
+from tests.rows import check, rows, stream, to_events, to_table
+
+DEVICES = ["cpu", "array", *(["gpu"] if gpu_refusal() is None else [])]
+SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("x", pa.float64())])
+ROWS = pa.schema([("low", pa.int64()), ("n", pa.int64())])
+
+WINDOWS: dict[str, tuple[Callable[[g.Stream], Any], Callable[..., list[Event]]]] = {
+    "snapshot": (lambda s: s.snapshot(), reference.snapshot),
+    "hopping": (
+        lambda s: s.hopping(7, 3, align=1, until=70),
+        lambda *given: reference.hopping(*given, size=7, hop=3, align=1, until=70),
+    ),
+}
+
+queries = {
+    "events": st.lists(
+        st.builds(
+            lambda start, length, **payload: Event(start, min(start + length, MAX_TIME), payload),
+            st.integers(0, 40),
+            st.integers(1, 20) | st.just(MAX_TIME),
+            k=st.sampled_from(["a", None]),
+            v=st.none() | st.integers(-3, 3),
+            x=st.sampled_from([None, 0.5, float("nan")]),
+        ),
+        max_size=25,
+    ),
+    "window": st.sampled_from(list(WINDOWS)),
+    "key": st.sampled_from([(), ("k",)]),
+    "device": st.sampled_from(DEVICES),
+}
+
+
+def unnested(events: list[Event]) -> list[Event]:
+    return [
+        Event(event.start, event.end, {**{n: v for n, v in event.payload.items() if n != "rows"}, **row})
+        for event in events
+        for row in event.payload["rows"]
+    ]
+
+
+def ranked(members: list[Event], k: int, key: tuple[str, ...], *, descending: bool) -> list[dict[str, Any]]:
+    chosen = [event.payload for event in members if event.payload["v"] is not None]
+    found = []
+    for row in chosen:
+        better = sum(order(e["v"]) > order(row["v"]) if descending else order(e["v"]) < order(row["v"]) for e in chosen)
+        if better < k:
+            found.append({"rank": better + 1, **{name: v for name, v in row.items() if name not in key}})
+    return found
+
+
+@given(**queries, k=st.integers(1, 4), descending=st.booleans())
+def test_the_first_rows_have_sqls_rank(
+    events: list[Event],
+    window: str,
+    key: tuple[str, ...],
+    device: str,
+    k: int,
+    descending: bool,  # noqa: FBT001
+) -> None:
+    made, defined = WINDOWS[window]
+    answer = made(stream(events, SCHEMA).by(*key)).top(k, by="v", descending=descending)
+    check(answer, device, unnested(defined(events, {"rows": lambda m: ranked(m, k, key, descending=descending)}, key)))
+
+
+def lows(table: pa.Table) -> dict[str, list[int]] | None:
+    """For each value of v below zero how many are as low; nothing where there are none."""
+    found = [v for v in table["v"].to_pylist() if v is not None and v < 0]
+    return {"low": sorted(set(found)), "n": [found.count(v) for v in sorted(set(found))]} if found else None
+
+
+def lows_of(members: list[Event]) -> list[dict[str, int]]:
+    found = [event.payload["v"] for event in members if event.payload["v"] is not None and event.payload["v"] < 0]
+    return [{"low": v, "n": found.count(v)} for v in sorted(set(found))]
+
+
+@given(**queries, chance=st.randoms(use_true_random=False))
+def test_live_is_batch_in_any_cut(
+    events: list[Event], window: str, key: tuple[str, ...], device: str, chance: random.Random
+) -> None:
+    made, defined = WINDOWS[window]
+    events = sorted(events, key=lambda event: event.start + chance.randrange(0, 15))
+    windows = made(stream(events, SCHEMA).by(*key))
+    for answer, expected in (
+        (windows.apply(lows, schema=ROWS), defined(events, {"rows": lows_of}, key)),
+        (windows.top(2, by="v"), defined(events, {"rows": lambda m: ranked(m, 2, key, descending=True)}, key)),
+    ):
+        live, at, given_rows = answer.start(device=device), 0, to_table(events, SCHEMA)
+        while at < len(events):
+            size = chance.randrange(1, 6)
+            live.push(given_rows.slice(at, size))
+            at += size
+            if chance.random() < 0.6:
+                live.advance(chance.randrange(-5, 1 + min((e.start for e in events[at:]), default=60)))
+        live.close()
+        assert rows(live.results()) == rows(unnested(expected))
+
+
+@pytest.mark.parametrize("row", TYPES, ids=lambda row: row.name)
+def test_values_of_every_type_come_back_whole(device_name: str, row: Row) -> None:
+    seconds = pa.array([1_000_000 * number for number in range(len(row.values))], pa.timestamp("us", "UTC"))
+    windows = g.events(pa.table({"at": seconds, "x": row.values}), start="at").with_columns(n=g.lit(1)).tumbling("1h")
+    seen: list[pa.DataType] = []
+
+    def as_it_is(table: pa.Table) -> pa.Table:
+        seen.append(table.schema.field("x").type)
+        return table
+
+    rows_of = windows.apply(as_it_is, schema=pa.schema([("x", row.dtype)]), of=["x"])
+    for answer in (windows.top(1, by="n"), rows_of):
+        made = answer.collect(device=device_name)["x"].combine_chunks()
+        assert made.type == row.dtype
+        assert sorted(map(repr, made.to_pylist())) == sorted(map(repr, row.values.to_pylist()))
+    assert seen == [row.dtype]
+    listed = windows.agg(all=g.collect_list("x"), last=g.nth("x", -1)).collect(device=device_name)
+    assert listed["all"].type.value_type in {row.dtype, getattr(row.dtype, "value_type", None)}
+    (found,) = listed["all"].to_pylist()
+    assert sorted(map(repr, found)) == sorted(repr(each) for each in row.values.to_pylist() if each is not None)
+    assert listed["last"].to_pylist() == row.values.to_pylist()[-1:]
+
+
+def test_a_function_gives_rows_in_any_form(device_name: str) -> None:
+    windows = stream([Event(0, 9, {"k": "a", "v": 1}), Event(5, 7, {"k": "b", "v": 2})]).snapshot()
+    schema = pa.schema([("v", pa.int64())])
+    for function in (
+        lambda table: table.select(["v"]),
+        lambda table: table.select(["v"]).to_batches()[0],
+        lambda table: {"v": table["v"]},
+        lambda table: table.select(["v"]).to_pylist(),
+    ):
+        answer = windows.apply(function, schema=schema, of=["v"])
+        expected = [Event(0, 5, {"v": 1}), Event(5, 7, {"v": 1}), Event(5, 7, {"v": 2}), Event(7, 9, {"v": 1})]
+        check(answer, device_name, expected)
+
+
+def test_a_time_sensitive_function_sees_its_window(device_name: str) -> None:
+    def gaps(table: pa.Table, start: datetime.datetime, end: datetime.datetime) -> list[dict[str, Any]]:
+        lived = sum(
+            ((b - a) for a, b in zip(table["start"].to_pylist(), table["end"].to_pylist(), strict=True)),
+            datetime.timedelta(),
+        )
+        return [{"of": end - start, "lived": lived}]
+
+    schema = pa.schema([("of", pa.duration("us")), ("lived", pa.duration("us"))])
+    windows = stream([Event(2, 9, {"v": 1}), Event(5, 7, {"v": 2})]).tumbling(5, align=0)
+    answer = windows.apply(gaps, schema=schema, time_sensitive=True, clip=True).collect(device=device_name)
+    micro = datetime.timedelta(microseconds=1)
+    assert sorted(to_events(answer)) == [
+        Event(0, 5, {"of": 5 * micro, "lived": 3 * micro}),
+        Event(5, 10, {"of": 5 * micro, "lived": 6 * micro}),
+    ]
+
+
+def test_rows_that_do_not_fit_name_their_window(device_name: str) -> None:
+    windows = stream([Event(0, 9, {"k": "a", "v": 1})]).by("k").snapshot()
+    for wrong in ([{"low": "text"}], {"n": [1]}, 7):
+        with pytest.raises(FunctionError, match=r"k='a'"):
+            windows.apply(lambda table, wrong=wrong: wrong, schema=ROWS).collect(device=device_name)
+
+
+def test_what_cannot_be_is_refused() -> None:
+    windows = stream([Event(0, 1, {"k": "a", "rank": 1, "l": [1]})]).by("k").snapshot()
+    with pytest.raises(ColumnError, match="top adds a column rank"):
+        windows.top(1, by="k")
+    with pytest.raises(ColumnError, match="ranked does not take list"):
+        stream([Event(0, 1, {"l": [1]})]).snapshot().top(1, by="l")
+    with pytest.raises(PlanError, match="at least 1"):
+        stream([Event(0, 1, {"v": 1})]).snapshot().top(0, by="v")
+    with pytest.raises(ColumnError, match="group's columns"):
+        windows.apply(len, schema=pa.schema([("k", pa.string())]))
+    with pytest.raises(ColumnError, match="no such column"):
+        windows.apply(len, schema=ROWS, of=["w"])
+    with pytest.raises(PlanError, match="Arrow schema"):
+        windows.apply(len, schema={"low": int})
