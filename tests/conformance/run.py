@@ -18,11 +18,11 @@ import os
 import sys
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))  # a script finds its own folder only
@@ -34,7 +34,7 @@ from gpu_ops.plan.advance import AdvanceTime  # noqa: E402
 from gpu_ops.plan.nodes import Source  # noqa: E402
 from gpu_ops.time import MAX_TIME  # noqa: E402
 from tests import join_reference, reference  # noqa: E402
-from tests.conformance import arrivals, queries  # noqa: E402
+from tests.conformance import arrivals, esper, queries, streamcruncher  # noqa: E402
 from tests.conformance.unsupported import UnsupportedError  # noqa: E402
 from tests.conformance.vectors import Vector, difference, read, table  # noqa: E402
 from tests.reference import Event  # noqa: E402
@@ -45,6 +45,14 @@ if TYPE_CHECKING:
 
 SHOWN_FAILURES = 3
 QUERIES_OF_A_JOB = 32
+
+Ask = Callable[[g.Stream], pa.Table]
+"""How a query is run."""
+Difference = Callable[[Mapping[str, Any], Ask], str | None]
+"""What is wrong with the answers to what a line asks."""
+
+LISTENED: Mapping[str, Difference] = {"epl": esper.difference, "rql": streamcruncher.difference}
+"""Languages whose expected rows are what a listener is handed after each event and each turn of the clock."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +82,15 @@ def excused(vectors: Sequence[Vector], error: Exception) -> Iterator[Verdict]:
 
 def local(vectors: Sequence[Vector], device: str, *, live: bool = False) -> Iterator[Verdict]:
     """The local engine: a query per vector; or a running query, to which its events are pushed by three."""
+
+    def ask(query: g.Stream) -> pa.Table:
+        return pushed(query, device, in_time=True) if live else query.collect(device=device)
+
     for vector in vectors:
+        language = next((language for language in LISTENED if language in vector.line), None)
+        if language is not None:
+            yield listened(vector, LISTENED[language], ask)
+            continue
         try:
             queries.check(vector)
             arrive = arrivals.has(vector)
@@ -87,6 +103,15 @@ def local(vectors: Sequence[Vector], device: str, *, live: bool = False) -> Iter
             yield from excused([vector], error)
         else:
             yield Verdict(vector, "failed", wrong) if wrong else judged(vector, answer)
+
+
+def listened(vector: Vector, difference: Difference, ask: Ask) -> Verdict:
+    """Whether an engine's listeners would be handed the same: a vector of theirs asks several queries."""
+    try:
+        wrong = difference(vector.line, ask)
+    except Exception as error:  # noqa: BLE001  (a failure of this one, and the others go on)
+        return next(excused([vector], error))
+    return Verdict(vector, "failed", wrong) if wrong else Verdict(vector, "passed")
 
 
 def pushed(query: g.Stream, device: str, *, in_time: bool) -> pa.Table:

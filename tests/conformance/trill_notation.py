@@ -20,6 +20,8 @@ NEVER = datetime.max.replace(tzinfo=UTC)
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _AGGREGATE = re.compile(r"(?:(\w+)=)?(\w+)\((\w*)\)")
 
+_TOP = re.compile(r"(?:aggregate\()?topk\((\w+) desc, ?(\d+)\)(?:, count\(\)\))? -> (.*)")
+
 _VALUES: Mapping[str, nw.Expr] = {
     "start_time": g.col("start").dt.timestamp("us"),
     "duration": (g.col("end") - g.col("start")).dt.total_microseconds(),
@@ -34,6 +36,11 @@ _STEPS: tuple[tuple[str, Callable[..., Stream]], ...] = (
     (rf"extend\({N}\)", lambda s, by: s.extend(int(by))),
     (rf"clip_const\((?:max_duration=)?{N}\)", lambda s, limit: s.clip_duration(int(limit))),
     (rf"chop\(offset={N}, period={N}\)", lambda s, align, period: s.chop(int(period), align=int(align))),
+    (rf"session\(timeout={N}, max_duration=none\)", lambda s, gap: s.session(int(gap), running=True).rows()),
+    (
+        rf"session\(timeout={N}, max_duration={N}\)",
+        lambda s, gap, cap: s.session(int(gap), grid_cap=int(cap), align=0, running=True).rows(),
+    ),
     (rf"tumble_lifetime\({N}\)", lambda s, size: s.hop_lifetime(int(size), align=0)),
     (rf"hop_lifetime\(size={N}, hop={N}\)", lambda s, size, hop: s.hop_lifetime(int(size), int(hop), align=0)),
     (
@@ -139,6 +146,11 @@ def _term(known: Mapping[str, Stream], text: str) -> Stream | None:
 def _behind(stream: Stream, steps: list[str]) -> Stream:
     while steps:
         step, *steps = steps
+        if step == "snapshot" and steps and (best := _TOP.fullmatch(steps[0])):
+            steps.pop(0)
+            ranked = stream.snapshot().top(int(best[2]), by=best[1])
+            stream = ranked.select(best[1]) if best[3] == "keep only the topk rows" else ranked
+            continue
         if step == "snapshot" and steps:
             stream = stream.snapshot().agg(**_aggregates(steps.pop(0)))
             continue

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import gpu_ops as g
 
 
@@ -9,7 +11,7 @@ class UnsupportedError(Exception):
     """The API has no word for what is asked."""
 
 
-def aggregate(kind: str, column: str) -> g.Aggregate:
+def aggregate(kind: str, column: str, **options: Any) -> g.Aggregate:
     """An aggregate by the name that the vectors have for it; ``column`` is empty where rows are counted.
 
     Raises:
@@ -19,5 +21,5 @@ def aggregate(kind: str, column: str) -> g.Aggregate:
     make = getattr(g, names.get(kind, kind), None)
     if make is None:
         raise UnsupportedError(f"gpu_ops has no aggregate {kind!r}")
-    made: g.Aggregate = make(column) if column else make()
+    made: g.Aggregate = make(column, **options) if column else make(**options)
     return made

@@ -1,0 +1,116 @@
+"""The content of a statement's windows: of one, or of what several hold together (intersection, retain-union)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import gpu_ops as g
+from gpu_ops import Stream
+from tests.conformance.epl import Expression, Statement, View
+from tests.conformance.esper_script import Arrival, Moment, Script, instants
+from tests.conformance.esper_stays import Ask, Content, Stay, combined
+from tests.conformance.esper_windows import MILLISECOND, WINDOWS, Feed, milliseconds, number
+from tests.conformance.unsupported import UnsupportedError
+
+
+def content(statement: Statement, arrivals: Sequence[Arrival], script: Script, ask: Ask) -> Content:
+    """The window of a statement, computed by `gpu_ops`.
+
+    Raises:
+        UnsupportedError: It has a window that the API has no word for.
+    """
+    views = list(statement.views)
+    keys: tuple[Expression, ...] = ()
+    if views and views[0].name == "groupwin":
+        keys = views.pop(0).arguments
+    if not views:
+        return Content([Stay(each, each.at, None, (each.row,), ()) for each in arrivals], windowed=False)
+    for view in views:
+        if view.name not in WINDOWS:
+            raise UnsupportedError(f"EPL: no view #{view.name} yet")
+    feed = Feed(arrivals, script, keys, ask)
+    if len(views) == 1:
+        return WINDOWS[views[0].name](feed, views[0])
+    names = sorted(view.name for view in views)
+    if set(names) <= set(TOGETHER):
+        return _together(feed, views, statement.retain)
+    if (statement.retain != "union" and not set(names) <= _ALONE) or any(name.endswith("batch") for name in names):
+        raise UnsupportedError(f"EPL: no {statement.retain or 'intersection'} of {' and '.join(names)} yet")
+    return combined([WINDOWS[view.name](feed, view) for view in views], arrivals, ask, statement.retain)
+
+
+def _together(feed: Feed, views: Sequence[View], retain: str) -> Content:
+    columns: dict[str, Any] = {}
+    makers = [TOGETHER[view.name](feed, view, f"view {at} ", columns) for at, view in enumerate(views)]
+    stream = feed.on_order(columns)
+    first, *more = (make(stream) for make in makers)
+    window = first.unite(*more) if retain == "union" else first.intersect(*more)
+    names = {view.name for view in views}
+    if "length_batch" not in names:
+        return feed.by_order(
+            window, "are refused" if any(name.startswith("first") for name in names) else "pass through", {}
+        )
+    # What another window drops before its batch is complete is in no stream: that window alone tells when.
+    dropped: dict[int, Moment] = {}
+    for view in views:
+        if view.name != "length_batch":
+            stays = {stay.arrival.row: stay for stay in WINDOWS[view.name](feed, view).stays}
+            for each in feed.arrivals:
+                leave = stays[each.row].leave if each.row in stays else each.at
+                if leave is not None:
+                    dropped[each.row] = min(leave, dropped.get(each.row, leave))
+    return feed.by_order(window, "wait", dropped)
+
+
+Maker = Callable[[Stream], Any]
+"""From events to one of several windows over them."""
+
+
+def _by_columns(verb: str) -> Callable[[Feed, View, str, dict[str, Any]], Maker]:
+    def maker(feed: Feed, view: View, prefix: str, columns: dict[str, Any]) -> Maker:
+        keys = {f"{prefix}unique {at}": feed.each(key) for at, key in enumerate(view.arguments)}
+        columns |= keys
+        return lambda stream: getattr(stream, verb)(*keys)
+
+    return maker
+
+
+def _lowest(feed: Feed, view: View, prefix: str, columns: dict[str, Any]) -> Maker:
+    columns[f"{prefix}rank"] = feed.ranked(view.arguments[1:])
+    return lambda stream: stream.lowest(number(view), f"{prefix}rank")
+
+
+def _for_a_span(feed: Feed, view: View, prefix: str, columns: dict[str, Any]) -> Maker:
+    stamps = feed.each(view.arguments[0]) if view.name != "time" else [each.at[1] for each in feed.arrivals]
+    spans = view.arguments[1:] if view.name != "time" else view.arguments
+    length = milliseconds(spans[0]) if spans else 0
+    columns[f"{prefix}ends"] = instants([(stamp + length) * MILLISECOND for stamp in stamps])
+    return lambda stream: stream.until(g.col(f"{prefix}ends"))
+
+
+def _of_rows(verb: str) -> Callable[[Feed, View, str, dict[str, Any]], Maker]:
+    def maker(feed: Feed, view: View, prefix: str, columns: dict[str, Any]) -> Maker:
+        return lambda stream: getattr(stream, verb)(number(view) if view.arguments else 1)
+
+    return maker
+
+
+TOGETHER: Mapping[str, Callable[[Feed, View, str, dict[str, Any]], Maker]] = {
+    "keepall": lambda feed, view, prefix, columns: lambda stream: stream.keep_all(),
+    "length": _of_rows("last"),
+    "lastevent": _of_rows("last"),
+    "firstlength": _of_rows("first"),
+    "firstevent": _of_rows("first"),
+    "length_batch": _of_rows("batches"),
+    "unique": _by_columns("unique"),
+    "firstunique": _by_columns("first_unique"),
+    "sort": _lowest,
+    "time": _for_a_span,
+    "time_order": _for_a_span,
+    "timetolive": _for_a_span,
+}
+"""Windows that are there beside others: they put their columns beside those of the others, all on one axis."""
+
+_ALONE = {"keepall", "lastevent", "unique", "time", "firsttime", "ext_timed", "time_order", "timetolive"}
+"""Windows that do not ask what else is in them: if another window drops an event, nothing else stays longer."""
