@@ -1,6 +1,6 @@
 # make demo    the main job: Spark's own event log becomes tables and a picture; then two streams are joined
 # make test    the whole suite
-# make lint | types | bench | test-deep | lock | jar | package | clean
+# make lint | types | bench | test-deep | pictures | lock | jar | package | clean
 #
 # Each makes .venv first (from requirements/dev.txt, by hash) and is quick when there is nothing to make.
 
@@ -33,7 +33,7 @@ NO_VENV = the venv module of $(FOUND_PYTHON) is missing (on Debian and Ubuntu: a
 NO_JAVA := Java 17 or newer is missing (install a JRE, or say where it is: JAVA_HOME=/path)
 NO_MAVEN := Maven (mvn) is missing: it fetches the RAPIDS jar
 
-.PHONY: demo test test-deep bench lint types lock jar package clean java
+.PHONY: demo test test-deep bench pictures lint types lock jar package clean java
 
 demo: java $(READY)
 	@$(RUN) -m gpu_ops.demo
@@ -47,6 +47,10 @@ test-deep: java $(READY)
 
 bench: java $(READY)
 	@$(RUN) benchmarks/run.py --all
+
+# The pictures of docs/, from the examples that stand there.
+pictures: $(READY)
+	@$(RUN) docs/draw.py
 
 lint: $(READY)
 	@$(RUN) -m ruff check

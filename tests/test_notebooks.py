@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,14 @@ def test_late_data(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "643 in time + 1064 late = 1707 of 1707" in texts
     assert "1,707 events in" in texts
     assert any("image/png" in output.get("data", {}) for output in outputs), "the picture"
+
+
+def test_gallery() -> None:
+    outputs = run("gallery.ipynb")
+    texts = "\n".join(output.get("text", "") + output.get("data", {}).get("text/plain", "") for output in outputs)
+    assert re.search(r"(\d{4}) calls in the days, \1 in all", texts)
+    assert "┆ 23    │" in texts, "the hours of the day on which clocks go forward"
+    assert len([output for output in outputs if "image/png" in output.get("data", {})]) == 32, "the pictures"
 
 
 def test_notebooks_are_kept_without_outputs() -> None:

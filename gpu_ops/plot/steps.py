@@ -1,91 +1,38 @@
-"""Pictures of streams: values over time, as steps. Needs the extra ``plot``; nothing here keeps state."""
+"""Values over time, as steps: each is a level from its start to its end."""
 
 from __future__ import annotations
 
-import importlib.util
-import io
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from gpu_ops.errors import GpuOpsError, PlanError, unknown_column
+from gpu_ops.errors import PlanError
+from gpu_ops.plot.pictures import COLORS, GREY, check_columns, natural, show_time
 from gpu_ops.time import MAX_TIME, MIN_TIME, TIME_TYPE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
 MOST_SERIES = 8
 """More series than this are hard to tell apart: the smallest are drawn in grey, and stacked as one."""
 
-# Told apart by colour-blind eyes too: Okabe and Ito's palette, https://jfly.uni-koeln.de/color/
-_COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
-_GREY = "0.7"
 _PIXELS = 1500
 
 
-def timeline(
-    result: Any,
-    *,
-    value: str | Sequence[str],
-    by: str | Sequence[str] = (),
-    shape: Literal["lines", "stacked"] = "lines",
-    title: str | None = None,
-    label: str | None = None,
-    axes: Axes | None = None,
-) -> Figure:
-    """Draws values over time: each is a level from its start to its end, and nothing where there is no event.
-
-    Where windows overlap, as hopping ones do, a value is drawn over the last hop of its window, so that each step is
-    about the window that ends with it.
-
-    Args:
-        result: A stream, or any table-like thing with ``start`` and ``end`` timestamps.
-        value: The numeric column to draw, or several.
-        by: Columns whose distinct values make a series each.
-        shape: ``"lines"``, or ``"stacked"`` areas upon each other, for counts and amounts that add up; a series then
-            counts as 0 where it has no event.
-        title: Stands above.
-        label: Stands beside the values; their names if left out.
-        axes: Where to draw, if not into a new figure.
-
-    Returns:
-        The figure; ``figure.savefig("timeline.png")`` writes it.
-
-    Raises:
-        GpuOpsError: matplotlib is not installed.
-        ColumnError: A column is not there.
-        PlanError: The values are no numbers, there are none, several of a series hold at a time, or negative ones are
-            to be stacked.
-
-    Examples:
-        >>> import gpu_ops as g
-        >>> rides = pa.table({"a": [0, 60], "b": [120, 90], "zone": ["A", "B"]})
-        >>> busy = g.events(rides, start="a", end="b", unit="s").by("zone").snapshot().agg(n=g.count())
-        >>> [line.get_label() for line in timeline(busy, value="n", by="zone").axes[0].lines]
-        ['A', 'B']
-    """
-    need_matplotlib()
-    table = pa.table(result)
-    values = [value] if isinstance(value, str) else list(value)
-    groups = [by] if isinstance(by, str) else list(by)
+def draw_steps(
+    table: pa.Table, axes: Axes, values: list[str], groups: list[str], shape: Literal["lines", "stacked"]
+) -> None:
+    """Each value as a level from its start to its end, a series for each group; see `gpu_ops.plot.timeline`."""
     series = _series(table, values, groups)
-    if axes is None:
-        axes = _picture().add_subplot()
     drawn = sorted(series, key=_Series.area, reverse=True)[:MOST_SERIES]
     draw = _draw_stacked if shape == "stacked" else _draw_lines
     draw(axes, [each for each in series if each in drawn], [each for each in series if each not in drawn])
     _label_axes(axes, table.schema, values, series)
-    if label is not None:
-        axes.set_ylabel(label)
-    if title is not None:
-        axes.set_title(title, loc="left")
     if len(series) > 1:
         # Beside the picture; areas are named in the order in which they lie upon each other.
         axes.legend(
@@ -96,30 +43,6 @@ def timeline(
             title=" ".join(groups) or None,
             reverse=shape == "stacked",
         )
-    return cast("Figure", axes.get_figure(root=True))
-
-
-def _picture() -> Figure:
-    """A figure that a notebook shows by itself; matplotlib's own is shown only where its pyplot is in use."""
-    from matplotlib.figure import Figure
-
-    class Picture(Figure):
-        def _repr_png_(self) -> bytes:
-            drawn = io.BytesIO()
-            self.savefig(drawn, format="png")
-            return drawn.getvalue()
-
-    return Picture(figsize=(10, 4), layout="constrained")
-
-
-def need_matplotlib() -> None:
-    """Refuses to go on without matplotlib.
-
-    Raises:
-        GpuOpsError: It is not installed.
-    """
-    if importlib.util.find_spec("matplotlib") is None:
-        raise GpuOpsError("Drawing needs matplotlib, which is not installed.", remedy="pip install 'gpu_ops[plot]'")
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,9 +65,7 @@ class _Series:
 
 
 def _series(table: pa.Table, values: list[str], groups: list[str]) -> list[_Series]:
-    for name in ("start", "end", *values, *groups):
-        if name not in table.column_names:
-            raise unknown_column(name, table.column_names, what="result")
+    check_columns(table, [*values, *groups])
     for name in values:
         dtype = table.schema.field(name).type
         if not (pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype)):
@@ -160,7 +81,7 @@ def _series(table: pa.Table, values: list[str], groups: list[str]) -> list[_Seri
     known = np.concatenate([times[0], times[1][times[1] < MAX_TIME]])
     last = known.max() + max(int(np.ptp(known)) // 20, 1) if known.size else MAX_TIME
     series = []
-    for key in sorted(parts, key=_natural):
+    for key in sorted(parts, key=natural):
         for name in values:
             part = parts[key].select("_start", "_end", f"level {name}").filter(pl.col(f"level {name}").is_finite())
             start, end, level = (column.to_numpy() for column in part)
@@ -186,18 +107,12 @@ def _hop(starts: NDArray[np.int64], parts: Iterable[pl.DataFrame]) -> int:
     return int(steps.min()) if overlap and steps.size else MAX_TIME - MIN_TIME
 
 
-def _natural(key: tuple[object, ...]) -> list[tuple[int, int, str]]:
-    """A sorting key that puts executor 2 before executor 10."""
-    parts = re.split(r"(\d+)", " ".join(map(str, key)))
-    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts if part]
-
-
 def _draw_lines(axes: Axes, series: list[_Series], others: list[_Series]) -> None:
     for each in others:
         times, (level,) = _pixels(*_levels([[each]], absent=np.nan))
         label = _others(others) if each is others[0] else None
-        axes.step(times, level, where="post", color=_GREY, linewidth=0.8, label=label)
-    for each, color in zip(series, _COLORS, strict=False):
+        axes.step(times, level, where="post", color=GREY, linewidth=0.8, label=label)
+    for each, color in zip(series, COLORS, strict=False):
         times, (level,) = _pixels(*_levels([[each]], absent=np.nan))
         axes.step(times, level, where="post", color=color, linewidth=1.5, label=each.name)
 
@@ -205,9 +120,9 @@ def _draw_lines(axes: Axes, series: list[_Series], others: list[_Series]) -> Non
 def _draw_stacked(axes: Axes, series: list[_Series], others: list[_Series]) -> None:
     if any((each.level < 0).any() for each in (*series, *others)):
         raise PlanError("Negative values cannot be stacked.", remedy='Use shape="lines".')
-    layers = [(each.name, color, [each]) for each, color in zip(series, _COLORS, strict=False)]
+    layers = [(each.name, color, [each]) for each, color in zip(series, COLORS, strict=False)]
     if others:
-        layers.append((_others(others), _GREY, others))
+        layers.append((_others(others), GREY, others))
     times, levels = _pixels(*_levels([members for _, _, members in layers], absent=0.0))
     roofs = np.cumsum(levels, axis=0)
     for (name, color, _), floor, roof in zip(layers, [0, *roofs], roofs, strict=False):
@@ -241,15 +156,9 @@ def _pixels(
 
 
 def _label_axes(axes: Axes, schema: pa.Schema, values: list[str], series: list[_Series]) -> None:
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
-    zone = schema.field("start").type.tz
-    zone_info = pa.lib.string_to_tzinfo(zone or "UTC")
-    locator = AutoDateLocator(tz=zone_info)  # type: ignore[no-untyped-call]
-    axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=zone_info))  # type: ignore[no-untyped-call]
-    axes.set_xlabel(f"time ({zone})" if zone else "time")
+    show_time(axes, schema)
     axes.margins(x=0)
     if all(pa.types.is_integer(schema.field(name).type) for name in values):
         axes.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
@@ -257,5 +166,3 @@ def _label_axes(axes: Axes, schema: pa.Schema, values: list[str], series: list[_
         axes.yaxis.set_major_formatter(EngFormatter(sep=" "))
     axes.set_ylabel(", ".join(values))
     axes.grid(alpha=0.25)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,178 @@
+"""Pictures of streams: values over time, lifetimes, and windows with their events.
+
+They need the extra ``plot``; nothing here keeps state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import pyarrow as pa
+
+from gpu_ops.errors import PlanError
+from gpu_ops.plot.bars import MOST_EVENTS, draw_bars, first_lifetimes, height, lanes, one_row_each, payload, written
+from gpu_ops.plot.members import events_and_windows
+from gpu_ops.plot.pictures import need_matplotlib, picture
+from gpu_ops.plot.steps import MOST_SERIES, draw_steps
+from gpu_ops.stream import Stream
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["MOST_EVENTS", "MOST_SERIES", "need_matplotlib", "timeline", "windows"]
+
+
+def timeline(
+    result: Any,
+    *,
+    value: str | Sequence[str] = (),
+    by: str | Sequence[str] = (),
+    shape: Literal["lines", "stacked"] = "lines",
+    text: str | Sequence[str] | None = None,
+    under: Any = None,
+    most: int = MOST_EVENTS,
+    title: str | None = None,
+    label: str | None = None,
+    axes: Axes | None = None,
+) -> Figure:
+    """Draws events, or values, over time.
+
+    Without ``value`` events are drawn: each is a bar from its start (a full dot: it is part of the lifetime) to its
+    end (an empty one: it is not), a point is a dot, and what never ends an arrow. Each has a row, labelled by its
+    payload; with ``by`` there is a lane for each key, and the payload stands on the bars. Results, ``under`` them, are
+    on the same axis of time.
+
+    With ``value`` numbers are drawn as levels: each from its start to its end, and nothing where there is no event.
+    Where windows overlap, as hopping ones do, a value is drawn over the last hop of its window, so that each step is
+    about the window that ends with it.
+
+    Args:
+        result: A stream, or any table-like thing with ``start`` and ``end`` timestamps.
+        value: The numeric column to draw, or several; without it lifetimes are drawn.
+        by: Columns whose distinct values make a series, or a lane, each.
+        shape: ``"lines"``, or ``"stacked"`` areas upon each other, for counts and amounts that add up; a series then
+            counts as 0 where it has no event.
+        text: The columns that say what an event is: all of the payload that are not in ``by``, if left out.
+        under: Another stream or table that is drawn below, or several by their names: results of windows, for instance.
+        most: How many lifetimes of each are drawn at most: the first ones, and the picture says so.
+        title: Stands above.
+        label: Stands beside the values; their names if left out.
+        axes: Where to draw, if not into a new figure.
+
+    Returns:
+        The figure; ``figure.savefig("timeline.png")`` writes it.
+
+    Raises:
+        GpuOpsError: matplotlib is not installed.
+        ColumnError: A column is not there.
+        PlanError: There is nothing to draw. The values are no numbers, there are none, several of a series hold at a
+            time, or negative ones are to be stacked. What is for lifetimes is said of values.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> rides = pa.table({"a": [0, 60], "b": [120, 90], "zone": ["A", "B"]})
+        >>> rides = g.events(rides, start="a", end="b", unit="s")
+        >>> busy = rides.snapshot().agg(n=g.count())
+        >>> figure = timeline(rides, under={"at once": busy})
+        >>> [text.get_text() for text in figure.axes[0].texts], figure.axes[0].get_yticks().tolist()
+        (['at once', '1', '2', '1'], [0, 1, 2, 3])
+        >>> by_zone = rides.by("zone").snapshot().agg(n=g.count())
+        >>> [line.get_label() for line in timeline(by_zone, value="n", by="zone").axes[0].lines]
+        ['A', 'B']
+    """
+    need_matplotlib()
+    values, groups = _names(value), _names(by)
+    if values:
+        if text is not None or under is not None:
+            raise PlanError("text= and under= are for lifetimes, and value= draws numbers.", remedy="Leave value= out.")
+        table = pa.table(result)
+        if axes is None:
+            axes = picture().add_subplot()
+        draw_steps(table, axes, values, groups, shape)
+    else:
+        events = first_lifetimes(pa.table(result), most, [*groups, *_names(text or ())])
+        schema = events.table.schema
+        said = payload(events.table, groups) if text is None else _names(text)
+        if groups:
+            sections = [lanes(events, groups, written(events.table, said), "")]
+        else:
+            sections = [one_row_each(events, said, "")]
+        for name, each in _below(under).items():
+            found = first_lifetimes(pa.table(each), most)
+            keys = [key for key in groups if key in found.table.column_names]
+            sections.append(lanes(found, keys, written(found.table, payload(found.table, keys)), name))
+        if axes is None:
+            axes = picture(height(sections)).add_subplot()
+        draw_bars(axes, sections, schema)
+    if label is not None:
+        axes.set_ylabel(label)
+    return _titled(axes, title)
+
+
+def windows(
+    stream: Stream,
+    make: Callable[[Stream], Any],
+    *,
+    name: str | None = None,
+    show: Mapping[str, Any] | None = None,
+    most: int = MOST_EVENTS,
+    title: str | None = None,
+    axes: Axes | None = None,
+) -> Figure:
+    """Draws which event is in which window: the events above, each window below as a bar with its members marked.
+
+    The windows are run, with a list of the members as an aggregate, and not drawn by rules of their own. A window's bar
+    is the lifetime of its result, and its label names its members. A member is marked in its colour where its lifetime
+    lies in the bar; one that lies outside, as in a sliding window, which holds what has been, by a dot at its start and
+    a thread to the bar.
+
+    Args:
+        stream: The events, grouped or not.
+        make: From a stream to windows over it: ``lambda bids: bids.tumbling("1min")``.
+        name: A column that names the events; its values differ. Events are numbered by their starts if it is left out.
+        show: Aggregates, as in ``agg``, that are written on the windows.
+        most: How many events, and windows, are drawn at most: the first ones, and the picture says so. Windows that
+            later events would still change are left out then.
+        title: Stands above.
+        axes: Where to draw, if not into a new figure.
+
+    Returns:
+        The figure.
+
+    Raises:
+        GpuOpsError: matplotlib is not installed.
+        ColumnError: ``name`` is no column, or does not tell events apart.
+        PlanError: There is nothing to draw, or ``make`` does not give windows.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> bids = pa.table({"at": [1, 4, 12], "who": ["ann", "bob", "eve"], "price": [3, 9, 4]})
+        >>> bids = g.events(bids, start="at", unit="s")
+        >>> figure = windows(bids, lambda bids: bids.tumbling("10s"), name="who", show={"best": g.max("price")})
+        >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
+        ['', '', '', 'ann bob', 'eve']
+    """
+    need_matplotlib()
+    sections, schema = events_and_windows(stream, make, name, show or {}, most)
+    if axes is None:
+        axes = picture(height(sections)).add_subplot()
+    draw_bars(axes, sections, schema)
+    return _titled(axes, title)
+
+
+def _titled(axes: Axes, title: str | None) -> Figure:
+    if title is not None:
+        axes.set_title(title, loc="left")
+    return cast("Figure", axes.get_figure(root=True))
+
+
+def _names(columns: str | Sequence[str]) -> list[str]:
+    return [columns] if isinstance(columns, str) else list(columns)
+
+
+def _below(under: Any) -> Mapping[str, Any]:
+    if under is None:
+        return {}
+    return under if isinstance(under, Mapping) else {"results": under}
