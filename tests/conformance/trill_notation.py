@@ -61,6 +61,20 @@ _STEPS: tuple[tuple[str, Callable[..., Stream]], ...] = (
     (r"select\((\w+(?:=\w+)?(?:, ?\w+(?:=\w+)?)*)\)", lambda s, listed: s.select(**_columns(listed))),
     (r"group_apply\(key=(\w+), (.*)\) -> \(v=sum, k\)", lambda s, key, inner: pipeline(s.by(key), inner)),
     (
+        r"group_apply\(key=(\w+), group_apply\(key=(\w+), (.*)\) -> \(name, reading\)\) -> \(group, name, reading\)",
+        lambda s, outer, key, inner: (
+            s.by(outer)
+            .apply(lambda each: each.by(key).apply(lambda one: pipeline(one, inner)))
+            .select(outer, key, reading=g.col("v"))
+        ),
+    ),
+    (
+        r"group_aggregate\(key=v/100 \(integer division\), count\(\), sum\(v mod 100\)\) -> key\*100\+count\*10\+sum",
+        lambda s: _by_hundreds(s, g.count() * 10 + g.sum(g.col("v") % 100)),
+    ),
+    (r"group_aggregate\(key=v/100, sum\(v\)\) -> key\*100\+sum\*10", lambda s: _by_hundreds(s, g.sum("v") * 10)),
+    (r"selectmany\(repeat v twice\)", lambda s: s.union(s)),
+    (
         rf"group_apply\(key=(\w+) mod {N}, (.*)\)",
         lambda s, column, by, inner: (
             pipeline(s.with_columns(key=g.col(column) % int(by)).by("key"), inner).by().select("v")
@@ -169,7 +183,15 @@ def _columns(listed: str) -> dict[str, nw.Expr]:
     return {name: _VALUES.get(value, g.col(value or name)) for name, _, value in parts}
 
 
-def _aggregates(step: str) -> dict[str, g.Aggregate]:
+def _by_hundreds(stream: Stream, total: Any) -> Stream:
+    totals = stream.with_columns(key=g.col("v") // 100).by("key").snapshot().agg(total=total)
+    return totals.select(v=g.col("key") * 100 + g.col("total"))
+
+
+def _aggregates(step: str) -> dict[str, Any]:
+    if step == "aggregate(a=sum(v and 7 bitwise), b=sum(v)+count(), c=sum(v), d=count())":
+        # No value is negative.
+        return {"a": g.sum(g.col("v") % 8), "b": g.sum("v") + g.count(), "c": g.sum("v"), "d": g.count()}
     listed = re.fullmatch(r"aggregate\((.*)\)", step)
     parts = [_AGGREGATE.fullmatch(part) for part in (listed[1].split(", ") if listed else [step])]
     found = {}
