@@ -11,7 +11,7 @@ from gpu_ops.errors import ColumnError, PlanError, unknown_column
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.expressions import LIFETIME, Expression
 from gpu_ops.plan.nodes import KeyBy, Node
-from gpu_ops.plan.ordered_aggregates import ranked
+from gpu_ops.plan.ordered_aggregates import every_row, ranked
 from gpu_ops.plan.own_functions import table_function
 from gpu_ops.plan.unnest import Unnest
 from gpu_ops.plan.windows import Window, WindowAggregate, named_aggregates
@@ -62,6 +62,37 @@ class Ranking:
                 remedy="Give yours another name: .select(…).",
             )
         return self._rows(ranked(by, k, payload, descending=descending))
+
+    def rows(self) -> Stream:
+        """The events of each window and group, each as a row with its payload.
+
+        An event that is in several windows is there once for each: mind how many that are.
+
+        Returns:
+            A stream of the payload's columns, and the event's own lifetime as ``event_start`` and ``event_end``;
+            lifetimes are those of the windows.
+
+        Raises:
+            ColumnError: The payload has one of these columns.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> bids = pa.table({"at": [0, 6], "price": [3, 9]})
+            >>> rows = g.events(bids, start="at", unit="s").hopping("10s", "5s").rows().collect()
+            >>> sorted((row["start"].second, row["price"]) for row in rows.to_pylist())
+            [(0, 3), (0, 9), (5, 9), (55, 3)]
+        """
+        payload = [field for field in self._node.schema if field.name not in self._node.key]
+        for name in ("event_start", "event_end"):
+            if name in self._node.schema.names:
+                raise ColumnError(
+                    f"rows adds a column {name}, and there is one.",
+                    column=name,
+                    remedy="Give yours another name: .select(…).",
+                )
+        made = self._rows(every_row(pa.schema(payload)))
+        return made.select(*(name for name in made.schema.names if name != "rank"))
 
     def apply(
         self,

@@ -17,13 +17,16 @@ import pyarrow as pa
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.aggregates import HOLISTIC, RESULT_TYPES, Aggregate, ResultType, count
 from gpu_ops.plan.expressions import LIFETIME, Expression, as_expression, bare_column
-from gpu_ops.time import Duration, positive_ticks
+from gpu_ops.time import TIME_TYPE, Duration, positive_ticks
 
 Interpolation = Literal["linear", "midpoint", "lower", "higher", "discrete"]
 _INTERPOLATIONS = ("linear", "midpoint", "lower", "higher", "discrete")
 _BETWEEN = ("linear", "midpoint")
 
 Order = Expression | Sequence[Expression] | None
+
+_EVERY = 1 << 62
+"""More rows than there are."""
 
 START, END = nw.col("start").alias("__from"), nw.col("end").alias("__until")
 """The lifetime, under names that a payload may have."""
@@ -307,6 +310,14 @@ def ranked(by: Expression, k: int, payload: pa.Schema, *, descending: bool) -> A
     returns = pa.schema([pa.field("rank", pa.int64()), *payload])
     options = {"k": k, "descending": descending, "returns": returns}
     return Aggregate("ranked", decides, others=tuple(nw.col(name) for name in payload.names), options=options)
+
+
+def every_row(payload: pa.Schema) -> Aggregate:
+    """All events with their lifetimes, as a list of structs: what `Windowed.rows` is made of."""
+    lifetime = [pa.field(name, TIME_TYPE) for name in ("event_start", "event_end")]
+    returns = pa.schema([pa.field("rank", pa.int64()), *payload, *lifetime])
+    options = {"k": _EVERY, "descending": False, "returns": returns}
+    return Aggregate("ranked", START, others=(*map(nw.col, payload.names), START, END), options=options)
 
 
 def check_count(verb: str, k: int) -> None:

@@ -84,6 +84,39 @@ def test_the_first_rows_have_sqls_rank(
     check(answer, device, unnested(defined(events, {"rows": lambda m: ranked(m, k, key, descending=descending)}, key)))
 
 
+def every(members: list[Event], key: tuple[str, ...]) -> list[dict[str, Any]]:
+    return [
+        {name: v for name, v in event.payload.items() if name not in key} | {"event_start": moment(event.start)}
+        for event in members
+    ]
+
+
+def all_rows(windows: Any) -> g.Stream:
+    """But for their ends, which the reference clips."""
+    made = windows.rows()
+    found: g.Stream = made.select(*(name for name in made.schema.names if name != "event_end"))
+    return found
+
+
+def moment(time: int) -> datetime.datetime:
+    return datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(microseconds=time)
+
+
+@given(**queries)
+def test_the_rows_of_a_window_are_all_its_events(
+    events: list[Event], window: str, key: tuple[str, ...], device: str
+) -> None:
+    made, defined = WINDOWS[window]
+    answer = all_rows(made(stream(events, SCHEMA).by(*key)))
+    check(answer, device, unnested(defined(events, {"rows": lambda m: every(m, key)}, key)))
+
+
+def test_rows_have_the_lifetime_of_their_event(device_name: str) -> None:
+    found = stream([Event(3, 9, {"v": 1})]).tumbling(5, align=0).rows().collect(device=device_name)
+    assert found.column_names == ["start", "end", "v", "event_start", "event_end"]
+    assert [found[name].cast(pa.int64()).to_pylist() for name in ("event_start", "event_end")] == [[3, 3], [9, 9]]
+
+
 def lows(table: pa.Table) -> dict[str, list[int]] | None:
     """For each value of v below zero how many are as low; nothing where there are none."""
     found = [v for v in table["v"].to_pylist() if v is not None and v < 0]
@@ -104,6 +137,7 @@ def test_live_is_batch_in_any_cut(
     windows = made(stream(events, SCHEMA).by(*key))
     for answer, expected in (
         (windows.apply(lows, schema=ROWS), defined(events, {"rows": lows_of}, key)),
+        (all_rows(windows), defined(events, {"rows": lambda m: every(m, key)}, key)),
         (windows.top(2, by="v"), defined(events, {"rows": lambda m: ranked(m, 2, key, descending=True)}, key)),
     ):
         live, at, given_rows = answer.start(device=device), 0, to_table(events, SCHEMA)
@@ -183,6 +217,8 @@ def test_what_cannot_be_is_refused() -> None:
     windows = stream([Event(0, 1, {"k": "a", "rank": 1, "l": [1]})]).by("k").snapshot()
     with pytest.raises(ColumnError, match="top adds a column rank"):
         windows.top(1, by="k")
+    with pytest.raises(ColumnError, match="rows adds a column event_end"):
+        stream([Event(0, 1, {"event_end": 1})]).snapshot().rows()
     with pytest.raises(ColumnError, match="ranked does not take list"):
         stream([Event(0, 1, {"l": [1]})]).snapshot().top(1, by="l")
     with pytest.raises(PlanError, match="at least 1"):
