@@ -119,7 +119,7 @@ class Compiler:
             return lifetimes.chop(self.frame(node.input), node)
         if isinstance(node, Unnest):
             self._note(node, "Spark: explode(…), one row for each struct")
-            return self._unnested(node)
+            return lifetimes.unnest(self.frame(node.input), node)
         if isinstance(node, Union):
             return self._union(node)
         if isinstance(node, Binary):
@@ -132,13 +132,6 @@ class Compiler:
         self.notes[node] = list(lines)
 
     # What Spark does itself
-
-    def _unnested(self, node: Unnest) -> DataFrame:
-        kept = [name for name in node.input.schema.names if name != node.column]
-        lists = self.frame(node.input)
-        rows = lists.select("start", "end", *map(column, kept), F.explode(column(node.column)).alias(node.column))
-        made = [column(node.column).getField(name).alias(name) for name in node.rows.names]
-        return rows.select("start", "end", *map(column, kept), *made)
 
     def _source(self, node: SparkSource) -> DataFrame:
         outside = [f"{field.name} ({field.type})" for field in node.schema if _no_zone(field.type)]
@@ -493,8 +486,7 @@ def _needed(part: Fragment) -> tuple[pa.Schema, dict[str, Column]]:
     counted: set[str] = set()
     for aggregate in first.aggregates:
         for expression in aggregate.reads:
-            name = bare_column(expression)
-            if name is not None:
+            if (name := bare_column(expression)) is not None:
                 only = aggregate.kind == "count" and expression is aggregate.expression and not aggregate.distinct
                 (counted if only else names).add(name)
     counted -= names

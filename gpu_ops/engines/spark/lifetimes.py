@@ -27,6 +27,7 @@ from gpu_ops.plan.lifetimes import (
     Shift,
     ToPoint,
 )
+from gpu_ops.plan.unnest import Unnest
 from gpu_ops.time import MAX_TIME, MIN_TIME, TICK, format_span
 
 _PIECE = "__piece"
@@ -175,6 +176,13 @@ def _(what: Quantize, start: Column, end: Column) -> Changed:
     # The end lies on the grid of window ends, at least one window after the start (Trill).
     last = _floor(least, what.hop, what.align + what.size)
     return Changed(_floor(start, what.progress or what.hop, what.align), _unless_open(end, last), verb="quantize")
+
+
+def unnest(frame: DataFrame, node: Unnest) -> DataFrame:
+    """A row for each struct of a column of lists, its fields as columns."""
+    kept = [column(name) for name in ("start", "end", *node.input.schema.names) if name != node.column]
+    rows = frame.select(*kept, F.explode(column(node.column)).alias(node.column))
+    return rows.select(*kept, *(column(node.column).getField(name).alias(name) for name in node.rows.names))
 
 
 def chop(frame: DataFrame, node: Chop) -> DataFrame:
