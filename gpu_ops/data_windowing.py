@@ -40,8 +40,8 @@ class DataWindowing:
 
     Each gives a `DataWindowed`: aggregates over what is in, or what enters and leaves. With a key there is a window for
     each group. Windows go by event time alone: rows are taken in order of their starts; rows of one start, where that
-    matters, by ``order=``, and then by all payload columns one after the other (null first, nested ones play no part).
-    So an answer never depends on the order in which rows arrive.
+    matters, by ``order=``, then by all payload columns one after the other (null first, nested ones play no part), then
+    by their ends. So an answer never depends on the order in which rows arrive.
     """
 
     _node: Node

@@ -311,7 +311,7 @@ STAYS: dict[type, Callable[[Any, Held, Device], Stay]] = {
 # One row for each
 
 
-def each_row(node: DataWindow, frame: Any, start: Any, stay: Stay, rows: Any, device: Device) -> Any:
+def each_row(node: DataWindow, frame: Any, start: Any, end: Any, stay: Stay, rows: Any, device: Device) -> Any:
     """Aggregates over what is in when some rows enter, right after that: a frame with a row for each.
 
     All that comes and goes in a group is put in order, by time, what time alone does before what rows do. So every
@@ -321,13 +321,14 @@ def each_row(node: DataWindow, frame: Any, start: Any, stay: Stay, rows: Any, de
         node: The window and its aggregates.
         frame: The payload.
         start: int64 ticks.
+        end: int64 ticks.
         stay: When the rows are in.
         rows: int64 indices of those that are asked for.
         device: Where arrays live.
     """
     kernels = device.kernels
     codes, _, _ = device.columns.key_codes(frame, node.key)
-    order = row_order(codes, start, frame, node.input.schema, node.order, device, ties=True)
+    order = row_order(codes, start, end, frame, node.input.schema, node.order, device, ties=True)
     turn = np.empty_like(order)
     turn[order] = np.arange(len(order), like=start)
     inside = kernels.keep((stay.enter != OUT) & (stay.enter != UNKNOWN))
@@ -359,13 +360,14 @@ def each_row(node: DataWindow, frame: Any, start: Any, stay: Stay, rows: Any, de
 
 
 def row_order(
-    codes: Any, start: Any, frame: Any, schema: pa.Schema, first: Sequence[str], device: Device, *, ties: bool
+    codes: Any, start: Any, end: Any, frame: Any, schema: pa.Schema, first: Sequence[str], device: Device, *, ties: bool
 ) -> Any:
-    """int64 order of rows by group, then start; of one start by some columns, then by all others, null first.
+    """int64 order of rows by group, then start; of one start by some columns, then all others, null first, then end.
 
     Args:
         codes: int32 groups.
         start: int64 ticks.
+        end: int64 ticks.
         frame: The payload.
         schema: Its types; nested columns play no part.
         first: The columns that come first.
@@ -392,7 +394,7 @@ def row_order(
         if pa.types.is_floating(schema.field(name).type):  # 0.0 and -0.0 are of one rank
             floats, _ = device.columns.values(some, name)
             keys.append(floats.view(f"i{floats.itemsize}"))
-    keys = [kernels.take(code, places), kernels.take(time, places), *keys]
+    keys = [kernels.take(code, places), kernels.take(time, places), *keys, kernels.take(end, rows)]
     found = np.arange(len(rows), like=start)
     for key in reversed(keys):
         found = found[np.argsort(key[found], kind="stable")]

@@ -216,7 +216,9 @@ class RunningDataWindow:
         node, device = self._node, self._device
         take = device.kernels.take
         codes = _places(touched, rows.code)
-        order = row_order(codes, rows.low, rows.frame, node.input.schema, node.order, device, ties=node.counts_rows)
+        order = row_order(
+            codes, rows.low, rows.high, rows.frame, node.input.schema, node.order, device, ties=node.counts_rows
+        )
         rows, codes = rows.take(order, device), take(codes, order)
         index = np.arange(len(rows), like=rows.low)
         first = np.concatenate([np.ones_like(codes[:1], dtype=np.bool_), codes[1:] != codes[:-1]])
@@ -369,7 +371,7 @@ class RunningDataWindow:
             return []
         known = replace(stay, entered=np.where(before == UNKNOWN, stay.entered, -1))
         at = device.kernels.keep(final)
-        values = each_row(node, rows.frame, rows.low, known, at, device)
+        values = each_row(node, rows.frame, rows.low, rows.high, known, at, device)
         return [Events(stay.enter[at], TICK, device.columns.beside(device.columns.take(rows.frame, at), values))]
 
     def _wake(self, codes: Any, times: Any, groups: _Groups, touched: Any) -> None:

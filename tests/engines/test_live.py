@@ -21,6 +21,7 @@ from gpu_ops.errors import ColumnError, PlanError, SourceError, TimeError
 from gpu_ops.operators.running_extremes import Staircases
 from gpu_ops.operators.state import Rows
 from gpu_ops.time import MAX_TIME
+from tests.cuts import in_some_order, remembered
 from tests.rows import rows
 
 UTC = pa.timestamp("us", "UTC")
@@ -153,13 +154,6 @@ def pushed(live: RunningQuery, found: list[pa.Table], rest: pa.Table, chance: ra
             found.append(live.results())
 
 
-def in_some_order(given: pa.Table, chance: random.Random) -> pa.Table:
-    """Somewhat out of order, so that CTIs can say something."""
-    starts = given["start"].cast(pa.int64()).to_pylist()
-    order = sorted(range(len(starts)), key=lambda row: starts[row] + chance.randrange(0, 20))
-    return given.take(pa.array(order, pa.int64()))
-
-
 @EXAMPLES
 @given(plans, events, st.randoms(use_true_random=False), st.sampled_from(DEVICES))
 def test_live_is_batch(names: list[str], given_events: list[Any], chance: random.Random, device: str) -> None:
@@ -239,11 +233,6 @@ def test_a_checkpoint_anywhere_changes_nothing(
     again.close()
     found.append(again.results())
     assert rows(pa.concat_tables(found)) == rows(expected)
-
-
-def remembered(live: RunningQuery) -> dict[str, list[str]]:
-    """The state, its rows in an order of their own: runs that are read back are one run."""
-    return {name: sorted(map(repr, state.to_pylist())) for name, state in live.state().items()}
 
 
 def _patient(chance: random.Random) -> random.Random:

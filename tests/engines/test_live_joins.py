@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import gpu_ops as g
 from gpu_ops.errors import PlanError
 from gpu_ops.time import MAX_TIME
-from tests.engines.test_live import DEVICES, EXAMPLES, SCHEMA, UTC, Query, events, in_some_order, table
+from tests.cuts import in_some_order
+from tests.engines.test_live import DEVICES, EXAMPLES, SCHEMA, UTC, Query, events, table
 from tests.rows import rows
 
 Pair = Any

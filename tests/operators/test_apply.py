@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 import gpu_ops as g
 from gpu_ops import Stream
 from gpu_ops.errors import ColumnError, PlanError
-from gpu_ops.time import MAX_TIME
+from tests.cuts import in_any_cut, in_some_order
 from tests.reference import Event
 from tests.rows import rows, stream, to_events, to_table
 
@@ -70,18 +71,14 @@ def test_apply_is_each_group_by_itself(device_name: str, name: str, found: list[
     assert rows(answer) == rows(expected)
 
 
-@given(found=events)
-def test_a_running_query_applies_too(found: list[Event]) -> None:
+@given(found=events, chance=st.randoms(use_true_random=False))
+def test_a_running_query_applies_too(found: list[Event], chance: random.Random) -> None:
     def ask(s: Stream) -> Stream:
         return s.by("k").apply(PIPELINES["by more"])
 
-    found.sort(key=lambda event: event.start)
-    live = ask(stream([], PAYLOAD)).start()
-    for at in range(0, len(found), 3):
-        live.push(to_table(found[at : at + 3], PAYLOAD))
-        live.advance(found[at + 3].start if at + 3 < len(found) else MAX_TIME)
-    live.close()
-    assert rows(live.results()) == rows(ask(stream(found, PAYLOAD)).collect())
+    arriving = in_some_order(to_table(found, PAYLOAD), chance)
+    expected = rows(ask(stream(found, PAYLOAD)).collect())
+    assert rows(in_any_cut(ask(stream([], PAYLOAD)), arriving, "cpu", chance)) == expected
 
 
 def test_the_result_is_not_grouped_any_more() -> None:

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 import gpu_ops as g
 from gpu_ops.errors import ColumnError
 from tests.aggregate_reference import CHOICES
-from tests.engines.test_live import DEVICES, in_some_order, pushed, remembered
+from tests.cuts import in_any_cut, in_some_order
+from tests.engines.test_live import DEVICES
 from tests.reference import Event
 from tests.rows import check, rows, stream, to_table
 from tests.timeline import timeline
@@ -212,21 +213,5 @@ def test_live_is_batch(
 ) -> None:
     arrived = in_some_order(to_table(events, PAYLOAD), chance)
     batch = query(g.events(arrived, start="start", end="end"), keys, some)
-    cut = chance.randrange(0, arrived.num_rows + 1)
-    starts = arrived["start"].cast(pa.int64()).to_pylist()
-    live, found = batch.start(device=device), list[pa.Table]()
-    live.push(arrived.slice(0, cut))
-    live.advance(min(starts[cut:], default=100))
-    found.append(live.results())
-    if chance.random() < 0.5:
-        path = tmp_path_factory.mktemp("live") / "checkpoint"
-        live.checkpoint(path)
-        again = query(g.events(arrived.slice(0, 0), start="start", end="end"), keys, some)
-        restored = g.restore(path, again, device=device)
-        assert remembered(restored) == remembered(live)
-        live = restored
-    pushed(live, found, arrived.slice(cut), chance)
-    live.close()
-    found.append(live.results())
-    assert rows(pa.concat_tables(found)) == rows(batch.collect(device=device))
-    assert live.status().alive == 0
+    found = in_any_cut(batch, arrived, device, chance, tmp_path_factory.mktemp("live"))
+    assert rows(found) == rows(batch.collect(device=device))

@@ -18,6 +18,7 @@ from gpu_ops.errors import PlanError, TimeError
 from gpu_ops.time import MAX_TIME
 from tests import data_window_reference as brute
 from tests import reference
+from tests.cuts import in_any_cut, in_some_order
 from tests.reference import NEVER, Aggregate, Event
 from tests.rows import check, rows, stream, to_table
 
@@ -220,32 +221,9 @@ def test_a_count_window_gives_a_point_for_each_distinct_start(
     check(source(events).by(*key).count_window(n).rows(), device_name, held)
 
 
-def pushed(query: Stream, device: str, events: list[Event], chance: random.Random, tmp: Any = None) -> pa.Table:
-    """What a running query gives that gets events in pieces, with CTIs anywhere, and stops and goes on somewhere."""
-    arrived = sorted(events, key=lambda event: event.start + chance.randrange(0, 15))
-    live, found, at = query.start(device=device), list[pa.Table](), 0
-    promised = -(1 << 60)
-    while at < len(arrived):
-        size = chance.randrange(1, 6)
-        live.push(to_table(arrived[at : at + size], SCHEMA))
-        at += size
-        if chance.random() < 0.7:
-            live.advance(chance.randrange(-5, 1 + min((each.start for each in arrived[at:]), default=100)))
-        found.append(live.results())
-        starts = found[-1]["start"].cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
-        assert all(start >= promised for start in starts)
-        promised = live.status().cti_out
-        if tmp is not None and chance.random() < 0.3:
-            live.checkpoint(tmp / "checkpoint")
-            before, live = live, g.restore(tmp / "checkpoint", query, device=device)
-            assert {name: sorted(map(repr, each.to_pylist())) for name, each in live.state().items()} == {
-                name: sorted(map(repr, each.to_pylist())) for name, each in before.state().items()
-            }
-    live.close()
-    found.append(live.results())
-    assert live.status().cti_out == MAX_TIME
-    assert live.status().alive == 0
-    return pa.concat_tables(found)
+def pushed(query: Stream, device: str, events: list[Event], chance: random.Random, folder: Any = None) -> pa.Table:
+    """What a running query gives in any cut."""
+    return in_any_cut(query, in_some_order(to_table(events, SCHEMA), chance), device, chance, folder)
 
 
 ASKED: dict[str, Callable[[DataWindowed], Stream]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops.errors import ColumnError, PlanError
-from gpu_ops.time import MAX_TIME
+from tests.cuts import in_any_cut, in_some_order
 from tests.reference import Aggregate, Event, hopping
 from tests.rows import check, rows, stream, to_table
 from tests.timeline import timeline
@@ -46,20 +47,21 @@ def filled(
     return made
 
 
+RANDOM = st.randoms(use_true_random=False)
 points = st.lists(st.tuples(st.integers(0, 60), st.sampled_from(["a", "b", None]), st.integers(-3, 3)), max_size=8)
 fills = st.fixed_dictionaries({name: st.sampled_from(["null", "zero", "last"]) for name in ("n", "v")})
 spans = st.none() | st.tuples(st.integers(-20, 40), st.integers(1, 50)).map(lambda each: (each[0], each[0] + each[1]))
 grids = st.sampled_from([(4, 4), (6, 2), (2, 6), (5, 3)])
 
 
-@given(points=points, fill=fills, span=spans, grid=grids, key=st.sampled_from([[], ["k"]]), data=st.data())
+@given(points=points, fill=fills, span=spans, grid=grids, key=st.sampled_from([[], ["k"]]), chance=RANDOM)
 def test_fill(
     points: list[tuple[int, Any, int]],
     fill: dict[str, Any],
     span: tuple[int, int] | None,
     grid: tuple[int, int],
     key: list[str],
-    data: st.DataObject,
+    chance: random.Random,
 ) -> None:
     events = [Event(at, at + 1, {"k": k, "v": v}) for at, k, v in points]
     size, hop = grid
@@ -71,24 +73,8 @@ def test_fill(
 
     for device in ("cpu", "array"):
         assert rows(ask(stream(events, PAYLOAD)).collect(device=device)) == expected
-    # In a running query, cut anywhere: what is given stays, and nothing comes before what was promised.
-    events.sort(key=lambda event: event.start)
-    live = ask(stream([], PAYLOAD)).start(device=data.draw(st.sampled_from(["cpu", "array"])))
-    found: list[Any] = []
-    promised = -MAX_TIME
-    at = 0
-    while at < len(events):
-        step = data.draw(st.integers(1, 4))
-        live.push(to_table(events[at : at + step], PAYLOAD))
-        at += step
-        if at < len(events) and data.draw(st.booleans()):
-            live.advance(events[at].start)
-        given = rows(live.results())
-        assert all(row[0] >= promised for row in given)
-        found += given
-        promised = live.status().cti_out
-    live.close()
-    assert sorted(found + rows(live.results())) == expected
+    found = in_any_cut(ask(stream([], PAYLOAD)), in_some_order(to_table(events, PAYLOAD), chance), "cpu", chance)
+    assert rows(found) == expected
 
 
 def test_a_checkpoint_keeps_what_stands_before_a_gap(tmp_path: Path) -> None:

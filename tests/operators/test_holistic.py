@@ -20,6 +20,7 @@ from gpu_ops.devices import gpu_refusal
 from gpu_ops.errors import ColumnError, FunctionError, PlanError
 from gpu_ops.time import MAX_TIME
 from tests import reference
+from tests.cuts import in_any_cut, in_some_order
 from tests.reference import Event, key_value, order
 from tests.rows import check, rows, stream, to_events, to_table
 from tests.timeline import timeline
@@ -209,26 +210,10 @@ def test_live_is_batch_in_any_cut(
     device: str,
     chance: random.Random,
 ) -> None:
-    events = sorted(events, key=lambda event: event.start + chance.randrange(0, 15))
     answer, expected = asked(events, window, chosen, key)
-    live, found, at = answer.start(device=device), list[pa.Table](), 0
-    given_rows = to_table(events, SCHEMA)
-    while at < len(events):
-        size = chance.randrange(1, 6)
-        live.push(given_rows.slice(at, size))
-        at += size
-        if chance.random() < 0.6:
-            live.advance(max(live.cti, chance.randrange(-5, 1 + min((e.start for e in events[at:]), default=60))))
-        found.append(live.results())
-        if chance.random() < 0.3:
-            path = tmp_path_factory.mktemp("live") / "checkpoint"
-            live.checkpoint(path)
-            live = g.restore(path, answer, device=device)
-    live.close()
-    found.append(live.results())
-    assert rows(pa.concat_tables(found)) == rows(expected)
-    assert live.status().cti_out == MAX_TIME
-    assert live.status().alive == 0
+    arriving = in_some_order(to_table(events, SCHEMA), chance)
+    found = in_any_cut(answer, arriving, device, chance, tmp_path_factory.mktemp("live"))
+    assert rows(found) == rows(expected)
 
 
 # By hand

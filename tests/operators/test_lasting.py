@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import gpu_ops as g
 from gpu_ops.errors import PlanError
 from tests.aggregate_reference import close
-from tests.engines.test_live import DEVICES, in_some_order, pushed
+from tests.cuts import in_any_cut, in_some_order
+from tests.engines.test_live import DEVICES
 from tests.reference import Event
 from tests.rows import check, rows, stream, to_events, to_table
 from tests.timeline import timeline
@@ -99,12 +100,9 @@ def test_live_is_batch(events: list[Event], grid: tuple[int, int], device: str, 
         .hopping(*grid)
         .agg(i=g.integral("x", where=g.col("flag")), m=g.time_weighted_mean("v"), n=g.count())
     )
-    live, found = asked.start(device=device), list[pa.Table]()
-    pushed(live, found, arrived, chance)
-    live.close()
-    found.append(live.results())
+    found = in_any_cut(asked, arrived, device, chance)
     batch = rows(asked.collect(device=device))
-    assert rows(pa.concat_tables(found)) == batch
+    assert rows(found) == batch
     assert batch == rows(asked.collect(device="cpu"))
 
 

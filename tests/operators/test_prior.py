@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops.errors import ColumnError, PlanError
+from tests.cuts import in_any_cut, in_some_order
 from tests.reference import Event
 from tests.rows import check, rows, stream, to_table
 from tests.timeline import timeline
@@ -32,9 +34,14 @@ events = st.lists(
 
 
 def place(event: Event) -> tuple[Any, ...]:
-    """By start, then by s downwards said as ``order=``, then by the payload's columns, null first."""
+    """By start, then by s downwards said as ``order=``, then by the payload's columns, null first, then by end."""
     payload = event.payload
-    return event.start, *((payload[name] is not None, payload[name] or 0) for name in ("v",)), str(payload["s"] or "")
+    return (
+        event.start,
+        *((payload[name] is not None, payload[name] or 0) for name in ("v",)),
+        str(payload["s"] or ""),
+        event.end,
+    )
 
 
 def with_prior(found: list[Event], n: int) -> list[Event]:
@@ -47,26 +54,15 @@ def with_prior(found: list[Event], n: int) -> list[Event]:
     return made
 
 
-@given(found=events, n=st.integers(1, 3), data=st.data())
-def test_prior(device_name: str, found: list[Event], n: int, data: st.DataObject) -> None:
+@given(found=events, n=st.integers(1, 3), chance=st.randoms(use_true_random=False))
+def test_prior(device_name: str, found: list[Event], n: int, chance: random.Random) -> None:
     def ask(s: g.Stream) -> g.Stream:
         return s.by("k").with_prior(n, w="v", t="s")
 
     expected = rows(with_prior(found, n))
     assert rows(ask(stream(found, PAYLOAD)).collect(device=device_name)) == expected
-    found.sort(key=lambda event: event.start)
-    live = ask(stream([], PAYLOAD)).start(device=device_name)
-    at = 0
-    given_rows: list[Any] = []
-    while at < len(found):
-        step = data.draw(st.integers(1, 4))
-        live.push(to_table(found[at : at + step], PAYLOAD))
-        at += step
-        if at < len(found) and data.draw(st.booleans()):
-            live.advance(found[at].start)
-        given_rows += rows(live.results())
-    live.close()
-    assert sorted(given_rows + rows(live.results())) == expected
+    arriving = in_some_order(to_table(found, PAYLOAD), chance)
+    assert rows(in_any_cut(ask(stream([], PAYLOAD)), arriving, device_name, chance)) == expected
 
 
 def test_a_checkpoint_remembers_the_rows_before(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from gpu_ops.devices import gpu_refusal
 from gpu_ops.errors import ColumnError, FunctionError, PlanError
 from gpu_ops.time import MAX_TIME
 from tests import reference
+from tests.cuts import in_any_cut, in_some_order
 from tests.payload_table import ROWS as TYPES
 from tests.payload_table import Row
 from tests.reference import Event, order
@@ -133,22 +134,14 @@ def test_live_is_batch_in_any_cut(
     events: list[Event], window: str, key: tuple[str, ...], device: str, chance: random.Random
 ) -> None:
     made, defined = WINDOWS[window]
-    events = sorted(events, key=lambda event: event.start + chance.randrange(0, 15))
     windows = made(stream(events, SCHEMA).by(*key))
     for answer, expected in (
         (windows.apply(lows, schema=ROWS), defined(events, {"rows": lows_of}, key)),
         (all_rows(windows), defined(events, {"rows": lambda m: every(m, key)}, key)),
         (windows.top(2, by="v"), defined(events, {"rows": lambda m: ranked(m, 2, key, descending=True)}, key)),
     ):
-        live, at, given_rows = answer.start(device=device), 0, to_table(events, SCHEMA)
-        while at < len(events):
-            size = chance.randrange(1, 6)
-            live.push(given_rows.slice(at, size))
-            at += size
-            if chance.random() < 0.6:
-                live.advance(chance.randrange(-5, 1 + min((e.start for e in events[at:]), default=60)))
-        live.close()
-        assert rows(live.results()) == rows(unnested(expected))
+        arriving = in_some_order(to_table(events, SCHEMA), chance)
+        assert rows(in_any_cut(answer, arriving, device, chance)) == rows(unnested(expected))
 
 
 @pytest.mark.parametrize("row", TYPES, ids=lambda row: row.name)

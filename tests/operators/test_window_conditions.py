@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops.errors import ColumnError, PlanError
+from tests.cuts import in_any_cut, in_some_order
 from tests.reference import Event
 from tests.rows import rows, stream, to_table
 
@@ -99,23 +101,12 @@ def expected(name: str, how: str, found: Window) -> Window:
 
 
 @pytest.mark.parametrize("how", ["while", "with", "without"])
-@given(found=events, name=st.sampled_from(list(CONDITIONS)), data=st.data())
-def test_conditions(device_name: str, how: str, found: Window, name: str, data: st.DataObject) -> None:
+@given(found=events, name=st.sampled_from(list(CONDITIONS)), chance=st.randoms(use_true_random=False))
+def test_conditions(device_name: str, how: str, found: Window, name: str, chance: random.Random) -> None:
     answer = rows(expected(name, how, found))
     assert rows(asked(name, how, stream(found, PAYLOAD)).collect(device=device_name)) == answer
-    # In a running query, cut anywhere.
-    live = asked(name, how, stream([], PAYLOAD)).start(device=device_name)
-    given_rows: list[Any] = []
-    at = 0
-    while at < len(found):
-        step = data.draw(st.integers(1, 5))
-        live.push(to_table(found[at : at + step], PAYLOAD))
-        at += step
-        if at < len(found) and data.draw(st.booleans()):
-            live.advance(found[at].start)
-        given_rows += rows(live.results())
-    live.close()
-    assert sorted(given_rows + rows(live.results())) == answer
+    arriving = in_some_order(to_table(found, PAYLOAD), chance)
+    assert rows(in_any_cut(asked(name, how, stream([], PAYLOAD)), arriving, device_name, chance)) == answer
 
 
 def test_windows_wider_than_a_block(device_name: str) -> None:
