@@ -194,6 +194,10 @@ def _renamed(part: Part, names: Mapping[str, str]) -> Part:
 
 def _check_kind(window: Kind | Ends, verb: str) -> None:
     plain = not isinstance(window, Last) or (window.every == 1 and window.partial) or _makes_batches(window)
+    if isinstance(window, TimeLengthBatches):
+        plain = window.since is None and not window.runs
+    if isinstance(window, TimeBatches):
+        plain = window.calendar is None
     if not plain or not isinstance(window, Last | First | FirstSpan | TimeBatches | TimeLengthBatches | Best | Ends):
         raise PlanError(f"{verb} does not take this window: {window}.", remedy=f"It takes {_TAKEN}.")
 

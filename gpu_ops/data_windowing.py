@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import narwhals as nw
 
+from gpu_ops.batching import Batching, Order
 from gpu_ops.errors import PlanError
+from gpu_ops.plan.arguments import flag, names, several
 from gpu_ops.plan.data_windows import (
     Alive,
     Best,
@@ -18,24 +20,20 @@ from gpu_ops.plan.data_windows import (
     LastStarts,
     Sample,
     Session,
-    TimeBatches,
-    TimeLengthBatches,
     positive,
 )
 from gpu_ops.plan.expressions import Expression, as_expression, bare_column
 from gpu_ops.plan.lifetimes import AlterLifetime, Lifetime, SetDuration
 from gpu_ops.plan.nodes import Node, Project
-from gpu_ops.plan.window_conditions import Until, While, window_condition
+from gpu_ops.plan.window_conditions import While, window_condition
 from gpu_ops.time import MAX_TIME, MIN_TIME, TICK, Duration, Instant, instant, positive_ticks
 from gpu_ops.windowed import DataWindowed
 
 if TYPE_CHECKING:
     from gpu_ops.stream import Stream
 
-Order = Expression | Sequence[Expression] | None
 
-
-class DataWindowing:
+class DataWindowing(Batching):
     """Verbs of a stream that make data windows.
 
     Each gives a `DataWindowed`: aggregates over what is in, or what enters and leaves. With a key there is a window for
@@ -68,25 +66,8 @@ class DataWindowing:
             >>> s.last(3, every=2).agg(total=g.sum("v")).collect().sort_by("start")["total"].to_pylist()
             [3, 9]
         """
-        if not isinstance(partial, bool):
-            raise PlanError(f"partial is {partial!r}.", remedy="It is True or False.")
+        flag(partial, name="partial")
         return self._data_window(Last(positive(n, name="n"), positive(every, name="every"), partial), order=order)
-
-    def batches(self, n: int, *, order: Order = None) -> DataWindowed:
-        """Batches of n rows: one is in from its last row's start until the next is complete (Esper: length_batch).
-
-        Args:
-            n: How many.
-            order: As in `last`.
-
-        Examples:
-            >>> import gpu_ops as g
-            >>> import pyarrow as pa
-            >>> s = g.events(pa.table({"at": [0, 1, 2, 3, 4], "v": [1, 2, 3, 4, 5]}), start="at", unit="s")
-            >>> s.batches(2).agg(total=g.sum("v")).collect().sort_by("start")["total"].to_pylist()
-            [3, 7]
-        """
-        return self.last(n, every=n, partial=False, order=order)
 
     def count_window(self, n: int) -> DataWindowed:
         """The events of n consecutive distinct starts (StreamInsight: count window).
@@ -142,7 +123,8 @@ class DataWindowing:
         spans = {"cap": cap, "grid_cap": grid_cap}
         limits = {name: None if given is None else positive_ticks(given, name=name) for name, given in spans.items()}
         grid = MIN_TIME if align is None else instant(align, name="align")
-        return self._data_window(Session(positive_ticks(gap, name="gap"), **limits, align=grid, running=running))
+        runs = flag(running, name="running")
+        return self._data_window(Session(positive_ticks(gap, name="gap"), **limits, align=grid, running=runs))
 
     def last_span(self, duration: Duration) -> DataWindowed:
         """What started within the last ``duration``, as `sliding`, with insert and remove streams (Esper: time).
@@ -159,48 +141,6 @@ class DataWindowing:
         """
         length = positive_ticks(duration, name="duration")
         return _alive(Lifetime(self._node, SetDuration(length)))
-
-    def time_batches(self, span: Duration, *, align: Instant = "first") -> DataWindowed:
-        """The events of each span of time, in from its end to the end of the next one (Esper: time_batch).
-
-        Args:
-            span: A positive span.
-            align: A point at which a span begins; ``"first"``: each group's spans begin with its first event.
-
-        Examples:
-            >>> import gpu_ops as g
-            >>> import pyarrow as pa
-            >>> s = g.events(pa.table({"at": [2, 3, 15], "v": [1, 2, 3]}), start="at", unit="s")
-            >>> r = s.time_batches("10s").agg(total=g.sum("v")).collect().sort_by("start")
-            >>> [t.second for t in r["start"].to_pylist()], r["total"].to_pylist()
-            ([12, 22], [3, 3])
-        """
-        grid = None if align == "first" else instant(align, name="align")
-        return self._data_window(TimeBatches(positive_ticks(span, name="span"), grid))
-
-    def time_length_batches(self, span: Duration, n: int, *, order: Order = None) -> DataWindowed:
-        """Batches complete with n events, or when a clock has run out (Esper: time_length_batch).
-
-        The clock is set to ``span`` by a group's first event, again whenever a batch is complete, and once more if it
-        runs out with no event in between; after that the next event sets it. A batch is in until the next one is
-        complete, or the clock has run out with no event. An event at that very time is of the next batch.
-
-        Args:
-            span: A positive span.
-            n: How many events at most.
-            order: As in `last`.
-
-        Examples:
-            >>> import gpu_ops as g
-            >>> import pyarrow as pa
-            >>> s = g.events(pa.table({"at": [0, 1, 2, 35], "v": [1, 2, 3, 4]}), start="at", unit="s")
-            >>> r = s.time_length_batches("10s", 2).agg(total=g.sum("v")).collect().sort_by("start")
-            >>> [t.second for t in r["start"].to_pylist()], r["total"].to_pylist()
-            ([1, 11, 45], [3, 3, 4])
-        """
-        return self._data_window(
-            TimeLengthBatches(positive_ticks(span, name="span"), positive(n, name="n")), order=order
-        )
 
     def keep_all(self) -> DataWindowed:
         """All events so far (Esper: keepall).
@@ -294,7 +234,7 @@ class DataWindowing:
             >>> s.until(till).agg(n=g.count()).collect().sort_by("start")["n"].to_pylist()
             [1, 2, 1]
         """
-        return _alive(Lifetime(self._node, AlterLifetime(None, None, end)))
+        return _alive(Lifetime(self._node, AlterLifetime(None, None, as_expression(end, where="until"))))
 
     def highest(self, n: int, by: Expression, *, unique: str | Sequence[str] = (), order: Order = None) -> DataWindowed:
         """The n events with the highest values so far (Esper: sort, rank; StreamCruncher: highest).
@@ -380,34 +320,6 @@ class DataWindowing:
         made = window_condition(self._node.schema, condition, where="keep_while")
         return self._data_window(While(made), order=order)
 
-    def batches_until(
-        self, condition: Expression, *, include_trigger: bool = True, order: Order = None
-    ) -> DataWindowed:
-        """Events gather until a condition on them holds; then they are the batch (Esper: expr_batch).
-
-        A batch is in from the start of the event that made the condition hold until the next batch is complete.
-
-        Args:
-            condition: As in `keep_while`; it is asked as each event comes.
-            include_trigger: Whether the event that makes it hold is in the batch, or the first of the next one.
-            order: As in `last`.
-
-        Raises:
-            PlanError: As `keep_while`.
-            ColumnError: As `keep_while`.
-
-        Examples:
-            >>> import gpu_ops as g
-            >>> import pyarrow as pa
-            >>> s = g.events(pa.table({"at": [0, 1, 2, 3], "v": [4, 9, 5, 8]}), start="at", unit="s")
-            >>> s.batches_until(g.window.sum("v") > 10).agg(n=g.count(), v=g.sum("v")).collect().sort_by("start")[
-            ...     "v"
-            ... ].to_pylist()
-            [13, 13]
-        """
-        made = window_condition(self._node.schema, condition, where="batches_until")
-        return self._data_window(Until(made, include_trigger), order=order)
-
     def with_prior(self, n: int = 1, *, order: Order = None, **columns: str) -> Stream:
         """Each event beside columns of the one that came n before it in its group (Esper: prior; SQL: lag).
 
@@ -438,10 +350,9 @@ class DataWindowing:
         self, n: int, by: Expression, unique: str | Sequence[str], order: Order, *, highest: bool
     ) -> DataWindowed:
         verb = "highest" if highest else "lowest"
-        names = (unique,) if isinstance(unique, str) else tuple(unique)
-        value = as_expression(by, where=verb)
+        value, same = as_expression(by, where=verb), names(unique, where=f"{verb}(…, unique=…)")
         column = bare_column(value) or "__by"
-        window = Best(positive(n, name="n"), column, highest, names)
+        window = Best(positive(n, name="n"), column, highest, same)
         return self._data_window(window, order=order, hidden={column: value} if column == "__by" else {})
 
     def _data_window(
@@ -452,10 +363,8 @@ class DataWindowing:
         order: Order = None,
         hidden: dict[str, nw.Expr] | None = None,
     ) -> DataWindowed:
-        given: Sequence[Any] = () if order is None else [order] if isinstance(order, str | nw.Expr) else order
         made, places = dict(hidden or {}), []
-        for at, each in enumerate(given):
-            expression = as_expression(each, where="order=")
+        for at, expression in enumerate(several(order, where="order=")):
             name = bare_column(expression) or f"__order_{at}"
             places.append(name)
             if name.startswith("__order_"):

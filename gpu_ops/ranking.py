@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
 from gpu_ops.plan.aggregates import Aggregate
+from gpu_ops.plan.arguments import flag, names
 from gpu_ops.plan.expressions import LIFETIME, Expression
 from gpu_ops.plan.nodes import KeyBy, Node
-from gpu_ops.plan.ordered_aggregates import every_row, ranked
+from gpu_ops.plan.ordered_aggregates import RANK, every_row, ranked
 from gpu_ops.plan.own_functions import table_function
 from gpu_ops.plan.unnest import Unnest
-from gpu_ops.plan.windows import Window, WindowAggregate, named_aggregates
+from gpu_ops.plan.windows import Window
 
 if TYPE_CHECKING:
     from gpu_ops.stream import Stream
@@ -61,7 +62,7 @@ class Ranking:
                 column="rank",
                 remedy="Give yours another name: .select(…).",
             )
-        return self._rows(ranked(by, k, payload, descending=descending))
+        return self._rows(ranked(by, k, payload, descending=flag(descending, name="descending")))
 
     def rows(self) -> Stream:
         """The events of each window and group, each as a row with its payload.
@@ -92,7 +93,7 @@ class Ranking:
                     remedy="Give yours another name: .select(…).",
                 )
         made = self._rows(every_row(pa.schema(payload)))
-        return made.select(*(name for name in made.schema.names if name != "rank"))
+        return made.select(*(name for name in made.schema.names if name != RANK))
 
     def apply(
         self,
@@ -141,24 +142,32 @@ class Ranking:
                 remedy='Write pa.schema([("price", pa.float64())]).',
             )
         known = self._node.schema.names
-        names = tuple(known if of is None else of)
-        for name in names:
+        read = tuple(dict.fromkeys(known if of is None else names(of, where="apply(…, of=…)")))
+        for name in read:
             if name not in known:
                 raise unknown_column(name, known)
-        for name in schema.names:
+        for at, name in enumerate(schema.names):
+            if name in schema.names[:at]:
+                raise ColumnError("The schema has two columns of one name.", column=name, remedy="Rename one.")
             if name in (*self._node.key, *LIFETIME):
                 raise ColumnError(
                     "A row has the group's columns and its window's lifetime already.",
                     column=name,
                     remedy="Leave it out of the schema, or give it another name.",
                 )
-        return self._rows(table_function(function, schema, names, time_sensitive=time_sensitive, clip=clip))
+        return self._rows(table_function(function, schema, read, time_sensitive=time_sensitive, clip=clip))
 
     def _rows(self, aggregate: Aggregate) -> Stream:
-        from gpu_ops.stream import Stream
-
         if self._filling is not None:
             raise PlanError("A window without events has no rows to fill.", remedy="Leave fill= out.")
-        windows = WindowAggregate(self._node, self._window, named_aggregates({_ROWS: aggregate}))
-        made: Node = Unnest(windows, _ROWS)
+        return self._results(Unnest(self._aggregated({_ROWS: aggregate}), _ROWS))
+
+    def _aggregated(self, aggregates: Mapping[str, object]) -> Node:
+        """The node of aggregates over each window."""
+        raise NotImplementedError
+
+    def _results(self, made: Node) -> Stream:
+        """What windows gave as a stream, in the groups that it is in."""
+        from gpu_ops.stream import Stream
+
         return Stream(KeyBy(made, self._node.scope) if self._node.scope else made)

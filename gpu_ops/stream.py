@@ -2,44 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import narwhals as nw
 import pyarrow as pa
 
+from gpu_ops.answering import Answering
 from gpu_ops.data_windowing import DataWindowing
 from gpu_ops.errors import PlanError
 from gpu_ops.joining import Joining
 from gpu_ops.plan.advance import Advance, AdvanceTime, Late
 from gpu_ops.plan.expressions import Expression, as_expression
-from gpu_ops.plan.lifetimes import (
-    AlterLifetime,
-    Change,
-    Chop,
-    ClipDuration,
-    Extend,
-    HopLifetime,
-    Lifetime,
-    PointAtEnd,
-    Quantize,
-    SetDuration,
-    Shift,
-    Stitch,
-    ToPoint,
-)
 from gpu_ops.plan.nodes import Filter, KeyBy, Node, Project, Scope, Source, filter_condition
+from gpu_ops.plan.unnest import Repeat
+from gpu_ops.retiming import Retiming
 from gpu_ops.store.stores import Store
-from gpu_ops.time import Duration, Instant, positive_ticks, ticks
-from gpu_ops.windowing import Windowing, aligned
+from gpu_ops.time import Duration, positive_ticks, ticks
+from gpu_ops.windowing import Windowing
 
 if TYPE_CHECKING:
     from gpu_ops.engines.live import RunningQuery
     from gpu_ops.engines.shapes import Shape
-    from gpu_ops.ingest import CsvOptions, IngestReport
-    from gpu_ops.store.files import WriteReport
+    from gpu_ops.ingest import CsvOptions
 
 
 def events(
@@ -89,7 +75,7 @@ def events(
         edge: The column that says which of them a row is: ``"start"`` or ``"end"``, in any case; or ``"interval"``,
             an event whose end is known already, as Trill mixes them. Of start edges that are the same the first
             is ended first; one that no end edge ends never ends.
-        name: What a running query calls it, where it has several inputs.
+        name: What a running query, `Stream.report` and `Stream.rejected` call it, where there are several inputs.
 
     Returns:
         A stream whose payload is all other columns.
@@ -146,7 +132,7 @@ def events(
     return stream if key is None else stream.by(*([key] if isinstance(key, str) else key))
 
 
-class Stream(Joining, Windowing, DataWindowing):
+class Stream(Retiming, Windowing, DataWindowing, Joining, Answering):
     """Events with lifetimes and payloads, as a plan. Streams are immutable and may be used in many queries.
 
     Examples:
@@ -239,6 +225,26 @@ class Stream(Joining, Windowing, DataWindowing):
         """
         return self._project("with_columns", columns, named, keep=True)
 
+    def repeat(self, times: Expression) -> Stream:
+        """Each event as many times as an expression says (Trill: SelectMany); null, 0 and less: not at all.
+
+        Args:
+            times: A column's name or an expression, of whole numbers.
+
+        Raises:
+            ColumnError: It is of another type.
+            PlanError: As `filter`.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> sold = pa.table({"at": [0, 1, 2], "item": ["a", "b", "c"], "n": [2, 0, 1]})
+            >>> g.events(sold, start="at", unit="s").repeat("n").collect()["item"].to_pylist()
+            ['a', 'a', 'c']
+        """
+        numbered = self._project("repeat", (), {"__times": times}, keep=True)
+        return Stream(Repeat(numbered._node, "__times"))  # noqa: SLF001  (its own kind)
+
     def _project(
         self, verb: str, columns: tuple[Expression, ...], named: dict[str, Expression], *, keep: bool
     ) -> Stream:
@@ -305,6 +311,11 @@ class Stream(Joining, Windowing, DataWindowing):
         outer, key = self._node.scope, self._node.key
         if not set(key) - set(outer):
             raise PlanError("apply needs groups.", remedy='Group first: .by("item").apply(…).')
+        if not callable(pipeline):
+            raise PlanError(
+                f"apply takes a function of a stream, not {type(pipeline).__name__}.",
+                remedy="Write .apply(lambda s: s.tumbling('1min').agg(n=g.count())).",
+            )
         made: object = pipeline(Stream(Scope(self._node, key)))
         if not isinstance(made, Stream) or made._node.scope != key:  # noqa: SLF001  (its own kind)
             raise PlanError(
@@ -409,406 +420,6 @@ class Stream(Joining, Windowing, DataWindowing):
         if isinstance(self._node, KeyBy):
             return Stream(replace(self._node, input=make(self._node.input)))
         return Stream(make(self._node))
-
-    # Lifetimes
-
-    def _change(self, change: Change) -> Stream:
-        return Stream(Lifetime(self._node, change))
-
-    def set_duration(self, duration: Duration) -> Stream:
-        """Every event lives ``[start, start + duration)`` (StreamInsight: AlterEventDuration).
-
-        Args:
-            duration: A positive span.
-
-        Raises:
-            PlanError: The span is not positive.
-
-        Examples:
-            >>> import gpu_ops as g
-            >>> import pyarrow as pa
-            >>> s = g.events(pa.table({"at": [0], "v": [1]}), start="at", unit="s").set_duration("5s")
-            >>> str(s.collect()["end"][0])
-            '1970-01-01 00:00:05+00:00'
-        """
-        return self._change(SetDuration(positive_ticks(duration, name="duration")))
-
-    def alter_lifetime(
-        self,
-        *,
-        start: nw.Expr | None = None,
-        duration: nw.Expr | Duration | None = None,
-        end: nw.Expr | None = None,
-    ) -> Stream:
-        """A new lifetime computed for each event (StreamInsight: AlterEventLifetime).
-
-        What is left out stays: the start, or the end (with a new start the end stays where it is).
-        An event whose new lifetime is empty is gone, as in Trill; a null is an error.
-
-        Args:
-            start: A timestamp expression.
-            duration: A span, or a duration expression; counted from the new start.
-            end: A timestamp expression, instead of a duration.
-
-        Raises:
-            PlanError: Both duration and end are given, neither anything else, or an expression of another type.
-
-        Examples:
-            >>> import gpu_ops as g
-            >>> import pyarrow as pa
-            >>> rides = g.events(pa.table({"a": [0], "b": [90], "zone": [1]}), start="a", end="b", unit="s")
-            >>> str(rides.alter_lifetime(start=g.col("end"), duration="1s").collect()["end"][0])
-            '1970-01-01 00:01:31+00:00'
-        """
-        if start is None and duration is None and end is None:
-            raise PlanError("alter_lifetime takes a start, a duration or an end.", remedy="Give at least one.")
-        if duration is not None and not isinstance(duration, nw.Expr):
-            length = positive_ticks(duration, name="duration")
-            if start is None and end is None:
-                return self.set_duration(length)
-            duration = nw.lit(length).cast(nw.Duration("us"))
-        return self._change(AlterLifetime(start, duration, end))
-
-    def shift(self, by: Duration) -> Stream:
-        """Lifetimes moved by a positive or negative span; an open end stays open (StreamInsight: ShiftEventTime).
-
-        Args:
-            by: The span.
-
-        Raises:
-            TimeError: (when data is read) A time would leave the years 1 to 9999.
-
-        Examples:
-            >>> import gpu_ops as g
-            >>> import pyarrow as pa
-            >>> s = g.events(pa.table({"at": [0], "v": [1]}), start="at", unit="s").shift("-1h")
-            >>> str(s.collect()["start"][0])
-            '1969-12-31 23:00:00+00:00'
-        """
-        return self._change(Shift(ticks(by, name="by")))
-
-    def extend(self, by: Duration) -> Stream:
-        """Ends moved by a positive or negative span (Trill: ExtendLifetime).
-
-        An event that shrinks to nothing is gone; an open end stays open.
-
-        Args:
-            by: The span.
-
-        Examples:
-            >>> import gpu_ops as g
-            >>> import pyarrow as pa
-            >>> rides = g.events(pa.table({"a": [0, 0], "b": [90, 9], "zone": [1, 2]}), start="a", end="b", unit="s")
-            >>> rides.extend("-10s").collect()["zone"].to_pylist()
-            [1]
-        """
-        return self._change(Extend(ticks(by, name="by")))
-
-    def clip_duration(self, limit: Duration) -> Stream:
-        """No lifetime longer than a span (Trill: ClipEventDuration).
-
-        Args:
-            limit: A positive span.
-
-        Examples:
-            >>> import gpu_ops as g
-            >>> import pyarrow as pa
-            >>> rides = g.events(pa.table({"a": [0], "b": [90], "zone": [1]}), start="a", end="b", unit="s")
-            >>> str(rides.clip_duration("1min").collect()["end"][0])
-            '1970-01-01 00:01:00+00:00'
-        """
-        return self._change(ClipDuration(positive_ticks(limit, name="limit")))
-
-    def to_point(self) -> Stream:
-        """Every event one tick long, at its start (StreamInsight: ToPointEventStream).
-
-        Examples:
-            >>> import gpu_ops as g
-            >>> import pyarrow as pa
-            >>> rides = g.events(pa.table({"a": [0], "b": [90], "zone": [1]}), start="a", end="b", unit="s")
-            >>> str(rides.to_point().collect()["end"][0])
-            '1970-01-01 00:00:00.000001+00:00'
-        """
-        return self._change(ToPoint())
-
-    def point_at_end(self) -> Stream:
-        """Every event one tick long, at its end; one that never ends is gone (Trill: PointAtEnd).
-
-        Examples:
-            >>> import gpu_ops as g
-            >>> import pyarrow as pa
-            >>> rides = g.events(pa.table({"a": [0], "b": [90], "zone": [1]}), start="a", end="b", unit="s")
-            >>> str(rides.point_at_end().collect()["start"][0])
-            '1970-01-01 00:01:30+00:00'
-        """
-        return self._change(PointAtEnd())
-
-    def hop_lifetime(self, size: Duration, every: Duration | None = None, *, align: Instant | None = None) -> Stream:
-        """Trill's window assignment by start: lifetimes become the hops at which the event counts.
-
-        An event counts in the windows ``(T - size, T]`` that hold its start, and such a window is reported on
-        ``[T, T + every)``: ``hop_lifetime(…).snapshot()`` is Trill's hopping (tumbling, without ``every``) window.
-        With ``every`` longer than ``size`` an event that falls between two windows is gone.
-
-        Args:
-            size: How long a window is.
-            every: From one grid point to the next; ``size`` when left out.
-            align: A point of the grid; 0001-01-01T00:00Z when left out.
-
-        Examples:
-            >>> import gpu_ops as g
-            >>> import pyarrow as pa
-            >>> s = g.events(pa.table({"at": [3], "v": [1]}), start="at", unit="s").hop_lifetime("10s", "5s")
-            >>> [str(t) for t in (s.collect()["start"][0], s.collect()["end"][0])]
-            ['1970-01-01 00:00:05+00:00', '1970-01-01 00:00:15+00:00']
-        """
-        length = positive_ticks(size, name="size")
-        hop = length if every is None else positive_ticks(every, name="every")
-        return self._change(HopLifetime(length, hop, aligned(align)))
-
-    def quantize(
-        self,
-        size: Duration,
-        every: Duration | None = None,
-        *,
-        align: Instant | None = None,
-        progress: Duration | None = None,
-    ) -> Stream:
-        """Trill's QuantizeLifetime: lifetimes rounded outward to a grid.
-
-        The start is rounded down to ``align + k * every``; the end to the grid of window ends, at least one window
-        after the start. With ``progress`` the start is rounded down to that finer grid (ProgressiveQuantizeLifetime).
-
-        Args:
-            size: How long a window is.
-            every: From one grid point to the next; ``size`` when left out.
-            align: A point of the grid; 0001-01-01T00:00Z when left out.
-            progress: A span that divides ``every``.
-
-        Raises:
-            PlanError: A span is not positive, or ``progress`` does not divide ``every``.
-
-        Examples:
-            >>> import gpu_ops as g
-            >>> import pyarrow as pa
-            >>> s = g.events(pa.table({"at": [3], "v": [1]}), start="at", unit="s").quantize("10s")
-            >>> [str(t) for t in (s.collect()["start"][0], s.collect()["end"][0])]
-            ['1970-01-01 00:00:00+00:00', '1970-01-01 00:00:10+00:00']
-        """
-        length = positive_ticks(size, name="size")
-        hop = length if every is None else positive_ticks(every, name="every")
-        finer = None if progress is None else positive_ticks(progress, name="progress")
-        if finer is not None and hop % finer:
-            raise PlanError("progress does not divide every.", remedy="Choose a span that fits into it exactly.")
-        return self._change(Quantize(length, hop, aligned(align), finer))
-
-    def chop(self, period: Duration, *, align: Instant | None = None) -> Stream:
-        """Lifetimes cut at the grid ``align + k * period``; each piece keeps the payload (Trill: Chop).
-
-        Args:
-            period: From one cut to the next.
-            align: A point of the grid; 0001-01-01T00:00Z when left out.
-
-        Raises:
-            TimeError: (when data is read) An event never ends; bound it with `clip_duration` or `alter_lifetime` first.
-
-        Examples:
-            >>> import gpu_ops as g
-            >>> import pyarrow as pa
-            >>> rides = g.events(pa.table({"a": [50], "b": [70], "zone": [1]}), start="a", end="b", unit="s")
-            >>> rides.chop("1min").collect().num_rows
-            2
-        """
-        return Stream(Chop(self._node, positive_ticks(period, name="period"), aligned(align)))
-
-    def stitch(self) -> Stream:
-        """Events of equal payload joined where one ends exactly at the start of another (Trill: Stitch).
-
-        Payloads are equal as keys are: null to null, NaN to NaN, 0.0 to -0.0, which becomes 0.0. Where several events
-        would fit, the one that started first is joined first.
-
-        Raises:
-            ColumnError: A payload column is nested.
-
-        Examples:
-            >>> import gpu_ops as g
-            >>> import pyarrow as pa
-            >>> s = g.events(pa.table({"a": [0, 5], "b": [5, 9], "zone": [1, 1]}), start="a", end="b", unit="s")
-            >>> s.stitch().collect().num_rows
-            1
-        """
-        return Stream(Stitch(self._node))
-
-    # Answers
-
-    def collect(self, *, device: str = "auto", shape: Shape = "interval") -> Any:
-        """The answer, in the kind of frame that the data came in; an Arrow table when in doubt.
-
-        Args:
-            device: ``"cpu"``, ``"gpu"`` (or an error that says why not), or ``"auto"``: a GPU if one works.
-                ``"array"`` runs the GPU's kernels on NumPy, which is slow and for tests.
-            shape: How events are shown (StreamInsight's shapes): ``"interval"``; ``"point"``, without ``end``, of
-                events that last one tick; ``"edge"``, with a column ``edge``: a row ``"start"`` for each event, and a
-                row ``"end"`` for each that ends; ``"coalesced"``, where the two are one row ``"interval"``.
-
-        Returns:
-            Columns ``start`` and ``end`` (``timestamp[us]`` in the zone that came in), then the payload. The order of
-            rows is no part of the answer. For a PySpark source it is a DataFrame, and nothing has run yet.
-
-        Raises:
-            TimeError: A row has no valid lifetime (``on_invalid="raise"``), or a time would leave the years 1 to 9999.
-            SumOverflowError: An integer or decimal sum does not fit its type.
-            DeviceError: The device cannot be had.
-
-        Examples:
-            >>> import gpu_ops as g
-            >>> import pyarrow as pa
-            >>> g.events(pa.table({"at": [0], "v": [1]}), start="at", unit="s").collect().column_names
-            ['start', 'end', 'v']
-        """
-        if shape == "interval":
-            return self._engine().collect(self._node, device)
-        if self._on_spark:
-            raise PlanError(
-                "Answers on Spark are intervals.", remedy="Show them otherwise by DataFrame operations behind it."
-            )
-        from gpu_ops.engines import local
-
-        return local.collect(self._node, device, shape)
-
-    def to_reader(self, *, device: str = "auto") -> pa.RecordBatchReader:
-        """The answer as a reader of Arrow record batches, computed as it is read.
-
-        Examples:
-            >>> import gpu_ops as g
-            >>> import pyarrow as pa
-            >>> g.events(pa.table({"at": [0], "v": [1]}), start="at", unit="s").to_reader().read_all().num_rows
-            1
-        """
-        return self._engine().reader(self._node, device)
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Arrow's PyCapsule protocol: any library that speaks it takes a stream where it takes a frame."""
-        return self.to_reader().__arrow_c_stream__(requested_schema)
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        return iter(self.to_reader())
-
-    def start(
-        self,
-        *,
-        device: str = "auto",
-        on_results: Callable[[pa.Table], None] | None = None,
-        shape: Shape = "interval",
-    ) -> RunningQuery:
-        """Run the query live: push events and CTIs in, and take results out when they are final.
-
-        The source of the stream says what events look like; what it holds is not pushed (`RunningQuery.run` does that).
-
-        Args:
-            device: As in `collect`.
-            on_results: Called with each table of results as soon as it is there.
-            shape: Likewise.
-
-        Raises:
-            PlanError: The data is a Spark DataFrame.
-
-        Examples:
-            >>> import gpu_ops as g
-            >>> import pyarrow as pa
-            >>> tasks = g.events(pa.table({"at": [0], "until": [9]}), start="at", end="until", unit="s")
-            >>> with tasks.snapshot().agg(n=g.count()).start() as live:
-            ...     live.push({"at": [0, 2], "until": [5, 4]})
-            >>> live.results()["n"].to_pylist()
-            [1, 2, 1]
-        """
-        from gpu_ops.engines.live import RunningQuery
-
-        if self._on_spark:
-            raise PlanError(
-                "A Spark DataFrame is a batch, and a running query takes events as they come.",
-                remedy="Start the query over local data: g.events(schema.empty_table(), …).",
-            )
-        return RunningQuery(self._node, device, on_results, shape)
-
-    def write(
-        self,
-        path: str | Path | Store,
-        *,
-        device: str = "auto",
-        if_exists: Literal["raise", "replace"] = "raise",
-        row_group_rows: int = 1 << 20,
-    ) -> WriteReport:
-        """The answer in a Parquet or Arrow IPC file (by the name's ending), whole or not at all.
-
-        Args:
-            path: Where to; ``.parquet``, ``.arrow``, ``.ipc`` or ``.feather``. Or a `gpu_ops.store`: the answer
-                is appended to it, and closes it, by a CTI at infinity.
-            device: As in `collect`.
-            if_exists: Whether an existing file is replaced or an error.
-            row_group_rows: Rows per row group.
-
-        Raises:
-            SourceError: The ending is unknown, the folder is missing, or the file exists.
-
-        Examples:
-            >>> import gpu_ops as g
-            >>> import pyarrow as pa, pathlib, tempfile
-            >>> path = pathlib.Path(tempfile.mkdtemp()) / "answer.parquet"
-            >>> g.events(pa.table({"at": [0], "v": [1]}), start="at", unit="s").write(path).rows
-            1
-        """
-        if isinstance(path, Store):
-            return path.write(self.to_reader(device=device))
-        written: WriteReport = self._engine().write(self._node, device, Path(path), if_exists, row_group_rows)
-        return written
-
-    def explain(self, *, device: str = "auto") -> str:
-        """The plan as a tree: per node its engine, device, key, columns, time rule, and why it runs where it runs.
-
-        Examples:
-            >>> import gpu_ops as g
-            >>> import pyarrow as pa
-            >>> s = g.events(pa.table({"at": [0], "v": [1]}), start="at", unit="s")
-            >>> print(s.tumbling("1min").agg(n=g.count()).explain(device="cpu").splitlines()[0])
-            Window tumbling size=1min agg n=count()
-        """
-        from gpu_ops.engines.explain import explain
-
-        return explain(self._node, device)
-
-    def report(self) -> IngestReport:
-        """What the last read of the source counted: rows, valid rows, refused rows by rule, late rows by fate."""
-        counted: IngestReport = self._source().report()
-        return counted
-
-    def rejected(self) -> pa.Table:
-        """The rows that the last read kept aside (``on_invalid="divert"``), with the rule that each one broke."""
-        return self._source().rejected()
-
-    def _source(self) -> Any:
-        for node in self._node.walk():
-            if isinstance(node, Source):
-                return node.source
-        raise PlanError(
-            "Rows of a Spark DataFrame are counted on the cluster.",
-            remedy="Use gpu_ops.engines.spark.invalid_rows(…).",
-        )
-
-    @property
-    def _on_spark(self) -> bool:
-        from gpu_ops.plan.nodes import SparkSource
-
-        return any(isinstance(node, SparkSource) for node in self._node.walk())
-
-    def _engine(self) -> Any:
-        if self._on_spark:
-            from gpu_ops.engines import spark
-
-            return spark
-        from gpu_ops.engines import local
-
-        return local
 
 
 def restore(

@@ -10,7 +10,7 @@ import re
 
 import pyarrow as pa
 
-from gpu_ops.errors import PlanError
+from gpu_ops.errors import PlanError, TimeError
 
 TICK = 1
 """One tick, the smallest lifetime: a microsecond."""
@@ -110,6 +110,7 @@ def instant(value: Instant, *, name: str = "time") -> int:
 
     Raises:
         PlanError: It is none of these, or has no zone.
+        TimeError: It is not within the years 1 to 9999.
 
     Examples:
         >>> instant("1970-01-01T00:00:01Z")
@@ -128,6 +129,8 @@ def instant(value: Instant, *, name: str = "time") -> int:
     if isinstance(moment, datetime.date):
         return ticks(moment - datetime.date(1970, 1, 1))
     if isinstance(moment, int) and not isinstance(moment, bool):
+        if not MIN_TIME <= moment <= MAX_TIME:
+            raise TimeError(f"{name} {value!r} is outside the years 1 to 9999.", remedy="Ticks are microseconds.")
         return moment
     raise PlanError(
         f"{name} {value!r} is not a point in time.", remedy="Give an aware datetime or an ISO 8601 text with a zone."

@@ -362,11 +362,40 @@ def restore(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array |
         >>> restore(pa.array(["a", None], pa.large_string()), pa.dictionary(pa.int8(), pa.string())).type
         DictionaryType(dictionary<values=string, indices=int8, ordered=0>)
     """
+    if _IS.is_nested(kind):
+        column = _sound(column)
     if column.type == kind:
         return column
     if isinstance(column, pa.ChunkedArray):
         return pa.chunked_array([piece for chunk in column.chunks for piece in _pieces(chunk, kind)], kind)
     return _restored(column, kind)
+
+
+def _sound(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """The column, made anew where its lists have no values: what Polars gives may begin past the end of their memory.
+
+    Arrow cannot copy such an array, and writes it to a file that it cannot read.
+    """
+    if isinstance(column, pa.ChunkedArray):
+        return pa.chunked_array([_sound(chunk) for chunk in column.chunks], column.type)
+    return _anew(column) if _begins_past_its_end(column) else column
+
+
+def _begins_past_its_end(array: pa.Array) -> bool:
+    if _IS.is_struct(array.type):
+        return any(_begins_past_its_end(array.field(number)) for number in range(array.type.num_fields))
+    if not (_IS.is_list(array.type) or _IS.is_large_list(array.type)):
+        return False
+    return bool(array.values.offset and not len(array.values)) or _begins_past_its_end(array.values)
+
+
+def _anew(array: pa.Array) -> pa.Array:
+    if _IS.is_struct(array.type):
+        fields = [array.type.field(number) for number in range(array.type.num_fields)]
+        children = [_sound(array.field(number)) for number in range(len(fields))]
+        return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())
+    values = _sound(array.values) if len(array.values) else pa.array([], array.type.value_type)
+    return pa.Array.from_buffers(array.type, len(array), array.buffers()[:2], -1, array.offset, [values])
 
 
 def _pieces(array: pa.Array, kind: pa.DataType) -> list[pa.Array]:

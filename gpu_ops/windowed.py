@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import narwhals as nw
 
 from gpu_ops.combining import Combining
-from gpu_ops.errors import ColumnError, unknown_column
-from gpu_ops.plan.data_windows import STATUS, DataWindow, Kind, LastStarts, Output
-from gpu_ops.plan.expressions import LIFETIME, bare_column
+from gpu_ops.errors import ColumnError, PlanError, unknown_column
+from gpu_ops.plan.aggregates import Aggregate
+from gpu_ops.plan.combinations import Combinable, hangs_on_bounds
+from gpu_ops.plan.data_windows import STATUS, DataWindow, Kind, LastStarts, Output, enters_late
+from gpu_ops.plan.expressions import LIFETIME, bare_column, column_names
 from gpu_ops.plan.fills import filled
 from gpu_ops.plan.lifetimes import Lifetime, Shift, ToPoint
-from gpu_ops.plan.nodes import KeyBy, Node, Project
+from gpu_ops.plan.nodes import Node, Project
 from gpu_ops.plan.windows import Snapshot, Window, WindowAggregate, aggregated
 from gpu_ops.ranking import Ranking
 from gpu_ops.time import TICK
@@ -53,17 +57,19 @@ class Windowed(Ranking):
             >>> s.tumbling("1min").agg(n=g.count(), top=g.max("v")).schema.names
             ['n', 'top']
         """
+        return self._results(self._aggregated(aggregates))
+
+    def _aggregated(self, aggregates: Mapping[str, object]) -> Node:
         filling = self._filling
-        fill = None if filling is None else lambda node: filled(node, *filling)
-        made = aggregated(self._node, self._window, aggregates, fill=fill)
-        scope = self._node.scope
-        return _stream(KeyBy(made, scope) if scope else made)
+        fill = None if filling is None else lambda results, windows: filled(results, windows, *filling)
+        return aggregated(self._node, self._window, aggregates, fill=fill)
 
 
 class DataWindowed(Combining, Windowed):
     """A data window: events that enter and leave it. Made by the verbs of a stream, as `last` or `session`.
 
-    Aggregates are over what is in; there is a result for each stretch in which that stays the same.
+    Aggregates are over what is in; there is a result for each stretch in which that stays the same. Where they ask for
+    ``start`` or ``end``, for an order or as a function of yours, it is the event's own.
     """
 
     def __init__(
@@ -91,11 +97,23 @@ class DataWindowed(Combining, Windowed):
             >>> s.last(2).agg(top=g.max("v")).collect().sort_by("start")["top"].to_pylist()
             [1, 2, 3]
         """
-        made = super().agg(**aggregates)
-        if not isinstance(self._kind, LastStarts):
-            return made
-        node = made._node  # noqa: SLF001  (its own kind)
-        return _stream(Lifetime(Lifetime(node, ToPoint()), Shift(TICK)))
+        return super().agg(**aggregates)
+
+    def _results(self, made: Node) -> Stream:
+        if isinstance(self._kind, LastStarts):
+            made = Lifetime(Lifetime(made, ToPoint()), Shift(TICK))
+        return super()._results(made)
+
+    def _aggregated(self, aggregates: Mapping[str, object]) -> Node:
+        """Of events with the lifetimes that they have themselves, and not those for which they are in."""
+        core, combined = self._parts(aggregates)
+        changed = LIFETIME if enters_late(self._kind) else ("end",)
+        if not any(column_names(each, changed) for aggregate in core.aggregates for each in aggregate.reads):
+            return super()._aggregated(aggregates)
+        below, lowered = self._below_of(core)
+        alive = DataWindow(below, self._kind, self._within, self._order)
+        windows = replace(core, input=alive, aggregates=lowered)
+        return windows if combined is None else replace(combined, input=windows)
 
     def rows(self) -> Stream:
         """The events, each for as long as it is in; those that are never in are gone.
@@ -166,6 +184,7 @@ class DataWindowed(Combining, Windowed):
 
         Raises:
             ColumnError: An aggregate has the name of a payload column.
+            PlanError: As in `Windowed.agg`; or an aggregate hangs on how long a window lasts.
 
         Examples:
             >>> import gpu_ops as g
@@ -175,24 +194,42 @@ class DataWindowed(Combining, Windowed):
             >>> list(zip(each["v"].to_pylist(), each["total"].to_pylist()))
             [(1, 1), (2, 3), (3, 5)]
         """
-        made = aggregated(self._below, Snapshot(), aggregates)
-        project = made if isinstance(made, Project) else None
-        core = made if project is None else project.input
-        assert isinstance(core, WindowAggregate)  # noqa: S101  (a combination stands on nothing else)
-        lowered = core.lowered()
-        below = self._below
-        if lowered is not core:
-            assert isinstance(lowered.input, Project)  # noqa: S101  (of what aggregates are over)
-            hidden = tuple(each for each in lowered.input.expressions if bare_column(each) is None)
-            below = Project(below, hidden, keep=True) if hidden else below
-        node = DataWindow(below, self._kind, self._within, self._order, "each", lowered.aggregates)
+        for name, aggregate in aggregates.items():
+            if isinstance(aggregate, Combinable) and hangs_on_bounds(aggregate.within(Snapshot())):
+                raise PlanError(
+                    f"each({name}=…) hangs on how long a window lasts, and a row for each event lasts a tick.",
+                    remedy="Take it from .agg(…), or a rate over a span: g.rate('1s', over='1min').",
+                )
+        core, combined = self._parts(aggregates)
+        below, lowered = self._below_of(core)
+        node = DataWindow(below, self._kind, self._within, self._order, "each", lowered)
         columns = [nw.col(name) for name in self._names]
-        columns += [nw.col(name) for name in aggregates] if project is None else project.expressions[len(core.group) :]
+        if combined is None:
+            columns += [nw.col(name) for name in aggregates]
+        else:
+            columns += combined.expressions[len(core.group) :]
         return _stream(Project(node, tuple(columns), keep=False))
 
-    def _prior(self, columns: tuple[tuple[str, str], ...]) -> Stream:
+    def _parts(self, aggregates: Mapping[str, object]) -> tuple[WindowAggregate, Project | None]:
+        """Aggregates over the events that come in, and what combines them, if anything does."""
+        made = aggregated(self._below, Snapshot(), aggregates)
+        combined = made if isinstance(made, Project) else None
+        core = made if combined is None else combined.input
+        assert isinstance(core, WindowAggregate)  # noqa: S101  (a combination stands on nothing else)
+        return core, combined
+
+    def _below_of(self, core: WindowAggregate) -> tuple[Node, tuple[Aggregate, ...]]:
+        """The events that come in, with a column more for each expression that aggregates are over, and these."""
+        lowered = core.lowered()
+        if lowered is core:
+            return self._below, core.aggregates
+        assert isinstance(lowered.input, Project)  # noqa: S101  (of what aggregates are over)
+        hidden = tuple(each for each in lowered.input.expressions if bare_column(each) is None)
+        return Project(self._below, hidden, keep=True) if hidden else self._below, lowered.aggregates
+
+    def _prior(self, columns: tuple[tuple[str, Any], ...]) -> Stream:
         for name, column in columns:
-            if column not in self._names:
+            if not isinstance(column, str) or column not in self._names:
                 raise unknown_column(column, list(self._names))
             if name in (*self._names, *LIFETIME):
                 raise ColumnError("The stream has this column already.", column=name, remedy="Give another name.")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpu_ops.errors import PlanError
+from gpu_ops.plan.arguments import word
 from gpu_ops.plan.calendars import Calendar, calendar_span, local_time
 from gpu_ops.plan.fills import FillValue
 from gpu_ops.plan.lifetimes import Lifetime, SetDuration
@@ -86,8 +87,8 @@ class Windowing:
             fill: What `agg` gives for windows without events: ``"null"``, ``"zero"``, or ``"last"`` for what the
                 group's last window with events gave; or one of these by the aggregate's name (the others are null).
                 Each group has its rows from its first window to its last.
-            span: From when to when instead: every group that has any event, or the whole stream where it has no key,
-                has a row for each window that overlaps ``[start, end)``, and beyond it those with events.
+            span: From when to when instead: every group with any window, or the whole stream where it has no key, has a
+                row for each window that overlaps ``[start, end)``, and beyond it those with events.
 
         Raises:
             PlanError: A span is not positive, or none of the calendar; an option or a zone is unknown.
@@ -110,11 +111,11 @@ class Windowing:
         if span is not None and fill is None:
             raise PlanError("A span is given, and nothing to fill it with.", remedy='Say fill="null", for instance.')
         filling = None if fill is None else (fill, None if span is None else _span(span))
-        if membership not in ("overlap", "start"):
-            raise PlanError(f"membership {membership!r} is unknown.", remedy='It is "overlap" or "start".')
-        shape = output or ("window" if membership == "overlap" else "hop")
-        if shape not in ("window", "point", "hop"):
-            raise PlanError(f"output {output!r} is unknown.", remedy='It is "window", "point" or "hop".')
+        word(membership, ["overlap", "start"], name="membership")
+        shape: WindowOutput = "window" if membership == "overlap" else "hop"
+        if output is not None:
+            word(output, ["window", "point", "hop"], name="output")
+            shape = output
         if zone is not None:
             return Windowed(self._node, _calendar(size, every, zone, align, membership, shape, until), filling)
         return Windowed(
@@ -194,6 +195,8 @@ def _calendar(
     )
 
 
-def _span(span: tuple[Instant, Instant]) -> tuple[int, int]:
+def _span(span: Any) -> tuple[int, int]:
+    if not isinstance(span, tuple | list) or len(span) != 2:
+        raise PlanError(f"span is {span!r}.", remedy="Give its start and its end: span=(start, end).")
     start, end = span
     return instant(start, name="span"), instant(end, name="span")

@@ -117,20 +117,22 @@ def time_batches(span: int, align: int | None = None) -> Window:
     return stays
 
 
-def time_length_batches(span: int, n: int) -> Window:
+def time_length_batches(span: int, n: int, since: int | None = None, *, runs: bool = False) -> Window:
     def stays(rows: list[Event]) -> list[Stay]:
         enter: dict[int, Moment] = {}
         leave: dict[int, Moment] = {}
         current: list[int] = []
         previous: list[int] = []
-        deadline: int | None = None
+        # The clock that was set at first runs out twice with nothing, as if a batch were complete then.
+        deadline = None if since is None else since + span
+        again = since is not None
 
         def close(moment: Moment) -> None:
-            nonlocal current, previous, deadline
+            nonlocal current, previous, deadline, again
             enter.update(dict.fromkeys(current, moment))
             leave.update(dict.fromkeys(previous, moment))
-            deadline = moment[0] + span if current or previous else None
-            current, previous = [], current
+            deadline = moment[0] + span if current or previous or again or runs else None
+            current, previous, again = [], current, False
 
         for at, row in enumerate(rows):
             while deadline is not None and row.start >= deadline:
@@ -139,7 +141,7 @@ def time_length_batches(span: int, n: int) -> Window:
             current.append(at)
             if len(current) == n:
                 close((row.start, at))
-        while deadline is not None:
+        while deadline is not None and (current or previous):
             close((deadline, -1))
         return [(enter[at], leave[at]) for at in range(len(rows))]
 

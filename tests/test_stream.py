@@ -110,3 +110,43 @@ def test_a_result_is_a_stream_and_windows_nest(bids: g.Stream) -> None:
 def test_other_libraries_take_a_stream_as_a_frame(bids: g.Stream) -> None:
     assert pa.table(bids.select("price"))["price"].to_pylist() == [3, 9, 4]
     assert sum(batch.num_rows for batch in bids) == 3
+
+
+def opened(name: str | None, *starts: int | None) -> g.Stream:
+    table = pa.table({"at": [*starts], name or "v": [1] * len(starts)})
+    return g.events(table, start="at", unit="s", on_invalid="divert", name=name)
+
+
+def test_each_source_is_reported_by_its_name() -> None:
+    left, right = opened("orders", 1, None, 2), opened("offers", None, 3, None)
+    both = left.set_duration("1min").join(right, on=None).join(left, on=None)
+    both.collect()
+    report = both.report()
+    assert (report.rows, report.valid, report.invalid) == (6, 3, {"null_start": 3})
+    assert report.first == {"null_start": "orders, row 1: at=null"}
+    assert {name: each.rows for name, each in report.sources.items()} == {"orders": 3, "offers": 3}
+    assert report.sources["offers"].first == {"null_start": "row 0: at=null"}
+    assert "sources={'orders': IngestReport(rows=3, valid=2," in repr(report)
+    assert {name: kept["row"].to_pylist() for name, kept in both.rejected().items()} == {
+        "orders": [1],
+        "offers": [0, 2],
+    }
+    assert both.rejected()["offers"].schema.names == ["at", "offers", "rule", "row"]
+
+
+def test_a_query_with_one_source_reports_it_alone() -> None:
+    once = opened("orders", 1, None)
+    twice = once.union(once.shift("1s"))
+    assert twice.collect().num_rows == 2
+    assert twice.report() == once.report()
+    assert twice.report().sources == {}
+    assert twice.rejected()["row"].to_pylist() == [1]
+
+
+def test_sources_that_share_a_name_are_numbered() -> None:
+    several = opened(None, 1).union(
+        opened("input 2", 2).select(v="input 2"), opened(None, 3, 4), opened("late", 5).select(v="late")
+    )
+    several.collect()
+    counted = {name: each.rows for name, each in several.report().sources.items()}
+    assert counted == {"input 1": 1, "input 2": 1, "input 3": 2, "late": 1}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import io
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.ipc
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -216,6 +218,19 @@ def test_chunks_may_have_dictionaries_that_are_too_many_together() -> None:
     back = restore(one.to_arrow()["x"], kind)
     assert back.type == kind
     assert back.to_pylist() == column.to_pylist()
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.int64()), pa.struct([("x", pa.list_(pa.int64()))])])
+def test_lists_without_values_can_be_written(kind: pa.DataType) -> None:
+    # Gathered from several chunks, they begin past the end of no values at all.
+    lists = pl.concat([pl.Series([[1, 2, 3], []])[1:]] * 2).gather([0, 1, 0])
+    column = lists if pa.types.is_list(kind) else pl.DataFrame({"x": lists}).to_struct()
+    back = pa.table({"x": restore(pl.DataFrame({"x": column}).to_arrow()["x"], kind)})
+    sink = io.BytesIO()
+    with pa.ipc.new_file(sink, back.schema) as writer:
+        writer.write_table(back)
+    assert pa.ipc.open_file(sink.getvalue()).read_all().to_pylist() == back.to_pylist()
+    assert back.to_pylist() == [{"x": [] if pa.types.is_list(kind) else {"x": []}}] * 3
 
 
 def test_a_polars_enum_keeps_its_order() -> None:

@@ -4,33 +4,28 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import pyarrow as pa
 
 from gpu_ops.devices import choose
 from gpu_ops.engines.checkpoints import read_checkpoint, write_checkpoint
+from gpu_ops.engines.inputs import Input, inputs
 from gpu_ops.engines.local import from_table, output_schema, to_table
 from gpu_ops.engines.progress import Progress
 from gpu_ops.engines.shapes import Shape, in_shape, shape_schema
 from gpu_ops.errors import PlanError, SourceError
 from gpu_ops.ingest.entrance import Admitted, Entrance
 from gpu_ops.operators.events import Events
-from gpu_ops.operators.steps import Fed, Running, running, takes_open
+from gpu_ops.operators.steps import Running, running, takes_open
 from gpu_ops.plan.advance import AdvanceTime, Late
-from gpu_ops.plan.nodes import Node, Source
+from gpu_ops.plan.nodes import Node
 from gpu_ops.store.stores import Store
 from gpu_ops.time import MAX_TIME, MIN_TIME, Instant, format_time, instant
-
-if TYPE_CHECKING:
-    from gpu_ops.ingest.sources import EventSource
-
-_OWN = "0 entrance"
-"""The name of the state of the query's own input."""
 
 _WAITING_ROWS = 1 << 17
 """So many events wait at most for a CTI before a step takes them in."""
@@ -72,91 +67,6 @@ class Status:
 
 def _shown(cti: int) -> str:
     return "none yet" if cti == MIN_TIME else "infinity" if cti == MAX_TIME else format_time(cti)
-
-
-@dataclass(eq=False)
-class _Input:
-    """Where a stream comes in: one of the query's own, or one that CTIs are imported from.
-
-    Attributes:
-        name: What the user calls it.
-        prefix: The name of its state.
-        source: What its rows look like.
-        entrance: What lets them in.
-        follows: Where its CTIs come from besides.
-        leaves: The leaves of the plan that it feeds, and whether each takes what is late.
-        rows: How many rows have come in.
-        promised: Its CTI, as far as a step has taken it in.
-        fresh: What no step has taken in yet: events, and so the next three.
-        opened: Start edges of events whose ends are not known yet.
-        closed: Events that were opened before, with their ends.
-        late: Events that were kept aside.
-    """
-
-    name: str
-    prefix: str
-    source: EventSource
-    entrance: Entrance
-    follows: _Input | None = None
-    leaves: list[tuple[Node, bool]] = field(default_factory=list)
-    rows: int = 0
-    promised: int = MIN_TIME
-    fresh: list[Events] = field(default_factory=list)
-    opened: list[Events] = field(default_factory=list)
-    closed: list[Events] = field(default_factory=list)
-    late: list[Events] = field(default_factory=list)
-
-    def waiting(self) -> dict[str, list[Events]]:
-        """What no step has taken in yet, by the names of its tables."""
-        return {"fresh": self.fresh, "opened": self.opened, "closed": self.closed, "late": self.late}
-
-    def fed(self) -> dict[Node, tuple[Fed, int]]:
-        """What its leaves get in the next step, and what they promise."""
-        events = Fed(self.fresh, self.opened, self.closed), self.entrance.cti
-        # What is late may be as late as it likes.
-        late = Fed(self.late), self.entrance.cti if self.entrance.cti == MAX_TIME else MIN_TIME
-        return {node: late if diverts else events for node, diverts in self.leaves}
-
-    def leaf(self, *, late: bool) -> Node:
-        """A leaf that gets its events, or what is late."""
-        return next(node for node, diverts in self.leaves if diverts == late)
-
-    def taken(self) -> None:
-        """A step has taken all of it in."""
-        self.promised = self.entrance.cti
-        self.fresh, self.opened, self.closed, self.late = [], [], [], []
-
-
-def _inputs(leaves: Sequence[Node], *, hands_out_open: bool) -> list[_Input]:
-    """The inputs of a plan's leaves and all that they follow; the leaves' own first."""
-    made: dict[Node, _Input] = {}
-
-    def add(each: Source | AdvanceTime) -> _Input:
-        if each in made:
-            return made[each]
-        leaf, settings, follows = (
-            (each.source, each.settings, each.follows) if isinstance(each, AdvanceTime) else (each, None, None)
-        )
-        open_too = hands_out_open and leaf.source.edges and not made
-        entrance = Entrance(settings, leaf.source.schema, hands_out_open=open_too)
-        name = leaf.name or "input"
-        own = made[each] = _Input(name, _OWN if not made else f"{_OWN} {name}", leaf.source, entrance)
-        own.follows = None if follows is None else add(follows)
-        return own
-
-    for leaf in leaves:
-        each = leaf.advance if isinstance(leaf, Late) else leaf
-        assert isinstance(each, Source | AdvanceTime)  # noqa: S101  (leaves are nothing else)
-        add(each).leaves.append((leaf, isinstance(leaf, Late)))
-    names = Counter(each.name for each in made.values())
-    (name, count), *_ = names.most_common(1)
-    if count > 1:
-        raise PlanError(
-            f"{count} inputs of the query are called {name!r}, and a running query tells them apart by their names.",
-            remedy='Give each stream one: g.events(…, name="orders"). One stream in several places is one input, '
-            "if it is one g.events(…) with one .advance_time(…).",
-        )
-    return sorted(made.values(), key=lambda each: not each.leaves)
 
 
 class RunningQuery:
@@ -208,7 +118,7 @@ class RunningQuery:
         self._running: Running = running(node, self._device)
         leaves = [each.node for each in self._running.walk() if not each.below]
         single = len(leaves) == 1 and not isinstance(leaves[0], Late)
-        self._inputs = _inputs(leaves, hands_out_open=single and takes_open(node))
+        self._inputs = inputs(leaves, hands_out_open=single and takes_open(node))
         self._own = [each for each in self._inputs if each.leaves]
         # Whether every event is final by itself.
         self._passes = all(each.stateless for each in node.walk() if not isinstance(each, AdvanceTime | Late))
@@ -293,7 +203,7 @@ class RunningQuery:
             self._take(each, each.entrance.close())
         self._step()
 
-    def _input(self, name: str | None) -> _Input:
+    def _input(self, name: str | None) -> Input:
         names = ", ".join(repr(each.name) for each in self._inputs)
         if name is None:
             if len(self._own) > 1:
@@ -304,7 +214,7 @@ class RunningQuery:
                 return known
         raise PlanError(f"The query has no input {name!r}.", remedy=f"It has {names}.")
 
-    def _let_in(self, into: _Input, admitted: Admitted) -> None:
+    def _let_in(self, into: Input, admitted: Admitted) -> None:
         """Events go into the query; the CTIs of another input go where they are imported."""
         if into.leaves:
             self._take(into, admitted)
@@ -318,7 +228,7 @@ class RunningQuery:
         if self._closed:
             raise PlanError("The running query is closed.", remedy="Start another one, or restore a checkpoint.")
 
-    def _take(self, into: _Input, admitted: Admitted) -> None:
+    def _take(self, into: Input, admitted: Admitted) -> None:
         self._late.update(admitted.counts)
         if admitted.late is not None:
             self._late_rows.append(admitted.late)

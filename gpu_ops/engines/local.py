@@ -22,14 +22,16 @@ from gpu_ops.operators import joins, lifetimes, relational, windows
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.fills import RunningFill
 from gpu_ops.operators.running_data_windows import RunningDataWindow
-from gpu_ops.operators.unnest import unnest
+from gpu_ops.operators.stitch import stitch
+from gpu_ops.operators.unnest import several
 from gpu_ops.plan.advance import Advance, AdvanceTime, Late
 from gpu_ops.plan.data_windows import DataWindow
+from gpu_ops.plan.expressions import bare_column
 from gpu_ops.plan.fills import Fill
 from gpu_ops.plan.joins import AsOf, Binary, ClipBy, Join, Union
 from gpu_ops.plan.lifetimes import Chop, Lifetime, Stitch
 from gpu_ops.plan.nodes import Feed, Filter, KeyBy, Node, Project, Source
-from gpu_ops.plan.unnest import Unnest
+from gpu_ops.plan.unnest import Repeat, Unnest
 from gpu_ops.plan.windows import WindowAggregate
 from gpu_ops.store.files import WriteReport
 from gpu_ops.store.files import write as write_file
@@ -291,7 +293,7 @@ def _(node: Chop, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
 def _(node: Stitch, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
     whole = concat(execute(node.input, run, tuple(node.schema.names)), run.device)
     if whole is not None:
-        yield lifetimes.stitch(whole, node.schema.names, run.device)
+        yield stitch(node, whole, run.device)
 
 
 @_give.register
@@ -299,13 +301,37 @@ def _(node: WindowAggregate, run: Run, wanted: tuple[str, ...]) -> Iterator[Even
     lowered = node.lowered()
     # Without a projection below it, it needs no column at all: it counts.
     needed = () if lowered is node else tuple(lowered.input.schema.names)
-    yield from windows.window_aggregate(lowered, execute(lowered.input, run, needed), run.device)
+    for given in _whole(lowered.input, lowered.group, run, needed):
+        yield from windows.window_aggregate(lowered, [given], run.device)
 
 
 @_give.register
 def _(node: DataWindow, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
-    given = concat(execute(node.input, run, node.needed(wanted)), run.device)
-    yield from RunningDataWindow(node, run.device).step(given, MAX_TIME)[0]
+    for given in _whole(node.input, node.group, run, node.needed(wanted)):
+        yield from RunningDataWindow(node, run.device).batch(given)
+
+
+def _whole(node: Node, group: Sequence[str], run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
+    """What a node gives, in pieces that each hold whole groups: as they come where they do, else all in one."""
+    pieces = execute(node, run, wanted)
+    key = _grouped_by(node)
+    if key is not None and set(key) <= set(group):
+        yield from pieces
+    elif (given := concat(pieces, run.device)) is not None:
+        yield given
+
+
+def _grouped_by(node: Node) -> tuple[str, ...] | None:
+    """The columns by which all rows of a group are in one of the pieces that a node gives; None where that is open."""
+    if isinstance(node, DataWindow):
+        return None if node.output == "changes" else node.group
+    if not isinstance(node, Project | Filter | KeyBy | Lifetime):
+        return None
+    key = _grouped_by(node.input)
+    if key is not None and isinstance(node, Project):
+        passed = {bare_column(expression) for expression in node.expressions}
+        return key if passed.issuperset(key) else None
+    return key
 
 
 @_give.register
@@ -314,10 +340,11 @@ def _(node: Fill, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
     yield from RunningFill(node, run.device).step(given, MAX_TIME)[0]
 
 
-@_give.register
-def _(node: Unnest, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
+@_give.register(Unnest)
+@_give.register(Repeat)
+def _(node: Unnest | Repeat, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
     for events in execute(node.input, run, tuple(node.input.schema.names)):
-        made = unnest(node, events, run.device)
+        made = several(node, events, run.device)
         yield Events(made.start, made.end, run.device.columns.select(made.frame, wanted)) if wanted else made
 
 

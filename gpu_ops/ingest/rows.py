@@ -1,4 +1,4 @@
-"""Some rows of an Arrow table, whatever its types."""
+"""Some rows of an Arrow table, whatever its types; and a column of it in one piece."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ def keep_rows(table: pa.Table, mask: Mask) -> pa.Table:
     if plain == table.schema:
         return table.filter(bits)
     return table.cast(plain).filter(bits).cast(table.schema)
+
+
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """A column as one array, its own if it has one chunk."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _without_views(kind: pa.DataType) -> pa.DataType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
@@ -68,7 +69,7 @@ WORD_RULES = (UNKNOWN_KIND, UNKNOWN_EDGE)
 """The rules about what a row is, asked before the others."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class IngestReport:
     """What a complete read of a source counted.
 
@@ -79,6 +80,7 @@ class IngestReport:
         first: For each of them, the first such row: its index in the source and its times.
         late: How many rows were not let in as they came, by what was done with them (`gpu_ops.ingest.entrance.FATES`);
             empty where nothing judged that.
+        sources: Of a query with several sources, what each of them counted, by its name; else empty.
 
     Examples:
         >>> IngestReport(rows=3, valid=2, invalid={"null_end": 1}, first={"null_end": "row 1: a=0, b=null"})
@@ -90,6 +92,32 @@ class IngestReport:
     invalid: Mapping[str, int]
     first: Mapping[str, str]
     late: Mapping[str, int] = field(default_factory=dict)
+    sources: Mapping[str, IngestReport] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        shown = ("rows", "valid", "invalid", "first", "late", *(["sources"] if self.sources else []))
+        return f"IngestReport({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
+
+    @classmethod
+    def together(cls, sources: Mapping[str, IngestReport]) -> IngestReport:
+        """What several sources counted, added up; of each rule the first row of the first source that has one.
+
+        Examples:
+            >>> one = IngestReport(2, 1, {"null_end": 1}, {"null_end": "row 1: a=0, b=null"})
+            >>> both = IngestReport.together({"orders": IngestReport(5, 5, {}, {}), "offers": one})
+            >>> both.rows, both.first, both.sources["offers"].valid
+            (7, {'null_end': 'offers, row 1: a=0, b=null'}, 1)
+        """
+        if len(sources) == 1:
+            return next(iter(sources.values()))
+        invalid, late = Counter[str](), Counter[str]()
+        first: dict[str, str] = {}
+        for name, each in sources.items():
+            invalid.update(each.invalid)
+            late.update(each.late)
+            first = {rule: f"{name}, {row}" for rule, row in each.first.items()} | first
+        counted = (sum(each.rows for each in sources.values()), sum(each.valid for each in sources.values()))
+        return cls(*counted, dict(invalid), first, dict(late), dict(sources))
 
 
 def check_choice(name: str, value: str | None, kind: object) -> None:

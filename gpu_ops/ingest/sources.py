@@ -10,28 +10,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gpu_ops import types
 from gpu_ops.buffers import to_arrow
-from gpu_ops.errors import ColumnError, PlanError, SourceError, TimeError, unknown_column
+from gpu_ops.errors import ColumnError, PlanError, SourceError, unknown_column
 from gpu_ops.ingest.arrivals import Arrivals
-from gpu_ops.ingest.csv_options import CsvOptions
-from gpu_ops.ingest.files import FileFormat
-from gpu_ops.ingest.kinds import KindColumns, Kinds, kind_columns
-from gpu_ops.ingest.raw import PIECE_ROWS, Piece, RawSource, open_raw, refuse_duplicates
-from gpu_ops.ingest.rows import keep_rows
+from gpu_ops.ingest.kinds import KindColumns, Kinds
+from gpu_ops.ingest.raw import PIECE_ROWS, Piece, RawSource
+from gpu_ops.ingest.rows import keep_rows, whole
 from gpu_ops.ingest.rules import (
-    NO_ZONE,
-    Ambiguous,
     IngestReport,
-    Nonexistent,
     NullEnd,
     OnInvalid,
-    Round,
-    Shape,
-    Unit,
-    check_choice,
 )
-from gpu_ops.ingest.times import TimeColumn, TimePolicy
+from gpu_ops.ingest.times import TimeColumn
 from gpu_ops.ingest.validate import (
     BREACHES,
     Place,
@@ -42,10 +32,9 @@ from gpu_ops.ingest.validate import (
     row_text,
     verdicts,
 )
-from gpu_ops.ingest.zones import Zone
 
-_LIFETIME = ("start", "end")
-_DIVERTED = ("rule", "row")
+LIFETIME = ("start", "end")
+"""The two names that no payload column has."""
 
 
 @dataclass
@@ -74,6 +63,7 @@ class EventSource:
         replayable: Whether it can be read more than once.
 
     Examples:
+        >>> from gpu_ops.ingest import open_source
         >>> rides = pa.table({"pickup": [0, 60], "dropoff": [120, 90], "zone": ["A", "B"]})
         >>> source = open_source(rides, start="pickup", end="dropoff", unit="s")
         >>> [batch.start.tolist() for batch in source.read()]
@@ -138,6 +128,7 @@ class EventSource:
             ColumnError: There is no such column.
 
         Examples:
+            >>> from gpu_ops.ingest import open_source
             >>> source = open_source(pa.table({"at": [1, 2, 3], "v": [7, 8, 9]}), start="at", unit="us")
             >>> [(batch.start.tolist(), batch.payload["v"].to_pylist()) for batch in source.read(batch_rows=2)]
             [([1, 2], [7, 8]), ([3], [9])]
@@ -203,11 +194,11 @@ class EventSource:
             ) from error
 
     def _validated(self, table: pa.Table, names: list[str], place: Place, counts: _Counts) -> Arrivals:
-        start = self._start.read(_whole(table[self._start.name]))
+        start = self._start.read(whole(table[self._start.name]))
         end = None
         kinds = self._kinds.read(table) if self.marked else None
         if self._end is not None:
-            end = self._end.read(_whole(table[self._end.name]))
+            end = self._end.read(whole(table[self._end.name]))
             if kinds is not None:
                 end = read_ends(end, kinds)
             if self._null_end == "open":
@@ -275,6 +266,7 @@ class EventSource:
         """What the last complete read counted; nothing before there was one.
 
         Examples:
+            >>> from gpu_ops.ingest import open_source
             >>> rides = pa.table({"pickup": [0, 60], "dropoff": [120, 60], "zone": ["A", "B"]})
             >>> source = open_source(rides, start="pickup", end="dropoff", unit="s", on_invalid="drop")
             >>> for batch in source.read():
@@ -295,126 +287,6 @@ class EventSource:
         return pa.concat_tables([pa.Table.from_batches([], schema), *self._done.rejected])
 
 
-def open_source(
-    source: Any,
-    *,
-    start: str,
-    end: str | None = None,
-    unit: Unit | None = None,
-    zone: str | None = None,
-    round: Round | None = None,  # noqa: A002  (the word that users look for)
-    null_end: NullEnd = "raise",
-    on_invalid: OnInvalid = "raise",
-    ambiguous: Ambiguous = "raise",
-    nonexistent: Nonexistent = "raise",
-    format: FileFormat | None = None,  # noqa: A002
-    csv: CsvOptions | None = None,
-    kind: str | None = None,
-    shape: Shape | None = None,
-    edge: str | None = None,
-) -> EventSource:
-    """Open a user's data as events. Only its schema is read (of a CSV file, the first block).
-
-    Times may be timestamps of any unit and zone; local timestamps (with ``zone``); dates, which mean their midnight in
-    ``zone``, else in UTC; integers (with ``unit``); and, in CSV files, text: ISO 8601 with or without a zone. The two
-    columns may differ in type. A frame of nothing but its time columns keeps them as its payload; there, ``start``
-    and ``end`` are called ``start_time`` and ``end_time``.
-
-    Args:
-        source: A pyarrow Table, RecordBatch, RecordBatchReader or Dataset; a pandas, Polars, DuckDB or cuDF frame;
-            anything with ``__arrow_c_stream__`` (which is read once); or the path of a Parquet, Arrow IPC or CSV file,
-            of a folder, or a glob. In pandas, a named index is a column, and NaN is null.
-        start: The column with each event's start.
-        end: The column with each event's end, exclusive; without it events are points. An end of
-            9999-12-31T23:59:59.999999Z is open.
-        unit: The unit of integer times, counted since 1970-01-01T00:00Z: "s", "ms", "us" or "ns".
-        zone: The time zone of local times and of dates; results carry it unless the start's type has one.
-        round: How times finer than 1 µs are rounded: "floor", "ceil" or "half_even". Without it they are refused.
-        null_end: "open" lets a null end mean that the event never ends.
-        on_invalid: What is done with a row that breaks a rule: "raise" names it, "drop" leaves it out and counts it,
-            "divert" also keeps it for `EventSource.rejected`.
-        ambiguous: Which instant a local time means that a clock change made occur twice: "earliest" or "latest".
-        nonexistent: What a local time becomes that a clock change skipped: the first instant after the gap
-            ("shift_forward") or the last tick before it ("shift_backward").
-        format: What files are where their names do not say: "parquet", "arrow" or "csv".
-        csv: How CSV files are written.
-        kind: The column that says whether a row is an event ("insert") or a CTI ("cti").
-        shape: "edge" where rows are start edges and end edges.
-        edge: The column that says which of them a row is ("start", "end"), or that it is a whole event ("interval").
-
-    Raises:
-        SourceError: The source cannot be read, or holds a type that cannot be carried.
-        ColumnError: A column is unknown, twice there, or called ``start`` or ``end`` without being the lifetime.
-        TimeError: A time column's type needs a zone or a unit, or is no time.
-        PlanError: A policy that does not exist.
-
-    Examples:
-        >>> bids = pa.table({"at": pa.array([1], pa.timestamp("ms")), "price": [3]})
-        >>> open_source(bids, start="at", zone="Europe/Vienna").zone
-        'Europe/Vienna'
-    """
-    for name, value, choice in (
-        ("null_end", null_end, NullEnd),
-        ("on_invalid", on_invalid, OnInvalid),
-        ("ambiguous", ambiguous, Ambiguous),
-        ("nonexistent", nonexistent, Nonexistent),
-        *(
-            (name, value, choice)
-            for name, value, choice in (
-                ("unit", unit, Unit),
-                ("round", round, Round),
-                ("format", format, FileFormat),
-                ("shape", shape, Shape),
-            )
-            if value is not None
-        ),
-    ):
-        check_choice(name, value, choice)
-    kinds = kind_columns(kind, shape, edge, end)
-    policy = TimePolicy(unit, None if zone is None else Zone(zone), round, ambiguous, nonexistent)
-    times = [start] if end is None else [start, end]
-    if start == end:
-        raise PlanError(
-            "The start and the end are one column, and a lifetime is never empty.", remedy="Leave out end= for points."
-        )
-    raw = open_raw(source, times, format, csv)
-    refuse_duplicates(raw.schema.names)
-    for name in [*times, *kinds.names]:
-        if name not in raw.schema.names:
-            raise unknown_column(name, raw.schema.names, what="source")
-    kinds.check(raw.schema)
-    sides = [
-        TimeColumn(name, raw.schema.field(name).type, side, policy, raw.text_times)
-        for name, side in zip(times, _LIFETIME, strict=False)
-    ]
-    opened = EventSource(
-        raw, sides[0], sides[1] if len(sides) > 1 else None, sides[0].zone or zone or "UTC", null_end, on_invalid, kinds
-    )
-    _check_payload(opened.schema, on_invalid)
-    if raw.text_times and zone is None:
-        _check_text_zones(raw, sides)
-    return opened
-
-
-def _check_payload(schema: pa.Schema, on_invalid: OnInvalid) -> None:
-    for column in schema:
-        if column.name in _LIFETIME:
-            raise ColumnError(
-                "The name is kept for the lifetime, which this column is not.",
-                column=column.name,
-                remedy=f"Rename it in the source, or say {column.name}={column.name!r} if it is.",
-            )
-        if on_invalid == "divert" and column.name in _DIVERTED:
-            raise ColumnError(
-                "Rows that are kept aside get a column of this name.",
-                column=column.name,
-                remedy="Rename it in the source.",
-            )
-        refusal = types.refusal(column)
-        if refusal is not None:
-            raise SourceError(refusal, column=column.name)
-
-
 def _refuse_nulls(payload: pa.Table, place: Place, kinds: Kinds | None) -> None:
     """A column that is declared to hold no nulls holds none, but in CTIs: Arrow itself does not look."""
     for number, column in enumerate(payload.columns):
@@ -433,30 +305,6 @@ def _refuse_nulls(payload: pa.Table, place: Place, kinds: Kinds | None) -> None:
             row=place.row + row,
             remedy="Fill it or drop the row, or declare the column nullable in the source's schema.",
         )
-
-
-def _check_text_zones(raw: RawSource, sides: list[TimeColumn]) -> None:
-    """Refuse local times without a zone before all of a CSV file is read, by its first rows."""
-    names = [side.name for side in sides if pa.types.is_string(side.kind) and side.policy.unit is None]
-    if not names:
-        return
-    pieces = raw.read(names, PIECE_ROWS)
-    first = next(pieces, None)
-    if first is None:
-        return
-    for side in sides:
-        if side.name not in names:
-            continue
-        written = side.read(_whole(first.table[side.name]))
-        if NO_ZONE in written.faults:
-            row = int(written.faults[NO_ZONE].argmax())
-            raise TimeError(
-                f"The {side.side} is a local time without a zone.",
-                column=side.name,
-                row=row,
-                values=row_text(first.table.select([side.name]), row),
-                remedy="Say where its clock hangs: zone='UTC', zone='Europe/Vienna' …",
-            )
 
 
 def _as_table(batch: Any, schema: pa.Schema) -> pa.Table:
@@ -496,9 +344,4 @@ def _payload_columns(columns: Sequence[str], times: list[str], kinds: list[str],
     if edges:
         # An end edge has the original start and another end: an event's two rows have its start alone in common.
         times = times[:1]
-    return {name: name for name in others} or {f"{name}_time" if name in _LIFETIME else name: name for name in times}
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    """A column as one array, its own if it has one chunk."""
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return {name: name for name in others} or {f"{name}_time" if name in LIFETIME else name: name for name in times}

@@ -178,6 +178,16 @@ class Block:
             arrays = [self.device.kernels.take(values, indices) for values in arrays]
         return (name, self._which(aggregate)), arrays, first, last
 
+    def _throughout(self, aggregate: Aggregate, form: str, slots: Any, k: Any) -> tuple[Any, Any, Any, Any] | None:
+        """Of a running window, what is alive throughout a step and may be the k-th value of some slots.
+
+        Returns:
+            (order codes, first slots, last slots, how many values are before them, for each of the slots asked for);
+            None of a block that has all its events.
+        """
+        del aggregate, form, slots, k
+        return None
+
     def _limb_plan(self, name: PartName, values: Any) -> tuple[int, int, int]:
         """How floats are cut into limbs: (bits, lowest exponent, limbs); ``name`` says which floats they are."""
         # Digits have as many bits as allow for products of two.
@@ -212,14 +222,16 @@ class Block:
     def results(self, aggregates: Sequence[Aggregate]) -> Any:
         """A frame with one row per non-empty slot and one column per aggregate."""
         columns: dict[str, Any] = {}
-        frames: dict[str, Any] = {}
+        frames: list[Any] = []
         for aggregate in aggregates:
             made = RESULTS[aggregate.kind](self, aggregate)
-            (columns if isinstance(made, tuple) else frames)[aggregate.name] = made
-        frame = self.device.columns.build(columns) if columns else None
-        for more in frames.values():
-            frame = more if frame is None else self.device.columns.beside(frame, more)
-        return frame if not frames else self.device.columns.select(frame, [each.name for each in aggregates])
+            if isinstance(made, tuple):
+                columns[aggregate.name] = made
+            else:
+                frames.append(made)
+        if columns:
+            frames.insert(0, self.device.columns.build(columns))
+        return self.device.columns.select(self.device.columns.beside(*frames), [each.name for each in aggregates])
 
     def _type(self, aggregate: Aggregate) -> pa.DataType:
         return self.schema.field(column_name(aggregate.expression)).type

@@ -92,10 +92,22 @@ class Alive:
         return run.rows if bool(alive.all()) else run.rows.take(self._device.kernels.keep(alive), self._device)
 
     def ended(self, limit: int) -> Iterator[tuple[Run, Any]]:
-        """Per run the rows that have ended at a place, each once."""
+        """Per run the rows that have ended at a place, each once; those that were dropped before are left out."""
         for run in self.runs:
             before, run.ended = run.ended, max(run.ended, int(np.searchsorted(run.ends, limit, side="right")))
-            yield run, run.by_end[before : run.ended]
+            at = run.by_end[before : run.ended]
+            if run.gone is not None:
+                gone = run.gone[at]
+                run.lost -= int(gone.sum())
+                at = at[~gone]
+            yield run, at
+
+    def drop(self, run: Run, at: Any) -> None:
+        """Rows of a run are no longer wanted; they are wanted so far."""
+        if run.gone is None:
+            run.gone = np.zeros_like(run.rows.code, dtype=np.bool_)
+        run.gone[at] = True
+        run.lost += len(at)
 
     def rows(self, done: int) -> Rows | None:
         """All that are wanted; None if there are none."""

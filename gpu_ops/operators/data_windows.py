@@ -8,15 +8,19 @@ the rows that are not done yet beside the new ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 import pyarrow as pa
 
 from gpu_ops.devices import Device
+from gpu_ops.operators import calendars
+from gpu_ops.operators.aggregates import column_name
 from gpu_ops.operators.events import Events, check_times, concat
 from gpu_ops.operators.windows import window_aggregate
+from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.data_windows import (
     Alive,
     Best,
@@ -140,9 +144,15 @@ def _numbered(held: Held, number: Any, device: Device) -> tuple[Any, Any]:
 
 def _last(window: Last, held: Held, device: Device) -> Stay:
     count, every = window.count, window.every
+    if every == 1 and window.partial and not bool((held.before > 0).any()):
+        # All rows of a group are there.
+        same = held.code[count:] == held.code[:-count]
+        left, by = np.full_like(held.start, UNKNOWN), np.full_like(held.start, -1)
+        left[:-count] = np.where(same, held.start[count:], UNKNOWN)
+        by[:-count] = np.where(same, held.index[count:], -1)
+        return Stay(held.start, left, held.index, by)
     if every == 1 and window.partial:
-        # The rows of a group that are there have numbers without a gap.
-        left, by = _at(held, held.index + count, device)
+        left, by = _numbered(held, held.number + count, device)
         return Stay(held.start, left, held.index, by)
     enter = held.number // every * every + (every - 1)
     if not window.partial:
@@ -180,10 +190,16 @@ def _alive(window: Alive, held: Held, device: Device) -> Stay:
 
 
 def _time_batches(window: TimeBatches, held: Held, device: Device) -> Stay:
+    by_time = np.full_like(held.start, -1)
+    if window.calendar is not None:
+        if not len(held):
+            return Stay(held.start, held.start, by_time, by_time)
+        number, _ = calendars.overlapped(window.calendar, held.start, held.start + TICK, device)
+        complete, over = (calendars.lifetimes(window.calendar, number + more, device)[1] for more in (0, 1))
+        return Stay(complete, over, by_time, by_time)
     origin = held.first[held.code] if window.align is None else window.align
     enter = (held.start - origin) // window.span * window.span + window.span + origin
     check_times(enter, window.span, device, verb="time_batches")
-    by_time = np.full_like(held.start, -1)
     return Stay(enter, enter + window.span, by_time, by_time)
 
 
@@ -244,7 +260,9 @@ def _time_length_batches(window: TimeLengthBatches, held: Held, device: Device) 
     # Rows of the batch that is out come first; those of the one that gathers have not entered yet.
     out = np.concatenate([np.zeros_like(held.bounds[:1]), np.cumsum(held.enter != UNKNOWN)])
     begins = held.bounds[:-1] + out[held.bounds[1:]] - out[held.bounds[:-1]]
-    over = kernels.timed_batches(start, begins, held.bounds[1:], held.cap, window.span, window.count)
+    closed = held.cap if window.since is None else np.where(held.cap == UNKNOWN, window.since, held.cap)
+    turns = UNKNOWN if window.runs else 2
+    over = kernels.timed_batches(start, begins, held.bounds[1:], closed, window.span, window.count, turns)
     opens = kernels.keep(over != _NULL)
     over, code = over[opens], held.code[opens]
     # What is out is a batch too, complete since the rows entered; so it opens with the group's first row.
@@ -329,8 +347,9 @@ def each_row(node: DataWindow, frame: Any, start: Any, end: Any, stay: Stay, row
     kernels = device.kernels
     codes, _, _ = device.columns.key_codes(frame, node.key)
     order = row_order(codes, start, end, frame, node.input.schema, node.order, device, ties=True)
-    turn = np.empty_like(order)
-    turn[order] = np.arange(len(order), like=start)
+    turn = np.arange(len(start), like=start)
+    if order is not None:
+        turn[order] = turn.copy()
     inside = kernels.keep((stay.enter != OUT) & (stay.enter != UNKNOWN))
     leaves = stay.leave[inside]
     moments = [
@@ -346,9 +365,14 @@ def each_row(node: DataWindow, frame: Any, start: Any, end: Any, stay: Stay, row
     low, high = place[: len(inside)], place[len(inside) :]
     # After all others: what never leaves, or nobody knows when.
     high = np.where((leaves == UNKNOWN) | (leaves == MAX_TIME), 2 * len(inside) + 2, high)
-    window = WindowAggregate(Feed(node.input.schema, node.key, None), Snapshot(), node.aggregates)
-    events = Events(low, high, device.columns.take(frame, inside))
-    results = concat(window_aggregate(window, [events], device), device)
+    aggregates, content, schema = node.aggregates, device.columns.take(frame, inside), node.input.schema
+    there = low < high
+    if not bool(there.all()):
+        # A row that leaves with its own coming may leave nothing: it stands there, and no aggregate looks at it.
+        aggregates, content, schema = _only(there, aggregates, content, schema, device)
+        high = np.maximum(high, low + 1)
+    window = WindowAggregate(Feed(schema, node.key, None), Snapshot(), aggregates)
+    results = concat(window_aggregate(window, [Events(low, high, content)], device), device)
     assert results is not None  # noqa: S101  (whoever is asked for is in)
     at = np.zeros_like(low, shape=2 * len(inside) + 3)
     at[results.start] = np.arange(len(results), like=start)
@@ -356,13 +380,36 @@ def each_row(node: DataWindow, frame: Any, start: Any, end: Any, stay: Stay, row
     return device.columns.take(values, at[low[np.searchsorted(inside, rows)]])
 
 
+def _only(
+    there: Any, aggregates: Sequence[Aggregate], frame: Any, schema: pa.Schema, device: Device
+) -> tuple[tuple[Aggregate, ...], Any, pa.Schema]:
+    """Aggregates that look at some of the rows alone, and a frame with the columns that say so, and its types."""
+    columns, names = device.columns, dict[str | None, str]()
+    for aggregate in aggregates:
+        given = None if aggregate.filter is None else column_name(aggregate.filter)
+        if given in names:
+            continue
+        holds = there
+        if given is not None:
+            values, valid = columns.values(frame, given)
+            holds = there & values.astype(np.bool_) & (True if valid is None else valid)
+        name = names[given] = f"__there {len(names)}"
+        frame = columns.beside(frame, columns.build({name: (holds, None, pa.bool_())}))
+        schema = schema.append(pa.field(name, pa.bool_()))
+    made = (None if each.filter is None else column_name(each.filter) for each in aggregates)
+    only = tuple(replace(each, filter=nw.col(names[name])) for each, name in zip(aggregates, made, strict=True))
+    return only, frame, schema
+
+
 # The order of rows
 
 
 def row_order(
     codes: Any, start: Any, end: Any, frame: Any, schema: pa.Schema, first: Sequence[str], device: Device, *, ties: bool
-) -> Any:
+) -> Any | None:
     """int64 order of rows by group, then start; of one start by some columns, then all others, null first, then end.
+
+    It is None for rows that stand in it.
 
     Args:
         codes: int32 groups.
@@ -374,17 +421,19 @@ def row_order(
         device: Where arrays live.
         ties: Whether rows of one start need an order.
     """
-    kernels = device.kernels
-    order = kernels.group_order(codes, int(codes.max(initial=0)) + 1, start)
-    if not ties or len(order) < 2:
+    kernels, order = device.kernels, None
+    code, time = codes, start
+    if not kernels.is_ordered(codes, start):
+        order = kernels.group_order(codes, int(codes.max(initial=0)) + 1, start)
+        code, time = kernels.take(codes, order), kernels.take(start, order)
+    if not ties or len(time) < 2:
         return order
-    code, time = kernels.take(codes, order), kernels.take(start, order)
-    same = (code[1:] == code[:-1]) & (time[1:] == time[:-1])
+    same = (time[1:] == time[:-1]) & (code[1:] == code[:-1])
     if not bool(same.any()):
         return order
     no = np.zeros_like(same, shape=1)
     places = kernels.keep(np.concatenate([same, no]) | np.concatenate([no, same]))
-    rows = kernels.take(order, places)
+    rows = places if order is None else kernels.take(order, places)
     some = device.columns.take(frame, rows)
     keys = []
     for name in dict.fromkeys((*first, *schema.names)):
@@ -398,7 +447,7 @@ def row_order(
     found = np.arange(len(rows), like=start)
     for key in reversed(keys):
         found = found[np.argsort(key[found], kind="stable")]
-    order = order.copy()
+    order = np.arange(len(time), like=start) if order is None else order.copy()
     order[places] = rows[found]
     return order
 

@@ -167,8 +167,8 @@ class RunningFill:
             parts.append(columns.null_where(columns.take(whole, np.maximum(source, 0)), valid))
         elif last:
             none = columns.from_arrow(pa.schema([node.schema.field(name) for name in last]).empty_table())
-            parts.append(_beside([columns.nulls(columns.select(none, [name]), len(codes)) for name in last], columns))
-        return columns.select(_beside(parts, columns), list(names))
+            parts += [columns.nulls(columns.select(none, [name]), len(codes)) for name in last]
+        return columns.select(columns.beside(*parts), list(names))
 
     def _whole(self) -> Any:
         if len(self._store) > 1:
@@ -249,10 +249,3 @@ class RunningFill:
 
 def _one(dtype: pa.DataType, value: str) -> pa.Array:
     return pa.nulls(1, dtype) if value == "null" else pa.array([0], dtype)
-
-
-def _beside(frames: list[Any], columns: Any) -> Any:
-    made = frames[0]
-    for frame in frames[1:]:
-        made = columns.beside(made, frame)
-    return made

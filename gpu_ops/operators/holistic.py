@@ -17,7 +17,7 @@ import pyarrow as pa
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates import FORMS, LOADERS, LOADS, RESULTS, Block, Column, column_form, column_name
 from gpu_ops.plan.aggregates import Aggregate
-from gpu_ops.plan.ordered_aggregates import has_order, share
+from gpu_ops.plan.ordered_aggregates import RANK, has_order, share
 
 _DENSE = 1 << 16
 """Up to how wide a range of codes is taken as ranks as it is, however few events there are."""
@@ -83,13 +83,13 @@ def whole(block: Block, expression: Any) -> Column:
 
 
 def order_keys(block: Block, expressions: Sequence[Any], chosen: Members) -> list[Any]:
-    """What orders events by some columns, the first before the others; nulls come last."""
+    """What orders events by some columns, the first before the others; nulls come first."""
     keys = []
     for expression in expressions:
         if has_order(block.schema.field(column_name(expression)).type):
             column = column_of(block, expression)
             if column.valid is not None:
-                keys.append(chosen.pick(~column.valid, block))
+                keys.append(chosen.pick(column.valid, block))
             keys.append(chosen.pick(block._order_codes(column.arrays[0]), block))  # noqa: SLF001
     return keys
 
@@ -138,8 +138,20 @@ def picked_ranks(block: Block, aggregate: Aggregate) -> tuple[str, Any, Any, Any
     return form, ranks, codes, first, last
 
 
+def _asked(block: Block, aggregate: Aggregate, form: str, slots: Any, k: Any) -> tuple[Any, Any]:
+    """(codes by rank, ranks): the k-th least value of each of some slots; -1 where there is none."""
+    known = block._throughout(aggregate, form, slots, k)  # noqa: SLF001
+    if known is None:
+        _, ranks, codes, first, last = picked_ranks(block, aggregate)
+        return codes, _kth(block, ranks, first, last, slots, k)
+    _, (values,), first, last = block._picked(aggregate, form)  # noqa: SLF001
+    ranks, codes = _ranks(block, np.concatenate([block._order_codes(values), known[0]]))  # noqa: SLF001
+    first, last = np.concatenate([first, known[1]]), np.concatenate([last, known[2]])
+    return codes, _kth(block, ranks, first, last, slots, k - known[3])
+
+
 def _quantile(block: Block, aggregate: Aggregate) -> Any:
-    form, ranks, codes, first, last = picked_ranks(block, aggregate)
+    form = order_form(block._type(aggregate))  # noqa: SLF001
     counts, valid = block._counts(aggregate, form), block._present(aggregate, form)  # noqa: SLF001
     over, under = share(aggregate.options["q"])
     way = aggregate.options["interpolation"]
@@ -151,11 +163,11 @@ def _quantile(block: Block, aggregate: Aggregate) -> Any:
             lower = np.maximum((counts * over + (under - 1)) // under - 1, 0)
         elif way == "higher":
             lower = lower + (rest > 0)
-        best = _codes(block, codes, _kth(block, ranks, first, last, block.slots, lower), valid)
-        return block._of_codes(aggregate, form, best, valid)  # noqa: SLF001
+        codes, found = _asked(block, aggregate, form, block.slots, lower)
+        return block._of_codes(aggregate, form, _codes(block, codes, found, valid), valid)  # noqa: SLF001
     # Two questions of each slot, one after the other: one sweep answers both.
     asked = np.stack([lower, lower + (rest > 0)], axis=1).ravel()
-    found = _kth(block, ranks, first, last, np.repeat(block.slots, 2), asked)
+    codes, found = _asked(block, aggregate, form, np.repeat(block.slots, 2), asked)
     numbers = _numbers(block, aggregate, form, codes)
     low, high = (_codes(block, numbers, found[at::2].copy(), valid) for at in (0, 1))
     part = np.where(rest > 0, 0.5, 0.0) if way == "midpoint" else rest / float(under)
@@ -268,13 +280,13 @@ def _ranked(block: Block, aggregate: Aggregate) -> Any:
     changes[1:] = (code[1:] != code[:-1]) | (source[1:] != source[:-1])
     begins = kernels.keep(changes)
     rank = kernels.take(k, kernels.take(begins, np.cumsum(changes.astype(np.int64)) - 1)) + 1
-    frame = columns.build({"rank": (rank, None, pa.int64())})
+    frames = [columns.build({RANK: (rank, None, pa.int64())})]
     at = order[found]
     for expression in aggregate.others:
         column = whole(block, expression)
-        frame = columns.beside(frame, columns.take(column.distinct, chosen.pick(column.arrays[0], block)[at]))
+        frames.append(columns.take(column.distinct, chosen.pick(column.arrays[0], block)[at]))
     names = [column_name(each) for each in aggregate.others]
-    table = columns.to_arrow(frame, _fields(block, ("rank", *names), aggregate.options["returns"]))
+    table = columns.to_arrow(columns.beside(*frames), _fields(block, (RANK, *names), aggregate.options["returns"]))
     return structs(block, aggregate, [table], columns.host(counts))
 
 

@@ -343,12 +343,11 @@ def _holds(node: Join, left: Any, right: Any, found: Pairs, device: Device) -> A
         parts.append(_renamed(columns.take(columns.select(right, others), found.others), node.renamed, device))
     if not parts:  # it reads no column
         parts.append(columns.take(columns.select(left, [left.columns[0]]), found.rows))
-    frame = parts[0] if len(parts) == 1 else columns.beside(*parts)
 
     def step(lazy: Any) -> Any:
         return lazy.select(nw.col("start"), nw.col("end"), __holds=condition)
 
-    _, _, made = columns.evaluate(found.start, TICK, frame, [step])
+    _, _, made = columns.evaluate(found.start, TICK, columns.beside(*parts), [step])
     holds, _ = columns.values(made, "__holds")
     return device.kernels.keep(holds != 0)
 
@@ -378,10 +377,7 @@ def beside_nulls(node: Join | AsOf, at: int, frame: Any, partner: Any, device: D
         parts.insert(0, frame)
     elif wanted := [name for name in frame.columns if name in node.renamed]:
         parts.append(_renamed(columns.select(frame, wanted), node.renamed, device))
-    made = parts[0]
-    for part in parts[1:]:
-        made = columns.beside(made, part)
-    return made
+    return columns.beside(*parts)
 
 
 def numbered(node: Numbered, events: Events, first: int, device: Device) -> Events:

@@ -1,8 +1,7 @@
-"""Changes of lifetime, chop and stitch, as functions of arrays."""
+"""Changes of lifetime and chop, as functions of arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import singledispatch
 from typing import Any
 
@@ -174,15 +173,3 @@ def chop(node: Chop, events: Events, device: Device) -> Events:
     start = np.maximum(take(events.start, source), piece)
     end = np.minimum(take(ends, source), piece + node.period)
     return Events(start, end, device.columns.take(events.frame, source))
-
-
-def stitch(events: Events, names: Sequence[str], device: Device) -> Events:
-    """Events of equal payload, in all these columns, joined where one ends at the start of another."""
-    codes, groups, payloads = device.columns.key_codes(events.frame, names)
-    order = device.kernels.group_order(codes, groups, events.start)
-    take = device.kernels.take
-    codes, start, end = (take(each, order) for each in (codes, events.start, events.ends))
-    first, last = device.kernels.stitch_order(codes, start, end)
-    # Of equal payloads the one form (0.0, not -0.0) that does not depend on which of them came first.
-    frame = device.columns.take(payloads, take(codes, first).astype(np.int64))
-    return Events(take(start, first), take(end, last), frame)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import numpy as np
@@ -15,6 +15,9 @@ from gpu_ops.operators.holistic import Members, all_rows, in_order, members, ord
 from gpu_ops.operators.pairs import pairs
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.time import TIME_TYPE, format_time
+
+_VERBS = {"table_function": "apply"}
+"""What the user calls it."""
 
 _LIFETIME = 2
 """How many of the columns read are the start and the end, after all others."""
@@ -30,16 +33,16 @@ def _by_time(block: Block, aggregate: Aggregate, chosen: Members, read: int) -> 
 
 def _table(block: Block, aggregate: Aggregate, chosen: Members, at: Any, names: list[str]) -> pa.Table:
     """The events at some indices as a table of what a function reads; lifetimes behind all else."""
-    columns, frame = block.device.columns, None
+    columns = block.device.columns
+    frames: list[Any] = []
     fields: list[pa.Field] = []
     for expression in aggregate.others:
         name = column_name(expression)
         if name not in {field.name for field in fields}:
             fields.append(block.schema.field(name))
             column = whole(block, expression)
-            more = columns.take(column.distinct, chosen.pick(column.arrays[0], block)[at])
-            frame = more if frame is None else columns.beside(frame, more)
-    table = columns.to_arrow(frame, pa.schema(fields))
+            frames.append(columns.take(column.distinct, chosen.pick(column.arrays[0], block)[at]))
+    table = columns.to_arrow(columns.beside(*frames), pa.schema(fields))
     arrays = [table[column_name(expression)] for expression in aggregate.others]
     return pa.Table.from_arrays(arrays, [*names, "start", "end"][: len(arrays)])
 
@@ -77,8 +80,9 @@ def _calls(block: Block, aggregate: Aggregate) -> Iterator[tuple[int, Any]]:
 
 
 def _clipped(table: pa.Table, begin: Any, finish: Any) -> pa.Table:
-    for name, bound, choose in (("start", begin, np.maximum), ("end", finish, np.minimum)):
-        ticks = choose(table[name].cast(pa.int64()).to_numpy(), bound)
+    # What a data window holds may have ended before: nothing of its lifetime is in the window then.
+    for name in ("start", "end"):
+        ticks = np.clip(table[name].cast(pa.int64()).to_numpy(), begin, finish)
         table = table.set_column(table.schema.get_field_index(name), name, to_arrow(ticks, TIME_TYPE))
     return table
 
@@ -95,8 +99,8 @@ def _blame(block: Block, aggregate: Aggregate, slot: int, error: BaseException) 
             (values,) = columns.tuples(group)
             where += ", " + ", ".join(f"{name}={value!r}" for name, value in zip(places.names, values, strict=True))
     raise FunctionError(
-        f"The function of {aggregate.kind} failed: {type(error).__name__}: {error}",
-        column=aggregate.name,
+        f"The function of {_VERBS.get(aggregate.kind, aggregate.kind)} failed: {type(error).__name__}: {error}",
+        column=None if aggregate.kind in _VERBS else aggregate.name,
         values=where or None,
         remedy="Its own traceback is above.",
     ) from error
@@ -112,11 +116,11 @@ def _window_function(block: Block, aggregate: Aggregate) -> Any:
 def _returned(block: Block, aggregate: Aggregate, values: list[Any]) -> Any:
     returns = aggregate.options["returns"]
     try:
-        made = pa.array(values, returns)
+        made = _array(values, returns)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
         for slot, value in enumerate(values):
             try:
-                pa.array([value], returns)
+                _array([value], returns)
             except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as wrong:
                 _blame(block, aggregate, slot, wrong)
         raise FunctionError(f"The results do not fit {returns}: {error}", column=aggregate.name) from error
@@ -129,7 +133,7 @@ def _table_function(block: Block, aggregate: Aggregate) -> Any:
     for slot, made in _calls(block, aggregate):
         try:
             table = _as_table(made, returns)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, KeyError, TypeError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001  (whatever there is in what it gave)
             _blame(block, aggregate, slot, error)
         counts[slot] = table.num_rows
         if table.num_rows:
@@ -138,16 +142,33 @@ def _table_function(block: Block, aggregate: Aggregate) -> Any:
 
 
 def _as_table(made: Any, returns: pa.Schema) -> pa.Table:
-    """What a function gave as a table: a table, a batch, a dictionary of columns, a list of dictionaries, or None."""
+    """What a function gave as a table: a table of any kind, a dictionary of columns, dictionaries as rows, or None."""
     if made is None:
         return returns.empty_table()
-    if isinstance(made, pa.RecordBatch):
-        made = pa.Table.from_batches([made])
-    if isinstance(made, dict):
-        return pa.table({field.name: pa.array(made[field.name], field.type) for field in returns}, schema=returns)
-    if isinstance(made, pa.Table):
-        return made.select(returns.names).cast(returns)
-    return pa.Table.from_pylist(list(made), schema=returns)
+    if hasattr(made, "__arrow_c_stream__"):
+        return pa.table(made).select(returns.names).cast(returns)
+    if not isinstance(made, Mapping):
+        rows = list(made)
+        for row in rows:
+            if not isinstance(row, Mapping):
+                raise TypeError(f"a row is a {type(row).__name__}, not a dictionary")
+            for name in row:
+                if name not in returns.names:
+                    raise KeyError(f"{name!r} is not in the schema")
+        made = {name: [row.get(name) for row in rows] for name in returns.names}
+    return pa.table([_array(made[field.name], field.type) for field in returns], schema=returns)
+
+
+def _array(values: Any, dtype: pa.DataType) -> pa.Array:
+    """Values as an array; Arrow itself would cut 1.5 down to the integer 1."""
+    if isinstance(values, np.ndarray | pa.Array | pa.ChunkedArray):
+        return (pa.array(values) if isinstance(values, np.ndarray) else values).cast(dtype)
+    made = pa.array(values, dtype)
+    if pa.types.is_integer(dtype):
+        for value in values:
+            if isinstance(value, float | np.floating) and not value.is_integer():
+                raise pa.ArrowInvalid(f"{value} is no {dtype}")
+    return made
 
 
 def _incremental(block: Block, aggregate: Aggregate) -> Any:
@@ -161,7 +182,7 @@ def _incremental(block: Block, aggregate: Aggregate) -> Any:
     entering, leaving = np.argsort(first, kind="stable").tolist(), np.argsort(last, kind="stable").tolist()
     entered = left = 0
     zero: Callable[[], Any] = options["zero"] if callable(options["zero"]) else lambda: options["zero"]
-    state, add, remove, result = zero(), options["add"], options["remove"], options["result"]
+    state, add, remove, result = None, options["add"], options["remove"], options["result"]
     first, last = first.tolist(), last.tolist()
     values: list[Any] = [None] * len(block.slots)
     for at, slot in enumerate(host(block.slots).tolist()):

@@ -11,7 +11,7 @@ group, the events that can still become one (`running_extremes`); of these a ste
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +26,8 @@ from gpu_ops.operators.events import Events
 from gpu_ops.operators.running_blocks import (
     AFTER,
     BEFORE,
+    FEW,
+    MANY,
     ROWS,
     Best,
     RunningBlock,
@@ -35,8 +37,13 @@ from gpu_ops.operators.running_blocks import (
     grid_promise,
     grown,
     limit_of,
+    places_among,
+    stored,
 )
 from gpu_ops.operators.running_extremes import CODES, Staircases
+from gpu_ops.operators.running_orders import Orders
+from gpu_ops.operators.running_values import CODES as CODES_OF_VALUES
+from gpu_ops.operators.running_values import Values
 from gpu_ops.operators.state import (
     GroupNumbers,
     Oldest,
@@ -60,9 +67,6 @@ from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.windows import Grid, WindowAggregate
 from gpu_ops.time import MAX_TIME
 
-_MANY, _FEW = 8, 1024
-"""With more groups than so many a row, and more than so few at all, a step makes no table of all groups."""
-
 
 class RunningWindow:
     """The steps of one window node.
@@ -73,7 +77,8 @@ class RunningWindow:
     """
 
     def __init__(self, node: WindowAggregate, device: Device) -> None:
-        self._node, self._device = node, device
+        self.node = self._node = node
+        self._device = device
         self._groups = GroupNumbers(node.group, node.input.schema, device)
         self._waiting, self._ending = Runs("low", device), Runs("high", device)
         self._totals = Totals()
@@ -82,10 +87,17 @@ class RunningWindow:
         self._oldest = Oldest(device)
         self._nullable: set[tuple[str, str]] = set()
         ranked: dict[tuple[str, str], None] = {}
+        self._orders: dict[PartName, Orders] = {}
+        self._values: dict[str, Values] = {}
         self._best: dict[PartName, Staircases] = {}
         for aggregate in node.aggregates:
             extreme = as_extreme(aggregate, node.input.schema)
-            if extreme is not None:
+            if aggregate.distinct:
+                name = column_name(aggregate.expression)
+                self._values.setdefault(name, Values(node.group, name, node.input.schema, device))
+            elif aggregate.kind == "quantile":
+                self._order(aggregate)
+            elif extreme is not None:
                 form = form_of(extreme, node.input.schema)
                 by_rank = form != "numbers"
                 self._best[extreme_name(extreme)] = Staircases(extreme_name(extreme), device, ranked=by_rank)
@@ -93,6 +105,10 @@ class RunningWindow:
                     ranked[column_name(extreme.expression), form] = None
         self._ranked = list(ranked)
         self._framed = list(dict.fromkeys(name for each in self._ranked for name in ranked_by(*each)))
+
+    def _order(self, aggregate: Aggregate) -> None:
+        where = None if aggregate.filter is None else column_name(aggregate.filter)
+        self._orders.setdefault(("order", column_name(aggregate.expression), where), Orders(self._device))
 
     def step(
         self, events: Events | None, cti: int, opened: Events | None = None, closed: Events | None = None
@@ -122,10 +138,19 @@ class RunningWindow:
         self._forget()
         return results, self._promise(cti)
 
-    @property
-    def adds_up(self) -> bool:
-        """Whether it takes events whose ends are not known yet: no window on a grid, and no extreme."""
-        return not isinstance(self._node.window, Grid) and not self._best
+    def take_open(self) -> bool:
+        """Take events whose ends are not known yet, if it can: not on a grid, nor where values are only ranked.
+
+        An extreme is then the first or the last in the order of all that is alive: of what may go at any time, no event
+        stands in the way of another.
+        """
+        if isinstance(self._node.window, Grid) or self._ranked:
+            return False
+        for aggregate in self._node.aggregates:
+            if as_extreme(aggregate, self._node.input.schema) is not None:
+                self._order(aggregate)
+        self._best = {}
+        return True
 
     def _limit(self, cti: int) -> int:
         return limit_of(self._node.window, cti)
@@ -189,7 +214,9 @@ class RunningWindow:
         read = [
             replace(each, kind="count", expression=None, others=()) if self._by_rank(each) else each for each in every
         ]
+        read = [replace(each, distinct=False) if each.distinct else each for each in read]
         columns = load_columns(read, self._node.input.schema, frame, device)
+        columns |= {(name, CODES_OF_VALUES): values.of(frame) for name, values in self._values.items()}
         for name, column in columns.items():
             if column.valid is not None:
                 self._has_null(name)
@@ -225,7 +252,7 @@ class RunningWindow:
     def _touched(self, begun: Rows | None, ended: Rows | None, limit: int) -> Any:
         """int64 numbers of the groups that have a boundary in this step, ascending."""
         codes = [rows.code for rows in (begun, ended) if rows is not None]
-        if not self._forces(limit) and len(self._groups) > _MANY * sum(map(len, codes)) + _FEW:
+        if not self._forces(limit) and len(self._groups) > MANY * sum(map(len, codes)) + FEW:
             none = self._device.columns.array(np.zeros(0, np.int64))
             return np.unique(np.concatenate([none, *codes]))
         found = self._device.columns.array(np.zeros(len(self._groups), np.bool_))
@@ -235,25 +262,20 @@ class RunningWindow:
             found = found | (self._totals.limbs[ROWS][0][: len(self._groups)] > 0)
         return self._device.kernels.keep(found)
 
-    def _places(self, touched: Any) -> Callable[[Any], Any]:
-        """From groups' numbers to their places among the touched ones, int32; -1 where they are not."""
-        groups = len(self._groups)
-        if groups <= _MANY * len(touched) + _FEW:
-            table = self._device.columns.array(np.full(groups, -1, np.int32))
-            table[touched] = self._device.columns.array(np.arange(len(touched), dtype=np.int32))
-            return lambda codes: table[codes]
-
-        def found(codes: Any) -> Any:
-            at = np.minimum(np.searchsorted(touched, codes), len(touched) - 1)
-            return np.where(touched[at] == codes, at, -1).astype(np.int32)
-
-        return found
-
     def _forces(self, limit: int) -> bool:
         """Whether each group with events has a boundary at the limit: windows end there, or time does."""
         if isinstance(self._node.window, Grid):
             return self._done < limit < AFTER - 1
         return self._done < limit == MAX_TIME
+
+    def _bound(self, limit: int) -> int:
+        """The boundary that each group has which the step touches; `AFTER` for none."""
+        return limit if self._forces(limit) else AFTER
+
+    @property
+    def done(self) -> int:
+        """The place up to which results are given."""
+        return self._done
 
     @property
     def _never(self) -> int:
@@ -265,7 +287,7 @@ class RunningWindow:
     def _results(self, begun: Rows | None, ended: Rows | None, touched: Any, limit: int) -> list[Events]:
         node, device = self._node, self._device
         kernels = device.kernels
-        local = self._places(touched)
+        local = places_among(touched, len(self._groups), device)
         parts = [rows for rows in (ended, begun) if rows is not None]
         # Rows that came before a column's first null do not say that their values are there.
         events = self._with_valid(concat_rows(parts, device) if parts else self._nothing())
@@ -285,11 +307,11 @@ class RunningWindow:
             *(np.concatenate(each) for each in zip(*pieces, strict=True)),
             earlier,
             np.where(alive, kernels.take(self._last, touched), BEFORE),
-            limit if self._forces(limit) else AFTER,
+            self._bound(limit),
             BEFORE,
             AFTER,
         )
-        slots = Slots(every, group, before, after, touched)
+        slots = Slots(every, group, before, after, touched, axis_code)
         columns, best = self._extremes(events, known)
         begins_at = gone
         for name, rows in known.items():
@@ -309,10 +331,14 @@ class RunningWindow:
             events=events,
             ended=gone,
             limit=limit,
+            orders=self._orders,
+            values=self._values,
         )
         frame = block.results(node.aggregates)
         for name, left in block.left.items():
             self._best[name].add(left, limit)
+        for name, came in block.came.items():
+            self._orders[name].come(*came)
         self._last[touched] = kernels.take(axis, kernels.take(slots.all, slots.after))
         if not len(block.slots):
             return []
@@ -380,17 +406,11 @@ class RunningWindow:
         for extreme, staircases in self._best.items():
             rows = staircases.rows(self._done)
             if rows is not None:
-                made["/".join(("extreme", *map(_text, extreme)))] = rows.to_arrow(schema, device, self._shown)
+                made[stored("extreme", extreme)] = rows.to_arrow(schema, device, self._shown)
+        kept = {name: each.table() for name, each in self._remembered().items()}
+        made |= {name: table for name, table in kept.items() if table is not None}
         if self._totals.plans:
-            made["floats"] = pa.table(
-                {
-                    "kind": pa.array([kind for kind, _, _ in self._totals.plans], pa.string()),
-                    "column": pa.array([column for _, column, _ in self._totals.plans], pa.string()),
-                    "where": pa.array([where for _, _, where in self._totals.plans], pa.string()),
-                    "lowest": _numbers([lowest for lowest, _ in self._totals.plans.values()]),
-                    "limbs": _numbers([limbs for _, limbs in self._totals.plans.values()]),
-                }
-            )
+            made["floats"] = self._totals.plan_table()
         if self._nullable:
             columns, forms = zip(*sorted(self._nullable), strict=True)
             made["nullable"] = pa.table(
@@ -398,15 +418,17 @@ class RunningWindow:
             )
         return made
 
+    def _remembered(self) -> dict[str, Orders | Values]:
+        orders = {stored("ordered", name): each for name, each in self._orders.items()}
+        return orders | {stored("values", (name,)): each for name, each in self._values.items()}
+
     def _shown(self, places: Any) -> pa.Array:
         return to_arrow(places, pa.int64()) if isinstance(self._node.window, Grid) else shown_time(places)
 
     def _group_table(self) -> pa.Table:
         columns, count = self._device.columns, len(self._groups)
         made = {"last": self._shown(columns.host(self._last[:count]).copy())}
-        for name, arrays in self._totals.limbs.items():
-            for at, values in enumerate(arrays):
-                made["/".join((*map(_text, name), str(at)))] = to_arrow(columns.host(values[:count]), pa.int64())
+        made |= self._totals.columns(count, self._device)
         if self._groups.keys is not None:
             schema = pa.schema([self._node.input.schema.field(name) for name in self._node.group])
             keys = columns.to_arrow(self._groups.keys, schema)
@@ -421,17 +443,11 @@ class RunningWindow:
         groups = tables["groups"].combine_chunks()
         keys = {name: groups[f"key/{name}"] for name in self._node.group}
         self._groups.restore(device.columns.from_arrow(pa.table(keys)) if keys else None)
-        self._last = device.columns.array(integers(_whole(groups["last"])).copy())
-        for name in groups.column_names:
-            kind, *rest = name.split("/")
-            if kind not in {"last", "key"}:
-                column, where, _ = rest
-                arrays = self._totals.limbs.setdefault((kind, _name(column), _name(where)), [])
-                arrays.append(device.columns.array(integers(_whole(groups[name])).copy()))
+        self._last = device.columns.array(integers(groups["last"].combine_chunks()).copy())
+        self._totals.restore(groups, device)
         self._done = tables["clock"]["done"][0].as_py()
         if "floats" in tables:
-            for row in tables["floats"].to_pylist():
-                self._totals.plans[row["kind"], row["column"], row["where"]] = row["lowest"], row["limbs"]
+            self._totals.restore_plans(tables["floats"])
         if "nullable" in tables:
             self._nullable = {(row["column"], row["form"]) for row in tables["nullable"].to_pylist()}
         nothing = self._nothing()
@@ -443,13 +459,17 @@ class RunningWindow:
                         rows, columns={each: rows.columns.get(each, nothing.columns[each]) for each in nothing.columns}
                     )
                 )
-        for name, staircases in self._best.items():
-            stored = "/".join(("extreme", *map(_text, name)))
-            if stored in tables:
-                staircases.restore(rows_from_arrow(tables[stored], device), len(self._groups))
+        for extreme, staircases in self._best.items():
+            if stored("extreme", extreme) in tables:
+                staircases.restore(rows_from_arrow(tables[stored("extreme", extreme)], device), len(self._groups))
+        for name, remembered in self._remembered().items():
+            if name in tables:
+                remembered.restore(tables[name])
 
     def _forget(self) -> None:
         """Forget groups of which nothing is left, once they are most of all."""
+        for values in self._values.values():
+            values.forget((self._waiting, self._ending))
         if not self._groups.crowded:
             return
         host, count = self._device.columns.host, len(self._groups)
@@ -468,22 +488,12 @@ class RunningWindow:
         self._ending.renumber(numbers)
         for staircases in self._best.values():
             staircases.renumber(numbers, self._done)
+        for orders in self._orders.values():
+            orders.renumber(numbers)
 
 
 def _filled(like: Any, value: int) -> Any:
     return np.full_like(like, value, dtype=np.int64)
-
-
-def _text(name: str | None) -> str:
-    return "" if name is None else name.replace("/", "%2F")
-
-
-def _name(text: str) -> str | None:
-    return text.replace("%2F", "/") or None
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks()
 
 
 def _numbers(values: Sequence[int]) -> pa.Array:

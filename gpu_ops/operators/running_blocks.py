@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
+from gpu_ops.buffers import integers, to_arrow
+from gpu_ops.devices import Device
 from gpu_ops.operators import calendars
-from gpu_ops.operators.aggregates import Block, Column, PartName, column_name
+from gpu_ops.operators.aggregates import Block, Column, PartName, column_form, column_name
 from gpu_ops.operators.choices import form_of, ranked_by
 from gpu_ops.operators.exact_sums import factors
 from gpu_ops.operators.running_extremes import CODES, staircase
@@ -17,6 +20,10 @@ from gpu_ops.operators.state import Rows
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.windows import Calendar, Grid, Window
 from gpu_ops.time import MAX_TIME, MIN_TIME
+
+if TYPE_CHECKING:
+    from gpu_ops.operators.running_orders import Orders
+    from gpu_ops.operators.running_values import Values
 
 BEFORE, AFTER = -(1 << 62), 1 << 62
 """Places on the axis for what began in an earlier step, and for what has not ended in this one."""
@@ -27,6 +34,9 @@ _LIMB_BITS = {"float": 30, "reciprocal": 30, "digits": 26}
 _LOWEST = -1074
 
 ROWS: PartName = ("count", None, None)
+
+MANY, FEW = 8, 1024
+"""With more groups than so many a row, and more than so few at all, a step makes no table of all groups."""
 
 
 def limit_of(window: Window, cti: int) -> int:
@@ -103,6 +113,55 @@ class Totals:
         self.plans[name] = lowest, limbs
         return lowest, limbs
 
+    def columns(self, count: int, device: Device) -> dict[str, pa.Array]:
+        """The sums of so many groups, by names."""
+        return {
+            stored(name[0], (*name[1:], str(at))): to_arrow(device.columns.host(values[:count]), pa.int64())
+            for name, arrays in self.limbs.items()
+            for at, values in enumerate(arrays)
+        }
+
+    def restore(self, table: pa.Table, device: Device) -> None:
+        """What `columns` gave, among others."""
+        for name in table.column_names:
+            kind, *rest = name.split("/")
+            if kind not in {"last", "key"}:
+                column, where = (text.replace("%2F", "/") or None for text in rest[:2])
+                values = integers(table[name].combine_chunks())
+                self.limbs.setdefault((kind, column, where), []).append(device.columns.array(values.copy()))
+
+    def plan_table(self) -> pa.Table:
+        """The plans, with a row for each."""
+        kinds, columns, wheres = zip(*self.plans, strict=True)
+        made: dict[str, Any] = dict(zip(("kind", "column", "where"), (kinds, columns, wheres), strict=True))
+        made = {name: pa.array(values, pa.string()) for name, values in made.items()}
+        lowest, limbs = zip(*self.plans.values(), strict=True)
+        return pa.table(made | {"lowest": pa.array(lowest, pa.int64()), "limbs": pa.array(limbs, pa.int64())})
+
+    def restore_plans(self, table: pa.Table) -> None:
+        """What `plan_table` gave."""
+        for row in table.to_pylist():
+            self.plans[row["kind"], row["column"], row["where"]] = row["lowest"], row["limbs"]
+
+
+def stored(kind: str, name: Iterable[str | None]) -> str:
+    """The name of a table or column of the state."""
+    return "/".join((kind, *("" if each is None else each.replace("/", "%2F") for each in name)))
+
+
+def places_among(touched: Any, groups: int, device: Device) -> Callable[[Any], Any]:
+    """From groups' numbers to their places among the touched ones, int32; -1 where they are not."""
+    if groups <= MANY * len(touched) + FEW:
+        table = device.columns.array(np.full(groups, -1, np.int32))
+        table[touched] = device.columns.array(np.arange(len(touched), dtype=np.int32))
+        return lambda codes: table[codes]
+
+    def found(codes: Any) -> Any:
+        at = np.minimum(np.searchsorted(touched, codes), len(touched) - 1)
+        return np.where(touched[at] == codes, at, -1).astype(np.int32)
+
+    return found
+
 
 def grown(values: Any, groups: int) -> Any:
     """A longer array with zeros at its end, if it is too short: by half at least, so that growing costs little."""
@@ -122,6 +181,7 @@ class Slots:
         before: Where in ``all`` each group's first slot is.
         after: Where its last one is.
         touched: int64 numbers of the groups.
+        owners: int32 which of the step's groups each boundary belongs to; a slot has its first boundary's number.
     """
 
     all: Any
@@ -129,6 +189,7 @@ class Slots:
     before: Any
     after: Any
     touched: Any
+    owners: Any
 
 
 @dataclass
@@ -143,6 +204,9 @@ class RunningBlock(Block):
         ended: How many of them began in earlier steps and end in this one; they come first.
         limit: The CTI's place.
         left: What the step's own events add to the state of extremes.
+        orders: The codes of what was alive, by column and condition.
+        came: What the step's own events add to them: (int32 groups, codes).
+        values: The values of what was alive, by column.
     """
 
     of_step: Slots = None  # type: ignore[assignment]
@@ -152,6 +216,9 @@ class RunningBlock(Block):
     ended: int = 0
     limit: int = 0
     left: dict[PartName, Rows] = field(default_factory=dict)
+    orders: Mapping[PartName, Orders] = field(default_factory=dict)
+    came: dict[PartName, tuple[Any, Any]] = field(default_factory=dict)
+    values: Mapping[str, Values] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         kernels, slots = self.device.kernels, self.of_step
@@ -219,9 +286,79 @@ class RunningBlock(Block):
         whole = values if values.dtype == np.uint64 else values.astype(np.int64, copy=False)
         return identity, list(self.device.kernels.exact_limbs_int(whole)), first, last, False
 
+    def _throughout(self, aggregate: Aggregate, form: str, slots: Any, k: Any) -> tuple[Any, Any, Any, Any] | None:
+        """A rank among all values is that among the state's, but for as many places as the step has events."""
+        kernels, of_step = self.device.kernels, self.of_step
+        _, (values,), first, _ = self._picked(aggregate, form)
+        orders = self._moved(aggregate, form, self._order_codes(values))
+        group = self._group_of(slots)
+        fresh = np.concatenate([np.ones_like(group[:1], dtype=np.bool_), group[1:] != group[:-1]])
+        asked, at = group[fresh], np.cumsum(fresh) - 1
+        every = np.arange(len(asked), like=group)
+        most, least = (kernels.range_max(each, at, at + 1, len(asked), every) for each in (k, ~k))
+        events = np.sort(self._group_of(first))
+        count = np.searchsorted(events, asked, side="right") - np.searchsorted(events, asked)
+        groups = kernels.take(of_step.touched, asked)
+        there = orders.counts(groups)
+        low = np.minimum(np.maximum(~least - count, 0), there)
+        high = np.minimum(np.maximum(most + 1, low), there)
+        query, codes = orders.between(groups.astype(np.int32), low, high)
+        return codes, *self._whole_step(kernels.take(asked, query)), kernels.take(low, at)
+
+    def _group_of(self, slots: Any) -> Any:
+        """int64: which of the step's groups some slots belong to."""
+        return self.device.kernels.take(self.of_step.owners, slots).astype(np.int64, copy=False)
+
+    def _whole_step(self, group: Any) -> tuple[Any, Any]:
+        """(first, last) of what is alive throughout the step in some of its groups."""
+        take, slots = self.device.kernels.take, self.of_step
+        return take(slots.all, take(slots.before, group)), take(slots.all, take(slots.after, group)) + 1
+
+    def _moved(self, aggregate: Aggregate, form: str, codes: Any) -> Orders:
+        """The state's codes, without those that go in this step; what comes is added to them after it."""
+        indices = self._selection(aggregate, form)[1]
+        name: PartName = ("order", column_name(aggregate.expression), self._which(aggregate))
+
+        def move() -> Orders:
+            at = self.device.columns.array(np.arange(len(self.events))) if indices is None else indices
+            groups, gone = self.device.kernels.take(self.events.code, at), at < self.ended
+            stays = ~gone & (self.device.kernels.take(self.events.high, at) > self.limit)
+            self.orders[name].go(groups[gone], codes[gone])
+            self.came[name] = groups[stays], codes[stays]
+            return self.orders[name]
+
+        orders: Orders = self._part(name, move)
+        return orders
+
+    def _once(self, aggregate: Aggregate) -> tuple[Any, Any, Any]:
+        """Values that are there throughout the step count beside the step's own events, if one of these has them."""
+        kernels, array = self.device.kernels, self.device.columns.array
+        mask, name = self._mask(aggregate, "codes"), column_name(aggregate.expression)
+        at = array(np.arange(len(self.events))) if mask is None else kernels.keep(mask)
+        (numbers,) = self.columns[name, "codes"].arrays
+        present, example, local = np.unique(kernels.take(numbers, at), return_index=True, return_inverse=True)
+        gone = at < self.ended
+        stays = ~gone & (kernels.take(self.events.high, at) > self.limit)
+        every = array(np.arange(len(present)))
+        went, came = (
+            kernels.range_sum(each.astype(np.int64), local, local + 1, len(present), every) for each in (gone, stays)
+        )
+        there = self.values[name].move(self._which(aggregate), present, went, came)
+        lasting = kernels.keep(there > 0)
+        owner = kernels.take(at, kernels.take(example, lasting))
+        first, last = self._whole_step(self._group_of(kernels.take(self.first, owner)))
+        events, first, last = kernels.merged_ranges(
+            np.concatenate([local, lasting]),
+            np.concatenate([kernels.take(self.first, at), first]),
+            np.concatenate([kernels.take(self.last, at), last]),
+        )
+        return kernels.take(np.concatenate([at, owner]), events), first, last
+
     def _greatest(self, aggregate: Aggregate, codes: Any, first: Any, last: Any) -> Any:
         """The greatest order code per slot, of the step's events and of the state's, which moves on."""
         device, name = self.device, extreme_name(aggregate)
+        if name not in self.best:
+            return self._greatest_in_order(aggregate, codes, first, last)
         known = self.best[name]
         best = device.kernels.range_max(
             np.concatenate([codes, known.codes]),
@@ -247,6 +384,18 @@ class RunningBlock(Block):
         self.left[name] = staircase(rows, device)
         return best
 
+    def _greatest_in_order(self, aggregate: Aggregate, codes: Any, first: Any, last: Any) -> Any:
+        """The greatest code of the step's events and of all the state's that stay: of these one for each group."""
+        least = aggregate.kind == "min"
+        orders = self._moved(aggregate, form_of(aggregate, self.schema), ~codes if least else codes)
+        touched = self.of_step.touched
+        there = orders.counts(touched)
+        low = np.zeros_like(there) if least else np.maximum(there - 1, 0)
+        group, known = orders.between(touched.astype(np.int32), low, np.minimum(low + 1, there))
+        begin, end = self._whole_step(group)
+        pieces = ((codes, ~known if least else known), (first, begin), (last, end))
+        return self.device.kernels.range_max(*(np.concatenate(each) for each in pieces), self.size, self.slots)
+
 
 @dataclass(frozen=True)
 class Best:
@@ -256,6 +405,15 @@ class Best:
     codes: Any
     first: Any
     last: Any
+
+
+def goes_along(aggregate: Aggregate, schema: pa.Schema) -> bool:
+    """Whether a running window needs no more than is new to bring an aggregate up to date."""
+    if aggregate.distinct:
+        return aggregate.kind in {"count", "sum", "mean", "variance", "standard_deviation"}
+    if aggregate.kind == "quantile":
+        return column_form("min", schema.field(column_name(aggregate.expression)).type) == "numbers"
+    return not aggregate.holistic
 
 
 def extreme_name(aggregate: Aggregate) -> PartName:

@@ -5,8 +5,8 @@ A batch is one step whose CTI is infinity.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,24 +19,23 @@ from gpu_ops.operators.aggregates import Column
 from gpu_ops.operators.alive import Alive as Kept
 from gpu_ops.operators.alive import Least
 from gpu_ops.operators.data_windows import OUT, UNKNOWN, Held, Stay, each_row, hashes, ranks_of, row_order, stays
-from gpu_ops.operators.events import Events
-from gpu_ops.operators.running_blocks import grown
+from gpu_ops.operators.events import Events, whole_groups
+from gpu_ops.operators.running_blocks import FEW, MANY
+from gpu_ops.operators.running_each import RunningEach
 from gpu_ops.operators.state import GroupNumbers, Rows, Runs, concat_rows, rows_from_arrow, rows_table, shown_time
+from gpu_ops.operators.window_groups import KNOWS_LEAVES, Groups, at_rest
 from gpu_ops.plan.data_windows import (
     STATUS,
     Alive,
     Best,
     DataWindow,
-    First,
-    FirstSpan,
-    Kind,
     Last,
     LastStarts,
     Sample,
     Session,
     TimeBatches,
 )
-from gpu_ops.plan.together import Ends, Together
+from gpu_ops.plan.together import Together
 from gpu_ops.time import MAX_TIME, MIN_TIME, TICK
 
 _NUMBER, _ENTER, _FLOOR, _CAP, _HASH, _MEMO = (
@@ -45,35 +44,6 @@ _NUMBER, _ENTER, _FLOOR, _CAP, _HASH, _MEMO = (
 
 _ALWAYS = MIN_TIME - 1
 """Before all ends: rows are kept until they are taken out."""
-
-_MANY, _FEW = 8, 1024
-"""With more groups than so many a row, and more than so few at all, a step makes no table of all groups."""
-
-
-@dataclass
-class _Groups:
-    """What is known of each group.
-
-    Attributes:
-        seen: int64: how many rows, or distinct starts, it has had.
-        first: int64: its first start; `UNKNOWN` before.
-        due: int64: when something happens even if no row comes; `UNKNOWN` if nothing does.
-        closed: int64: when its last batch was complete; `UNKNOWN` if none was. Of windows together, when their timer is
-            due; of sessions, its last start.
-    """
-
-    seen: Any
-    first: Any
-    due: Any
-    closed: Any
-
-    def grow(self, groups: int) -> None:
-        """Make room for groups that are new."""
-        known = len(self.seen)
-        if known < groups:
-            self.seen = grown(self.seen, groups)
-            self.first, self.due, self.closed = (grown(each, groups) for each in (self.first, self.due, self.closed))
-            self.first[known:], self.due[known:], self.closed[known:] = UNKNOWN, UNKNOWN, UNKNOWN
 
 
 class RunningDataWindow:
@@ -89,14 +59,23 @@ class RunningDataWindow:
         self._numbers = GroupNumbers(node.group, node.input.schema, device)
         self._waiting, self._kept = Runs("low", device), Kept("low", device)
         self._floors = Least()
-        self._groups = self._no_groups(0)
+        self._groups = Groups.new(0, device)
+        self._each_of = RunningEach.of(node, device)
+        # Of these rows that end take part no longer; others are kept until they are taken out.
+        self._ends = self._each_of is not None and isinstance(node.window, Alive)
+        self._done = _ALWAYS
         self._opens = False
         self._opened: list[Events] = []
         self._closed: list[Events] = []
 
-    def open_if_possible(self) -> None:
+    @property
+    def gives_open(self) -> bool:
+        """Whether it can give events before it is known when they leave, and does not always know that."""
+        return self._node.output == "alive" and not self._goes_back and not isinstance(self._node.window, KNOWS_LEAVES)
+
+    def open(self) -> None:
         """Give events as soon as they enter, and again when they leave: what takes them counts them at once."""
-        self._opens = self._node.output == "alive" and not self._goes_back
+        self._opens = True
 
     def edges(self) -> tuple[list[Events], list[Events]]:
         """(opened, closed): what entered in the last step and will leave later, and what left that had been opened."""
@@ -104,25 +83,29 @@ class RunningDataWindow:
         self._opened, self._closed = [], []
         return opened, closed
 
-    def _no_groups(self, count: int) -> _Groups:
-        none = self._device.columns.array(np.zeros(count, np.int64))
-        return _Groups(none, *(np.full_like(none, UNKNOWN) for _ in range(3)))
-
     def step(self, events: Events | None, cti: int) -> tuple[list[Events], int]:
         """Take events in, and give what a CTI makes final, and the CTI after them."""
         if cti == MAX_TIME and not self._numbers.seen:
-            # All there is in one step, and nothing before it: a batch needs no numbers that last.
-            if events is None or not len(events):
-                return [], cti
-            codes, count, _ = self._device.columns.key_codes(events.frame, self._node.group)
-            due = Rows(codes, events.start, events.ends, {}, events.frame)
-            return self._rows_due(due, self._present(codes, count), self._no_groups(count), cti), cti
+            # All there is in one step, and nothing before it.
+            return [] if events is None else list(self.batch(events)), cti
         fresh = self._due(events, cti)
         self._groups.grow(len(self._numbers))
-        touched = self._touched(fresh, cti)
-        given = self._rows_due(fresh, touched, self._groups, cti) if len(touched) else []
-        self._forget()
+        ended = self._ended(cti) if self._ends else None
+        touched = self._touched(fresh, ended, cti)
+        given = self._rows_due(fresh, touched, self._groups, cti, ended) if len(touched) else []
+        self._forget(cti)
         return given, self._promise(cti)
+
+    def batch(self, events: Events) -> Iterator[Events]:
+        """What becomes of all the rows there are: pieces of bounded size, each with all rows of its groups.
+
+        Nothing that lasts is noted, and no row of any other step plays a part.
+        """
+        device = self._device
+        codes, count, _ = device.columns.key_codes(events.frame, self._node.group)
+        for some, code, groups in whole_groups(events, codes, count, self._node.input.schema, device):
+            rows = Rows(code, some.start, some.ends, {}, some.frame)
+            yield from self._rows_due(rows, self._present(code, groups), Groups.new(groups, device), MAX_TIME)
 
     def _due(self, events: Events | None, cti: int) -> Rows | None:
         """The rows whose turn it is: at the CTI itself more may come."""
@@ -142,18 +125,30 @@ class RunningDataWindow:
 
     def _present(self, codes: Any, count: int) -> Any:
         """int64 groups that have rows, ascending."""
-        if count > _MANY * len(codes) + _FEW:
+        if count > MANY * len(codes) + FEW:
             return np.unique(codes).astype(np.int64)
         found = self._device.columns.array(np.zeros(count, np.bool_))
         found[codes] = True
         return self._device.kernels.keep(found)
 
-    def _touched(self, fresh: Rows | None, cti: int) -> Any:
+    def _ended(self, cti: int) -> Rows | None:
+        """The rows that end by then, each once."""
+        self._done = cti
+        ended = [run.rows.take(at, self._device) for run, at in self._kept.ended(cti) if len(at)]
+        return concat_rows(ended, self._device) if ended else None
+
+    def _touched(self, fresh: Rows | None, ended: Rows | None, cti: int) -> Any:
         """int64 groups in which something happens, ascending."""
         count = len(self._numbers)
-        # At the end of time it is settled what becomes of all rows.
-        due = self._kept_groups() if cti == MAX_TIME else self._device.kernels.keep(self._groups.due[:count] <= cti)
-        if self._node.output == "each" and self._node.within:
+        if self._ends:
+            due = self._device.columns.array(np.zeros(0, np.int64))
+            due = due if ended is None else np.unique(ended.code).astype(np.int64)
+        elif cti == MAX_TIME:
+            # At the end of time it is settled what becomes of all rows.
+            due = self._kept_groups()
+        else:
+            due = self._device.kernels.keep(self._groups.due[:count] <= cti)
+        if self._node.output == "each" and self._node.within and self._each_of is None:
             # What is in of a group is in windows of several values.
             due = self._kept_groups()
         if fresh is None:
@@ -162,42 +157,67 @@ class RunningDataWindow:
         return np.union1d(present, due) if len(due) else present
 
     def _kept_groups(self) -> Any:
-        kept = self._kept.rows(_ALWAYS)
+        kept = self._kept.rows(self._done)
         if kept is None:
             return self._device.columns.array(np.zeros(0, np.int64))
         return np.unique(kept.code).astype(np.int64)
 
-    def _rows_due(self, fresh: Rows | None, touched: Any, groups: _Groups, cti: int) -> list[Events]:
+    def _rows_due(
+        self, fresh: Rows | None, touched: Any, groups: Groups, cti: int, ended: Rows | None = None
+    ) -> list[Events]:
         """What becomes of rows of some groups, now that these have come."""
         device = self._device
-        pieces = [self._taken(touched)]
         before = groups.seen[touched]
-        if fresh is not None:
-            pieces.append(self._numbered(fresh, touched, groups))
+        came = None if fresh is None else self._numbered(fresh, touched, groups)
+        upto = None if cti == MAX_TIME else self._changes(touched, before, groups, cti)
+        pieces = [ended if self._ends else self._taken(touched, upto), came]
+        rest = UNKNOWN if upto is None else np.where(upto > 0, UNKNOWN, groups.due[touched])
+        if pieces[0] is None and came is None:
+            return []
         rows = concat_rows([each for each in pieces if each is not None], device)
         codes = _places(touched, rows.code)
         if pieces[0] is not None:
             order = device.kernels.group_order(codes, len(touched), _column(rows, _NUMBER))
             rows, codes = rows.take(order, device), device.kernels.take(codes, order)
         held = self._held(rows, codes, touched, groups, before, cti)
-        groups.due[touched] = UNKNOWN
+        groups.due[touched] = rest
         stay = stays(self._node.window, held, device)
         return self._settled(rows, codes, stay, groups, touched, cti)
 
-    def _taken(self, touched: Any) -> Rows | None:
-        """The rows that are kept of some groups; they are kept no longer."""
+    def _changes(self, touched: Any, before: Any, groups: Groups, cti: int) -> Any | None:
+        """Of which kept rows of some groups something changes: of those below a number; None for all."""
+        window, every = self._node.window, groups.seen[touched]
+        if self._node.output == "each" and self._each_of is None:
+            return None
+        if isinstance(window, Last | LastStarts):
+            if isinstance(window, Last) and window.every > 1:
+                # When the window moves, rows enter and leave; in between none does.
+                return np.where(every // window.every > before // window.every, UNKNOWN, 0)
+            leaves = np.maximum(every - window.count, 0)
+            if isinstance(window, Last) and window.partial:
+                return leaves
+            # Before there are so many, none is in.
+            return np.where(before >= window.count, leaves, np.where(every >= window.count, UNKNOWN, 0))
+        if isinstance(window, TimeBatches):
+            return np.where(groups.due[touched] <= cti, UNKNOWN, 0)
+        return None
+
+    def _taken(self, touched: Any, upto: Any | None) -> Rows | None:
+        """The rows that are kept of some groups, those below a number of each; they are kept no longer."""
         kernels, found = self._device.kernels, []
         for run in self._kept.runs:
             low, high = (np.searchsorted(run.rows.code, touched, side=side) for side in ("left", "right"))
+            if upto is not None:
+                # They stand in the order of their coming.
+                high = kernels.search_pairs(
+                    run.rows.code, _column(run.rows, _NUMBER), touched.astype(np.int32), upto - 1
+                )
             source, offset = kernels.expand(high - low)
             at = low[source] + offset
             if run.gone is not None:
                 at = at[~run.gone[at]]
             if len(at):
-                if run.gone is None:
-                    run.gone = np.zeros_like(run.rows.code, dtype=np.bool_)
-                run.gone[at] = True
-                run.lost += len(at)
+                self._kept.drop(run, at)
                 found.append(run.rows.take(at, self._device))
         if not found:
             return None
@@ -207,49 +227,51 @@ class RunningDataWindow:
         return rows
 
     def _keep(self, rows: Rows) -> None:
-        self._kept.add(rows, _ALWAYS)
+        self._kept.add(rows, self._done)
         floor = _column(rows, _FLOOR)
         self._floors.add(self._device.columns.host(floor[floor != UNKNOWN]))
 
-    def _numbered(self, rows: Rows, touched: Any, groups: _Groups) -> Rows:
+    def _numbered(self, rows: Rows, touched: Any, groups: Groups) -> Rows:
         """New rows in the order of their coming, with the numbers that they have in their groups."""
         node, device = self._node, self._device
-        take = device.kernels.take
         codes = _places(touched, rows.code)
         order = row_order(
             codes, rows.low, rows.high, rows.frame, node.input.schema, node.order, device, ties=node.counts_rows
         )
-        rows, codes = rows.take(order, device), take(codes, order)
-        index = np.arange(len(rows), like=rows.low)
-        first = np.concatenate([np.ones_like(codes[:1], dtype=np.bool_), codes[1:] != codes[:-1]])
-        starts = first
+        if order is not None:
+            rows, codes = rows.take(order, device), device.kernels.take(codes, order)
+        bounds = _bounds(codes, len(touched))
+        present = device.kernels.keep(bounds[1:] > bounds[:-1])
+        here, begins, ends = touched[present], bounds[present], bounds[present + 1]
+        source, number = device.kernels.expand(ends - begins)
         if isinstance(node.window, LastStarts | Sample):
-            starts = first | np.concatenate([first[:1], rows.low[1:] != rows.low[:-1]])
-        begins = device.kernels.keep(first)
-        place = np.cumsum(starts) - 1 if isinstance(node.window, LastStarts) else index
-        here = rows.code[begins].astype(np.int64)
-        base = np.zeros_like(touched)
-        base[codes[begins]] = place[begins] - groups.seen[here]
-        number = place - base[codes]
-        ends = np.concatenate([begins[1:], np.full_like(begins[:1], len(rows))])
+            starts = np.concatenate([np.ones_like(codes[:1], dtype=np.bool_), rows.low[1:] != rows.low[:-1]])
+            starts[begins] = True
+        if isinstance(node.window, LastStarts):
+            place = np.cumsum(starts)
+            number = place - place[begins][source]
+        seen = groups.seen[here]
+        if bool(seen.any()):
+            number = number + seen[source]
         groups.seen[here] = number[ends - 1] + 1
         groups.first[here] = np.minimum(groups.first[here], rows.low[begins])
         unknown = Column((np.full_like(rows.low, UNKNOWN),), None)
-        columns = {_NUMBER: Column((number.astype(np.int64),), None), _ENTER: unknown, _FLOOR: unknown}
+        columns = {_NUMBER: Column((number,), None), _ENTER: unknown, _FLOOR: unknown}
         if isinstance(node.window, Session):
             columns[_CAP] = unknown
         if isinstance(node.window, Together):
             columns[_MEMO] = Column((np.zeros_like(rows.low),), None)
         if isinstance(node.window, Sample):
             tied = device.kernels.keep(starts)
+            index = np.arange(len(rows), like=rows.low)
             among = index - tied[np.searchsorted(tied, index, side="right") - 1]
             columns[_HASH] = Column((hashes(node.window.seed, rows.low, among),), None)
         return replace(rows, columns=columns)
 
-    def _held(self, rows: Rows, codes: Any, touched: Any, groups: _Groups, before: Any, cti: int) -> Held:
+    def _held(self, rows: Rows, codes: Any, touched: Any, groups: Groups, before: Any, cti: int) -> Held:
         node, device = self._node, self._device
         window = node.window
-        bounds = np.searchsorted(codes, np.arange(len(touched) + 1, like=rows.low)).astype(np.int64)
+        bounds = _bounds(codes, len(touched))
         first = (groups.closed if isinstance(window, Session) else groups.first)[touched]
         cap = _column(rows, _CAP)[bounds[:-1]] if isinstance(window, Session) else groups.closed[touched]
         rank, ranked = None, None
@@ -280,12 +302,14 @@ class RunningDataWindow:
             _column(rows, _MEMO) if isinstance(window, Together) else None,
         )
 
-    def _settled(self, rows: Rows, codes: Any, stay: Stay, groups: _Groups, touched: Any, cti: int) -> list[Events]:
+    def _settled(self, rows: Rows, codes: Any, stay: Stay, groups: Groups, touched: Any, cti: int) -> list[Events]:
         """What is final of some rows is given, and what may still change is kept."""
         before = _column(rows, _ENTER)
-        enter, leave = np.where(before == UNKNOWN, stay.enter, before), stay.leave
+        is_new = before == UNKNOWN
+        enter, leave = stay.enter if bool(is_new.all()) else np.where(is_new, stay.enter, before), stay.leave
         if cti == MAX_TIME:
-            enter, leave = np.where(enter == UNKNOWN, OUT, enter), np.where(leave == UNKNOWN, MAX_TIME, leave)
+            # Whatever has not left by then never will; what has not entered never does.
+            leave = np.minimum(leave, MAX_TIME)
         stay = replace(stay, enter=enter, leave=leave)
         if stay.due is not None:
             groups.due[touched] = stay.due
@@ -297,7 +321,7 @@ class RunningDataWindow:
             holds = self._node.output == "alive" and not self._opens
             holds = holds or (self._goes_back and self._node.output != "remove")
             self._keep_open(rows, stay, (enter != OUT) & (leave == UNKNOWN), enter, enter if holds else None)
-        return self._given(rows, stay, before == UNKNOWN)
+        return self._given(rows, codes, stay, is_new)
 
     @property
     def _goes_back(self) -> bool:
@@ -313,45 +337,33 @@ class RunningDataWindow:
             columns[_MEMO] = Column((stay.memo,), None)
         self._keep(replace(rows, columns=columns).take(self._device.kernels.keep(which), self._device))
 
-    def _given(self, rows: Rows, stay: Stay, is_new: Any) -> list[Events]:
-        device, keep = self._device, self._device.kernels.keep
+    def _given(self, rows: Rows, codes: Any, stay: Stay, is_new: Any) -> list[Events]:
         output, enter, leave = self._node.output, stay.enter, stay.leave
-        inside = (enter != OUT) & (enter != UNKNOWN)
         if output == "prior":
-            return self._beside_prior(rows, keep(is_new))
+            return self._beside_prior(rows, codes, self._device.kernels.keep(is_new))
+        inside = (enter != OUT) & (enter != UNKNOWN)
         if output == "alive":
             known = inside & (leave != UNKNOWN) & (leave > enter)
             if self._opens:
-                for which, end, into in (
-                    (inside & is_new & (leave == UNKNOWN), None, self._opened),
-                    (known & ~is_new & (leave < MAX_TIME), leave, self._closed),
-                ):
-                    at = keep(which)
-                    if len(at):
-                        frame = device.columns.take(rows.frame, at)
-                        into.append(Events(enter[at], TICK if end is None else end[at], frame))
+                self._opened += self._part(rows, inside & is_new & (leave == UNKNOWN), enter, TICK)
+                # One that time let in at the CTI may leave there yet, with a row that comes then: it was opened, too.
+                self._closed += self._part(rows, inside & ~is_new & (leave < MAX_TIME), enter, leave)
                 known = known & is_new
-            at = keep(known)
-            whole = len(at) == len(enter)
-            pieces = [(at, enter, leave, "") if whole else (at, enter[at], leave[at], "")]
-        else:
-            pieces = []
-            if output != "remove":
-                at = keep(inside & is_new)
-                pieces.append((at, enter[at], TICK, "new"))
-            if output != "insert":
-                at = keep(inside & (leave < MAX_TIME))
-                pieces.append((at, leave[at], TICK, "dead"))
-        return [
-            Events(start, end, self._shown(self._taken_of(rows.frame, at, len(rows)), status, len(at)))
-            for at, start, end, status in pieces
-            if len(at)
-        ]
+            return self._part(rows, known, enter, leave)
+        entered = [] if output == "remove" else self._part(rows, inside & is_new, enter, TICK, "new")
+        left = [] if output == "insert" else self._part(rows, inside & (leave < MAX_TIME), leave, TICK, "dead")
+        return entered + left
 
-    def _taken_of(self, frame: Any, at: Any, rows: int) -> Any:
-        return frame if len(at) == rows else self._device.columns.take(frame, at)
+    def _part(self, rows: Rows, which: Any, start: Any, end: Any, status: str = "") -> list[Events]:
+        """Some of the rows with these lifetimes: one piece, or none if it were empty."""
+        frame = rows.frame
+        if not bool(which.all()):
+            at = self._device.kernels.keep(which)
+            start, end = start[at], end if isinstance(end, int) else end[at]
+            frame = self._device.columns.take(frame, at)
+        return [Events(start, end, self._shown(frame, status, len(start)))] if len(start) else []
 
-    def _each(self, rows: Rows, codes: Any, stay: Stay, groups: _Groups, touched: Any, cti: int) -> list[Events]:
+    def _each(self, rows: Rows, codes: Any, stay: Stay, groups: Groups, touched: Any, cti: int) -> list[Events]:
         """Rows whose enter is final, with what is in then; kept is what may be in for others."""
         node, device = self._node, self._device
         before = _column(rows, _ENTER)
@@ -362,39 +374,39 @@ class RunningDataWindow:
         elif self._goes_back:
             final = final & (stay.leave != UNKNOWN)
         told = final | (before != UNKNOWN)
+        running = self._each_of if self._numbers.seen else None
         if cti != MAX_TIME:
-            which = (stay.enter != OUT) & ((stay.leave > cti) | ~told)
+            stays = (stay.leave > cti) if running is None else (stay.leave > cti) & (stay.leave != MAX_TIME)
+            which = (stay.enter != OUT) & (stays | ~told)
             floor = np.where(inside & ~told, stay.enter, UNKNOWN)
             self._keep_open(rows, stay, which, np.where(told, stay.enter, UNKNOWN), floor)
-            self._wake(codes, np.where(which, np.where(told, stay.leave, stay.enter), UNKNOWN), groups, touched)
-        if not bool(final.any()):
-            return []
-        known = replace(stay, entered=np.where(before == UNKNOWN, stay.entered, -1))
+            if not self._ends:
+                times = np.where(which, np.where(told, stay.leave, stay.enter), UNKNOWN)
+                groups.wake(codes, times, touched, device)
         at = device.kernels.keep(final)
-        values = each_row(node, rows.frame, rows.low, rows.high, known, at, device)
+        if running is not None:
+            values = running.values(rows, stay, final, told & inside & (stay.leave <= min(cti, MAX_TIME - 1)))
+        elif len(at):
+            known = replace(stay, entered=np.where(before == UNKNOWN, stay.entered, -1))
+            values = each_row(node, rows.frame, rows.low, rows.high, known, at, device)
+        if not len(at):
+            return []
         return [Events(stay.enter[at], TICK, device.columns.beside(device.columns.take(rows.frame, at), values))]
 
-    def _wake(self, codes: Any, times: Any, groups: _Groups, touched: Any) -> None:
-        """Look at groups again at the least of some times of their rows, if that is known."""
-        order = self._device.kernels.group_order(codes, len(touched), times)
-        codes = codes[order]
-        first = self._device.kernels.keep(
-            np.concatenate([np.ones_like(codes[:1], dtype=np.bool_), codes[1:] != codes[:-1]])
-        )
-        here = touched[codes[first]]
-        groups.due[here] = np.minimum(groups.due[here], times[order][first])
-
-    def _beside_prior(self, rows: Rows, at: Any) -> list[Events]:
+    def _beside_prior(self, rows: Rows, codes: Any, at: Any) -> list[Events]:
         """Rows that have come, as they are, beside those so many places before them."""
         if not len(at):
             return []
         columns, window = self._device.columns, self._node.window
         assert isinstance(window, Last)  # noqa: S101  (the last n rows are those that are kept)
         frame = columns.take(rows.frame, at)
-        there = _column(rows, _NUMBER)[at] >= window.count
+        number = _column(rows, _NUMBER)
+        there = number[at] >= window.count
+        # The rows in between may be at rest.
+        before = self._device.kernels.search_pairs(codes, number, codes[at], number[at] - window.count - 1)
         valid = None if bool(there.all()) else there
         for name, column in self._node.prior:
-            values = columns.take(columns.select(rows.frame, [column]), np.where(there, at - window.count, 0))
+            values = columns.take(columns.select(rows.frame, [column]), np.where(there, before, 0))
             frame = columns.beside(frame, columns.rename(columns.null_where(values, valid), column, name))
         return [Events(rows.low[at], rows.high[at], frame)]
 
@@ -432,10 +444,10 @@ class RunningDataWindow:
         tables = {"groups": pa.table(made)}
         if len(self._waiting):
             tables["waiting"] = rows_table(self._waiting, schema, device, shown_time)
-        kept = self._kept.rows(_ALWAYS)
+        kept = self._kept.rows(self._done)
         if kept is not None:
             tables["kept"] = kept.to_arrow(schema, device, shown_time)
-        return tables
+        return tables if self._each_of is None else tables | self._each_of.tables()
 
     def restore(self, tables: Mapping[str, pa.Table]) -> None:
         """The state that `tables` gave."""
@@ -444,50 +456,40 @@ class RunningDataWindow:
         array, groups = self._device.columns.array, tables["groups"].combine_chunks()
         keys = {name: groups[f"key/{name}"] for name in self._node.group}
         self._numbers.restore(self._device.columns.from_arrow(pa.table(keys)) if keys else None)
-        self._groups = _Groups(*(array(integers(groups[name].combine_chunks()).copy()) for name in vars(self._groups)))
+        self._groups = Groups(*(array(integers(groups[name].combine_chunks()).copy()) for name in vars(self._groups)))
         if "waiting" in tables:
             self._waiting.add(rows_from_arrow(tables["waiting"], self._device))
+        if self._each_of is not None:
+            self._each_of.restore(tables)
         if "kept" in tables:
             self._keep(rows_from_arrow(tables["kept"], self._device))
 
-    def _forget(self) -> None:
+    def _forget(self, cti: int) -> None:
         """Forget groups of which no row is left, once they are most, where what has been plays no part."""
-        window = self._node.window
-        aside = _plays_no_part(window)
-        if isinstance(window, Together):
-            aside = all(isinstance(part.window, _FROM_ROWS) or _plays_no_part(part.window) for part in window.parts)
-        if not aside or not self._numbers.crowded:
+        if not self._numbers.crowded:
             return
-        host = self._device.columns.host
-        used = np.zeros(len(self._numbers), np.bool_)
-        kept = self._kept.rows(_ALWAYS)
+        rests = at_rest(self._node.window, self._groups, len(self._numbers), cti)
+        if rests is None:
+            return
+        host, kept = self._device.columns.host, self._kept.rows(self._done)
+        used = ~host(rests)
         for run in (*self._waiting.runs(), *([] if kept is None else [kept])):
             used[host(run.code)] = True
         numbers = self._numbers.forget(used)
         if numbers is None:
             return
-        left = self._device.columns.array(np.flatnonzero(used))
-        self._groups = _Groups(*(each[left] for each in vars(self._groups).values()))
+        self._groups = self._groups.left(self._device.columns.array(np.flatnonzero(used)))
         self._waiting.renumber(numbers)
-        self._kept.renumber(numbers, _ALWAYS)
-
-
-_FROM_ROWS = Last | First | Best | Ends
-"""Windows that, taken together with others, know nothing but the rows that they hold."""
-
-
-def _plays_no_part(window: Kind | Ends) -> bool:
-    """Whether nothing that a window does depends on rows that are gone."""
-    return (
-        isinstance(window, Alive)
-        or (isinstance(window, Session) and window.grid_cap is None)
-        or (isinstance(window, TimeBatches) and window.align is not None)
-        or (isinstance(window, FirstSpan) and window.since is not None)
-    )
+        self._kept.renumber(numbers, self._done)
 
 
 def _column(rows: Rows, name: tuple[str, str]) -> Any:
     return rows.columns[name].arrays[0]
+
+
+def _bounds(codes: Any, groups: int) -> Any:
+    """int64: where each of some groups begins among codes that ascend, and where the last one ends."""
+    return np.searchsorted(codes, np.arange(groups + 1, dtype=codes.dtype, like=codes)).astype(np.int64)
 
 
 def _places(touched: Any, codes: Any) -> Any:

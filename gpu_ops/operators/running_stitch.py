@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates import Column
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.state import GroupNumbers, Rows, Runs, concat_rows, rows_from_arrow, rows_table, shown_time
+from gpu_ops.operators.stitch import leading, whole
 from gpu_ops.plan.lifetimes import Stitch
 from gpu_ops.time import MAX_TIME
 
@@ -30,7 +32,7 @@ class RunningStitch:
 
     def __init__(self, node: Stitch, device: Device) -> None:
         self._node, self._device = node, device
-        self._groups = GroupNumbers(tuple(node.schema.names), node.schema, device)
+        self._groups = GroupNumbers(node.compared, node.schema, device)
         self._waiting, self._chains = Runs("low", device), Runs("high", device, least=_CHAIN)
 
     def step(self, events: Events | None, cti: int) -> tuple[list[Events], int]:
@@ -39,8 +41,14 @@ class RunningStitch:
         before = cti if cti == MAX_TIME else cti - 1
         if events is not None and len(events):
             codes = self._groups.codes(events.frame)
-            self._waiting.add(Rows(codes, events.start, events.ends, {_CHAIN: Column((events.start,), None)}))
-        due = [*self._waiting.due(before), *self._chains.due(before)]
+            frame = device.columns.select(events.frame, self._node.carried) if self._node.carried else None
+            self._waiting.add(Rows(codes, events.start, events.ends, {_CHAIN: Column((events.start,), None)}, frame))
+        fresh = self._waiting.due(before)
+        if fresh and self._node.carried:
+            # All that start with it have come by now.
+            rows = concat_rows(fresh, device)
+            fresh = [replace(rows, frame=leading(self._node, rows.code, rows.low, rows.high, rows.frame, device))]
+        due = [*fresh, *self._chains.due(before)]
         if not due:
             return [], self._promise(cti)
         rows = concat_rows(due, device)
@@ -51,13 +59,15 @@ class RunningStitch:
         first, last = device.kernels.stitch_order(local, rows.low, rows.high)
         begun = take(rows.columns[_CHAIN].arrays[0], first)
         chains = rows.take(last, device)
-        chains = Rows(chains.code, chains.low, chains.high, {_CHAIN: Column((begun,), None)})
+        carried = None if rows.frame is None else device.columns.take(rows.frame, first)
+        chains = Rows(chains.code, chains.low, chains.high, {_CHAIN: Column((begun,), None)}, carried)
         final = chains.high <= before
         self._chains.add(chains.take(device.kernels.keep(~final), device))
         done = chains.take(device.kernels.keep(final), device)
         results = []
         if len(done):
             frame = self._groups.keys_of(done.code.astype(np.int64))
+            frame = frame if done.frame is None else whole(self._node, frame, done.frame, device)
             results.append(Events(done.columns[_CHAIN].arrays[0], done.high, frame))
         self._forget()
         return results, self._promise(cti)
@@ -80,7 +90,8 @@ class RunningStitch:
             if len(runs)
         }
         if self._groups.keys is not None:
-            made["groups"] = device.columns.to_arrow(self._groups.keys, self._node.schema)
+            schema = pa.schema([self._node.schema.field(name) for name in self._node.compared])
+            made["groups"] = device.columns.to_arrow(self._groups.keys, schema)
         return made
 
     def restore(self, tables: Mapping[str, pa.Table]) -> None:

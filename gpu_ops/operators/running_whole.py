@@ -18,7 +18,7 @@ from gpu_ops.buffers import integers, to_arrow
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates import column_name
 from gpu_ops.operators.alive import Alive
-from gpu_ops.operators.events import Events
+from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.running_blocks import BEFORE, grid_promise, grown, limit_of
 from gpu_ops.operators.state import (
     GroupNumbers,
@@ -44,24 +44,39 @@ class RunningWhole:
     """
 
     def __init__(self, node: WindowAggregate, device: Device) -> None:
-        self._node, self._device = node, device
+        self.node = self._node = node
+        self._device = device
         self._groups = GroupNumbers(node.group, node.input.schema, device)
         self._waiting, self._alive = Runs("low", device), Alive("low", device)
         none = device.columns.array(np.zeros(0, np.int64))
         self._last, self._counts = none, none
         self._done = BEFORE
+        self._closing: Rows | None = None
         self._oldest = Oldest(device)
         self._read = list(dict.fromkeys(column_name(each) for one in node.aggregates for each in one.reads))
 
-    def step(self, events: Events | None, cti: int) -> tuple[list[Events], int]:
+    def take_open(self) -> bool:
+        """Whether it takes events whose ends are not known yet: not on a grid, nor where values cannot be compared."""
+        types = [self._node.input.schema.field(name).type for name in self._read]
+        return not isinstance(self._node.window, Grid) and not any(map(pa.types.is_nested, types))
+
+    def step(
+        self, events: Events | None, cti: int, opened: Events | None = None, closed: Events | None = None
+    ) -> tuple[list[Events], int]:
         """Take events in, and give the results that a CTI makes final, and the CTI after them.
 
         Args:
             events: What has come since the last step; no start is before that step's CTI.
             cti: Ticks; no event that comes later starts before it.
+            opened: Events whose ends are not known yet, likewise; their ends are not looked at.
+            closed: Events that were opened in earlier steps, with their ends, which are not before the CTI of the last.
         """
         limit = limit_of(self._node.window, cti)
-        if cti == MAX_TIME and not self._groups.seen:
+        if opened is not None and len(opened):
+            # Until it is closed, it may never end.
+            lasting = Events(opened.start, np.full_like(opened.start, MAX_TIME), opened.frame)
+            events = lasting if events is None else concat([events, lasting], self._device)
+        if cti == MAX_TIME and not self._groups.seen and closed is None:
             # All there is in one step, and nothing before it: a batch.
             pieces = [] if events is None else [events]
             return list(window_aggregate(self._node, pieces, self._device)), cti
@@ -73,6 +88,15 @@ class RunningWhole:
             changed.append(begun.code)
             self._count(begun.code, 1)
             self._alive.add(begun, self._done)
+        if closed is not None and len(closed):
+            over = self._rows(closed)
+            self._close(over)
+            due = over.high <= limit
+            changed.append(over.code[due])
+            self._count(changed[-1], -1)
+            # What ends in this step is looked at in it alone, also at the CTI of the last one.
+            self._closing = over.take(self._device.kernels.keep(due), self._device)
+            self._alive.add(over.take(self._device.kernels.keep(~due), self._device), self._done)
         for run, at in self._alive.ended(limit):
             changed.append(self._device.kernels.take(run.rows.code, at))
             self._count(changed[-1], -1)
@@ -80,7 +104,7 @@ class RunningWhole:
         results = self._results(touched, held, limit) if len(touched) else []
         if not isinstance(self._node.window, Grid):
             self._oldest.moved(touched[self._device.kernels.take(self._counts, touched) > 0], self._last)
-        self._done = max(self._done, limit)
+        self._done, self._closing = max(self._done, limit), None
         self._forget()
         return results, self._promise(cti)
 
@@ -163,8 +187,45 @@ class RunningWhole:
             source, offset = kernels.expand(end - begin)
             at = kernels.take(begin, source) + offset
             at = kernels.take(at, kernels.keep(kernels.take(run.rows.high, at) > self._done))
+            if run.gone is not None:
+                at = at[~run.gone[at]]
             pieces.append(run.rows.take(at, self._device))
+        if self._closing is not None and len(self._closing):
+            pieces.append(self._closing)
         return concat_rows(pieces, self._device)
+
+    def _close(self, closed: Rows) -> None:
+        """Drop the rows that some are, which never ended until now: as many as are equal in all that is read."""
+        columns, kernels = self._device.columns, self._device.kernels
+        touched = np.unique(closed.code)
+        found = []
+        for run in self._alive.runs:
+            low, high = (np.searchsorted(run.rows.code, touched, side=side) for side in ("left", "right"))
+            source, offset = kernels.expand(high - low)
+            at = kernels.take(low, source) + offset
+            at = at[kernels.take(run.rows.high, at) == MAX_TIME]
+            found.append(at if run.gone is None else at[~run.gone[at]])
+        there = [run.rows.take(at, self._device) for run, at in zip(self._alive.runs, found, strict=True)]
+        rows = concat_rows([closed, *there], self._device)
+        names = [*self._read, "__code", "__low"]
+        keys = columns.build({"__code": (rows.code, None, pa.int32()), "__low": (rows.low, None, pa.int64())})
+        keys = keys if rows.frame is None else columns.beside(rows.frame, keys)
+        codes, _, _ = columns.key_codes(keys, names)
+        # The closed ones come first: of equal rows, the first so many of the others are those.
+        order = np.argsort(codes, kind="stable")
+        sorted_codes = codes[order]
+        begins = np.searchsorted(sorted_codes, sorted_codes)
+        place = np.arange(len(order), like=begins) - begins
+        closing = (order < len(closed)).astype(np.int64)
+        before = np.concatenate([np.zeros_like(place[:1]), np.cumsum(closing)])
+        ends = np.searchsorted(sorted_codes, sorted_codes, side="right")
+        count = before[ends] - before[begins]
+        mine = np.sort(order[(closing == 0) & (place < 2 * count)]) - len(closed)
+        first = 0
+        for run, at in zip(self._alive.runs, found, strict=True):
+            here = mine[(mine >= first) & (mine < first + len(at))] - first
+            self._alive.drop(run, at[here])
+            first += len(at)
 
     # The state, to be looked at and kept
 

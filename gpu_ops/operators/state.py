@@ -262,6 +262,13 @@ class Runs:
         for run in self._runs:
             run.rows = replace(run.rows, code=numbers[run.rows.code])
 
+    def renumber_values(self, name: tuple[str, str], numbers: Any) -> None:
+        """Give each value ``v`` of a column of numbers the number ``numbers[v]``."""
+        for run in self._runs:
+            column = run.rows.columns[name]
+            changed = replace(column, arrays=(numbers[column.arrays[0]],))
+            run.rows = replace(run.rows, columns=run.rows.columns | {name: changed})
+
 
 class Oldest:
     """Which group has waited longest for its next boundary, as a queue that is put right when somebody asks.

@@ -21,11 +21,12 @@ from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.fills import RunningFill
 from gpu_ops.operators.joins import numbered
 from gpu_ops.operators.running import RunningWindow
+from gpu_ops.operators.running_blocks import goes_along
 from gpu_ops.operators.running_data_windows import RunningDataWindow
 from gpu_ops.operators.running_joins import RunningAsOf, RunningBinary, RunningClip, RunningJoin
 from gpu_ops.operators.running_stitch import RunningStitch
 from gpu_ops.operators.running_whole import RunningWhole
-from gpu_ops.operators.unnest import unnest
+from gpu_ops.operators.unnest import several
 from gpu_ops.plan.advance import AdvanceTime, Late
 from gpu_ops.plan.aggregates import EXTREMES
 from gpu_ops.plan.data_windows import DataWindow
@@ -35,7 +36,7 @@ from gpu_ops.plan.joins import AsOf, ClipBy, Join, Numbered, Union
 from gpu_ops.plan.lifetimes import AlterLifetime, Chop, Lifetime, SetDuration, Stitch, ToPoint
 from gpu_ops.plan.nodes import Feed, Filter, KeyBy, Node, Project, Source
 from gpu_ops.plan.time_rules import depends_on_start_alone, moved_cti
-from gpu_ops.plan.unnest import Unnest
+from gpu_ops.plan.unnest import Repeat, Unnest
 from gpu_ops.plan.windows import Snapshot, WindowAggregate
 from gpu_ops.time import MIN_TIME, TICK, format_time
 
@@ -181,15 +182,15 @@ class Lifetimes(Stateless):
 
 
 class Rows(Stateless):
-    """Lists of structs as rows."""
+    """Lists of structs as rows, or events that are there several times."""
 
-    def __init__(self, node: Unnest, device: Device) -> None:
+    def __init__(self, node: Unnest | Repeat, device: Device) -> None:
         super().__init__(device)
         self._node = node
 
     def step(self, events: Events | None, cti: int) -> tuple[list[Events], int]:
         """All rows of each event; the CTI as it is."""
-        return [] if events is None else [unnest(self._node, events, self._device)], cti
+        return [] if events is None else [several(self._node, events, self._device)], cti
 
 
 @dataclass(frozen=True)
@@ -291,7 +292,7 @@ class Running:
         return given
 
     def _step(self, own: Step, given: Fed, cti: int, device: Device) -> tuple[Fed, int]:
-        if isinstance(own, RunningWindow):
+        if isinstance(own, RunningWindow | RunningWhole):
             opened, closed = concat(given.opened, device), concat(given.closed, device)
             events, passed = own.step(concat(given.events, device), cti, opened, closed)
             return Fed(events), passed
@@ -331,25 +332,33 @@ def running(node: Node, device: Device, known: dict[Node, Running] | None = None
     """
     if known is None:
         plan = running(node, device, {})
-        _open_windows(plan)
+        _open_windows(plan, device)
         return plan
     if node not in known:
         known[node] = _running(node, device, known)
     return known[node]
 
 
-def _open_windows(plan: Running) -> None:
-    """Let data windows give events before their leaves are known, where all that is asked of them adds up."""
+def _open_windows(plan: Running, device: Device) -> None:
+    """Let data windows give events before their leaves are known, where what takes them needs no more."""
     nodes = plan.walk()
     used = Counter(each for node in nodes for each in node.below)
     for node in nodes:
-        if not isinstance(node.own, RunningWindow) or not node.own.adds_up:
+        if not isinstance(node.own, RunningWindow | RunningWhole):
             continue
         (below,) = node.below
         while used[below] == 1 and (isinstance(below.node, KeyBy) or _looks_at_no_end(below)):
             (below,) = below.below
-        if used[below] == 1 and isinstance(below.own, RunningDataWindow):
-            below.own.open_if_possible()
+        window = below.own
+        if used[below] > 1 or not isinstance(window, RunningDataWindow) or not window.gives_open:
+            continue
+        if not node.own.take_open():
+            # What is kept of an extreme by rank hangs on when events end. All events say it without.
+            whole = RunningWhole(node.own.node, device)
+            if not whole.take_open():
+                continue
+            node.own = whole
+        window.open()
 
 
 def _looks_at_no_end(node: Running) -> bool:
@@ -371,7 +380,7 @@ def _running(node: Node, device: Device, known: dict[Node, Running]) -> Running:
         return Running(node, Columns(chain, device), below(chain[0].input))
     if isinstance(node, WindowAggregate):
         lowered = node.lowered()
-        whole = any(one.holistic for one in lowered.aggregates)
+        whole = not all(goes_along(one, lowered.input.schema) for one in lowered.aggregates)
         own: Step = (RunningWhole if whole else RunningWindow)(lowered, device)
         return Running(node, own, below(lowered.input))
     if isinstance(node, Union):
@@ -390,6 +399,7 @@ _STEPS: dict[type[Node], Callable[[Any, Device], Step | RunningBinary]] = {
     Lifetime: Lifetimes,
     Chop: Pieces,
     Unnest: Rows,
+    Repeat: Rows,
     Stitch: RunningStitch,
     Fill: RunningFill,
     DataWindow: RunningDataWindow,

@@ -6,6 +6,7 @@ step of a running query makes its machines anew from the rows that it has kept.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from itertools import pairwise
 from typing import Any
 
@@ -136,7 +137,7 @@ class _Told:
             self.leave[row], self.left[row] = time, by
 
 
-class _Windows:
+class _Windows(ABC):
     """The windows of a group."""
 
     def __init__(self, machines: list[Machine], told: _Told) -> None:
@@ -152,13 +153,13 @@ class _Windows:
         while self._timed and (time := self.due()) <= until:
             self.pass_time(time)
 
+    @abstractmethod
     def pass_time(self, time: int) -> None:
         """What time does at the next time at which it does something."""
-        raise NotImplementedError
 
+    @abstractmethod
     def arrive(self, row: int, time: int) -> None:
         """A row comes."""
-        raise NotImplementedError
 
 
 class _All(_Windows):

@@ -1,4 +1,4 @@
-"""Unnest: lists of structs as rows."""
+"""Unnest: lists of structs as rows; and events that are there several times."""
 
 from __future__ import annotations
 
@@ -10,7 +10,24 @@ import pyarrow.compute as pc
 
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events
-from gpu_ops.plan.unnest import Unnest
+from gpu_ops.plan.unnest import Repeat, Unnest
+
+
+def several(node: Unnest | Repeat, events: Events, device: Device) -> Events:
+    """Several events of each."""
+    return unnest(node, events, device) if isinstance(node, Unnest) else repeat(node, events, device)
+
+
+def repeat(node: Repeat, events: Events, device: Device) -> Events:
+    """Each event as many times as a column says."""
+    columns, take = device.columns, device.kernels.take
+    times, valid = columns.values(events.frame, node.column)
+    # An unsigned number past int64 would wrap: no one has so many events.
+    counts = np.where(times > 0, times, 0).astype(np.int64)
+    source, _ = device.kernels.expand(counts if valid is None else np.where(valid, counts, 0))
+    end = events.end if isinstance(events.end, int) else take(events.end, source)
+    frame = columns.take(columns.select(events.frame, node.schema.names), source)
+    return Events(take(events.start, source), end, frame)
 
 
 def unnest(node: Unnest, events: Events, device: Device) -> Events:

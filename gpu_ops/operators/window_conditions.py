@@ -1,8 +1,13 @@
 """Windows by a condition on what is in them: which rows are in when a row comes depends on those that were in before.
 
-For a group the oldest row ``o`` and the newest row ``n`` say what is in. The condition is computed for a block of pairs
-(o, n) at a time, of many groups at once, and a kernel walks through it: one step to the next newest row where the
-condition holds, one to the next oldest where it does not. So a row costs as many evaluations as a block is wide.
+For a group the oldest row ``o`` and the newest row ``n`` say what is in, and each step goes to the next of one or the
+other, as the condition says. Two ways lead on, both for many groups at once:
+
+- A guess of the whole way, as if the condition changed but once along each line: by binary search, some ten evaluations
+  a row. Then the condition is computed for all pairs that lie on it. The first that is not as expected says where the
+  guess goes wrong, and everything before it is the way.
+- Where guesses lead nowhere, or few rows are left: the condition is computed for a block of pairs, and a kernel walks
+  through it. So a row costs as many evaluations as a block is wide.
 """
 
 from __future__ import annotations
@@ -17,13 +22,17 @@ import pyarrow as pa
 from gpu_ops.devices import Device
 from gpu_ops.operators.data_windows import STAYS, UNKNOWN, Held, Stay
 from gpu_ops.plan.expressions import exact_divisions
-from gpu_ops.plan.window_conditions import COUNT, OLDEST, SUM, Until, While, spoken
+from gpu_ops.plan.window_conditions import COUNT, OLDEST, SUM, Until, While, condition_fields, spoken
 from gpu_ops.time import TICK, TIME_TYPE
 
 _CELLS = 1 << 20
 """So many pairs are looked at together."""
 
 _WIDEST, _NARROWEST = 64, 8
+
+_MOST_ROWS, _MOST_GROUPS, _FEWEST_ROWS, _STRIDE = 1 << 18, 1 << 8, 1 << 10, 32
+"""A guess is of so many rows of so many groups at most; it pays if it leads past so many; by binary search every
+so manieth row is looked at before those between."""
 
 WALK_WHILE, WALK_UNTIL, WALK_BEFORE = 0, 1, 2
 """How `window_walk` goes on: rows leave one by one; batches with the row that ends them; batches without it."""
@@ -75,17 +84,125 @@ def _walked(condition: nw.Expr, mode: int, held: Held, oldest: Any, newest: Any,
     left = np.full_like(held.start, -1)
     oldest, newest = oldest.copy(), newest.copy()
     ends = held.bounds[1:]
+    guesses = True
     while True:
         active = device.kernels.keep(newest < ends)
         if not len(active):
             return left
+        guesses = guesses and int((ends - newest)[active].sum()) > _FEWEST_ROWS
+        if guesses:
+            groups = active[:_MOST_GROUPS]
+            first, last = oldest[groups], newest[groups]
+            limit = np.minimum(ends[groups], last + _MOST_ROWS // len(groups))
+            guess = _guess_while if mode == WALK_WHILE else _guess_batches
+            oldest[groups], newest[groups], gone, by = guess(pairs, mode, first, last, limit, device)
+            left[gone] = by
+            guesses = int((newest[groups] - last).sum()) > _FEWEST_ROWS
+            continue
         width = int(min(_WIDEST, max(_NARROWEST, (_CELLS // len(active)) ** 0.5)))
         for low in range(0, len(active), max(1, _CELLS // (width * width))):
             groups = active[low : low + max(1, _CELLS // (width * width))]
             first, last, end = oldest[groups], newest[groups], ends[groups]
-            holds = pairs.hold(first, last, end, width)
+            holds = pairs.block(first, last, end, width)
             oldest[groups], newest[groups], gone, by = device.kernels.window_walk(holds, width, first, last, end, mode)
             left[gone] = by
+
+
+def _guess_while(
+    pairs: _Pairs, mode: int, oldest: Any, newest: Any, ends: Any, device: Device
+) -> tuple[Any, Any, Any, Any]:
+    """As `window_walk` in mode 0, as far as a guess leads."""
+    kernels = device.kernels
+    group, offset = kernels.expand(ends - newest)
+    row = newest[group] + offset
+    begin = oldest[group]
+    # From the first to the last row of all groups the oldest that is left never goes back.
+    left = np.maximum.accumulate(_least(begin, row + 1, lambda some, at: pairs.hold(some, row[at]), device))
+    before = np.where(offset == 0, begin, np.concatenate([left[:1], left[:-1]]))
+    source, step = kernels.expand(np.minimum(left, row) - before + 1)
+    one, other = before[source] + step, row[source]
+    holds = pairs.hold(one, other)
+    stop = _first_of_each(holds != (one == left[source]), group[source], len(ends), device)
+    known = np.arange(len(one), like=one) <= stop[group[source]]
+    gone = kernels.keep(known & ~holds)
+    wrong = kernels.keep(stop < len(one))
+    at = stop[wrong]
+    final = np.cumsum(ends - newest) - 1
+    first, last = left[final], ends.copy()
+    first[wrong] = one[at] + ~holds[at]
+    last[wrong] = other[at] + holds[at]
+    return first, last, one[gone], other[gone]
+
+
+def _guess_batches(
+    pairs: _Pairs, mode: int, oldest: Any, newest: Any, ends: Any, device: Device
+) -> tuple[Any, Any, Any, Any]:
+    """As `window_walk` in modes 1 and 2, as far as a guess leads."""
+    kernels = device.kernels
+    after = 1 if mode == WALK_BEFORE else 0
+    groups = np.arange(len(ends), like=ends)
+    group, offset = kernels.expand(ends - newest)
+    row = newest[group] + offset
+    # The batch that gathers, and one that would begin with each row; of one row the former comes first.
+    begin = np.concatenate([oldest, row])
+    order = np.argsort(begin, kind="stable")
+    begin, group = begin[order], np.concatenate([groups, group])[order]
+    since = np.concatenate([np.maximum(newest, oldest + after), row + after])[order]
+    end = ends[group]
+    since = np.minimum(since, end)
+    over = _least(since, end, lambda some, at: pairs.hold(begin[at], some), device)
+    follows = over + (1 - after)
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order), like=order)
+    at = len(ends) + (np.cumsum(ends - newest) - ends)[group] + follows
+    following = np.where((over < end) & (follows < end), place[np.minimum(at, len(order) - 1)], len(order))
+    chosen = kernels.keep(kernels.reached(following, place[: len(ends)]))
+    begin, since, over, group, follows = (each[chosen] for each in (begin, since, over, group, follows))
+    source, step = kernels.expand(np.minimum(over + 1, ends[group]) - since)
+    one, other = begin[source], since[source] + step
+    holds = pairs.hold(one, other)
+    stop = _first_of_each(holds != (other == over[source]), group[source], len(ends), device)
+    done = kernels.keep(holds & (np.arange(len(one), like=one) <= stop[group[source]]))
+    wrong = kernels.keep(stop < len(one))
+    at = stop[wrong]
+    # The last batch of each group gathers, or another one begins where it is over.
+    final = np.searchsorted(group, groups, side="right") - 1
+    first, last = np.where(over[final] < ends, follows[final], begin[final]), ends.copy()
+    first[wrong] = np.where(holds[at], other[at] + (1 - after), one[at])
+    last[wrong] = other[at] + 1
+    return first, last, one[done], other[done]
+
+
+def _first_of_each(found: Any, group: Any, groups: int, device: Device) -> Any:
+    """int64: for each group the first place at which something is found; the number of all places where nothing is."""
+    at = device.kernels.keep(found)
+    numbers = np.arange(groups, dtype=group.dtype, like=group)
+    low, high = (np.searchsorted(group[at], numbers, side=side) for side in ("left", "right"))
+    first = np.full_like(numbers, len(found))
+    first[high > low] = at[low[high > low]]
+    return first
+
+
+def _least(low: Any, high: Any, test: Callable[[Any, Any], Any], device: Device) -> Any:
+    """int64: for each line the least number from ``low`` on that passes a test, if all after it do; ``high`` for none.
+
+    What is found on every so manieth line bounds the search on those between.
+    """
+    if len(low) > 2 * _STRIDE:
+        some = np.concatenate([np.arange(0, len(low) - 1, _STRIDE, like=low), np.full_like(low[:1], len(low) - 1)])
+        found = _least(low[some], high[some], lambda numbers, at: test(numbers, some[at]), device)
+        next_one = np.searchsorted(some, np.arange(len(low), like=low))
+        low = np.minimum(np.maximum(low, found[np.maximum(next_one - 1, 0)]), high)
+        high = np.maximum(np.minimum(high, found[next_one]), low)
+    low, high = low.copy(), high.copy()
+    while True:
+        at = device.kernels.keep(low < high)
+        if not len(at):
+            return low
+        middle = (low[at] + high[at]) // 2
+        passes = test(middle, at)
+        high[at] = np.where(passes, middle, high[at])
+        low[at] = np.where(passes, low[at], middle + 1)
 
 
 class _Pairs:
@@ -94,7 +211,7 @@ class _Pairs:
     def __init__(self, condition: nw.Expr, held: Held, device: Device) -> None:
         self._held, self._device = held, device
         schema = held.schema
-        (self._condition,) = exact_divisions([condition], _read_schema(schema, condition))
+        (self._condition,) = exact_divisions([condition], condition_fields(schema))
         self._read = spoken(schema, condition)
         self._sums: dict[str, Callable[[Any, Any], Any]] = {
             column: _range_sums(held, column, schema.field(column).type, device)
@@ -103,7 +220,7 @@ class _Pairs:
         }
         self._schema = schema
 
-    def hold(self, oldest: Any, newest: Any, ends: Any, width: int) -> Any:
+    def block(self, oldest: Any, newest: Any, ends: Any, width: int) -> Any:
         """bool: for each group ``width * width`` pairs, the oldest row by row; False for those that there are not."""
         device = self._device
         steps = np.arange(width, like=oldest)
@@ -112,10 +229,11 @@ class _Pairs:
         end = np.repeat(ends, width * width)
         at = device.kernels.keep((one <= other) & (other < end))
         found = np.zeros_like(one, dtype=np.bool_)
-        found[at] = self._holds(one[at], other[at])
+        found[at] = self.hold(one[at], other[at])
         return found
 
-    def _holds(self, oldest: Any, newest: Any) -> Any:
+    def hold(self, oldest: Any, newest: Any) -> Any:
+        """bool: for each pair whether the condition holds; false where it is null."""
         device, held = self._device, self._held
         columns, take = device.columns, device.kernels.take
         frames, built = [], {}
@@ -134,35 +252,14 @@ class _Pairs:
                     )
         if built:
             frames.append(columns.build(built))
-        frame = frames[0]
-        for more in frames[1:]:
-            frame = columns.beside(frame, more)
 
         def step(lazy: Any) -> Any:
             return lazy.select(nw.col("start"), nw.col("end"), __holds=self._condition)
 
-        _, _, made = columns.evaluate(take(held.start, newest), TICK, frame, [step])
+        _, _, made = columns.evaluate(take(held.start, newest), TICK, columns.beside(*frames), [step])
         values, valid = columns.values(made, "__holds")
         holds = values != 0
         return holds if valid is None else holds & valid
-
-
-def _read_schema(schema: pa.Schema, condition: nw.Expr) -> pa.Schema:
-    fields = []
-    for name, (part, column) in spoken(schema, condition).items():
-        if part == COUNT:
-            fields.append(pa.field(name, pa.int64()))
-        elif part == SUM:
-            fields.append(pa.field(name, _sum_type(schema.field(column).type)))
-        elif column in schema.names:
-            fields.append(pa.field(name, schema.field(column).type))
-        else:
-            fields.append(pa.field(name, TIME_TYPE))
-    return pa.schema(fields)
-
-
-def _sum_type(dtype: pa.DataType) -> pa.DataType:
-    return pa.float64() if pa.types.is_floating(dtype) else pa.int64()
 
 
 def _range_sums(held: Held, column: str, dtype: pa.DataType, device: Device) -> Callable[[Any, Any], Any]:

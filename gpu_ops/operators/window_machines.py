@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
@@ -43,7 +44,7 @@ class Columns:
     taken: list[bool] | None = None
 
 
-class Machine:
+class Machine(ABC):
     """A window of one group: which rows it holds, and which it puts out as one arrives or time passes."""
 
     in_batches = False
@@ -52,22 +53,22 @@ class Machine:
     timer = UNKNOWN
     """When it is due, which no row that is held may tell."""
 
+    @abstractmethod
     def arrive(self, row: int) -> tuple[Rows, Rows]:
         """A row comes: (rows that come in, rows that go; the row itself is among them if it is not taken)."""
-        raise NotImplementedError
 
     def restore(self, row: int, how: int) -> None:
         """A row is held from before; rows are restored in the order of their coming."""
         del how
         self.arrive(row)
 
+    @abstractmethod
     def forget(self, row: int) -> None:
         """A row is dropped, if it is held."""
-        raise NotImplementedError
 
+    @abstractmethod
     def how(self, row: int) -> int:
         """How a row is held."""
-        raise NotImplementedError
 
     def due(self) -> int:
         """When time alone does something; `UNKNOWN` for never."""

@@ -14,6 +14,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.errors import ColumnError, PlanError
+from gpu_ops.plan.arguments import flag, word
 from gpu_ops.plan.combinations import Combinable
 from gpu_ops.plan.expressions import Expression, as_expression, bare_column, check_boolean, output_schema
 from gpu_ops.types import storage
@@ -24,7 +25,7 @@ RESULT_TYPES: dict[str, ResultType] = {}
 """For a kind of aggregate the type of its result, from the types of all that goes in; kinds not here know it anyway."""
 
 HOLISTIC: set[str] = set()
-"""Kinds of which a running window must keep the events themselves, because no bounded part says enough."""
+"""Kinds of which no bounded part says enough: a running window keeps the order of values, or the events themselves."""
 
 EXTREMES = frozenset({"min", "max", "first", "last", "arg_min", "arg_max"})
 """Kinds of which a running window keeps the events that can still be the one: it has to know when each ends."""
@@ -62,7 +63,7 @@ class Aggregate(Combinable):
 
     @property
     def holistic(self) -> bool:
-        """Whether a running window must keep the events themselves to compute it."""
+        """Whether a running window must keep values, or the events themselves, to compute it."""
         return self.distinct or self.kind in HOLISTIC
 
     @property
@@ -175,13 +176,13 @@ def named_column(expression: nw.Expr) -> str:
 def _aggregate(
     kind: str, expression: Expression | None, where: Expression | None, degrees: int = 1, *, distinct: bool = False
 ) -> Aggregate:
-    if distinct and expression is None:
+    if flag(distinct, name="distinct") and expression is None:
         raise PlanError(
             f"{kind}(distinct=True) needs the values that count once.", remedy='Say which: g.count("v", distinct=True).'
         )
     return Aggregate(
         kind,
-        None if expression is None else as_expression(expression, where=f"{kind}(…)"),
+        None if expression is None and kind == "count" else as_expression(expression, where=f"{kind}(…)"),
         None if where is None else as_expression(where, where=f"{kind}(…, where=…)"),
         degrees,
         distinct=distinct,
@@ -291,6 +292,15 @@ def max(expression: Expression, *, where: Expression | None = None) -> Aggregate
 Population = Literal["sample", "population"]
 
 
+def degrees_of(population: Population) -> int:
+    """Delta degrees of freedom.
+
+    Raises:
+        PlanError: It is neither.
+    """
+    return 1 if word(population, ["sample", "population"], name="of") == "sample" else 0
+
+
 def variance(
     expression: Expression, *, of: Population = "sample", where: Expression | None = None, distinct: bool = False
 ) -> Aggregate:
@@ -312,7 +322,7 @@ def variance(
         >>> g.events(bids, start="at").tumbling("1min").agg(v=g.variance("price")).collect()["v"].to_pylist()
         [2.0]
     """
-    return _aggregate("variance", expression, where, 1 if of == "sample" else 0, distinct=distinct)
+    return _aggregate("variance", expression, where, degrees_of(of), distinct=distinct)
 
 
 def standard_deviation(
@@ -334,4 +344,4 @@ def standard_deviation(
         >>> windows.agg(d=g.standard_deviation("price", of="population")).collect()["d"].to_pylist()
         [1.0]
     """
-    return _aggregate("standard_deviation", expression, where, 1 if of == "sample" else 0, distinct=distinct)
+    return _aggregate("standard_deviation", expression, where, degrees_of(of), distinct=distinct)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from gpu_ops.errors import ColumnError
 from gpu_ops.plan.aggregates import RESULT_TYPES, Aggregate, named_column
+from gpu_ops.plan.arguments import several
 from gpu_ops.plan.expressions import Expression, as_expression
 
 
@@ -87,12 +88,6 @@ def all(condition: Expression, *, where: Expression | None = None) -> Aggregate:
 Order = Expression | Sequence[Expression] | None
 
 
-def _order(order: Order) -> list[Expression]:
-    if order is None:
-        return []
-    return [order] if isinstance(order, nw.Expr | str) else list(order)
-
-
 def first(expression: Expression, *, order: Order = None, where: Expression | None = None) -> Aggregate:
     """The value of the event that starts first; null where no value is.
 
@@ -109,7 +104,7 @@ def first(expression: Expression, *, order: Order = None, where: Expression | No
         >>> g.events(bids, start="at").tumbling("1min").agg(who=g.first("who")).collect()["who"].to_pylist()
         ['bob']
     """
-    return _of("first", expression, where, [nw.col("start"), *_order(order)])
+    return _of("first", expression, where, [nw.col("start"), *several(order, where="order=")])
 
 
 def last(expression: Expression, *, order: Order = None, where: Expression | None = None) -> Aggregate:
@@ -128,7 +123,7 @@ def last(expression: Expression, *, order: Order = None, where: Expression | Non
         >>> g.events(bids, start="at").tumbling("1min").agg(who=g.last("who")).collect()["who"].to_pylist()
         ['eve']
     """
-    return _of("last", expression, where, [nw.col("start"), *_order(order)])
+    return _of("last", expression, where, [nw.col("start"), *several(order, where="order=")])
 
 
 def arg_min(expression: Expression, by: Expression, *, where: Expression | None = None) -> Aggregate:

@@ -86,6 +86,8 @@ class Combination(Combinable):
 
     def __post_init__(self) -> None:
         for side in (self.left, self.right):
+            if isinstance(side, int) and not isinstance(side, bool) and not -(1 << 63) <= side < 1 << 63:
+                raise PlanError(f"{side} is more than 64 bits hold.", remedy="Take a float.")
             if isinstance(side, bool) or not isinstance(side, Combinable | Span | int | float):
                 raise PlanError(
                     f"An aggregate {self.operator} {type(side).__name__} is nothing that can be computed.",
@@ -156,3 +158,10 @@ def _side(side: object, names: Sequence[str]) -> Any:
     if isinstance(side, Span):
         return side.expression
     return nw.col(*names) if names else side
+
+
+def hangs_on_bounds(side: object) -> bool:
+    """Whether an aggregate, or a side of a combination, hangs on when its window begins and ends."""
+    if isinstance(side, Combination):
+        return hangs_on_bounds(side.left) or hangs_on_bounds(side.right)
+    return isinstance(side, Span) or bool(getattr(side, "options", {}).get("bounds"))

@@ -13,10 +13,12 @@ from typing import Literal
 
 import pyarrow as pa
 
-from gpu_ops.errors import ColumnError, PlanError, unknown_column
+from gpu_ops.errors import ColumnError, unknown_column
 from gpu_ops.plan.aggregates import Aggregate
+from gpu_ops.plan.arguments import whole
+from gpu_ops.plan.calendars import Calendar
 from gpu_ops.plan.nodes import Unary
-from gpu_ops.plan.together import Together
+from gpu_ops.plan.together import Ends, Together
 from gpu_ops.plan.window_conditions import Until, While
 from gpu_ops.time import MAX_TIME, MIN_TIME, TICK, format_span, format_time
 
@@ -98,26 +100,35 @@ class Session:
 class TimeBatches:
     """The events of each span ``[align + k * span, + span)`` during the next one (Esper: time_batch).
 
-    Without ``align`` spans are counted from the group's first start.
+    Without ``align`` spans are counted from the group's first start. With a ``calendar`` its windows are the spans.
     """
 
     span: int
     align: int | None = None
+    calendar: Calendar | None = None
 
     def __str__(self) -> str:
+        if self.calendar is not None:
+            return f"time batches of {self.calendar}"
         align = "first" if self.align is None else format_time(self.align)
         return f"time batches {format_span(self.span)} align={align}"
 
 
 @dataclass(frozen=True)
 class TimeLengthBatches:
-    """Batches complete with ``count`` events, or with the span's clock (Esper: time_length_batch)."""
+    """Batches complete with ``count`` events, or with the span's clock (Esper: time_length_batch).
+
+    The clock is first set by a group's first event, or ``since`` a time; with nothing to do it stops, or ``runs`` on.
+    """
 
     span: int
     count: int
+    since: int | None = None
+    runs: bool = False
 
     def __str__(self) -> str:
-        return f"batches {format_span(self.span)} or {self.count}"
+        since = "" if self.since is None else f" since={format_time(self.since)}"
+        return f"batches {format_span(self.span)} or {self.count}{since}{' idle=run' * self.runs}"
 
 
 @dataclass(frozen=True)
@@ -274,7 +285,9 @@ class DataWindow(Unary):
             return TICK
         if isinstance(self.window, Alive):
             return self.input.duration
-        return self.window.span if isinstance(self.window, TimeBatches) else None
+        if isinstance(self.window, TimeBatches) and self.window.calendar is None:
+            return self.window.span
+        return None
 
     @property
     def stateless(self) -> bool:
@@ -290,12 +303,26 @@ class DataWindow(Unary):
         return f"DataWindow {self.window}{within}{order}{output}"
 
 
+def enters_late(window: Kind) -> bool:
+    """Whether rows may enter later than they start, or earlier: with others.
+
+    Examples:
+        >>> enters_late(Last(2)), enters_late(Last(2, every=2))
+        (False, True)
+    """
+    if isinstance(window, Together):
+        return any(not isinstance(part.window, Ends) and enters_late(part.window) for part in window.parts)
+    if isinstance(window, Last):
+        return window.every > 1 or not window.partial
+    if isinstance(window, Session):
+        return not window.running
+    return isinstance(window, LastStarts | TimeBatches | TimeLengthBatches | Until)
+
+
 def positive(value: object, *, name: str) -> int:
     """A whole number of at least one.
 
     Raises:
         PlanError: It is none.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise PlanError(f"{name} is {value!r}.", remedy="Give a whole number of at least 1.")
-    return value
+    return whole(value, name=name)

@@ -9,7 +9,8 @@ from typing import Literal, get_args
 import pyarrow as pa
 
 from gpu_ops.errors import PlanError, unknown_column
-from gpu_ops.plan.nodes import Unary
+from gpu_ops.plan.arguments import word
+from gpu_ops.plan.nodes import Node, Unary
 from gpu_ops.plan.windows import Grid, WindowAggregate
 from gpu_ops.time import format_time
 
@@ -23,7 +24,7 @@ class Fill(Unary):
     Attributes:
         window: The grid.
         group: The columns that tell groups apart.
-        values: For each aggregate what stands in such a row: null, zero, or what the group's last window gave.
+        values: For each result what stands in such a row: null, zero, or what the group's last window gave.
         span: From when to when, in ticks; None for each group from its first window to its last.
     """
 
@@ -63,13 +64,17 @@ def _has_zero(dtype: pa.DataType) -> bool:
 
 
 def filled(
-    windows: WindowAggregate, fill: FillValue | Mapping[str, FillValue], span: tuple[int, int] | None = None
+    results: Node,
+    windows: WindowAggregate,
+    fill: FillValue | Mapping[str, FillValue],
+    span: tuple[int, int] | None = None,
 ) -> Fill:
     """Windows with results for those that hold no event.
 
     Args:
-        windows: Windows of a grid.
-        fill: What stands in their rows: one word for all aggregates, or one for each (``"null"`` for the others).
+        results: What is to be filled: a row for each window that holds any.
+        windows: The windows, of a grid.
+        fill: What stands in their rows: one word for all results, or one for each (``"null"`` for the others).
         span: From when to when, in ticks.
 
     Raises:
@@ -77,14 +82,13 @@ def filled(
     """
     if not isinstance(windows.window, Grid):
         raise PlanError("Only windows of a grid can be empty.", remedy="Fill hopping, tumbling or calendar windows.")
-    names = [aggregate.name for aggregate in windows.aggregates]
+    names = [name for name in results.schema.names if name not in windows.group]
     given = dict(fill) if isinstance(fill, Mapping) else dict.fromkeys(names, fill)
     for name, value in given.items():
         if name not in names:
             raise unknown_column(name, names)
-        if value not in get_args(FillValue):
-            raise PlanError(f"fill {value!r} is unknown.", remedy='It is "null", "zero" or "last".')
+        word(value, get_args(FillValue), name="fill")
     if span is not None and span[1] <= span[0]:
         raise PlanError("The span to fill is empty.", remedy="Its end comes after its start.")
     values = {name: given.get(name, "null") for name in names}
-    return Fill(windows, windows.window, windows.group, values, span)
+    return Fill(results, windows.window, windows.group, values, span)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 
 import narwhals as nw
 import pyarrow as pa
@@ -47,23 +48,25 @@ class OverTime(Combinable):
         if isinstance(window, Snapshot):
             return self.alone
         if isinstance(window, Hopping) and window.membership == "start":
+            # StreamInsight's windows hold what overlaps them, and clip that. Trill's put the window's lifetime in the
+            # place of the event's own, so that all events would weigh the same.
             raise PlanError(
                 "Windows that hold the events that start in them do not say how long each is in them.",
                 remedy='Take windows that hold what overlaps them: .hopping(…), without membership="start".',
             )
-        if getattr(window, "until", None) is not None:
-            raise PlanError(
-                "With until= windows clip lifetimes, and it is not said which length counts.",
-                remedy="Clip the events before: .clip_duration(…) or a filter, and leave out until=.",
-            )
-        return self.aggregate
+        until = getattr(window, "until", None)
+        if until is None:
+            return self.aggregate
+        start, end = self.aggregate.others
+        bound = nw.lit(datetime.fromtimestamp(0, UTC) + timedelta(microseconds=until), dtype=nw.Datetime("us", "UTC"))
+        return replace(self.aggregate, others=(start, nw.when(end > bound).then(bound).otherwise(end)))
 
 
 def integral(expression: Expression, *, unit: Duration = "1s", where: Expression | None = None) -> OverTime:
     """The values of events times how long each is in the window, summed up, as float64; null where no value is.
 
     Over snapshots the sum of the values times the result's length; over hopping and tumbling windows each event counts
-    for as long as its lifetime lies in the window.
+    for as long as its lifetime lies in the window, and before their ``until``.
 
     Args:
         expression: A column's name or an expression: integer, decimal or float.

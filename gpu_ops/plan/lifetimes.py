@@ -8,7 +8,7 @@ from functools import cached_property
 import narwhals as nw
 import pyarrow as pa
 
-from gpu_ops.errors import ColumnError, PlanError
+from gpu_ops.errors import ColumnError, PlanError, unknown_column
 from gpu_ops.plan.expressions import check_row_wise, exact_divisions, output_schema
 from gpu_ops.plan.nodes import Unary
 from gpu_ops.time import MIN_TIME, TICK, format_span
@@ -204,9 +204,28 @@ class Chop(Unary):
 
 @dataclass(frozen=True, eq=False)
 class Stitch(Unary):
-    """Events of equal payload, one ending where the other starts, joined into one (Trill: Stitch)."""
+    """Events of equal payload, one ending where the other starts, joined into one (Trill: Stitch).
+
+    With ``on`` these columns have to be equal alone, and the others are those of the event that begins: of several
+    that begin at one time the first one's, in the order of their payload.
+    """
+
+    on: tuple[str, ...] = ()
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The columns that have to be equal."""
+        return self.on or tuple(self.schema.names)
+
+    @property
+    def carried(self) -> tuple[str, ...]:
+        """All others."""
+        return tuple(name for name in self.schema.names if name not in self.compared)
 
     def __post_init__(self) -> None:
+        for name in self.on:
+            if name not in self.input.schema.names:
+                raise unknown_column(name, self.input.schema.names)
         for field in self.input.schema:
             if pa.types.is_nested(field.type):
                 raise ColumnError(
@@ -224,4 +243,4 @@ class Stitch(Unary):
         return False
 
     def describe(self) -> str:
-        return "Stitch"
+        return f"Stitch on {', '.join(self.on)}" if self.on else "Stitch"

@@ -11,7 +11,8 @@ from dataclasses import replace
 import pyarrow as pa
 
 from gpu_ops.errors import ColumnError
-from gpu_ops.plan.aggregates import RESULT_TYPES, Aggregate, Population, named_column
+from gpu_ops.plan.aggregates import RESULT_TYPES, Aggregate, Population, degrees_of, named_column
+from gpu_ops.plan.arguments import flag
 from gpu_ops.plan.expressions import Expression, as_expression
 
 
@@ -50,8 +51,8 @@ def _of(
 ) -> Aggregate:
     first, *others = (as_expression(each, where=f"{kind}(…)") for each in expressions)
     condition = None if where is None else as_expression(where, where=f"{kind}(…, where=…)")
-    made = Aggregate(kind, first, condition, 1 if of == "sample" else 0, others=tuple(others))
-    return replace(made, distinct=distinct)
+    made = Aggregate(kind, first, condition, degrees_of(of), others=tuple(others))
+    return replace(made, distinct=flag(distinct, name="distinct"))
 
 
 def product(expression: Expression, *, where: Expression | None = None, distinct: bool = False) -> Aggregate:
@@ -75,7 +76,7 @@ def product(expression: Expression, *, where: Expression | None = None, distinct
         >>> g.events(growth, start="at").tumbling("1min").agg(p=g.product("times")).collect()["p"].to_pylist()
         [-105.0]
     """
-    return _of("product", expression, where=where, distinct=distinct)
+    return _of("product", expression, where=where, distinct=flag(distinct, name="distinct"))
 
 
 def geometric_mean(expression: Expression, *, where: Expression | None = None, distinct: bool = False) -> Aggregate:
@@ -96,7 +97,7 @@ def geometric_mean(expression: Expression, *, where: Expression | None = None, d
         >>> g.events(growth, start="at").tumbling("1min").agg(m=g.geometric_mean("times")).collect()["m"].to_pylist()
         [4.0]
     """
-    return _of("geometric_mean", expression, where=where, distinct=distinct)
+    return _of("geometric_mean", expression, where=where, distinct=flag(distinct, name="distinct"))
 
 
 def harmonic_mean(expression: Expression, *, where: Expression | None = None, distinct: bool = False) -> Aggregate:
@@ -117,7 +118,7 @@ def harmonic_mean(expression: Expression, *, where: Expression | None = None, di
         >>> g.events(trips, start="at").tumbling("1min").agg(m=g.harmonic_mean("speed")).collect()["m"].to_pylist()
         [3.0]
     """
-    return _of("harmonic_mean", expression, where=where, distinct=distinct)
+    return _of("harmonic_mean", expression, where=where, distinct=flag(distinct, name="distinct"))
 
 
 def weighted_mean(expression: Expression, weight: Expression, *, where: Expression | None = None) -> Aggregate:
@@ -171,7 +172,7 @@ def skewness(
         >>> windows.agg(s=g.skewness("v")).collect()["s"].to_pylist()
         [2.0]
     """
-    return _of("skewness", expression, where=where, of=of, distinct=distinct)
+    return _of("skewness", expression, where=where, of=of, distinct=flag(distinct, name="distinct"))
 
 
 def kurtosis(
@@ -203,7 +204,7 @@ def kurtosis(
         >>> windows.agg(k=g.kurtosis("v")).collect()["k"].to_pylist()
         [4.0]
     """
-    return _of("kurtosis", expression, where=where, of=of, distinct=distinct)
+    return _of("kurtosis", expression, where=where, of=of, distinct=flag(distinct, name="distinct"))
 
 
 def covariance(

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.aggregates import HOLISTIC, RESULT_TYPES, Aggregate, ResultType, count
+from gpu_ops.plan.arguments import MOST, flag, several, word
 from gpu_ops.plan.expressions import LIFETIME, Expression, as_expression, bare_column
 from gpu_ops.time import TIME_TYPE, Duration, positive_ticks
 
@@ -27,6 +28,12 @@ Order = Expression | Sequence[Expression] | None
 
 _EVERY = 1 << 62
 """More rows than there are."""
+
+RANK = "__rank"
+"""A rank that nobody asked for; a payload may have a column ``rank``."""
+
+_OF_ROWS = frozenset({"rate", "incremental", "window_function"})
+"""Kinds that are over no expression of their own."""
 
 START, END = nw.col("start").alias("__from"), nw.col("end").alias("__until")
 """The lifetime, under names that a payload may have."""
@@ -107,9 +114,9 @@ def quantile(
         [{'a': 3.0, 'b': 2}]
     """
     given: Any = q
-    if not isinstance(given, int | float) or not 0 <= given <= 1:
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= 1:
         raise PlanError(f"quantile takes a share from 0 to 1, not {q!r}.", remedy="The median is 0.5.")
-    _check_word("interpolation", interpolation, _INTERPOLATIONS)
+    word(interpolation, _INTERPOLATIONS, name="interpolation")
     return made(
         "quantile", expression, where=where, options={"q": q, "interpolation": interpolation}, distinct=distinct
     )
@@ -151,7 +158,7 @@ def nth(expression: Expression, n: int, *, order: Order = None, where: Expressio
     Args:
         expression: A column's name or an expression of any type.
         n: From 0 on; negative numbers count from the end, -1 is the last (Esper's nth counts so: its 0 is our -1).
-        order: What decides between events of one start: an expression, or several.
+        order: What decides between events of one start: an expression, or several, ascending, null before all else.
         where: Only events for which this condition holds.
 
     Examples:
@@ -162,7 +169,7 @@ def nth(expression: Expression, n: int, *, order: Order = None, where: Expressio
         >>> windows.agg(a=g.nth("price", 1), b=g.nth("price", -1)).collect().select(["a", "b"]).to_pylist()
         [{'a': 1, 'b': 4}]
     """
-    if type(n) is not int:
+    if type(n) is not int or abs(n) > MOST:
         raise PlanError(f"nth takes a whole number, not {n!r}.", remedy="The first is 0, the last is -1.")
     others = (START, *listed(order, "nth(…, order=…)"))
     return made("nth", expression, where=where, others=others, options={"n": n})
@@ -247,9 +254,11 @@ def mean_absolute_deviation(
 def collect_list(expression: Expression, *, order: Order = None, where: Expression | None = None) -> Aggregate:
     """All values as a list, nulls skipped: in order of the events' start, then of ``order``, then of the value.
 
+    Where no value is, the list is empty.
+
     Args:
         expression: A column's name or an expression of any type.
-        order: What decides between events of one start: an expression, or several.
+        order: What decides between events of one start: an expression, or several, ascending, null before all else.
         where: Only events for which this condition holds.
 
     Examples:
@@ -306,7 +315,7 @@ def rate(per: Duration = "1s", *, over: Duration | None = None, where: Expressio
 def ranked(by: Expression, k: int, payload: pa.Schema, *, descending: bool) -> Aggregate:
     """The k first events by an order with their ranks, as a list of structs: what `Windowed.top` is made of."""
     check_count("top", k)
-    (decides,) = listed(by, "top(…, by=…)")
+    decides = _named(as_expression(by, where="top(…, by=…)"))
     returns = pa.schema([pa.field("rank", pa.int64()), *payload])
     options = {"k": k, "descending": descending, "returns": returns}
     return Aggregate("ranked", decides, others=tuple(nw.col(name) for name in payload.names), options=options)
@@ -315,7 +324,7 @@ def ranked(by: Expression, k: int, payload: pa.Schema, *, descending: bool) -> A
 def every_row(payload: pa.Schema) -> Aggregate:
     """All events with their lifetimes, as a list of structs: what `Windowed.rows` is made of."""
     lifetime = [pa.field(name, TIME_TYPE) for name in ("event_start", "event_end")]
-    returns = pa.schema([pa.field("rank", pa.int64()), *payload, *lifetime])
+    returns = pa.schema([pa.field(RANK, pa.int64()), *payload, *lifetime])
     options = {"k": _EVERY, "descending": False, "returns": returns}
     return Aggregate("ranked", START, others=(*map(nw.col, payload.names), START, END), options=options)
 
@@ -326,7 +335,7 @@ def check_count(verb: str, k: int) -> None:
     Raises:
         PlanError: It is less than one, or not whole.
     """
-    if type(k) is not int or k < 1:
+    if type(k) is not int or not 1 <= k <= MOST:
         raise PlanError(f"{verb} takes how many, at least 1, not {k!r}.", remedy=f"Write {verb}(…, 3), for instance.")
 
 
@@ -345,25 +354,21 @@ def made(
     """An aggregate, of what the user handed in."""
     return Aggregate(
         kind,
-        None if expression is None else listed(expression, f"{kind}(…)")[0],
+        None if expression is None and kind in _OF_ROWS else _named(as_expression(expression, where=f"{kind}(…)")),
         None if where is None else as_expression(where, where=f"{kind}(…, where=…)"),
         others=others,
         options=options or {},
-        distinct=distinct,
+        distinct=flag(distinct, name="distinct"),
     )
 
 
 def listed(given: Order, where: str) -> tuple[nw.Expr, ...]:
     """One expression or several, or none; the lifetime under names that a payload may have."""
-    several = () if given is None else (given,) if isinstance(given, str | nw.Expr) else tuple(given)
-    made = [as_expression(each, where=where) for each in several]
-    return tuple(each.alias(f"__{name}") if (name := bare_column(each)) in LIFETIME else each for each in made)
+    return tuple(_named(each) for each in several(given, where=where))
 
 
-def _check_word(name: str, word: str, known: Sequence[str]) -> None:
-    if word not in known:
-        listed = ", ".join(f'"{each}"' for each in known)
-        raise PlanError(f"{name} {word!r} is unknown.", remedy=f"It is one of {listed}.")
+def _named(expression: nw.Expr) -> nw.Expr:
+    return expression.alias(f"__{name}") if (name := bare_column(expression)) in LIFETIME else expression
 
 
 # Types

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.aggregates import HOLISTIC, RESULT_TYPES, Aggregate, ResultType
+from gpu_ops.plan.arguments import flag
 from gpu_ops.plan.expressions import Expression, bare_column
 from gpu_ops.plan.ordered_aggregates import END, START, listed, made, returned_type
 
@@ -98,6 +99,8 @@ def window_function(
     _check_type("window_function", returns)
     columns = listed(of, "window_function(…, of=…)")
     options = {"function": function, "returns": returns, "columns": _names(columns), "bounds": time_sensitive}
+    for name, value in (("time_sensitive", time_sensitive), ("clip", clip)):
+        flag(value, name=name)
     return made("window_function", None, where=where, others=(*columns, START, END), options={**options, "clip": clip})
 
 
@@ -106,6 +109,8 @@ def table_function(
 ) -> Aggregate:
     """The rows that a function makes of each window, as a list of structs: what `Windowed.apply` is made of."""
     _check_function("apply", "function", function)
+    for name, value in (("time_sensitive", time_sensitive), ("clip", clip)):
+        flag(value, name=name)
     options = {"function": function, "returns": schema, "columns": tuple(names), "bounds": time_sensitive, "clip": clip}
     others = (*(nw.col(name) for name in names), START, END)
     return Aggregate("table_function", others=others, options=options)

@@ -1,4 +1,4 @@
-"""Several events of one: rows that a window gave as a list, each as an event of its own."""
+"""Several events of one: rows that a window gave as a list, each as an event of its own; or the same event again."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
+from gpu_ops.errors import ColumnError
 from gpu_ops.plan.nodes import Unary
 
 
@@ -32,3 +33,28 @@ class Unnest(Unary):
 
     def describe(self) -> str:
         return f"Unnest {', '.join(self.rows.names)}"
+
+
+@dataclass(frozen=True, eq=False)
+class Repeat(Unary):
+    """Each event as many times as a column of whole numbers says, without that column: none for null, 0, and less."""
+
+    column: str
+
+    def __post_init__(self) -> None:
+        dtype = self.input.schema.field(self.column).type
+        if not pa.types.is_integer(dtype):
+            raise ColumnError(
+                f"repeat takes a whole number, not {dtype}.", remedy="Cast it: g.col(…).cast(g.Int64), for instance."
+            )
+
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        return pa.schema([field for field in self.input.schema if field.name != self.column])
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    def describe(self) -> str:
+        return "Repeat"

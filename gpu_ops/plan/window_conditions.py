@@ -90,6 +90,18 @@ def spoken(schema: pa.Schema, condition: nw.Expr) -> dict[str, tuple[str, str]]:
     return found
 
 
+def condition_fields(schema: pa.Schema) -> pa.Schema:
+    """All that conditions on windows of such events can speak of."""
+    fields = {COUNT: pa.int64(), f"{OLDEST}start": TIME_TYPE, f"{NEWEST}start": TIME_TYPE}
+    for field in schema:
+        fields |= {f"{OLDEST}{field.name}": field.type, f"{NEWEST}{field.name}": field.type}
+        if pa.types.is_integer(field.type) and field.type != pa.uint64():
+            fields[f"{SUM}{field.name}"] = pa.int64()
+        elif pa.types.is_floating(field.type):
+            fields[f"{SUM}{field.name}"] = pa.float64()
+    return pa.schema(list(fields.items()))
+
+
 def window_condition(schema: pa.Schema, condition: Expression, *, where: str) -> nw.Expr:
     """A condition on windows, looked at.
 
@@ -98,22 +110,15 @@ def window_condition(schema: pa.Schema, condition: Expression, *, where: str) ->
         PlanError: It is no condition, or speaks of no window.
     """
     made = as_expression(condition, where=where)
-    fields = {COUNT: pa.int64(), f"{OLDEST}start": TIME_TYPE, f"{NEWEST}start": TIME_TYPE}
-    for field in schema:
-        fields |= {f"{OLDEST}{field.name}": field.type, f"{NEWEST}{field.name}": field.type}
-        if pa.types.is_integer(field.type) and field.type != pa.uint64():
-            fields[f"{SUM}{field.name}"] = pa.int64()
-        elif pa.types.is_floating(field.type):
-            fields[f"{SUM}{field.name}"] = pa.float64()
+    fields = condition_fields(schema)
     read = spoken(schema, made)
-    for name, (part, column) in read.items():
-        if name not in fields:
+    for name, (_, column) in read.items():
+        if name not in fields.names:
             raise ColumnError(
                 f"There is no sum of {schema.field(column).type}.", column=column, remedy="Cast it first."
             )
-        del part
     try:
-        check_boolean(pa.schema(list(fields.items())), made, where=where)
+        check_boolean(fields, made, where=where)
     except ColumnError as error:
         for part in (OLDEST, NEWEST, SUM):
             name = str(error.column or "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import count
 from typing import Literal
 
 import narwhals as nw
@@ -141,8 +142,12 @@ class WindowAggregate(Unary):
                 inputs.setdefault(bare, nw.col(bare))
                 return bare
             # In the payload the lifetime needs a name of its own.
-            name = known.setdefault(bare or id(expression), f"__{len(inputs)}")
-            inputs.setdefault(name, expression.alias(name))
+            name = known.get(bare or id(expression))
+            if name is None:
+                taken = {*self.input.schema.names, *inputs}
+                name = next(free for free in map("__{}".format, count(len(inputs))) if free not in taken)
+                known[bare or id(expression)] = name
+                inputs[name] = expression.alias(name)
             return name
 
         lowered = [aggregate.over(column) for aggregate in self.aggregates]
@@ -186,7 +191,7 @@ def aggregated(
     window: Window,
     named: Mapping[str, object],
     *,
-    fill: Callable[[WindowAggregate], Node] | None = None,
+    fill: Callable[[Node, WindowAggregate], Node] | None = None,
 ) -> Node:
     """The node of ``agg(name=aggregate, …)``, where aggregates may be combined with one another.
 
@@ -196,7 +201,7 @@ def aggregated(
         node: What the windows are over.
         window: Which windows.
         named: The aggregates.
-        fill: What is done with the results of single aggregates, before they are combined.
+        fill: What is done with the results: of what is combined, once it is.
 
     Raises:
         PlanError: One of them is not an aggregate of gpu_ops.
@@ -212,17 +217,17 @@ def aggregated(
             parts[name] = each
     _check_names(named, node.key)
     windows = WindowAggregate(node, window, named_aggregates(parts))
-    made = windows if fill is None else fill(windows)
     if not combined:
-        return made
+        return windows if fill is None else fill(windows, windows)
     results = [nw.col(name) for name in node.key]
     for name in given:
         if name in combined:
             columns = [f"__{name}_{at}" for at in range(len(combined[name].parts()))]
-            results.append(combined[name].result(columns, made.schema).alias(name))
+            results.append(combined[name].result(columns, windows.schema).alias(name))
         else:
             results.append(nw.col(name))
-    return Project(made, tuple(results), keep=False)
+    made = Project(windows, tuple(results), keep=False)
+    return made if fill is None else fill(made, windows)
 
 
 __all__ = [

@@ -262,8 +262,6 @@ class Writer:
         if cti is None:
             return self.cti
         promised = instant(cti, name="cti")
-        if not MIN_TIME <= promised <= MAX_TIME:
-            raise TimeError("A CTI lies within the years 1 to 9999.", values=f"cti={promised}")
         if self.cti is not None and promised < self.cti:
             raise TimeError(
                 "A CTI never goes backwards.",

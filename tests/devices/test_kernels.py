@@ -631,30 +631,32 @@ def kept_rows(codes: Any, ranks: Any, unique: Any, count: int) -> Any:
 
 
 @st.composite
-def batches(draw: st.DrawFn) -> tuple[Any, Any, Any, Any, int, int]:
+def batches(draw: st.DrawFn) -> tuple[Any, Any, Any, Any, int, int, int]:
     groups = draw(st.lists(st.lists(st.integers(0, 30), max_size=8).map(sorted), max_size=3))
     skipped = [draw(st.integers(0, len(group))) for group in groups]
     edges = [0, *np.cumsum([len(group) for group in groups], dtype=np.int64).tolist()]
     begins = [edge + skip for edge, skip in zip(edges, skipped, strict=False)]
     closed = [draw(st.sampled_from([1 << 62, -9, -4, 0])) for _ in groups]
     start = [time for group in groups for time in group]
-    return ints(start), ints(begins), ints(edges[1:]), ints(closed), draw(st.integers(1, 8)), draw(st.integers(1, 4))
+    span, count, turns = draw(st.integers(1, 8)), draw(st.integers(1, 4)), draw(st.sampled_from([1, 2, 3, 1 << 62]))
+    return ints(start), ints(begins), ints(edges[1:]), ints(closed), span, count, turns
 
 
-def clocked(start: Any, begins: Any, ends: Any, closed: Any, span: int, count: int) -> Any:
+def clocked(start: Any, begins: Any, ends: Any, closed: Any, span: int, count: int, turns: int) -> Any:
     over = np.full(len(start), LEAST)
     for begin, end, last in zip(begins.tolist(), ends.tolist(), closed.tolist(), strict=True):
-        # The clock, and whether it is set again should it run out with nothing in between.
-        clock, again, held = (None, False, 0) if last == 1 << 62 else (last + span, True, 0)
+        # The clock, and how many times it is set again should it run out with nothing in between.
+        clock, again, held = (None, 0, 0) if last == 1 << 62 else (last + span, turns - 1, 0)
         for row in range(begin, end):
             while clock is not None and start[row] >= clock:
-                clock, again, held = (clock + span, held > 0, 0) if held or again else (None, False, 0)
+                again = turns if held else again
+                clock, again, held = (clock + span, again - 1, 0) if again else (None, 0, 0)
             if held == 0:
                 clock = int(start[row]) + span if clock is None else clock
                 over[row] = clock
             held += 1
             if held == count:
-                clock, again, held = int(start[row]) + span, True, 0
+                clock, again, held = int(start[row]) + span, turns - 1, 0
     return over
 
 
@@ -824,9 +826,15 @@ def test_a_tree_finds_what_a_list_finds(inputs: Any) -> None:
 
 def test_both_devices_have_the_same_kernels_and_each_is_in_the_table() -> None:
     assert cpu.__all__ == array_kernels.__all__
-    from tests.devices import test_digit_kernels, test_join_kernels  # their tables are made of parts of this one
+    # Their tables are made of parts of this one.
+    from tests.devices import test_digit_kernels, test_join_kernels, test_run_kernels
 
-    elsewhere = {*test_join_kernels.CONTRACTS, *test_digit_kernels.CONTRACTS, *test_digit_kernels.LOGARITHMS}
+    elsewhere = {
+        *test_run_kernels.CONTRACTS,
+        *test_join_kernels.CONTRACTS,
+        *test_digit_kernels.CONTRACTS,
+        *test_digit_kernels.LOGARITHMS,
+    }
     walk = "window_walk"  # test_window_walk goes from block to block
     assert {*cpu.__all__} == {*CONTRACTS, *elsewhere, *DENSE, "dense_totals", "dense_zeros", walk}
 

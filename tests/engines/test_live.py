@@ -75,6 +75,8 @@ VERBS: dict[str, Query] = {
         s.by("k").last(2, order="v").each(in_it=g.count(), y=g.sum("x")).select("k", "v", "t", x=g.col("y"))
     ),
     "stitch": lambda s: s.select("k", "v").stitch().with_columns(x=g.col("v") / 4, t=g.col("k")),
+    "stitch by some": lambda s: s.stitch(on="k"),
+    "repeat": lambda s: s.repeat(g.col("v") % 3),
 }
 
 
@@ -122,7 +124,7 @@ def _plan(names: list[str]) -> Query:
     return query
 
 
-EXAMPLES = settings(max_examples=max(200, settings().max_examples))
+EXAMPLES = settings(max_examples=max(100, settings().max_examples))
 
 plans = st.lists(st.sampled_from([*VERBS, *WINDOWS, *WINDOWS]), min_size=1, max_size=3)
 values = st.none() | st.integers(-9, 9)

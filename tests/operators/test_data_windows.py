@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops import DataWindowed, Stream
+from gpu_ops.devices import choose
+from gpu_ops.engines import local
 from gpu_ops.errors import PlanError, TimeError
 from gpu_ops.time import MAX_TIME
 from tests import data_window_reference as brute
@@ -95,14 +98,16 @@ WINDOWS: dict[str, st.SearchStrategy[Case]] = {
         st.none() | ALIGN,
     ),
     "time_length_batches": st.builds(
-        lambda span, n: _case(
+        lambda span, n, since, idle: _case(
             "time_length_batches",
-            f"{span}, {n}",
-            lambda s: s.time_length_batches(span, n),
-            brute.time_length_batches(span, n),
+            f"{span}, {n}, {since}, {idle}",
+            lambda s: s.time_length_batches(span, n, since=since, idle=idle),
+            brute.time_length_batches(span, n, since, runs=idle == "run"),
         ),
         SPAN,
         NUMBER,
+        st.none() | st.integers(-9, 20),
+        st.sampled_from(["stop", "run"]),
     ),
     "first": st.builds(lambda n: _case("first", f"{n}", lambda s: s.first(n), brute.first(n)), NUMBER),
     "first_span": st.builds(
@@ -237,7 +242,31 @@ ASKED: dict[str, Callable[[DataWindowed], Stream]] = {
         window.rows().filter(g.col("k").is_null() | (g.col("k") != "b")).snapshot().agg(s=g.sum(g.col("v") * 2))
     ),
     "agg": lambda window: window.agg(n=g.count(), s=g.sum("v"), m=g.max("x")),
+    "agg by time": lambda window: window.agg(f=g.first("x"), all=g.collect_list("v"), e=g.max("end")),
 }
+
+
+PRESENT = {"k": "c", "v": 9, "x": 0.25}
+"""What stands for null."""
+
+
+@pytest.mark.parametrize("kind", WINDOWS)
+@settings(max_examples=10)
+@given(data=st.data())
+def test_it_does_not_matter_how_many_events_are_worked_on_at_a_time(kind: str, data: st.DataObject) -> None:
+    text = data.draw(st.booleans())
+    case, events, asked = data.draw(WINDOWS[kind]), data.draw(EVENTS), data.draw(st.sampled_from([*ASKED]))
+    filled = (PRESENT | {n: v for n, v in each.payload.items() if v is not None} for each in events)
+    table = to_table([each._replace(payload=one) for each, one in zip(events, filled, strict=True)], SCHEMA)
+    if not text:  # numbers alone are moved in another way
+        table = table.set_column(table.schema.get_field_index("k"), "k", pc.binary_length(table["k"]))
+    query = g.events(table, start="start", end="end").by("v")
+    held = case.ask(query)
+    for asks in (ASKED[asked](held) if text else held.agg(n=g.count()), held.rows().last(2).agg(m=g.mean("x"))):
+        whole, cut = (
+            pa.concat_tables(local.tables(asks._node, replace(choose("cpu"), block_rows=size))) for size in (None, 2)
+        )
+        assert rows(cut) == rows(whole)
 
 
 @pytest.mark.parametrize("kind", [*WINDOWS, "count_window", "sample"])
@@ -280,6 +309,17 @@ def test_sums_over_a_window_do_not_wait_for_who_is_in_to_leave() -> None:
     assert told(live.results()) == [(20, MAX_TIME, 5)]
 
 
+def test_a_batch_that_time_let_in_may_leave_with_rows_of_that_very_time() -> None:
+    # 4 and 5 are a batch at 5; at 7 the clock lets the other 5 in, and two rows put it out before anything has passed
+    query = points([(0, 1)]).time_length_batches(2, 2).agg(n=g.count())
+    live = query.start(device="cpu")
+    live.push(pa.table({"at": [4, 5, 5], "v": [1, 2, 3]}))
+    live.advance(7)
+    live.push(pa.table({"at": [7, 7], "v": [4, 5]}))
+    live.close()
+    assert sorted(told(live.results())) == [(5, 7, 2), (7, 9, 2)]
+
+
 def test_a_session_is_given_once_it_is_over() -> None:
     live = points([(0, 1)]).session(5).agg(n=g.count()).start(device="cpu")
     live.push(pa.table({"at": [0, 3], "v": [1, 2]}))
@@ -295,6 +335,49 @@ def test_a_grid_cap_is_trills() -> None:
     starts = [(at, 1) for at in (3, 9, 15, 21, 27, 31, 60)]
     found = told(points(starts).session(8, grid_cap=10, align=0).agg(n=g.count()).collect(device="cpu"))
     assert sorted(found) == [(3, 20, 3), (21, 30, 2), (31, 39, 1), (60, 68, 1)]
+
+
+def test_aggregates_go_by_the_times_that_events_have_themselves(device_name: str) -> None:
+    # 3 at 0, 1 at 2 and 2 at 4 enter together, and are in their own order all the same
+    asked = {"f": g.first("v"), "l": g.last("v"), "all": g.collect_list("v"), "second": g.nth("v", 1)}
+    own = g.window_function(
+        lambda t, *_: t["end"].cast(pa.int64()).to_pylist(),
+        returns=pa.list_(pa.int64()),
+        of="v",
+        time_sensitive=True,
+    )
+    expected = (3, 2, [3, 1, 2], 1)
+    for window in (points([(0, 3), (2, 1), (4, 2)]).session(5), points([(0, 3), (2, 1), (4, 2)]).batches(3)):
+        (row,) = told(window.agg(**asked, ends=own, spread=g.max("v") - g.first("v")).collect(device=device_name))
+        assert row[2:] == (*expected, [1, 3, 5], 0)
+        assert [row[3:] for row in told(window.each(**asked).collect(device=device_name))] == [expected] * 3
+        (top,) = told(
+            window.apply(lambda t: [{"all": str(t["v"].to_pylist())}], schema=ALL).collect(device=device_name)
+        )
+        assert top[2:] == ("[3, 1, 2]",)
+
+
+ALL = pa.schema([("all", pa.string())])
+
+
+def test_a_row_that_leaves_nothing_has_a_row_all_the_same(device_name: str) -> None:
+    held = points([(0, 1), (1, 2), (2, 3), (3, 0)]).keep_while(g.window.newest("v") > 2)
+    asked = {"n": g.count(), "s": g.sum("v"), "all": g.collect_list("v"), "few": g.count(where=g.col("v") > 2)}
+    each = held.each(**asked).collect(device=device_name)
+    nothing: tuple[Any, ...] = (0, None, [], 0)
+    assert sorted(told(each), key=str) == [
+        (0, 1, 1, *nothing),
+        (1, 2, 2, *nothing),
+        (2, 3, 3, 1, 3, [3], 1),
+        (3, 4, 0, *nothing),
+    ]
+
+
+def test_all_results_of_a_count_window_are_points_at_its_end(device_name: str) -> None:
+    windows = points([(0, 5), (3, 7), (3, 6)]).count_window(2)
+    assert told(windows.top(1, by="v").collect(device=device_name)) == [(4, 5, 1, 7)]
+    rows_of = windows.apply(lambda t: [{"all": str(t.num_rows)}], schema=ALL)
+    assert told(rows_of.collect(device=device_name)) == [(4, 5, "3")]
 
 
 def test_rows_of_one_start_enter_one_after_the_other_as_asked() -> None:
@@ -323,6 +406,7 @@ BAD_PLANS: dict[str, Callable[[Any], Any]] = {
     "no span": lambda s: s.time_batches("soon"),
     "no place to begin": lambda s: s.time_batches(5, align="noon"),
     "no events": lambda s: s.time_length_batches(5, 0),
+    "no way to be idle": lambda s: s.time_length_batches(5, 2, idle="walk"),
     "an unknown column": lambda s: s.unique("z"),
     "no column": lambda s: s.unique(),
     "an unknown order": lambda s: s.last(2, order="z"),
@@ -333,6 +417,10 @@ BAD_PLANS: dict[str, Callable[[Any], Any]] = {
     "an order from other rows": lambda s: s.last(2, order=g.col("v").shift(1)),
     "no aggregate": lambda s: s.last(2).each(n=g.col("v")),
     "an aggregate with a column's name": lambda s: s.last(2).each(v=g.sum("v")),
+    "what hangs on how long a window lasts": lambda s: s.last(2).each(n=1 + g.integral("v")),
+    "a function told of how long it lasts": lambda s: s.last(2).each(
+        n=g.window_function(len, returns=pa.int64(), of="v", time_sensitive=True)
+    ),
     "a status twice": lambda s: s.with_columns(status=g.lit("x")).last(2).changes(),
 }
 

@@ -17,7 +17,7 @@ import gpu_ops as g
 from gpu_ops.errors import ColumnError, PlanError
 from tests.cuts import in_any_cut, in_some_order
 from tests.reference import Aggregate, Event, hopping
-from tests.rows import check, rows, stream, to_table
+from tests.rows import check, rows, stream, to_events, to_table
 from tests.timeline import timeline
 
 AGGREGATES = {"n": Aggregate("count"), "v": Aggregate("sum", "v")}
@@ -75,6 +75,57 @@ def test_fill(
         assert rows(ask(stream(events, PAYLOAD)).collect(device=device)) == expected
     found = in_any_cut(ask(stream([], PAYLOAD)), in_some_order(to_table(events, PAYLOAD), chance), "cpu", chance)
     assert rows(found) == expected
+
+
+@given(points=points, how=st.sampled_from(["null", "zero", "last"]), key=st.sampled_from([[], ["k"]]), chance=RANDOM)
+def test_what_is_combined_is_filled_as_a_whole(
+    points: list[tuple[int, Any, int]], how: Any, key: list[str], chance: random.Random
+) -> None:
+    events = [Event(at, at + 1, {"k": k, "v": v}) for at, k, v in points]
+
+    def ask(s: g.Stream, fill: Any) -> g.Stream:
+        return s.by(*key).tumbling(4, align=0, fill=fill).agg(n=g.count(), m=g.sum("v") / g.count() + 1)
+
+    results = to_events(ask(stream(events, PAYLOAD), None).collect())
+    empty = filled(results, key, 4, 4, {"n": how, "m": how}, None)
+    zero = {"m": 0.0} if how == "zero" else {}
+    expected = rows([*results, *(Event(each.start, each.end, {**each.payload, **zero}) for each in empty)])
+    for device in ("cpu", "array"):
+        assert rows(ask(stream(events, PAYLOAD), how).collect(device=device)) == expected
+    found = in_any_cut(ask(stream([], PAYLOAD), how), in_some_order(to_table(events, PAYLOAD), chance), "cpu", chance)
+    assert rows(found) == expected
+
+
+@given(points=points, key=st.sampled_from([[], ["k"]]), size=st.sampled_from([2, 4]), chance=RANDOM)
+def test_nothing_later_can_be_promised(
+    points: list[tuple[int, Any, int]], key: list[str], size: int, chance: random.Random
+) -> None:
+    """A promise that stays behind the windows' own is kept to the tick: the next event of some group fills there."""
+    events = [Event(at, at + 1, {"k": k, "v": v}) for at, k, v in sorted(points, key=lambda each: each[0])]
+    windows = stream([], PAYLOAD).by(*key).tumbling(size, align=0).agg(n=g.count()).start()
+    made = stream([], PAYLOAD).by(*key).tumbling(size, align=0, fill="null").agg(n=g.count()).start()
+    at = chance.randrange(0, 80)
+    for live in (windows, made):
+        live.push(to_table([each for each in events if each.start < at], PAYLOAD))
+        live.advance(at)
+        live.results()
+    if made.cti == windows.cti:
+        return
+    assert made.cti < windows.cti
+    for value in ("a", "b", None):
+        made.push(to_table([Event(1000, 1001, {"k": value, "v": 0})], PAYLOAD))
+    made.close()
+    assert min(event.start for event in to_events(made.results())) == made_promise(events, at, key, size)
+
+
+def made_promise(events: list[Event], at: int, key: list[str], size: int) -> int:
+    """The start of the first window that some group may yet have empty."""
+    last: dict[Any, int] = {}
+    for event in events:
+        window = event.start // size * size
+        if window + size <= at:
+            last[event.payload["k"] if key else None] = window
+    return min(last.values()) + size
 
 
 def test_a_checkpoint_keeps_what_stands_before_a_gap(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import math
 import random
 from fractions import Fraction
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -75,9 +74,16 @@ def exact(members: list[Event], column: str, start: int, end: int) -> tuple[Frac
     return total, sum(lengths)
 
 
-@given(EVENTS, GRIDS, st.sampled_from(["x", "v"]), st.sampled_from(DEVICES))
-def test_integrals_are_what_they_say(events: list[Event], grid: tuple[int, int], column: str, device: str) -> None:
-    asked = stream(events, PAYLOAD).by("k").hopping(*grid)
+UNTIL = st.none() | st.integers(1, 60)
+
+
+@given(EVENTS, GRIDS, UNTIL, st.sampled_from(["x", "v"]), st.sampled_from(DEVICES))
+def test_integrals_are_what_they_say(
+    events: list[Event], grid: tuple[int, int], until: int | None, column: str, device: str
+) -> None:
+    asked = stream(events, PAYLOAD).by("k").hopping(*grid, until=until)
+    if until is not None:  # lifetimes are clipped there first
+        events = [Event(e.start, min(e.end, until), e.payload) for e in events if e.start < until]
     answer = asked.agg(i=g.integral(column, unit="3us"), m=g.time_weighted_mean(column), n=g.count())
     for result in to_events(answer.collect(device=device)):
         members = [
@@ -91,13 +97,15 @@ def test_integrals_are_what_they_say(events: list[Event], grid: tuple[int, int],
         assert close(result.payload["m"], None if wanted is None else wanted[0] / wanted[1], 4)
 
 
-@given(EVENTS, GRIDS, st.sampled_from(DEVICES), st.randoms(use_true_random=False))
-def test_live_is_batch(events: list[Event], grid: tuple[int, int], device: str, chance: random.Random) -> None:
+@given(EVENTS, GRIDS, UNTIL, st.sampled_from(DEVICES), st.randoms(use_true_random=False))
+def test_live_is_batch(
+    events: list[Event], grid: tuple[int, int], until: int | None, device: str, chance: random.Random
+) -> None:
     arrived = in_some_order(to_table(events, PAYLOAD), chance)
     asked = (
         g.events(arrived, start="start", end="end")
         .by("k")
-        .hopping(*grid)
+        .hopping(*grid, until=until)
         .agg(i=g.integral("x", where=g.col("flag")), m=g.time_weighted_mean("v"), n=g.count())
     )
     found = in_any_cut(asked, arrived, device, chance)
@@ -116,11 +124,20 @@ def test_no_numbers_count_while_they_are_in_the_window(device_name: str) -> None
     assert made[2] == {"i": 2.0, "m": 2.0}
 
 
-@pytest.mark.parametrize("options", [{"membership": "start"}, {"until": 50}])
-def test_windows_that_do_not_say_how_long_are_refused(options: dict[str, Any]) -> None:
-    windows = stream([Event(0, 1, {"v": 1})]).hopping(4, 2, **options)
-    with pytest.raises(PlanError, match=r"said|say"):
+def test_windows_by_start_do_not_say_how_long_events_are_in_them() -> None:
+    windows = stream([Event(0, 1, {"v": 1})]).hopping(4, 2, membership="start")
+    with pytest.raises(PlanError, match="do not say"):
         windows.agg(r=g.integral("v"))
+
+
+def test_what_never_ends_counts_until_the_bound(device_name: str) -> None:
+    rides = timeline("""
+        a: [========>    v=6
+        b:   [=)         v=2
+    """)
+    answer = stream(rides).tumbling(4, align=0, until=6).agg(us=g.integral("v", unit="1us"))
+    expected = [Event(0, 4, {"us": 28.0}), Event(4, 8, {"us": 12.0})]
+    check(answer, device_name, expected)
 
 
 def test_months_are_as_long_as_they_are(device_name: str) -> None:

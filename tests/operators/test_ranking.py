@@ -199,9 +199,16 @@ def test_a_time_sensitive_function_sees_its_window(device_name: str) -> None:
     ]
 
 
+def test_rows_may_have_ranks_already(device_name: str) -> None:
+    ranked = stream([Event(0, 1, {"v": 4}), Event(1, 2, {"v": 5})]).tumbling(5, align=0).top(1, by="v")
+    (row,) = to_events(ranked.tumbling(10, align=0).rows().collect(device=device_name))
+    assert (row.payload["v"], row.payload["rank"]) == (5, 1)
+
+
 def test_rows_that_do_not_fit_name_their_window(device_name: str) -> None:
     windows = stream([Event(0, 9, {"k": "a", "v": 1})]).by("k").snapshot()
-    for wrong in ([{"low": "text"}], {"n": [1]}, 7):
+    wrongs = [{"low": "text"}], {"n": [1]}, 7, "text", [(1, 2)], [{"lo": 1}], [{"low": 1.5}], [{"low": 1 << 70}]
+    for wrong in wrongs:
         with pytest.raises(FunctionError, match=r"k='a'"):
             windows.apply(lambda table, wrong=wrong: wrong, schema=ROWS).collect(device=device_name)
 

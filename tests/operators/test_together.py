@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_ops as g
@@ -319,7 +319,6 @@ VERBS = pytest.mark.parametrize("verb", ["intersect", "unite"])
 
 
 @VERBS
-@settings(max_examples=80)
 @given(data=st.data())
 def test_windows_together_hold_what_the_brute_force_says(device_name: Any, verb: str, data: st.DataObject) -> None:
     (parts, stays), events, key = drawn(verb, data), data.draw(EVENTS), data.draw(KEYS)
@@ -334,7 +333,6 @@ def test_windows_together_hold_what_the_brute_force_says(device_name: Any, verb:
 
 
 @VERBS
-@settings(max_examples=80)
 @given(data=st.data())
 def test_live_is_batch_in_any_cut(
     tmp_path_factory: pytest.TempPathFactory, device_name: Any, verb: str, data: st.DataObject

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from unittest import mock
 
 import narwhals as nw
 import pyarrow as pa
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops.errors import ColumnError, PlanError
+from gpu_ops.operators import window_conditions
 from tests.cuts import in_any_cut, in_some_order
 from tests.reference import Event
 from tests.rows import rows, stream, to_table
@@ -105,6 +107,9 @@ def expected(name: str, how: str, found: Window) -> Window:
 def test_conditions(device_name: str, how: str, found: Window, name: str, chance: random.Random) -> None:
     answer = rows(expected(name, how, found))
     assert rows(asked(name, how, stream(found, PAYLOAD)).collect(device=device_name)) == answer
+    most = chance.randint(2, 12)  # and the ways that are meant for many rows
+    with mock.patch.multiple(window_conditions, _MOST_ROWS=most, _MOST_GROUPS=2, _FEWEST_ROWS=0, _STRIDE=2):
+        assert rows(asked(name, how, stream(found, PAYLOAD)).collect(device=device_name)) == answer
     arriving = in_some_order(to_table(found, PAYLOAD), chance)
     assert rows(in_any_cut(asked(name, how, stream([], PAYLOAD)), arriving, device_name, chance)) == answer
 

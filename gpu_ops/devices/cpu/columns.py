@@ -6,6 +6,7 @@ names for cuDF and CuPy.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -86,9 +87,9 @@ def concat(frames: Sequence[Frame]) -> Frame:
     return frames[0] if len(frames) == 1 else pl.concat(frames)
 
 
-def beside(left: Frame, right: Frame) -> Frame:
-    """The columns of both, row by row."""
-    return left.hstack(right)
+def beside(*frames: Frame) -> Frame:
+    """The columns of one frame or several, row by row."""
+    return functools.reduce(pl.DataFrame.hstack, frames)
 
 
 def evaluate(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step]) -> tuple[Array, Array | int, Frame]:

@@ -171,12 +171,13 @@ def window_walk(
     return first, last, rows[:count], by[:count]
 
 
-@kernel(INTS, INTS, INTS, INTS, INT, INT)
-def timed_batches(start: Ints, begins: Ints, ends: Ints, closed: Ints, span: int, count: int) -> Ints:
+@kernel(INTS, INTS, INTS, INTS, INT, INT, INT)
+def timed_batches(start: Ints, begins: Ints, ends: Ints, closed: Ints, span: int, count: int, turns: int) -> Ints:
     """Which rows open a batch that is complete with ``count`` rows, or when its time is over, and when that is.
 
-    A clock runs in each group. It is set to ``span`` after each time at which a batch is complete, and once more if
-    none came by then; when it has run out, the next row sets it anew. A row at the very time is of the next batch.
+    A clock runs in each group. It is set to ``span`` after each time at which a batch is complete, and again if no row
+    came by then, so ``turns`` times; when it has run out, the next row sets it anew. A row at the very time is of the
+    next batch.
 
     Args:
         start: int64 ticks of the rows; those of a group stand together, in order.
@@ -185,12 +186,13 @@ def timed_batches(start: Ints, begins: Ints, ends: Ints, closed: Ints, span: int
         closed: int64 time at which each group's batch before these rows was complete; ``1 << 62`` for none.
         span: The clock's.
         count: How many rows a batch has at most.
+        turns: How many times a clock is set before a row comes.
 
     Returns:
         int64: for a row that opens a batch, when its time is over; the least int64 for others.
 
     Examples:
-        >>> found = timed_batches(np.array([0, 1, 2, 9]), np.array([0]), np.array([4]), np.array([1 << 62]), 5, 2)
+        >>> found = timed_batches(np.array([0, 1, 2, 9]), np.array([0]), np.array([4]), np.array([1 << 62]), 5, 2, 2)
         >>> found[[0, 2, 3]]
         array([ 5,  6, 11])
     """
@@ -199,12 +201,10 @@ def timed_batches(start: Ints, begins: Ints, ends: Ints, closed: Ints, span: int
         row, last = begins[group], closed[group]
         while row < ends[group]:
             time = start[row]
-            if last == _NONE or time >= last + 2 * span:
-                until = time + span
-            elif time >= last + span:
-                until = last + 2 * span
-            else:
-                until = last + span
+            until = time + span
+            if last != _NONE:
+                turn = max((time - last) // span + 1, 1)
+                until = last + turn * span if turn <= turns else until
             over[row] = until
             after = row
             while after < ends[group] and after - row < count and start[after] < until:

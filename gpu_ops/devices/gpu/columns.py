@@ -66,9 +66,9 @@ def concat(frames: Sequence[Frame]) -> Frame:
     return frames[0] if len(frames) == 1 else cudf.concat(list(frames), ignore_index=True)
 
 
-def beside(left: Frame, right: Frame) -> Frame:
-    """The columns of both, row by row."""
-    return cudf.concat([left, right], axis=1)
+def beside(*frames: Frame) -> Frame:
+    """The columns of one frame or several, row by row."""
+    return cudf.concat(list(frames), axis=1) if len(frames) > 1 else frames[0]
 
 
 def rename(frame: Frame, before: str, after: str) -> Frame:

@@ -46,6 +46,7 @@ from gpu_ops.devices.gpu.order import (
     take,
 )
 from gpu_ops.devices.gpu.ranges import expand, keep, occupied, quotient, range_count, range_max, range_sum, slot_bounds
+from gpu_ops.devices.gpu.runs import runs_between
 from gpu_ops.devices.gpu.scans import best_rows, reached, timed_batches, window_walk
 from gpu_ops.devices.gpu.statistics import merged_ranges, range_kth
 from gpu_ops.devices.gpu.steps import search_pairs, step_axis
@@ -97,6 +98,7 @@ __all__ = [
     "reached",
     "round_digits",
     "round_limbs",
+    "runs_between",
     "scaled",
     "search_pairs",
     "slot_bounds",

@@ -95,7 +95,7 @@ def window_walk(
         other[at] = there + 1
 
 
-def timed_batches(start: Array, begins: Array, ends: Array, closed: Array, span: int, count: int) -> Array:
+def timed_batches(start: Array, begins: Array, ends: Array, closed: Array, span: int, count: int, turns: int) -> Array:
     """Which rows open a batch, and when its time is over: round k takes the k-th batch of every group."""
     xp = array_namespace(start)
     rows = start.shape[0]
@@ -104,8 +104,8 @@ def timed_batches(start: Array, begins: Array, ends: Array, closed: Array, span:
     row, end, last = (xp.take(each, some) for each in (begins, ends, closed))
     while row.shape[0]:
         time = xp.take(start, row)
-        fresh = (last == 1 << 62) | (time >= last + 2 * span)
-        until = xp.where(fresh, time + span, xp.where(time >= last + span, last + 2 * span, last + span))
+        turn = xp.maximum((time - last) // span + 1, 1)
+        until = xp.where((last == 1 << 62) | (turn > turns), time + span, last + turn * span)
         over[row] = until
         low, high = row, end
         while bool(xp.any(low < high)):

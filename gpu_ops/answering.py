@@ -1,0 +1,228 @@
+"""The verbs that touch data: what a stream answers, and what its sources held. `gpu_ops.Stream` has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from gpu_ops.errors import PlanError
+from gpu_ops.plan.nodes import Node, Source, SparkSource
+from gpu_ops.store.stores import Store
+
+if TYPE_CHECKING:
+    from gpu_ops.engines.live import RunningQuery
+    from gpu_ops.engines.shapes import Shape
+    from gpu_ops.ingest import IngestReport
+    from gpu_ops.ingest.sources import EventSource
+    from gpu_ops.store.files import WriteReport
+
+
+class Answering:
+    """Verbs of a stream that touch data."""
+
+    _node: Node
+
+    def collect(self, *, device: str = "auto", shape: Shape = "interval") -> Any:
+        """The answer, in the kind of frame that the data came in; an Arrow table when in doubt.
+
+        Args:
+            device: ``"cpu"``, ``"gpu"`` (or an error that says why not), or ``"auto"``: a GPU if one works.
+                ``"array"`` runs the GPU's kernels on NumPy, which is slow and for tests.
+            shape: How events are shown (StreamInsight's shapes): ``"interval"``; ``"point"``, without ``end``, of
+                events that last one tick; ``"edge"``, with a column ``edge``: a row ``"start"`` for each event, and a
+                row ``"end"`` for each that ends; ``"coalesced"``, where the two are one row ``"interval"``.
+
+        Returns:
+            Columns ``start`` and ``end`` (``timestamp[us]`` in the zone that came in), then the payload. The order of
+            rows is no part of the answer. For a PySpark source it is a DataFrame, and nothing has run yet.
+
+        Raises:
+            TimeError: A row has no valid lifetime (``on_invalid="raise"``), or a time would leave the years 1 to 9999.
+            SumOverflowError: An integer or decimal sum does not fit its type.
+            DeviceError: The device cannot be had.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> g.events(pa.table({"at": [0], "v": [1]}), start="at", unit="s").collect().column_names
+            ['start', 'end', 'v']
+        """
+        if shape == "interval":
+            return self._engine().collect(self._node, device)
+        if self._on_spark:
+            raise PlanError(
+                "Answers on Spark are intervals.", remedy="Show them otherwise by DataFrame operations behind it."
+            )
+        from gpu_ops.engines import local
+
+        return local.collect(self._node, device, shape)
+
+    def to_reader(self, *, device: str = "auto") -> pa.RecordBatchReader:
+        """The answer as a reader of Arrow record batches, computed as it is read.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> g.events(pa.table({"at": [0], "v": [1]}), start="at", unit="s").to_reader().read_all().num_rows
+            1
+        """
+        return self._engine().reader(self._node, device)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Arrow's PyCapsule protocol: any library that speaks it takes a stream where it takes a frame."""
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return iter(self.to_reader())
+
+    def start(
+        self,
+        *,
+        device: str = "auto",
+        on_results: Callable[[pa.Table], None] | None = None,
+        shape: Shape = "interval",
+    ) -> RunningQuery:
+        """Run the query live: push events and CTIs in, and take results out when they are final.
+
+        The source of the stream says what events look like; what it holds is not pushed (`RunningQuery.run` does that).
+
+        Args:
+            device: As in `collect`.
+            on_results: Called with each table of results as soon as it is there.
+            shape: Likewise.
+
+        Raises:
+            PlanError: The data is a Spark DataFrame.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> tasks = g.events(pa.table({"at": [0], "until": [9]}), start="at", end="until", unit="s")
+            >>> with tasks.snapshot().agg(n=g.count()).start() as live:
+            ...     live.push({"at": [0, 2], "until": [5, 4]})
+            >>> live.results()["n"].to_pylist()
+            [1, 2, 1]
+        """
+        from gpu_ops.engines.live import RunningQuery
+
+        if self._on_spark:
+            raise PlanError(
+                "A Spark DataFrame is a batch, and a running query takes events as they come.",
+                remedy="Start the query over local data: g.events(schema.empty_table(), …).",
+            )
+        return RunningQuery(self._node, device, on_results, shape)
+
+    def write(
+        self,
+        path: str | Path | Store,
+        *,
+        device: str = "auto",
+        if_exists: Literal["raise", "replace"] = "raise",
+        row_group_rows: int = 1 << 20,
+    ) -> WriteReport:
+        """The answer in a Parquet or Arrow IPC file (by the name's ending), whole or not at all.
+
+        Args:
+            path: Where to; ``.parquet``, ``.arrow``, ``.ipc`` or ``.feather``. Or a `gpu_ops.store`: the answer
+                is appended to it, and closes it, by a CTI at infinity.
+            device: As in `collect`.
+            if_exists: Whether an existing file is replaced or an error.
+            row_group_rows: Rows per row group.
+
+        Raises:
+            SourceError: The ending is unknown, the folder is missing, or the file exists.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa, pathlib, tempfile
+            >>> path = pathlib.Path(tempfile.mkdtemp()) / "answer.parquet"
+            >>> g.events(pa.table({"at": [0], "v": [1]}), start="at", unit="s").write(path).rows
+            1
+        """
+        if isinstance(path, Store):
+            return path.write(self.to_reader(device=device))
+        written: WriteReport = self._engine().write(self._node, device, Path(path), if_exists, row_group_rows)
+        return written
+
+    def explain(self, *, device: str = "auto") -> str:
+        """The plan as a tree: per node its engine, device, key, columns, time rule, and why it runs where it runs.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> s = g.events(pa.table({"at": [0], "v": [1]}), start="at", unit="s")
+            >>> print(s.tumbling("1min").agg(n=g.count()).explain(device="cpu").splitlines()[0])
+            Window tumbling size=1min agg n=count()
+        """
+        from gpu_ops.engines.explain import explain
+
+        return explain(self._node, device)
+
+    def report(self) -> IngestReport:
+        """What the last read of the source counted: rows, valid rows, refused rows by rule, late rows by fate.
+
+        Of several sources it is what they come to together; ``report().sources`` has each one's by its name
+        (``g.events(…, name=…)``). One without a name is ``"input"``, and those that share one are numbered, as in
+        ``"input 1"``, in the order in which `explain` shows them.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> late = pa.table({"at": [5, None]})
+            >>> orders = g.events(late, start="at", unit="s", on_invalid="divert", name="orders")
+            >>> both = orders.union(g.events(pa.table({"at": [3]}), start="at", unit="s", name="offers"))
+            >>> both.collect().num_rows
+            2
+            >>> both.report().valid, {name: each.valid for name, each in both.report().sources.items()}
+            (2, {'orders': 1, 'offers': 1})
+            >>> both.rejected()["orders"]["rule"].to_pylist()
+            ['null_start']
+        """
+        from gpu_ops.ingest import IngestReport
+
+        return IngestReport.together({name: source.report() for name, source in self._sources().items()})
+
+    def rejected(self) -> Any:
+        """The rows that the last read kept aside (``on_invalid="divert"``), with the rule that each one broke.
+
+        Returns:
+            A table; of several sources, which have other columns each, a table of each by its name, as in `report`.
+        """
+        tables = {name: source.rejected() for name, source in self._sources().items()}
+        return tables if len(tables) > 1 else next(iter(tables.values()))
+
+    def _sources(self) -> dict[str, EventSource]:
+        """The sources by their names, in the order in which the plan reads them."""
+        nodes = [node for node in self._node.walk() if isinstance(node, Source)]
+        if not nodes:
+            raise PlanError(
+                "Rows of a Spark DataFrame are counted on the cluster.",
+                remedy="Use gpu_ops.engines.spark.invalid_rows(…).",
+            )
+        names = [node.name or "input" for node in nodes]
+        found: dict[str, EventSource] = {}
+        for at, (name, node) in enumerate(zip(names, nodes, strict=True)):
+            number = names[: at + 1].count(name)
+            own = name if names.count(name) == 1 else f"{name} {number}"
+            # One may be called "input 2" by its user.
+            while own in found or (own != name and own in names):
+                number += 1
+                own = f"{name} {number}"
+            found[own] = node.source
+        return found
+
+    @property
+    def _on_spark(self) -> bool:
+        return any(isinstance(node, SparkSource) for node in self._node.walk())
+
+    def _engine(self) -> Any:
+        if self._on_spark:
+            from gpu_ops.engines import spark
+
+            return spark
+        from gpu_ops.engines import local
+
+        return local

@@ -1,0 +1,130 @@
+"""Values that come and go, kept in sorted runs with weights: where those of some ranks stand."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from gpu_ops.devices.cpu.compiling import CODES, INTS, inlined, kernel
+
+Codes = npt.NDArray[np.int32]
+Ints = npt.NDArray[np.int64]
+
+
+@kernel(CODES, INTS, INTS, INTS, CODES, INTS, INTS)
+def runs_between(
+    codes: Codes, values: Ints, sums: Ints, bounds: Ints, of_codes: Codes, low: Ints, high: Ints
+) -> tuple[Ints, Ints, Ints]:
+    """Where some groups' values from one rank to another stand in each of some runs.
+
+    A value is in a group as often as the weights of its rows add up to, over all runs; never less than not at all. Per
+    query a search in all runs at once: it halves the longest stretch in each round.
+
+    Args:
+        codes: int32 group of each row, run after run. The rows of a run stand in order of group and value, and no two
+            have the same of both.
+        values: int64 value of each row.
+        sums: int64: the weights of a run's rows, added up from its first row on.
+        bounds: Run r's rows are ``bounds[r] … bounds[r + 1] - 1``.
+        of_codes: The group of each query.
+        low: The first rank that is asked for, from 0 on.
+        high: One past the last one; it is in the group, or no more than ``low``.
+
+    Returns:
+        (begin, end, before): query by query, for each run which rows there are between the value of the first rank
+        and that of the last one; and how many values of the group are less than the first. Nothing where no rank is
+        asked for.
+
+    Examples:
+        >>> codes, values, sums = np.zeros(4, np.int32), np.array([3, 5, 9, 5]), np.array([2, 3, 4, -1])
+        >>> some = np.zeros(1, np.int32), np.array([1]), np.array([3])
+        >>> runs_between(codes, values, sums, np.array([0, 3, 4]), *some)
+        (array([0, 3]), array([3, 4]), array([0]))
+    """
+    runs, queries = bounds.size - 1, of_codes.size
+    begin, end = np.zeros(queries * runs, np.int64), np.zeros(queries * runs, np.int64)
+    before = np.zeros(queries, np.int64)
+    first, last, base = np.empty(runs, np.int64), np.empty(runs, np.int64), np.empty(runs, np.int64)
+    left, right, middle = np.empty(runs, np.int64), np.empty(runs, np.int64), np.empty(runs, np.int64)
+    for query in range(queries):
+        if low[query] >= high[query]:
+            continue
+        for run in range(runs):
+            first[run] = _group_from(codes, bounds[run], bounds[run + 1], of_codes[query])
+            last[run] = _group_from(codes, first[run], bounds[run + 1], of_codes[query] + 1)
+            base[run] = sums[first[run] - 1] if first[run] > bounds[run] else 0
+        least = _at_rank(values, sums, first, last, base, low[query], left, right, middle)
+        most = least
+        if high[query] - 1 > low[query]:
+            most = _at_rank(values, sums, first, last, base, high[query] - 1, left, right, middle)
+        for run in range(runs):
+            at = query * runs + run
+            begin[at] = _from(values, first[run], last[run], least)
+            end[at] = _after(values, begin[at], last[run], most)
+            if begin[at] > first[run]:
+                before[query] += sums[begin[at] - 1] - base[run]
+    return begin, end, before
+
+
+@inlined
+def _at_rank(
+    values: Ints, sums: Ints, first: Ints, last: Ints, base: Ints, rank: int, left: Ints, right: Ints, middle: Ints
+) -> int:
+    """The least value up to which there are more than so many."""
+    for run in range(first.size):
+        left[run], right[run] = first[run], last[run]
+    found = 0
+    while True:
+        widest = 0
+        for run in range(1, first.size):
+            if right[run] - left[run] > right[widest] - left[widest]:
+                widest = run
+        if right[widest] <= left[widest]:
+            return found
+        value = values[(left[widest] + right[widest]) >> 1]
+        total = 0
+        for run in range(first.size):
+            middle[run] = _after(values, left[run], right[run], value)
+            if middle[run] > first[run]:
+                total += sums[middle[run] - 1] - base[run]
+        if total > rank:
+            found = value
+            for run in range(first.size):
+                # No run has a value twice.
+                right[run] = middle[run] - (middle[run] > left[run] and values[middle[run] - 1] == value)
+        else:
+            for run in range(first.size):
+                left[run] = middle[run]
+
+
+@inlined
+def _group_from(codes: Codes, low: int, high: int, code: int) -> int:
+    while low < high:
+        at = (low + high) >> 1
+        if codes[at] < code:
+            low = at + 1
+        else:
+            high = at
+    return low
+
+
+@inlined
+def _from(values: Ints, low: int, high: int, value: int) -> int:
+    while low < high:
+        at = (low + high) >> 1
+        if values[at] < value:
+            low = at + 1
+        else:
+            high = at
+    return low
+
+
+@inlined
+def _after(values: Ints, low: int, high: int, value: int) -> int:
+    while low < high:
+        at = (low + high) >> 1
+        if values[at] <= value:
+            low = at + 1
+        else:
+            high = at
+    return low

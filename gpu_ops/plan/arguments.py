@@ -1,0 +1,94 @@
+"""Arguments of verbs and aggregates, looked at when the plan is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import narwhals as nw
+
+from gpu_ops.errors import PlanError
+from gpu_ops.plan.expressions import as_expression
+
+MOST = 1 << 40
+"""More rows than there are; numbers up to it add up without a care."""
+
+
+def flag(value: object, *, name: str) -> bool:
+    """True or False.
+
+    Raises:
+        PlanError: It is neither.
+    """
+    if not isinstance(value, bool):
+        raise PlanError(f"{name} is {_shown(value)}.", remedy="It is True or False.")
+    return value
+
+
+def word(value: object, known: Sequence[str], *, name: str) -> str:
+    """One of the words that are known.
+
+    Raises:
+        PlanError: It is none of them.
+
+    Examples:
+        >>> word("window", ["window", "point"], name="output")
+        'window'
+    """
+    if not isinstance(value, str) or value not in known:
+        words = [f'"{each}"' for each in known]
+        last = f" or {words.pop()}" if len(words) > 1 else ""
+        raise PlanError(f"{name} {_shown(value)} is unknown.", remedy=f"It is {', '.join(words)}{last}.")
+    return value
+
+
+def whole(value: object, *, name: str, least: int = 1) -> int:
+    """A whole number from ``least`` to `MOST`.
+
+    Raises:
+        PlanError: It is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
+        raise PlanError(f"{name} is {_shown(value)}.", remedy=f"Give a whole number of at least {least}, up to 2**40.")
+    return value
+
+
+def several(given: object, *, where: str) -> tuple[nw.Expr, ...]:
+    """One expression or column name, or a sequence of them, or None for none.
+
+    Raises:
+        PlanError: It is none of these.
+    """
+    return tuple(as_expression(each, where=where) for each in _each(given, nw.Expr | str, where))
+
+
+def names(given: object, *, where: str) -> tuple[str, ...]:
+    """One column name, or a sequence of them.
+
+    Raises:
+        PlanError: It is neither.
+    """
+    made: list[str] = []
+    for each in _each(given, str, where):
+        if not isinstance(each, str):
+            raise PlanError(f"{where} takes column names, not {type(each).__name__}.", remedy='Write ["item", "city"].')
+        made.append(each)
+    return tuple(made)
+
+
+def _each(given: Any, one: Any, where: str) -> Iterable[object]:
+    if given is None:
+        return ()
+    if isinstance(given, one):
+        return (given,)
+    if not isinstance(given, Sequence) or isinstance(given, bytes):
+        raise PlanError(
+            f"{where} takes columns, one or a list of them, not {type(given).__name__}.",
+            remedy='Write "item", or ["item", "city"].',
+        )
+    return given
+
+
+def _shown(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) < 60 else f"a {type(value).__name__}"

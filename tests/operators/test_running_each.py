@@ -1,0 +1,100 @@
+"""A row for each event that enters a data window, step by step: what comes and goes is enough, whatever is in."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gpu_ops as g
+from gpu_ops import DataWindowed
+from gpu_ops.operators.running_data_windows import RunningDataWindow
+from tests.cuts import in_any_cut, in_some_order
+from tests.engines.test_live import DEVICES, events, source, table
+from tests.rows import rows
+
+WINDOWS: dict[str, Callable[[g.Stream], DataWindowed]] = {
+    "last": lambda s: s.by("k").last(3),
+    "last of all": lambda s: s.last(2, order="v"),
+    "only whole": lambda s: s.by("k").last(3, partial=False),
+    "moving": lambda s: s.by("k").last(4, every=3),
+    "batches": lambda s: s.by("k").batches(2),
+    "count window": lambda s: s.by("k").count_window(2),
+    "last span": lambda s: s.by("k").last_span(9),
+    "time batches": lambda s: s.by("k").time_batches(7),
+    "time batches on a grid": lambda s: s.time_batches(7, align=1),
+    "first": lambda s: s.by("k").first(3),
+    "first span": lambda s: s.by("k").first_span(20),
+    "keep all": lambda s: s.keep_all(),
+    "unique": lambda s: s.by("k").unique("v"),
+    "first unique": lambda s: s.unique("v", "t"),
+    "highest": lambda s: s.by("k").highest(2, "v"),
+    "sample": lambda s: s.by("k").sample(3, seed=5),
+    "running session": lambda s: s.by("k").session(6, running=True),
+    "session": lambda s: s.by("k").session(6),
+}
+ASKED: dict[str, dict[str, Any]] = {
+    "sums": {"n": g.count(), "s": g.sum("x"), "w": g.count("v", where=g.col("x") > 0)},
+    "orders": {"m": g.median("v"), "a": g.min("v"), "b": g.max("x"), "d": g.count_distinct("v")},
+    "what is looked at again": {"c": g.collect_list("v"), "b": g.max("t")},
+}
+
+
+@pytest.mark.parametrize("kind", WINDOWS)
+@pytest.mark.parametrize("asked", ASKED)
+@settings(max_examples=5)
+@given(events, st.sampled_from(DEVICES), st.randoms(use_true_random=False))
+def test_live_is_batch_in_any_cut(
+    kind: str, asked: str, tmp_path_factory: Any, events: list[Any], device: str, chance: random.Random
+) -> None:
+    arrived = in_some_order(table(events), chance)
+    query = WINDOWS[kind](source(arrived)).each(**ASKED[asked])
+    found = in_any_cut(query, arrived, device, chance, tmp_path_factory.mktemp("any"))
+    assert rows(found) == rows(query.collect(device=device))
+
+
+@pytest.mark.parametrize("gives", ["each", "agg", "rows", "changes", "with_prior"])
+@pytest.mark.parametrize("kind", ["last", "count window", "batches", "last span"])
+def test_rows_that_stay_are_not_looked_at_again(kind: str, gives: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = []
+    settled = RunningDataWindow._settled
+
+    def seen(self: RunningDataWindow, rows: Any, *rest: Any) -> Any:
+        looked.append(len(rows))
+        return settled(self, rows, *rest)
+
+    monkeypatch.setattr(RunningDataWindow, "_settled", seen)
+    many = 1000
+    windows: dict[str, Callable[[g.Stream], DataWindowed]] = {
+        "last": lambda s: s.last(many),
+        "count window": lambda s: s.count_window(many // 5),
+        "batches": lambda s: s.batches(many),
+        "last span": lambda s: s.last_span(many),
+    }
+    asks: dict[str, Callable[[DataWindowed], g.Stream]] = {
+        "each": lambda w: w.each(n=g.count(), m=g.median("v")),
+        "agg": lambda w: w.agg(n=g.count(), m=g.median("v")),
+        "rows": lambda w: w.rows(),
+        "changes": lambda w: w.changes(),
+        "with_prior": lambda w: source(table([])).by("k").with_prior(many, before="v"),
+    }
+    query = asks[gives](windows[kind](source(table([])).by("k")))
+    live = query.start()
+    given_events = [(at // 5, at // 5 + 1, "a", at % 7, None, None) for at in range(3 * many)]
+    found = []
+    for at in range(0, len(given_events), 20):
+        live.push(table(given_events[at : at + 20]))
+        live.advance(at // 5 + 4)
+        found.append(live.results())
+    # New rows, and as many that leave; of batches all, but only once in a batch.
+    assert sum(looked) <= 4 * len(given_events)
+    live.close()
+    whole = asks[gives](windows[kind](source(table(given_events)).by("k")))
+    if gives == "with_prior":
+        whole = source(table(given_events)).by("k").with_prior(many, before="v")
+    assert rows(pa.concat_tables([*found, live.results()])) == rows(whole.collect())
