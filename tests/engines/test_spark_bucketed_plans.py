@@ -77,11 +77,10 @@ def _but_binary(stream: g.Stream) -> list[str]:
     return [name for name in stream.schema.names if name != "raw"]
 
 
-@pytest.mark.parametrize("key", PLAIN)
-def test_joins_on_keys_of_each_type(sides: Sides, key: str) -> None:
-    left, right = (side.select(key, more="seconds") for side in sides)
-    planned(asked(left.join(right, on=key)), *NATIVE)
-    planned(asked(left.join(right, on=key, how="full")), *NATIVE, "WindowExec")
+def test_joins_on_keys_of_every_type(sides: Sides) -> None:
+    left, right = (side.select(*PLAIN, more="seconds") for side in sides)
+    planned(asked(left.join(right, on=PLAIN)), *NATIVE)
+    planned(asked(left.join(right, on=PLAIN, how="full")), *NATIVE, "WindowExec")
 
 
 VERBS: dict[str, tuple[Query, int | None]] = {

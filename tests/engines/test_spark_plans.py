@@ -136,6 +136,7 @@ WHOLE: dict[str, Query] = {
     "hop_lifetime with gaps": lambda s: s.hop_lifetime("3s", "10s"),
     "quantize": lambda s: s.quantize("10s", "4s", progress="2s"),
     "chop": lambda s: s.chop("1s"),
+    "repeat": lambda s: s.repeat("long"),
     "alter_lifetime to a column": lambda s: s.alter_lifetime(end=g.col("time")),
     "alter_lifetime for a constant": lambda s: s.alter_lifetime(start=g.col("end"), duration="1s"),
 }  # fmt: skip

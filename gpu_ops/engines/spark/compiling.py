@@ -24,21 +24,33 @@ from gpu_ops.engines.spark.carriers import (
     raised_columns,
 )
 from gpu_ops.engines.spark.checks import checked, error_text, shown
-from gpu_ops.engines.spark.cutting import Cut, Side, cut_window
-from gpu_ops.engines.spark.fragments import Fragment, Gathering, fragment, over_feed, read_columns, ways
+from gpu_ops.engines.spark.cutting import Cut, Side
+from gpu_ops.engines.spark.fragments import (
+    ONE,
+    Fragment,
+    Gathering,
+    as_they_live,
+    fragment,
+    needed,
+    over_feed,
+    read_columns,
+    ways,
+)
 from gpu_ops.engines.spark.seams import cut_match
 from gpu_ops.engines.spark.session import check_names, worker_memory
 from gpu_ops.engines.spark.sides import packed, shared_slots, united
 from gpu_ops.engines.spark.slices import Wish, cut_because, cut_ways, uncut, wish
 from gpu_ops.engines.spark.types import column, plain_type, spark_type, to_ticks, to_timestamp
+from gpu_ops.engines.spark.windows import cut_window
 from gpu_ops.engines.spark.worker import Task, work
 from gpu_ops.errors import PlanError
 from gpu_ops.operators.joins import wanted_below
-from gpu_ops.plan.expressions import LIFETIME, bare_column, column_names, function_names
+from gpu_ops.plan.data_windows import DataWindow
+from gpu_ops.plan.expressions import LIFETIME, column_names, function_names
 from gpu_ops.plan.joins import Binary, Join, Union
 from gpu_ops.plan.lifetimes import AlterLifetime, Chop, Lifetime
 from gpu_ops.plan.nodes import Filter, KeyBy, Node, Project, SparkSource, Unary
-from gpu_ops.plan.unnest import Unnest
+from gpu_ops.plan.unnest import Repeat, Unnest
 from gpu_ops.plan.windows import WindowAggregate
 from gpu_ops.time import TICK
 
@@ -59,9 +71,6 @@ _OTHERWISE = {
 """What Narwhals would let Spark compute with another result than the local engine's (seen with Narwhals 2.29)."""
 
 _NEW = {"start": "__gpu_ops_start", "end": "__gpu_ops_end", "duration": "__gpu_ops_duration"}
-_ONE = pa.schema([("one", pa.bool_())])
-"""What workers get of events of which nothing but the lifetime is asked."""
-
 Handed = tuple[DataFrame, pa.Schema]
 """Events, and what of their payload goes to workers."""
 
@@ -120,10 +129,16 @@ class Compiler:
         if isinstance(node, Unnest):
             self._note(node, "Spark: explode(…), one row for each struct")
             return lifetimes.unnest(self.frame(node.input), node)
+        if isinstance(node, Repeat):
+            self._note(node, f"Spark: explode(sequence(…)), one row for each time; {_GPU}")
+            return lifetimes.repeat(self.frame(node.input), node)
         if isinstance(node, Union):
             return self._union(node)
         if isinstance(node, Binary):
             return self._matched(node)
+        if as_they_live(node):
+            self._note(node, "Spark: nothing, events are in for as long as they live")
+            return self.frame(node.inputs[0])
         if isinstance(node, Gathering):
             return self._gathered(node)
         raise PlanError(f"Spark does not run {type(node).__name__}.", remedy="Collect it on its own engine.")
@@ -286,7 +301,7 @@ class Compiler:
             return self._cut(node, part, reason)
         handed = self._both(part, first) if isinstance(first, Binary) else self._one(part)
         frames, schemas = zip(*handed, strict=True)
-        plan = part.plan(None if isinstance(first, Binary) else schemas[0])
+        plan = part.plan(None if isinstance(first, Binary | DataWindow) else schemas[0])
         slots = shared_slots(schemas, part.partitions) if len(frames) > 1 else None
         answer = _of(node, self._read[node])
         task = Task(plan, schemas, answer, slots, named=answer == node.schema and as_they_are(answer))
@@ -324,7 +339,7 @@ class Compiler:
             sides = [Side(each, *handed) for each, handed in zip(first.inputs, self._both(part, first), strict=True)]
             done = cut_match(first, sides[0], sides[1], answer, self._wish.count, run)
         else:
-            assert isinstance(first, WindowAggregate)  # noqa: S101  (nothing else is cut)
+            assert isinstance(first, WindowAggregate | DataWindow)  # noqa: S101  (nothing else is cut)
             ((frame, schema),) = self._one(part)
             done = run(cut_window(first, frame, schema, answer, self._wish.count))
         self._note(node, *cut_ways(node, reason, self._wish.count, part.partition), *self._passage(passed))
@@ -333,8 +348,11 @@ class Compiler:
     def _one(self, part: Fragment) -> list[Handed]:
         """What a fragment needs of its one input."""
         frame = self.frame(part.input)
-        schema, replaced = _needed(part)
-        if replaced:
+        schema, counted = needed(part, self._read)
+        if schema is ONE:
+            frame = frame.select("start", "end", F.lit(True).alias("one"))
+        elif counted:
+            replaced = {name: F.when(column(name).isNotNull(), F.lit(True)) for name in counted}
             columns = (replaced.get(name, column(name)).alias(name) for name in schema.names)
             frame = frame.select("start", "end", *columns)
         return [(frame, schema)]
@@ -472,29 +490,3 @@ def _null_message(name: str) -> Column:
         F.concat(shown("start", F.col("start")), F.lit(", "), shown("end", F.col("end"))),
         "Fill it or filter such events out first.",
     )
-
-
-def _needed(part: Fragment) -> tuple[pa.Schema, dict[str, Column]]:
-    """The payload that workers need, and how columns come into it that are not simply taken.
-
-    Of a column that is only counted, it matters where it is null and nothing else.
-    """
-    schema, first = part.input.schema, part.nodes[0]
-    if not isinstance(first, WindowAggregate):
-        return schema, {}
-    names: set[str] = set(first.group)
-    counted: set[str] = set()
-    for aggregate in first.aggregates:
-        for expression in aggregate.reads:
-            if (name := bare_column(expression)) is not None:
-                only = aggregate.kind == "count" and expression is aggregate.expression and not aggregate.distinct
-                (counted if only else names).add(name)
-    counted -= names
-    if not names | counted:
-        return _ONE, {"one": F.lit(True)}
-    fields = [
-        pa.field(field.name, pa.bool_()) if field.name in counted else field
-        for field in schema
-        if field.name in names | counted
-    ]
-    return pa.schema(fields), {name: F.when(column(name).isNotNull(), F.lit(True)) for name in counted}

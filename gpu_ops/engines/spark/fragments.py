@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from gpu_ops.operators import joins, lifetimes, relational
-from gpu_ops.plan.data_windows import DataWindow
+from gpu_ops.plan.data_windows import Alive, DataWindow
 from gpu_ops.plan.expressions import bare_column, output_schema
 from gpu_ops.plan.fills import Fill
 from gpu_ops.plan.joins import AsOf, Binary, ClipBy, Join
 from gpu_ops.plan.lifetimes import Lifetime, Stitch
 from gpu_ops.plan.nodes import Feed, Filter, Node, Project, Unary
-from gpu_ops.plan.unnest import Unnest
+from gpu_ops.plan.unnest import Repeat, Unnest
 from gpu_ops.plan.windows import WindowAggregate
 from gpu_ops.time import TICK
 
 Gathering = WindowAggregate | DataWindow | Fill | Stitch | Binary
 """What needs all events of a group at once."""
+
+ONE = pa.schema([("one", pa.bool_())])
+"""What workers get of events of which nothing but the lifetime is asked."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +103,12 @@ def keeps_alone(node: Binary) -> tuple[bool, bool]:
 
 def gathers(node: Node) -> bool:
     """Whether a node needs all events of a group at once."""
-    return isinstance(node, Gathering)
+    return isinstance(node, Gathering) and not as_they_live(node)
+
+
+def as_they_live(node: Node) -> bool:
+    """Whether a node is a data window whose events are in for as long as they live: it gives what it gets."""
+    return isinstance(node, DataWindow) and isinstance(node.window, Alive) and node.output == "alive"
 
 
 def _nowhere(_: Node) -> bool:
@@ -135,8 +143,11 @@ def fragment(node: Unary | Binary, alone: Callable[[Node], bool] = _nowhere) -> 
     if isinstance(node, WindowAggregate | Fill):
         wanted = node.group
     elif isinstance(node, DataWindow):
-        # By the key alone, if there is one: what is above it may share its task.
-        wanted = node.key or node.group
+        # By the key alone, if there is one: what is above it may share its task. What is in when one enters is asked of
+        # all windows of a key.
+        wanted = node.key or (() if node.output == "each" else node.group)
+    elif isinstance(node, Stitch):
+        wanted = node.compared
     between: list[Unary] = []
     below = lowered.input
     while isinstance(below, Unary) and not gathers(below):
@@ -188,6 +199,40 @@ def read_columns(plan: Node) -> dict[Node, tuple[str, ...]]:
     return {node: _in_order(node, names) for node, names in read.items()}
 
 
+def needed(part: Fragment, read: Mapping[Node, tuple[str, ...]]) -> tuple[pa.Schema, set[str]]:
+    """The payload that workers need of a single input, and the columns of it that are only counted.
+
+    Of these it matters where they are null and nothing else: they are BOOLEAN.
+
+    Args:
+        part: A fragment of one input.
+        read: As `read_columns` gives it.
+    """
+    schema, first = part.input.schema, part.nodes[0]
+    names: set[str] = set()
+    counted: set[str] = set()
+    if isinstance(first, DataWindow):
+        names |= set(first.needed(read[first]))
+    elif isinstance(first, WindowAggregate):
+        names |= set(first.group)
+        for aggregate in first.aggregates:
+            for expression in aggregate.reads:
+                if (name := bare_column(expression)) is not None:
+                    only = aggregate.kind == "count" and expression is aggregate.expression and not aggregate.distinct
+                    (counted if only else names).add(name)
+        counted -= names
+    else:
+        return schema, set()
+    if not names | counted:
+        return ONE, set()
+    fields = [
+        pa.field(field.name, pa.bool_()) if field.name in counted else field
+        for field in schema
+        if field.name in names | counted
+    ]
+    return pa.schema(fields), counted
+
+
 def _in_order(node: Node, names: set[str]) -> tuple[str, ...]:
     return tuple(name for name in node.schema.names if name in names)
 
@@ -204,7 +249,7 @@ def _read_below(node: Node, wanted: tuple[str, ...]) -> Sequence[tuple[str, ...]
         return [tuple(dict.fromkeys((*node.group, *wanted)))]
     if isinstance(node, Stitch):
         return [tuple(node.schema.names)]
-    if isinstance(node, Unnest):
+    if isinstance(node, Unnest | Repeat):
         return [tuple(node.input.schema.names)]
     if isinstance(node, WindowAggregate):
         lowered = node.lowered()

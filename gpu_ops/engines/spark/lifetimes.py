@@ -27,7 +27,7 @@ from gpu_ops.plan.lifetimes import (
     Shift,
     ToPoint,
 )
-from gpu_ops.plan.unnest import Unnest
+from gpu_ops.plan.unnest import Repeat, Unnest
 from gpu_ops.time import MAX_TIME, MIN_TIME, TICK, format_span
 
 _PIECE = "__piece"
@@ -183,6 +183,14 @@ def unnest(frame: DataFrame, node: Unnest) -> DataFrame:
     kept = [column(name) for name in ("start", "end", *node.input.schema.names) if name != node.column]
     rows = frame.select(*kept, F.explode(column(node.column)).alias(node.column))
     return rows.select(*kept, *(column(node.column).getField(name).alias(name) for name in node.rows.names))
+
+
+def repeat(frame: DataFrame, node: Repeat) -> DataFrame:
+    """Each row as many times as a column says."""
+    times = column(node.column)
+    kept = [column(name) for name in ("start", "end", *node.schema.names)]
+    rows = frame.filter(times > 0).select(*kept, F.explode(F.sequence(F.lit(1).cast("long"), times.cast("long"))))
+    return rows.select(*kept)
 
 
 def chop(frame: DataFrame, node: Chop) -> DataFrame:

@@ -17,12 +17,16 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
 from gpu_ops.engines.spark.carriers import carrier
+from gpu_ops.engines.spark.contexts import context
+from gpu_ops.engines.spark.fragments import gathers
 from gpu_ops.engines.spark.types import column
 from gpu_ops.errors import PlanError
+from gpu_ops.plan.data_windows import DataWindow
 from gpu_ops.plan.expressions import column_names
+from gpu_ops.plan.fills import Fill
 from gpu_ops.plan.joins import AsOf, Binary, ClipBy, Join
-from gpu_ops.plan.nodes import Node
-from gpu_ops.plan.windows import Calendar, WindowAggregate
+from gpu_ops.plan.nodes import Node, Unary
+from gpu_ops.plan.windows import Hopping, Snapshot, WindowAggregate
 from gpu_ops.time import MAX_TIME
 
 _SLICES = "spark.gpu_ops.slices"
@@ -34,7 +38,7 @@ _HOT = 4
 
 _BINS = 4096
 """So many times at most are looked at to choose slices."""
-_BEFORE, _AFTER = -(1 << 62), 1 << 62
+BEFORE, AFTER = -(1 << 62), 1 << 62
 """Before and after all times, and all numbers of windows."""
 
 
@@ -53,15 +57,35 @@ def uncut(node: Node) -> str | None:
         >>> uncut(Join(side, side, (), "anti", nw.col("tags").list.len() > nw.col("v_right")))
         "the condition reads 'tags', and by list<item: string> no event is told from others"
     """
-    if isinstance(node, WindowAggregate) and isinstance(node.window, Calendar):
-        return "when a window of the calendar begins, a table of the zone says, and no Spark function"
-    if isinstance(node, WindowAggregate) and any(each.options.get("bounds") for each in node.aggregates):
-        return "an aggregate asks where its window begins and ends, and a slice does not know"
-    if isinstance(node, WindowAggregate | AsOf | ClipBy):
+    if isinstance(node, WindowAggregate):
+        return _uncut_window(node)
+    if isinstance(node, DataWindow):
+        found = context(node)
+        return found if isinstance(found, str) else None
+    if isinstance(node, AsOf | ClipBy):
         return None
+    if isinstance(node, Fill):
+        return "what stands in a window without events, the results before it say; there are not many"
     if not isinstance(node, Join):
         return "windows and joins are cut in time, and no others"
     return None if node.condition is None else _uncut_condition(node, node.condition)
+
+
+def _uncut_window(node: WindowAggregate) -> str | None:
+    trills = isinstance(node.window, Hopping) and node.window.membership == "start"
+    if asks_for_bounds(node) and (trills or isinstance(node.window, Snapshot)):
+        return "an aggregate asks where its window begins and ends, and a slice does not know"
+    below = node.input
+    while isinstance(below, Unary) and not gathers(below):
+        below = below.input
+    if isinstance(below, DataWindow) and (below.key or below.group) == node.group and uncut(below) is not None:
+        return "the data window below it is not cut, and does this in the same task"
+    return None
+
+
+def asks_for_bounds(node: WindowAggregate) -> bool:
+    """Whether an aggregate asks where its window begins and ends."""
+    return any(each.options.get("bounds") for each in node.aggregates)
 
 
 def _uncut_condition(node: Join, condition: nw.Expr) -> str | None:
@@ -119,9 +143,13 @@ def cut_because(node: Node, wished: Wish, frames: Callable[[], Sequence[DataFram
     """
     if wished.count == 1 or uncut(node) is not None:
         return None
-    keys = [list(each) for each in zip(*node.on, strict=True)] if isinstance(node, Binary) else []
-    if isinstance(node, WindowAggregate) and node.group:
+    keys: list[list[str]] = []
+    if isinstance(node, Binary):
+        keys = [list(each) for each in zip(*node.on, strict=True)]
+    elif isinstance(node, WindowAggregate) and node.group:
         keys = [list(node.group)]
+    elif isinstance(node, DataWindow) and node.group:
+        keys = [list(node.key or node.group)]
     if not keys:
         return "there is no key"
     if wished.keyed:
@@ -157,6 +185,8 @@ def cut_ways(node: Node, reason: str, count: int, keys: Sequence[str]) -> list[s
     by = ", ".join(("slice", *keys))
     passes = f"events in at most {count} slices, repartition by {by}, then mapInArrow with the local engine"
     lines = [f"Spark: cut in time, as {reason}: {passes}"]
+    if isinstance(node, DataWindow):
+        lines.append(str(context(node)))
     if isinstance(node, AsOf):
         lines.append("the last right event before each slice: from one more such pass, of right events alone")
     if isinstance(node, Join) and node.condition is not None and node.how != "inner":
@@ -183,7 +213,7 @@ def slices_of(sides: Sequence[DataFrame], count: int) -> DataFrame:
     seams = drawn.agg(F.sort_array(F.collect_list("time")).alias("times")).select(
         F.filter("times", lambda _, at: (at > 0) & (at % every == 0)).alias("seams")
     )
-    before, after = (F.array(F.lit(time).cast("long")) for time in (_BEFORE, _AFTER))
+    before, after = (F.array(F.lit(time).cast("long")) for time in (BEFORE, AFTER))
     ends = seams.select(F.concat(before, "seams").alias("begin"), F.concat("seams", after).alias("finish"))
     found = ends.select(F.explode(F.arrays_zip("begin", "finish")).alias("slice"))
     return found.select("slice.begin", "slice.finish")

@@ -1,0 +1,68 @@
+"""Slices of time whose seams lie where windows of a grid begin, be it a calendar's.
+
+When a calendar's windows begin, a table of the zone says, which Spark has not: a worker looks there for each seam.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from gpu_ops.engines.spark.slices import AFTER, BEFORE
+from gpu_ops.operators import calendars
+from gpu_ops.plan.windows import Grid, Hopping
+
+
+def at_begins(slices: DataFrame, window: Grid) -> DataFrame:
+    """Slices that begin where the next window does each, as rows ``begin``, ``finish`` and ``reach``.
+
+    Args:
+        slices: Rows ``begin`` and ``finish``.
+        window: The windows.
+
+    Returns:
+        As `seams_at_begins` does.
+    """
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from gpu_ops.engines.spark.grids import seams_at_begins
+
+        for batch in batches:
+            yield seams_at_begins(window, batch)
+
+    return slices.mapInArrow(run, "begin LONG, finish LONG, reach LONG")
+
+
+def seams_at_begins(window: Grid, slices: pa.RecordBatch) -> pa.RecordBatch:
+    """Slices that begin with a window each, and when the last window that begins in them ends: ``reach``.
+
+    Args:
+        window: The windows.
+        slices: ``begin`` and ``finish``, in ticks.
+
+    Examples:
+        >>> slices = pa.RecordBatch.from_pydict({"begin": [BEFORE, 3, 4, 13], "finish": [3, 4, 13, AFTER]})
+        >>> seams_at_begins(Hopping(15, 10, align=0), slices).to_pydict()["finish"][:-1]
+        [10, 20]
+    """
+    rows = []
+    for begin, finish in zip(*(slices[name].to_pylist() for name in ("begin", "finish")), strict=True):
+        first, _ = (begin, begin) if begin == BEFORE else _next_begin(window, begin)
+        last, reach = (finish, finish) if finish == AFTER else _next_begin(window, finish)
+        if first < last:
+            rows.append((first, last, reach))
+    columns = list(zip(*rows, strict=True)) or [(), (), ()]
+    return pa.RecordBatch.from_arrays([pa.array(each, pa.int64()) for each in columns], ["begin", "finish", "reach"])
+
+
+def _next_begin(window: Grid, time: int) -> tuple[int, int]:
+    """When the first window begins at a time or after it, and when the one before it ends."""
+    if isinstance(window, Hopping):
+        begin = time + (window.align - time) % window.hop
+        return begin, begin - window.hop + window.size
+    first, begins, _ = calendars.table(window, time, time)
+    number = first + int(np.searchsorted(begins, time))
+    return calendars.begin_of(window, number), int(calendars.finishes(window, np.array([number - 1]))[0])
