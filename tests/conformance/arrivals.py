@@ -45,7 +45,10 @@ def stream(vector: Vector, name: str) -> Stream:
     if policy is None:
         # Trill's default, and what its own tests that say nothing of it run under; their rows are in order.
         return _events(vector, name, vector.rows(name))
-    return _events(vector, name, [_ZERO, *vector.rows(name)]).advance_time(**policy)
+    rows = [_ZERO, *vector.rows(name)]
+    if vector.params is None and vector.line["settings"]["on_completed"] == "cti_at_current_time":
+        rows.append({"kind": "cti", "start": max(row["end" if row["kind"] == "end" else "start"] for row in rows)})
+    return _events(vector, name, rows).advance_time(**policy)
 
 
 def _policy(vector: Vector) -> dict[str, Any] | None:

@@ -114,6 +114,9 @@ class Statement:
         having: Which results are shown.
         order: By what each delivery is sorted.
         limit: How many rows of a delivery are shown, and how many are left out before.
+        keeps_last: Whether an iterator shows the last event where there is no window.
+        into: What its rows are events of as well, if of anything; and which of them, by their selector.
+        columns: What the properties of those events are called; empty where they are called as the rows' columns.
     """
 
     name: str
@@ -129,6 +132,9 @@ class Statement:
     having: Expression | None
     order: tuple[Ordered, ...]
     limit: tuple[int, int] | None
+    keeps_last: bool = False
+    into: tuple[str, str] | None = None
+    columns: tuple[str, ...] = ()
 
     @property
     def keys(self) -> tuple[Expression, ...]:

@@ -29,9 +29,10 @@ from tests.conformance.unsupported import UnsupportedError
 
 _GRAMMAR = r"""
 start: statement (";" statement)* ";"?
-statement: annotation* "select"i [SELECTOR] [DISTINCT] items source [where] [groups] [having] [order] [limit]
+statement: annotation* [insert] "select"i [SELECTOR] [DISTINCT] items source [where] [groups] [having] [order] [limit]
+insert: "insert"i [SELECTOR] "into"i NAME ["(" NAME ("," NAME)* ")"]
 annotation: "@" NAME ("(" (_setting ("," _setting)*)? ")")?
-_setting: (NAME "=")? (STRING | NUMBER | CONSTANT)
+_setting: (NAME "=")? (STRING | NUMBER | CONSTANT | NAME)
 items: item ("," item)*
 item: (expression | everything) "as"i? [NAME]
 everything: "*"
@@ -56,12 +57,15 @@ argument: [DISTINCT | ALL] (expression | everything | period) [DIRECTION]
 period: (NUMBER NAME)+
 
 ?expression: conjunction | expression OR conjunction             -> binary
-?conjunction: negation | conjunction AND negation                -> binary
+?conjunction: bits | conjunction AND bits                        -> binary
+?bits: negation | bits BITS negation                             -> binary
 ?negation: comparison | NOT negation                             -> unary
 ?comparison: joined
            | comparison COMPARE joined                           -> binary
            | comparison IS joined                                -> binary
-           | comparison [NOT] LIKE joined                        -> alike
+           | comparison COMPARE ALL "(" expression ("," expression)* ")" -> quantified
+           | comparison COMPARE SOME "(" expression ("," expression)* ")" -> quantified
+           | comparison [NOT] LIKE joined ["escape"i STRING]     -> alike
            | comparison [NOT] BETWEEN joined AND joined          -> between
            | comparison [NOT] IN "(" expression ("," expression)* ")"  -> within
            | comparison [NOT] IN (OPEN | "(") joined ":" joined (CLOSE | ")") -> ranged
@@ -72,6 +76,7 @@ period: (NUMBER NAME)+
 ?postfix: atom
         | postfix "." NAME                                       -> member
         | postfix "." "*"                                        -> members
+        | postfix OPEN expression CLOSE                          -> element
         | postfix "." NAME "(" _arguments? ")"                   -> method
 ?atom: NAME                                                      -> name
      | NAME "(" _arguments? ")"                                  -> call
@@ -80,6 +85,8 @@ period: (NUMBER NAME)+
      | STRING                                                    -> string
      | CONSTANT                                                  -> constant
      | "(" expression ")"
+     | "{" [expression ("," expression)*] "}"                    -> array
+     | "cast"i "(" expression ("," | "as"i) NAME ("." NAME)* ")" -> cast
      | "case"i [subject] when+ ["else"i expression] "end"i       -> case
 subject: expression
 when: "when"i expression "then"i expression
@@ -100,6 +107,8 @@ IN: "in"i
 OPEN: "["
 CLOSE: "]"
 COMPARE: "!=" | "<>" | "<=" | ">=" | "=" | "<" | ">"
+SOME.2: /(any|some)(?=\s*\()/i
+BITS: "&" | "|" | "^"
 JOINED: "||"
 PLUS: "+"
 MINUS: "-"
@@ -126,6 +135,12 @@ _UNITS = {
     **dict.fromkeys(("millisecond", "milliseconds", "msec"), 1),
     **dict.fromkeys(("week", "weeks"), 604_800_000),
 }
+_ANNOTATIONS = {
+    *("audit", "buseventtype", "description", "eventrepresentation", "hint", "iterableunbound", "name", "nolock"),
+    *("private", "protected", "public", "tag"),
+}
+"""Those that change nothing of what one statement shows, and what its iterator holds without a window."""
+
 _CALENDAR = {"year": 12, "years": 12, "month": 1, "months": 1}
 
 _CONSTRUCTS = {
@@ -135,7 +150,6 @@ _CONSTRUCTS = {
     "tables": r"\bcreate\s+table\b|\binto\s+table\b",
     "named windows": r"\bcreate\s+window\b",
     "create": r"\bcreate\s+(?!(\w+\s+)?schema\b)",
-    "insert into": r"\binsert\s+((i|r|ir)stream\s+)?into\b",
     "triggers (on …)": r"(^|;)\s*(@\w+(\([^)]*\))?\s*)*on\s",
     "output rates": r"output\s+(all|first|last|snapshot|every|after|when|at)\b",
     "subqueries": r"\(\s*select\b",
@@ -224,6 +238,9 @@ class _Structure(Transformer[Token, Any]):
     def member(self, of: Expression, name: str) -> Member:
         return Member(of, str(name).strip("`"))
 
+    def element(self, of: Expression, _open: str, place: Expression, _close: str) -> Operation:
+        return Operation("element", (of, place))
+
     def members(self, of: Expression) -> Expression:
         return of
 
@@ -263,8 +280,21 @@ class _Structure(Transformer[Token, Any]):
     def binary(self, left: Expression, operator: str, right: Expression) -> Operation:
         return Operation(" ".join(operator.lower().split()).replace("<>", "!="), (left, right))
 
-    def alike(self, left: Expression, no: str | None, operator: str, right: Expression) -> Operation:
-        return _unless(no, Operation(operator.lower(), (left, right)))
+    def alike(
+        self, left: Expression, no: str | None, operator: str, right: Expression, escape: str | None
+    ) -> Operation:
+        more = () if escape is None else (self.string(escape),)
+        return _unless(no, Operation(operator.lower(), (left, right, *more)))
+
+    def quantified(self, left: Expression, operator: str, which: str, *values: Expression) -> Operation:
+        compared = Literal(operator.replace("<>", "!="))
+        return Operation("all" if which.lower() == "all" else "any", (compared, left, *values))
+
+    def array(self, *values: Expression | None) -> Operation:
+        return Operation("array", tuple(each for each in values if each is not None))
+
+    def cast(self, given: Expression, *kind: str) -> Call:
+        return Call("cast", (given, Literal(".".join(kind))))
 
     def between(self, *given: Any) -> Operation:
         value, no, _, low, _, high = given
@@ -361,19 +391,25 @@ class _Structure(Transformer[Token, Any]):
         return rows, skipped
 
     def annotation(self, name: str, *settings: str) -> tuple[str, str]:
-        return name.lower(), settings[-1][1:-1] if settings else ""
+        return name.lower(), settings[-1].strip("'\"") if settings else ""
+
+    def insert(self, selector: str | None, name: str, *columns: str | None) -> tuple[str, str, tuple[str, ...]]:
+        return str(name), (selector or "istream").lower(), tuple(str(each) for each in columns if each is not None)
 
     def statement(self, *given: Any) -> Statement:
-        *annotations, selector, distinct, items, source, where, levels, having, order, limit = given
+        *annotations, insert, selector, distinct, items, source, where, levels, having, order, limit = given
         event_type, filters, views, alias, retain = source
         named = dict(annotations)
-        unknown = set(named) - {"name", "public", "hint", "audit", "description", "tag"}
+        unknown = set(named) - _ANNOTATIONS
         if unknown:
             raise UnsupportedError(f"EPL: no annotation {min(unknown)!r}")
         made = (items, event_type, filters, views, retain, where, levels, having, order or (), limit)
         made = tuple(_without_stream(part, alias or event_type) for part in made)
         selected = "istream" if selector is None else selector.lower()
-        return Statement(named.get("name", ""), selected, distinct is not None, *made)
+        keeps_last = "iterableunbound" in named
+        into, columns = (None, ()) if insert is None else (insert[:2], insert[2])
+        name = named.get("name", "")
+        return Statement(name, selected, distinct is not None, *made, keeps_last, into, columns)
 
     def start(self, *statements: Statement) -> list[Statement]:
         return list(statements)

@@ -17,9 +17,10 @@ import pyarrow as pa
 import gpu_ops as g
 from tests.conformance.epl import Call, Expression, Literal, Ordered, Star
 from tests.conformance.epl_values import value
+from tests.conformance.esper_feed import ranks
+from tests.conformance.esper_nested import Nested, inner_aggregates
 from tests.conformance.esper_script import column, instants
 from tests.conformance.esper_stays import Ask, EventScope
-from tests.conformance.esper_windows import ranks
 from tests.conformance.unsupported import UnsupportedError
 
 
@@ -97,12 +98,17 @@ class Aggregates:
         self._calls = calls
         self._members = list(members)
         self._ask = ask
+        self._nested: dict[tuple[Call, tuple[Expression, ...]], Nested] = {}
         self._found: dict[Hashable, dict[tuple[Any, ...], _History]] = {}
 
     def at(self, call: Call, keys: tuple[Expression, ...], values: tuple[Any, ...], delivery: int) -> Any:
         """The value of an aggregate for a group after a delivery."""
         if call.name == "rate":
             return self._rate(call, keys, values, delivery)
+        if inner := inner_aggregates(call, is_aggregate):
+            if (call, keys) not in self._nested:
+                self._nested[call, keys] = Nested(call, inner, self._members, keys, self._ask)
+            return self._nested[call, keys].at(values, delivery)
         found = self._value(call, _life(call), keys, values, delivery)
         return _EMPTY.get(call.name) if found is None else found
 
@@ -114,7 +120,8 @@ class Aggregates:
         self, call: Call, life: Hashable, keys: tuple[Expression, ...], values: tuple[Any, ...], delivery: int
     ) -> Any:
         if (keys, life) not in self._found:
-            calls = [each for each in self._calls if life in _lives(each) and local_keys(each) in {None, keys}]
+            plain = (each for each in self._calls if not inner_aggregates(each, is_aggregate))
+            calls = [each for each in plain if life in _lives(each) and local_keys(each) in {None, keys}]
             self._found[keys, life] = self._compute(calls, life, keys)
         history = self._found[keys, life].get(_key(values))
         return None if history is None else history.at(delivery).get(call)
@@ -213,9 +220,6 @@ def _part(
     call: Call, name: str, members: Sequence[Member], columns: dict[str, Any]
 ) -> tuple[g.Aggregate, Callable[[Any], Any]]:
     """The aggregate for a call, its inputs put among the columns; and what its result is shown as."""
-    for argument in call.arguments:
-        if is_aggregate(argument.expression if isinstance(argument, Ordered) else argument):
-            raise UnsupportedError("EPL: no aggregates of aggregates")
 
     def each(expression: Expression) -> list[Any]:
         return [value(expression, EventScope(member.event)) for member in members]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
 
 import gpu_ops as g
-from tests.conformance.epl import Call, Expression, Literal, Member, Name, Operation, Star
+from tests.conformance.epl import Call, Case, Expression, Literal, Member, Name, Operation, Star
 from tests.conformance.unsupported import UnsupportedError
 
 CLOCK = Name("engine's time")
@@ -45,12 +45,13 @@ _OPERATORS: Mapping[str, Callable[..., Any]] = {
 }
 
 
-def condition(expression: Expression, column: Callable[[Expression], str]) -> Any:
+def condition(expression: Expression, column: Callable[[Expression], str], alone: str = "newest") -> Any:
     """A condition on a window.
 
     Args:
         expression: What Esper says.
         column: Makes a column of an expression of single events, and names it.
+        alone: Whether properties by themselves are those of the newest event or of the oldest.
 
     Raises:
         UnsupportedError: It speaks of something else.
@@ -64,10 +65,22 @@ def condition(expression: Expression, column: Callable[[Expression], str]) -> An
             return _of_one(which, column(CLOCK))
         case Member(Name(("oldest_event" | "newest_event") as which), name):
             return _of_one(which, column(Name(name)))
-        case Call("sum", (summed,), (), distinct=False, of=None):
-            return g.window.sum(column(summed))
+        case Name(name) if name not in {"expired_count", "view_reference"}:
+            return _of_one(f"{alone}_event", column(expression))
+        case Call("first" | "last" as which, (Name() as shown,), (), of=None):
+            return _of_one("oldest" if which == "first" else "newest", column(shown))
+        case Call("sum" | "avg" | "count" as which, (given, *conditions), options, distinct=False, of=None):
+            conditions = [*conditions, *dict(options).get("filter", ())]
+            there: Expression = Operation("and", (Operation("is not", (given, Literal(None))), *conditions))
+            if isinstance(given, Star):
+                there = Operation("and", tuple(conditions)) if conditions else Literal(value=True)
+            count = g.window.sum(column(Case(((there, Literal(1)),), Literal(0))))
+            if which == "count":
+                return count
+            total = g.window.sum(column(Case(((there, given),), Literal(None))))
+            return total if which == "sum" else total / count
         case Operation(name, operands) if name in _OPERATORS:
-            return _OPERATORS[name](*_each(operands, column))
+            return _OPERATORS[name](*(condition(operand, column, alone) for operand in operands))
     raise UnsupportedError(f"EPL: no word for a window's {_word(expression)}")
 
 
@@ -93,10 +106,6 @@ def of_events(expression: Expression, fields: Mapping[str, str]) -> Any:
         case Operation(name, operands) if name in _OPERATORS and name != "between":  # Esper turns its bounds round
             return _OPERATORS[name](*(of_events(operand, fields) for operand in operands))
     raise UnsupportedError(f"EPL: no word for an event's {_word(expression)}")
-
-
-def _each(operands: Sequence[Expression], column: Callable[[Expression], str]) -> list[Any]:
-    return [condition(operand, column) for operand in operands]
 
 
 def _of_one(which: str, column: str) -> Any:

@@ -10,8 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 
-Moment = tuple[int, int]
-"""A step of the script, -1 for the deployment, and the clock then, in milliseconds. One delivery is made at each."""
+Moment = tuple[int, ...]
+"""A step of the script, -1 for the deployment, and the clock then, in milliseconds. One delivery is made at each.
+
+Where a statement inserts several events at once, a number says which of them it is.
+"""
 
 
 @dataclass(frozen=True)
@@ -70,15 +73,17 @@ class Script:
     """The steps of a vector.
 
     Attributes:
-        clock: The engine's clock.
-        steps: The clock after each step, from the deployment on.
+        clock: The engine's clock, for as long as a statement is there.
+        steps: The clock after each step, from the first deployment on.
+        deployed: What it says when the statement is deployed.
     """
 
-    def __init__(self, line: Mapping[str, Any]) -> None:
-        self._line = line
-        self.deployed: int = line["deploy_at_ms"]
-        ticks = [Tick(self.deployed, (-1, self.deployed))]
-        self.steps = [self.deployed]
+    def __init__(self, line: Mapping[str, Any], since: int = -1, until: int | None = None) -> None:
+        """The steps after one in which a statement is deployed, up to another in which it is taken away again."""
+        self._line, self._since = line, since
+        self._until = len(line["script"]) if until is None else until
+        ticks: list[Tick] = []
+        self.steps = [line["deploy_at_ms"]]
         for number, step in enumerate(line["script"]):
             now = self.steps[-1]
             if "advance_to_ms" in step:
@@ -88,14 +93,20 @@ class Script:
                 now = step["advance_span_to_ms"]
                 ticks.append(Tick(now, (number, now), walks=True, resolution=step.get("resolution_ms", 0)))
             self.steps.append(now)
-        self.clock = Clock(ticks)
+        self.deployed: int = self.steps[since + 1]
+        here = [tick for tick in ticks if since < tick.at[0] <= self._until]
+        self.clock = Clock([Tick(self.deployed, (since, self.deployed)), *here])
+
+    def holds(self, step: int) -> bool:
+        """Whether the statement is there in a step."""
+        return self._since <= step < self._until
 
     def arrivals(self, event_type: str) -> Iterator[Arrival]:
         """The events of a type; properties that are not said are null."""
         fields: Mapping[str, str] = self._line["schema"].get(event_type, {})
         row = 0
         for number, step in enumerate(self._line["script"]):
-            if step.get("send") == event_type:
+            if step.get("send") == event_type and self._since < number <= self._until:
                 given = {name: _typed(step["event"].get(name), kind) for name, kind in fields.items()}
                 yield Arrival(row, (number, self.steps[number + 1]), given)
                 row += 1

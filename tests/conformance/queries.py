@@ -171,6 +171,11 @@ def check(vector: Vector) -> None:
     )
 
 
+def is_open(vector: Vector) -> bool:
+    """Whether a vector asks what is final of an input that has not ended."""
+    return vector.params is None and trill_notation.is_open(vector.line)
+
+
 def build(inputs: Mapping[str, Stream], vector: Vector, whole: tuple[str, ...] = ()) -> Stream:
     """The plan of a vector's query.
 

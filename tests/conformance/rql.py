@@ -65,9 +65,11 @@ limit: "limit"i NUMBER ["offset"i NUMBER]
            | comparison IS_NULL                            -> null
            | comparison [NOT] IN "(" expression ("," expression)* ")"  -> within
            | comparison [NOT] IN "(" select ")"            -> within_select
+           | comparison [NOT] LIKE STRING                  -> alike
+           | comparison [NOT] BETWEEN sum AND sum          -> between
            | "exists"i "(" select ")"                      -> exists
            | STATUS                                        -> status
-?sum: product | sum (PLUS | MINUS) product                 -> binary
+?sum: product | sum (PLUS | MINUS | JOINED) product        -> binary
 ?product: signed | product (STAR | DIVIDE) signed          -> binary
 ?signed: atom | MINUS signed                               -> minus
 ?atom: NAME ["." NAME]                                     -> name
@@ -96,6 +98,9 @@ USING: "using"i
 WHEN: "when"i
 DIRECTION: "asc"i | "desc"i
 NULLS: /nulls\s+(first|last)\b/i
+LIKE: "like"i
+BETWEEN: "between"i
+JOINED: "||"
 STATUS.3: /(\w+\s*\.\s*)?\$row_status\s+is\s+(not\s+dead|new|dead)\b/i
 IS_NULL.2: /is(\s+not)?\s+null\b/i
 OR: "or"i
@@ -123,8 +128,7 @@ _RESERVED = """
 _UNITS = {"milliseconds": 1, "seconds": 1000, "minutes": 60_000, "hours": 3_600_000, "days": 86_400_000}
 
 _CONSTRUCTS = {
-    "like": r"\blike\b",
-    "between": r"\bbetween\b",
+    "like or between in a partition's where": r"\bstore\b[^()]*\bwhere\b[^()]*\b(like|between)\b",
     "filters by class": r"\(\s*filter\s+using\b",
 }
 """What is refused, and how it is seen in a text without its strings."""
@@ -195,6 +199,13 @@ class _Structure(Transformer[Token, Any]):
 
     def within_select(self, value: Expression, no: str | None, _in: str, select: Select) -> Expression:
         return _unless(no, Inner(select, value))  # type: ignore[arg-type]
+
+    def alike(self, value: Expression, no: str | None, _like: str, pattern: str) -> Expression:
+        return _unless(no, Operation("like", (value, self.string(pattern))))
+
+    def between(self, value: Expression, no: str | None, *given: Any) -> Expression:
+        low, high = (each for each in given if not isinstance(each, Token))
+        return _unless(no, Operation("and", (Operation(">=", (value, low)), Operation("<=", (value, high)))))
 
     def exists(self, select: Select) -> Inner:
         return Inner(select)

@@ -24,6 +24,14 @@ CLOCK = "current_timestamp"
 ALERT = "$alert"
 """The name of what an alert gives, among what is selected from."""
 
+_FUNCTIONS: Mapping[str, Callable[..., nw.Expr]] = {
+    "abs": lambda given: given.abs(),
+    "coalesce": g.coalesce,
+    "lower": lambda given: given.str.to_lowercase(),
+    "upper": lambda given: given.str.to_uppercase(),
+}
+"""Functions of a row's values."""
+
 _KINDS = {pa.int64(): "whole", pa.float64(): "real", pa.string(): "text", pa.bool_(): "truth"}
 
 
@@ -88,7 +96,10 @@ class Scope:
 
     def call(self, call: Call) -> tuple[nw.Expr, str]:
         """Functions of values."""
-        raise UnsupportedError(f"RQL: no function {call.name}")
+        if call.name not in _FUNCTIONS:
+            raise UnsupportedError(f"RQL: no function {call.name}")
+        given = [value(each, self) for each in call.arguments]
+        return _FUNCTIONS[call.name](*(each for each, _ in given)), given[0][1]
 
 
 class Answer:
@@ -214,7 +225,8 @@ class Answer:
         select = self._select
         having = [] if select.having is None else [select.having]
         shown = [*(item for item, _ in self._items), *order, *having]
-        calls = list(dict.fromkeys(each for one in shown for each in parts(one) if isinstance(each, Call)))
+        uses = (each for one in shown for each in parts(one) if isinstance(each, Call))
+        calls = list(dict.fromkeys(each for each in uses if each.name not in _FUNCTIONS))
         if not select.groups and not calls:
             return self._stream, Scope(self._stream)
         scope = Scope(self._stream)
@@ -289,6 +301,8 @@ class _GroupScope(Scope):
 
     def call(self, call: Call) -> tuple[nw.Expr, str]:
         """Aggregates of the group."""
+        if call.name in _FUNCTIONS:
+            return super().call(call)
         return super().column(f"call {self._calls.index(call)}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import reduce
 from operator import and_, or_
@@ -61,6 +62,12 @@ def value(expression: Expression, scope: Scope) -> tuple[nw.Expr, str]:
             return made, kind
         case Operation("in", (wanted, *values)):
             return _in(value(wanted, scope)[0], values), "truth"
+        case Operation("like", (text, Literal(str() as pattern))):
+            marks = "".join({"%": ".*", "_": "."}.get(mark, re.escape(mark)) for mark in pattern)
+            return value(text, scope)[0].str.contains(f"(?s)^{marks}$"), "truth"
+        case Operation("||", operands):
+            texts = [shown.cast(g.String) for shown, _ in (value(operand, scope) for operand in operands)]
+            return g.concat_str(texts), "text"
         case Operation(name, operands):
             made_operands = [value(operand, scope) for operand in operands]
             kinds = {kind for _, kind in made_operands}

@@ -97,7 +97,9 @@ def local(vectors: Sequence[Vector], device: str, *, live: bool = False) -> Iter
             make = arrivals.stream if arrive else at_rest
             inputs = {name: make(vector, name) for name in vector.inputs}
             query = queries.build(inputs, vector)
-            answer = to_events(pushed(query, device, in_time=not arrive) if live else query.collect(device=device))
+            # What is final of an input that has not ended is a running query's answer.
+            runs = live or queries.is_open(vector)
+            answer = to_events(pushed(query, device, in_time=not arrive) if runs else query.collect(device=device))
             wrong = arrivals.difference(vector, inputs[vector.inputs[0]]) if arrive and len(inputs) == 1 else None
         except Exception as error:  # noqa: BLE001  (a failure of this one, and the others go on)
             yield from excused([vector], error)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import reduce
 from operator import and_
@@ -46,7 +46,10 @@ GROUP = "$group"
 NEVER = 1 << 40
 """Behind all cycles."""
 
-_VALUE = "$value"
+_RANK, _TURN = "$rank", "$turn"
+_UPDATES = 8
+"""So many updates of a group may come in one cycle."""
+
 _ONE = "1us"
 
 
@@ -117,7 +120,7 @@ def window(
     """
     pick = part.pick
     if pick.provider is not None:
-        raise UnsupportedError("RQL: no providers of sizes yet")
+        return _provided(name, part, fed, schema, cycles, script, pending, ask)
     if pick.kind == "random":
         raise UnsupportedError("RQL: no random windows: they toss a coin for each event")
     enters = _admitted(part, fed, script, pending)
@@ -144,24 +147,89 @@ def window(
             )
             stream = stream.join(newest.by().select(PLACE), on=PLACE)
     else:
-        stream = _of_rows(part, pick, _stream(name, rows, schema, numbers, starts), rows, entered)
+        hidden = _updates(part, rows, entered) if pick.update else {}
+        stream = _of_rows(pick, _stream(name, rows, schema, numbers, starts, hidden=hidden))
     shown = _aggregated(part, stream, script.line.get("providers") or {}) if part.aggregates else stream
     return Window(shown, asked, cycles)
 
 
-def _of_rows(part: Part, pick: Pick, stream: Stream, rows: Mapping[int, Fed], entered: Mapping[int, Cycle]) -> Stream:
+def _provided(
+    name: str,
+    part: Part,
+    fed: Sequence[Fed],
+    schema: pa.Schema,
+    cycles: Cycles,
+    script: Script,
+    pending: int | None,
+    ask: Ask,
+) -> Window:
+    """Windows whose sizes a program says for each key: all keys of one size are a partition by themselves."""
+    sizes = _sizes(part.pick, (script.line.get("providers") or {}).get(part.pick.provider, ""))
+    of_size: dict[Pick, list[Fed]] = {size: [] for _, size in sizes}
+    for each in fed:
+        own = (size for keys, size in sizes if all(each.row.get(key) == value for key, value in keys))
+        of_size[next(own)].append(each)
+    turns = len(of_size)
+    made = [
+        window(f"{name} {at}", replace(part, pick=pick), rows, schema, cycles, script, pending, ask)
+        for at, (pick, rows) in enumerate(of_size.items())
+    ]
+    first, *others = (
+        each.stream.with_columns(
+            **{column: g.col(column) * turns + at for column in (PLACE, GROUP) if column in each.stream.schema.names}
+        )
+        for at, each in enumerate(made)
+    )
+    every = max((each.cycles for each in made), key=lambda each: len(each.all))
+    return Window(first.union(*others), set().union(*(each.asked for each in made)), every)
+
+
+def _sizes(pick: Pick, words: str) -> list[tuple[list[tuple[str, str]], Pick]]:
+    """What a provider of sizes says, as the vectors say it: for which values of the key it has another size."""
+    found = []
+    *cases, others = re.split(r"\s*;\s*", words.removeprefix("per-partition size:").strip())
+    for case in cases:
+        said = re.fullmatch(_SIZE, case)
+        if said is None:
+            break
+        keys = re.findall(r"(\w+) '([^']*)'", said[1])
+        span = pick.span if said[2] is None else int(said[2]) * {"s": 1000, "ms": 1, "min": 60_000}[said[3]]
+        size = pick.size if said[4] is None else int(said[4])
+        found.append((keys, replace(pick, span=span, size=size, provider=None)))
+    if len(found) < len(cases) or not others.startswith("others -> the declared"):
+        raise UnsupportedError("RQL: no such providers of sizes")
+    return [*found, ([], replace(pick, provider=None))]
+
+
+_SIZE = r"((?:\w+ '[^']*'(?: and )?)+) -> (?:(\d+) ?(s|ms|min)\w*)? ?(?:max )?(\d+)?(?: rows)?"
+
+
+def _of_rows(pick: Pick, stream: Stream) -> Stream:
     """The windows that look at rows alone."""
     if pick.kind == "sliding":
         return stream.by(GROUP).last(pick.size or 0, order=PLACE).rows().by()
     if pick.kind == "tumbling":
         return stream.by(GROUP).last_span(_ONE).rows().by()
     if pick.update:
-        groups = [tuple(rows[place].row[name] for name in (*part.by, *pick.update)) for place in rows]
-        if len({*zip(groups, entered.values(), strict=True)}) < len(groups):
-            raise UnsupportedError("RQL: no two updates of a group in one cycle")
         return _updated(pick, stream)
     best = stream.by(GROUP).highest if pick.kind == "highest" else stream.by(GROUP).lowest
     return best(pick.size or 0, pick.column, order=PLACE).rows().by()
+
+
+def _updates(part: Part, rows: Mapping[int, Fed], entered: Mapping[int, Cycle]) -> dict[str, pa.Array]:
+    """Each row's rank, and its number among those of its group in one cycle, which do not update each other."""
+    values = {place: each.row[part.pick.column] for place, each in rows.items()}
+    ranks = {value: at for at, value in enumerate(sorted({each for each in values.values() if each is not None}))}
+    turns: dict[tuple[Any, ...], int] = defaultdict(int)
+    found = []
+    for place, each in rows.items():
+        key = (*(each.row[name] for name in (*part.by, *part.pick.update)), entered[place])
+        found.append(turns[key])
+        turns[key] += values[place] is not None
+    if max(found, default=0) >= _UPDATES:
+        raise UnsupportedError(f"RQL: no more than {_UPDATES} updates of a group in one cycle")
+    ranked = [None if value is None else float(ranks[value]) for value in values.values()]
+    return {_RANK: pa.array(ranked, pa.float64()), _TURN: pa.array(found, pa.int64())}
 
 
 def _updated(pick: Pick, stream: Stream) -> Stream:
@@ -169,20 +237,24 @@ def _updated(pick: Pick, stream: Stream) -> Stream:
 
     A cycle has two ticks for that: in the first one the worst row that can be takes the place of each that is updated.
     """
-    known = stream.filter(~g.col(pick.column).is_null())
+    known = stream.filter(~g.col(_RANK).is_null())
     start = number(g.col("start")) * 2
-    worst = float("-inf" if pick.kind == "highest" else "inf")
-    places = known.with_columns(**{_VALUE: g.lit(worst)}).alter_lifetime(start=instant(start), duration=_ONE)
-    others = known.with_columns(**{_VALUE: _real(g.col(pick.column))})
-    both = places.union(others.alter_lifetime(start=instant(start + 1), duration=_ONE)).by(GROUP)
+    worst = g.lit(float("-inf" if pick.kind == "highest" else "inf"))
+    first = (
+        known.filter(g.col(_TURN) == 0)
+        .with_columns(**{_RANK: worst})
+        .alter_lifetime(start=instant(start), duration=_ONE)
+    )
+    places = [first.with_columns(**{_TURN: g.lit(turn)}) for turn in range(_UPDATES)]
+    both = known.alter_lifetime(start=instant(start + 1), duration=_ONE).union(*places).by(GROUP)
     best = both.highest if pick.kind == "highest" else both.lowest
-    found = best(pick.size or 0, _VALUE, unique=pick.update, order=PLACE).rows().by()
+    found = best(pick.size or 0, _RANK, unique=(*pick.update, _TURN), order=PLACE).rows().by()
     end = number(g.col("end"))
-    in_cycles = found.filter(g.col(_VALUE).is_finite()).alter_lifetime(
+    in_cycles = found.filter(g.col(_RANK).is_finite()).alter_lifetime(
         start=instant(number(g.col("start")) // 2),
         end=instant(g.when(end < NEVER).then(end // 2).otherwise(g.lit(NEVER))),
     )
-    return in_cycles.select(*stream.schema.names)
+    return in_cycles.select(*(name for name in stream.schema.names if name not in {_RANK, _TURN}))
 
 
 def _stream(
@@ -192,13 +264,14 @@ def _stream(
     groups: Sequence[int],
     starts: Mapping[int, int],
     ends: Mapping[int, int | None] | None = None,
+    hidden: Mapping[str, pa.Array] | None = None,
 ) -> Stream:
     columns = {field.name: pa.array([rows[place].row[field.name] for place in rows], field.type) for field in schema}
     times = {"start": instants([starts[place] for place in rows])}
     if ends is not None:
         times["end"] = instants([ends[place] for place in rows])
-    hidden = {PLACE: pa.array(list(rows), pa.int64()), GROUP: pa.array(groups, pa.int64())}
-    table = pa.table({**times, **columns, **hidden})
+    own = {PLACE: pa.array(list(rows), pa.int64()), GROUP: pa.array(groups, pa.int64()), **(hidden or {})}
+    table = pa.table({**times, **columns, **own})
     return g.events(table, start="start", end=None if ends is None else "end", null_end="open", name=name)
 
 
@@ -333,7 +406,7 @@ def _differences(calls: Sequence[AggregateCall], shown: Stream, baselines: Mappi
                     raise UnsupportedError("RQL: no providers of baselines but constant ones")
                 baseline = g.lit(type(known)(float(always[1])))
             results[call.name] = g.coalesce(g.col(call.name), g.lit(known)) - baseline
-    return both.with_columns(**results).select(*shown.schema.names)
+    return (both.with_columns(**results) if results else both).select(*shown.schema.names)
 
 
 def _as(stream: Stream, life: str) -> Stream:

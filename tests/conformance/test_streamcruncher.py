@@ -56,8 +56,6 @@ def scripts(draw: st.DrawFn, *, late: bool) -> list[tuple[int, dict[str, Any]]]:
             "g": draw(st.integers(-3, -1)),
             "v": draw(st.sampled_from([None, 1, 2, 3, 4])),
         }
-        if any(at == now and other["g"] == event["g"] for at, other in events):
-            event["g"] = number  # an update group is updated once in a cycle
         events.append((now, event))
     return events
 
@@ -270,6 +268,24 @@ def test_a_query_that_is_paused_takes_all_that_came() -> None:
     rql = "select id from s (partition store last 3 milliseconds) as x where x.$row_status is dead;"
     operations = [{"op": "pause", "at_ms": 1}, {"op": "resume", "at_ms": 7}]
     assert run(rql, EVENTS, operations=operations) == [(7, [[1], [2]]), (8, [[3]])]
+
+
+def test_a_program_says_a_windows_size_for_each_key() -> None:
+    rql = "select id from s (partition by k store last 1 'of k') as x where x.$row_status is dead;"
+    events = [{"id": at, "ts": at, "k": k, "g": 0, "v": 0} for at, k in enumerate("aabbab")]
+    words = {"of k": "per-partition size: k 'a' -> 2; others -> the declared 1"}
+    assert run(rql, events, providers=words) == [(3, [[2]]), (4, [[0]]), (5, [[3]])]
+    spans = "select id from s (partition by k store last 2 milliseconds max 9 'of k') as x where x.$row_status is dead;"
+    words = {"of k": "per-partition size: k 'a' -> 4 ms max 1; others -> the declared 2 ms max 9"}
+    assert run(spans, events, providers=words) == [(1, [[0]]), (4, [[1], [2]]), (5, [[3]]), (7, [[5]]), (8, [[4]])]
+
+
+def test_texts_are_ranked_and_a_group_may_be_updated_twice_in_a_cycle() -> None:
+    partition = "(partition store highest 2 using k with update group g)"
+    rql = f"select id from s {partition} as x where x.$row_status is not dead;"
+    at = [(0, 1, "b"), (0, 1, "c"), (3, 1, "a"), (5, 2, "d"), (5, 2, "e")]
+    events = [{"id": number, "ts": ts, "k": k, "g": g, "v": 0} for number, (ts, g, k) in enumerate(at)]
+    assert run(rql, events) == [(0, [[0], [1]]), (3, [[2]]), (5, [[3], [4]])]
 
 
 @pytest.mark.parametrize(

@@ -11,21 +11,15 @@ import narwhals as nw
 
 import gpu_ops as g
 from gpu_ops import Stream
+from tests.conformance.trill_formulas import aggregates, formula, names
 from tests.conformance.trill_pairs import PAIRS, N, condition, split
-from tests.conformance.unsupported import UnsupportedError, aggregate
+from tests.conformance.unsupported import UnsupportedError
 
 NEVER = datetime.max.replace(tzinfo=UTC)
 """The end of an event that never ends."""
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
-_AGGREGATE = re.compile(r"(?:(\w+)=)?(\w+)\((\w*)\)")
-
 _TOP = re.compile(r"(?:aggregate\()?topk\((\w+) desc, ?(\d+)\)(?:, count\(\)\))? -> (.*)")
-
-_VALUES: Mapping[str, nw.Expr] = {
-    "start_time": g.col("start").dt.timestamp("us"),
-    "duration": (g.col("end") - g.col("start")).dt.total_microseconds(),
-}
 
 _STEPS: tuple[tuple[str, Callable[..., Stream]], ...] = (
     (r"identity(?: \(ingress policy only\)|, output with matching .*)?", lambda s: s),
@@ -51,15 +45,14 @@ _STEPS: tuple[tuple[str, Callable[..., Stream]], ...] = (
         rf"quantize_progressive\(size={N}, hop={N}, progress={N}, offset={N}\)",
         lambda s, size, hop, finer, align: s.quantize(int(size), int(hop), align=int(align), progress=int(finer)),
     ),
-    (rf"where\((\w+) mod {N} = {N}\)", lambda s, column, by, rest: s.filter(g.col(column) % int(by) == int(rest))),
-    (rf"where\(int\((\w+)\) > {N}\)", lambda s, column, least: s.filter(g.col(column).cast(g.Int64) > int(least))),
-    (r"where\((.*)\)", lambda s, text: s.filter(condition(text, g.col))),
+    (r"where\((.*)\)", lambda s, text: s.filter(_condition(s, text))),
+    (r"select\((.*)\)", lambda s, listed: s.select(**_columns(s, listed))),
+    (rf"shift\({N}\)", lambda s, by: s.shift(int(by))),
+    (r"shift\((?:by ?= ?|start ?-> ?)(.*)\)", lambda s, by: _shifted(s, by)),  # noqa: PLW0108  (it is defined below)
     (
-        r"select\((\w+) \+ start_time\)",
-        lambda s, column: s.select((g.col(column) + _VALUES["start_time"]).alias(column)),
+        rf"alter_lifetime\(start ?-> ?(.*), ?(?:dur(?:ation)? ?=? ?)?{N}\)",
+        lambda s, start, length: _moved(s, start, length),  # noqa: PLW0108  (likewise)
     ),
-    (r"select\((\w+(?:=\w+)?(?:, ?\w+(?:=\w+)?)*)\)", lambda s, listed: s.select(**_columns(listed))),
-    (r"group_apply\(key=(\w+), (.*)\) -> \(v=sum, k\)", lambda s, key, inner: pipeline(s.by(key), inner)),
     (
         r"group_apply\(key=(\w+), group_apply\(key=(\w+), (.*)\) -> \(name, reading\)\) -> \(group, name, reading\)",
         lambda s, outer, key, inner: (
@@ -69,18 +62,27 @@ _STEPS: tuple[tuple[str, Callable[..., Stream]], ...] = (
         ),
     ),
     (
-        r"group_aggregate\(key=v/100 \(integer division\), count\(\), sum\(v mod 100\)\) -> key\*100\+count\*10\+sum",
-        lambda s: _by_hundreds(s, g.count() * 10 + g.sum(g.col("v") % 100)),
+        r"group_apply\(key=(\w+), (.*)\) -> \((.*)\)",
+        lambda s, key, inner, shown: _shown(pipeline(s.by(key), inner), shown),
     ),
-    (r"group_aggregate\(key=v/100, sum\(v\)\) -> key\*100\+sum\*10", lambda s: _by_hundreds(s, g.sum("v") * 10)),
-    (r"selectmany\(repeat v twice\)", lambda s: s.union(s)),
     (
-        rf"group_apply\(key=(\w+) mod {N}, (.*)\)",
-        lambda s, column, by, inner: (
-            pipeline(s.with_columns(key=g.col(column) % int(by)).by("key"), inner).by().select("v")
+        r"group_apply\(key=(.*?), (.*)\)",
+        lambda s, key, inner: (
+            pipeline(s.with_columns(key=formula(key, s.schema)).by("key"), inner).by().select(s.schema.names[0])
         ),
     ),
+    (
+        r"group_aggregate\(key=(.*?), (\w+\(.*)\) -> (.*)",
+        lambda s, key, listed, shown: _by_key(s, key, split(listed, ","), shown),
+    ),
+    (r"selectmany\(repeat (.*?),? (\w+)( times)?\)", lambda s, shown, times, _: _repeated(s, shown, times)),
+    (
+        r"stitch with a payload equality under which '(\w+)' and '(\w+)' are equal",
+        lambda s, one, other: _stitched_alike(s, one, other),  # noqa: PLW0108  (likewise)
+    ),
 )
+
+_TIMES = {"once": 1, "twice": 2, "thrice": 3}
 
 
 def check(line: Mapping[str, Any]) -> None:
@@ -90,20 +92,17 @@ def check(line: Mapping[str, Any]) -> None:
         UnsupportedError: With what it is.
     """
     settings = line["settings"]
-    for wrong, why in (
-        (settings.get("partitioned"), "partitions with clocks of their own"),
-        (settings.get("on_completed") == "cti_at_current_time", "a CTI at the last event when the input ends"),
-        (settings.get("on_completed") == "none" and not _is_over(line), "an input that has not ended"),
-    ):
+    for wrong, why in ((settings.get("partitioned"), "partitions with clocks of their own"),):
         if wrong:
             raise UnsupportedError(f"no word for {why}")
 
 
-def _is_over(line: Mapping[str, Any]) -> bool:
-    """Whether all answers are final though no CTI at infinity is made."""
+def is_open(line: Mapping[str, Any]) -> bool:
+    """Whether its answer is what is final of an input that has not ended."""
     rows = [event for given in line["inputs"].values() for event in given["events"]]
-    said = any(event["kind"] == "cti" and event["start"] is None for event in rows)
-    return said or line["query"].startswith("identity")
+    over = any(event["kind"] == "cti" and event["start"] is None for event in rows)
+    whole = line["settings"].get("on_completed", "cti_infinity") == "cti_infinity"
+    return not whole and not over and not line["query"].startswith("identity")
 
 
 def query(inputs: Mapping[str, Stream], notation: str) -> Stream:
@@ -114,7 +113,8 @@ def query(inputs: Mapping[str, Stream], notation: str) -> Stream:
     """
     if notation == _CHANGES:
         return _changes(inputs["s"])
-    *named, answer = split(_FIGURES.get(notation, notation), "; ")
+    plain = re.sub(r"\s{2,}\(.*\)$", "", notation)  # what is said beside a question
+    *named, answer = split(_FIGURES.get(plain, plain), "; ")
     known = dict(inputs)
     for statement in named:
         name, text = re.split(" ?= ?", statement, maxsplit=1)
@@ -166,7 +166,7 @@ def _behind(stream: Stream, steps: list[str]) -> Stream:
             stream = ranked.select(best[1]) if best[3] == "keep only the topk rows" else ranked
             continue
         if step == "snapshot" and steps:
-            stream = stream.snapshot().agg(**_aggregates(steps.pop(0)))
+            stream = stream.snapshot().agg(**_aggregates(stream, steps.pop(0)))
             continue
         for pattern, apply in _STEPS:
             if match := re.fullmatch(pattern, step):
@@ -177,30 +177,79 @@ def _behind(stream: Stream, steps: list[str]) -> Stream:
     return stream
 
 
-def _columns(listed: str) -> dict[str, nw.Expr]:
-    """Columns by their new names: ``pid, at=start_time``."""
-    parts = [part.partition("=") for part in split(listed, ",")]
-    return {name: _VALUES.get(value, g.col(value or name)) for name, _, value in parts}
+def _condition(stream: Stream, text: str) -> nw.Expr:
+    try:
+        return formula(text, stream.schema)
+    except UnsupportedError:
+        return condition(text, g.col)
 
 
-def _by_hundreds(stream: Stream, total: Any) -> Stream:
-    totals = stream.with_columns(key=g.col("v") // 100).by("key").snapshot().agg(total=total)
-    return totals.select(v=g.col("key") * 100 + g.col("total"))
+def _columns(stream: Stream, listed: str) -> dict[str, nw.Expr]:
+    """Columns by their new names: ``pid, at=start_time``; one that is computed has the name that it is computed of."""
+    found = {}
+    for part in split(listed, ","):
+        named = re.fullmatch(r"(\w+) ?=(?!=) ?(.*)", part)
+        name, text = (named[1], named[2]) if named else (names(part)[0] if names(part) else "v", part)
+        found[name] = formula(text, stream.schema)
+    return found
 
 
-def _aggregates(step: str) -> dict[str, Any]:
+def _shown(stream: Stream, listed: str) -> Stream:
+    """The columns of each group's result: ``v=sum`` is the one that an aggregate made."""
+    parts = [re.fullmatch(r"(\w+)(?: ?= ?(\w+))?", part) for part in split(listed, ",")]
+    if None in parts:
+        raise UnsupportedError(f"no word for -> ({listed})")
+    pairs = [(part[1], part[2] or part[1]) for part in parts if part is not None]
+    known = stream.schema.names
+    return stream.by().select(**{name: g.col(value if value in known else "v") for name, value in pairs})
+
+
+def _by_key(stream: Stream, key: str, parts: list[str], shown: str) -> Stream:
+    made = aggregates(parts, stream.schema)
+    if len(made) == 1:
+        made = {split(parts[0], "(")[0].partition("(")[0]: next(iter(made.values()))}
+    totals = stream.with_columns(key=formula(key, stream.schema)).by("key").snapshot().agg(**made)
+    return totals.by().select(v=formula(shown, totals.schema))
+
+
+def _repeated(stream: Stream, shown: str, times: str) -> Stream:
+    """An event as often as a number or one of its values says."""
+    name = next(iter(names(shown)), "v")
+    count = g.lit(_TIMES.get(times) or int(times)) if times in _TIMES or times.isdigit() else g.col(times)
+    return stream.repeat(count).with_columns(**{name: formula(shown, stream.schema)})
+
+
+def _stitched_alike(stream: Stream, one: str, other: str) -> Stream:
+    name = stream.schema.names[0]
+    same = g.when(g.col(name) == other).then(g.lit(one)).otherwise(g.col(name))
+    return stream.with_columns(alike=same).stitch(on="alike").select(name)
+
+
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def _instant(text: str, stream: Stream) -> nw.Expr:
+    """A time that is computed of the start, in ticks."""
+    ticks = formula(re.sub(r"\bstart\b", "start_time", text), stream.schema)
+    return g.lit(_EPOCH) + (ticks * 1).cast(g.Duration("us"))
+
+
+def _shifted(stream: Stream, by: str) -> Stream:
+    """Moved by what a function of the start gives."""
+    amount = _instant(by, stream) - g.lit(_EPOCH)
+    return stream.alter_lifetime(start=g.col("start") + amount, end=g.col("end") + amount)
+
+
+def _moved(stream: Stream, start: str, length: str) -> Stream:
+    return stream.alter_lifetime(start=_instant(start, stream), duration=int(length) * _MICROSECOND)
+
+
+def _aggregates(stream: Stream, step: str) -> dict[str, Any]:
     if step == "aggregate(a=sum(v and 7 bitwise), b=sum(v)+count(), c=sum(v), d=count())":
         # No value is negative.
         return {"a": g.sum(g.col("v") % 8), "b": g.sum("v") + g.count(), "c": g.sum("v"), "d": g.count()}
     listed = re.fullmatch(r"aggregate\((.*)\)", step)
-    parts = [_AGGREGATE.fullmatch(part) for part in (listed[1].split(", ") if listed else [step])]
-    found = {}
-    for part in parts:
-        if part is None:
-            raise UnsupportedError(f"no word for the aggregate {step}")
-        kind = {"count_not_null": "count"}.get(part[2], part[2])
-        found[part[1] or "v"] = aggregate(kind, part[3])
-    return found
+    return aggregates(split(listed[1], ",") if listed else [step], stream.schema)
 
 
 # Questions that the notation does not spell out

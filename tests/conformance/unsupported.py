@@ -11,7 +11,7 @@ class UnsupportedError(Exception):
     """The API has no word for what is asked."""
 
 
-def aggregate(kind: str, column: str, **options: Any) -> g.Aggregate:
+def aggregate(kind: str, column: Any, **options: Any) -> g.Aggregate:
     """An aggregate by the name that the vectors have for it; ``column`` is empty where rows are counted.
 
     Raises:
@@ -21,5 +21,5 @@ def aggregate(kind: str, column: str, **options: Any) -> g.Aggregate:
     make = getattr(g, names.get(kind, kind), None)
     if make is None:
         raise UnsupportedError(f"gpu_ops has no aggregate {kind!r}")
-    made: g.Aggregate = make(column, **options) if column else make(**options)
+    made: g.Aggregate = make(**options) if isinstance(column, str) and not column else make(column, **options)
     return made
