@@ -47,6 +47,7 @@ test-deep: java $(READY)
 
 bench: java $(READY)
 	@$(RUN) benchmarks/run.py --all
+	@$(RUN) -m benchmarks.overlap
 
 # The pictures of docs/, from the examples that stand there.
 pictures: $(READY)
