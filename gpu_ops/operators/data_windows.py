@@ -70,6 +70,7 @@ class Held:
         frame: The payload.
         schema: Its types.
         memo: int64 for each row what the window noted of it in the step before, 0 of a new one; None of most windows.
+        rows: Whether it is asked with which rows each enters and leaves.
     """
 
     code: Any
@@ -88,6 +89,7 @@ class Held:
     frame: Any
     schema: pa.Schema
     memo: Any | None = None
+    rows: bool = True
 
     def __len__(self) -> int:
         return len(self.start)
@@ -105,7 +107,8 @@ class Stay:
     Attributes:
         enter: int64 ticks; `OUT` for a row that is never in, `UNKNOWN` if it may enter yet.
         leave: int64 ticks; `UNKNOWN` if it is not known yet, the end of time if never.
-        entered: int64 index of the row with which it enters, -1 where time alone makes it.
+        entered: int64 index of the row with which it enters, -1 where time alone makes it; it may be None where nobody
+            asks, and so may ``left``.
         left: Likewise of the row with which it leaves.
         cap: int64 for each row where its session ends at the latest; None of other windows.
         due: int64 for each group the time at which something happens even if no row comes; None if nothing does.
@@ -147,9 +150,11 @@ def _last(window: Last, held: Held, device: Device) -> Stay:
     if every == 1 and window.partial and not bool((held.before > 0).any()):
         # All rows of a group are there.
         same = held.code[count:] == held.code[:-count]
-        left, by = np.full_like(held.start, UNKNOWN), np.full_like(held.start, -1)
+        left = np.full_like(held.start, UNKNOWN)
         left[:-count] = np.where(same, held.start[count:], UNKNOWN)
-        by[:-count] = np.where(same, held.index[count:], -1)
+        if not held.rows:
+            return Stay(held.start, left, None, None)
+        by = np.where(left == UNKNOWN, -1, held.index + count)
         return Stay(held.start, left, held.index, by)
     if every == 1 and window.partial:
         left, by = _numbered(held, held.number + count, device)
@@ -236,8 +241,8 @@ def _session(window: Session, held: Held, device: Device) -> Stay:
         opening = found[:rows] | found[rows:]
         opens = kernels.keep(opening)
         cap = np.where(found[rows:], cut, grown)
-    session = np.cumsum(opening) - 1
     ends = np.concatenate([opens[1:], np.full_like(opens[:1], rows)])
+    session, _ = kernels.expand(ends - opens)
     limit = np.full_like(opens, UNKNOWN) if cap is None else cap[opens]
     end = np.minimum(start[ends - 1] + window.gap, limit)
     # A finite end that lands on the maximum would read as "never ends": one tick past it, so that it is refused.
@@ -247,12 +252,12 @@ def _session(window: Session, held: Held, device: Device) -> Stay:
     leave = np.where(follows | (end <= held.cti), end, UNKNOWN)
     due = np.full_like(held.first, UNKNOWN)
     due[held.code[opens]] = np.where(leave == UNKNOWN, end, UNKNOWN)
-    by_time = np.full_like(start, -1)
+    by_time = np.full_like(start, -1) if held.rows else None
     enter = start if window.running else kernels.take(start[opens], session)
     # Who is in a session from its first start on enters there with all the others.
     entered = index if window.running else by_time
-    leave, limit = kernels.take(leave, session), kernels.take(limit, session)
-    return Stay(enter, leave, entered, by_time, limit, due, start[held.bounds[1:] - 1])
+    leave, caps = kernels.take(leave, session), None if cap is None else kernels.take(limit, session)
+    return Stay(enter, leave, entered, by_time, caps, due, start[held.bounds[1:] - 1])
 
 
 def _time_length_batches(window: TimeLengthBatches, held: Held, device: Device) -> Stay:

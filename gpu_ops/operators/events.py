@@ -16,6 +16,10 @@ from gpu_ops.time import MAX_TIME, MIN_TIME, format_time
 # NumPy's functions act on CuPy's arrays too: these dispatch (NEP 13 and NEP 18). So operators use them on any device.
 
 
+MANY, FEW = 8, 1024
+"""With more groups than so many a row, and more than so few at all, a step makes no table of all groups."""
+
+
 @dataclass(frozen=True)
 class Events:
     """Events on a device.
@@ -63,7 +67,7 @@ def concat(pieces: Iterable[Events], device: Device) -> Events | None:
 
 def whole_groups(
     events: Events, codes: Any, count: int, schema: pa.Schema, device: Device
-) -> Iterator[tuple[Events, Any, int]]:
+) -> Iterator[tuple[Events, Any, Any]]:
     """Events a bounded number at a time, all of a group in one piece.
 
     Args:
@@ -74,22 +78,32 @@ def whole_groups(
         device: Where arrays live.
 
     Yields:
-        (events, int32 group of each from 0 on, how many groups), in order of group and start; if all fit into one
-        piece, they stay as they are.
+        (events, int32 group of each, int64 groups that have any), the groups from 0 on; in order of group and start.
+        If all fit into one piece, they stay as they are.
     """
     rows, size = len(events), device.block_rows
     if not rows:
         return
     if size is None or rows <= size or count == 1:
-        yield events, codes, count
+        yield events, codes, present(codes, count, device)
         return
     bounds, part = _parts(events, codes, count, schema, device)
+    bounds = np.unique(bounds)  # the groups that have events, and no others
     group, done = 0, 0
     while done < rows:
         upto = int(np.searchsorted(bounds, min(done + size, rows)))
         high = int(bounds[upto])
-        yield part(done, high), device.kernels.group_codes(bounds[group : upto + 1] - done), upto - group
+        yield part(done, high), device.kernels.group_codes(bounds[group : upto + 1] - done), np.arange(upto - group)
         group, done = upto, high
+
+
+def present(codes: Any, count: int, device: Device) -> Any:
+    """int64 groups that have events, ascending, of ``count`` groups."""
+    if count > MANY * len(codes) + FEW:
+        return np.unique(codes).astype(np.int64)
+    found = device.columns.array(np.zeros(count, np.bool_))
+    found[codes] = True
+    return device.kernels.keep(found)
 
 
 def _parts(

@@ -22,12 +22,10 @@ from gpu_ops.buffers import integers, to_arrow
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates import Column, Columns, PartName, column_name, load_columns
 from gpu_ops.operators.choices import GREATEST, as_extreme, form_of, ranked, ranked_by
-from gpu_ops.operators.events import Events
+from gpu_ops.operators.events import FEW, MANY, Events
 from gpu_ops.operators.running_blocks import (
     AFTER,
     BEFORE,
-    FEW,
-    MANY,
     ROWS,
     Best,
     RunningBlock,

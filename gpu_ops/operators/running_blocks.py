@@ -14,6 +14,7 @@ from gpu_ops.devices import Device
 from gpu_ops.operators import calendars
 from gpu_ops.operators.aggregates import Block, Column, PartName, column_form, column_name
 from gpu_ops.operators.choices import form_of, ranked_by
+from gpu_ops.operators.events import FEW, MANY
 from gpu_ops.operators.exact_sums import factors
 from gpu_ops.operators.running_extremes import CODES, staircase
 from gpu_ops.operators.state import Rows
@@ -34,9 +35,6 @@ _LIMB_BITS = {"float": 30, "reciprocal": 30, "digits": 26}
 _LOWEST = -1074
 
 ROWS: PartName = ("count", None, None)
-
-MANY, FEW = 8, 1024
-"""With more groups than so many a row, and more than so few at all, a step makes no table of all groups."""
 
 
 def limit_of(window: Window, cti: int) -> int:

@@ -19,8 +19,7 @@ from gpu_ops.operators.aggregates import Column
 from gpu_ops.operators.alive import Alive as Kept
 from gpu_ops.operators.alive import Least
 from gpu_ops.operators.data_windows import OUT, UNKNOWN, Held, Stay, each_row, hashes, ranks_of, row_order, stays
-from gpu_ops.operators.events import Events, whole_groups
-from gpu_ops.operators.running_blocks import FEW, MANY
+from gpu_ops.operators.events import Events, present, whole_groups
 from gpu_ops.operators.running_each import RunningEach
 from gpu_ops.operators.state import GroupNumbers, Rows, Runs, concat_rows, rows_from_arrow, rows_table, shown_time
 from gpu_ops.operators.window_groups import KNOWS_LEAVES, Groups, at_rest
@@ -103,9 +102,9 @@ class RunningDataWindow:
         """
         device = self._device
         codes, count, _ = device.columns.key_codes(events.frame, self._node.group)
-        for some, code, groups in whole_groups(events, codes, count, self._node.input.schema, device):
+        for some, code, touched in whole_groups(events, codes, count, self._node.input.schema, device):
             rows = Rows(code, some.start, some.ends, {}, some.frame)
-            yield from self._rows_due(rows, self._present(code, groups), Groups.new(groups, device), MAX_TIME)
+            yield from self._rows_due(rows, touched, Groups.new(int(touched[-1]) + 1, device), MAX_TIME)
 
     def _due(self, events: Events | None, cti: int) -> Rows | None:
         """The rows whose turn it is: at the CTI itself more may come."""
@@ -122,14 +121,6 @@ class RunningDataWindow:
                 due.append(rows.take(keep(now), self._device))
         due = [rows for rows in due if len(rows)]
         return concat_rows(due, self._device) if due else None
-
-    def _present(self, codes: Any, count: int) -> Any:
-        """int64 groups that have rows, ascending."""
-        if count > MANY * len(codes) + FEW:
-            return np.unique(codes).astype(np.int64)
-        found = self._device.columns.array(np.zeros(count, np.bool_))
-        found[codes] = True
-        return self._device.kernels.keep(found)
 
     def _ended(self, cti: int) -> Rows | None:
         """The rows that end by then, each once."""
@@ -153,8 +144,8 @@ class RunningDataWindow:
             due = self._kept_groups()
         if fresh is None:
             return due
-        present = self._present(fresh.code, count)
-        return np.union1d(present, due) if len(due) else present
+        here = present(fresh.code, count, self._device)
+        return np.union1d(here, due) if len(due) else here
 
     def _kept_groups(self) -> Any:
         kept = self._kept.rows(self._done)
@@ -300,6 +291,7 @@ class RunningDataWindow:
             rows.frame,
             node.input.schema,
             _column(rows, _MEMO) if isinstance(window, Together) else None,
+            node.output == "each",
         )
 
     def _settled(self, rows: Rows, codes: Any, stay: Stay, groups: Groups, touched: Any, cti: int) -> list[Events]:
@@ -341,15 +333,15 @@ class RunningDataWindow:
         output, enter, leave = self._node.output, stay.enter, stay.leave
         if output == "prior":
             return self._beside_prior(rows, codes, self._device.kernels.keep(is_new))
+        if output == "alive" and not self._opens:
+            # What may enter yet leaves no earlier, so it is not among these.
+            return self._part(rows, (leave > enter) & (leave != UNKNOWN) & (enter != OUT), enter, leave)
         inside = (enter != OUT) & (enter != UNKNOWN)
         if output == "alive":
-            known = inside & (leave != UNKNOWN) & (leave > enter)
-            if self._opens:
-                self._opened += self._part(rows, inside & is_new & (leave == UNKNOWN), enter, TICK)
-                # One that time let in at the CTI may leave there yet, with a row that comes then: it was opened, too.
-                self._closed += self._part(rows, inside & ~is_new & (leave < MAX_TIME), enter, leave)
-                known = known & is_new
-            return self._part(rows, known, enter, leave)
+            self._opened += self._part(rows, inside & is_new & (leave == UNKNOWN), enter, TICK)
+            # One that time let in at the CTI may leave there yet, with a row that comes then: it was opened, too.
+            self._closed += self._part(rows, inside & ~is_new & (leave < MAX_TIME), enter, leave)
+            return self._part(rows, inside & is_new & (leave != UNKNOWN) & (leave > enter), enter, leave)
         entered = [] if output == "remove" else self._part(rows, inside & is_new, enter, TICK, "new")
         left = [] if output == "insert" else self._part(rows, inside & (leave < MAX_TIME), leave, TICK, "dead")
         return entered + left

@@ -51,7 +51,7 @@ def joined(events: list[Event], on: tuple[str, ...]) -> list[Event]:
     return found
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(events=EVENTS, on=st.sampled_from([("k",), ("k", "x"), ("x", "k")]), chance=st.randoms(use_true_random=False))
 def test_it_joins_what_is_equal_in_these_columns(
     device_name: str, events: list[Event], on: tuple[str, ...], chance: random.Random
