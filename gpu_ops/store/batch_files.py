@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from gpu_ops.errors import SourceError
 from gpu_ops.store.files import ROW_GROUP_ROWS
-from gpu_ops.store.folders import Folder, temporary, writing
+from gpu_ops.store.folders import Folder, reading, temporary, writing
 from gpu_ops.store.names import Sealed
 from gpu_ops.time import TIME_TYPE
 
@@ -168,14 +168,11 @@ def load(folder: Folder, file: Sealed, columns: Sequence[str] | None = None) -> 
 
     Raises:
         FileNotFoundError: There is no such file.
-        SourceError: It is torn, or a byte of it is not the one that was written.
+        DamageError: It is torn, or a byte of it is not the one that was written.
+        SourceError: The file system does not let it be read.
     """
-    try:
+    with reading(folder, file.name):
         content = folder.read(file.name)
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise damaged(folder, file, f"it cannot be read ({error})") from error
     if content.size != file.size:
         raise damaged(folder, file, f"it has {content.size:,} bytes of {file.size:,}")
     if zlib.crc32(content) != file.crc:
@@ -190,7 +187,10 @@ def load(folder: Folder, file: Sealed, columns: Sequence[str] | None = None) -> 
         options = pa.ipc.IpcReadOptions(included_fields=wanted)
         with pa.ipc.open_file(content, options=options) as reader:
             table = reader.read_all()
-    except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
+    except MemoryError:
+        raise
+    # The bytes are in memory: an OSError of Arrow's is of what they say.
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
         raise damaged(folder, file, f"it is not what a store writes ({error})") from error
     if (*facts, parts is None) != (file.rows, file.start, file.end, file.expired) or table.num_rows != file.rows:
         raise damaged(folder, file, "its name and its schema's metadata differ")
@@ -200,10 +200,14 @@ def load(folder: Folder, file: Sealed, columns: Sequence[str] | None = None) -> 
     return Loaded(table if columns is None else table.select(list(columns)), parts)
 
 
-def damaged(folder: Folder, file: Sealed, why: str) -> SourceError:
+class DamageError(SourceError):
+    """A file of a store is not what was sealed."""
+
+
+def damaged(folder: Folder, file: Sealed, why: str) -> DamageError:
     """The error for a file that is not what was sealed."""
     batches = f"batch {file.first}" if file.first == file.last else f"batches {file.first} to {file.last}"
-    return SourceError(
+    return DamageError(
         f"{folder.address(file.name)} is damaged: {why}.",
         remedy=f"Put it back from a copy, or give up {batches}: .writer() has discard({file.first}).",
     )

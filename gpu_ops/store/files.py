@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from collections.abc import Iterable, Iterator
@@ -119,6 +120,7 @@ def whole_or_nothing(target: Path, if_exists: IfExists) -> Iterator[Any]:
             os.fsync(unfinished.fileno())
         _refuse_existing(target, if_exists)
         temporary.replace(target)
+        sync_folder(target.parent)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SourceError(
             f"{target} cannot hold a column: {error}", remedy="Cast it, or write the other of Parquet and Arrow IPC."
@@ -130,17 +132,39 @@ def whole_or_nothing(target: Path, if_exists: IfExists) -> Iterator[Any]:
     finally:
         with suppress(FileNotFoundError):
             temporary.unlink()
-    sync_folder(target.parent)
+
+
+_NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
+"""What a file system answers that cannot sync a folder."""
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the new name last: a rename is on the disk when its folder is."""
-    with suppress(OSError):  # some file systems have no such thing
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    """Make the new name last: a rename is on the disk when its folder is.
+
+    Raises:
+        OSError: The folder could not be synced. A file system that has no such thing raises nothing.
+    """
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in _NO_FOLDER_SYNC:
+            raise
+    finally:
+        os.close(handle)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it that are missing; each new name is synced.
+
+    Raises:
+        OSError: The file system refuses.
+    """
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    sync_folder(folder.parent)
 
 
 def _writer(unfinished: Any, schema: pa.Schema, *, parquet: bool) -> Any:

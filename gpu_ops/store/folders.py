@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from gpu_ops.errors import SourceError
-from gpu_ops.store.files import sync_folder
+from gpu_ops.store.files import make_folder, sync_folder
 
 LOCK = ".writer.lock"
 """The name of what a writer holds while it writes."""
@@ -100,7 +100,9 @@ def open_folder(path: str | os.PathLike[str], filesystem: Any) -> Folder:
     if filesystem is not None and "file" not in _protocols(filesystem):
         return RemoteFolder(filesystem, where)
     local = Path(where.removeprefix("file://")).expanduser()
-    if local.exists() and not local.is_dir():
+    with reading(LocalFolder(local)):
+        is_file = local.exists() and not local.is_dir()
+    if is_file:
         raise SourceError(f"{local} is a file.", remedy="A store is a folder: give the path of one, or of none yet.")
     return LocalFolder(local)
 
@@ -142,6 +144,25 @@ def writing(folder: Folder) -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def reading(folder: Folder, name: str = "") -> Iterator[None]:
+    """What the file system says against a read, as an error of ours. It says nothing of the bytes: they may be sound.
+
+    Raises:
+        FileNotFoundError: There is no such file; whoever lists the folder again may find another in its place.
+        SourceError: The file system refuses.
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise SourceError(
+            f"{folder.address(name) if name else folder.path} cannot be read: {error}. That is no sign of damage.",
+            remedy="See that you may read it, and that the disk and the connection work; then try again.",
+        ) from error
+
+
 class LocalFolder:
     """A folder of this machine, or one that is mounted."""
 
@@ -167,10 +188,7 @@ class LocalFolder:
 
     def make(self, name: str = "") -> None:
         """Make it, or a folder in it."""
-        made = self._path / name
-        if not made.is_dir():
-            made.mkdir(parents=True, exist_ok=True)
-            sync_folder(made.parent)
+        make_folder(self._path / name)
 
     @contextmanager
     def create(self, name: str) -> Iterator[Any]:
@@ -218,25 +236,48 @@ class LocalFolder:
 
 class _LocalLock:
     def __init__(self, path: Path) -> None:
-        fcntl: Any = importlib.import_module("fcntl")
+        self._path = path
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            self._take()
+        except BaseException:
+            self.release()
+            raise
+
+    def _take(self) -> None:
+        fcntl: Any = importlib.import_module("fcntl")
         try:
             # flock and not lockf: its locks are of the open file, so that two writers of one process meet too.
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             owner = os.read(self._handle, 1000).decode(errors="replace").strip()
-            os.close(self._handle)
-            if not isinstance(error, BlockingIOError):
-                raise
             raise BusyError(
-                f"{path.parent} has a writer: {owner or 'one that has just begun'}.",
+                f"{self._path.parent} has a writer: {owner or 'one that has just begun'}.",
                 remedy="A store has one writer at a time: close that one, or end its process, which frees the store.",
             ) from error
-        os.ftruncate(self._handle, 0)
-        os.pwrite(self._handle, _owner().encode(), 0)
+        self.check()
+        # Whom the error names is a courtesy: on a full disk the lock holds without it.
+        with suppress(OSError):
+            os.ftruncate(self._handle, 0)
+            os.pwrite(self._handle, _owner().encode(), 0)
 
     def check(self) -> None:
-        """The operating system lets nobody take it."""
+        """Refuse to go on if another file has the lock's name: a second writer may hold that one.
+
+        Raises:
+            SourceError: The lock's file was removed or replaced.
+        """
+        held = os.fstat(self._handle)
+        try:
+            there = self._path.stat()
+        except FileNotFoundError:
+            there = None
+        if there is None or (there.st_dev, there.st_ino) != (held.st_dev, held.st_ino):
+            raise SourceError(
+                f"{self._path}, which the writer holds, was {'removed' if there is None else 'replaced'}; "
+                "another writer may have begun.",
+                remedy="Leave the file alone. Open another writer, and append what this one had not.",
+            )
 
     def release(self) -> None:
         """Give it back; the file stays, as a writer may be waiting with it open."""
@@ -339,7 +380,13 @@ class _RemoteLock:
                     f".writer(take_over={held!r}).",
                 )
             filesystem.rm_file(at)
-        self.check()
+        self._process = os.getpid()
+        try:
+            self.check()
+        except BaseException:
+            with suppress(OSError):
+                self.release()
+            raise
 
     def _holder(self) -> str | None:
         try:
@@ -361,8 +408,8 @@ class _RemoteLock:
             )
 
     def release(self) -> None:
-        """Give it back."""
-        if self._holder() == self._owner:
+        """Give it back. A process that was forked from the writer's holds nothing."""
+        if os.getpid() == self._process and self._holder() == self._owner:
             self._files.rm_file(self._at)
 
 

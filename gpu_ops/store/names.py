@@ -10,6 +10,9 @@ from gpu_ops.errors import SourceError
 
 SUFFIX = ".arrow"
 
+IDENTITY = "store.json"
+"""The name of the file that says who a store is."""
+
 _NAME = re.compile(
     r"(?P<first>\d{12,})-(?P<last>\d{12,})"
     r"(?:\.commit(?P<commit>\d{12,}))?"
@@ -146,7 +149,7 @@ def read_log(names: Iterable[str]) -> Log:
             sealed.append(made)
         elif name.startswith("."):
             leftovers += [name] if name.endswith(".tmp") else []
-        else:
+        elif name != IDENTITY:
             foreign.append(name)
     # The last file of a commit gets its name last: without it, none of them counts.
     whole = max((file.last for file in sealed if file.last >= file.commit), default=0)

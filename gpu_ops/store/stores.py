@@ -6,7 +6,6 @@ import os
 import time
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
@@ -15,10 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpu_ops.errors import PlanError, SourceError, unknown_column
-from gpu_ops.store.batch_files import LIFETIME, Compression, Staged, damaged, load, split, stage
+from gpu_ops.store.batch_files import LIFETIME, Compression, DamageError, Staged, damaged, load, split, stage
 from gpu_ops.store.files import WriteReport, regrouped
-from gpu_ops.store.folders import open_folder, writing
+from gpu_ops.store.folders import open_folder, reading, writing
+from gpu_ops.store.identity import Identity, read_identity, write_identity
 from gpu_ops.store.names import Log, Sealed, UnsettledError, read_log
+from gpu_ops.store.reports import StoredBatch, StoreReport
 from gpu_ops.store.writer import MERGED_ROWS, Writer, conform
 from gpu_ops.time import MAX_TIME, TIME_TYPE, Instant, format_time, instant
 
@@ -27,54 +28,6 @@ STAGING = ".staging-"
 
 _LISTINGS = 20
 """How often a folder is listed until two listings that are no log agree that it is none."""
-
-
-@dataclass(frozen=True)
-class StoredBatch:
-    """A batch of a store.
-
-    Attributes:
-        sequence: Its number: 1, 2, 3 …
-        events: Its events: ``start``, ``end`` (``timestamp[us, UTC]``) and the payload. None where there was only a
-            CTI, or where batches have expired, which are one batch with the number of the last.
-        cti: The CTI after it in ticks; None before there was any.
-        expired: Whether it stands for batches that have expired. A reader that goes on ``since`` an earlier one may
-            have missed events.
-    """
-
-    sequence: int
-    events: pa.Table
-    cti: int | None
-    expired: bool = False
-
-
-@dataclass(frozen=True)
-class StoreReport:
-    """What `Store.verify` found.
-
-    Attributes:
-        files: How many files hold the batches.
-        rows: How many events.
-        sequence: The number of the last batch.
-        cti: The CTI after it in ticks.
-        damaged: What is wrong, for each file of which something is.
-        foreign: Files that no store made; they are not looked at.
-        leftovers: Files of writes that did not end, or that wider files hide. A writer removes them when it opens;
-            the folders that Spark jobs were writing to are not, as the jobs may run.
-    """
-
-    files: int
-    rows: int
-    sequence: int
-    cti: int | None
-    damaged: tuple[str, ...]
-    foreign: tuple[str, ...]
-    leftovers: tuple[str, ...]
-
-    @property
-    def sound(self) -> bool:
-        """Whether every byte is the one that was sealed."""
-        return not self.damaged
 
 
 def store(path: str | os.PathLike[str], *, filesystem: Any = None, compression: Compression = "zstd") -> Store:
@@ -139,6 +92,28 @@ class Store:
     def path(self) -> str:
         """Where it is."""
         return self._folder.path
+
+    @property
+    def identity(self) -> str | None:
+        """A random name that its first writer gave it, and that a copy of the folder keeps.
+
+        It is None until something is written, and in a store that an older version wrote, until the next write.
+
+        Raises:
+            SourceError: The file ``store.json`` is damaged, or cannot be read.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import tempfile
+            >>> store = g.store(tempfile.mkdtemp())
+            >>> store.identity is None
+            True
+            >>> store.writer().close()
+            >>> len(store.identity)
+            32
+        """
+        found = read_identity(self._folder)
+        return None if found is None else found.name
 
     @property
     def schema(self) -> pa.Schema:
@@ -314,18 +289,34 @@ class Store:
         """
         log = self.log()
         wrong = []
+        unread = []
         for file in log.files:
             try:
                 load(self._folder, file)
-            except SourceError as error:
+            except DamageError as error:
                 wrong.append(str(error))
+            except SourceError as error:
+                unread.append(str(error))
             except FileNotFoundError:
                 if file in self.log().files:
                     wrong.append(str(damaged(self._folder, file, "it is gone")))
+        try:
+            read_identity(self._folder)
+        except DamageError as error:
+            wrong.append(str(error))
+        except SourceError as error:
+            unread.append(str(error))
         staging = tuple(name for name in self._folder.folders() if name.startswith(STAGING))
         rows = sum(file.rows for file in log.files)
         return StoreReport(
-            len(log.files), rows, log.sequence, log.cti, tuple(wrong), log.foreign, (*log.leftovers, *staging)
+            len(log.files),
+            rows,
+            log.sequence,
+            log.cti,
+            tuple(wrong),
+            log.foreign,
+            (*log.leftovers, *staging),
+            tuple(unread),
         )
 
     # How it is written
@@ -347,12 +338,20 @@ class Store:
             lock = self._folder.lock(take_over)
         try:
             log = self.log()
-            made = Writer(self._folder, lock, self._compression, self.log, self._schema(log))
+            made = Writer(self._folder, lock, self._compression, self.log, self._schema(log), self._identified())
             made.recover()
         except BaseException:
             lock.release()
             raise
         return made
+
+    def _identified(self) -> Identity:
+        """The store's identity, which it gets now if it has none; only a writer may ask."""
+        found = read_identity(self._folder)
+        if found is None:
+            found = Identity.new()
+            write_identity(self._folder, found)
+        return found
 
     def append(self, events: Any, cti: Instant | None = None) -> int:
         """`Writer.append` by a writer of its own."""
@@ -429,7 +428,8 @@ class Store:
         """
         before: set[str] | None = None
         for _ in range(_LISTINGS):
-            names = self._folder.names()
+            with reading(self._folder):
+                names = self._folder.names()
             try:
                 return read_log(names)
             except UnsettledError:
@@ -437,7 +437,9 @@ class Store:
                     raise
             before = names
             time.sleep(0.01)
-        return read_log(self._folder.names())
+        with reading(self._folder):
+            names = self._folder.names()
+        return read_log(names)
 
     def _schema(self, log: Log) -> pa.Schema | None:
         """The store's columns; None without a batch. Any sound file tells them, the smallest at least cost."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
@@ -14,6 +15,7 @@ from gpu_ops.buffers import to_arrow
 from gpu_ops.errors import ColumnError, PlanError, SourceError, TimeError
 from gpu_ops.store.batch_files import LIFETIME, Compression, Part, Staged, load, read_schema, split, stage, store_schema
 from gpu_ops.store.folders import Folder, Lock, writing
+from gpu_ops.store.identity import Identity, write_identity
 from gpu_ops.store.names import Log, Sealed
 from gpu_ops.time import MAX_TIME, MIN_TIME, TIME_TYPE, Instant, format_time, instant
 
@@ -40,10 +42,19 @@ class Writer:
     """
 
     def __init__(
-        self, folder: Folder, lock: Lock, compression: Compression, log: Callable[[], Log], schema: pa.Schema | None
+        self,
+        folder: Folder,
+        lock: Lock,
+        compression: Compression,
+        log: Callable[[], Log],
+        schema: pa.Schema | None,
+        identity: Identity,
     ) -> None:
         self._folder = folder
         self._lock = lock
+        # A writer that is dropped gives its lock back, as one that is closed does.
+        self._released = weakref.finalize(self, lock.release)
+        self._identity = identity
         self._compression = compression
         self._log = log
         self._schema = schema
@@ -62,6 +73,31 @@ class Writer:
     def cti(self) -> int | None:
         """The store's CTI in ticks; None before there was any."""
         return self._files[-1].cti if self._files else None
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The store's columns; None before there is a batch, which decides them."""
+        return self._schema
+
+    @property
+    def identity(self) -> Identity:
+        """Who the store is, and which follower writes there."""
+        return self._identity
+
+    def claim(self, follower: str, base: int) -> None:
+        """Write down which follower writes here.
+
+        Args:
+            follower: Its name.
+            base: The number of the last batch that was there before its first.
+
+        Raises:
+            SourceError: The file system refuses.
+        """
+        self._check()
+        claimed = self._identity.claimed(follower, base)
+        write_identity(self._folder, claimed)
+        self._identity = claimed
 
     def append(self, events: Any, cti: Instant | None = None) -> int:
         """Add a batch; when this returns, it is on the disk.
@@ -237,7 +273,8 @@ class Writer:
         """Let another write."""
         if self._open:
             self._open = False
-            self._lock.release()
+            with writing(self._folder):
+                self._released()
 
     def __enter__(self) -> Self:
         return self

@@ -1,0 +1,57 @@
+"""What a store tells: a batch, and what was found when every byte was read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class StoredBatch:
+    """A batch of a store.
+
+    Attributes:
+        sequence: Its number: 1, 2, 3 …
+        events: Its events: ``start``, ``end`` (``timestamp[us, UTC]``) and the payload. None where there was only a
+            CTI, or where batches have expired, which are one batch with the number of the last.
+        cti: The CTI after it in ticks; None before there was any.
+        expired: Whether it stands for batches that have expired. A reader that goes on ``since`` an earlier one may
+            have missed events.
+    """
+
+    sequence: int
+    events: pa.Table
+    cti: int | None
+    expired: bool = False
+
+
+@dataclass(frozen=True)
+class StoreReport:
+    """What `Store.verify` found.
+
+    Attributes:
+        files: How many files hold the batches.
+        rows: How many events.
+        sequence: The number of the last batch.
+        cti: The CTI after it in ticks.
+        damaged: What is wrong, for each file of which something is.
+        foreign: Files that no store made; they are not looked at.
+        leftovers: Files of writes that did not end, or that wider files hide. A writer removes them when it opens;
+            the folders that Spark jobs were writing to are not, as the jobs may run.
+        unreadable: What the file system said, for each file that it did not let be read; that is no sign of damage.
+    """
+
+    files: int
+    rows: int
+    sequence: int
+    cti: int | None
+    damaged: tuple[str, ...]
+    foreign: tuple[str, ...]
+    leftovers: tuple[str, ...]
+    unreadable: tuple[str, ...] = ()
+
+    @property
+    def sound(self) -> bool:
+        """Whether every byte was read and is the one that was sealed."""
+        return not self.damaged and not self.unreadable
