@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import enum
+import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from rich.console import Console
@@ -15,6 +16,9 @@ from rich.markup import escape
 
 from gpu_ops.errors import GpuOpsError, PlanError
 from gpu_ops.time import positive_ticks
+
+if TYPE_CHECKING:
+    from gpu_ops.engines.fingerprints import IfFunctionsChanged
 
 app = typer.Typer(
     help="Questions about events in time.", no_args_is_help=True, add_completion=False, rich_markup_mode="rich"
@@ -118,22 +122,45 @@ def run(
     checkpoint: Annotated[
         Path | None, typer.Option(help="With --follow: a file to go on from, exactly once, when run again.")
     ] = None,
+    every: Annotated[
+        str | None,
+        typer.Option(help="With --checkpoint: after how many batches it is written, or after how much time (10s)."),
+    ] = None,
+    keep: Annotated[
+        int | None, typer.Option(help="With --checkpoint: how many are kept, older ones as FILE.1, FILE.2 …")
+    ] = None,
+    adopt: Annotated[
+        bool,
+        typer.Option(
+            "--adopt", help="With --follow: go on with stores that are not those of the checkpoint, such as a backup's."
+        ),
+    ] = False,
+    accept_changes: Annotated[
+        bool, typer.Option("--accept-changes", help="With --checkpoint: go on although functions in QUERY.py changed.")
+    ] = False,
     timeout: Annotated[
         float | None, typer.Option(help="With --follow: seconds without a new batch after which it ends.")
     ] = None,
     device: On = Device.auto,
 ) -> None:
-    """Run a query file here, once over all there is, or live. The same file runs on Spark with spark_conf/job.py."""
+    """Run a query file here, once over all there is, or live. The same file runs on Spark with spark_conf/job.py.
+
+    With --follow, SIGTERM and SIGINT (Ctrl-C) end the batch that is at work and write the checkpoint; the exit code is
+    then 143 or 130.
+    """
     from gpu_ops.queries import parse_inputs, query_answers
 
     with _readable_errors():
         paths = parse_inputs(inputs)
+        checkpointed = {"--every": every, "--keep": keep, "--accept-changes": accept_changes or None}
+        followed = {"--late": late, "--checkpoint": checkpoint, "--adopt": adopt or None, "--timeout": timeout}
+        if checkpoint is None:
+            _refuse(checkpointed, "--checkpoint", "--checkpoint FILE")
         if follow is not None:
-            _follow(query, paths, follow, output, late, checkpoint, timeout, device.value)
+            care = _Care(checkpoint, every, keep, adopt, accept_changes)
+            _follow(query, paths, follow, output, late, care, timeout, device.value)
             return
-        for name, given in (("--late", late), ("--checkpoint", checkpoint), ("--timeout", timeout)):
-            if given is not None:
-                raise PlanError(f"{name} goes with --follow.", remedy="Say --follow NAME=STORE, or leave it out.")
+        _refuse(followed, "--follow", "--follow NAME=STORE")
         answers = query_answers(query, paths)
         if isinstance(answers, dict):
             output.mkdir(parents=True, exist_ok=True)
@@ -145,13 +172,29 @@ def run(
             Console(stderr=True).print(f"{written.rows:,} rows: {escape(str(path))}", highlight=False, soft_wrap=True)
 
 
+def _refuse(options: dict[str, object], needed: str, shown: str) -> None:
+    for name, given in options.items():
+        if given is not None:
+            raise PlanError(f"{name} goes with {needed}.", remedy=f"Say {shown}, or leave it out.")
+
+
+class _Care(NamedTuple):
+    """What is said of the checkpoint on the command line, and of what does not go with it."""
+
+    checkpoint: Path | None
+    every: str | None
+    keep: int | None
+    adopt: bool
+    accept_changes: bool
+
+
 def _follow(
     query: Path,
     inputs: dict[str, str],
     followed: str,
     output: Path,
     late: Path | None,
-    checkpoint: Path | None,
+    care: _Care,
     timeout: float | None,
     device: str,
 ) -> None:
@@ -165,8 +208,12 @@ def _follow(
     answer = query_answers(query, {**inputs, name: source})
     if not isinstance(answer, Stream):
         raise PlanError("A live query gives one stream.", remedy="Make a query file for each answer.")
-    again = checkpoint is not None and checkpoint.exists()
-    live = restore(checkpoint, answer, device=device) if again and checkpoint else answer.start(device=device)
+    if care.checkpoint is not None and care.checkpoint.exists():
+        changed: IfFunctionsChanged = "accept" if care.accept_changes else "raise"
+        live = restore(care.checkpoint, answer, device=device, if_functions_changed=changed)
+    else:
+        live = answer.start(device=device)
+    every = "100" if care.every is None else care.every
     messages = Console(stderr=True)
     with messages.status("waiting for the first batch") as line:
 
@@ -177,9 +224,13 @@ def _follow(
             source,
             into=store(output),
             late_into=None if late is None else store(late),
-            checkpoint=checkpoint,
+            checkpoint=care.checkpoint,
+            every=int(every) if every.strip().lstrip("-").isdecimal() else every,
+            keep=1 if care.keep is None else care.keep,
             timeout=timeout,
             on_step=show if messages.is_terminal else None,
+            stop_on=(signal.SIGTERM, signal.SIGINT),
+            if_other_store="adopt" if care.adopt else "raise",
         )
     messages.print(escape(str(status)[len("<Status ") : -1]), highlight=False, soft_wrap=True)
 

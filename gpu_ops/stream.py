@@ -23,6 +23,7 @@ from gpu_ops.time import Duration, positive_ticks, ticks
 from gpu_ops.windowing import Windowing
 
 if TYPE_CHECKING:
+    from gpu_ops.engines.fingerprints import IfFunctionsChanged
     from gpu_ops.engines.live import RunningQuery
     from gpu_ops.engines.shapes import Shape
     from gpu_ops.ingest import CsvOptions
@@ -429,6 +430,7 @@ def restore(
     device: str = "auto",
     on_results: Callable[[pa.Table], None] | None = None,
     shape: Shape = "interval",
+    if_functions_changed: IfFunctionsChanged = "raise",
 ) -> RunningQuery:
     """A running query as a checkpoint found it: it goes on with the first event that it had not taken in.
 
@@ -438,9 +440,12 @@ def restore(
         device: As in `Stream.start`; it may be another one than before.
         on_results: Likewise.
         shape: Likewise.
+        if_functions_changed: What happens if a function of yours in the query does something else than the one that the
+            checkpoint was made with: an error, or ``"accept"``. A hash of its code tells (`docs/live.md`).
 
     Raises:
-        SourceError: There is no checkpoint, it is damaged, or it is of another plan; then the difference is shown.
+        SourceError: There is no checkpoint, it is damaged, or it is of another plan; then the difference is shown. Or a
+            function of yours has changed.
 
     Examples:
         >>> import gpu_ops as g
@@ -459,4 +464,4 @@ def restore(
     """
     from gpu_ops.engines.live import restored
 
-    return restored(Path(path), stream._node, device, on_results, shape)  # noqa: SLF001
+    return restored(Path(path), stream._node, device, on_results, shape, if_functions_changed)  # noqa: SLF001

@@ -4,47 +4,104 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import platform
+import secrets
+import shutil
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.ipc
 
-from gpu_ops.errors import SourceError
+from gpu_ops.errors import PlanError, SourceError
 from gpu_ops.store.files import whole_or_nothing
 
 _FACTS = "checkpoint.json"
-_FORMAT = 1
+_FORMAT = 2
+_FORMATS = (1, 2)
+"""Format 1 names no stores, no functions and no version."""
+
+_OLDER = "Restore an older one: follow(…, keep=3) keeps those before it as PATH.1 and PATH.2."
 
 
-def write_checkpoint(path: Path, facts: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
-    """Write facts and tables to a zip archive: ``checkpoint.json``, and an Arrow IPC file for each table."""
+def write_checkpoint(path: Path, facts: Mapping[str, Any], tables: Mapping[str, pa.Table], *, keep: int = 1) -> None:
+    """Write facts and tables to a zip archive: ``checkpoint.json``, and an Arrow IPC file for each table.
+
+    Args:
+        path: The archive.
+        facts: What is written as JSON.
+        tables: What is written as Arrow.
+        keep: How many checkpoints there are afterwards: the last one at the path, the one before it at ``path.1`` …
+
+    Raises:
+        SourceError: The file system refuses. Then an older checkpoint at the path is as it was.
+        PlanError: None is to be kept.
+    """
+    if keep < 1:
+        raise PlanError("One checkpoint is kept, or more.", remedy="Give keep=1 or more.")
     names = {f"{number:03}.arrow": name for number, name in enumerate(tables)}
     with whole_or_nothing(path, "replace") as target, zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
         for file, table in zip(names, tables.values(), strict=True):
             with archive.open(file, "w", force_zip64=True) as sink, pa.ipc.new_file(sink, table.schema) as writer:
                 writer.write_table(table)
-        archive.writestr(_FACTS, json.dumps({"format": _FORMAT, "tables": names, **facts}, indent=1))
+        archive.writestr(_FACTS, json.dumps({"format": _FORMAT, **made_by(), "tables": names, **facts}, indent=1))
+        archive.close()
+        _keep_older(path, keep)
+
+
+def made_by() -> dict[str, str]:
+    """The versions that a checkpoint names: of this package, and of Python, whose bytecode changes with it."""
+    from gpu_ops import __version__
+
+    return {"version": __version__, "python": ".".join(platform.python_version_tuple()[:2])}
+
+
+def _numbered(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.name}.{number}")
+
+
+def _keep_older(path: Path, keep: int) -> None:
+    """Give the checkpoint that is about to be replaced a second name, and older ones the next number."""
+    if keep == 1 or not path.exists():
+        return
+    newest = _numbered(path, 1)
+    if newest.exists() and newest.samefile(path):
+        return  # after this the last write failed
+    for number in range(keep - 1, 1, -1):
+        if (older := _numbered(path, number - 1)).exists():
+            older.replace(_numbered(path, number))
+    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        try:
+            os.link(path, unfinished)
+        except OSError:  # the file system has no second names
+            shutil.copyfile(path, unfinished)
+        unfinished.replace(newest)
+    finally:
+        with suppress(FileNotFoundError):
+            unfinished.unlink()
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, pa.Table]]:
     """What `write_checkpoint` wrote.
 
     Raises:
-        SourceError: There is no such file, or it is no checkpoint, or a part of it is damaged.
+        SourceError: There is no such file, or it cannot be read, or it is no checkpoint, or a part of it is damaged.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
             damaged = archive.testzip()
             if damaged is not None:
-                raise SourceError(f"The checkpoint {path} is damaged: {damaged}.", remedy="Restore an older one.")
+                raise SourceError(f"The checkpoint {path} is damaged: {damaged}.", remedy=_OLDER)
             facts = json.loads(archive.read(_FACTS))
-            if facts["format"] != _FORMAT:
+            if facts["format"] not in _FORMATS:
                 raise SourceError(
-                    f"The checkpoint {path} has format {facts['format']}, and this version reads {_FORMAT}.",
-                    remedy="Restore it with the version of gpu_ops that wrote it.",
+                    f"The checkpoint {path} has format {facts['format']}, and this version of gpu_ops reads {_FORMAT}.",
+                    remedy=f"Restore it with the version of gpu_ops that wrote it: {facts.get('version', 'unknown')}.",
                 )
             tables = {
                 name: pa.ipc.open_file(io.BytesIO(archive.read(file))).read_all()
@@ -53,5 +110,12 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, pa.Table]]:
     except FileNotFoundError as error:
         raise SourceError(f"There is no checkpoint {path}.", remedy="Start the query instead.") from error
     except (zipfile.BadZipFile, KeyError, ValueError, pa.ArrowInvalid) as error:
-        raise SourceError(f"{path} is no checkpoint: {error}.", remedy="Restore another one.") from error
+        raise SourceError(f"{path} is no checkpoint: {error}.", remedy=_OLDER) from error
+    except OSError as error:
+        if error.errno is None:  # Arrow's, of what the bytes say
+            raise SourceError(f"{path} is no checkpoint: {error}.", remedy=_OLDER) from error
+        raise SourceError(
+            f"The checkpoint {path} cannot be read: {error}. That is no sign of damage.",
+            remedy="See that you may read it, and that the disk works; then try again.",
+        ) from error
     return facts, tables

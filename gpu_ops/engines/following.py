@@ -2,42 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from gpu_ops.errors import PlanError, SourceError
+from gpu_ops.engines.pace import Pace, stopping
+from gpu_ops.engines.places import SINKS, IfOtherStore, Inlet, Outlet, begin
+from gpu_ops.errors import PlanError
+from gpu_ops.store.reports import StoredBatch
 from gpu_ops.store.stores import Store
-from gpu_ops.store.writer import Writer
-from gpu_ops.time import MAX_TIME, MIN_TIME
+from gpu_ops.time import MAX_TIME, MIN_TIME, Duration
 
 if TYPE_CHECKING:
     from gpu_ops.engines.live import RunningQuery
-
-
-@dataclass
-class _Outlet:
-    """Where tables go, one batch after the other, but for those that are there already.
-
-    Attributes:
-        name: Its name among the positions.
-        writer: The store's.
-        position: The sequence number that the last batch has, or had when it was written before.
-    """
-
-    name: str
-    writer: Writer
-    position: int
-
-    def put(self, table: pa.Table, cti: int | None) -> None:
-        """Write a batch, unless it was written before the query was restored."""
-        self.position += 1
-        if self.position > self.writer.sequence:
-            self.writer.append(table, cti)
 
 
 def follow(
@@ -46,59 +25,110 @@ def follow(
     into: Store | None,
     late_into: Store | None,
     checkpoint: Path | None,
-    every: int,
+    every: int | Duration,
     timeout: float | None,
     on_step: Callable[[Any], None] | None,
+    keep: int,
+    stop_on: Iterable[int],
+    if_other_store: IfOtherStore,
 ) -> None:
     """`RunningQuery.follow`: after each batch of the store one of results, if there is any or their CTI has moved.
 
     So the k-th batch of results depends on the store and the query alone, and a restored query knows which are written.
     """
-    if every < 1:
-        raise PlanError("A checkpoint is made after one batch or more.", remedy="Give every=1 or more.")
+    pace = Pace(every)
     stores = _by_input(live, store)
-    with ExitStack() as stack:
-        outlets = {
-            name: _outlet(name, stack.enter_context(target.writer()), live.positions.get(name), target)
-            for name, target in (("into", into), ("late_into", late_into))
+    with stopping(tuple(stop_on)) as stopped, ExitStack() as stack:
+        sinks = {
+            name: (target, stack.enter_context(target.writer()))
+            for name, target in zip(SINKS, (into, late_into), strict=True)
             if target is not None
         }
-        promised = live.positions.get("cti", MIN_TIME)
-        since = {name: live.positions.get(_position(name), 0) for name in stores}
-        made = 0
-
-        def keep() -> None:
-            written = {name: outlet.position for name, outlet in outlets.items()}
-            read = {_position(name): sequence for name, sequence in since.items()}
-            live.positions = {**read, "cti": promised, **written}
-
-        if checkpoint is not None:
-            # Killed before the next one, it must not take what it has written for somebody else's.
-            keep()
-            live.checkpoint(checkpoint)
-        for name, batch in () if live.closed else _batches(live, stores, since, timeout):
-            if batch.expired and since[name]:
-                raise SourceError(
-                    f"Batches of {stores[name]!r} after number {since[name]}, which the query had come to, have "
-                    "expired.",
-                    remedy="Start the query afresh from what is left, or keep batches for longer.",
-                )
-            if batch.events.num_rows:
-                live.push(batch.events, input=name)
-            if batch.cti is not None:
-                live.advance(batch.cti, input=name)
-            if all(cti == MAX_TIME for cti in live.input_ctis().values()):
-                live.close()
-            promised = _hand_out(live, outlets, promised)
-            since[name] = batch.sequence
-            keep()
-            made += 1
-            if checkpoint is not None and made % every == 0:
-                live.checkpoint(checkpoint)
+        sources = {_position(name): each for name, each in stores.items()}
+        inlets, outlets = begin(live.following, live.positions, sources, sinks, if_other_store)
+        run = _Run(live, stores, inlets, outlets, checkpoint, keep, pace, stopped)
+        # Killed before the next checkpoint, it must not take what it has written for somebody else's.
+        run.note()
+        run.save()
+        for outlet in outlets.values():
+            outlet.claim(live.following.follower or "")
+        for name, batch in () if live.closed else _batches(run, timeout):
+            if stopped() is not None:
+                break
+            run.take(name, batch)
             if on_step is not None:
                 on_step(live)
-        if checkpoint is not None and made % every:
-            live.checkpoint(checkpoint)
+        number = stopped()
+        if number is None:
+            for outlet in outlets.values():
+                outlet.finish()
+        if pace.waiting:
+            run.save()
+    if number is not None:
+        # As a shell says it of a process that a signal has ended.
+        raise SystemExit(128 + number)
+
+
+@dataclass
+class _Run:
+    """A query while it follows stores.
+
+    Attributes:
+        live: The query.
+        stores: The store of each input; of the only one by no name.
+        inlets: Where it reads, by the positions' names.
+        outlets: Where it writes, likewise.
+        checkpoint: The file for its checkpoints, if there is one.
+        keep: How many of them are kept.
+        pace: When the next one is due.
+        stopped: Gives the signal at which it is to stop, if there was one.
+    """
+
+    live: RunningQuery
+    stores: Mapping[str | None, Store]
+    inlets: Mapping[str, Inlet]
+    outlets: Mapping[str, Outlet]
+    checkpoint: Path | None
+    keep: int
+    pace: Pace
+    stopped: Callable[[], int | None]
+
+    def take(self, name: str | None, batch: StoredBatch) -> None:
+        """Take in a batch, and hand out what it makes final."""
+        live, inlet = self.live, self.inlets[_position(name)]
+        inlet.admit(batch)
+        if batch.events.num_rows:
+            live.push(batch.events, input=name)
+        if batch.cti is not None:
+            live.advance(batch.cti, input=name)
+        if all(cti == MAX_TIME for cti in live.input_ctis().values()):
+            live.close()
+        promised = _hand_out(live, self.outlets, live.positions["cti"])
+        inlet.took(batch)
+        self.note(promised)
+        self.pace.step()
+        if self.pace.due():
+            self.save()
+
+    def note(self, promised: int | None = None) -> None:
+        """Write the places down in the query."""
+        cti = self.live.positions.get("cti", MIN_TIME) if promised is None else promised
+        places = (*self.inlets.values(), *self.outlets.values())
+        self.live.positions = {"cti": cti, **{place.name: place.sequence for place in places}}
+
+    def save(self) -> None:
+        """Write a checkpoint."""
+        if self.checkpoint is not None:
+            self.live.checkpoint(self.checkpoint, keep=self.keep)
+        self.pace.begin()
+
+    def waits(self) -> bool:
+        """What is done while no batch comes; whether to wait no longer."""
+        for inlet in self.inlets.values():
+            inlet.waited = True
+        if self.pace.due():
+            self.save()
+        return self.stopped() is not None
 
 
 def _by_input(live: RunningQuery, store: Store | Mapping[str, Store]) -> dict[str | None, Store]:
@@ -125,13 +155,14 @@ def _position(name: str | None) -> str:
     return "store" if name is None else f"store {name}"
 
 
-def _batches(
-    live: RunningQuery, stores: Mapping[str | None, Store], since: Mapping[str | None, int], timeout: float | None
-) -> Iterator[tuple[str | None, Any]]:
+def _batches(run: _Run, timeout: float | None) -> Iterator[tuple[str | None, StoredBatch]]:
     """The next batch, always of the input that is the furthest behind: which one that is the stores alone say."""
-    left = {name: store.follow(since[name], timeout=timeout) for name, store in stores.items()}
+    left = {
+        name: store.follow(run.inlets[_position(name)].sequence, timeout=timeout, on_wait=run.waits)
+        for name, store in run.stores.items()
+    }
     while left:
-        ctis = live.input_ctis()
+        ctis = run.live.input_ctis()
         name = min(left, key=lambda each: (MIN_TIME if each is None else ctis[each], each or ""))
         batch = next(left[name], None)
         if batch is None:
@@ -142,18 +173,7 @@ def _batches(
             yield name, batch
 
 
-def _outlet(name: str, writer: Writer, position: int | None, target: Store) -> _Outlet:
-    if position is None:
-        return _Outlet(name, writer, writer.sequence)
-    if writer.sequence < position:
-        raise SourceError(
-            f"{target!r} ends with batch {writer.sequence}, and the checkpoint was made after batch {position} of it.",
-            remedy="Give the store that the query wrote to, or start the query afresh with an empty one.",
-        )
-    return _Outlet(name, writer, position)
-
-
-def _hand_out(live: RunningQuery, outlets: dict[str, _Outlet], promised: int) -> int:
+def _hand_out(live: RunningQuery, outlets: Mapping[str, Outlet], promised: int) -> int:
     cti = live.cti
     if "into" in outlets:
         results = live.results()

@@ -6,6 +6,7 @@ import difflib
 from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -14,8 +15,10 @@ import pyarrow as pa
 
 from gpu_ops.devices import choose
 from gpu_ops.engines.checkpoints import read_checkpoint, write_checkpoint
+from gpu_ops.engines.fingerprints import IfFunctionsChanged, check_functions, functions_held
 from gpu_ops.engines.inputs import Input, inputs
 from gpu_ops.engines.local import from_table, output_schema, to_table
+from gpu_ops.engines.places import Following, IfOtherStore
 from gpu_ops.engines.progress import Progress
 from gpu_ops.engines.shapes import Shape, in_shape, shape_schema
 from gpu_ops.errors import PlanError, SourceError
@@ -84,6 +87,7 @@ class RunningQuery:
 
     Attributes:
         positions: How far `follow` is: sequence numbers of the stores.
+        following: What is known of those stores.
 
     Examples:
         >>> import gpu_ops as g
@@ -128,6 +132,9 @@ class RunningQuery:
         self._ready: list[pa.Table] = []
         self._closed = False
         self.positions: dict[str, int] = {}
+        self.following = Following()
+        # Now, and not when a checkpoint is made: what a function's closure holds may change while it runs.
+        self._functions = functions_held(node)
 
     def __repr__(self) -> str:
         return f"<RunningQuery {'closed, ' if self._closed else ''}CTI {_shown(self._running.cti)}>"
@@ -351,9 +358,12 @@ class RunningQuery:
         into: Store | None = None,
         late_into: Store | None = None,
         checkpoint: str | Path | None = None,
-        every: int = 100,
+        every: int | str | timedelta = 100,
+        keep: int = 1,
         timeout: float | None = None,
         on_step: Callable[[Self], None] | None = None,
+        stop_on: Iterable[int] = (),
+        if_other_store: IfOtherStore = "raise",
     ) -> Status:
         """Push what is in a store and what comes into it, batch by batch, and keep the results in another.
 
@@ -366,17 +376,25 @@ class RunningQuery:
                 The next batch is always of the one that is the furthest behind, so that it is the same each time.
             into: Where results go, with the CTI behind them; without it, `results` gives them.
             late_into: Where the rows of `late` go; without it they are counted, and not kept.
-            checkpoint: A file that is written before the first batch, after every so many, and at the end.
-            every: How many.
+            checkpoint: A file that is written before the first batch, then as often as `every` says, and at the end.
+            every: After how many batches, or after how much time (``"10s"``) if there was a batch.
+            keep: How many checkpoints are kept: the last one under the path, those before it under ``path.1`` and on.
             timeout: Seconds without a new batch after which it returns; without it, it waits for ever.
             on_step: Called with the running query after each batch.
+            stop_on: Signals, such as ``signal.SIGTERM``, at which it ends the batch that it is at, writes the
+                checkpoint and raises `SystemExit` with 128 + the signal's number. A second one does what it did before.
+            if_other_store: What happens if a store has another identity than the checkpoint says, or holds the results
+                of another run: an error, or ``"adopt"``, once it is known to be right, a restored backup for instance.
 
         Raises:
-            SourceError: A store is damaged, has another writer, or is not the one that the checkpoint was made with.
+            SourceError: A store is damaged, has another writer, is not the one that the checkpoint was made with, lacks
+                batches that the query needs, or holds other batches than the query wrote.
+            PlanError: An argument makes no sense, or `stop_on` is used outside of the main thread.
         """
         from gpu_ops.engines.following import follow
 
-        follow(self, store, into, late_into, None if checkpoint is None else Path(checkpoint), every, timeout, on_step)
+        path = None if checkpoint is None else Path(checkpoint)
+        follow(self, store, into, late_into, path, every, timeout, on_step, keep, stop_on, if_other_store)
         return self.status()
 
     def status(self) -> Status:
@@ -419,13 +437,17 @@ class RunningQuery:
         lines += [each.node.describe() for each in self._running.walk() if each.below]
         return lines + ["late"] * self._diverts
 
-    def checkpoint(self, path: str | Path) -> None:
+    def checkpoint(self, path: str | Path, *, keep: int = 1) -> None:
         """Write all that it remembers to a file, whole or not at all: a zip archive of Arrow IPC files and the plan.
 
         Results that `results` has not given yet are in it too.
 
         Args:
             path: The file; an older checkpoint there is replaced.
+            keep: How many checkpoints are kept, as in `follow`.
+
+        Raises:
+            SourceError: The file system refuses.
         """
         tables = {f"state/{name}": table for name, table in self.state().items()}
         if self._ready:
@@ -442,10 +464,12 @@ class RunningQuery:
             "given": [each.given for each in nodes],
             "closed": self._closed,
             "positions": self.positions,
+            "following": self.following.facts(),
+            "functions": self._functions,
         }
-        write_checkpoint(Path(path), facts, tables)
+        write_checkpoint(Path(path), facts, tables, keep=keep)
 
-    def _restore(self, path: Path) -> None:
+    def _restore(self, path: Path, if_functions_changed: IfFunctionsChanged = "raise") -> None:
         facts, tables = read_checkpoint(path)
         if facts["plan"] != self._plan():
             changes = difflib.ndiff(facts["plan"], self._plan())
@@ -454,6 +478,7 @@ class RunningQuery:
                 f"The checkpoint {path} is of another plan (- then, + now):\n{shown}",
                 remedy="Restore it with the query that wrote it, or start the new one afresh.",
             )
+        check_functions(path, facts, self._functions, if_functions_changed)
         state = {name.removeprefix("state/"): table for name, table in tables.items() if name.startswith("state/")}
         nodes = self._running.walk()
         for number, each in enumerate(nodes):
@@ -471,7 +496,7 @@ class RunningQuery:
                 if name in kept:
                     pieces.append(from_table(kept[name], self._device))
         self._late, self._closed = Counter(facts["late"]), facts["closed"]
-        self.positions = facts["positions"]
+        self.positions, self.following = facts["positions"], Following.restore(facts.get("following"))
         self._ready = [tables["results"]] if "results" in tables else []
         self._late_rows = [tables["late"]] if "late" in tables else []
 
@@ -487,9 +512,14 @@ def _below(tables: Mapping[str, pa.Table], prefix: str) -> dict[str, pa.Table]:
 
 
 def restored(
-    path: Path, node: Node, device: str, on_results: Callable[[pa.Table], None] | None, shape: Shape
+    path: Path,
+    node: Node,
+    device: str,
+    on_results: Callable[[pa.Table], None] | None,
+    shape: Shape,
+    if_functions_changed: IfFunctionsChanged,
 ) -> RunningQuery:
     """A running query as a checkpoint found it."""
     made = RunningQuery(node, device, on_results, shape)
-    made._restore(path)  # noqa: SLF001
+    made._restore(path, if_functions_changed)  # noqa: SLF001
     return made

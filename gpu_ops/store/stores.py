@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
@@ -16,18 +16,16 @@ import pyarrow.compute as pc
 from gpu_ops.errors import PlanError, SourceError, unknown_column
 from gpu_ops.store.batch_files import LIFETIME, Compression, DamageError, Staged, damaged, load, split, stage
 from gpu_ops.store.files import WriteReport, regrouped
-from gpu_ops.store.folders import open_folder, reading, writing
+from gpu_ops.store.folders import open_folder, writing
 from gpu_ops.store.identity import Identity, read_identity, write_identity
-from gpu_ops.store.names import Log, Sealed, UnsettledError, read_log
+from gpu_ops.store.listing import listed
+from gpu_ops.store.names import Log, Sealed
 from gpu_ops.store.reports import StoredBatch, StoreReport
 from gpu_ops.store.writer import MERGED_ROWS, Writer, conform
 from gpu_ops.time import MAX_TIME, TIME_TYPE, Instant, format_time, instant
 
 STAGING = ".staging-"
 """What a folder's name begins with in which others make files that a writer will seal."""
-
-_LISTINGS = 20
-"""How often a folder is listed until two listings that are no log agree that it is none."""
 
 
 def store(path: str | os.PathLike[str], *, filesystem: Any = None, compression: Compression = "zstd") -> Store:
@@ -237,7 +235,14 @@ class Store:
         for held in self._pieces(since):
             yield from held
 
-    def follow(self, since: int = 0, *, timeout: float | None = None, poll: float = 0.1) -> Iterator[StoredBatch]:
+    def follow(
+        self,
+        since: int = 0,
+        *,
+        timeout: float | None = None,
+        poll: float = 0.1,
+        on_wait: Callable[[], object] | None = None,
+    ) -> Iterator[StoredBatch]:
         """The batches there are, and those to come, as they come. It ends when the CTI is infinity: no more will.
 
         The wait for the next batch is the only thing here that takes a clock; events have their own time.
@@ -246,9 +251,10 @@ class Store:
             since: Only those after this one.
             timeout: Seconds without a new batch after which it ends; without it, it waits for ever.
             poll: Seconds from one look at the folder to the next.
+            on_wait: Called after each look that found nothing; it ends if that gives something true.
 
         Raises:
-            SourceError: A file is damaged or lost.
+            SourceError: A file is damaged or lost, or the store has become shorter than what was read of it.
 
         Examples:
             >>> import gpu_ops as g
@@ -260,15 +266,23 @@ class Store:
             [1]
         """
         heard = time.monotonic()
+        read = 0
         while True:
             for batch in self.batches(since):
-                since = batch.sequence
+                since = read = batch.sequence
                 yield batch
                 heard = time.monotonic()
             log = self.log()
+            if log.sequence < read:
+                raise SourceError(
+                    f"{self.path} ends with batch {log.sequence}, and batch {read} of it was read.",
+                    remedy="It was made anew or lost files: put it back, or start what follows it afresh.",
+                )
             if log.cti == MAX_TIME and log.sequence <= since:
                 return
             if timeout is not None and time.monotonic() - heard >= timeout:
+                return
+            if on_wait is not None and on_wait():
                 return
             time.sleep(poll)
 
@@ -421,25 +435,10 @@ class Store:
     def log(self) -> Log:
         """What the folder's listing tells; no file is opened.
 
-        A listing is not taken at one instant: what is no log is looked at again until it is one, or stays none.
-
         Raises:
             SourceError: A file is lost, or two files claim one batch.
         """
-        before: set[str] | None = None
-        for _ in range(_LISTINGS):
-            with reading(self._folder):
-                names = self._folder.names()
-            try:
-                return read_log(names)
-            except UnsettledError:
-                if names == before:
-                    raise
-            before = names
-            time.sleep(0.01)
-        with reading(self._folder):
-            names = self._folder.names()
-        return read_log(names)
+        return listed(self._folder)
 
     def _schema(self, log: Log) -> pa.Schema | None:
         """The store's columns; None without a batch. Any sound file tells them, the smallest at least cost."""

@@ -35,9 +35,7 @@ def failing_sync(code: int) -> Callable[[int], None]:
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EACCES])
-def test_a_folder_that_cannot_be_synced_is_an_error(
-    tmp_path: Path, code: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_synced_is_an_error(tmp_path: Path, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     store = g.store(tmp_path / "store")
     store.append(table([(0, 1)]))
     answer = g.events(store).snapshot().agg(n=g.count())
@@ -150,10 +148,15 @@ def test_a_writer_that_is_dropped_gives_its_lock_back(tmp_path: Path) -> None:
 
 def test_a_writer_whose_block_fails_gives_its_lock_back(tmp_path: Path) -> None:
     store = g.store(tmp_path)
-    for error in (ValueError, KeyboardInterrupt):
-        with pytest.raises(error), store.writer() as writer:
+
+    def fails(error: type[BaseException]) -> None:
+        with store.writer() as writer:
             writer.append(table([(0, 1)]))
             raise error
+
+    for error in (ValueError, KeyboardInterrupt):
+        with pytest.raises(error):
+            fails(error)
     assert store.append(table([(1, 2)], 1)) == 3
 
 

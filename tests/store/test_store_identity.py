@@ -107,7 +107,8 @@ def test_who_writes_is_kept(place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"[]", b"7", b"null", b'{"format": 1}', b'{"format": 1, "id": 7}', b"\xff\xfe", b'{"id": "a"}']
+    "content",
+    [b"", b"{", b"[]", b"7", b"null", b'{"format": 1}', b'{"format": 1, "id": 7}', b"\xff\xfe", b'{"id": "a"}'],
 )
 def test_a_damaged_one_is_named(place: Place, content: bytes) -> None:
     store = g.store(place.path)
