@@ -138,7 +138,7 @@ def run_in_order(
     feeds = [each.node for each in plan.walk() if not each.below]
 
     def step(given: Mapping[Any, list[Events]], cti: int) -> Iterator[Events]:
-        events, _ = plan.step({feed: (Fed(given.get(feed, [])), cti) for feed in feeds}, device)
+        events, _ = plan.step({(feed, "whole"): (Fed(given.get(feed, [])), cti) for feed in feeds}, device)
         plan.rest()
         yield from events.events
 

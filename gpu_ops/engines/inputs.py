@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gpu_ops.errors import PlanError
-from gpu_ops.ingest.entrance import Entrance
+from gpu_ops.ingest.entrance import Admitted, Entrance
+from gpu_ops.operators.alive import Least
 from gpu_ops.operators.events import Events
-from gpu_ops.operators.steps import Fed
+from gpu_ops.operators.steps import Fed, Running, View
 from gpu_ops.plan.advance import AdvanceTime, Late
 from gpu_ops.plan.nodes import Node, Source
 from gpu_ops.time import MAX_TIME, MIN_TIME
@@ -32,9 +33,11 @@ class Input:
         source: What its rows look like.
         entrance: What lets them in.
         follows: Where its CTIs come from besides.
-        leaves: The leaves of the plan that it feeds, and whether each takes what is late.
+        leaves: The leaves of the plan that it feeds.
         rows: How many rows have come in.
-        promised: Its CTI, as far as a step has taken it in.
+        still_open: The starts of the events that were handed out as start edges and have not ended; None where nobody
+            needs whole events besides.
+        promised: What it promises in each view, as far as a step has taken it in.
         fresh: What no step has taken in yet: events, and so the next three.
         opened: Start edges of events whose ends are not known yet.
         closed: Events that were opened before, with their ends.
@@ -46,9 +49,10 @@ class Input:
     source: EventSource
     entrance: Entrance
     follows: Input | None = None
-    leaves: list[tuple[Node, bool]] = field(default_factory=list)
+    leaves: list[Running] = field(default_factory=list)
     rows: int = 0
-    promised: int = MIN_TIME
+    still_open: Least | None = None
+    promised: tuple[int, int] = (MIN_TIME, MIN_TIME)
     fresh: list[Events] = field(default_factory=list)
     opened: list[Events] = field(default_factory=list)
     closed: list[Events] = field(default_factory=list)
@@ -58,44 +62,92 @@ class Input:
         """What no step has taken in yet, by the names of its tables."""
         return {"fresh": self.fresh, "opened": self.opened, "closed": self.closed, "late": self.late}
 
-    def fed(self) -> dict[Node, tuple[Fed, int]]:
+    @property
+    def promises(self) -> tuple[int, int]:
+        """The CTI with open edges, and the one of whole events: that one is held back at the oldest that is open."""
+        cti = self.entrance.cti
+        return cti, cti if self.still_open is None else self.still_open.least(cti)
+
+    @property
+    def moved(self) -> bool:
+        """Whether it promises more than the last step has taken in."""
+        return any(now > before for now, before in zip(self.promises, self.promised, strict=True))
+
+    def note_edges(self, admitted: Admitted) -> None:
+        """Keep the starts of open edges that have begun and ended, if anybody asks for the oldest."""
+        if self.still_open is None:
+            return
+        if admitted.closes is not None:
+            self.still_open.remove(admitted.start[admitted.closes])
+        if admitted.opened is not None:
+            self.still_open.add(admitted.opened.start)
+
+    def restored(self, entrance: Entrance) -> None:
+        """Go on with an entrance as it was."""
+        self.entrance = entrance
+        if self.still_open is not None:
+            self.still_open = Least()
+            self.still_open.add(entrance.handed_out)
+
+    def fed(self) -> dict[tuple[Node, View], tuple[Fed, int]]:
         """What its leaves get in the next step, and what they promise."""
-        events = Fed(self.fresh, self.opened, self.closed), self.entrance.cti
+        cti, whole = self.promises
+        views = {
+            "open": (Fed(self.fresh, self.opened, self.closed), cti),
+            "whole": (Fed([*self.fresh, *self.closed]), whole),
+        }
         # What is late may be as late as it likes.
-        late = Fed(self.late), self.entrance.cti if self.entrance.cti == MAX_TIME else MIN_TIME
-        return {node: late if diverts else events for node, diverts in self.leaves}
+        late = Fed(self.late), cti if cti == MAX_TIME else MIN_TIME
+        return {(leaf.node, leaf.view): late if is_late(leaf) else views[leaf.view] for leaf in self.leaves}
 
     def leaf(self, *, late: bool) -> Node:
         """A leaf that gets its events, or what is late."""
-        return next(node for node, diverts in self.leaves if diverts == late)
+        return next(leaf.node for leaf in self.leaves if is_late(leaf) == late)
 
     def taken(self) -> None:
         """A step has taken all of it in."""
-        self.promised = self.entrance.cti
+        self.promised = self.promises
         self.fresh, self.opened, self.closed, self.late = [], [], [], []
 
 
-def inputs(leaves: Sequence[Node], *, hands_out_open: bool) -> list[Input]:
-    """The inputs of a plan's leaves and all that they follow; the leaves' own first."""
+def is_late(leaf: Running) -> bool:
+    """Whether a leaf takes what is late."""
+    return isinstance(leaf.node, Late)
+
+
+def inputs(leaves: Sequence[Running]) -> list[Input]:
+    """The inputs of a plan's leaves and all that they follow; the leaves' own first.
+
+    Raises:
+        PlanError: Two have one name.
+    """
     made: dict[Node, Input] = {}
 
-    def add(each: Source | AdvanceTime) -> Input:
+    def of(leaf: Running) -> Node:
+        return leaf.node.advance if isinstance(leaf.node, Late) else leaf.node
+
+    views: dict[Node, set[View]] = {}
+    for leaf in leaves:
+        if not is_late(leaf):
+            views.setdefault(leaf.node, set()).add(leaf.view)
+
+    def add(each: Node) -> Input:
         if each in made:
             return made[each]
+        assert isinstance(each, Source | AdvanceTime)  # noqa: S101  (leaves are nothing else)
         leaf, settings, follows = (
             (each.source, each.settings, each.follows) if isinstance(each, AdvanceTime) else (each, None, None)
         )
-        open_too = hands_out_open and leaf.source.edges and not made
-        entrance = Entrance(settings, leaf.source.schema, hands_out_open=open_too)
+        asked = views.get(each, set())
+        entrance = Entrance(settings, leaf.source.schema, hands_out_open="open" in asked)
         name = leaf.name or "input"
         own = made[each] = Input(name, _OWN if not made else f"{_OWN} {name}", leaf.source, entrance)
+        own.still_open = Least() if len(asked) > 1 else None
         own.follows = None if follows is None else add(follows)
         return own
 
     for leaf in leaves:
-        each = leaf.advance if isinstance(leaf, Late) else leaf
-        assert isinstance(each, Source | AdvanceTime)  # noqa: S101  (leaves are nothing else)
-        add(each).leaves.append((leaf, isinstance(leaf, Late)))
+        add(of(leaf)).leaves.append(leaf)
     names = Counter(each.name for each in made.values())
     (name, count), *_ = names.most_common(1)
     if count > 1:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from gpu_ops.devices import choose
 from gpu_ops.engines.checkpoints import read_checkpoint, write_checkpoint
 from gpu_ops.engines.fingerprints import IfFunctionsChanged, check_functions, functions_held
-from gpu_ops.engines.inputs import Input, inputs
+from gpu_ops.engines.inputs import Input, inputs, is_late
 from gpu_ops.engines.local import from_table, output_schema, to_table
 from gpu_ops.engines.places import Following, IfOtherStore
 from gpu_ops.engines.progress import Progress
@@ -24,7 +24,7 @@ from gpu_ops.engines.shapes import Shape, in_shape, shape_schema
 from gpu_ops.errors import PlanError, SourceError
 from gpu_ops.ingest.entrance import Admitted, Entrance
 from gpu_ops.operators.events import Events
-from gpu_ops.operators.steps import Running, running, takes_open
+from gpu_ops.operators.steps import Running, running
 from gpu_ops.plan.advance import AdvanceTime, Late
 from gpu_ops.plan.nodes import Node
 from gpu_ops.store.stores import Store
@@ -120,13 +120,11 @@ class RunningQuery:
         self._schema = output_schema(node)
         self._given_schema = shape_schema(self._schema, shape)
         self._running: Running = running(node, self._device)
-        leaves = [each.node for each in self._running.walk() if not each.below]
-        single = len(leaves) == 1 and not isinstance(leaves[0], Late)
-        self._inputs = inputs(leaves, hands_out_open=single and takes_open(node))
+        self._inputs = inputs([each for each in self._running.walk() if not each.below])
         self._own = [each for each in self._inputs if each.leaves]
         # Whether every event is final by itself.
         self._passes = all(each.stateless for each in node.walk() if not isinstance(each, AdvanceTime | Late))
-        self._diverts = any(diverts for each in self._own for _, diverts in each.leaves)
+        self._diverts = any(is_late(leaf) for each in self._own for leaf in each.leaves)
         self._late: Counter[str] = Counter()
         self._late_rows: list[pa.Table] = []
         self._ready: list[pa.Table] = []
@@ -240,11 +238,12 @@ class RunningQuery:
         if admitted.late is not None:
             self._late_rows.append(admitted.late)
         columns = self._device.columns
-        if admitted.diverted is not None and any(diverts for _, diverts in into.leaves):
+        into.note_edges(admitted)
+        if admitted.diverted is not None and any(map(is_late, into.leaves)):
             late = admitted.diverted
             times = columns.array(late.start), columns.array(late.end)
             into.late.append(Events(*times, columns.from_arrow(late.payload)))
-        if all(diverts for _, diverts in into.leaves):
+        if all(map(is_late, into.leaves)):
             return
         if len(admitted.start):
             end = 1 if into.source.points else columns.array(admitted.end)
@@ -262,7 +261,7 @@ class RunningQuery:
     def _step_if_due(self) -> None:
         """A step, if a CTI has moved, or if too much waits, or if nothing needs to."""
         waits = sum(len(events) for each in self._own for pieces in each.waiting().values() for events in pieces)
-        moved = any(each.entrance.cti > each.promised for each in self._own)
+        moved = any(each.moved for each in self._own)
         if moved or waits >= _WAITING_ROWS or (waits and self._passes):
             self._step()
 
@@ -434,6 +433,7 @@ class RunningQuery:
         for each in self._inputs:
             columns = each.source.schema.to_string(show_field_metadata=False).replace("\n", ", ")
             lines += [f"source {each.name}: {columns}", f"advance {each.entrance.settings}"]
+            lines += [f"edges of {each.name}: open ones and whole events"] * (each.still_open is not None)
         lines += [each.node.describe() for each in self._running.walk() if each.below]
         return lines + ["late"] * self._diverts
 
@@ -488,10 +488,11 @@ class RunningQuery:
         for known, rows, promised in zip(self._inputs, facts["rows_in"], facts["promised"], strict=True):
             kept = _below(state, f"{known.prefix}/")
             before = known.entrance
-            known.entrance = Entrance.restore(
-                before.settings, known.source.schema, kept, hands_out_open=before.hands_out_open
+            known.restored(
+                Entrance.restore(before.settings, known.source.schema, kept, hands_out_open=before.hands_out_open)
             )
-            known.rows, known.promised = rows, promised
+            # Of an older checkpoint: nothing was promised of whole events beside open ones.
+            known.rows, known.promised = rows, tuple(promised) if isinstance(promised, list) else (promised, promised)
             for name, pieces in known.waiting().items():
                 if name in kept:
                     pieces.append(from_table(kept[name], self._device))

@@ -134,6 +134,12 @@ class Entrance:
         """What is promised, as the last call gave it."""
         return self._state.promised
 
+    @property
+    def handed_out(self) -> Ints:
+        """The starts of the start edges that were handed out and have not ended, in no order."""
+        starts = self._state.held[self._state.slots(k.IN_EDGES), k.LET_IN]
+        return starts[(starts != k.NONE) & (starts < self._state.promised)]
+
     def push(self, arrivals: Arrivals) -> Admitted:
         """Let rows come in, in their order.
 
@@ -258,7 +264,7 @@ class Entrance:
             int(state.hands_out_open),
             state.arrived,
         ]
-        clock, before = state.clock, state.clock.copy()
+        clock, before, promised = state.clock, state.clock.copy(), state.promised
         # What the call can give: its own rows, those that wait for their turn, and at infinity all that are open.
         infinite = close != k.OPEN_INPUT or bool((starts[kinds == Kind.CTI] == MAX_TIME).any() if len(kinds) else 0)
         most = rows + int(clock[k.HELD] if infinite else clock[k.BUFFERED])
@@ -317,8 +323,8 @@ class Entrance:
         admitted = Admitted(start, end, payload, state.promised, ctis[: clock[k.CTIS]], rows_late, kept_aside, counts)
         if not self.hands_out_open:
             return admitted
-        # No event that starts before the last CTI is let in, but of those that were handed out.
-        closes = start < before[k.LAST]
+        # No event that starts before what was promised is let in, but of those that were handed out.
+        closes = start < promised
         return replace(admitted, opened=opened, closes=closes if closes.any() else None)
 
     def _payloads(self, arrivals: Arrivals, number: Ints, find: _Finder) -> tuple[pa.Table, Opened | None]:

@@ -265,8 +265,8 @@ def _refill(state: State, given: Mapping[str, pa.Table]) -> None:
 
 def _refill_heaps(state: State, slots: Ints) -> None:
     time = np.where(slots[:, k.KIND] == Kind.END, slots[:, k.STOP], slots[:, k.FIRST])
-    # What the last CTI is past was handed out.
-    least = max(state.clock[k.LAST], MIN_TIME) if state.hands_out_open else MIN_TIME
+    # What starts before what was promised was handed out; an entrance that hands nothing out promises no more.
+    least = state.promised if state.hands_out_open else MIN_TIME
     for heap, key, used, mask in (
         (state.buffer, time, k.BUFFERED, slots[:, k.PLACE] == k.IN_BUFFER),
         (

@@ -14,8 +14,9 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from gpu_ops.buffers import booleans, integers, to_arrow
+from gpu_ops.buffers import booleans, integers, nulls, to_arrow
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates import Column, Columns
 from gpu_ops.time import MAX_TIME, TIME_TYPE
@@ -25,6 +26,9 @@ _CROWD = 1 << 12
 
 _TABLE = 1 << 16
 """Up to how wide a range of integers has a table from each to its number, however few there are."""
+
+_UNKNOWN = 1 << 62
+"""The end of an event that is open: past all times."""
 
 _CODE, _LOW, _HIGH = "group", "low", "high"
 
@@ -97,8 +101,10 @@ def rows_table(runs: Runs, schema: pa.Schema, device: Device, axis: Callable[[An
 
 
 def shown_time(ticks: Any) -> pa.Array:
-    """Ticks as timestamps."""
-    return to_arrow(ticks, TIME_TYPE)
+    """Ticks as timestamps; null where a time is not known yet."""
+    unknown = ticks > MAX_TIME
+    shown = to_arrow(np.where(unknown, 0, ticks), TIME_TYPE)
+    return pc.if_else(to_arrow(unknown, pa.bool_()), None, shown) if unknown.any() else shown
 
 
 def rows_from_arrow(table: pa.Table, device: Device) -> Rows:
@@ -110,7 +116,8 @@ def rows_from_arrow(table: pa.Table, device: Device) -> Rows:
     for name in table.column_names:
         whole = table[name].combine_chunks()
         if name in {_CODE, _LOW, _HIGH}:
-            arrays[name] = device.columns.array(integers(whole).copy())
+            places = np.where(nulls(whole), _UNKNOWN, integers(whole)) if whole.null_count else integers(whole).copy()
+            arrays[name] = device.columns.array(places)
             continue
         column, form, *at = name.rsplit(".", 2) if not name.endswith(".frame") else (name[: -len(".frame")], "frame")
         if form == "frame":

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 import narwhals as nw
 import numpy as np
@@ -28,16 +28,14 @@ from gpu_ops.operators.running_stitch import RunningStitch
 from gpu_ops.operators.running_whole import RunningWhole
 from gpu_ops.operators.unnest import several
 from gpu_ops.plan.advance import AdvanceTime, Late
-from gpu_ops.plan.aggregates import EXTREMES
 from gpu_ops.plan.data_windows import DataWindow
-from gpu_ops.plan.expressions import column_names
 from gpu_ops.plan.fills import Fill
 from gpu_ops.plan.joins import AsOf, ClipBy, Join, Numbered, Union
-from gpu_ops.plan.lifetimes import AlterLifetime, Chop, Lifetime, SetDuration, Stitch, ToPoint
-from gpu_ops.plan.nodes import Feed, Filter, KeyBy, Node, Project, Source
+from gpu_ops.plan.lifetimes import AlterLifetime, Chop, Lifetime, Stitch
+from gpu_ops.plan.nodes import Ends, Feed, Filter, KeyBy, Node, Project, Source
 from gpu_ops.plan.time_rules import depends_on_start_alone, moved_cti
 from gpu_ops.plan.unnest import Repeat, Unnest
-from gpu_ops.plan.windows import Snapshot, WindowAggregate
+from gpu_ops.plan.windows import WindowAggregate
 from gpu_ops.time import MIN_TIME, TICK, format_time
 
 
@@ -88,8 +86,7 @@ class Columns(Stateless):
     @property
     def reads_end(self) -> bool:
         """Whether anything in the chain asks when an event ends."""
-        read = [e for each in self._chain for e in ([each.condition] if isinstance(each, Filter) else each.expressions)]
-        return any("end" in column_names(expression, ["end"]) for expression in read)
+        return any(each.ends(0) == "needed" for each in self._chain)
 
     def each(self, pieces: Sequence[Events]) -> list[Events]:
         """The chain over each piece."""
@@ -190,7 +187,11 @@ class Rows(Stateless):
 
     def step(self, events: Events | None, cti: int) -> tuple[list[Events], int]:
         """All rows of each event; the CTI as it is."""
-        return [] if events is None else [several(self._node, events, self._device)], cti
+        return self.each([] if events is None else [events]), cti
+
+    def each(self, pieces: Sequence[Events]) -> list[Events]:
+        """The rows of each piece."""
+        return [several(self._node, events, self._device) for events in pieces]
 
 
 @dataclass(frozen=True)
@@ -199,7 +200,7 @@ class Fed:
 
     Attributes:
         events: Events whose lifetimes are known.
-        opened: Events whose ends are not known yet, if the plan takes them (`takes_open`).
+        opened: Events whose ends are not known yet, if the node takes them (`Node.ends`).
         closed: Events that were opened in an earlier step, with their ends.
     """
 
@@ -208,34 +209,12 @@ class Fed:
     closed: Sequence[Events] = ()
 
 
-def takes_open(node: Node) -> bool:
-    """Whether a plan can count events whose ends are not known: their start edges go to a window that adds up.
+View = Literal["whole", "open"]
+"""How a node sees its events: each once its end is known, with CTIs that are held back at the oldest one that is open;
+or start edges as they come and their ends later, with the CTIs that came."""
 
-    On the way there nothing may ask when an event ends. A minimum or maximum would have to know, to forget the others.
-    """
-    above = [each for each in node.walk() if not isinstance(each, Source | AdvanceTime | KeyBy)]
-    for each in above:
-        if isinstance(each, Filter | Project):
-            read = [each.condition] if isinstance(each, Filter) else each.expressions
-            if any("end" in column_names(expression, ["end"]) for expression in read):
-                return False
-        elif isinstance(each, Lifetime) and isinstance(each.change, SetDuration | ToPoint):
-            return True
-        elif isinstance(each, WindowAggregate):
-            read = [given for one in each.aggregates for given in one.reads]
-            window = each.window
-            return (
-                (isinstance(window, Snapshot) or (window.membership == "overlap" and window.until is None))
-                and not any(one.holistic or one.kind in EXTREMES for one in each.aggregates)
-                and not any("end" in column_names(expression, ["end"]) for expression in read)
-            )
-        else:
-            return False
-    return False
-
-
-Leaves = Mapping[Node, tuple[Fed, int]]
-"""What comes to each leaf of a plan in a step, and what it promises."""
+Leaves = Mapping[tuple[Node, View], tuple[Fed, int]]
+"""What comes to each leaf of a plan in a step, in each view of it that is asked for, and what it promises."""
 
 
 @dataclass(eq=False)
@@ -246,11 +225,15 @@ class Running:
         node: The node of the plan.
         own: Its step; None where events pass as they are.
         below: What feeds it; nothing for a leaf.
+        view: How what it gives sees events. A node that hands edges on stands twice, if both views are asked for.
+        reads: What it does with the ends of the events of each input.
     """
 
     node: Node
     own: Step | RunningBinary | None
     below: tuple[Running, ...] = ()
+    view: View = "whole"
+    reads: tuple[Ends, ...] = ()
     cti: int = MIN_TIME
     given: int = 0
     _last: tuple[Leaves, Fed] | None = None
@@ -274,16 +257,15 @@ class Running:
                 each.rest()
 
     def _take(self, leaves: Leaves, device: Device) -> Fed:
-        inputs = [each.step(leaves, device) for each in self.below] or [leaves[self.node]]
+        inputs = [self._input(at, leaves, device) for at in range(len(self.below))]
+        inputs = inputs or [leaves[self.node, self.view]]
         given, passed = inputs[0]
         if len(inputs) > 1 and isinstance(self.own, RunningBinary):
             sides = [concat(fed.events, device) for fed, _ in inputs]
             events, passed = self.own.step(sides, [cti for _, cti in inputs])
             given = Fed(events)
         elif len(inputs) > 1:
-            pieces = [events for fed, _ in inputs for events in fed.events]
-            names = self.node.schema.names
-            given = Fed([Events(each.start, each.ends, device.columns.select(each.frame, names)) for each in pieces])
+            given = self._together([fed for fed, _ in inputs], device)
             passed = min(cti for _, cti in inputs)
         elif self.own is not None:
             given, passed = self._step(cast("Step", self.own), given, passed, device)
@@ -291,18 +273,36 @@ class Running:
         self.given += sum(map(len, given.events))
         return given
 
+    def _input(self, at: int, leaves: Leaves, device: Device) -> tuple[Fed, int]:
+        fed, cti = self.below[at].step(leaves, device)
+        if self.reads[at] == "unread":
+            # All of an event is known when it starts.
+            fed = Fed([*fed.events, *fed.opened])
+        return fed, cti
+
+    def _together(self, parts: Sequence[Fed], device: Device) -> Fed:
+        names = self.node.schema.names
+
+        def ordered(pieces: Iterable[Events]) -> list[Events]:
+            return [Events(each.start, each.ends, device.columns.select(each.frame, names)) for each in pieces]
+
+        return Fed(
+            ordered(events for fed in parts for events in fed.events),
+            ordered(events for fed in parts for events in fed.opened),
+            ordered(events for fed in parts for events in fed.closed),
+        )
+
     def _step(self, own: Step, given: Fed, cti: int, device: Device) -> tuple[Fed, int]:
         if isinstance(own, RunningWindow | RunningWhole):
             opened, closed = concat(given.opened, device), concat(given.closed, device)
             events, passed = own.step(concat(given.events, device), cti, opened, closed)
             return Fed(events), passed
-        if isinstance(own, Columns):
+        if isinstance(own, Columns | Rows):
             return Fed(own.each(given.events), own.each(given.opened), own.each(given.closed)), cti
         if isinstance(own, RunningDataWindow):
             events, passed = own.step(concat(given.events, device), cti)
             return Fed(events, *own.edges()), passed
-        # A lifetime that starts with the event and lasts so long: its end plays no part.
-        events, passed = own.step(concat([*given.events, *given.opened], device), cti)
+        events, passed = own.step(concat(given.events, device), cti)
         return Fed(events), passed
 
     def walk(self) -> list[Running]:
@@ -319,24 +319,30 @@ class Running:
         return list(found)
 
 
-def running(node: Node, device: Device, known: dict[Node, Running] | None = None) -> Running:
-    """A plan, made ready to run step by step.
+Known = dict[tuple[Node, View], Running]
+
+
+def running(node: Node, device: Device) -> Running:
+    """A plan, made ready to run step by step; a node that stands at several places of it runs once.
 
     Args:
         node: Its last node.
         device: Where arrays live.
-        known: The nodes that are ready already: one that stands at several places of the plan runs once.
 
     Raises:
         PlanError: There is no step for a node.
     """
-    if known is None:
-        plan = running(node, device, {})
-        _open_windows(plan, device)
-        return plan
-    if node not in known:
-        known[node] = _running(node, device, known)
-    return known[node]
+    plan = _seen(node, "whole", device, {})
+    _open_windows(plan, device)
+    return plan
+
+
+def _seen(node: Node, view: View, device: Device, known: Known) -> Running:
+    """A node in a view: there is but one of what gives no open edges."""
+    view = view if node.gives_open else "whole"
+    if (node, view) not in known:
+        known[node, view] = _running(node, view, device, known)
+    return known[node, view]
 
 
 def _open_windows(plan: Running, device: Device) -> None:
@@ -365,31 +371,32 @@ def _looks_at_no_end(node: Running) -> bool:
     return isinstance(node.own, Columns) and not node.own.reads_end
 
 
-def _running(node: Node, device: Device, known: dict[Node, Running]) -> Running:
-    def below(*inputs: Node) -> tuple[Running, ...]:
-        return tuple(running(each, device, known) for each in inputs)
+def _running(node: Node, view: View, device: Device, known: Known) -> Running:
+    def made(own: Step | RunningBinary | None, first: Node = node) -> Running:
+        """The node; ``first`` is the lowest of the nodes that it is made of."""
+        reads = tuple(first.ends(at) for at in range(len(first.inputs)))
+        asked: dict[Ends, View] = {"needed": "whole", "later": "open", "unread": "open", "passed on": view}
+        below = (_seen(each, asked[read], device, known) for each, read in zip(first.inputs, reads, strict=True))
+        return Running(node, own, tuple(below), view, reads)
 
     if isinstance(node, Source | Late | Feed) or (isinstance(node, AdvanceTime) and isinstance(node.input, Source)):
-        return Running(node, None)
-    if isinstance(node, KeyBy | AdvanceTime):
-        return Running(node, None, below(node.input))
+        return Running(node, None, view=view)
+    if isinstance(node, KeyBy | AdvanceTime | Union):
+        return made(None)
     if isinstance(node, Filter | Project):
         chain: list[Filter | Project] = [node]
         while isinstance(chain[0].input, Filter | Project):
             chain.insert(0, chain[0].input)
-        return Running(node, Columns(chain, device), below(chain[0].input))
+        return made(Columns(chain, device), chain[0])
     if isinstance(node, WindowAggregate):
         lowered = node.lowered()
         whole = not all(goes_along(one, lowered.input.schema) for one in lowered.aggregates)
-        own: Step = (RunningWhole if whole else RunningWindow)(lowered, device)
-        return Running(node, own, below(lowered.input))
-    if isinstance(node, Union):
-        return Running(node, None, below(*node.parts))
+        return made((RunningWhole if whole else RunningWindow)(lowered, device), lowered)
     if isinstance(node, Join) and node.how == "semi":
-        return running(node.as_inner(), device, known)
+        return _seen(node.as_inner(), view, device, known)
     for kind, step in _STEPS.items():
         if isinstance(node, kind):
-            return Running(node, step(node, device), below(*node.inputs))
+            return made(step(node, device))
     raise PlanError(
         f"There is no running query over {type(node).__name__}.", remedy="Start a query over local data instead."
     )

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import pyarrow as pa
 
 from gpu_ops.errors import ColumnError, PlanError
-from gpu_ops.plan.nodes import Source, SparkSource, Unary
+from gpu_ops.plan.nodes import Ends, Source, SparkSource, Unary
 from gpu_ops.time import format_span
 
 LatePolicy = Literal["raise", "drop", "adjust", "divert"]
@@ -135,6 +135,10 @@ class AdvanceTime(Unary):
     @property
     def stateless(self) -> bool:
         return False
+
+    def ends(self, at: int) -> Ends:
+        del at
+        return "passed on"
 
     @property
     def duration(self) -> int | None:

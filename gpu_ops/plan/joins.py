@@ -14,7 +14,7 @@ from gpu_ops.errors import ColumnError, PlanError, unknown_column
 from gpu_ops.plan.aggregates import count
 from gpu_ops.plan.expressions import LIFETIME, check_boolean, column_names, exact_divisions
 from gpu_ops.plan.lifetimes import Stitch
-from gpu_ops.plan.nodes import KeyBy, Node, Project, Unary
+from gpu_ops.plan.nodes import Ends, KeyBy, Node, Project, Unary
 from gpu_ops.plan.windows import Snapshot, WindowAggregate, named_aggregates
 from gpu_ops.time import TICK, format_span
 
@@ -194,6 +194,10 @@ class ClipBy(Binary):
     def duration(self) -> int | None:
         return TICK if self.left.duration == TICK else None
 
+    def ends(self, at: int) -> Ends:
+        # Of right events the starts alone matter.
+        return "unread" if at else "needed"
+
     def describe(self) -> str:
         return f"ClipBy{self._shown_on}"
 
@@ -265,6 +269,10 @@ class Union(Node):
     def duration(self) -> int | None:
         durations = {part.duration for part in self.parts}
         return durations.pop() if len(durations) == 1 else None
+
+    def ends(self, at: int) -> Ends:
+        del at
+        return "passed on"
 
     def describe(self) -> str:
         return f"Union of {len(self.parts)}"

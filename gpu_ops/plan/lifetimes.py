@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
 from gpu_ops.plan.expressions import check_row_wise, exact_divisions, output_schema
-from gpu_ops.plan.nodes import Unary
+from gpu_ops.plan.nodes import Ends, Unary
 from gpu_ops.time import MIN_TIME, TICK, format_span
 
 
@@ -150,6 +150,10 @@ class Lifetime(Unary):
                     f"{where} takes {'a duration' if name == 'duration' else 'a timestamp'}, but this is {made.type}.",
                     remedy='Build it from g.col("start"), g.col("end") and durations.',
                 )
+
+    def ends(self, at: int) -> Ends:
+        del at
+        return "unread" if isinstance(self.change, SetDuration | ToPoint | HopLifetime) else "needed"
 
     @property
     def duration(self) -> int | None:

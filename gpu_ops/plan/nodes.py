@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import narwhals as nw
 import pyarrow as pa
@@ -17,12 +17,18 @@ from gpu_ops.plan.expressions import (
     bare_column,
     check_boolean,
     check_row_wise,
+    column_names,
     exact_divisions,
     output_schema,
 )
 
 if TYPE_CHECKING:
     from gpu_ops.ingest import EventSource
+
+
+Ends = Literal["needed", "later", "unread", "passed on"]
+"""What a node does with the ends of the events that it takes: it needs an event's end before it takes the event; it
+takes the event when it starts, and its end later; it never looks at the end; it hands on events without their ends."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +69,20 @@ class Node:
     def stateless(self) -> bool:
         """Whether each event is handled by itself, so that input may come in pieces of any size."""
         return True
+
+    def ends(self, at: int) -> Ends:
+        """What it does with the ends of the events of an input.
+
+        Args:
+            at: The input's place in `inputs`.
+        """
+        del at
+        return "needed"
+
+    @cached_property
+    def gives_open(self) -> bool:
+        """Whether it can give start edges before their ends are known: it has them itself, or hands them on."""
+        return any(self.ends(at) == "passed on" and each.gives_open for at, each in enumerate(self.inputs))
 
     def describe(self) -> str:
         """The node's own line of `explain`."""
@@ -126,6 +146,10 @@ class Source(Node):
     @property
     def duration(self) -> int | None:
         return 1 if self.source.points else None
+
+    @cached_property
+    def gives_open(self) -> bool:
+        return self.source.edges
 
     def describe(self) -> str:
         return f"Source {self.name or ''}{' ' * bool(self.name)}{self.source!r}"
@@ -204,6 +228,10 @@ class Filter(Unary):
         (condition,) = exact_divisions([self.condition], self.input.schema)
         return condition
 
+    def ends(self, at: int) -> Ends:
+        del at
+        return _of_expressions([self.condition])
+
     def describe(self) -> str:
         return f"Filter {self.condition!r}"
 
@@ -250,6 +278,10 @@ class Project(Unary):
     def schema(self) -> pa.Schema:
         return self._schema
 
+    def ends(self, at: int) -> Ends:
+        del at
+        return _of_expressions(self.expressions)
+
     def describe(self) -> str:
         shown = ", ".join(repr(expression) for expression in self.expressions)
         return f"{'WithColumns' if self.keep else 'Select'} {shown}"
@@ -279,6 +311,10 @@ class KeyBy(Unary):
     def key(self) -> tuple[str, ...]:
         return self.columns
 
+    def ends(self, at: int) -> Ends:
+        del at
+        return "passed on"
+
     def describe(self) -> str:
         return f"By {', '.join(self.columns)}"
 
@@ -293,6 +329,11 @@ class Scope(KeyBy):
 
     def describe(self) -> str:
         return f"Apply to each {', '.join(self.columns)}" if self.columns else "Apply ends"
+
+
+def _of_expressions(expressions: Sequence[nw.Expr]) -> Ends:
+    """What a node that evaluates expressions does with ends."""
+    return "needed" if any("end" in column_names(each, ["end"]) for each in expressions) else "passed on"
 
 
 def filter_condition(conditions: tuple[object, ...]) -> nw.Expr:

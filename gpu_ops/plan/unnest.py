@@ -8,7 +8,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from gpu_ops.errors import ColumnError
-from gpu_ops.plan.nodes import Unary
+from gpu_ops.plan.nodes import Ends, Unary
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +30,10 @@ class Unnest(Unary):
     @property
     def schema(self) -> pa.Schema:
         return self._schema
+
+    def ends(self, at: int) -> Ends:
+        del at
+        return "passed on"
 
     def describe(self) -> str:
         return f"Unnest {', '.join(self.rows.names)}"
@@ -55,6 +59,10 @@ class Repeat(Unary):
     @property
     def schema(self) -> pa.Schema:
         return self._schema
+
+    def ends(self, at: int) -> Ends:
+        del at
+        return "passed on"
 
     def describe(self) -> str:
         return "Repeat"

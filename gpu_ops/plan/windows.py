@@ -12,11 +12,11 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.errors import ColumnError, PlanError
-from gpu_ops.plan.aggregates import Aggregate
+from gpu_ops.plan.aggregates import EXTREMES, Aggregate
 from gpu_ops.plan.calendars import Calendar
 from gpu_ops.plan.combinations import Combinable, Combination
-from gpu_ops.plan.expressions import LIFETIME, as_expression, bare_column
-from gpu_ops.plan.nodes import Node, Project, Unary
+from gpu_ops.plan.expressions import LIFETIME, as_expression, bare_column, column_names
+from gpu_ops.plan.nodes import Ends, Node, Project, Unary
 from gpu_ops.time import MIN_TIME, TICK, format_span, format_time
 
 
@@ -123,6 +123,19 @@ class WindowAggregate(Unary):
     @property
     def stateless(self) -> bool:
         return False
+
+    def ends(self, at: int) -> Ends:
+        del at
+        read = [each for aggregate in self.aggregates for each in aggregate.reads]
+        if any("end" in column_names(each, ["end"]) for each in read):
+            return "needed"
+        if isinstance(self.window, Hopping) and self.window.membership == "start":
+            return "unread"
+        if isinstance(self.window, Hopping | Calendar) and self.window.until is not None:
+            return "needed"
+        # A minimum or maximum would have to know, to forget the others.
+        adds_up = not any(each.holistic or each.kind in EXTREMES for each in self.aggregates)
+        return "later" if adds_up else "needed"
 
     def describe(self) -> str:
         aggregates = ", ".join(str(aggregate) for aggregate in self.aggregates)
