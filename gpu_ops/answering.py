@@ -42,6 +42,7 @@ class Answering:
         Raises:
             TimeError: A row has no valid lifetime (``on_invalid="raise"``), or a time would leave the years 1 to 9999.
             SumOverflowError: An integer or decimal sum does not fit its type.
+            IntegerOverflowError: A whole number of an expression does not fit its type.
             DeviceError: The device cannot be had.
 
         Examples:

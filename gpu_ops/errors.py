@@ -75,6 +75,10 @@ class SumOverflowError(GpuOpsError):
     """An exact result does not fit its type. Nothing ever wraps around."""
 
 
+class IntegerOverflowError(GpuOpsError):
+    """A whole number that an expression gives does not fit its type. Nothing ever wraps around."""
+
+
 class FunctionError(GpuOpsError):
     """A function that the user handed in failed, or gave what does not fit; its own error is the cause."""
 

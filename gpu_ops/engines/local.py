@@ -280,7 +280,7 @@ def _(node: Filter | Project, run: Run, wanted: tuple[str, ...]) -> Iterator[Eve
 @_give.register
 def _(node: Lifetime, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
     for events in execute(node.input, run, lifetimes.wanted_below(node, wanted)):
-        yield lifetimes.change_lifetimes(node.exact, events, run.device)
+        yield lifetimes.changed(node, events, run.device)
 
 
 @_give.register

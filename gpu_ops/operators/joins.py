@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.devices import Device
+from gpu_ops.operators.checked import checked
 from gpu_ops.operators.covers import Matches, covered, covers_of, uncovered
 from gpu_ops.operators.events import Events
 from gpu_ops.plan.expressions import column_names
@@ -344,10 +345,13 @@ def _holds(node: Join, left: Any, right: Any, found: Pairs, device: Device) -> A
     if not parts:  # it reads no column
         parts.append(columns.take(columns.select(left, [left.columns[0]]), found.rows))
 
+    together = Events(found.start, found.end, columns.beside(*parts))
+    (condition,) = checked(node.guards, [condition], together, device)
+
     def step(lazy: Any) -> Any:
         return lazy.select(nw.col("start"), nw.col("end"), __holds=condition)
 
-    _, _, made = columns.evaluate(found.start, TICK, columns.beside(*parts), [step])
+    _, _, made = columns.evaluate(found.start, TICK, together.frame, [step])
     holds, _ = columns.values(made, "__holds")
     return device.kernels.keep(holds != 0)
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from gpu_ops.devices import Device
 from gpu_ops.errors import TimeError
+from gpu_ops.operators.checked import checked
 from gpu_ops.operators.events import Events, check_times
 from gpu_ops.plan.expressions import column_names
 from gpu_ops.plan.lifetimes import (
@@ -26,6 +27,9 @@ from gpu_ops.plan.lifetimes import (
     ToPoint,
 )
 from gpu_ops.time import MAX_TIME, TICK, format_time
+
+_LONGEST = 1 << 60
+"""Ticks: longer than from the first to the last time."""
 
 
 def wanted_below(node: Lifetime, wanted: tuple[str, ...]) -> tuple[str, ...]:
@@ -94,12 +98,27 @@ def _(change: PointAtEnd, events: Events, device: Device) -> Events:
 
 @change_lifetimes.register
 def _(change: AlterLifetime, events: Events, device: Device) -> Events:
-    casts = {
-        "__start": (change.start, nw.Datetime("us", "UTC")),
-        "__end": (change.end, nw.Datetime("us", "UTC")),
-        "__duration": (change.duration, nw.Duration("us")),
-    }
-    wanted = {name: expression.cast(dtype) for name, (expression, dtype) in casts.items() if expression is not None}
+    return _altered(change.given, events, device)
+
+
+def changed(node: Lifetime, events: Events, device: Device) -> Events:
+    """The events with their lifetimes changed as a node of the plan says; some may be gone.
+
+    Raises:
+        IntegerOverflowError: A time or a duration that an expression gives does not fit its type.
+        TimeError: A new lifetime is none.
+    """
+    change = node.exact
+    if not isinstance(change, AlterLifetime):
+        return change_lifetimes(change, events, device)
+    given = change.given
+    return _altered(
+        dict(zip(given, checked(node.guards, [*given.values()], events, device), strict=True)), events, device
+    )
+
+
+def _altered(given: dict[str, nw.Expr], events: Events, device: Device) -> Events:
+    wanted = {f"__{name}": expression for name, expression in given.items()}
     lifetime = (nw.col("start"), nw.col("end"))
 
     def step(frame: Any) -> Any:
@@ -118,7 +137,11 @@ def _(change: AlterLifetime, events: Events, device: Device) -> Events:
                 remedy="Fill it or filter such events out first.",
             )
     start = found.get("__start", events.start)
-    end = start + found["__duration"] if "__duration" in found else found.get("__end", events.ends)
+    if "__duration" in found:
+        # Beyond the years that there are, but not beyond int64.
+        end = start + np.clip(found["__duration"], -_LONGEST, _LONGEST)
+    else:
+        end = found.get("__end", events.ends)
     check_times(start, end, device, verb="alter_lifetime")
     return Events(start, end, events.frame).where(end > start, device)
 

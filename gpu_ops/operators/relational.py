@@ -9,9 +9,12 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.devices import Device
+from gpu_ops.operators.checked import checked, extents
 from gpu_ops.operators.events import Events
 from gpu_ops.plan.expressions import column_names
+from gpu_ops.plan.integers import Known, Ranges
 from gpu_ops.plan.nodes import Filter, Project
+from gpu_ops.plan.terms import Range
 
 
 def wanted_below(nodes: Sequence[Filter | Project], wanted: tuple[str, ...]) -> tuple[str, ...]:
@@ -27,24 +30,63 @@ def wanted_below(nodes: Sequence[Filter | Project], wanted: tuple[str, ...]) -> 
 
 
 def run(nodes: Sequence[Filter | Project], events: Events, device: Device) -> Events:
-    """The events after a chain of filters and projections, evaluated as one."""
+    """The events after a chain of filters and projections, evaluated as one.
+
+    Raises:
+        IntegerOverflowError: A whole number of an expression does not fit its type.
+    """
     if len(nodes) == 1 and isinstance(nodes[0], Project) and nodes[0].picked is not None:
         return Events(events.start, events.end, device.columns.select(events.frame, nodes[0].picked))
-    steps = [_step(node) for node in nodes]
-    return Events(*device.columns.evaluate(events.start, events.end, events.frame, steps))
+    return _evaluated(*_ready(nodes, events, device), device)
 
 
 def answer(nodes: Sequence[Filter | Project], events: Events, schema: pa.Schema, device: Device) -> pa.Table:
     """What a chain of filters and projections gives, as a table of ``start``, ``end`` and the payload."""
-    steps = [_step(node) for node in nodes]
+    events, steps = _ready(nodes, events, device)
     table: pa.Table = device.columns.answer(events.start, events.end, events.frame, steps, schema)
     return table
 
 
-def _step(node: Filter | Project) -> Any:
+def _evaluated(events: Events, steps: Sequence[Any], device: Device) -> Events:
+    return Events(*device.columns.evaluate(events.start, events.end, events.frame, steps))
+
+
+def _ready(nodes: Sequence[Filter | Project], events: Events, device: Device) -> tuple[Events, list[Any]]:
+    """Events and the steps that are still to be evaluated over them.
+
+    The chain is evaluated so far, and no further, where ranges do not tell that all numbers fit behind it: of the rows
+    that are left there each is looked at.
+    """
+    steps: list[Any] = []
+    known = extents(events, device)
+    for node in nodes:
+        expressions: Sequence[nw.Expr] = (node.exact,) if isinstance(node, Filter) else node.exact
+        if node.guards:
+            if steps and any(each.may_not_fit(known) for each in node.guards.values()):
+                events, steps = _evaluated(events, steps, device), []
+                known = extents(events, device)
+            expressions = checked(node.guards, expressions, events, device, known)
+        steps.append(_step(node, expressions))
+        if isinstance(node, Project):
+            known = _behind(node, known)
+    return events, steps
+
+
+def _behind(node: Project, before: Known) -> Known:
+    """The ranges of columns behind a projection, by those before it."""
+    ranges = Ranges(before)
+
+    def known(name: str) -> Range | None:
+        value = node.values.get(name)
+        return before(name) if value is None else ranges.of(value)
+
+    return known
+
+
+def _step(node: Filter | Project, expressions: Sequence[nw.Expr]) -> Any:
     if isinstance(node, Filter):
-        return lambda frame: frame.filter(node.exact)
+        return lambda frame: frame.filter(*expressions)
     if node.keep:
-        return lambda frame: frame.with_columns(*node.exact)
+        return lambda frame: frame.with_columns(*expressions)
     lifetime = (nw.col("start"), nw.col("end"))
-    return lambda frame: frame.select(*lifetime, *node.exact)
+    return lambda frame: frame.select(*lifetime, *expressions)

@@ -144,7 +144,7 @@ class Lifetimes(Stateless):
             TimeError: A new start lies before a CTI that went the same way: starts do not keep their order.
         """
         change = self._node.exact
-        made = [] if events is None else [lifetimes.change_lifetimes(change, events, self._device)]
+        made = [] if events is None else [lifetimes.changed(self._node, events, self._device)]
         moved = moved_cti(change, cti)
         if moved is None and isinstance(change, AlterLifetime) and change.start is not None:
             self._check(made)

@@ -20,8 +20,11 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.devices import Device
+from gpu_ops.errors import IntegerOverflowError, SumOverflowError
+from gpu_ops.operators.checked import checked
 from gpu_ops.operators.data_windows import STAYS, UNKNOWN, Held, Stay
-from gpu_ops.plan.expressions import exact_divisions
+from gpu_ops.operators.events import Events
+from gpu_ops.plan.expressions import exact_divisions, guards
 from gpu_ops.plan.window_conditions import COUNT, OLDEST, SUM, Until, While, condition_fields, spoken
 from gpu_ops.time import TICK, TIME_TYPE
 
@@ -84,28 +87,36 @@ def _walked(condition: nw.Expr, mode: int, held: Held, oldest: Any, newest: Any,
     left = np.full_like(held.start, -1)
     oldest, newest = oldest.copy(), newest.copy()
     ends = held.bounds[1:]
-    guesses = True
+    guesses, widest = True, _WIDEST
     while True:
         active = device.kernels.keep(newest < ends)
         if not len(active):
             return left
         guesses = guesses and int((ends - newest)[active].sum()) > _FEWEST_ROWS
-        if guesses:
-            groups = active[:_MOST_GROUPS]
-            first, last = oldest[groups], newest[groups]
-            limit = np.minimum(ends[groups], last + _MOST_ROWS // len(groups))
-            guess = _guess_while if mode == WALK_WHILE else _guess_batches
-            oldest[groups], newest[groups], gone, by = guess(pairs, mode, first, last, limit, device)
-            left[gone] = by
-            guesses = int((newest[groups] - last).sum()) > _FEWEST_ROWS
-            continue
-        width = int(min(_WIDEST, max(_NARROWEST, (_CELLS // len(active)) ** 0.5)))
-        for low in range(0, len(active), max(1, _CELLS // (width * width))):
-            groups = active[low : low + max(1, _CELLS // (width * width))]
-            first, last, end = oldest[groups], newest[groups], ends[groups]
-            holds = pairs.block(first, last, end, width)
-            oldest[groups], newest[groups], gone, by = device.kernels.window_walk(holds, width, first, last, end, mode)
-            left[gone] = by
+        try:
+            if guesses:
+                groups = active[:_MOST_GROUPS]
+                first, last = oldest[groups], newest[groups]
+                limit = np.minimum(ends[groups], last + _MOST_ROWS // len(groups))
+                guess = _guess_while if mode == WALK_WHILE else _guess_batches
+                oldest[groups], newest[groups], gone, by = guess(pairs, mode, first, last, limit, device)
+                left[gone] = by
+                guesses = int((newest[groups] - last).sum()) > _FEWEST_ROWS
+                continue
+            width = int(min(widest, max(_NARROWEST, (_CELLS // len(active)) ** 0.5)))
+            for low in range(0, len(active), max(1, _CELLS // (width * width))):
+                groups = active[low : low + max(1, _CELLS // (width * width))]
+                first, last, end = oldest[groups], newest[groups], ends[groups]
+                holds = pairs.block(first, last, end, width)
+                oldest[groups], newest[groups], gone, by = device.kernels.window_walk(
+                    holds, width, first, last, end, mode
+                )
+                left[gone] = by
+        except (IntegerOverflowError, SumOverflowError):
+            # It may be of rows that are never in together: from here on one pair after the other, as they are met.
+            if widest == 1:
+                raise
+            guesses, widest = False, 1
 
 
 def _guess_while(
@@ -211,7 +222,9 @@ class _Pairs:
     def __init__(self, condition: nw.Expr, held: Held, device: Device) -> None:
         self._held, self._device = held, device
         schema = held.schema
-        (self._condition,) = exact_divisions([condition], condition_fields(schema))
+        fields = condition_fields(schema)
+        (self._condition,) = exact_divisions([condition], fields)
+        self._guards = guards([condition], fields, [self._condition])
         self._read = spoken(schema, condition)
         self._sums: dict[str, Callable[[Any, Any], Any]] = {
             column: _range_sums(held, column, schema.field(column).type, device)
@@ -253,10 +266,13 @@ class _Pairs:
         if built:
             frames.append(columns.build(built))
 
-        def step(lazy: Any) -> Any:
-            return lazy.select(nw.col("start"), nw.col("end"), __holds=self._condition)
+        together = Events(take(held.start, newest), TICK, columns.beside(*frames))
+        (condition,) = checked(self._guards, [self._condition], together, device)
 
-        _, _, made = columns.evaluate(take(held.start, newest), TICK, columns.beside(*frames), [step])
+        def step(lazy: Any) -> Any:
+            return lazy.select(nw.col("start"), nw.col("end"), __holds=condition)
+
+        _, _, made = columns.evaluate(together.start, TICK, together.frame, [step])
         values, valid = columns.values(made, "__holds")
         holds = values != 0
         return holds if valid is None else holds & valid
@@ -277,8 +293,7 @@ def _range_sums(held: Held, column: str, dtype: pa.DataType, device: Device) -> 
         return sums[newest + 1] - sums[oldest]
 
     if not pa.types.is_floating(dtype):
-        whole = running(np.where(present, values, 0))
-        return lambda o, n: (between(whole, o, n), between(counts, o, n) > 0, pa.int64())
+        return _integer_sums(column, np.where(present, values, 0), running, lambda o, n: between(counts, o, n) > 0)
     numbers = np.where(present, values, 0.0).astype(np.float64)
     finite = np.isfinite(numbers)
     odd = [running(mask) for mask in (np.isnan(numbers), numbers == np.inf, numbers == -np.inf)]
@@ -294,6 +309,30 @@ def _range_sums(held: Held, column: str, dtype: pa.DataType, device: Device) -> 
         return total, between(counts, oldest, newest) > 0, pa.float64()
 
     return floats
+
+
+def _integer_sums(
+    column: str, values: Any, running: Callable[[Any], Any], counted: Callable[[Any, Any], Any]
+) -> Callable[[Any, Any], Any]:
+    """As `_range_sums`, of integers: a sum that has wrapped is told by the sum of their upper halves."""
+    whole = running(values)
+    half = min(32, 8 * values.dtype.itemsize - 1)
+    upper = running(values >> half)
+
+    def between(oldest: Any, newest: Any) -> Any:
+        total = whole[newest + 1] - whole[oldest]
+        # What the lower halves add is below one for each row, and rows are fewer than 2**31.
+        near = (upper[newest + 1] - upper[oldest]).astype(np.float64) * 2.0**half
+        wrong = np.abs(near - total.astype(np.float64)) > 2.0**63
+        if bool(wrong.any()):
+            raise SumOverflowError(
+                "A sum in a condition on windows does not fit int64.",
+                column=column,
+                remedy="Divide or scale the column first, or cast it to float64.",
+            )
+        return total, counted(oldest, newest), pa.int64()
+
+    return between
 
 
 STAYS.update({While: keep_while, Until: batches_until})

@@ -6,7 +6,7 @@ Narwhals has no public way to walk an expression; this module alone touches its 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import narwhals as nw
@@ -16,6 +16,8 @@ from narwhals.exceptions import ColumnNotFoundError
 
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
 from gpu_ops.frames import plain_type, to_frame
+from gpu_ops.plan.integers import NAMES, Guard, guard
+from gpu_ops.plan.terms import Term, terms
 from gpu_ops.time import TIME_TYPE
 
 LIFETIME = ("start", "end")
@@ -156,6 +158,37 @@ def _divided_by_columns(expression: nw.Expr) -> nw.Expr:
             changed = True
         nodes.append(node)
     return nw.Expr(*nodes) if changed else expression
+
+
+def guards(
+    expressions: Sequence[nw.Expr],
+    schema: pa.Schema,
+    exact: Sequence[nw.Expr],
+    said: Mapping[str, str] | None = None,
+) -> dict[int, Guard]:
+    """What watches over expressions in which a whole number may not fit its type, by their places.
+
+    Args:
+        expressions: Row-wise expressions, as they were written.
+        schema: The payload that they read, beside ``start`` and ``end``.
+        exact: The same expressions as they are evaluated.
+        said: What columns are called that the user has not named.
+    """
+    found = {}
+    frame: Any = None
+    for at, (expression, evaluated) in enumerate(zip(expressions, exact, strict=True)):
+        if not NAMES.isdisjoint(function_names(evaluated)):
+            frame = nw.from_native(_probe(schema)) if frame is None else frame
+            made = guard(expression, evaluated, schema, frame, said)
+            if made is not None:
+                found[at] = made
+    return found
+
+
+def values(expressions: Sequence[nw.Expr], schema: pa.Schema) -> dict[str, Term]:
+    """What expressions give, by the names of their columns."""
+    frame = nw.from_native(_probe(schema))
+    return {name: term for expression in expressions for name, term in terms(expression, frame).items()}
 
 
 def _number(operand: object) -> float | None:

@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
 from gpu_ops.plan.aggregates import count
-from gpu_ops.plan.expressions import LIFETIME, check_boolean, column_names, exact_divisions
+from gpu_ops.plan.expressions import LIFETIME, check_boolean, column_names, exact_divisions, guards
+from gpu_ops.plan.integers import Guard
 from gpu_ops.plan.lifetimes import Stitch
 from gpu_ops.plan.nodes import Ends, KeyBy, Node, Project, Unary
 from gpu_ops.plan.windows import Snapshot, WindowAggregate, named_aggregates
@@ -106,6 +107,13 @@ class Join(Binary):
     def exact(self) -> nw.Expr | None:
         """The condition as it is evaluated here."""
         return None if self.condition is None else exact_divisions([self.condition], self.paired)[0]
+
+    @cached_property
+    def guards(self) -> dict[int, Guard]:
+        """What watches over the condition, if its whole numbers may not fit."""
+        if self.condition is None or self.exact is None:
+            return {}
+        return guards([self.condition], self.paired, [self.exact])
 
     @cached_property
     def _schema(self) -> pa.Schema:

@@ -9,7 +9,8 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
-from gpu_ops.plan.expressions import check_row_wise, exact_divisions, output_schema
+from gpu_ops.plan.expressions import check_row_wise, exact_divisions, guards, output_schema
+from gpu_ops.plan.integers import Guard
 from gpu_ops.plan.nodes import Ends, Unary
 from gpu_ops.time import MIN_TIME, TICK, format_span
 
@@ -80,6 +81,16 @@ class AlterLifetime:
     start: nw.Expr | None
     duration: nw.Expr | None
     end: nw.Expr | None
+
+    @property
+    def given(self) -> dict[str, nw.Expr]:
+        """What is given, each in the type that it is taken in."""
+        casts = {
+            "start": (self.start, nw.Datetime("us", "UTC")),
+            "end": (self.end, nw.Datetime("us", "UTC")),
+            "duration": (self.duration, nw.Duration("us")),
+        }
+        return {name: value.cast(dtype) for name, (value, dtype) in casts.items() if value is not None}
 
     def __str__(self) -> str:
         given = {"start": self.start, "duration": self.duration, "end": self.end}
@@ -186,6 +197,13 @@ class Lifetime(Unary):
             for name, expression in given.items()
         }
         return AlterLifetime(**exact)
+
+    @cached_property
+    def guards(self) -> dict[int, Guard]:
+        """What watches over expressions of `AlterLifetime` whose whole numbers may not fit, by their places there."""
+        if not isinstance(self.change, AlterLifetime) or not isinstance(self.exact, AlterLifetime):
+            return {}
+        return guards(list(self.change.given.values()), self.input.schema, list(self.exact.given.values()))
 
     def describe(self) -> str:
         return str(self.change)

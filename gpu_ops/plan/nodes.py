@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,8 +19,12 @@ from gpu_ops.plan.expressions import (
     check_row_wise,
     column_names,
     exact_divisions,
+    guards,
     output_schema,
+    values,
 )
+from gpu_ops.plan.integers import Guard
+from gpu_ops.plan.terms import Term
 
 if TYPE_CHECKING:
     from gpu_ops.ingest import EventSource
@@ -232,16 +236,25 @@ class Filter(Unary):
         del at
         return _of_expressions([self.condition])
 
+    @cached_property
+    def guards(self) -> dict[int, Guard]:
+        """What watches over the condition, if its whole numbers may not fit."""
+        return guards([self.condition], self.input.schema, [self.exact])
+
     def describe(self) -> str:
         return f"Filter {self.condition!r}"
 
 
 @dataclass(frozen=True, eq=False)
 class Project(Unary):
-    """The payload anew: ``keep`` says whether the columns before stay beside the new ones."""
+    """The payload anew: ``keep`` says whether the columns before stay beside the new ones.
+
+    ``said`` has what columns are called, in an error, that the user has not named.
+    """
 
     expressions: tuple[nw.Expr, ...]
     keep: bool
+    said: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _ = self.schema
@@ -263,6 +276,16 @@ class Project(Unary):
     def exact(self) -> tuple[nw.Expr, ...]:
         """The expressions as they are evaluated here."""
         return exact_divisions(self.expressions, self.input.schema)
+
+    @cached_property
+    def guards(self) -> dict[int, Guard]:
+        """What watches over expressions whose whole numbers may not fit, by their places."""
+        return guards(self.expressions, self.input.schema, self.exact, self.said)
+
+    @cached_property
+    def values(self) -> dict[str, Term]:
+        """What the expressions give, by the names of their columns."""
+        return values(self.exact, self.input.schema)
 
     @cached_property
     def _schema(self) -> pa.Schema:

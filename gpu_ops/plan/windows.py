@@ -15,7 +15,7 @@ from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.aggregates import EXTREMES, Aggregate
 from gpu_ops.plan.calendars import Calendar
 from gpu_ops.plan.combinations import Combinable, Combination
-from gpu_ops.plan.expressions import LIFETIME, as_expression, bare_column, column_names
+from gpu_ops.plan.expressions import LIFETIME, as_expression, bare_column, column_names, guards
 from gpu_ops.plan.nodes import Ends, Node, Project, Unary
 from gpu_ops.time import MIN_TIME, TICK, format_span, format_time
 
@@ -163,11 +163,31 @@ class WindowAggregate(Unary):
                 inputs[name] = expression.alias(name)
             return name
 
-        lowered = [aggregate.over(column) for aggregate in self.aggregates]
+        lowered = [aggregate.over(column) for aggregate in counted(self.aggregates, self.input.schema)]
         if not inputs:
             return self
         project: Node = Project(self.input, tuple(inputs.values()), keep=False)
         return replace(self, input=project, aggregates=tuple(lowered))
+
+
+def counted(aggregates: Sequence[Aggregate], schema: pa.Schema) -> list[Aggregate]:
+    """Aggregates whose expressions are computed for the rows alone that ``where=`` lets in, if others may not fit."""
+    known: dict[tuple[int, int], nw.Expr] = {}
+
+    def within(expression: nw.Expr, where: nw.Expr) -> nw.Expr:
+        if not guards([expression], schema, [expression]):
+            return expression
+        return known.setdefault((id(expression), id(where)), nw.when(where).then(expression))
+
+    made = []
+    for each in aggregates:
+        where = each.filter
+        if where is None:
+            made.append(each)
+            continue
+        first = None if each.expression is None else within(each.expression, where)
+        made.append(replace(each, expression=first, others=tuple(within(other, where) for other in each.others)))
+    return made
 
 
 def _check_names(names: Iterable[str], key: Sequence[str]) -> None:
@@ -239,7 +259,8 @@ def aggregated(
             results.append(combined[name].result(columns, windows.schema).alias(name))
         else:
             results.append(nw.col(name))
-    made = Project(windows, tuple(results), keep=False)
+    said = {name: str(part).removeprefix("=") for name, part in parts.items() if name not in given}
+    made = Project(windows, tuple(results), keep=False, said=said)
     return made if fill is None else fill(made, windows)
 
 

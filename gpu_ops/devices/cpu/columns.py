@@ -19,6 +19,7 @@ import pyarrow as pa
 from gpu_ops.buffers import integers
 from gpu_ops.buffers import nulls as nulls_of
 from gpu_ops.buffers import to_arrow as to_arrow_array
+from gpu_ops.devices.cpu.order import extent as extent_of
 from gpu_ops.devices.cpu.order import take as gather
 from gpu_ops.frames import from_frame, to_frame
 from gpu_ops.time import TIME_TYPE
@@ -149,6 +150,16 @@ def values(frame: Frame, name: str) -> tuple[Array, Array | None]:
     if not series.null_count():
         return _numpy(series), None
     return _numpy(series.fill_null(0)), _numpy(series.is_not_null())
+
+
+def extent(frame: Frame, name: str) -> tuple[int, int]:
+    """The least and the greatest value of a column of integers or times, as they are stored; zeros of no value."""
+    series = _stored(frame[name])
+    if series.dtype == pl.Int64 and len(series) and not series.null_count():
+        least, most = extent_of(_numpy(series))
+    else:
+        least, most = series.min() or 0, series.max() or 0
+    return int(least), int(most)  # type: ignore[call-overload]  (integers, by their type)
 
 
 def validity(frame: Frame, name: str) -> Array | None:

@@ -109,6 +109,15 @@ def values(frame: Frame, name: str) -> tuple[Array, Array | None]:
     return (series if valid is None else series.fillna(0)).values, valid
 
 
+def extent(frame: Frame, name: str) -> tuple[int, int]:
+    """The least and the greatest value of a column of integers or times, as they are stored."""
+    series = frame[name].dropna()
+    if not len(series):
+        return 0, 0
+    numbers = series.astype("int64") if series.dtype.kind in "mM" else series
+    return int(numbers.min()), int(numbers.max())
+
+
 def validity(frame: Frame, name: str) -> Array | None:
     """Which values of a column are there; None when all are."""
     series = frame[name]

@@ -1,0 +1,105 @@
+"""Expressions over rows of which none has a whole number that does not fit; an error names the first that has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import narwhals as nw
+import pyarrow as pa
+
+from gpu_ops.devices import Device
+from gpu_ops.errors import IntegerOverflowError
+from gpu_ops.operators.events import Events
+from gpu_ops.plan.expressions import column_names
+from gpu_ops.plan.integers import Guard, Known, Tests, by_type
+from gpu_ops.plan.terms import Range
+from gpu_ops.time import format_time
+
+REMEDY = "Cast what it reads to a type that holds the result: g.col(…).cast(g.Float64), or to a decimal."
+
+
+def extents(events: Events, device: Device) -> Known:
+    """The least and the greatest value of each column, found when they are asked for, once."""
+    found: dict[str, Range | None] = {}
+
+    def known(name: str) -> Range | None:
+        if name not in found:
+            found[name] = by_type(name) or Range(*device.columns.extent(events.frame, name))
+        return found[name]
+
+    return known
+
+
+def checked(
+    guards: Mapping[int, Guard],
+    expressions: Sequence[nw.Expr],
+    events: Events,
+    device: Device,
+    known: Known | None = None,
+) -> list[nw.Expr]:
+    """Expressions as they are to be evaluated over these events.
+
+    Args:
+        guards: What watches over some of them, by their places.
+        expressions: As they are evaluated where no number can be too large.
+        events: The events.
+        device: Where they are.
+        known: The ranges of their columns, if somebody has them.
+
+    Raises:
+        IntegerOverflowError: A number does not fit.
+    """
+    if not guards or not len(events):
+        return list(expressions)
+    known = known or extents(events, device)
+    tight = {at: each for at, each in guards.items() if each.may_not_fit(known)}
+    if not tight:
+        return list(expressions)
+    _check(list(tight.values()), events, device, known)
+    made: list[nw.Expr] = []
+    for at, expression in enumerate(expressions):
+        made += tight[at].tolerant if at in tight else [expression]
+    return made
+
+
+def _check(guards: Sequence[Guard], events: Events, device: Device, known: Known) -> None:
+    """Refuse events of which one has a number that does not fit."""
+    tests = {f"__{at}": each.wrong(known, Tests()) for at, each in enumerate(guards)}
+
+    def step(frame: Any) -> Any:
+        return frame.select("start", "end", **tests)
+
+    columns = device.columns
+    _, _, found = columns.evaluate(events.start, events.end, events.frame, [step])
+    for name, each in zip(tests, guards, strict=True):
+        wrong, valid = columns.values(found, name)
+        wrong = wrong != 0 if valid is None else (wrong != 0) & valid
+        if bool(wrong.any()):
+            raise _refusal(each, events.take(device.kernels.keep(wrong)[:1], device), device)
+
+
+def _refusal(guard: Guard, event: Events, device: Device) -> IntegerOverflowError:
+    """The error of an expression at one event."""
+    names = column_names(guard.expression, guard.schema.names)
+    schema = pa.schema([guard.schema.field(name) for name in names])
+    read = device.columns.to_arrow(device.columns.select(event.frame, names), schema) if names else None
+    values = {name: _text(read[name][0]) for name in names} if read else {}
+    shown = {"start": format_time(int(event.start[0])), "end": format_time(int(event.ends[0])), **values}
+    return IntegerOverflowError(
+        problem(guard),
+        column=names[0] if len(names) == 1 else None,
+        values=", ".join(f"{guard.called(name)}={value}" for name, value in shown.items()),
+        remedy=REMEDY,
+    )
+
+
+def _text(value: pa.Scalar) -> str:
+    """A value; times and durations as they are counted, since a great one is no date."""
+    temporal = pa.types.is_timestamp(value.type) or pa.types.is_duration(value.type)
+    return f"{value.value} {value.type.unit}" if temporal and value.is_valid else str(value)
+
+
+def problem(guard: Guard) -> str:
+    """What the error of an expression says."""
+    return f"A whole number of the expression {guard} does not fit its type."

@@ -1,0 +1,264 @@
+"""An expression as a tree of typed terms: what each part of it is called, takes and gives.
+
+Beside `gpu_ops.plan.expressions` it is the only module that touches Narwhals' inner nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import narwhals as nw
+
+SCALES = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
+_DAY = 86_400 * 10**9
+
+
+class Range(NamedTuple):
+    """Whole numbers from ``low`` to ``high``, both among them."""
+
+    low: int
+    high: int
+
+    def within(self, other: Range) -> bool:
+        """Whether the other holds all of them."""
+        return other.low <= self.low and self.high <= other.high
+
+    def clipped(self, other: Range) -> Range:
+        """Those that the other holds too; its nearest one where it holds none."""
+        return Range(*(min(max(each, other.low), other.high) for each in self))
+
+
+HIGHEST_EXPONENT = (1 << 31) - 1
+INT64 = Range(-(1 << 63), (1 << 63) - 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """A part of an expression, and the parts that it is computed from.
+
+    Attributes:
+        name: Narwhals' name of the function; ``"col"`` and ``"lit"`` for columns and literals.
+        value: The expression. Where a cast or a power would stop for a value that does not fit, it gives null.
+        terms: What the function takes, in the order of its name without ``r``: of ``7 - v`` first 7.
+        dtype: The type of the value.
+        options: What else the function takes; a column's ``name``, a literal's ``value``.
+    """
+
+    name: str
+    value: nw.Expr
+    terms: tuple[Term, ...]
+    dtype: Any
+    options: dict[str, Any]
+
+    @cached_property
+    def holds(self) -> Range | None:
+        """The whole numbers that its type holds, which times and durations are counted by; None for other types."""
+        return holds(self.dtype)
+
+    @cached_property
+    def scale(self) -> int | None:
+        """How many nanoseconds one of its numbers means; None for mere numbers."""
+        return scale(self.dtype)
+
+    @cached_property
+    def literal(self) -> int | None:
+        """The whole number that it is and nothing else."""
+        value = self.options.get("value") if self.name == "lit" else None
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    @property
+    def number(self) -> nw.Expr:
+        """Its value as a mere number: ticks of times and durations, days of dates."""
+        if isinstance(self.dtype, nw.Datetime):
+            return self.value.dt.timestamp(self.dtype.time_unit)
+        if isinstance(self.dtype, nw.Duration):
+            names = {"ns": "total_nanoseconds", "us": "total_microseconds", "ms": "total_milliseconds"}
+            made: nw.Expr = getattr(self.value.dt, names[self.dtype.time_unit])()
+            return made
+        return self.value.cast(nw.Int32) if self.dtype == nw.Date else self.value
+
+    def walk(self) -> Iterator[Term]:
+        """It and all below it."""
+        yield self
+        for each in self.terms:
+            yield from each.walk()
+
+
+def holds(dtype: Any) -> Range | None:
+    """The whole numbers that a type holds; None for one that holds others."""
+    if dtype is None:
+        return None
+    if dtype == nw.Boolean:
+        return Range(0, 1)
+    if dtype == nw.Date:
+        return Range(-(1 << 31), (1 << 31) - 1)
+    if isinstance(dtype, nw.Datetime | nw.Duration):
+        return INT64
+    if not dtype.is_integer():
+        return None
+    name = str(dtype)
+    bits = int(name.lstrip("UInt"))
+    return Range(0, (1 << bits) - 1) if name.startswith("U") else Range(-(1 << bits - 1), (1 << bits - 1) - 1)
+
+
+def is_float(dtype: Any) -> bool:
+    """Whether a type is one of IEEE 754's."""
+    return dtype is not None and bool(dtype.is_float())
+
+
+def scale(dtype: Any) -> int | None:
+    """How many nanoseconds a tick of a type is; None for what is no time."""
+    if dtype is not None and dtype == nw.Date:
+        return _DAY
+    return SCALES[dtype.time_unit] if isinstance(dtype, nw.Datetime | nw.Duration) else None
+
+
+def terms(expression: nw.Expr, frame: Any) -> dict[str, Term]:
+    """What an expression gives, by the names of its columns.
+
+    Args:
+        expression: One that acts on each row by itself.
+        frame: A Narwhals frame with the columns that it reads.
+
+    Examples:
+        >>> import polars as pl
+        >>> frame = nw.from_native(pl.DataFrame({"v": [1]}))
+        >>> (made,) = terms(7 - nw.col("v"), frame).values()
+        >>> made.name, [each.name for each in made.terms], str(made.dtype)
+        ('__sub__', ['lit', 'col'], 'Int64')
+    """
+    found = {}
+    for each in _alone(expression, frame):
+        found[_name(each, frame)] = _term(each, frame)
+    return found
+
+
+def _name(expression: nw.Expr, frame: Any) -> str:
+    """What an expression calls its column."""
+    first, *rest = expression._nodes  # noqa: SLF001
+    if rest and rest[-1].name == "alias":
+        return str(rest[-1].kwargs["name"])
+    if first.kind.name == "COL" and not any(each.name.startswith("name.") for each in rest):
+        return str(first.kwargs["names"][0])
+    (name,) = frame.select(expression).columns
+    return str(name)
+
+
+def unnamed(expression: nw.Expr) -> nw.Expr:
+    """An expression without the name that it was given last."""
+    *before, last = expression._nodes  # noqa: SLF001
+    return nw.Expr(*before) if last.name == "alias" and before else expression
+
+
+def remade(node: Any, operands: Sequence[Any]) -> Any:
+    """The same node of an expression with other operands."""
+    options = {"str_as_lit": node.str_as_lit, "allow_multi_output": node.allow_multi_output}
+    return type(node)(node.kind, node.name, exprs=tuple(operands), **options, **node.kwargs)
+
+
+def _alone(expression: nw.Expr, frame: Any) -> list[nw.Expr]:
+    """An expression of several columns as one for each."""
+    first, *rest = expression._nodes  # noqa: SLF001  (see the module's docstring)
+    if first.kind.name in {"COL", "NTH", "EXCLUDE", "ALL", "SELECTOR"}:
+        names = frame.select(nw.Expr(first)).columns
+        if len(names) > 1 or first.kind.name != "COL":
+            return [nw.Expr(*nw.col(name)._nodes, *rest) for name in names]  # noqa: SLF001
+    if first.name == "when_then":
+        condition, value, *otherwise = first.exprs
+        values = _alone(value, frame) if isinstance(value, nw.Expr) else [value]
+        if len(values) > 1:
+            return [nw.Expr(remade(first, [condition, each, *otherwise]), *rest) for each in values]
+    return [expression]
+
+
+_REVERSED = {"__rsub__", "__rfloordiv__", "__rmod__", "__rpow__", "__rtruediv__", "__radd__", "__rmul__"}
+
+
+def _term(expression: nw.Expr, frame: Any) -> Term:
+    nodes = expression._nodes  # noqa: SLF001
+    made: Term | None = None
+    for node in nodes:
+        below = [] if made is None else [made]
+        operands = [each for given in node.exprs for each in _operands(given, node, frame)]
+        step = remade(node, [each.value for each in operands]) if operands else node
+        value = nw.Expr(step) if made is None else nw.Expr(*made.value._nodes, step)  # noqa: SLF001
+        options = dict(node.kwargs)
+        if node.kind.name == "COL":
+            (options["name"],) = node.kwargs["names"]
+        name = node.name
+        if name in _REVERSED:
+            name, below, operands = f"__{name[3:]}", operands, below
+        given = (*below, *operands)
+        dtype = _known_type(name, given, options, frame) or frame.select(__value=value).schema["__value"]
+        made = _tolerant(Term(name, value, given, dtype, options))
+    assert made is not None  # noqa: S101  (an expression has a node)
+    return made
+
+
+_CONDITIONS = {"__gt__", "__lt__", "__ge__", "__le__", "__eq__", "__ne__", "is_null", "is_nan", "is_in", "is_between"}
+
+
+def _known_type(name: str, given: Sequence[Term], options: Mapping[str, Any], frame: Any) -> Any:
+    """The type of a term, where no frame must be asked, which costs more than to look at a million rows."""
+    if name == "col":
+        return frame.schema.get(options["name"])
+    if name == "lit" and options["dtype"] is None and isinstance(options["value"], int):
+        return nw.Boolean() if isinstance(options["value"], bool) else nw.Int64()
+    if name in _CONDITIONS:
+        return nw.Boolean()
+    if name in {"alias", "name.prefix", "name.suffix"}:
+        return given[0].dtype
+    if name not in {"__add__", "__sub__", "__mul__"} or any(each.scale is not None for each in given):
+        return None
+    types = {each.dtype for each in given if each.literal is None}
+    if len(types) != 1:
+        return None
+    (dtype,) = types
+    own = None if dtype == nw.Boolean else holds(dtype)
+    # A literal takes the column's type, if that holds it.
+    fits = own is not None and all(each.literal is None or own.low <= each.literal <= own.high for each in given)
+    return dtype if fits else None
+
+
+def _operands(given: Any, node: Any, frame: Any) -> list[Term]:
+    if isinstance(given, nw.Expr):
+        return [_term(each, frame) for each in _alone(given, frame)]
+    if isinstance(given, str) and not node.str_as_lit:
+        return [_term(nw.col(given), frame)]
+    return [_term(nw.lit(given), frame)]
+
+
+def _tolerant(term: Term) -> Term:
+    """A term that gives null where Polars would stop: `gpu_ops.plan.integers` says where that matters."""
+    own = term.holds
+    if term.name == "cast" and own is not None and term.dtype != nw.Boolean:
+        (given,) = term.terms
+        test = None
+        if is_float(given.dtype):
+            test = truncates(given.value, own)
+        elif given.holds is not None and given.scale is not None and term.scale is not None:
+            factor = max(given.scale // term.scale, 1)
+            test = given.number.is_between(-(-own.low // factor), own.high // factor)
+        elif given.holds is not None and not given.holds.within(own):
+            fits = own.clipped(given.holds)
+            test = given.number.is_between(fits.low, fits.high)
+        if test is not None:
+            value = nw.when(test).then(given.value).cast(term.options["dtype"])
+            return Term(term.name, value, term.terms, term.dtype, term.options)
+    if term.name == "__pow__" and own is not None:
+        base, exponent = term.terms
+        if exponent.holds is not None:
+            taken = nw.when(exponent.value.is_between(0, HIGHEST_EXPONENT)).then(exponent.value)
+            value = base.value**taken
+            return Term(term.name, value, term.terms, term.dtype, term.options)
+    return term
+
+
+def truncates(value: nw.Expr, own: Range) -> nw.Expr:
+    """Whether a float without its fraction is among these numbers; NaN is not."""
+    # A float holds no number just below -(2**63).
+    above = value >= float(own.low) if own.low < -(1 << 53) else value > float(own.low - 1)
+    return above & (value < float(own.high + 1))
