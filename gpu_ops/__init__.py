@@ -80,7 +80,8 @@ from gpu_ops.plan.ordered_aggregates import (
 )
 from gpu_ops.plan.own_functions import incremental, window_function
 from gpu_ops.plan.window_conditions import WindowExpressions
-from gpu_ops.store.stores import Store, StoredBatch, store
+from gpu_ops.store.reports import StoredBatch
+from gpu_ops.store.stores import Store, store
 from gpu_ops.stream import Stream, events, restore
 from gpu_ops.windowed import DataWindowed, Windowed
 

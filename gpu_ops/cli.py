@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -172,7 +172,7 @@ def run(
             Console(stderr=True).print(f"{written.rows:,} rows: {escape(str(path))}", highlight=False, soft_wrap=True)
 
 
-def _refuse(options: dict[str, object], needed: str, shown: str) -> None:
+def _refuse(options: Mapping[str, object], needed: str, shown: str) -> None:
     for name, given in options.items():
         if given is not None:
             raise PlanError(f"{name} goes with {needed}.", remedy=f"Say {shown}, or leave it out.")

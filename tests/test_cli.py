@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -210,6 +215,101 @@ def test_run_follows_a_store_and_goes_on_from_its_checkpoint() -> None:
     assert result.exit_code == 0, result.output
     assert "2 events in, 3 results out, 0 alive" in result.stderr
     assert g.store("out").read()["n"].to_pylist() == [1, 2, 1]
+
+
+def tasks(starts: list[int]) -> pa.Table:
+    time = pa.timestamp("us", "UTC")
+    times = {"start": starts, "end": [each + 4 for each in starts]}
+    return pa.table({name: pa.array(each, pa.int64()).cast(time) for name, each in times.items()} | {"v": starts})
+
+
+@pytest.mark.usefixtures("rides")
+def test_a_live_run_keeps_to_its_stores_its_functions_and_its_checkpoints() -> None:
+    own = "g.window_function(lambda t: t.num_rows * 1, returns=pa.int64(), of='v')"
+    text = (
+        f"import gpu_ops as g\nimport pyarrow as pa\ndef query(events): return g.events(events).snapshot().agg(n={own})"
+    )
+    Path("alive.py").write_text(text, encoding="utf-8")
+    source = g.store("tasks")
+    arguments = ["alive.py", "--follow", "events=tasks", "--output", "out", "--timeout", "0"]
+    checkpoint = ["--checkpoint", "c", "--every", "1", "--keep", "3"]
+    source.append(tasks([1, 2]), cti=2)
+    for start in (3, 4, 5):
+        source.append(tasks([start]), cti=start)
+    result = gpu_ops("run", *arguments, *checkpoint)
+    assert result.exit_code == 0, result.output
+    assert sorted(path.name for path in Path().iterdir() if path.name.startswith("c")) == ["c", "c.1", "c.2"]
+    # Without its checkpoint it is another run.
+    result = gpu_ops("run", *arguments)
+    assert result.exit_code == 1
+    assert "out holds the results of another run" in result.stderr
+    Path("c").rename("lost")
+    result = gpu_ops("run", *arguments, "--checkpoint", "c", "--every", "1h", "--adopt")
+    assert result.exit_code == 0, result.output
+    # With another function it is another query.
+    Path("alive.py").write_text(text.replace("* 1", "* 2"), encoding="utf-8")
+    source.advance("2020-01-01T00:00Z")
+    result = gpu_ops("run", *arguments, *checkpoint)
+    assert result.exit_code == 1
+    assert "was made with other functions" in result.stderr
+    result = gpu_ops("run", *arguments, *checkpoint, "--accept-changes")
+    assert result.exit_code == 0, result.output
+    assert g.store("out").read()["n"].to_pylist() == [1, 2, 3, 4, 8, 6, 4, 2]
+    for every, message in (("0", "after one batch or more"), ("-3", "after one batch"), ("soon", "soon")):
+        result = gpu_ops("run", *arguments, "--checkpoint", "c", "--accept-changes", "--every", every)
+        assert result.exit_code == 1
+        assert message in result.stderr
+
+
+@pytest.mark.usefixtures("rides")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_live_run_stops_at_a_signal_with_its_checkpoint_written(number: int) -> None:
+    Path("alive.py").write_text(FOLLOWING, encoding="utf-8")
+    g.store("tasks").append(tasks([1, 2]), cti=5)
+    arguments = [
+        "run",
+        "alive.py",
+        "--follow",
+        "events=tasks",
+        "--output",
+        "out",
+        "--checkpoint",
+        "c",
+        "--timeout",
+        "60",
+    ]
+    program = "import sys; from gpu_ops.cli import app; app(sys.argv[1:])"
+    here = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    with subprocess.Popen([sys.executable, "-c", program, *arguments], env=here) as process:
+        until = time.monotonic() + 60
+        while time.monotonic() < until and not g.store("out").sequence:
+            time.sleep(0.05)
+        process.send_signal(number)
+        assert process.wait(60) == 128 + number
+    g.store("tasks").append(tasks([7]), cti="2020-01-01T00:00Z")
+    result = gpu_ops("run", *arguments[1:-1], "0")
+    assert result.exit_code == 0, result.output
+    assert "3 events in" in result.stderr
+    assert g.store("out").read()["n"].to_pylist() == [1, 2, 1, 1]
+
+
+@pytest.mark.usefixtures("rides")
+@pytest.mark.parametrize(
+    ("given", "needed"),
+    [
+        (["--every", "3"], "--every goes with --checkpoint"),
+        (["--keep", "3"], "--keep goes with --checkpoint"),
+        (["--accept-changes"], "--accept-changes goes with --checkpoint"),
+        (["--adopt"], "--adopt goes with --follow"),
+        (["--checkpoint", "c"], "--checkpoint goes with --follow"),
+        (["--checkpoint", "c", "--every", "3"], "--checkpoint goes with --follow"),
+    ],
+)
+def test_options_go_with_others(given: list[str], needed: str) -> None:
+    result = gpu_ops("run", "busy.py", "--input", "rides=rides.parquet", "--output", "a.parquet", *given)
+    assert result.exit_code == 1
+    assert needed in result.stderr
+    assert not Path("a.parquet").exists()
 
 
 @pytest.mark.usefixtures("rides")

@@ -49,7 +49,7 @@ def follow(
         run = _Run(live, stores, inlets, outlets, checkpoint, keep, pace, stopped)
         # Killed before the next checkpoint, it must not take what it has written for somebody else's.
         run.note()
-        run.save()
+        run.save(again=True)
         for outlet in outlets.values():
             outlet.claim(live.following.follower or "")
         for name, batch in () if live.closed else _batches(run, timeout):
@@ -116,10 +116,18 @@ class _Run:
         places = (*self.inlets.values(), *self.outlets.values())
         self.live.positions = {"cti": cti, **{place.name: place.sequence for place in places}}
 
-    def save(self) -> None:
-        """Write a checkpoint."""
+    def save(self, *, again: bool = False) -> None:
+        """Write a checkpoint.
+
+        Args:
+            again: Whether nothing was taken in since the last one. Then it takes that one's place, and pushes no older
+                one out, however often the process is started.
+        """
+        following = self.live.following
         if self.checkpoint is not None:
-            self.live.checkpoint(self.checkpoint, keep=self.keep)
+            same = again and following.kept_at == self.checkpoint
+            self.live.checkpoint(self.checkpoint, keep=1 if same else self.keep)
+            following.kept_at = self.checkpoint
         self.pace.begin()
 
     def waits(self) -> bool:

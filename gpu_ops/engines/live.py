@@ -497,7 +497,7 @@ class RunningQuery:
                 if name in kept:
                     pieces.append(from_table(kept[name], self._device))
         self._late, self._closed = Counter(facts["late"]), facts["closed"]
-        self.positions, self.following = facts["positions"], Following.restore(facts.get("following"))
+        self.positions, self.following = facts["positions"], Following.restore(facts.get("following"), path)
         self._ready = [tables["results"]] if "results" in tables else []
         self._late_rows = [tables["late"]] if "late" in tables else []
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 import pyarrow as pa
@@ -90,7 +91,8 @@ class Inlet(Place):
         Raises:
             SourceError: Batches between have expired, or the store was made anew.
         """
-        if batch.expired and not _within(self.sequence + 1, batch.sequence, self.gone):
+        lost = batch.lost or 0
+        if lost > self.sequence and not _within(self.sequence + 1, lost, self.gone):
             raise _expired(self.store, self.sequence)
         if self.waited and self.kept.store is not None and self.store.identity != self.kept.store:
             raise SourceError(
@@ -175,12 +177,14 @@ class Following:
         marks: The places, by their names among `RunningQuery.positions`, as a checkpoint found them.
         gone: For each source the batches that had expired when the query began to read it.
         places: The places, while the query follows, and after.
+        kept_at: The checkpoint that it was restored from, or that it last wrote.
     """
 
     follower: str | None = None
     marks: Mapping[str, Mark] = field(default_factory=dict)
     gone: Mapping[str, Sequence[Range]] = field(default_factory=dict)
     places: Sequence[Place] = ()
+    kept_at: Path | None = None
 
     def facts(self) -> dict[str, Any]:
         """What a checkpoint says of it."""
@@ -192,12 +196,13 @@ class Following:
         }
 
     @classmethod
-    def restore(cls, facts: Mapping[str, Any] | None) -> Self:
-        """What a checkpoint said; one of an older version said nothing."""
+    def restore(cls, facts: Mapping[str, Any] | None, path: Path) -> Self:
+        """What the checkpoint at a path said; one of an older version said nothing."""
         if facts is None:
-            return cls()
+            return cls(kept_at=path)
         marks = {name: Mark(**mark) for name, mark in facts["stores"].items()}
-        return cls(facts["follower"], marks, {name: list(map(tuple, each)) for name, each in facts["gone"].items()})
+        gone = {name: [(first, last) for first, last in ranges] for name, ranges in facts["gone"].items()}
+        return cls(facts["follower"], marks, gone, kept_at=path)
 
 
 def begin(

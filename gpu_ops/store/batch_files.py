@@ -63,10 +63,12 @@ class Loaded:
     Attributes:
         table: The events.
         parts: Its batches, in order; None when what they held has expired.
+        lost: Then, the number of the last of them that may have held events; those after it held a CTI alone.
     """
 
     table: pa.Table
     parts: tuple[Part, ...] | None
+    lost: int | None = None
 
 
 class _Counting:
@@ -106,6 +108,7 @@ def stage(
     parts: Sequence[Part] | None,
     compression: Compression,
     within: str = "",
+    lost: int | None = None,
 ) -> Staged:
     """Write a table to a file of no name yet.
 
@@ -115,6 +118,7 @@ def stage(
         parts: The batches that it is made of; None where these have expired.
         compression: How buffers are compressed.
         within: A folder in the folder.
+        lost: Of batches that have expired, the number of the last that may have held events.
 
     Raises:
         SourceError: The file system refuses, or a column cannot be written.
@@ -123,6 +127,8 @@ def stage(
     start = pc.min(table["start"]).cast(pa.int64()).as_py() if rows else None
     end = pc.max(table["end"]).cast(pa.int64()).as_py() if rows else None
     said = {"version": 1, "rows": rows, "start": start, "end": end, "batches": parts}
+    if lost is not None:
+        said["lost"] = lost
     whole = one_dictionary(table).replace_schema_metadata({METADATA: json.dumps(said).encode()})
     options = pa.ipc.IpcWriteOptions(compression=compression)
     name = f"{within}/{temporary()}" if within else temporary()
@@ -183,6 +189,7 @@ def load(folder: Folder, file: Sealed, columns: Sequence[str] | None = None) -> 
         said = json.loads((schema.metadata or {})[METADATA])
         facts = (said["rows"], said["start"], said["end"])
         parts = None if said["batches"] is None else tuple((rows, cti) for rows, cti in said["batches"])
+        lost = int(said.get("lost", file.last)) if parts is None else None
         wanted = None if columns is None else [schema.get_field_index(name) for name in columns]
         options = pa.ipc.IpcReadOptions(included_fields=wanted)
         with pa.ipc.open_file(content, options=options) as reader:
@@ -197,7 +204,7 @@ def load(folder: Folder, file: Sealed, columns: Sequence[str] | None = None) -> 
     if parts is not None and (len(parts), sum(rows for rows, _ in parts)) != (file.last - file.first + 1, file.rows):
         raise damaged(folder, file, "its metadata tells of other batches than its name")
     table = table.replace_schema_metadata(None)
-    return Loaded(table if columns is None else table.select(list(columns)), parts)
+    return Loaded(table if columns is None else table.select(list(columns)), parts, lost)
 
 
 class DamageError(SourceError):

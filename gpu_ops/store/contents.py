@@ -81,26 +81,17 @@ def _fed_values(array: pa.Array, crc: int) -> int:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return (
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-    )
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    return any(test(kind) for test in tests)
 
 
 def _is_list(kind: pa.DataType) -> bool:
-    return (
-        pa.types.is_list(kind)
-        or pa.types.is_large_list(kind)
-        or pa.types.is_fixed_size_list(kind)
-        or pa.types.is_list_view(kind)
-        or pa.types.is_large_list_view(kind)
-    )
+    tests = (pa.types.is_list, pa.types.is_large_list, pa.types.is_list_view, pa.types.is_large_list_view)
+    return any(test(kind) for test in (*tests, pa.types.is_fixed_size_list))
 
 
 def _has_width(kind: pa.DataType) -> bool:
     try:
-        return kind.bit_width % 8 == 0
+        return bool(kind.bit_width % 8 == 0)
     except ValueError:  # pyarrow's answer for what has none
         return False

@@ -18,12 +18,15 @@ class StoredBatch:
         cti: The CTI after it in ticks; None before there was any.
         expired: Whether it stands for batches that have expired. A reader that goes on ``since`` an earlier one may
             have missed events.
+        lost: Then, the number of the last batch that may have held events. A reader that goes on ``since`` this one or
+            a later one has missed none.
     """
 
     sequence: int
     events: pa.Table
     cti: int | None
     expired: bool = False
+    lost: int | None = None
 
 
 @dataclass(frozen=True)

@@ -481,11 +481,12 @@ class Store:
                     return
                 if (start, end) == (None, None) or file.overlaps(start, end):
                     try:
-                        held = split(load(self._folder, file, columns), file)
+                        loaded = load(self._folder, file, columns)
                     except FileNotFoundError:
                         log = self._without(file, log)
                         break
-                    yield [StoredBatch(*piece, file.expired) for piece in held if since < piece[0] <= last]
+                    held = (piece for piece in split(loaded, file) if since < piece[0] <= last)
+                    yield [StoredBatch(*piece, file.expired, loaded.lost) for piece in held]
                 since = file.last
 
 

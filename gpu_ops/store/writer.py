@@ -315,8 +315,8 @@ class Writer:
         if not self._settled:
             self.recover()
 
-    def _staged(self, table: pa.Table, parts: Sequence[Part] | None) -> Staged:
-        return stage(self._folder, table, parts=parts, compression=self._compression)
+    def _staged(self, table: pa.Table, parts: Sequence[Part] | None, lost: int | None = None) -> Staged:
+        return stage(self._folder, table, parts=parts, compression=self._compression, lost=lost)
 
     def _seal(self, staged: Sequence[Staged], ctis: Sequence[int | None], schema: pa.Schema) -> int:
         """Give staged files their names, the last of them last: with it, all count."""
@@ -373,7 +373,8 @@ class Writer:
                 continue
             if any(gone(each) for each in run):
                 removed += sum(each.rows for each in run)
-                self._replace(run, self._staged(self._columns().empty_table(), None))
+                lost = max(each.last for each in run if each.expired or gone(each))
+                self._replace(run, self._staged(self._columns().empty_table(), None, lost))
             run = []
         return removed
 

@@ -110,6 +110,21 @@ def test_what_expired_after_it_was_read_is_not_missed(setting: Setting) -> None:
     setting.check()
 
 
+def test_a_cti_that_went_with_expired_batches_is_not_missed(setting: Setting) -> None:
+    """A batch that is a CTI alone is merged with expired ones before it. Who has read these goes on after it."""
+    source = fill(g.store(f"{setting.root}/open"), 20, closed=False)
+    setting.go_on(setting.start(), store=source)
+    source.advance(300)
+    source.advance(400)
+    source.expire(20 * TICKS)
+    assert [(each.sequence, each.expired, each.lost) for each in source.batches()] == [(22, True, 20)]
+    fill(source, 20, first=40)
+    setting.go_on(store=source)
+    assert rows(setting.out.read()) == rows(
+        query(pa.concat_tables([batch(n) for n in [*range(20), *range(40, 60)]])).collect(device="cpu")
+    )
+
+
 def test_a_first_start_reads_what_has_not_expired(setting: Setting) -> None:
     setting.source.expire(40 * TICKS)
     setting.expected = rows(query(setting.source.read()).collect(device="cpu"))

@@ -205,13 +205,14 @@ def test_a_lock_that_is_taken_away_stops_the_writer_before_it_seals(tmp_path: Pa
                 lock.touch()
         second = store.writer()
         assert second.append(table([(1, 2)], 1)) == 2
-        for write in (
+        writes: list[Callable[[], object]] = [
             lambda: writer.append(table([(2, 3)], 2)),
             lambda: writer.advance(MAX_TIME),
             lambda: writer.extend([table([(2, 3)], 2)]),
             lambda: writer.expire(100),
             writer.compact,
-        ):
+        ]
+        for write in writes:
             with pytest.raises(SourceError, match=r"\.writer\.lock, which the writer holds, was replaced"):
                 write()
         second.close()
