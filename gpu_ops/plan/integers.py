@@ -381,6 +381,10 @@ class Tests:
 class DecimalTests(Tests):
     """The same where results do not wrap but fail: small types are computed in int64, int64 in decimals."""
 
+    def overflows(self, term: Term) -> nw.Expr:
+        """Boolean: where a term's own operation does not fit; nowhere of times, which stop by themselves."""
+        return _or_no(None) if term.scale is not None else super().overflows(term)
+
     def compound(self, term: Term, own: Range) -> nw.Expr:
         """Boolean: where an operation on two values does not fit.
 

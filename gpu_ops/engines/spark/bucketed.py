@@ -26,9 +26,10 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
+from gpu_ops.engines.spark.checks import fitting
 from gpu_ops.engines.spark.types import column, plain_type, to_ticks
 from gpu_ops.operators.joins import wanted_below
-from gpu_ops.plan.expressions import function_names
+from gpu_ops.plan.expressions import function_names, guards
 from gpu_ops.plan.joins import Join
 
 Side = Literal["left", "right"]
@@ -197,7 +198,7 @@ def bucketed(node: Join, left: DataFrame, right: DataFrame, bucket: int | None =
     made = met.select(start, end, *_payload(node))
     if node.condition is None:
         return made
-    lazy: Any = nw.from_native(made)
+    lazy: Any = nw.from_native(fitting(made, guards([node.condition], node.paired, [node.condition]).values()))
     held: DataFrame = lazy.filter(node.condition).to_native()
     return held
 

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from functools import reduce
+from typing import Any
 
+import narwhals as nw
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
 from gpu_ops import errors
-from gpu_ops.errors import GpuOpsError
+from gpu_ops.engines.spark.types import column
+from gpu_ops.errors import GpuOpsError, IntegerOverflowError
+from gpu_ops.operators.checked import REMEDY, problem
+from gpu_ops.plan.expressions import LIFETIME, column_names
+from gpu_ops.plan.integers import DecimalTests, Guard, by_type
 
 
 def checked(frame: DataFrame, holds: Column, message: Column, keep: Column | None = None) -> DataFrame:
@@ -24,9 +32,40 @@ def checked(frame: DataFrame, holds: Column, message: Column, keep: Column | Non
     )
 
 
-def error_text(kind: str, problem: str, column: str, values: Column, remedy: str) -> Column:
+def fitting(frame: DataFrame, guards: Iterable[Guard]) -> DataFrame:
+    """The events of a frame, or an error where a whole number of an expression does not fit its type.
+
+    The check is a filter of its own, whatever ``spark.sql.ansi.enabled`` says: what comes behind it neither wraps nor
+    fails. Times and durations have no check: Spark's arithmetic on them is exact or an error in either case.
+
+    Args:
+        frame: ``start``, ``end`` and the columns that the expressions read.
+        guards: What watches over them.
+
+    Raises:
+        NotImplementedError: There is no check of one of them in Spark's SQL.
+    """
+    for guard in guards:
+        test = guard.wrong(by_type, DecimalTests())
+        lazy: Any = nw.from_native(frame)
+        made: DataFrame = lazy.with_columns(test.fill_null(False).alias(_WRONG)).to_native()
+        read = column_names(guard.expression, frame.columns)
+        payload = [name for name in read if name not in LIFETIME]
+        values = [shown(guard.called(name), column(name)) for name in (*LIFETIME, *payload)]
+        listed = reduce(lambda one, other: F.concat(one, F.lit(", "), other), values)
+        only = payload[0] if len(payload) == 1 else None
+        message = error_text("IntegerOverflowError", problem(guard), only, listed, REMEDY)
+        frame = checked(made, ~F.col(_WRONG), message).drop(_WRONG)
+    return frame
+
+
+_WRONG = "__gpu_ops_wrong"
+
+
+def error_text(kind: str, problem: str, column: str | None, values: Column, remedy: str) -> Column:
     """What an error of gpu_ops says, with a row's values; `unwrapped` reads it again."""
-    before = F.lit(f"gpu_ops.errors.{kind}: {problem} [column '{column}', ")
+    place = "" if column is None else f"column '{column}', "
+    before = F.lit(f"gpu_ops.errors.{kind}: {problem} [{place}")
     return F.concat(before, values, F.lit(f"] {remedy}"))
 
 
@@ -34,6 +73,12 @@ def shown(name: str, value: Column) -> Column:
     """``name=value`` as text."""
     return F.concat(F.lit(f"{name}="), F.coalesce(value.cast("string"), F.lit("null")))
 
+
+_OVERFLOW = re.compile(
+    r"\[(?:\w+\.)?(?:ARITHMETIC_OVERFLOW|CAST_OVERFLOW|INTERVAL_ARITHMETIC_OVERFLOW|DATETIME_OVERFLOW)[^\n]*"
+    "|long overflow"
+)
+"""What Spark says of a number that does not fit."""
 
 _MESSAGE = re.compile(r"gpu_ops\.errors\.(\w+): (.*?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
 _PARTS = re.compile(r"(.*?) \[(?:column '(.*?)')?(?:(?:, )?row (\d+))?(?:(?:, )?(.*?))?\](?: (.*))?")
@@ -51,9 +96,10 @@ def unwrapped(error: BaseException) -> GpuOpsError | None:
     found = _MESSAGE.search(str(error))
     kind = getattr(errors, found[1], None) if found else None
     if found is None or not (isinstance(kind, type) and issubclass(kind, GpuOpsError)):
-        return None
+        own = _OVERFLOW.search(str(error))
+        return None if own is None else IntegerOverflowError(f"In Spark: {own[0]}", remedy=REMEDY)
     parts = _PARTS.fullmatch(found[2])
     if parts is None:
         return kind(found[2])
-    problem, column, row, values, remedy = parts.groups()
-    return kind(problem, column=column, row=None if row is None else int(row), values=values or None, remedy=remedy)
+    text, name, row, values, remedy = parts.groups()
+    return kind(text, column=name, row=None if row is None else int(row), values=values or None, remedy=remedy)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -23,8 +23,9 @@ from gpu_ops.engines.spark.carriers import (
     passage,
     raised_columns,
 )
-from gpu_ops.engines.spark.checks import checked, error_text, shown
+from gpu_ops.engines.spark.checks import checked, error_text, fitting, shown
 from gpu_ops.engines.spark.cutting import Cut, Side
+from gpu_ops.engines.spark.expressions import OTHERWISE, computed_otherwise
 from gpu_ops.engines.spark.fragments import (
     ONE,
     Fragment,
@@ -46,7 +47,7 @@ from gpu_ops.engines.spark.worker import Task, work
 from gpu_ops.errors import PlanError
 from gpu_ops.operators.joins import wanted_below
 from gpu_ops.plan.data_windows import DataWindow
-from gpu_ops.plan.expressions import LIFETIME, column_names, function_names
+from gpu_ops.plan.expressions import LIFETIME, column_names, guards
 from gpu_ops.plan.joins import Binary, Join, Union
 from gpu_ops.plan.lifetimes import AlterLifetime, Chop, Lifetime
 from gpu_ops.plan.nodes import Filter, KeyBy, Node, Project, SparkSource, Unary
@@ -56,20 +57,6 @@ from gpu_ops.time import TICK
 
 _GPU = "planned for the GPU"
 _EXPRESSIONS = "planned for the GPU where the RAPIDS plugin has a rule for every function in it"
-_FLOOR = "Spark's floor is a LONG, 0 for NaN"
-_DIVIDED = "Spark's quotient goes through DOUBLE, which does not hold every LONG, and is 0 for NaN"
-_REST = "Spark's remainder by 0 is an error"
-_OTHERWISE = {
-    "floor": _FLOOR,
-    "ceil": _FLOOR.replace("floor", "ceil"),
-    "round": "Spark rounds halves away from zero",
-    "__floordiv__": _DIVIDED,
-    "__rfloordiv__": _DIVIDED,
-    "__mod__": _REST,
-    "__rmod__": _REST,
-}
-"""What Narwhals would let Spark compute with another result than the local engine's (seen with Narwhals 2.29)."""
-
 _NEW = {"start": "__gpu_ops_start", "end": "__gpu_ops_end", "duration": "__gpu_ops_duration"}
 Handed = tuple[DataFrame, pa.Schema]
 """Events, and what of their payload goes to workers."""
@@ -160,9 +147,12 @@ class Compiler:
 
     def _expressions(self, node: Filter | Project) -> DataFrame:
         frame = self.frame(node.input)
+        expressions = [node.condition] if isinstance(node, Filter) else list(node.expressions)
+
+        said = None if isinstance(node, Filter) else node.said
 
         def native() -> DataFrame:
-            lazy: Any = nw.from_native(frame)
+            lazy: Any = nw.from_native(self._fitting(frame, node, expressions, said))
             if isinstance(node, Filter):
                 made: DataFrame = lazy.filter(node.condition).to_native()
                 return made
@@ -172,9 +162,13 @@ class Compiler:
                 made = lazy.select(nw.col("start"), nw.col("end"), *node.expressions).to_native()
             return made.select("start", "end", *_declared(made, node.schema))
 
-        if isinstance(node, Filter):
-            return self._native_or_python(node, [node.condition], native, "Spark: Filter")
-        return self._native_or_python(node, node.expressions, native, "Spark: Project")
+        return self._native_or_python(node, expressions, native, f"Spark: {type(node).__name__}")
+
+    def _fitting(
+        self, frame: DataFrame, node: Unary, expressions: Sequence[nw.Expr], said: Mapping[str, str] | None = None
+    ) -> DataFrame:
+        """The events of a frame, all numbers of which fit where expressions compute any."""
+        return fitting(frame, guards(expressions, node.input.schema, expressions, said).values())
 
     def _altered(self, node: Lifetime, change: AlterLifetime) -> DataFrame:
         frame = self.frame(node.input)
@@ -186,7 +180,7 @@ class Compiler:
 
         def native() -> DataFrame:
             named = [expression.alias(_NEW[name]) for name, expression in asked.items()]
-            lazy: Any = nw.from_native(frame)
+            lazy: Any = nw.from_native(self._fitting(frame, node, list(asked.values())))
             made: DataFrame = lazy.with_columns(*named).to_native()
             for name in asked:
                 wanted = spark_types.DayTimeIntervalType() if name == "duration" else spark_types.TimestampType()
@@ -209,9 +203,8 @@ class Compiler:
         self, node: Unary, expressions: Sequence[nw.Expr], native: Callable[[], DataFrame], note: str
     ) -> DataFrame:
         """What Narwhals makes of expressions in Spark's SQL; else the local engine in Python workers, row by row."""
-        found = {_OTHERWISE[name] for each in expressions for name in function_names(each) if name in _OTHERWISE}
-        reason = "; ".join(sorted(found))
-        if not found:
+        reason = computed_otherwise(expressions, node.input.schema)
+        if not reason:
             try:
                 made = native()
             except Exception as error:  # noqa: BLE001  (the plan took it: what stops Narwhals or Spark here, Polars can do)
@@ -285,13 +278,13 @@ class Compiler:
         if node.strategy == "kernel":
             return "kernel", "as asked"
         if node.strategy == "sql":
-            reason = supported(node, _OTHERWISE)
+            reason = supported(node, OTHERWISE)
             if reason is not None:
                 raise _not_by_sql(reason)
             return "sql", "as asked"
         session = self.frame(node.left).sparkSession
         plugin = "com.nvidia.spark.SQLPlugin" in str(session.conf.get("spark.plugins", ""))
-        return choose(node, _OTHERWISE, plugin=plugin, read=self._read[node])
+        return choose(node, OTHERWISE, plugin=plugin, read=self._read[node])
 
     def _gathered(self, node: Gathering) -> DataFrame:
         part = fragment(node, self._apart)
