@@ -46,9 +46,11 @@ from gpu_ops.errors import (
     GpuOpsError,
     IntegerOverflowError,
     PlanError,
+    QueryFailedError,
     SourceError,
     SumOverflowError,
     TimeError,
+    WaitingError,
 )
 from gpu_ops.plan.aggregates import Aggregate, count, max, mean, min, standard_deviation, sum, variance  # noqa: A004
 from gpu_ops.plan.choices import all, any, arg_max, arg_min, first, last  # noqa: A004
@@ -110,6 +112,7 @@ __all__ = [
     "Int64",
     "IntegerOverflowError",
     "PlanError",
+    "QueryFailedError",
     "SourceError",
     "Store",
     "StoredBatch",
@@ -121,6 +124,7 @@ __all__ = [
     "UInt16",
     "UInt32",
     "UInt64",
+    "WaitingError",
     "Windowed",
     "all",
     "all_horizontal",

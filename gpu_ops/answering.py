@@ -85,6 +85,7 @@ class Answering:
         device: str = "auto",
         on_results: Callable[[pa.Table], None] | None = None,
         shape: Shape = "interval",
+        max_waiting: int | None = None,
     ) -> RunningQuery:
         """Run the query live: push events and CTIs in, and take results out when they are final.
 
@@ -93,10 +94,12 @@ class Answering:
         Args:
             device: As in `collect`.
             on_results: Called with each table of results as soon as it is there.
-            shape: Likewise.
+            shape: As in `collect`.
+            max_waiting: How many rows may wait for an input that says nothing: what is more is refused by
+                `WaitingError`. None for any number.
 
         Raises:
-            PlanError: The data is a Spark DataFrame.
+            PlanError: The data is a Spark DataFrame, or an argument makes no sense.
 
         Examples:
             >>> import gpu_ops as g
@@ -114,7 +117,7 @@ class Answering:
                 "A Spark DataFrame is a batch, and a running query takes events as they come.",
                 remedy="Start the query over local data: g.events(schema.empty_table(), …).",
             )
-        return RunningQuery(self._node, device, on_results, shape)
+        return RunningQuery(self._node, device, on_results, shape, max_waiting)
 
     def write(
         self,

@@ -87,8 +87,30 @@ class SourceError(GpuOpsError):
     """A source cannot be read, or holds something that gpu_ops cannot carry."""
 
 
+class QueryFailedError(GpuOpsError):
+    """A running query has failed in an earlier call, whose error is the cause, and gives nothing any more."""
+
+
+class WaitingError(GpuOpsError):
+    """More rows than are allowed would wait in a running query, for an input that says nothing."""
+
+
 class DeviceError(GpuOpsError):
     """A query cannot run on the device that was asked for."""
+
+
+def blame(error: BaseException, place: str) -> None:
+    """Note on an error where it came up, for those who show it: the innermost place is noted first, and counts."""
+    if not notes(error):
+        error.add_note(f"{_PLACE}{place}")
+
+
+def notes(error: BaseException) -> list[str]:
+    """Where an error came up, as far as it is known."""
+    return [note for note in getattr(error, "__notes__", []) if note.startswith(_PLACE)]
+
+
+_PLACE = "in the node "
 
 
 def unknown_column(name: str, known: Iterable[str], *, what: str = "stream") -> ColumnError:

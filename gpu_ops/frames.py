@@ -5,11 +5,13 @@ from __future__ import annotations
 import polars as pl
 import pyarrow as pa
 
+from gpu_ops.forking import use_threads
 from gpu_ops.types import lower, restore
 
 
 def to_frame(table: pa.Table) -> pl.DataFrame:
     """A Polars frame over an Arrow table's memory, copying only what Polars stores in another way."""
+    use_threads()
     columns = [lower(column) for column in table.columns]
     # Its metadata goes along: by it Polars knows its own enums again.
     fields = [field.with_type(column.type) for field, column in zip(table.schema, columns, strict=True)]

@@ -430,6 +430,7 @@ def restore(
     device: str = "auto",
     on_results: Callable[[pa.Table], None] | None = None,
     shape: Shape = "interval",
+    max_waiting: int | None = None,
     if_functions_changed: IfFunctionsChanged = "raise",
 ) -> RunningQuery:
     """A running query as a checkpoint found it: it goes on with the first event that it had not taken in.
@@ -440,6 +441,7 @@ def restore(
         device: As in `Stream.start`; it may be another one than before.
         on_results: Likewise.
         shape: Likewise.
+        max_waiting: Likewise.
         if_functions_changed: What happens if a function of yours in the query does something else than the one that the
             checkpoint was made with: an error, or ``"accept"``. A hash of its code tells (`docs/live.md`).
 
@@ -464,4 +466,5 @@ def restore(
     """
     from gpu_ops.engines.live import restored
 
-    return restored(Path(path), stream._node, device, on_results, shape, if_functions_changed)  # noqa: SLF001
+    node = stream._node  # noqa: SLF001
+    return restored(Path(path), node, device, on_results, shape, max_waiting, if_functions_changed)

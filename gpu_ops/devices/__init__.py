@@ -10,6 +10,7 @@ from functools import cache
 from types import ModuleType
 
 from gpu_ops.errors import DeviceError, PlanError
+from gpu_ops.forking import use_threads
 
 
 @dataclass(frozen=True)
@@ -60,18 +61,23 @@ def gpu_refusal() -> str | None:
     return None
 
 
-@cache
 def choose(name: str = "auto") -> Device:
     """The device of a name; ``"auto"`` takes a GPU if one works.
 
     Raises:
-        DeviceError: ``"gpu"`` was asked for and none can be used.
+        DeviceError: ``"gpu"`` was asked for and none can be used; or the process was forked from one that has used one.
         PlanError: There is no device of that name.
 
     Examples:
         >>> choose("cpu").name
         'cpu'
     """
+    use_threads()
+    return _chosen(name)
+
+
+@cache
+def _chosen(name: str) -> Device:
     if name not in ("auto", "cpu", "gpu", "array"):
         raise PlanError(f"There is no device {name!r}.", remedy='It is "auto", "cpu", "gpu" or "array".')
     refusal = gpu_refusal() if name in ("auto", "gpu") else None

@@ -97,6 +97,7 @@ class _Run:
         """Take in a batch, and hand out what it makes final."""
         live, inlet = self.live, self.inlets[_position(name)]
         inlet.admit(batch)
+        live.at_batch(f"batch {batch.sequence}" + ("" if name is None else f" of the input {name!r}"))
         if batch.events.num_rows:
             live.push(batch.events, input=name)
         if batch.cti is not None:
@@ -106,6 +107,7 @@ class _Run:
         promised = _hand_out(live, self.outlets, live.positions["cti"])
         inlet.took(batch)
         self.note(promised)
+        live.at_batch(None)
         self.pace.step()
         if self.pace.due():
             self.save()

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from gpu_ops.devices import Device
 from gpu_ops.errors import PlanError
+from gpu_ops.ingest.counts import Counts
 from gpu_ops.ingest.entrance import Admitted, Entrance
 from gpu_ops.operators.alive import Least
 from gpu_ops.operators.events import Events
@@ -34,7 +36,8 @@ class Input:
         entrance: What lets them in.
         follows: Where its CTIs come from besides.
         leaves: The leaves of the plan that it feeds.
-        rows: How many rows have come in.
+        counts: What was counted of the rows that have come in.
+        since_cti: How many were let in since its CTI has moved, as far as is known.
         still_open: The starts of the events that were handed out as start edges and have not ended; None where nobody
             needs whole events besides.
         promised: What it promises in each view, as far as a step has taken it in.
@@ -50,7 +53,8 @@ class Input:
     entrance: Entrance
     follows: Input | None = None
     leaves: list[Running] = field(default_factory=list)
-    rows: int = 0
+    counts: Counts = field(default_factory=Counts)
+    since_cti: int = 0
     still_open: Least | None = None
     promised: tuple[int, int] = (MIN_TIME, MIN_TIME)
     fresh: list[Events] = field(default_factory=list)
@@ -73,7 +77,41 @@ class Input:
         """Whether it promises more than the last step has taken in."""
         return any(now > before for now, before in zip(self.promises, self.promised, strict=True))
 
-    def note_edges(self, admitted: Admitted) -> None:
+    @property
+    def waits(self) -> int:
+        """How many events no step has taken in yet."""
+        return sum(len(events) for pieces in self.waiting().values() for events in pieces)
+
+    @property
+    def says_ctis(self) -> bool:
+        """Whether its rows may bring a CTI."""
+        return self.entrance.makes_ctis or self.source.says_ctis
+
+    def take(self, admitted: Admitted, device: Device) -> None:
+        """Keep what was let in for the next step."""
+        columns = device.columns
+        self.since_cti = len(admitted.start) + (0 if len(admitted.ctis) else self.since_cti)
+        self._note_edges(admitted)
+        if admitted.diverted is not None and any(map(is_late, self.leaves)):
+            late = admitted.diverted
+            times = columns.array(late.start), columns.array(late.end)
+            self.late.append(Events(*times, columns.from_arrow(late.payload)))
+        if all(map(is_late, self.leaves)):
+            return
+        if len(admitted.start):
+            end = 1 if self.source.points else columns.array(admitted.end)
+            events = Events(columns.array(admitted.start), end, columns.from_arrow(admitted.payload))
+            if admitted.closes is None:
+                self.fresh.append(events)
+            else:
+                closes = columns.array(admitted.closes)
+                self.fresh.append(events.where(~closes, device))
+                self.closed.append(events.where(closes, device))
+        if admitted.opened is not None:
+            start = columns.array(admitted.opened.start)
+            self.opened.append(Events(start, 1, columns.from_arrow(admitted.opened.payload)))
+
+    def _note_edges(self, admitted: Admitted) -> None:
         """Keep the starts of open edges that have begun and ended, if anybody asks for the oldest."""
         if self.still_open is None:
             return
@@ -157,3 +195,20 @@ def inputs(leaves: Sequence[Running]) -> list[Input]:
             "if it is one g.events(…) with one .advance_time(…).",
         )
     return sorted(made.values(), key=lambda each: not each.leaves)
+
+
+def find(known: Sequence[Input], name: str | None) -> Input:
+    """An input by its name; without a name the only one that is the query's own.
+
+    Raises:
+        PlanError: There is none, or there are several.
+    """
+    names = ", ".join(repr(each.name) for each in known)
+    if name is None:
+        if len(known) > 1 and known[1].leaves:
+            raise PlanError("The query has several inputs.", remedy=f"Say which one it is: input= one of {names}.")
+        return known[0]
+    for each in known:
+        if each.name == name:
+            return each
+    raise PlanError(f"The query has no input {name!r}.", remedy=f"It has {names}.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -14,76 +14,46 @@ from typing import Any, Self
 import pyarrow as pa
 
 from gpu_ops.devices import choose
+from gpu_ops.engines.calls import Calls, reads
 from gpu_ops.engines.checkpoints import read_checkpoint, write_checkpoint
+from gpu_ops.engines.feeding import arun, run
 from gpu_ops.engines.fingerprints import IfFunctionsChanged, check_functions, functions_held
-from gpu_ops.engines.inputs import Input, inputs, is_late
+from gpu_ops.engines.inputs import find
 from gpu_ops.engines.local import from_table, output_schema, to_table
 from gpu_ops.engines.places import Following, IfOtherStore
-from gpu_ops.engines.progress import Progress
-from gpu_ops.engines.shapes import Shape, in_shape, shape_schema
+from gpu_ops.engines.recovering import again
+from gpu_ops.engines.shapes import Shape, shape_schema
+from gpu_ops.engines.status import Status, shown_cti
+from gpu_ops.engines.taking import Taking
 from gpu_ops.errors import PlanError, SourceError
-from gpu_ops.ingest.entrance import Admitted, Entrance
-from gpu_ops.operators.events import Events
-from gpu_ops.operators.steps import Running, running
+from gpu_ops.ingest.counts import Counts
+from gpu_ops.ingest.entrance import Entrance
+from gpu_ops.ingest.rules import IngestReport
 from gpu_ops.plan.advance import AdvanceTime, Late
 from gpu_ops.plan.nodes import Node
 from gpu_ops.store.stores import Store
-from gpu_ops.time import MAX_TIME, MIN_TIME, Instant, format_time, instant
-
-_WAITING_ROWS = 1 << 17
-"""So many events wait at most for a CTI before a step takes them in."""
+from gpu_ops.time import Instant, instant
 
 
-@dataclass(frozen=True)
-class Status:
-    """How far a running query is.
-
-    Attributes:
-        events_in: Rows that came in, late ones included.
-        events_out: Results given.
-        alive: Events that are kept, because their time has not come or has not passed.
-        late: How many rows met each fate (dropped, adjusted, diverted …).
-        cti_in: What the input promises.
-        cti_out: What the results promise: none that comes later starts before.
-        state_bytes: How large the tables of `RunningQuery.state` are.
-
-    Examples:
-        >>> Status(5, 2, 3, {"dropped": 1}, MAX_TIME, 0, 100)
-        <Status 5 events in, 2 results out, 3 alive, late: 1 dropped; CTI in infinity, out 1970-01-01T00:00:00Z>
-    """
-
-    events_in: int
-    events_out: int
-    alive: int
-    late: Mapping[str, int]
-    cti_in: int
-    cti_out: int
-    state_bytes: int
-
-    def __repr__(self) -> str:
-        late = ", ".join(f"{count:,} {fate}" for fate, count in self.late.items() if count) or "none"
-        return (
-            f"<Status {self.events_in:,} events in, {self.events_out:,} results out, {self.alive:,} alive, "
-            f"late: {late}; CTI in {_shown(self.cti_in)}, out {_shown(self.cti_out)}>"
-        )
-
-
-def _shown(cti: int) -> str:
-    return "none yet" if cti == MIN_TIME else "infinity" if cti == MAX_TIME else format_time(cti)
-
-
-class RunningQuery:
+class RunningQuery(Taking):
     """A query that runs: `Stream.start` makes one.
 
     Results are final: each is given once, whole, when a CTI says that nothing can change it any more. All that one call
     makes final comes before what the next call does. What it gives in all is what `Stream.collect` gives for the same
     events, however they are cut and wherever CTIs stand.
 
+    It may be called from several threads: one call at a time is made, and the others wait. A call that fails before it
+    has taken anything in leaves the query as it was. One that fails later, by an error of a function of yours or by
+    Ctrl-C for instance, leaves it failed: results that were final before can be taken once, and every other call raises
+    `QueryFailedError`.
+
     Args:
         node: The plan; its source says what events look like. What the source itself holds is not pushed.
         device: As in `Stream.collect`.
-        on_results: Called with each table of results as soon as it is there; then `results` gives none.
+        on_results: Called with each table of results as soon as it is there; then `results` gives none. If it raises,
+            the step stands, and the same table is offered again at the next call, before anything new.
         shape: As in `Stream.collect`.
+        max_waiting: How many rows may wait for an input that says nothing; None for any number.
 
     Attributes:
         positions: How far `follow` is: sequence numbers of the stores.
@@ -112,30 +82,29 @@ class RunningQuery:
         device: str,
         on_results: Callable[[pa.Table], None] | None = None,
         shape: Shape = "interval",
+        max_waiting: int | None = None,
     ) -> None:
         self._node = node
         self._device = choose(device)
         self._on_results = on_results
         self._shape = shape
+        if max_waiting is not None and max_waiting < 1:
+            raise PlanError(f"max_waiting must be 1 or more, not {max_waiting}.", remedy="Leave it out for any number.")
+        self._max_waiting = max_waiting
         self._schema = output_schema(node)
         self._given_schema = shape_schema(self._schema, shape)
-        self._running: Running = running(node, self._device)
-        self._inputs = inputs([each for each in self._running.walk() if not each.below])
-        self._own = [each for each in self._inputs if each.leaves]
         # Whether every event is final by itself.
         self._passes = all(each.stateless for each in node.walk() if not isinstance(each, AdvanceTime | Late))
-        self._diverts = any(is_late(leaf) for each in self._own for leaf in each.leaves)
-        self._late: Counter[str] = Counter()
-        self._late_rows: list[pa.Table] = []
-        self._ready: list[pa.Table] = []
-        self._closed = False
+        self._calls = Calls()
+        self._begin()
         self.positions: dict[str, int] = {}
         self.following = Following()
         # Now, and not when a checkpoint is made: what a function's closure holds may change while it runs.
         self._functions = functions_held(node)
 
     def __repr__(self) -> str:
-        return f"<RunningQuery {'closed, ' if self._closed else ''}CTI {_shown(self._running.cti)}>"
+        state = "failed, " if self._calls.failure is not None else "closed, " if self._closed else ""
+        return f"<RunningQuery {state}CTI {shown_cti(self._cti)}>"
 
     def __enter__(self) -> Self:
         return self
@@ -154,7 +123,7 @@ class RunningQuery:
     @property
     def cti(self) -> int:
         """What the results promise, in ticks: none that comes later starts before."""
-        return self._running.cti
+        return self._cti
 
     @property
     def imports(self) -> bool:
@@ -179,14 +148,17 @@ class RunningQuery:
             ColumnError: A column is missing.
             TimeError: A row has no valid lifetime, or starts before the last CTI and the policy is to raise. Nothing of
                 the batch is taken in then.
-            PlanError: The query is closed.
+            WaitingError: More rows than `max_waiting` would wait. Nothing of the batch is taken in then.
+            PlanError: The query is closed, or is in the midst of another call.
+            QueryFailedError: An earlier call has failed.
         """
-        self._check_open()
-        into = self._input(input)
-        arrivals = into.source.arrivals(batch, into.rows)
-        admitted = into.entrance.push(arrivals)
-        into.rows += len(arrivals.start)
-        self._let_in(into, admitted)
+        with self._calls.changing("push"):
+            self._go_on()
+            into = find(self._inputs, input)
+            arrivals, counted = into.source.arrivals(batch, into.counts.rows)
+            self._check_waiting(into, len(arrivals.start))
+            self._bring(into, lambda: into.entrance.push(arrivals), counted)
+            self._offer()
 
     def advance(self, cti: Instant, *, input: str | None = None) -> None:  # noqa: A002
         """Say that no event that comes later starts before a time.
@@ -195,102 +167,88 @@ class RunningQuery:
             cti: A timestamp with a zone, ISO 8601 text, or ticks (µs since 1970, UTC). A time before the last CTI says
                 nothing new.
             input: As in `push`.
+
+        Raises:
+            PlanError: As `push`.
+            QueryFailedError: As `push`.
         """
-        self._check_open()
-        into = self._input(input)
-        self._let_in(into, into.entrance.advance(cti if isinstance(cti, int) else instant(cti, name="cti")))
+        with self._calls.changing("advance"):
+            self._go_on()
+            into = find(self._inputs, input)
+            time = cti if isinstance(cti, int) else instant(cti, name="cti")
+            self._bring(into, lambda: into.entrance.advance(time))
+            self._offer()
 
     def close(self) -> None:
-        """End the input: a CTI at infinity (unless ``advance_time(final=False)``) makes all that is left final."""
-        self._check_open()
-        self._closed = True
-        for each in self._own:
-            self._take(each, each.entrance.close())
-        self._step()
+        """End the input: a CTI at infinity (unless ``advance_time(final=False)``) makes all that is left final.
 
-    def _input(self, name: str | None) -> Input:
-        names = ", ".join(repr(each.name) for each in self._inputs)
-        if name is None:
-            if len(self._own) > 1:
-                raise PlanError("The query has several inputs.", remedy=f"Say which one it is: input= one of {names}.")
-            return self._own[0]
-        for known in self._inputs:
-            if known.name == name:
-                return known
-        raise PlanError(f"The query has no input {name!r}.", remedy=f"It has {names}.")
-
-    def _let_in(self, into: Input, admitted: Admitted) -> None:
-        """Events go into the query; the CTIs of another input go where they are imported."""
-        if into.leaves:
-            self._take(into, admitted)
-        for other in self._inputs:
-            if other.follows is into:
-                for cti in admitted.ctis.tolist():
-                    self._let_in(other, other.entrance.advance(cti))
-        self._step_if_due()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise PlanError("The running query is closed.", remedy="Start another one, or restore a checkpoint.")
-
-    def _take(self, into: Input, admitted: Admitted) -> None:
-        self._late.update(admitted.counts)
-        if admitted.late is not None:
-            self._late_rows.append(admitted.late)
-        columns = self._device.columns
-        into.note_edges(admitted)
-        if admitted.diverted is not None and any(map(is_late, into.leaves)):
-            late = admitted.diverted
-            times = columns.array(late.start), columns.array(late.end)
-            into.late.append(Events(*times, columns.from_arrow(late.payload)))
-        if all(map(is_late, into.leaves)):
-            return
-        if len(admitted.start):
-            end = 1 if into.source.points else columns.array(admitted.end)
-            events = Events(columns.array(admitted.start), end, columns.from_arrow(admitted.payload))
-            if admitted.closes is None:
-                into.fresh.append(events)
-            else:
-                closes = columns.array(admitted.closes)
-                into.fresh.append(events.where(~closes, self._device))
-                into.closed.append(events.where(closes, self._device))
-        if admitted.opened is not None:
-            start = columns.array(admitted.opened.start)
-            into.opened.append(Events(start, 1, columns.from_arrow(admitted.opened.payload)))
-
-    def _step_if_due(self) -> None:
-        """A step, if a CTI has moved, or if too much waits, or if nothing needs to."""
-        waits = sum(len(events) for each in self._own for pieces in each.waiting().values() for events in pieces)
-        moved = any(each.moved for each in self._own)
-        if moved or waits >= _WAITING_ROWS or (waits and self._passes):
-            self._step()
-
-    def _step(self) -> None:
-        fed = {node: given for each in self._own for node, given in each.fed().items()}
-        for each in self._own:
-            each.taken()
-        given, _ = self._running.step(fed, self._device)
-        self._running.rest()
-        tables = [to_table(events, self._schema, self._device) for events in given.events if len(events)]
-        if not tables:
-            return
-        results = in_shape(pa.concat_tables(tables), self._shape)
-        if self._on_results is None:
-            self._ready.append(results)
-        else:
-            self._on_results(results)
+        Raises:
+            PlanError: As `push`.
+            QueryFailedError: As `push`.
+        """
+        with self._calls.changing("close"):
+            again_offered = self._closed and self._offers
+            self._offer()
+            if again_offered:
+                return
+            self._check_open()
+            self._bring(self._own[0], self._own[0].entrance.close, close=True)
+            self._offer()
 
     # Out
 
     def results(self) -> pa.Table:
-        """The results that have become final since the last call: ``start``, ``end``, and the payload."""
-        ready, self._ready = self._ready, []
+        """The results that have become final since the last call: ``start``, ``end``, and the payload.
+
+        Raises:
+            QueryFailedError: The query has failed, and what was final before has been taken.
+        """
+        with self._calls.reading("results"):
+            if not self._ready:
+                self._calls.check()
+            if self._calls.offers:
+                return self._given_schema.empty_table()
+            ready, self._ready = self._ready, []
         return pa.concat_tables(ready) if ready else self._given_schema.empty_table()
 
     def late(self) -> pa.Table | None:
-        """The rows that were not let in as they came since the last call, and what was done with each; None if none."""
-        rows, self._late_rows = self._late_rows, []
+        """The rows that were not let in as they came since the last call, and what was done with each; None if none.
+
+        Of those that ``late="drop"`` leaves out no rows are kept: `status` counts them.
+
+        Raises:
+            QueryFailedError: As `results`.
+        """
+        with self._calls.reading("late"):
+            if not self._late_rows:
+                self._calls.check()
+            rows, self._late_rows = self._late_rows, []
         return pa.concat_tables(rows) if rows else None
+
+    @reads
+    def report(self) -> IngestReport:
+        """What came in: rows, valid rows, refused rows by rule, late rows by fate; as `Stream.report` of a batch.
+
+        Raises:
+            QueryFailedError: The query has failed.
+        """
+        reports = {each.name: replace(each.counts.report(), late=each.entrance.counts) for each in self._own}
+        return IngestReport.together(reports)
+
+    @reads
+    def rejected(self) -> Any:
+        """The rows that were kept aside (``on_invalid="divert"``), with the rule that each one broke.
+
+        They are kept as long as the query runs, and are in its checkpoints.
+
+        Returns:
+            A table; of several inputs a table of each by its name, as in `Stream.rejected`.
+
+        Raises:
+            QueryFailedError: The query has failed.
+        """
+        tables = {each.name: each.source.kept_aside(each.counts) for each in self._own}
+        return tables if len(tables) > 1 else next(iter(tables.values()))
 
     def run(self, batches: Iterable[Any] | None = None) -> Iterator[pa.Table]:
         """Push batch after batch, close, and give results as they become final, with a progress bar where one is seen.
@@ -299,18 +257,7 @@ class RunningQuery:
             batches: What `push` takes, or pairs of an input's name and that; by default what the sources hold, table
                 by table in turns.
         """
-        with Progress(self._rows_there() if batches is None else None) as progress:
-            for name, batch in self._sources() if batches is None else map(_named, batches):
-                before = self._rows_in
-                self.push(batch, input=name)
-                progress.read(self._rows_in - before)
-                if self._ready:
-                    table = self.results()
-                    progress.gave(table.num_rows)
-                    yield table
-            self.close()
-            if self._ready:
-                yield self.results()
+        return run(self, self._own, batches)
 
     def source_tables(self, *, input: str | None = None) -> Iterator[pa.Table]:  # noqa: A002
         """What a source of the stream holds, as it is, for `push`.
@@ -318,37 +265,11 @@ class RunningQuery:
         Args:
             input: As in `push`.
         """
-        return self._input(input).source.raw_tables()
+        return find(self._inputs, input).source.raw_tables()
 
-    def _sources(self) -> Iterator[tuple[str, pa.Table]]:
-        """What the sources hold, a table of each in turns."""
-        left = [(each.name, each.source.raw_tables()) for each in self._own]
-        while left:
-            for each in list(left):
-                table = next(each[1], None)
-                if table is None:
-                    left.remove(each)
-                else:
-                    yield each[0], table
-
-    def _rows_there(self) -> int | None:
-        counts = [each.source.rows for each in self._own]
-        return None if None in counts else sum(count for count in counts if count is not None)
-
-    @property
-    def _rows_in(self) -> int:
-        return sum(each.rows for each in self._own)
-
-    async def arun(self, batches: AsyncIterable[Any]) -> AsyncIterator[pa.Table]:
+    def arun(self, batches: AsyncIterable[Any]) -> AsyncIterator[pa.Table]:
         """`run` over batches that come asynchronously; between two of them the event loop goes on."""
-        async for batch in batches:
-            name, rows = _named(batch)
-            self.push(rows, input=name)
-            if self._ready:
-                yield self.results()
-        self.close()
-        if self._ready:
-            yield self.results()
+        return arun(self, batches)
 
     def follow(
         self,
@@ -368,7 +289,8 @@ class RunningQuery:
 
         With a checkpoint it is exactly once: when the process is killed, whenever that is, a query that is restored
         from the checkpoint goes on where that was made. What it gives again is the same as before, batch by batch, so
-        what is in ``into`` already is not written again.
+        what is in ``into`` already is not written again. A step that fails is made again likewise: the query restores
+        itself from the checkpoint, says so in the log of ``gpu_ops`` (`logging`), and goes on.
 
         Args:
             store: The store that is followed, until its CTI is infinity; of several inputs one each, by their names.
@@ -388,32 +310,59 @@ class RunningQuery:
         Raises:
             SourceError: A store is damaged, has another writer, is not the one that the checkpoint was made with, lacks
                 batches that the query needs, or holds other batches than the query wrote.
-            PlanError: An argument makes no sense, or `stop_on` is used outside of the main thread.
+            QueryFailedError: A step failed again at the same batch, by the same error, which is the cause.
+            PlanError: An argument makes no sense, `stop_on` is used outside of the main thread, or the query follows a
+                store already.
         """
         from gpu_ops.engines.following import follow
 
         path = None if checkpoint is None else Path(checkpoint)
-        follow(self, store, into, late_into, path, every, timeout, on_step, keep, stop_on, if_other_store)
+
+        def attempt() -> None:
+            follow(self, store, into, late_into, path, every, timeout, on_step, keep, stop_on, if_other_store)
+
+        with self._calls.following():
+            again(self._calls, path, self._restore, attempt)
         return self.status()
 
+    def at_batch(self, batch: str | None) -> None:
+        """What `follow` is at, for errors to name it; None once it is done.
+
+        Args:
+            batch: In words.
+        """
+        self._calls.at(batch)
+
     def status(self) -> Status:
-        """How far it is."""
-        nodes = self._running.walk()
-        waiting = sum(len(events) for each in self._own for pieces in each.waiting().values() for events in pieces)
-        return Status(
-            events_in=self._rows_in,
-            events_out=self._running.given,
-            alive=waiting + sum(each.own.alive for each in nodes if each.own is not None),
-            late=dict(self._late),
-            cti_in=min(each.entrance.cti for each in self._own),
-            cti_out=self._running.cti,
-            state_bytes=sum(table.nbytes for table in self.state().values()),
-        )
+        """How far it is; of a query that has failed, how far it was."""
+        with self._calls.reading("status"):
+            failed = self._calls.what
+            nodes = [] if failed else [each.own for each in self._running.walk() if each.own is not None]
+            invalid = sum((each.counts.invalid for each in self._own), Counter[str]())
+            waits = 0 if failed else sum(each.waits for each in self._own)
+            ctis = [each.promised[0] if failed else each.entrance.cti for each in self._own]
+            return Status(
+                events_in=self.rows_in,
+                events_out=self._given,
+                alive=waits + sum(each.alive for each in nodes),
+                late=dict(self._late),
+                cti_in=min(ctis),
+                cti_out=self._cti,
+                state_bytes=0 if failed else sum(table.nbytes for table in self.state().values()),
+                waiting=0 if failed else self._waiting,
+                invalid=dict(invalid),
+                failed=failed,
+            )
 
     # State
 
+    @reads
     def state(self) -> dict[str, pa.Table]:
-        """All that it remembers, as tables that can be read: per node, by ``"<number> <node>/<table>"``."""
+        """All that it remembers, as tables that can be read: per node, by ``"<number> <node>/<table>"``.
+
+        Raises:
+            QueryFailedError: The query has failed.
+        """
         made = {
             f"{each.prefix}/{name}": table for each in self._inputs for name, table in each.entrance.tables().items()
         }
@@ -437,6 +386,7 @@ class RunningQuery:
         lines += [each.node.describe() for each in self._running.walk() if each.below]
         return lines + ["late"] * self._diverts
 
+    @reads
     def checkpoint(self, path: str | Path, *, keep: int = 1) -> None:
         """Write all that it remembers to a file, whole or not at all: a zip archive of Arrow IPC files and the plan.
 
@@ -454,10 +404,14 @@ class RunningQuery:
             tables["results"] = pa.concat_tables(self._ready)
         if self._late_rows:
             tables["late"] = pa.concat_tables(self._late_rows)
+        for each in self._inputs:
+            if each.counts.rejected:
+                tables[f"rejected/{each.prefix}"] = each.source.kept_aside(each.counts)
         nodes = self._running.walk()
         facts = {
             "plan": self._plan(),
-            "rows_in": [each.rows for each in self._inputs],
+            "rows_in": [each.counts.rows for each in self._inputs],
+            "ingest": [each.counts.facts() for each in self._inputs],
             "late": dict(self._late),
             "promised": [each.promised for each in self._inputs],
             "ctis": [each.cti for each in nodes],
@@ -468,6 +422,7 @@ class RunningQuery:
             "functions": self._functions,
         }
         write_checkpoint(Path(path), facts, tables, keep=keep)
+        self._calls.kept = Path(path)
 
     def _restore(self, path: Path, if_functions_changed: IfFunctionsChanged = "raise") -> None:
         facts, tables = read_checkpoint(path)
@@ -479,20 +434,24 @@ class RunningQuery:
                 remedy="Restore it with the query that wrote it, or start the new one afresh.",
             )
         check_functions(path, facts, self._functions, if_functions_changed)
+        self._begin()
         state = {name.removeprefix("state/"): table for name, table in tables.items() if name.startswith("state/")}
         nodes = self._running.walk()
         for number, each in enumerate(nodes):
             each.cti, each.given = facts["ctis"][number], facts["given"][number]
             if each.own is not None:
                 each.own.restore(_below(state, f"{number} {each.node.describe()}/"))
-        for known, rows, promised in zip(self._inputs, facts["rows_in"], facts["promised"], strict=True):
+        # An older checkpoint has no more than how many rows there were.
+        ingest = facts.get("ingest") or [Counts(rows, rows).facts() for rows in facts["rows_in"]]
+        for known, counted, promised in zip(self._inputs, ingest, facts["promised"], strict=True):
             kept = _below(state, f"{known.prefix}/")
             before = known.entrance
             known.restored(
                 Entrance.restore(before.settings, known.source.schema, kept, hands_out_open=before.hands_out_open)
             )
-            # Of an older checkpoint: nothing was promised of whole events beside open ones.
-            known.rows, known.promised = rows, tuple(promised) if isinstance(promised, list) else (promised, promised)
+            known.counts = Counts.restore(counted, tables.get(f"rejected/{known.prefix}"))
+            # It has one promise, too: nothing was said of whole events beside open ones.
+            known.promised = tuple(promised) if isinstance(promised, list) else (promised, promised)
             for name, pieces in known.waiting().items():
                 if name in kept:
                     pieces.append(from_table(kept[name], self._device))
@@ -500,12 +459,8 @@ class RunningQuery:
         self.positions, self.following = facts["positions"], Following.restore(facts.get("following"), path)
         self._ready = [tables["results"]] if "results" in tables else []
         self._late_rows = [tables["late"]] if "late" in tables else []
-
-
-def _named(batch: Any) -> tuple[str | None, Any]:
-    """(input, batch) of a batch that may come with the name of its input."""
-    named = isinstance(batch, tuple) and len(batch) == 2 and isinstance(batch[0], str)
-    return (batch[0], batch[1]) if named else (None, batch)
+        self._calls.kept = path
+        self._settle()
 
 
 def _below(tables: Mapping[str, pa.Table], prefix: str) -> dict[str, pa.Table]:
@@ -518,9 +473,10 @@ def restored(
     device: str,
     on_results: Callable[[pa.Table], None] | None,
     shape: Shape,
+    max_waiting: int | None,
     if_functions_changed: IfFunctionsChanged,
 ) -> RunningQuery:
     """A running query as a checkpoint found it."""
-    made = RunningQuery(node, device, on_results, shape)
+    made = RunningQuery(node, device, on_results, shape, max_waiting)
     made._restore(path, if_functions_changed)  # noqa: SLF001
     return made

@@ -135,10 +135,21 @@ class Entrance:
         return self._state.promised
 
     @property
+    def waiting(self) -> int:
+        """How many rows wait for their turn."""
+        return int(self._state.clock[k.BUFFERED])
+
+    @property
+    def makes_ctis(self) -> bool:
+        """Whether rows that come in make CTIs."""
+        return self.settings.every is not None or self.settings.period is not None
+
+    @property
     def handed_out(self) -> Ints:
         """The starts of the start edges that were handed out and have not ended, in no order."""
-        starts = self._state.held[self._state.slots(k.IN_EDGES), k.LET_IN]
-        return starts[(starts != k.NONE) & (starts < self._state.promised)]
+        starts: Ints = self._state.held[self._state.slots(k.IN_EDGES), k.LET_IN]
+        out: Ints = starts[(starts != k.NONE) & (starts < self._state.promised)]
+        return out
 
     def push(self, arrivals: Arrivals) -> Admitted:
         """Let rows come in, in their order.

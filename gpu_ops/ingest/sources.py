@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,6 +11,7 @@ import pyarrow as pa
 from gpu_ops.buffers import to_arrow
 from gpu_ops.errors import ColumnError, PlanError, SourceError, unknown_column
 from gpu_ops.ingest.arrivals import Arrivals
+from gpu_ops.ingest.counts import Counts
 from gpu_ops.ingest.kinds import KindColumns, Kinds
 from gpu_ops.ingest.raw import PIECE_ROWS, Piece, RawSource
 from gpu_ops.ingest.rows import keep_rows, whole
@@ -37,18 +36,6 @@ LIFETIME = ("start", "end")
 """The two names that no payload column has."""
 
 
-@dataclass
-class _Counts:
-    """What a read has counted so far."""
-
-    rows: int = 0
-    valid: int = 0
-    invalid: Counter[str] = field(default_factory=Counter)
-    first: dict[str, str] = field(default_factory=dict)
-    rejected: list[pa.Table] = field(default_factory=list)
-    late: Mapping[str, int] = field(default_factory=dict)
-
-
 class EventSource:
     """A user's data, opened: its schema is known, and none of its rows is read yet. `open_source` makes it.
 
@@ -59,6 +46,7 @@ class EventSource:
         points: Whether events are points.
         marked: Whether rows say what they are: CTIs and edges may be among them.
         edges: Whether edges may be.
+        says_ctis: Whether CTIs may be.
         rows: How many rows there are, where that is known without reading them.
         replayable: Whether it can be read more than once.
 
@@ -93,14 +81,14 @@ class EventSource:
         self._columns = _payload_columns(
             raw.schema.names, self._times, self._kinds.names, edges=self._kinds.edge is not None
         )
-        self._done = _Counts()
-        self._live: _Counts | None = None
+        self._done = Counts()
         self.schema = pa.schema([raw.schema.field(column).with_name(name) for name, column in self._columns.items()])
         self.zone = zone
         self.origin = raw.origin
         self.points = end is None
         self.marked = bool(self._kinds.names)
         self.edges = self._kinds.edge is not None
+        self.says_ctis = self._kinds.kind is not None
         self.rows = raw.rows
         self.replayable = raw.replayable
 
@@ -144,7 +132,7 @@ class EventSource:
         return self._read(names, batch_rows)
 
     def _read(self, names: list[str], batch_rows: int | None) -> Iterator[Arrivals]:
-        counts = _Counts()
+        counts = Counts()
         wanted = self._raw.schema.names if self._on_invalid == "divert" else [self._columns[name] for name in names]
         columns = list(dict.fromkeys([*self._told_by, *wanted]))
         pieces = self._pieces(columns, batch_rows or PIECE_ROWS)
@@ -164,21 +152,23 @@ class EventSource:
             yield Arrivals(none, None if self.points else none, empty)
         self._done = counts
 
-    def arrivals(self, batch: Any, row: int) -> Arrivals:
+    def arrivals(self, batch: Any, row: int) -> tuple[Arrivals, Counts]:
         """More data of the same columns, as it is pushed into a running query.
 
         Args:
             batch: A table, a record batch, a frame, a mapping of columns, or a list of rows as mappings.
             row: The index of its first row among all that came.
 
+        Returns:
+            The rows that keep all rules, and what was counted.
+
         Raises:
             ColumnError: A column is missing, or its values do not fit the source's type.
             TimeError: A row breaks a rule and ``on_invalid`` is "raise".
         """
+        counts = Counts()
         table = _as_table(batch, self._raw.schema)
-        if self._live is None:
-            self._live = _Counts()
-        return self._validated(table, list(self.schema.names), Place(row), self._live)
+        return self._validated(table, list(self.schema.names), Place(row), counts), counts
 
     def raw_tables(self) -> Iterator[pa.Table]:
         """The source's own rows, unjudged, for `arrivals`."""
@@ -193,7 +183,7 @@ class EventSource:
                 f"The {self.fingerprint} cannot be read: {error}", remedy="See what it is made from."
             ) from error
 
-    def _validated(self, table: pa.Table, names: list[str], place: Place, counts: _Counts) -> Arrivals:
+    def _validated(self, table: pa.Table, names: list[str], place: Place, counts: Counts) -> Arrivals:
         start = self._start.read(whole(table[self._start.name]))
         end = None
         kinds = self._kinds.read(table) if self.marked else None
@@ -231,7 +221,7 @@ class EventSource:
         arrivals: Arrivals,
         found: np.ndarray,
         place: Place,
-        counts: _Counts,
+        counts: Counts,
     ) -> Arrivals:
         good = fine(found)
         bad = np.flatnonzero(~good)
@@ -274,17 +264,20 @@ class EventSource:
             >>> source.report().first
             {'zero_length': 'row 1: pickup=60, dropoff=60'}
         """
-        done = self._done
-        return IngestReport(done.rows, done.valid, dict(done.invalid), dict(done.first), dict(done.late))
+        return self._done.report()
 
     def rejected(self) -> pa.Table:
         """The rows that the last complete read kept aside: all their columns as they came in, the rule that each broke
         (``rule``) and its index in the source (``row``). Only ``on_invalid="divert"`` keeps any.
         """  # noqa: D205
+        return self.kept_aside(self._done)
+
+    def kept_aside(self, counts: Counts) -> pa.Table:
+        """The rows that some counts have kept aside, as `rejected` gives them."""
         schema = (
             self._raw.schema.remove_metadata().append(pa.field("rule", pa.string())).append(pa.field("row", pa.int64()))
         )
-        return pa.concat_tables([pa.Table.from_batches([], schema), *self._done.rejected])
+        return pa.concat_tables([pa.Table.from_batches([], schema), *counts.rejected])
 
 
 def _refuse_nulls(payload: pa.Table, place: Place, kinds: Kinds | None) -> None:

@@ -28,6 +28,7 @@ from gpu_ops.operators.columns import (
     order_codes,
 )
 from gpu_ops.plan.aggregates import Aggregate
+from gpu_ops.time import format_time
 from gpu_ops.types import counted
 
 __all__ = [
@@ -92,6 +93,19 @@ class Block:
 
     def __post_init__(self) -> None:
         self.slots, self._rows = self.device.kernels.occupied(self.first, self.last, self.size)
+
+    def shown(self, slot: int) -> str | None:
+        """The window and the group of a slot, for an error; None if nobody knows."""
+        if self.places is None:
+            return None
+        places, columns = self.places(), self.device.columns
+        times = [
+            f"{name}={format_time(int(each[slot]))}" for name, each in (("start", places.start), ("end", places.end))
+        ]
+        if places.keys is None:
+            return ", ".join(times)
+        (values,) = columns.tuples(columns.take(places.keys, places.group[slot : slot + 1].astype(np.int64)))
+        return ", ".join([*times, *(f"{name}={value!r}" for name, value in zip(places.names, values, strict=True))])
 
     def _count(self, name: PartName, first: Any, last: Any) -> Any:
         """How many of some events hold each slot; ``name`` says which events they are."""
@@ -332,6 +346,7 @@ class Block:
             raise SumOverflowError(
                 f"The sum does not fit {dtype}.",
                 column=aggregate.name,
+                values=self.shown(int(bad.argmax())),
                 remedy="Sum a wider type, for instance a decimal or a float: g.sum(g.col(…).cast(g.Float64)).",
             )
 

@@ -204,6 +204,9 @@ class RunningFill:
             return cti
         return max(MIN_TIME, min(cti, int(self._starts(self._device.columns.array(np.array([oldest])))[0])))
 
+    waiting = 0
+    """What comes in is given on at once."""
+
     @property
     def alive(self) -> int:
         """How many groups it remembers."""

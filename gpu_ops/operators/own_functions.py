@@ -14,7 +14,7 @@ from gpu_ops.operators.aggregates import LOADS, RESULTS, Block, column_name
 from gpu_ops.operators.holistic import Members, all_rows, in_order, members, order_keys, structs, whole
 from gpu_ops.operators.pairs import pairs
 from gpu_ops.plan.aggregates import Aggregate
-from gpu_ops.time import TIME_TYPE, format_time
+from gpu_ops.time import TIME_TYPE
 
 _VERBS = {"table_function": "apply"}
 """What the user calls it."""
@@ -89,19 +89,10 @@ def _clipped(table: pa.Table, begin: Any, finish: Any) -> pa.Table:
 
 def _blame(block: Block, aggregate: Aggregate, slot: int, error: BaseException) -> NoReturn:
     """The error of a user's function, with the window in which it came up."""
-    where = ""
-    if block.places is not None:
-        places, columns = block.places(), block.device.columns
-        start, end = (format_time(int(each[slot])) for each in (places.start, places.end))
-        where = f"start={start}, end={end}"
-        if places.keys is not None:
-            group = columns.take(places.keys, places.group[slot : slot + 1].astype(np.int64))
-            (values,) = columns.tuples(group)
-            where += ", " + ", ".join(f"{name}={value!r}" for name, value in zip(places.names, values, strict=True))
     raise FunctionError(
         f"The function of {_VERBS.get(aggregate.kind, aggregate.kind)} failed: {type(error).__name__}: {error}",
         column=None if aggregate.kind in _VERBS else aggregate.name,
-        values=where or None,
+        values=block.shown(slot),
         remedy="Its own traceback is above.",
     ) from error
 

@@ -11,7 +11,7 @@ group, the events that can still become one (`running_extremes`); of these a ste
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -57,6 +57,7 @@ from gpu_ops.operators.windows import (
     check_open,
     covered_windows,
     grid_results,
+    places_of,
     window_aggregate,
     window_numbers,
     with_keys,
@@ -172,7 +173,7 @@ class RunningWindow:
         fresh = [] if events is None or not len(events) else [self._rows(events)]
         if opened is not None and len(opened):
             rows = self._rows(opened, every=True)
-            fresh.append(replace(rows, high=_filled(rows.high, AFTER)))
+            fresh.append(replace(rows, high=np.full_like(rows.high, AFTER, dtype=np.int64)))
         for rows in fresh:
             due = rows.low <= limit
             if bool(due.all()):
@@ -332,6 +333,9 @@ class RunningWindow:
             orders=self._orders,
             values=self._values,
         )
+        block.places = lambda: places_of(
+            node, kernels.slot_bounds(axis_code, axis, block.slots), self._groups.keys_of(touched), device
+        )
         frame = block.results(node.aggregates)
         for name, left in block.left.items():
             self._best[name].add(left, limit)
@@ -386,6 +390,11 @@ class RunningWindow:
     # The state, to be looked at and kept
 
     @property
+    def waiting(self) -> int:
+        """How many events wait for a CTI to pass their start."""
+        return len(self._waiting)
+
+    @property
     def alive(self) -> int:
         """How many events are kept that have not ended."""
         over = self._done >= self._never  # then that has ended, too, which never does
@@ -397,7 +406,7 @@ class RunningWindow:
         if not self._groups.seen:
             return {}
         device, schema = self._device, self._node.input.schema
-        made = {"groups": self._group_table(), "clock": pa.table({"done": _numbers([self._done])})}
+        made = {"groups": self._group_table(), "clock": pa.table({"done": pa.array([self._done], pa.int64())})}
         for name, runs in (("waiting", self._waiting), ("ending", self._ending)):
             if len(runs):
                 made[name] = rows_table(runs, schema, device, self._shown)
@@ -488,11 +497,3 @@ class RunningWindow:
             staircases.renumber(numbers, self._done)
         for orders in self._orders.values():
             orders.renumber(numbers)
-
-
-def _filled(like: Any, value: int) -> Any:
-    return np.full_like(like, value, dtype=np.int64)
-
-
-def _numbers(values: Sequence[int]) -> pa.Array:
-    return to_arrow(np.array(values, np.int64), pa.int64())

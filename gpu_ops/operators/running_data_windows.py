@@ -415,6 +415,11 @@ class RunningDataWindow:
     # The state, to be looked at and kept
 
     @property
+    def waiting(self) -> int:
+        """How many events wait for a CTI to pass their start."""
+        return len(self._waiting)
+
+    @property
     def alive(self) -> int:
         """How many rows it keeps."""
         return len(self._waiting) + len(self._kept)

@@ -98,6 +98,11 @@ class RunningBinary(ABC):
         return Rows(none.start.astype(np.int32), none.start, none.start, {}, none.frame)
 
     @property
+    def waiting(self) -> int:
+        """How many events wait for a CTI to pass their start."""
+        return sum(map(len, self._waiting))
+
+    @property
     def alive(self) -> int:
         """How many events are kept."""
         return sum(len(runs) for runs in self._waiting) + sum(len(kept) for kept in self._kept)

@@ -77,6 +77,11 @@ class RunningStitch:
         return cti if oldest is None else oldest
 
     @property
+    def waiting(self) -> int:
+        """How many events wait for a CTI to pass their start."""
+        return len(self._waiting)
+
+    @property
     def alive(self) -> int:
         """How many pieces and chains are kept."""
         return len(self._waiting) + len(self._chains)

@@ -230,6 +230,11 @@ class RunningWhole:
     # The state, to be looked at and kept
 
     @property
+    def waiting(self) -> int:
+        """How many events wait for a CTI to pass their start."""
+        return len(self._waiting)
+
+    @property
     def alive(self) -> int:
         """How many events are kept that have not ended."""
         return len(self._waiting) + len(self._alive)

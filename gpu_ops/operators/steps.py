@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.devices import Device
-from gpu_ops.errors import PlanError, TimeError
+from gpu_ops.errors import PlanError, TimeError, blame
 from gpu_ops.operators import lifetimes, relational
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.fills import RunningFill
@@ -49,6 +49,10 @@ class Step(Protocol):
     def alive(self) -> int:
         """How many events it keeps."""
 
+    @property
+    def waiting(self) -> int:
+        """How many of them wait for a CTI to pass their start."""
+
     def tables(self) -> dict[str, pa.Table]:
         """What it remembers."""
 
@@ -59,7 +63,7 @@ class Step(Protocol):
 class Stateless:
     """A node that handles each event by itself."""
 
-    alive = 0
+    alive = waiting = 0
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -258,7 +262,13 @@ class Running:
 
     def _take(self, leaves: Leaves, device: Device) -> Fed:
         inputs = [self._input(at, leaves, device) for at in range(len(self.below))]
-        inputs = inputs or [leaves[self.node, self.view]]
+        try:
+            return self._made(inputs or [leaves[self.node, self.view]], device)
+        except BaseException as error:
+            blame(error, self.node.describe())
+            raise
+
+    def _made(self, inputs: Sequence[tuple[Fed, int]], device: Device) -> Fed:
         given, passed = inputs[0]
         if len(inputs) > 1 and isinstance(self.own, RunningBinary):
             sides = [concat(fed.events, device) for fed, _ in inputs]

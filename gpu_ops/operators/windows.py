@@ -216,7 +216,7 @@ def _placed_results(node: WindowAggregate, block: Groups, low: Any, high: Any, d
     if isinstance(window, Grid) and any(each.options.get("bounds") for each in node.aggregates):
         axis_code, axis, first, last = _each_window(axis_code, axis, first, last, device)
     ranges = Block(device, first, last, len(axis), block.columns, node.input.schema)
-    ranges.places = lambda: _places(node, kernels.slot_bounds(axis_code, axis, ranges.slots), block.keys, device)
+    ranges.places = lambda: places_of(node, kernels.slot_bounds(axis_code, axis, ranges.slots), block.keys, device)
     frame = ranges.results(node.aggregates)
     group, low, high = kernels.slot_bounds(axis_code, axis, ranges.slots)
     if isinstance(window, Snapshot):
@@ -237,7 +237,7 @@ def _each_window(axis_code: Any, axis: Any, first: Any, last: Any, device: Devic
     return kernels.take(axis_code, source), made, kernels.take(begins, first), kernels.take(begins, last)
 
 
-def _places(node: WindowAggregate, bounds: tuple[Any, Any, Any], keys: Any | None, device: Device) -> Places:
+def places_of(node: WindowAggregate, bounds: tuple[Any, Any, Any], keys: Any | None, device: Device) -> Places:
     """Where slots are in time; a slot of a grid that is several windows wide is where the first of them is."""
     group, start, end = bounds
     if isinstance(node.window, Grid):
