@@ -122,7 +122,9 @@ def _held(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], 
     elif isinstance(value, Mapping):
         inside = {str(key): each for key, each in value.items()}
     elif isinstance(value, list | tuple):
-        inside = {str(number): each for number, each in enumerate(value)}
+        # It may be a million numbers that an expression compares with.
+        if not {*map(type, value)} <= {int, float, str, bool, type(None)}:
+            inside = {str(number): each for number, each in enumerate(value)}
     elif callable(value) and not _ours(value):
         yield path, value
     for name, each in inside.items():

@@ -16,6 +16,8 @@ import gpu_ops as g
 from gpu_ops.errors import SourceError
 from gpu_ops.time import MAX_TIME
 from tests.rows import rows
+from tests.store.test_store_crashes import FailingFolder
+from tests.store.test_store_crashes import Killed as Dead
 from tests.support.following import (
     TICKS,
     batch,
@@ -411,3 +413,57 @@ def test_merged_and_expired_results_are_compared_as_far_as_they_are_there(settin
     assert len(left) < len(rows(setting.out.read())) < len(setting.expected)
     assert [row for row in rows(setting.out.read()) if row not in setting.expected] == []
     assert setting.out.cti == MAX_TIME
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_an_end_at_any_step_of_a_write_loses_nothing(tmp_path: Path, killed: bool) -> None:  # noqa: FBT001
+    """Killed, or on a disk that is full for a while: also while the store gets its identity and learns who writes."""
+    setting = Setting(str(tmp_path), tmp_path, 5)
+    ends = 0
+    for at in itertools.count(1):
+        out, setting.checkpoint = g.store(tmp_path / f"out {at}"), tmp_path / f"checkpoint {at}"
+        folder = FailingFolder(tmp_path / f"out {at}", at, killed=killed, times=3)
+        out._folder = folder
+        try:
+            setting.go_on(setting.start(), into=out, every=2)
+        except (Dead, SourceError):
+            ends += 1
+        else:
+            break
+        setting.out = g.store(tmp_path / f"out {at}")
+        live = setting.restored() if setting.checkpoint.exists() else setting.start()
+        setting.go_on(live)
+        setting.check()
+        assert setting.out.verify().leftovers == ()
+    assert ends > 30
+
+
+def test_a_store_for_late_rows_is_one_of_its_own_too(setting: Setting) -> None:
+    late, other = g.store(f"{setting.root}/late"), g.store(f"{setting.root}/other")
+    source = g.store(f"{setting.root}/open")
+    with source.writer() as writer:
+        for number in range(10):
+            writer.append(batch(number))
+            writer.append(batch(max(0, number - 2)))
+    plan = g.events(batch(0).slice(0, 0), start="start", end="end").advance_time("5us", late="divert")
+    plan = plan.snapshot().agg(n=g.count())
+    expected = rows(
+        g.events(source).advance_time("5us", late="divert").late().collect(device="cpu").select(["start", "end"])
+    )
+    options = {"into": setting.out, "late_into": late, "checkpoint": setting.checkpoint}
+    follow_killed(plan.start(device="cpu"), source, 13, every=4, **options)
+
+    def go_on(**changed: Any) -> None:
+        g.restore(setting.checkpoint, plan, device="cpu").follow(source, timeout=0, **(options | changed))
+
+    with pytest.raises(SourceError, match="has written to a store late_into=, and now there is none"):
+        go_on(late_into=None)
+    with pytest.raises(SourceError, match="It is another store"):
+        go_on(late_into=other)
+    with pytest.raises(SourceError, match=r"late is another store|out is another store|was made after batch"):
+        go_on(into=late, late_into=setting.out)
+    with pytest.raises(SourceError, match="has a writer"):
+        go_on(into=late)
+    go_on()
+    assert rows(late.read().select(["start", "end"])) == expected
+    assert len(expected) > 5
