@@ -450,7 +450,7 @@ def test_a_store_for_late_rows_is_one_of_its_own_too(setting: Setting) -> None:
     expected = rows(
         g.events(source).advance_time("5us", late="divert").late().collect(device="cpu").select(["start", "end"])
     )
-    options = {"into": setting.out, "late_into": late, "checkpoint": setting.checkpoint}
+    options: dict[str, Any] = {"into": setting.out, "late_into": late, "checkpoint": setting.checkpoint}
     follow_killed(plan.start(device="cpu"), source, 13, every=4, **options)
 
     def go_on(**changed: Any) -> None:
