@@ -10,6 +10,7 @@ import enum
 import fractions
 import functools
 import hashlib
+import os
 import re
 import types
 import uuid
@@ -109,29 +110,25 @@ def _fields(value: Any) -> dict[str, Any]:
 
 def _held(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     """The user's functions in a part of a plan, and where they stand."""
-    if isinstance(value, Node):
+    # Expressions hold none: one that calls a function is refused, since it might look at other rows.
+    if isinstance(value, Node | nw.Expr):
         return
     inside: Mapping[str, Any] = {}
     if isinstance(value, types.FunctionType) and _ours(value):
         inside = dict(zip(value.__code__.co_freevars, _cells(value), strict=True))
-    elif isinstance(value, nw.Expr):
-        nodes = value._nodes  # noqa: SLF001
-        inside = {str(number): each.kwargs | {"of": each.exprs} for number, each in enumerate(nodes)}
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         inside = _fields(value)
     elif isinstance(value, Mapping):
         inside = {str(key): each for key, each in value.items()}
     elif isinstance(value, list | tuple):
-        # It may be a million numbers that an expression compares with.
-        if not {*map(type, value)} <= {int, float, str, bool, type(None)}:
-            inside = {str(number): each for number, each in enumerate(value)}
+        inside = {str(number): each for number, each in enumerate(value)}
     elif callable(value) and not _ours(value):
         yield path, value
     for name, each in inside.items():
         yield from _held(each, (*path, name))
 
 
-_PACKAGE = str(Path(__file__).parents[1])
+_PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 def _ours(function: Any) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -195,11 +196,22 @@ def test_functions_are_found_wherever_a_plan_holds_them(kind: str) -> None:
     assert one != other
 
 
+def test_functions_beside_the_package_are_the_users() -> None:
+    code = compile("def f(t): return t.num_rows", f"{Path(g.__file__).parent}_queries/mine.py", "exec")
+    module = types.ModuleType("gpu_ops")
+    exec(code, module.__dict__)  # noqa: S102
+    window = g.events(EMPTY, start="at", unit="s").tumbling("1min")
+    assert functions_held(window.agg(n=g.window_function(module.f, returns=pa.int64(), of="v"))._node)
+
+
 def test_a_plan_without_functions_holds_none() -> None:
     bids = g.events(EMPTY, start="at", unit="s").filter(g.col("v") > 1)
     plan = bids.by("v").sliding("1min").agg(n=g.count(), m=g.median("v"), q=g.quantile("v", 0.2))
     assert functions_held(plan._node) == {}
     assert functions_held(bids.last(3).rows()._node) == {}
+    assert functions_held(bids.with_columns(x=g.col("v").cast(nw.Int8))._node) == {}
+    with pytest.raises(PlanError, match="looks at other rows"):  # so expressions hold no functions
+        bids.tumbling("1min").agg(n=g.sum(g.col("v").map_batches(lambda values: values)))
     assert functions_held(bids.by("v").hopping("1min", "5s").agg(n=g.count()).join(bids, on="v")._node) == {}
 
 
