@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from gpu_ops.devices import Device
@@ -75,12 +76,24 @@ class Input:
     @property
     def moved(self) -> bool:
         """Whether it promises more than the last step has taken in."""
-        return any(now > before for now, before in zip(self.promises, self.promised, strict=True))
+        cti, whole = self.promises
+        return cti > self.promised[0] or whole > self.promised[1]
+
+    @cached_property
+    def diverts(self) -> bool:
+        """Whether anybody takes what is late."""
+        return any(map(is_late, self.leaves))
+
+    @cached_property
+    def late_alone(self) -> bool:
+        """Whether nobody takes anything else."""
+        return all(map(is_late, self.leaves))
 
     @property
     def waits(self) -> int:
         """How many events no step has taken in yet."""
-        return sum(len(events) for pieces in self.waiting().values() for events in pieces)
+        pieces = [*self.fresh, *self.opened, *self.closed, *self.late]
+        return sum(map(len, pieces))
 
     @property
     def says_ctis(self) -> bool:
@@ -92,11 +105,11 @@ class Input:
         columns = device.columns
         self.since_cti = len(admitted.start) + (0 if len(admitted.ctis) else self.since_cti)
         self._note_edges(admitted)
-        if admitted.diverted is not None and any(map(is_late, self.leaves)):
+        if admitted.diverted is not None and self.diverts:
             late = admitted.diverted
             times = columns.array(late.start), columns.array(late.end)
             self.late.append(Events(*times, columns.from_arrow(late.payload)))
-        if all(map(is_late, self.leaves)):
+        if self.late_alone:
             return
         if len(admitted.start):
             end = 1 if self.source.points else columns.array(admitted.end)
@@ -203,12 +216,12 @@ def find(known: Sequence[Input], name: str | None) -> Input:
     Raises:
         PlanError: There is none, or there are several.
     """
-    names = ", ".join(repr(each.name) for each in known)
-    if name is None:
-        if len(known) > 1 and known[1].leaves:
-            raise PlanError("The query has several inputs.", remedy=f"Say which one it is: input= one of {names}.")
+    if name is None and not (len(known) > 1 and known[1].leaves):
         return known[0]
     for each in known:
         if each.name == name:
             return each
+    names = ", ".join(repr(each.name) for each in known)
+    if name is None:
+        raise PlanError("The query has several inputs.", remedy=f"Say which one it is: input= one of {names}.")
     raise PlanError(f"The query has no input {name!r}.", remedy=f"It has {names}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import threading
 from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -14,7 +15,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from gpu_ops.devices import choose
-from gpu_ops.engines.calls import Calls, reads
+from gpu_ops.engines.calls import Calls, changes, looks, reads
 from gpu_ops.engines.checkpoints import read_checkpoint, write_checkpoint
 from gpu_ops.engines.feeding import arun, run
 from gpu_ops.engines.fingerprints import IfFunctionsChanged, check_functions, functions_held
@@ -103,7 +104,7 @@ class RunningQuery(Taking):
         self._functions = functions_held(node)
 
     def __repr__(self) -> str:
-        state = "failed, " if self._calls.failure is not None else "closed, " if self._closed else ""
+        state = "failed, " if self._calls.what is not None else "closed, " if self._closed else ""
         return f"<RunningQuery {state}CTI {shown_cti(self._cti)}>"
 
     def __enter__(self) -> Self:
@@ -136,6 +137,7 @@ class RunningQuery(Taking):
 
     # In
 
+    @changes
     def push(self, batch: Any, *, input: str | None = None) -> None:  # noqa: A002  (the word for it)
         """Take in more events, in the order of their arrival.
 
@@ -152,14 +154,14 @@ class RunningQuery(Taking):
             PlanError: The query is closed, or is in the midst of another call.
             QueryFailedError: An earlier call has failed.
         """
-        with self._calls.changing("push"):
-            self._go_on()
-            into = find(self._inputs, input)
-            arrivals, counted = into.source.arrivals(batch, into.counts.rows)
-            self._check_waiting(into, len(arrivals.start))
-            self._bring(into, lambda: into.entrance.push(arrivals), counted)
-            self._offer()
+        self._go_on()
+        into = find(self._inputs, input)
+        arrivals, counted = into.source.arrivals(batch, into.counts.rows)
+        self._check_waiting(into, len(arrivals.start))
+        self._bring(into, lambda: into.entrance.push(arrivals), counted)
+        self._offer()
 
+    @changes
     def advance(self, cti: Instant, *, input: str | None = None) -> None:  # noqa: A002
         """Say that no event that comes later starts before a time.
 
@@ -172,13 +174,13 @@ class RunningQuery(Taking):
             PlanError: As `push`.
             QueryFailedError: As `push`.
         """
-        with self._calls.changing("advance"):
-            self._go_on()
-            into = find(self._inputs, input)
-            time = cti if isinstance(cti, int) else instant(cti, name="cti")
-            self._bring(into, lambda: into.entrance.advance(time))
-            self._offer()
+        self._go_on()
+        into = find(self._inputs, input)
+        time = cti if isinstance(cti, int) else instant(cti, name="cti")
+        self._bring(into, lambda: into.entrance.advance(time))
+        self._offer()
 
+    @changes
     def close(self) -> None:
         """End the input: a CTI at infinity (unless ``advance_time(final=False)``) makes all that is left final.
 
@@ -186,31 +188,31 @@ class RunningQuery(Taking):
             PlanError: As `push`.
             QueryFailedError: As `push`.
         """
-        with self._calls.changing("close"):
-            again_offered = self._closed and self._offers
-            self._offer()
-            if again_offered:
-                return
-            self._check_open()
-            self._bring(self._own[0], self._own[0].entrance.close, close=True)
-            self._offer()
+        again_offered = self._closed and self._offers
+        self._offer()
+        if again_offered:
+            return
+        self._check_open()
+        self._bring(self._own[0], self._own[0].entrance.close, close=True)
+        self._offer()
 
     # Out
 
+    @looks
     def results(self) -> pa.Table:
         """The results that have become final since the last call: ``start``, ``end``, and the payload.
 
         Raises:
             QueryFailedError: The query has failed, and what was final before has been taken.
         """
-        with self._calls.reading("results"):
-            if not self._ready:
-                self._calls.check()
-            if self._calls.offers:
-                return self._given_schema.empty_table()
-            ready, self._ready = self._ready, []
+        if not self._ready:
+            self._calls.check()
+        if self._calls.offers:
+            return self._given_schema.empty_table()
+        ready, self._ready = self._ready, []
         return pa.concat_tables(ready) if ready else self._given_schema.empty_table()
 
+    @looks
     def late(self) -> pa.Table | None:
         """The rows that were not let in as they came since the last call, and what was done with each; None if none.
 
@@ -219,10 +221,9 @@ class RunningQuery(Taking):
         Raises:
             QueryFailedError: As `results`.
         """
-        with self._calls.reading("late"):
-            if not self._late_rows:
-                self._calls.check()
-            rows, self._late_rows = self._late_rows, []
+        if not self._late_rows:
+            self._calls.check()
+        rows, self._late_rows = self._late_rows, []
         return pa.concat_tables(rows) if rows else None
 
     @reads
@@ -317,12 +318,19 @@ class RunningQuery(Taking):
         from gpu_ops.engines.following import follow
 
         path = None if checkpoint is None else Path(checkpoint)
+        calls, mine = self._calls, False
 
         def attempt() -> None:
             follow(self, store, into, late_into, path, every, timeout, on_step, keep, stop_on, if_other_store)
 
-        with self._calls.following():
-            again(self._calls, path, self._restore, attempt)
+        try:
+            with calls.lock:
+                calls.begin_to_follow()
+                mine, calls.follower = True, threading.get_ident()
+            again(calls, path, self._restore, attempt)
+        finally:
+            if mine:
+                calls.follower = None
         return self.status()
 
     def at_batch(self, batch: str | None) -> None:
@@ -333,26 +341,26 @@ class RunningQuery(Taking):
         """
         self._calls.at(batch)
 
+    @looks
     def status(self) -> Status:
         """How far it is; of a query that has failed, how far it was."""
-        with self._calls.reading("status"):
-            failed = self._calls.what
-            nodes = [] if failed else [each.own for each in self._running.walk() if each.own is not None]
-            invalid = sum((each.counts.invalid for each in self._own), Counter[str]())
-            waits = 0 if failed else sum(each.waits for each in self._own)
-            ctis = [each.promised[0] if failed else each.entrance.cti for each in self._own]
-            return Status(
-                events_in=self.rows_in,
-                events_out=self._given,
-                alive=waits + sum(each.alive for each in nodes),
-                late=dict(self._late),
-                cti_in=min(ctis),
-                cti_out=self._cti,
-                state_bytes=0 if failed else sum(table.nbytes for table in self.state().values()),
-                waiting=0 if failed else self._waiting,
-                invalid=dict(invalid),
-                failed=failed,
-            )
+        failed = self._calls.what
+        nodes = [] if failed else [each.own for each in self._running.walk() if each.own is not None]
+        invalid = sum((each.counts.invalid for each in self._own), Counter[str]())
+        waits = 0 if failed else sum(each.waits for each in self._own)
+        ctis = [each.promised[0] if failed else each.entrance.cti for each in self._own]
+        return Status(
+            events_in=self.rows_in,
+            events_out=self._given,
+            alive=waits + sum(each.alive for each in nodes),
+            late=dict(self._late),
+            cti_in=min(ctis),
+            cti_out=self._cti,
+            state_bytes=0 if failed else sum(table.nbytes for table in self.state().values()),
+            waiting=0 if failed else self._waiting,
+            invalid=dict(invalid),
+            failed=failed,
+        )
 
     # State
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from gpu_ops.devices import Device
 from gpu_ops.engines.calls import Calls
-from gpu_ops.engines.inputs import Input, inputs, is_late
+from gpu_ops.engines.inputs import Input, inputs
 from gpu_ops.engines.local import to_table
 from gpu_ops.engines.shapes import Shape, in_shape
 from gpu_ops.engines.status import shown_cti
@@ -40,12 +40,12 @@ class Taking:
         self._running: Running = running(self._node, self._device)
         self._inputs = inputs([each for each in self._running.walk() if not each.below])
         self._own = [each for each in self._inputs if each.leaves]
-        self._diverts = any(is_late(leaf) for each in self._own for leaf in each.leaves)
+        self._diverts = any(each.diverts for each in self._own)
         self._late: Counter[str] = Counter()
         self._late_rows: list[pa.Table] = []
         self._ready: list[pa.Table] = []
         self._closed = False
-        self._calls.begin()
+        self._calls.forgive()
         self._settle()
 
     def _settle(self) -> None:
@@ -85,14 +85,15 @@ class Taking:
         self, into: Input, let_in: Callable[[], Admitted], counted: Counts | None = None, *, close: bool = False
     ) -> None:
         """Let something into an input and take the step that is due. An error on the way leaves the query failed."""
-        ready, late_rows, late = len(self._ready), len(self._late_rows), self._late.copy()
+        ready, late_rows, late = len(self._ready), len(self._late_rows), self._late
         untouched = False
         try:
             try:
+                self._calls.touches = True
                 admitted = let_in()
             except GpuOpsError:
                 # An entrance that refuses is as it was.
-                untouched = True
+                self._calls.touches, untouched = False, True
                 raise
             if close:
                 self._take(into, admitted)
@@ -124,15 +125,15 @@ class Taking:
 
     def _take(self, into: Input, admitted: Admitted) -> None:
         if admitted.counts:
-            self._late.update(admitted.counts)
+            self._late = self._late + Counter(admitted.counts)
         if admitted.late is not None and into.entrance.settings.late != "drop":
             self._late_rows.append(admitted.late)
         into.take(admitted, self._device)
 
     def _step_if_due(self) -> None:
         """A step, if a CTI has moved, or if too much waits, or if nothing needs to."""
-        waits = sum(each.waits for each in self._own)
         moved = any(each.moved for each in self._own)
+        waits = 0 if moved else sum(each.waits for each in self._own)
         if moved or waits >= _WAITING_ROWS or (waits and self._passes):
             self._step()
 
@@ -155,8 +156,8 @@ class Taking:
     def _offer(self) -> None:
         """Hand results over to whom they are for. The step that made them stands, whatever becomes of that."""
         while self._on_results is not None and self._ready:
-            self._calls.offers = True
             try:
+                self._calls.offers, self._calls.touches = True, False
                 self._on_results(self._ready[0])
             finally:
                 self._calls.offers = False

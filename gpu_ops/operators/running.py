@@ -333,8 +333,9 @@ class RunningWindow:
             orders=self._orders,
             values=self._values,
         )
+        shown = block.slots  # not the block itself, which would stay in memory until somebody looked for circles
         block.places = lambda: places_of(
-            node, kernels.slot_bounds(axis_code, axis, block.slots), self._groups.keys_of(touched), device
+            node, kernels.slot_bounds(axis_code, axis, shown), self._groups.keys_of(touched), device
         )
         frame = block.results(node.aggregates)
         for name, left in block.left.items():

@@ -216,7 +216,8 @@ def _placed_results(node: WindowAggregate, block: Groups, low: Any, high: Any, d
     if isinstance(window, Grid) and any(each.options.get("bounds") for each in node.aggregates):
         axis_code, axis, first, last = _each_window(axis_code, axis, first, last, device)
     ranges = Block(device, first, last, len(axis), block.columns, node.input.schema)
-    ranges.places = lambda: places_of(node, kernels.slot_bounds(axis_code, axis, ranges.slots), block.keys, device)
+    shown = ranges.slots  # not the block itself, which would stay in memory until somebody looked for circles
+    ranges.places = lambda: places_of(node, kernels.slot_bounds(axis_code, axis, shown), block.keys, device)
     frame = ranges.results(node.aggregates)
     group, low, high = kernels.slot_bounds(axis_code, axis, ranges.slots)
     if isinstance(window, Snapshot):

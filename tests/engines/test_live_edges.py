@@ -19,30 +19,6 @@ from tests.engines.test_live import DEVICES, EDGES, EXAMPLES, edge, sessions, to
 from tests.rows import rows
 from tests.support import branches
 
-Tables = dict[str, pa.Table]
-
-
-class Asked:
-    """A random plan over one or two sources of edges."""
-
-    def __init__(self, chance: random.Random) -> None:
-        names = ["left", "right"][: chance.randrange(1, 3)]
-        self.tables = {name: branches.edges(chance, chance.randrange(0, 12)) for name in names}
-        self.settings: dict[str, dict[str, Any] | None] = {}
-        for name in names:
-            made = {"every": 2, "delay": chance.randrange(0, 4), "late": chance.choice(["drop", "adjust"])}
-            self.settings[name] = made if chance.random() < 0.5 else None
-        self.seed = chance.random()
-
-    def query(self, tables: Tables) -> g.Stream:
-        """The same plan over other rows."""
-        sources = [branches.opened(table, name, self.settings[name]) for name, table in tables.items()]
-        return branches.plan(sources, random.Random(self.seed))
-
-    def live(self) -> g.Stream:
-        """The plan over no rows."""
-        return self.query({name: table.slice(0, 0) for name, table in self.tables.items()})
-
 
 @EXAMPLES
 @given(st.integers(0, 1 << 40), st.sampled_from(DEVICES))
@@ -50,7 +26,7 @@ def test_edges_under_several_branches_are_what_a_batch_gives(
     tmp_path_factory: pytest.TempPathFactory, seed: int, device: str
 ) -> None:
     chance = random.Random(seed)
-    asked = Asked(chance)
+    asked = branches.Asked(chance)
     try:
         expected = asked.query(asked.tables).collect(device=device)
     except GpuOpsError:

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
+import os
+import random
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import gpu_ops as g
+from gpu_ops.engines.calls import Calls
 from gpu_ops.engines.live import RunningQuery
 from gpu_ops.errors import FunctionError, PlanError, QueryFailedError, SumOverflowError, TimeError
 from gpu_ops.operators.running import RunningWindow
 from gpu_ops.store.writer import Writer
 from gpu_ops.time import MAX_TIME
-from tests.engines.test_live import DEVICES, EDGES, UTC, edge, sessions, told
+from tests.engines.test_live import DEVICES, EDGES, EXAMPLES, UTC, edge, sessions, told
 from tests.rows import rows
+from tests.support import branches
 
 BIDS = pa.schema([("at", pa.int64()), ("k", pa.string()), ("v", pa.int64())])
 BIG = 1 << 62
@@ -143,6 +152,22 @@ def test_an_interrupt_in_mid_push(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.undo()
     assert told(live.results()) == [(0, 10, "good", 1)]
     all_fail(live, tmp_path, raised.value, "KeyboardInterrupt")
+
+
+def test_a_second_interrupt_while_the_first_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def again(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    live = counted(Moody(1)).start(device="cpu")
+    live.push([bid(1)])
+    monkeypatch.setattr(Calls, "fail", again)
+    with pytest.raises(KeyboardInterrupt):
+        live.advance(10)
+    monkeypatch.undo()
+    with pytest.raises(QueryFailedError, match="interrupted") as raised:
+        live.push([bid(11)])
+    assert raised.value.__cause__ is not None
+    all_fail(live, tmp_path, raised.value.__cause__)
 
 
 def test_a_close_that_fails_does_not_close(tmp_path: Path) -> None:
@@ -403,3 +428,65 @@ def test_one_thread_alone_changes_a_query_that_follows(tmp_path: Path) -> None:
     live.follow(store, timeout=0, on_step=step)
     assert len(errors) == 3
     assert live.status().events_in == 9
+
+
+# Anywhere
+
+
+class StoppedError(BaseException):
+    """What comes up in the midst of a call, as Ctrl-C does."""
+
+
+def stopped(call: Callable[[], object], after: int) -> None:
+    """Make a call that is stopped where so many functions of ours have begun."""
+    left = [after]
+
+    def began(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and f"{os.sep}gpu_ops{os.sep}" in frame.f_code.co_filename:
+            left[0] -= 1
+            # What a generator that is being closed raises is lost.
+            if left[0] < 0 and not frame.f_code.co_flags & inspect.CO_GENERATOR:
+                sys.setprofile(None)
+                raise StoppedError
+
+    before = sys.getprofile()
+    sys.setprofile(began)
+    try:
+        call()
+    finally:
+        sys.setprofile(before)
+
+
+@EXAMPLES
+@given(st.integers(0, 1 << 40))
+def test_a_call_that_is_stopped_anywhere_has_taken_nothing_in_or_failed_the_query(
+    tmp_path_factory: pytest.TempPathFactory, seed: int
+) -> None:
+    chance = random.Random(seed)
+    asked = branches.Asked(chance)
+    try:
+        expected = asked.query(asked.tables).collect(device="cpu")
+    except g.GpuOpsError:
+        return
+    path = tmp_path_factory.mktemp("stopped") / "checkpoint"
+    live, found = asked.live().start(device="cpu"), list[pa.Table]()
+    left = {name: table for name, table in asked.tables.items() if name in live.input_ctis()}
+
+    def make(call: Callable[[RunningQuery], object]) -> RunningQuery:
+        live.checkpoint(path)
+        try:
+            stopped(lambda: call(live), chance.randrange(120))
+        except StoppedError:
+            again = live if live.status().failed is None else g.restore(path, asked.live(), device="cpu")
+            call(again)
+            return again
+        return live
+
+    while any(table.num_rows for table in left.values()):
+        name = chance.choice([name for name, table in left.items() if table.num_rows])
+        piece, left[name] = left[name].slice(0, 5), left[name].slice(5)
+        live = make(lambda query, piece=piece, name=name: query.push(piece, input=name))
+        found.append(live.results())
+    live = make(RunningQuery.close)
+    found.append(live.results())
+    assert rows(pa.concat_tables(found)) == rows(expected)

@@ -106,7 +106,40 @@ def times(table: pa.Table) -> list[int]:
     return [row["until"] if row["edge"] == "end" else row["at"] for row in table.to_pylist()]
 
 
-def opened(table: pa.Table, name: str, settings: Mapping[str, Any] | None) -> g.Stream:
-    """A source of these edges, whose CTIs are said, or are made as the settings of `Stream.advance_time` say."""
+def opened(table: pa.Table, name: str, settings: Mapping[str, Any] | None) -> list[g.Stream]:
+    """A source of these edges, whose CTIs are said, or are made as the settings of `Stream.advance_time` say.
+
+    Where late events are diverted they are a stream, too.
+    """
     stream = g.events(table, start="at", end="until", unit="us", shape="edge", edge="edge", name=name)
-    return stream if settings is None else stream.advance_time(**settings)
+    if settings is None:
+        return [stream]
+    advanced = stream.advance_time(**settings)
+    return [advanced, advanced.late()] if settings["late"] == "divert" else [advanced]
+
+
+class Asked:
+    """A random plan over one or two sources of edges, and the rows that come in.
+
+    Attributes:
+        tables: The rows of each source.
+        settings: Its settings; None where CTIs are said.
+    """
+
+    def __init__(self, chance: random.Random) -> None:
+        names = ["left", "right"][: chance.randrange(1, 3)]
+        self.tables = {name: edges(chance, chance.randrange(0, 12)) for name in names}
+        self.settings: dict[str, dict[str, Any] | None] = {}
+        for name in names:
+            made = {"every": 2, "delay": chance.randrange(0, 4), "late": chance.choice(["drop", "adjust", "divert"])}
+            self.settings[name] = made if chance.random() < 0.6 else None
+        self.seed = chance.random()
+
+    def query(self, tables: Mapping[str, pa.Table]) -> g.Stream:
+        """The plan over some rows."""
+        sources = [each for name, table in tables.items() for each in opened(table, name, self.settings[name])]
+        return plan(sources, random.Random(self.seed))
+
+    def live(self) -> g.Stream:
+        """The plan over no rows."""
+        return self.query({name: table.slice(0, 0) for name, table in self.tables.items()})
