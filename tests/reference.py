@@ -256,7 +256,9 @@ def aggregate(spec: Aggregate | Callable[[Events], Any], members: Events) -> Any
     if spec.kind == "sum":
         return _sum(values, spec.whole)
     if spec.kind == "mean":
-        return _float_sum(values) / len(values)
+        if _not_finite(values) is not None:
+            return _float_sum(values)
+        return _rounded(sum(map(Fraction, values), start=Fraction(0)) / len(values))
     if spec.kind == "min":
         return key_value(min(values, key=order))
     if spec.kind == "max":

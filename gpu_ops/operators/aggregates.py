@@ -24,6 +24,7 @@ from gpu_ops.operators.columns import (
     PartName,
     column_form,
     column_name,
+    decimal_floats,
     load_columns,
     order_codes,
 )
@@ -43,8 +44,10 @@ __all__ = [
     "Places",
     "column_form",
     "column_name",
+    "decimal_floats",
     "load_columns",
     "order_codes",
+    "with_special",
 ]
 
 
@@ -263,29 +266,26 @@ class Block:
     def _count_result(self, aggregate: Aggregate) -> tuple[Any, None, pa.DataType]:
         return self._count_rows(aggregate), None, pa.int64()
 
-    def _integers(self, aggregate: Aggregate) -> tuple[Any, list[Any], Any, Any, bool]:
-        """(identity, one array when its sums cannot overflow, else low and high limbs)."""
-        identity, (values,), first, last = self._picked(aggregate, "numbers")
+    def _integers(self, aggregate: Aggregate) -> tuple[list[Any], Any, Any, int]:
+        """(one array when its sums cannot overflow, else low and high limbs; first, last, what no sum is beyond)."""
+        _, (values,), first, last = self._picked(aggregate, "numbers")
         if values.dtype == np.uint64 and len(values):
-            return identity, list(self.device.kernels.exact_limbs_int(values)), first, last, False
+            return list(self.device.kernels.exact_limbs_int(values)), first, last, 1 << 64
         whole = values.astype(np.int64, copy=False)
-        if self._fits(values):
-            return identity, [whole], first, last, True
-        low, high = self.device.kernels.exact_limbs_int(whole)
-        return identity, [low, high], first, last, False
+        most = max(abs(int(values.min())), abs(int(values.max()))) * len(values) if len(values) else 0
+        if most < 1 << 63:
+            return [whole], first, last, most
+        return list(self.device.kernels.exact_limbs_int(whole)), first, last, most
 
-    def _fits(self, values: Any) -> bool:
-        """Whether no sum of these integers can leave int64."""
-        return not len(values) or max(abs(int(values.min())), abs(int(values.max()))) * len(values) < 1 << 63
-
-    def _integer_sums(self, aggregate: Aggregate) -> tuple[list[Any], bool]:
+    def _integer_sums(self, aggregate: Aggregate) -> tuple[list[Any], int]:
+        """(the sums' limbs, the number that no sum is beyond): from 2**63 on there are two limbs."""
         name: PartName = ("integer", column_name(aggregate.expression), self._which(aggregate))
 
-        def compute() -> tuple[list[Any], bool]:
-            _, limbs, first, last, safe = self._integers(aggregate)
-            return self._sums(name, limbs, first, last), safe
+        def compute() -> tuple[list[Any], int]:
+            limbs, first, last, most = self._integers(aggregate)
+            return self._sums(name, limbs, first, last), most
 
-        result: tuple[list[Any], bool] = self._part(name, compute)
+        result: tuple[list[Any], int] = self._part(name, compute)
         return result
 
     def _float_terms(self, aggregate: Aggregate) -> tuple[Any, Any, Any, Any]:
@@ -314,22 +314,22 @@ class Block:
         del identity
         return bool(np.isfinite(values).all())
 
-    def _float_sum(self, aggregate: Aggregate) -> Any:
-        """The correctly rounded sum per slot, with NaN and infinities as IEEE 754 adds them."""
+    def _float_limbs(self, aggregate: Aggregate) -> tuple[tuple[list[Any], int, int], tuple[Any, Any, Any] | None]:
+        """(`_limbs` of the finite values, `_special` of the others)."""
         identity, values, first, last = self._float_terms(aggregate)
 
         def compute() -> Any:
             special = self._special(identity, values, first, last)
             finite = values if special is None else np.where(np.isfinite(values), values, 0.0)
-            sums, bits, lowest = self._limbs(("float", *identity), finite, first, last)
-            total = self.device.kernels.round_limbs(sums, bits, lowest)
-            if special is None:
-                return total
-            nan, plus, minus = special
-            total = np.where(plus > 0, np.inf, np.where(minus > 0, -np.inf, total))
-            return np.where((nan > 0) | ((plus > 0) & (minus > 0)), np.nan, total)
+            return self._limbs(("float", *identity), finite, first, last), special
 
-        return self._part(("float sum", *identity), compute)
+        result: tuple[tuple[list[Any], int, int], Any] = self._part(("float limbs", *identity), compute)
+        return result
+
+    def _float_sum(self, aggregate: Aggregate) -> Any:
+        """The correctly rounded sum per slot, with NaN and infinities as IEEE 754 adds them."""
+        limbs, special = self._float_limbs(aggregate)
+        return with_special(self.device.kernels.round_limbs(*limbs), special)
 
     def _decimal_sums(self, aggregate: Aggregate) -> list[Any]:
         identity, (low, high), first, last = self._picked(aggregate, "words")
@@ -362,36 +362,31 @@ class Block:
         valid = self._present(aggregate, "numbers")
         if pa.types.is_floating(dtype):
             return self._float_sum(aggregate), valid, pa.float64()
-        sums, safe = self._integer_sums(aggregate)
+        sums, most = self._integer_sums(aggregate)
         plain = pa.uint64() if dtype == pa.uint64() else pa.int64()
         result_type = counted(dtype) if pa.types.is_duration(dtype) else plain
-        if safe:
+        if most < 1 << 63:
             return sums[0], valid, result_type
         join = kernels.join_unsigned if dtype == pa.uint64() else kernels.join_int
         total, bad = join(*sums)
         self._overflow(aggregate, bad, result_type)
         return total, valid, result_type
 
-    def _total(self, aggregate: Aggregate) -> tuple[Any, str]:
-        dtype = self._type(aggregate)
+    def _over(self, aggregate: Aggregate, counts: Any) -> Any:
+        """The exact sums over some counts, of at least 1: each quotient is rounded once."""
+        dtype, kernels = self._type(aggregate), self.device.kernels
         if pa.types.is_floating(dtype):
-            return self._float_sum(aggregate), "numbers"
+            (sums, bits, lowest), special = self._float_limbs(aggregate)
+            return with_special(kernels.mean_limbs(sums, counts, bits, lowest), special)
         if pa.types.is_decimal(dtype):
-            rounded = self.device.kernels.round_limbs(self._decimal_sums(aggregate), 32, 0)
-            return rounded / 10.0**dtype.scale, "words"
-        sums, safe = self._integer_sums(aggregate)
-        if safe:
-            return sums[0], "numbers"
-        return self.device.kernels.round_limbs(sums, 32, 0), "numbers"
+            return kernels.mean_limbs(self._decimal_sums(aggregate), counts, 32, 0, dtype.scale)
+        sums, most = self._integer_sums(aggregate)
+        return kernels.quotient(sums[0], counts) if most <= 1 << 53 else kernels.mean_limbs(sums, counts, 32, 0)
 
     def _mean_result(self, aggregate: Aggregate) -> tuple[Any, Any | None, pa.DataType]:
-        total, form = self._total(aggregate)
-        counts = self._counts(aggregate, form)
-        valid = self._present(aggregate, form)
-        counts = counts if valid is None else np.maximum(counts, 1)
-        if total.dtype == np.int64:
-            return self.device.kernels.quotient(total, counts), valid, pa.float64()
-        return total / counts, valid, pa.float64()
+        form = column_form("mean", self._type(aggregate))
+        counts, valid = self._counts(aggregate, form), self._present(aggregate, form)
+        return self._over(aggregate, counts if valid is None else np.maximum(counts, 1)), valid, pa.float64()
 
     def _spread(self, aggregate: Aggregate) -> tuple[Any, str]:
         """(variance per slot, form): from exact sums of values and squares."""
@@ -402,11 +397,11 @@ class Block:
         counts = self._counts(aggregate, form)
         if pa.types.is_integer(dtype):
             whole = arrays[0] if dtype == pa.uint64() else arrays[0].astype(np.int64, copy=False)
-            sums, _ = self._integer_sums(aggregate)
+            sums = self._integer_sums(aggregate)[0]
             squares = self._sums(("squares", *identity), kernels.square_limbs_int(whole), first, last)
             return kernels.variance(counts, sums, squares, 32, 0, aggregate.degrees), form
         if form == "words":
-            values = kernels.round_limbs(list(kernels.exact_limbs_decimal(*arrays)), 32, 0) / 10.0**dtype.scale
+            values = decimal_floats(arrays, dtype.scale, self.device)
         else:
             values = arrays[0].astype(np.float64, copy=False)
         special = self._special(identity, values, first, last)
@@ -469,6 +464,15 @@ class Block:
         if not columns.rows(distinct):
             return columns.rename(columns.nulls(distinct, len(best)), source, aggregate.name)
         return columns.rename(columns.null_where(columns.take(distinct, best), valid), source, aggregate.name)
+
+
+def with_special(values: Any, special: tuple[Any, Any, Any] | None) -> Any:
+    """Sums or means of finite values as IEEE 754 has them, given per slot how many are NaN, +inf and -inf."""
+    if special is None:
+        return values
+    nan, plus, minus = special
+    values = np.where(plus > 0, np.inf, np.where(minus > 0, -np.inf, values))
+    return np.where((nan > 0) | ((plus > 0) & (minus > 0)), np.nan, values)
 
 
 RESULTS: dict[str, Callable[[Block, Aggregate], Any]] = {

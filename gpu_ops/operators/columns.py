@@ -81,6 +81,12 @@ def column_form(kind: str, dtype: pa.DataType) -> str:
     return "numbers" if fixed else "ranks"
 
 
+def decimal_floats(words: Sequence[Any], places: int, device: Device) -> Any:
+    """Decimals, in two words each, as the nearest float64."""
+    kernels, (low, high) = device.kernels, words
+    return kernels.mean_limbs(list(kernels.exact_limbs_decimal(low, high)), np.ones_like(low), 32, 0, places)
+
+
 def load_columns(aggregates: Sequence[Aggregate], schema: pa.Schema, frame: Any, device: Device) -> Columns:
     """The columns that some aggregates need, each once."""
     columns: Columns = {}

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from gpu_ops.operators.aggregates import Block, PartName, column_form, column_name
+from gpu_ops.operators.aggregates import Block, PartName, column_form, column_name, decimal_floats
 from gpu_ops.plan.aggregates import Aggregate
 
 T = TypeVar("T")
@@ -70,10 +70,10 @@ class Taken:
 
     def floats(self, at: int) -> Any:
         """The values of a column, each as the nearest float64."""
-        kernels, dtype = self.block.device.kernels, self.types[at]
-        if not pa.types.is_decimal(dtype):
-            return self.arrays(at)[0].astype(np.float64, copy=False)
-        return kernels.round_limbs(list(kernels.exact_limbs_decimal(*self.arrays(at))), 32, 0) / 10.0**dtype.scale
+        dtype, arrays = self.types[at], self.arrays(at)
+        if pa.types.is_decimal(dtype):
+            return decimal_floats(arrays, dtype.scale, self.block.device)
+        return arrays[0].astype(np.float64, copy=False)
 
     def name(self, kind: str, *more: Any) -> PartName:
         """The name of a part over these events."""
@@ -157,6 +157,19 @@ class Taken:
             return kernels.float_limbs(finite, *plan), plan[1]
 
         return self.part(compute, "digits", at)
+
+    def times_ten(self, digits: Digits, places: int) -> Digits:
+        """Numbers times a power of ten."""
+        kernels, like = self.block.device.kernels, digits[0]
+        for at in range(0, places, _PLACES):
+            digits = kernels.multiply_digits(
+                digits, kernels.digits_int(np.full_like(like, 10 ** min(_PLACES, places - at)))
+            )
+        return digits
+
+
+_PLACES = 18
+"""How many powers of ten an int64 holds."""
 
 
 def taken(block: Block, aggregate: Aggregate) -> Taken:

@@ -38,8 +38,12 @@ def _sum_fits(name: str, node: WindowAggregate, columns: Columns, count: int) ->
     dtype = node.input.schema.field(name).type
     if not (pa.types.is_integer(dtype) or pa.types.is_duration(dtype)) or dtype == pa.uint64():
         return False
-    values = columns[name, "numbers"].arrays[0]
-    return max(abs(int(values.min())), abs(int(values.max()))) * count < 1 << 63
+    return _most(columns[name, "numbers"].arrays[0], count) < 1 << 63
+
+
+def _most(values: Any, count: int) -> int:
+    """What no sum of so many of these integers is beyond."""
+    return max(abs(int(values.min())), abs(int(values.max()))) * count
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,8 @@ def dense_results(
     parts = {part: _Part(part, columns) for aggregate in node.aggregates for part in _parts(aggregate, columns)}
     parts[_ROWS] = _Part(_ROWS, columns)
     kernels, groups, window = device.kernels, grid.groups, grid.window
+    averaged = {column_name(each.expression) for each in node.aggregates if each.kind == "mean"}
+    most = {name: _most(columns[name, "numbers"].arrays[0], len(events)) for name in averaged}
     tables = {part: kernels.dense_zeros(events.start, groups, grid.windows) for part in parts}
     step = device.block_rows or len(events)
     one_group = device.columns.array(np.zeros(min(step, len(events)), np.int32))
@@ -118,7 +124,7 @@ def dense_results(
             rest[_ROWS], groups, window.align + top * window.hop, window.hop
         )
         if len(slots):
-            yield start, owners, DenseBlock(device, columns, node.input.schema, rest, slots, counts)
+            yield start, owners, DenseBlock(device, columns, node.input.schema, rest, slots, counts, most)
 
 
 _PartName = tuple[str, str | None, str | None]
@@ -191,9 +197,11 @@ class DenseBlock(Block):
         tables: dict[_PartName, Any],
         slots: Any,
         counts: Any,
+        most: dict[str, int],
     ) -> None:
         self._tables = tables
         self._given = slots, counts
+        self._most = most
         super().__init__(device, slots, slots, len(slots), columns, schema)
 
     def __post_init__(self) -> None:
@@ -209,6 +217,7 @@ class DenseBlock(Block):
         present = self._counts(aggregate, form) > 0
         return None if bool(present.all()) else present
 
-    def _integer_sums(self, aggregate: Aggregate) -> tuple[list[Any], bool]:
+    def _integer_sums(self, aggregate: Aggregate) -> tuple[list[Any], int]:
         part = _parts(aggregate, self.columns)[1]
-        return [self.device.kernels.take(self._tables[part], self.slots)], True
+        sums = self.device.kernels.take(self._tables[part], self.slots)
+        return [sums], self._most.get(column_name(aggregate.expression), (1 << 63) - 1)

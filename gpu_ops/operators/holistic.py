@@ -15,7 +15,17 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.devices import Device
-from gpu_ops.operators.aggregates import FORMS, LOADERS, LOADS, RESULTS, Block, Column, column_form, column_name
+from gpu_ops.operators.aggregates import (
+    FORMS,
+    LOADERS,
+    LOADS,
+    RESULTS,
+    Block,
+    Column,
+    column_form,
+    column_name,
+    decimal_floats,
+)
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.ordered_aggregates import RANK, has_order, share
 
@@ -170,10 +180,28 @@ def _quantile(block: Block, aggregate: Aggregate) -> Any:
     codes, found = _asked(block, aggregate, form, np.repeat(block.slots, 2), asked)
     numbers = _numbers(block, aggregate, form, codes)
     low, high = (_codes(block, numbers, found[at::2].copy(), valid) for at in (0, 1))
-    part = np.where(rest > 0, 0.5, 0.0) if way == "midpoint" else rest / float(under)
+    plain = low.astype(np.float64, copy=False)
     with np.errstate(invalid="ignore", over="ignore"):  # infinities and NaN, as IEEE 754 has them
-        between = low * (1.0 - part) + high * part
-    return np.where((part == 0) | (low == high), low, between), valid, pa.float64()
+        part = rest / float(under)
+        halfway = way == "midpoint" or under == 2  # wherever it is between two values
+        between = None if halfway else plain * (1.0 - part) + high * part
+        if halfway or under % 2 == 0:
+            middle = _mean_of_two(low, high, numbers, block)
+            between = middle if halfway else np.where(part == 0.5, middle, between)
+    return np.where((rest == 0) | (low == high), plain, between), valid, pa.float64()
+
+
+def _mean_of_two(low: Any, high: Any, numbers: Any, block: Block) -> Any:
+    """The means of two numbers each, rounded once; ``numbers`` are all that these are of."""
+    if low.dtype.kind != "f":
+        if not len(numbers) or (int(numbers.min()) >= -1 << 62 and int(numbers.max()) < 1 << 62):
+            return (low + high) * 0.5
+        kernels = block.device.kernels
+        limbs = zip(kernels.exact_limbs_int(low), kernels.exact_limbs_int(high), strict=True)
+        return kernels.mean_limbs([one + other for one, other in limbs], np.full_like(low, 2, dtype=np.int64), 32, 0)
+    # A sum is exact before its half can be subnormal; and where it overflows, the halves are exact.
+    both = low + high
+    return np.where(np.isfinite(both), both * 0.5, low * 0.5 + high * 0.5)
 
 
 def _codes(block: Block, codes: Any, found: Any, valid: Any | None) -> Any:
@@ -186,17 +214,16 @@ def _codes(block: Block, codes: Any, found: Any, valid: Any | None) -> Any:
 
 
 def _numbers(block: Block, aggregate: Aggregate, form: str, codes: Any) -> Any:
-    """float64 numbers by rank."""
+    """Numbers by rank: integers, or float64."""
     kernels = block.device.kernels
     column = column_of(block, aggregate.expression, form)
     if column.distinct is not None:
         # A decimal: ranks point into the frame of its values.
         low, high, _ = block.device.columns.words(column.distinct, column_name(aggregate.expression))
         scale = block._type(aggregate).scale  # noqa: SLF001
-        values = kernels.round_limbs(list(kernels.exact_limbs_decimal(low, high)), 32, 0) / 10.0**scale
+        values = decimal_floats((low, high), scale, block.device)
         return kernels.take(values, codes) if len(values) else codes.astype(np.float64)
-    made = block._of_codes(aggregate, form, codes, None)[0]  # noqa: SLF001
-    return made.astype(np.float64, copy=False)
+    return block._of_codes(aggregate, form, codes, None)[0]  # noqa: SLF001
 
 
 def _mode(block: Block, aggregate: Aggregate) -> Any:

@@ -81,13 +81,12 @@ def _lasting(some: Taken, values: Digits) -> Digits:
     return made
 
 
-def _integral(some: Taken) -> tuple[Any, Any]:
-    """(fraction, exponent) of the sum of values times ticks."""
+def _integral(some: Taken) -> tuple[Digits, int]:
+    """(digits, exponent) of the sum of values times ticks."""
 
-    def compute() -> tuple[Any, Any]:
+    def compute() -> tuple[Digits, int]:
         digits, exponent = some.digits(0)
-        fraction, shift = some.block.device.kernels.round_digits(_lasting(some, digits))
-        return fraction, shift + exponent
+        return _lasting(some, digits), exponent
 
     return some.part(compute, "integral")
 
@@ -106,17 +105,18 @@ def _with_strange(some: Taken, made: Any) -> Any:
 
 def _clipped_integral(block: Block, aggregate: Aggregate) -> Result:
     some = taken(block, aggregate)
-    fraction, exponent = _integral(some)
-    made = block.device.kernels.scaled(fraction, exponent) / float(aggregate.options["unit"]) / 10.0 ** scale(some, 0)
+    kernels = block.device.kernels
+    digits, exponent = _integral(some)
+    fraction, shift = kernels.round_digits(digits)
+    made = kernels.scaled(fraction, shift + exponent) / float(aggregate.options["unit"]) / 10.0 ** scale(some, 0)
     return as_float(_with_strange(some, made), some.count() > 0)
 
 
 def _clipped_mean(block: Block, aggregate: Aggregate) -> Result:
     some = taken(block, aggregate)
-    kernels = block.device.kernels
-    fraction, exponent = _integral(some)
-    length, more = kernels.round_digits(_lasting(some, [np.ones_like(some.first)]))
-    made = kernels.scaled(fraction / np.where(length == 0, 1.0, length), exponent - more) / 10.0 ** scale(some, 0)
+    digits, exponent = _integral(some)
+    length = some.times_ten(_lasting(some, [np.ones_like(some.first)]), scale(some, 0))
+    made = block.device.kernels.divide_digits(digits, length, exponent)
     return as_float(_with_strange(some, made), some.count() > 0)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gpu_ops.operators.aggregates import FORMS, LOADS, RESULTS, Block
+from gpu_ops.operators.aggregates import FORMS, LOADS, RESULTS, Block, column_form
 from gpu_ops.operators.exact_sums import Result, Taken, as_float, loads, taken
 from gpu_ops.plan.aggregates import Aggregate
 
@@ -70,20 +70,23 @@ def _harmonic_mean(block: Block, aggregate: Aggregate) -> Result:
         nan, up, down = (some.count_if(f"reciprocal {kind}", mask) for kind, mask in kinds)
         nan, up, down = (nothing if each is None else each for each in (nan, up, down))
         finite = np.where(np.isfinite(reciprocals), reciprocals, 0.0)
+        kernels = block.device.kernels
         sums, bits, lowest = block._limbs(some.name("reciprocal"), finite, some.first, some.last)
-        total = block.device.kernels.round_limbs(sums, bits, lowest)
-        total = np.where(up > 0, np.inf, np.where(down > 0, -np.inf, total))
-        return np.where((nan > 0) | ((up > 0) & (down > 0)), np.nan, total), total != 0
+        digits = kernels.digits_limbs(sums, bits)
+        made = kernels.divide_digits(kernels.digits_int(some.count()), digits, -lowest)
+        made = np.where((up > 0) | (down > 0), np.where(down > 0, -0.0, 0.0), made)
+        unknown = (nan > 0) | ((up > 0) & (down > 0))
+        defined = (kernels.round_digits(digits)[0] != 0) | (up > 0) | (down > 0) | unknown
+        return np.where(unknown, np.nan, made), defined
 
-    total, defined = some.part(compute, "reciprocals")
-    with np.errstate(over="ignore"):
-        made = some.count() / np.where(total == 0, 1.0, total)
+    made, defined = some.part(compute, "reciprocals")
     return as_float(made, defined & (some.count() > 0))
 
 
 def _total(block: Block, aggregate: Aggregate) -> Result:
-    total, form = block._total(aggregate)
-    return total.astype(np.float64, copy=False), block._present(aggregate, form), pa.float64()
+    form = column_form("mean", block._type(aggregate))
+    ones = np.ones_like(block._counts(aggregate, form))
+    return block._over(aggregate, ones), block._present(aggregate, form), pa.float64()
 
 
 # Booleans

@@ -179,9 +179,11 @@ def _intercept(block: Block, aggregate: Aggregate) -> Result:
 
 def _weighted_mean(block: Block, aggregate: Aggregate) -> Result:
     some = taken(block, aggregate)
+    kernels = block.device.kernels
     (above, _), (below, _) = some.moment(1, 1), some.moment(0, 1)
-    made, defined = _quotient(some, above, below, some.moment(1, 0)[1])
-    made = made / 10.0 ** scale(some, 0)
+    # The exponent of products less that of weights, and the weights' decimal places, which both sums have.
+    made = kernels.divide_digits(above, some.times_ten(below, scale(some, 0)), some.moment(1, 0)[1])
+    defined = kernels.round_digits(below)[0] != 0
     if some.strange() is None:
         return as_float(made, defined)
     # As IEEE 754 adds products: an infinite value counts by the signs of its weight and of the sum of weights.

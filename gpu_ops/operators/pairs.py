@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gpu_ops.operators.aggregates import FORMS, LOADS, RESULTS, Block, column_form
+from gpu_ops.operators.aggregates import FORMS, LOADS, RESULTS, Block, column_form, decimal_floats
 from gpu_ops.operators.holistic import (
     Members,
     as_lists,
@@ -99,7 +99,7 @@ def _mean_absolute_deviation(block: Block, aggregate: Aggregate) -> Any:
     form = column_form("mean", dtype)
     identity, arrays, first, last = block._picked(aggregate, form)  # noqa: SLF001
     if form == "words":
-        values = kernels.round_limbs(list(kernels.exact_limbs_decimal(*arrays)), 32, 0) / 10.0**dtype.scale
+        values = decimal_floats(arrays, dtype.scale, block.device)
     else:
         values = arrays[0].astype(np.float64, copy=False)
     special = block._special(identity, values, first, last)  # noqa: SLF001
@@ -122,10 +122,10 @@ def _mean_absolute_deviation(block: Block, aggregate: Aggregate) -> Any:
         for limb in kernels.float_limbs(finite, bits, lowest, limbs):
             running = np.concatenate([np.zeros_like(limb, shape=1), np.cumsum(limb)])
             totals.append(running[ends] - running[ends - some.counts])
-        total = kernels.round_limbs(totals, bits, lowest)
+        mean_away = kernels.mean_limbs(totals, np.maximum(some.counts, 1), bits, lowest)
         lost = np.concatenate([np.zeros_like(ends, shape=1), np.cumsum((~np.isfinite(away)).astype(np.int64))])
-        sums.append(np.where(lost[ends] > lost[ends - some.counts], np.inf, total))
-    made = np.concatenate(sums) / (counts if valid is None else np.maximum(counts, 1)) if sums else mean
+        sums.append(np.where(lost[ends] > lost[ends - some.counts], np.inf, mean_away))
+    made = np.concatenate(sums) if sums else mean
     if special is not None:
         made = np.where((special[0] > 0) | (special[1] > 0) | (special[2] > 0), np.nan, made)
     return made, valid, pa.float64()

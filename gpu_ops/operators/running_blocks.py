@@ -277,12 +277,12 @@ class RunningBlock(Block):
     def _all_finite(self, identity: tuple[str, str | None], values: Any) -> bool:
         return ("nan", *identity) not in self.totals.limbs and super()._all_finite(identity, values)
 
-    def _integers(self, aggregate: Aggregate) -> tuple[Any, list[Any], Any, Any, bool]:
-        identity, (values,), first, last = self._picked(aggregate, "numbers")
+    def _integers(self, aggregate: Aggregate) -> tuple[list[Any], Any, Any, int]:
+        _, (values,), first, last = self._picked(aggregate, "numbers")
         if values.dtype.itemsize < 8:
-            return identity, [values.astype(np.int64, copy=False)], first, last, True
+            return [values.astype(np.int64, copy=False)], first, last, (1 << 63) - 1
         whole = values if values.dtype == np.uint64 else values.astype(np.int64, copy=False)
-        return identity, list(self.device.kernels.exact_limbs_int(whole)), first, last, False
+        return list(self.device.kernels.exact_limbs_int(whole)), first, last, 1 << 64
 
     def _throughout(self, aggregate: Aggregate, form: str, slots: Any, k: Any) -> tuple[Any, Any, Any, Any] | None:
         """A rank among all values is that among the state's, but for as many places as the step has events."""

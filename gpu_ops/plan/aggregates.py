@@ -238,7 +238,10 @@ def sum(  # noqa: A001  (the field's word)
 
 
 def mean(expression: Expression, *, where: Expression | None = None, distinct: bool = False) -> Aggregate:
-    """The mean as float64: the exact sum, rounded once to float64, divided by the count. Null where no value is.
+    """The mean as float64: the exact sum over the count, rounded once (half to even). Null where no value is.
+
+    That holds of integers and decimals too: nothing is rounded before the end, and no sum is too large. NaN and
+    infinities act as in `sum`.
 
     Args:
         expression: A column's name or an expression: integer, decimal or float.

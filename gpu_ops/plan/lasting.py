@@ -92,9 +92,9 @@ def integral(expression: Expression, *, unit: Duration = "1s", where: Expression
 def time_weighted_mean(expression: Expression, *, where: Expression | None = None) -> OverTime:
     """The mean of the values, each weighted by how long its event is in the window, as float64 (StreamInsight).
 
-    It is the sum of values times lengths, divided by the sum of the lengths. Over snapshots all events of a window last
-    as long as it: there it is the mean. Over hopping and tumbling windows lifetimes are clipped to the window. Null
-    where no value is.
+    It is the exact sum of values times lengths, over the sum of the lengths, rounded once. Over snapshots all events of
+    a window last as long as it: there it is the mean. Over hopping and tumbling windows lifetimes are clipped to the
+    window. Null where no value is.
 
     Args:
         expression: A column's name or an expression: integer, decimal or float.

@@ -103,8 +103,8 @@ def geometric_mean(expression: Expression, *, where: Expression | None = None, d
 def harmonic_mean(expression: Expression, *, where: Expression | None = None, distinct: bool = False) -> Aggregate:
     """How many values there are, divided by the sum of their reciprocals, as float64; null where no value is.
 
-    Each reciprocal is rounded to float64, their sum is exact and rounded once. A zero makes the mean 0; it is null
-    where the reciprocals of positive and negative values come to nothing.
+    Each reciprocal is rounded to float64; the count over their exact sum is rounded once. A zero makes the mean 0; it
+    is null where the reciprocals of positive and negative values come to nothing.
 
     Args:
         expression: A column's name or an expression: integer, decimal or float.
@@ -124,8 +124,8 @@ def harmonic_mean(expression: Expression, *, where: Expression | None = None, di
 def weighted_mean(expression: Expression, weight: Expression, *, where: Expression | None = None) -> Aggregate:
     """The sum of values times weights, divided by the sum of the weights, as float64 (Esper's wavg).
 
-    Both sums are exact and rounded once before the division. Events of which the value or the weight is null take no
-    part; the mean is null where none is left, and where the weights come to zero.
+    Both sums are exact, of decimals too, and their quotient is rounded once. Events of which the value or the weight is
+    null take no part; the mean is null where none is left, and where the weights come to zero.
 
     Args:
         expression: A column's name or an expression: integer, decimal or float.

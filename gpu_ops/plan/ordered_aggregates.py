@@ -60,7 +60,7 @@ def count_distinct(expression: Expression, *, where: Expression | None = None) -
 def median(expression: Expression, *, where: Expression | None = None, distinct: bool = False) -> Aggregate:
     """The middle value as float64, or the mean of the two middle ones (Esper, StreamCruncher); null where no value is.
 
-    It is `quantile` of 0.5.
+    It is `quantile` of 0.5; that mean is rounded once.
 
     Args:
         expression: A column's name or an expression: integer, decimal or float.
@@ -94,8 +94,8 @@ def quantile(
 
     Args:
         expression: A column's name or an expression. ``"linear"`` and ``"midpoint"`` take integers, decimals and floats
-            and give float64: ``a * (1 - t) + b * t`` in doubles. The others take any type that has an order, and
-            give that type.
+            and give float64: ``a * (1 - t) + b * t`` in doubles, decimals as the nearest ones, and in the middle the
+            mean of the two, rounded once. The others take any type that has an order, and give that type.
         q: From 0 to 1.
         interpolation: What is taken where the place lies between two values.
         where: Only events for which this condition holds.
@@ -232,8 +232,8 @@ def mean_absolute_deviation(
 ) -> Aggregate:
     """The mean distance of the values from their mean (Esper's avedev) as float64; null where no value is.
 
-    The mean is that of `g.mean`; each distance is rounded once, their sum is exact and rounded once. It costs as much
-    as there are events in windows, each counted in each.
+    The mean is that of `g.mean`; each distance is rounded once, and so is their exact sum over the count. It costs as
+    much as there are events in windows, each counted in each.
 
     Args:
         expression: A column's name or an expression: integer, decimal or float.

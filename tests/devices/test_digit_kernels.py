@@ -13,11 +13,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.devices.test_kernels import PORTS, Contract, _port, assert_same, int_or_unsigned, ints
+from tests.devices.test_kernels import (
+    PORTS,
+    Contract,
+    _port,
+    assert_same,
+    int_or_unsigned,
+    ints,
+    limb_sums,
+    nearest,
+    total,
+)
 
 BITS = 26
 LOGARITHMS = ("exp_limbs", "log_limbs")
 NOT_STRICT = {
+    "divide_digits": "array-api-strict has no ldexp",
     "round_digits": "array-api-strict has no frexp",
     "scaled": "array-api-strict has no ldexp",
     "exp_limbs": "array-api-strict has no ldexp",
@@ -49,6 +60,15 @@ def rounded(digits: Sequence[Any]) -> tuple[Any, Any]:
         fractions.append(fraction)
         exponents.append(exponent + shift if fraction else 0)
     return np.array(fractions), ints(exponents)
+
+
+def quotients(above: Sequence[Any], below: Sequence[Any], exponent: int) -> Any:
+    pairs = zip(numbers(above), numbers(below), strict=True)
+    return np.array([nearest(Fraction(up, down) * Fraction(2) ** exponent) if down else 0.0 for up, down in pairs])
+
+
+def of_limbs(limb_sums: Sequence[Any], limb_bits: int) -> tuple[Any, ...]:
+    return in_digits([total(tuple(limb_sums), limb_bits, at) for at in range(len(limb_sums[0]))])
 
 
 def times_power(values: Any, exponent: Any) -> Any:
@@ -87,6 +107,17 @@ def terms(draw: st.DrawFn) -> tuple[tuple[Any, ...], list[int]]:
     return tuple(map(in_digits, given)), factors
 
 
+@st.composite
+def fractions(draw: st.DrawFn) -> tuple[tuple[Any, ...], tuple[Any, ...], int]:
+    """(numerators, denominators, exponent): any, and such that the quotient is near the middle between two floats."""
+    above, below = draw(some_numbers(2))
+    if draw(st.booleans()):
+        middle = st.integers(1 << 52, (1 << 53) - 1).map(lambda head: 2 * head + 1)
+        above = [number * draw(middle) + draw(st.integers(-1, 1)) for number in below]
+    exponent = draw(st.sampled_from([0, -1074, -1130]) | st.integers(-1500, 900))
+    return in_digits(above), in_digits(below), exponent
+
+
 CONTRACTS = {
     "digits_decimal": Contract(
         st.lists(st.integers(-9, 9) | st.integers(-(10**38), 10**38), min_size=1, max_size=4).map(
@@ -102,6 +133,11 @@ CONTRACTS = {
     "digits_int": Contract(
         int_or_unsigned().map(lambda values: (values,)), lambda values: in_digits([int(value) for value in values])
     ),
+    "digits_limbs": Contract(
+        limb_sums().map(lambda drawn: drawn[:2]),
+        of_limbs,
+    ),
+    "divide_digits": Contract(fractions(), quotients),
     "multiply_digits": Contract(
         some_numbers(2).map(lambda pair: tuple(map(in_digits, pair))),
         lambda left, right: in_digits([x * y for x, y in zip(numbers(left), numbers(right), strict=True)]),

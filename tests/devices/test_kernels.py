@@ -85,6 +85,7 @@ NOT_STRICT = {
     "partition": "array-api-strict has another name for the host",
     "range_max": ASSIGNS,
     "timed_batches": ASSIGNS,
+    "mean_limbs": "array-api-strict has no ldexp",
     "reached": ASSIGNS,
     "step_axis": ASSIGNS,
     "stitch_order": ASSIGNS,
@@ -292,6 +293,30 @@ def limb_sums(draw: st.DrawFn) -> tuple[tuple[Any, ...], int, int]:
     rows = draw(st.lists(st.lists(sums, min_size=columns, max_size=columns), min_size=1, max_size=5))
     lowest = draw(st.one_of(st.integers(-1074, 971), st.sampled_from([-1074, 0, 900])))
     return tuple(ints(column) for column in zip(*rows, strict=True)), limb_bits, lowest
+
+
+@st.composite
+def sums_and_counts(draw: st.DrawFn) -> tuple[tuple[Any, ...], Any, int, int, int]:
+    """(limb sums, counts, limb_bits, lowest_exponent, places): any, and such that the mean is near a middle."""
+    sums, limb_bits, lowest = draw(limb_sums())
+    places = draw(st.integers(0, 38)) if draw(st.booleans()) else 0
+    if places:
+        limb_bits, lowest = 32, 0
+    most = 1 << (62 - limb_bits)
+    count = st.one_of(st.integers(1, most), st.integers(1, min(9, most)), st.just(most))
+    counts = draw(st.lists(count, min_size=len(sums[0]), max_size=len(sums[0])))
+    if draw(st.booleans()):
+        odd = st.builds(
+            lambda sign, head: sign * (2 * head + 1), st.sampled_from([-1, 1]), st.integers(1 << 52, (1 << 53) - 1)
+        )
+        off = st.integers(-1, 1)
+        exact = [draw(odd) * count * 10**places + draw(off) for count in counts]
+        mask, size = (1 << limb_bits) - 1, 1
+        while max(map(abs, exact)) >> limb_bits * (size - 1) >= 1 << 62:
+            size += 1
+        low = [ints([(each >> limb_bits * at) & mask for each in exact]) for at in range(size - 1)]
+        sums = (*low, ints([each >> limb_bits * (size - 1) for each in exact]))
+    return sums, ints(counts), limb_bits, lowest, places
 
 
 @st.composite
@@ -504,6 +529,11 @@ def total(sums: tuple[Any, ...], limb_bits: int, at: int) -> int:
 
 def rounded(sums: tuple[Any, ...], limb_bits: int, lowest: int) -> Any:
     return np.array([nearest(total(sums, limb_bits, at) * Fraction(2) ** lowest) for at in range(len(sums[0]))])
+
+
+def means(sums: tuple[Any, ...], counts: Any, limb_bits: int, lowest: int, places: int) -> Any:
+    unit = Fraction(2) ** lowest / 10**places
+    return np.array([nearest(total(sums, limb_bits, at) * unit / n) for at, n in enumerate(map(int, counts))])
 
 
 def variances(
@@ -752,6 +782,7 @@ CONTRACTS = {
         ranges_at_slots(),
         lambda first, last, size, slots: over_slots(len, np.zeros(len(first)), first, last, size, slots),
     ),
+    "mean_limbs": Contract(sums_and_counts(), means),
     "merged_ranges": Contract(coded_ranges(), merged),
     "range_kth": Contract(ranks_at_slots(), kth_ranks),
     "range_max": Contract(ranges_with_values(), partial(over_slots, partial(max, default=LEAST))),

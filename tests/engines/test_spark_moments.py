@@ -12,6 +12,8 @@ from tests.engines.test_spark_slices import SLICES
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+LARGEST = 1.7976931348623157e308
+
 Query = Callable[[g.Stream, g.Stream], g.Stream]
 
 
@@ -41,6 +43,12 @@ QUERIES: Mapping[str, Query] = {
     "snapshot": lambda s, _: aggregated(s.by("k").snapshot()),
     "snapshot of all": lambda s, _: aggregated(s.snapshot()),
     "hopping": lambda s, _: aggregated(s.hopping(20, 7, until=50)),
+    "means": lambda s, _: (
+        s.by("k")
+        .snapshot()
+        .agg(m=g.mean("x"), once=g.mean("v", distinct=True), great=g.mean(g.col("v") * 0.0 + LARGEST))
+    ),
+    "means of hops": lambda s, _: s.hopping(20, 7, until=50).agg(m=g.mean(g.col("v") * (1 << 55)), mid=g.median("x")),
     "over time": lambda s, _: s.by("k").snapshot().agg(i=g.integral("v"), m=g.time_weighted_mean("x")),
     "over time in windows": lambda s, _: (
         s.clip_duration(30).by("k").hopping(20, 7).agg(i=g.integral("v"), m=g.time_weighted_mean("x"))
@@ -53,3 +61,4 @@ def test_spark_gives_what_the_local_engine_gives(spark: SparkSession) -> None:
     with setting(spark, SLICES, "4"):
         found = agree(spark, SIDES, QUERIES)
     assert all(table.num_rows for table in found.values())
+    assert set(found["means"]["great"].drop_null().to_pylist()) == {LARGEST}

@@ -90,9 +90,9 @@ def deviation(found: list[float]) -> float | None:
         return None
     if not all(map(math.isfinite, found)):
         return math.nan
-    mean = float(sum(map(Fraction, found))) / len(found)
-    away = [abs(value - mean) for value in found]
-    return math.fsum(away) / len(found)
+    mean = float(sum(map(Fraction, found)) / len(found))
+    away = [Fraction(abs(value - mean)) for value in found]
+    return float(sum(away) / len(found))
 
 
 def state(members: Members) -> int:

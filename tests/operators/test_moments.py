@@ -118,7 +118,6 @@ def test_what_two_columns_have_in_common(pairs: list[tuple[float, int]], device:
         (g.correlation("x", "w"), exact.correlation(fractions), 3),
         (g.slope("x", "w"), exact.slope(fractions), 4),
         (g.intercept("x", "w"), exact.intercept(fractions), 4),
-        (g.weighted_mean("x", "w"), exact.weighted_mean(fractions), 4),
     ):
         assert exact.close(among(aggregate, columns, types, device), wanted, ulps), str(aggregate)
 

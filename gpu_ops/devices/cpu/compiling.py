@@ -22,6 +22,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 INT = numba.types.int64
+FLOAT = numba.types.float64
 
 # An index that is known not to be negative is made unsigned: Numba then leaves out the test for counting from the end.
 unsigned = np.uint64

@@ -20,6 +20,7 @@ from gpu_ops.devices.cpu.grids import (
     grid_ranges_by_start,
 )
 from gpu_ops.devices.cpu.joins import coverage, joined, last_started, meetings, pair_offsets, starts_within
+from gpu_ops.devices.cpu.means import mean_limbs
 from gpu_ops.devices.cpu.numbers import (
     exact_limbs_decimal,
     exact_limbs_int,
@@ -50,7 +51,16 @@ from gpu_ops.devices.cpu.runs import runs_between
 from gpu_ops.devices.cpu.scans import best_rows, reached, timed_batches, window_walk
 from gpu_ops.devices.cpu.statistics import merged_ranges, range_kth
 from gpu_ops.devices.cpu.steps import search_pairs, step_axis
-from gpu_ops.devices.gpu.digits import digits_decimal, digits_int, multiply_digits, round_digits, scaled, sum_digits
+from gpu_ops.devices.gpu.digits import (
+    digits_decimal,
+    digits_int,
+    digits_limbs,
+    divide_digits,
+    multiply_digits,
+    round_digits,
+    scaled,
+    sum_digits,
+)
 from gpu_ops.devices.gpu.logarithms import exp_limbs, log_limbs
 
 __all__ = [
@@ -65,6 +75,8 @@ __all__ = [
     "dense_zeros",
     "digits_decimal",
     "digits_int",
+    "digits_limbs",
+    "divide_digits",
     "exact_limbs_decimal",
     "exact_limbs_int",
     "exp_limbs",
@@ -85,6 +97,7 @@ __all__ = [
     "last_started",
     "limb_plan",
     "log_limbs",
+    "mean_limbs",
     "meetings",
     "merged_ranges",
     "multiply_digits",

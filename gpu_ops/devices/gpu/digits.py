@@ -12,7 +12,7 @@ from typing import Any
 
 from array_api_compat import array_namespace
 
-from gpu_ops.devices.gpu.numbers import leading_bits
+from gpu_ops.devices.gpu.numbers import leading_bits, magnitude, nearest
 from gpu_ops.devices.gpu.numbers import scaled as scaled_values
 
 Array = Any
@@ -57,6 +57,27 @@ def digits_decimal(low: Array, high: Array) -> tuple[Array, ...]:
     """
     middle = ((low >> 52) & 0xFFF) | ((high & 0x3FFF) << 12)
     return low & _MASK, (low >> 26) & _MASK, middle, (high >> 14) & _MASK, high >> 40
+
+
+def digits_limbs(limb_sums: Sequence[Array], limb_bits: int) -> tuple[Array, ...]:
+    """What sums of limbs come to, as digits of 26 bits.
+
+    Args:
+        limb_sums: int64 sums of limbs, the lowest first, each of a magnitude below 2**62.
+        limb_bits: As the limbs were cut.
+
+    Examples:
+        >>> import numpy as np
+        >>> digits_limbs([np.array([5]), np.array([3])], 30)
+        (array([ 5, 48]),)
+    """
+    xp = array_namespace(limb_sums[0])
+    terms = []
+    for at, limb in enumerate(limb_sums):
+        place, shift = divmod(at * limb_bits, DIGIT_BITS)
+        shifted = multiply_digits(digits_int(limb), (xp.zeros_like(limb) + (1 << shift),))
+        terms.append([xp.zeros_like(limb)] * place + list(shifted))
+    return sum_digits(terms, [1] * len(terms))
 
 
 def multiply_digits(left: Sequence[Array], right: Sequence[Array]) -> tuple[Array, ...]:
@@ -145,6 +166,77 @@ def round_digits(digits: Sequence[Array]) -> tuple[Array, Array]:
     rounded = xp.astype(xp.where(negative, -significand, significand), xp.float64)
     fraction, length = xp.frexp(rounded)
     return fraction, xp.where(fraction == 0, 0, exponent + xp.astype(length, xp.int64))
+
+
+def divide_digits(above: Sequence[Array], below: Sequence[Array], exponent: int) -> Array:
+    """The float64 nearest to quotients of numbers, half to even: rounded once, subnormal or not.
+
+    Args:
+        above: Digits.
+        below: Digits; where they come to 0, so does the result.
+        exponent: The quotients are multiplied by two to its power.
+
+    Examples:
+        >>> import numpy as np
+        >>> divide_digits(digits_int(np.array([-6, 1, 5])), digits_int(np.array([4, 3, 0])), 1)
+        array([-3.        ,  0.66666667,  0.        ])
+    """
+    xp = array_namespace(above[0])
+    upper, above_top, above_negative = _from_the_top(xp, above)
+    lower, below_top, below_negative = _from_the_top(xp, below)
+    divisor = _leading_float(xp, lower)
+    there = divisor != 0
+    divisor = xp.where(there, divisor, 1.0)
+    upper = [xp.where(there, digit, 0) for digit in upper]
+    upper += [xp.zeros_like(upper[0])] * (len(lower) + 1 - len(upper))
+    # Each round takes the nearest digit, of either sign, so that what is left is at most half the divisor.
+    made = []
+    for _ in range(_ROUNDS):
+        digit = xp.astype(xp.round(_leading_float(xp, upper) / divisor), xp.int64)
+        made.append(digit)
+        carry = xp.zeros_like(digit)
+        for at in range(len(lower) - 1, 0, -1):
+            left = upper[at] - digit * lower[at] + carry
+            upper[at], carry = left & _MASK, left >> DIGIT_BITS
+        first = upper[0] - digit * lower[0] + carry
+        upper = [(first << DIGIT_BITS) + upper[1], *upper[2:], xp.zeros_like(first)]
+    rest = xp.zeros_like(there)
+    for digit in upper:
+        rest = rest | (digit != 0)
+    # Below the digits only the sign of what is left counts.
+    below_all = xp.where(upper[0] < 0, -1, xp.astype(rest, xp.int64))
+    significand, shift, _ = leading_bits(xp, [below_all, *reversed(made)], DIGIT_BITS)
+    shift = shift + (DIGIT_BITS * (above_top - below_top - _ROUNDS) + exponent)
+    return nearest(xp, significand, shift, above_negative != below_negative)
+
+
+_ROUNDS = 5
+"""Digits of a quotient: the first may be 0, and the second as small as 1; then there are still 78 bits."""
+
+
+def _from_the_top(xp: Any, digits: Sequence[Array]) -> tuple[list[Array], Array, Array]:
+    """Numbers' magnitudes as digits, each number's own highest one first.
+
+    Returns:
+        (digits, how many places the highest is above the lowest, where a number is negative).
+    """
+    low, head, negative = magnitude(xp, digits, DIGIT_BITS)
+    low.append(head)
+    top = xp.zeros_like(head)
+    for at, digit in enumerate(low):
+        top = xp.where(digit != 0, at, top)
+    rows = head.shape[0]
+    every = xp.reshape(xp.stack([xp.zeros_like(head), *low]), (-1,))
+    row = xp.arange(rows, dtype=xp.int64)
+    return [xp.take(every, xp.maximum(top + 1 - at, 0) * rows + row) for at in range(len(low))], top, negative
+
+
+def _leading_float(xp: Any, digits: Sequence[Array]) -> Array:
+    """About what some digits come to, the highest first, in units of that."""
+    made = xp.astype(digits[0], xp.float64)
+    for at, digit in enumerate(digits[1:3], 1):
+        made = made + xp.astype(digit, xp.float64) * 2.0 ** (-DIGIT_BITS * at)
+    return made
 
 
 def scaled(values: Array, exponent: Array) -> Array:

@@ -8,7 +8,16 @@ no result hangs on which thread comes first.
 from __future__ import annotations
 
 from gpu_ops.devices.gpu.axis import axis, stitch_order
-from gpu_ops.devices.gpu.digits import digits_decimal, digits_int, multiply_digits, round_digits, scaled, sum_digits
+from gpu_ops.devices.gpu.digits import (
+    digits_decimal,
+    digits_int,
+    digits_limbs,
+    divide_digits,
+    multiply_digits,
+    round_digits,
+    scaled,
+    sum_digits,
+)
 from gpu_ops.devices.gpu.grids import (
     dense_count,
     dense_slots,
@@ -20,6 +29,7 @@ from gpu_ops.devices.gpu.grids import (
 )
 from gpu_ops.devices.gpu.joins import coverage, joined, last_started, meetings, pair_offsets, starts_within
 from gpu_ops.devices.gpu.logarithms import exp_limbs, log_limbs
+from gpu_ops.devices.gpu.means import mean_limbs
 from gpu_ops.devices.gpu.numbers import (
     exact_limbs_decimal,
     exact_limbs_int,
@@ -63,6 +73,8 @@ __all__ = [
     "dense_zeros",
     "digits_decimal",
     "digits_int",
+    "digits_limbs",
+    "divide_digits",
     "exact_limbs_decimal",
     "exact_limbs_int",
     "exp_limbs",
@@ -83,6 +95,7 @@ __all__ = [
     "last_started",
     "limb_plan",
     "log_limbs",
+    "mean_limbs",
     "meetings",
     "merged_ranges",
     "multiply_digits",

@@ -277,6 +277,16 @@ def leading_bits(xp: Any, limb_sums: Sequence[Array], limb_bits: int) -> tuple[A
         (significand, exponent, negative): the total's magnitude is about ``significand * 2**exponent``, exactly so
         where it has no more bits; exponents count from the lowest limb's.
     """
+    digits, head, negative = magnitude(xp, limb_sums, limb_bits)
+    return *leading_of(xp, digits, head, xp.zeros_like(negative), limb_bits), negative
+
+
+def magnitude(xp: Any, limb_sums: Sequence[Array], limb_bits: int) -> tuple[list[Array], Array, Array]:
+    """Totals without their signs, as digits from 0 to ``2**limb_bits - 1``.
+
+    Returns:
+        (digits, head, negative): the digits, the lowest first, and what is above them; where a total is negative.
+    """
     mask = (1 << limb_bits) - 1
     digits = []
     carry = xp.zeros_like(limb_sums[0])
@@ -291,9 +301,17 @@ def leading_bits(xp: Any, limb_sums: Sequence[Array], limb_bits: int) -> tuple[A
         total = (digit ^ flip) + up
         digits[at] = total & mask
         up = total >> limb_bits
-    head = xp.where(negative, ~carry, carry) + up
+    return digits, xp.where(negative, ~carry, carry) + up, negative
+
+
+def leading_of(xp: Any, digits: Sequence[Array], head: Array, below: Array, limb_bits: int) -> tuple[Array, Array]:
+    """The leading bits of what `magnitude` gave, as in `leading_bits`; ``below`` says where more is below the digits.
+
+    Returns:
+        (significand, exponent).
+    """
+    mask = (1 << limb_bits) - 1
     exponent = xp.zeros_like(head) + limb_bits * len(digits)
-    below = xp.zeros_like(negative)
     for digit in reversed(digits):
         # The head's length, but at least 10; what a conversion to float64 might round up is cut off first.
         length = xp.astype(xp.frexp(xp.astype(head >> 10, xp.float64))[1], xp.int64) + 10
@@ -301,7 +319,16 @@ def leading_bits(xp: Any, limb_sums: Sequence[Array], limb_bits: int) -> tuple[A
         head = (head << room) | (digit >> (limb_bits - room))
         below = below | ((digit & (mask >> room)) != 0)
         exponent = exponent - room
-    return head | xp.astype(below, xp.int64), exponent, negative
+    return head | xp.astype(below, xp.int64), exponent
+
+
+def nearest(xp: Any, significand: Array, exponent: Array, negative: Array) -> Array:
+    """The float64 nearest to `leading_bits` times ``2**exponent``, half to even, also where it is subnormal."""
+    # Where the result is subnormal two bits are kept below its last one, and that some were lost: enough to round once.
+    lost = xp.clip(-1076 - exponent, 0, 63)
+    kept = significand >> lost
+    kept = kept | xp.astype((kept << lost) != significand, xp.int64)
+    return scaled(xp, xp.astype(xp.where(negative, -kept, kept), xp.float64), exponent + lost)
 
 
 # Order codes

@@ -1,0 +1,188 @@
+"""Means on the CPU: exact sums over counts, rounded once, by Numba.
+
+A sum is taken apart into two float64 numbers, its quotient is rounded, and the exact remainder says what the quotient
+is off by. Where that cannot tell which float64 is the nearest (next to the middle between two, or for a subnormal
+result), whole numbers do: by the GPU's function, which is exact for every row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from gpu_ops.devices.cpu.compiling import FLOAT, INT, INT_TABLE, INTS, inlined, kernel, unsigned
+from gpu_ops.devices.gpu import means as exact
+
+__all__ = ["mean_limbs"]
+
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+_LEAST_NORMAL = math.ldexp(1.0, -1022)
+_SPLIT = 134217729.0  # 2**27 + 1: the factor by which Veltkamp halves a float64
+_EXACT, _SMALL = math.ldexp(1.0, 50), math.ldexp(1.0, 26)
+_BEYOND = 1.0 + math.ldexp(1.0, -44)
+"""By how much more than the remainder's error is added to it before it counts as too small to matter."""
+
+
+def mean_limbs(
+    limb_sums: Sequence[Ints], counts: Ints, limb_bits: int, lowest_exponent: int, places: int = 0
+) -> Floats:
+    """The float64 nearest to what sums of limbs come to over counts, half to even: rounded once, subnormal or not.
+
+    Args:
+        limb_sums: int64 sums of limbs, the lowest first, each of a magnitude below 2**62; or one array of any int64.
+        counts: int64 numbers of at least 1, none above ``2**(62 - limb_bits)``.
+        limb_bits: As the limbs were cut; 32 for integers.
+        lowest_exponent: Likewise; at least -1074.
+        places: How many decimal places the sums have: they are divided by ``10**places`` too. Limbs have 32 bits then.
+
+    Returns:
+        float64; an exact zero is +0.0.
+
+    Examples:
+        >>> mean_limbs([np.array([7, -3])], np.array([2, 3]), 32, 0)
+        array([ 3.5, -1. ])
+        >>> mean_limbs([np.array([1025])], np.array([2]), 32, 0, 2)
+        array([5.125])
+    """
+    if len(limb_sums) <= 2 and places == 0:
+        low, high = limb_sums[0], limb_sums[-1]
+        made, doubtful = _means(low, high, len(limb_sums) == 2, counts, limb_bits, lowest_exponent)
+    else:
+        ten = float(10**places)
+        less = float(10**places - int(ten))
+        made, doubtful = _means_of_many(np.stack(limb_sums), counts, limb_bits, lowest_exponent, ten, less)
+    if doubtful.any():
+        at = np.flatnonzero(doubtful)
+        limbs = [limb[at] for limb in limb_sums]
+        made[at] = exact.mean_limbs(limbs, counts[at], limb_bits, lowest_exponent, places)
+    return made
+
+
+@kernel(INTS, INTS, INT, INTS, INT, INT)
+def _means(
+    low: Ints, high: Ints, both: int, counts: Ints, limb_bits: int, lowest_exponent: int
+) -> tuple[Floats, Bools]:
+    """(means, rows of which they may be wrong); without a branch, so that several rows are computed at a time."""
+    scale, base = math.ldexp(1.0, lowest_exponent), math.ldexp(1.0, limb_bits)
+    mask = (1 << limb_bits) - 1
+    made = np.empty(low.size, np.float64)
+    doubtful = np.empty(low.size, np.bool_)
+    for row in range(low.size):
+        at = unsigned(row)
+        top = (low[at] >> limb_bits) + (high[at] if both else 0)
+        # Two float64 numbers that come to the sum, if the upper limb is one.
+        upper, lower = top * base, float(low[at] & mask)
+        total = upper + lower
+        rest = lower - (total - upper)
+        divisor = float(counts[at])
+        inverse = 1.0 / divisor
+        # Half a quotient times a small divisor is exact, and so is each difference: they are small multiples of ulps.
+        quotient = total * inverse
+        wide = quotient * _SPLIT
+        half = wide - (wide - quotient)
+        remainder = (total - half * divisor) - (quotient - half) * divisor
+        left = remainder + rest
+        about = left - remainder
+        lost = (remainder - (left - about)) + (rest - about)
+        correction = left * inverse
+        mean = quotient + correction
+        beyond = correction - (mean - quotient)
+        # A correction by a power of two is exact: right also in the middle between two numbers.
+        sure = (mean + beyond * _BEYOND == mean) | ((lost == 0) & (counts[at] & (counts[at] - 1) == 0))
+        scaled = mean * scale
+        made[at] = scaled
+        small = (abs(scaled) <= _LEAST_NORMAL) & (total != 0)
+        doubtful[at] = (not sure) | small | (abs(top) > 1 << 53) | (divisor > _SMALL)
+    return made, doubtful
+
+
+@kernel(INT_TABLE, INTS, INT, INT, FLOAT, FLOAT)
+def _means_of_many(
+    limb_sums: Ints, counts: Ints, limb_bits: int, lowest_exponent: int, ten: float, less: float
+) -> tuple[Floats, Bools]:
+    limbs, size = limb_sums.shape
+    mask, step = (1 << limb_bits) - 1, math.ldexp(1.0, -limb_bits)
+    digits = np.empty(limbs + 1, np.int64)
+    made = np.empty(size, np.float64)
+    doubtful = np.empty(size, np.bool_)
+    for at in range(size):
+        carry = 0
+        for limb in range(limbs):
+            total = limb_sums[limb, at] + carry
+            digits[limb] = total & mask
+            carry = total >> limb_bits
+        digits[limbs] = carry
+        top = limbs
+        while top > 0 and digits[top] == 0:
+            top -= 1
+        # From the top down in units of the uppermost digit, until nothing that is left counts beside what is there.
+        more, weight = abs(int(digits[top])) > 1 << 53, 1.0
+        upper, lower = 0.0, 0.0
+        place = top
+        while place >= 0 and weight > _LEAST_NORMAL and (upper == 0 or weight > abs(upper) * 2.0**-170):
+            part = float(digits[place]) * weight
+            total_upper = upper + part
+            about = total_upper - upper
+            error = (upper - (total_upper - about)) + (part - about)
+            total_lower = lower + error
+            more = more or total_lower - lower != error or total_lower - error != lower
+            upper, lower = total_upper, total_lower
+            weight *= step
+            place -= 1
+        sound = place < 0 or weight > _LEAST_NORMAL
+        joined = upper + lower
+        rest = lower - (joined - upper)
+        mean, sure = _mean(joined, rest, more or place >= 0, float(counts[at]), ten, less)
+        mean = math.ldexp(mean, lowest_exponent + top * limb_bits)
+        made[at] = mean
+        small = abs(mean) <= _LEAST_NORMAL and joined != 0
+        doubtful[at] = small or not (sure and sound) or abs(digits[top]) > 1 << 53
+    return made, doubtful
+
+
+@inlined
+def _mean(total: float, rest: float, more: int, count: float, ten: float, less: float) -> tuple[float, bool]:
+    """(``(total + rest) / (count * (ten + less))``, whether it is the nearest); ``more``: if more is in the sum.
+
+    The remainder of a correctly rounded quotient is a float64. What is left of the correction that it gives, after that
+    has been added, is compared with half the distance to the next float64.
+    """
+    divisor = count * ten
+    quotient = total / divisor
+    whole = not more and less == 0 and divisor <= _EXACT
+    if whole and rest == 0:
+        return quotient, True
+    product = quotient * divisor
+    remainder = (total - product) - _product_error(quotient, divisor, product)
+    # What the divisor lacks is taken off it.
+    remainder -= quotient * (_product_error(count, ten, divisor) + less * count)
+    left = remainder + rest
+    correction = left / divisor
+    mean = quotient + correction
+    beyond = correction - (mean - quotient)
+    sure = mean + beyond * _BEYOND == mean
+    if not sure and whole:
+        # In the middle, if the correction is exact.
+        about = left - remainder
+        lost = (remainder - (left - about)) + (rest - about)
+        product = correction * divisor
+        sure = lost == 0 and product == left and _product_error(correction, divisor, product) == 0
+    return mean, sure
+
+
+@inlined
+def _product_error(left: float, right: float, product: float) -> float:
+    """What a product of two float64 numbers is off by, exactly."""
+    wide = left * _SPLIT
+    high = wide - (wide - left)
+    low = left - high
+    wide = right * _SPLIT
+    upper = wide - (wide - right)
+    lower = right - upper
+    return ((high * upper - product) + high * lower + low * upper) + low * lower
