@@ -331,6 +331,7 @@ class RunningQuery(Taking):
         finally:
             if mine:
                 calls.follower = None
+                calls.at(None)
         return self.status()
 
     def at_batch(self, batch: str | None) -> None:

@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -485,7 +486,7 @@ def test_a_call_that_is_stopped_anywhere_has_taken_nothing_in_or_failed_the_quer
     while any(table.num_rows for table in left.values()):
         name = chance.choice([name for name, table in left.items() if table.num_rows])
         piece, left[name] = left[name].slice(0, 5), left[name].slice(5)
-        live = make(lambda query, piece=piece, name=name: query.push(piece, input=name))
+        live = make(partial(RunningQuery.push, batch=piece, input=name))
         found.append(live.results())
     live = make(RunningQuery.close)
     found.append(live.results())
