@@ -36,7 +36,7 @@ class Mark:
         store: The store's identity; None if it had none.
         sequence: The number of the last batch before the place; 0 at the store's beginning.
         rows: How many rows that batch has; None if that is not known.
-        crc: The CRC of its values; None if that is not known.
+        crc: The CRC of its rows; None if that is not known.
     """
 
     store: str | None

@@ -1,10 +1,12 @@
-"""The CRC of a table's values: what is equal has the same, whatever the memory; what differs has another."""
+"""The CRC of a table's rows: equal rows have the same in any order and memory; rows that differ have another."""
 
 from __future__ import annotations
 
 import itertools
 import random
 import sys
+from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -86,18 +88,52 @@ def test_dictionaries_count_by_their_values() -> None:
 
 
 def test_the_same_bytes_cut_in_another_way_differ() -> None:
-    texts = [["ab", "c"], ["a", "bc"], ["abc", ""], ["", "abc"]]
-    lists = [[[1, 2], [3]], [[1], [2, 3]], [[1, 2, 3], []]]
-    for shapes in (texts, lists):
+    texts: list[list[Any]] = [["ab", "c"], ["a", "bc"], ["abc", ""]]
+    lists: list[list[Any]] = [[[1, 2], [3]], [[1], [2, 3]], [[1, 2, 3], []]]
+    within: list[list[Any]] = [
+        [["ab", "c"]],
+        [["a", "bc"]],
+        [["abc", ""]],
+        [["", "abc"]],
+        [["c", "ab"]],
+        [["ab"], ["c"]],
+    ]
+    for shapes in (texts, lists, within):
         assert len({content_crc(pa.table({"a": each})) for each in shapes}) == len(shapes)
     columns = [{"a": [1], "b": [None]}, {"a": [None], "b": [1]}]
     schema = pa.schema([("a", pa.int8()), ("b", pa.int8())])
     assert len({content_crc(pa.table(each, schema)) for each in columns}) == 2
 
 
+@pytest.mark.parametrize("name", ALL)
+def test_the_order_of_rows_does_not_count_and_what_is_in_a_row_does(name: str) -> None:
+    values = ALL[name]
+    numbers = pa.array(range(len(values)))
+    table = pa.table({"a": values, "n": numbers})
+    turned = pa.concat_tables([table.slice(at, 1) for at in reversed(range(len(values)))])
+    assert content_crc(turned) == content_crc(table)
+    doubled = pa.concat_tables([table, table.slice(1, 1)])
+    assert content_crc(doubled) not in {content_crc(table), content_crc(pa.concat_tables([table, table.slice(2, 1)]))}
+    if name != "null":
+        assert content_crc(pa.table({"a": turned["a"], "n": numbers})) != content_crc(table)
+
+
+def test_all_that_is_not_a_number_is_the_same() -> None:
+    bits = np.array([0x7FF8000000000000, 0xFFF8000000000000, 0x7FF8000000000001], np.uint64).view(np.float64)
+    assert len({content_crc(pa.table({"a": bits[at : at + 1]})) for at in range(3)}) == 1
+    assert content_crc(pa.table({"a": [0.0]})) != content_crc(pa.table({"a": [-0.0]}))
+
+
+def test_numbers_that_differ_in_one_bit_differ() -> None:
+    bits = np.array([0, *(1 << at for at in range(64))], np.uint64)
+    assert len({content_crc(pa.table({"a": bits[at : at + 1]})) for at in range(65)}) == 65
+    wide = [pa.array([Decimal(1 << at)], pa.decimal256(60, 0)) for at in range(190)]
+    assert len({content_crc(pa.table({"a": each})) for each in wide}) == 190
+
+
 def test_more_rows_than_are_looked_at_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     table = pa.table({"a": range(1000), "b": [str(n) for n in range(1000)]})
     monkeypatch.setattr(sys.modules[content_crc.__module__], "ROW_GROUP_ROWS", 300)
-    pieces = pa.concat_tables([table.slice(0, 299), table.slice(299, 2), table.slice(301)])
+    pieces = pa.concat_tables([table.slice(301), table.slice(0, 299), table.slice(299, 2)])
     assert content_crc(table) == content_crc(pieces)
     assert content_crc(table.slice(0, 999)) != content_crc(table)
