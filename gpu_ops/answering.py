@@ -25,7 +25,7 @@ class Answering:
 
     _node: Node
 
-    def collect(self, *, device: str = "auto", shape: Shape = "interval") -> Any:
+    def collect(self, *, device: str = "auto", shape: Shape = "interval", exact: bool = False) -> Any:
         """The answer, in the kind of frame that the data came in; an Arrow table when in doubt.
 
         Args:
@@ -34,6 +34,8 @@ class Answering:
             shape: How events are shown (StreamInsight's shapes): ``"interval"``; ``"point"``, without ``end``, of
                 events that last one tick; ``"edge"``, with a column ``edge``: a row ``"start"`` for each event, and a
                 row ``"end"`` for each that ends; ``"coalesced"``, where the two are one row ``"interval"``.
+            exact: Whether a query is refused whose expressions may give other results on another engine or device:
+                `explain` marks them as the backend's own, and docs/expressions.md says which they are.
 
         Returns:
             Columns ``start`` and ``end`` (``timestamp[us]`` in the zone that came in), then the payload. The order of
@@ -44,6 +46,7 @@ class Answering:
             SumOverflowError: An integer or decimal sum does not fit its type.
             IntegerOverflowError: A whole number of an expression does not fit its type.
             DeviceError: The device cannot be had.
+            PlanError: ``exact=True``, and an expression is the backend's own.
 
         Examples:
             >>> import gpu_ops as g
@@ -51,6 +54,7 @@ class Answering:
             >>> g.events(pa.table({"at": [0], "v": [1]}), start="at", unit="s").collect().column_names
             ['start', 'end', 'v']
         """
+        self._check(exact)
         if shape == "interval":
             return self._engine().collect(self._node, device)
         if self._on_spark:
@@ -86,6 +90,7 @@ class Answering:
         on_results: Callable[[pa.Table], None] | None = None,
         shape: Shape = "interval",
         max_waiting: int | None = None,
+        exact: bool = False,
     ) -> RunningQuery:
         """Run the query live: push events and CTIs in, and take results out when they are final.
 
@@ -97,9 +102,10 @@ class Answering:
             shape: As in `collect`.
             max_waiting: How many rows may wait for an input that says nothing: what is more is refused by
                 `WaitingError`. None for any number.
+            exact: As in `collect`.
 
         Raises:
-            PlanError: The data is a Spark DataFrame, or an argument makes no sense.
+            PlanError: The data is a Spark DataFrame, or an argument makes no sense; or as `collect`.
 
         Examples:
             >>> import gpu_ops as g
@@ -117,6 +123,7 @@ class Answering:
                 "A Spark DataFrame is a batch, and a running query takes events as they come.",
                 remedy="Start the query over local data: g.events(schema.empty_table(), …).",
             )
+        self._check(exact)
         return RunningQuery(self._node, device, on_results, shape, max_waiting)
 
     def write(
@@ -126,6 +133,7 @@ class Answering:
         device: str = "auto",
         if_exists: Literal["raise", "replace"] = "raise",
         row_group_rows: int = 1 << 20,
+        exact: bool = False,
     ) -> WriteReport:
         """The answer in a Parquet or Arrow IPC file (by the name's ending), whole or not at all.
 
@@ -135,9 +143,11 @@ class Answering:
             device: As in `collect`.
             if_exists: Whether an existing file is replaced or an error.
             row_group_rows: Rows per row group.
+            exact: As in `collect`.
 
         Raises:
             SourceError: The ending is unknown, the folder is missing, or the file exists.
+            PlanError: As `collect`.
 
         Examples:
             >>> import gpu_ops as g
@@ -146,6 +156,7 @@ class Answering:
             >>> g.events(pa.table({"at": [0], "v": [1]}), start="at", unit="s").write(path).rows
             1
         """
+        self._check(exact)
         if isinstance(path, Store):
             return path.write(self.to_reader(device=device))
         written: WriteReport = self._engine().write(self._node, device, Path(path), if_exists, row_group_rows)
@@ -217,6 +228,12 @@ class Answering:
                 own = f"{name} {number}"
             found[own] = node.source
         return found
+
+    def _check(self, exact: bool) -> None:  # noqa: FBT001  (as the user gave it)
+        if exact:
+            from gpu_ops.plan.sameness import check_same
+
+            check_same(self._node)
 
     @property
     def _on_spark(self) -> bool:

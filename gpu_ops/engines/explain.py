@@ -10,6 +10,7 @@ from gpu_ops.plan.data_windows import DataWindow
 from gpu_ops.plan.joins import Binary, Join, Union
 from gpu_ops.plan.lifetimes import Stitch
 from gpu_ops.plan.nodes import Filter, KeyBy, Node, Project, Source, SparkSource
+from gpu_ops.plan.sameness import owned
 from gpu_ops.plan.time_rules import time_rule
 from gpu_ops.plan.together import Together
 from gpu_ops.plan.windows import WindowAggregate
@@ -53,7 +54,8 @@ def _facts(node: Node) -> list[str]:
     columns = ", ".join(f"{field.name}: {field.type}" for field in node.schema)
     group = node.group if isinstance(node, WindowAggregate | DataWindow) else node.key
     lasts = "" if node.duration is None else f"; every lifetime lasts {format_span(node.duration)}"
-    return [f"key: {', '.join(group) or 'none'}{lasts}", f"gives: start, end, {columns}"]
+    own = [str(each) for each in owned(node)]
+    return [*own, f"key: {', '.join(group) or 'none'}{lasts}", f"gives: start, end, {columns}"]
 
 
 def _local_place(node: Node) -> str:

@@ -17,9 +17,9 @@ from gpu_ops.errors import ColumnError, unknown_column
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.arguments import whole
 from gpu_ops.plan.calendars import Calendar
-from gpu_ops.plan.nodes import Unary
+from gpu_ops.plan.nodes import Computed, Unary
 from gpu_ops.plan.together import Ends, Together
-from gpu_ops.plan.window_conditions import Until, While
+from gpu_ops.plan.window_conditions import Until, While, condition_fields
 from gpu_ops.time import MAX_TIME, MIN_TIME, TICK, format_span, format_time
 
 
@@ -252,6 +252,12 @@ class DataWindow(Unary):
     @property
     def schema(self) -> pa.Schema:
         return self._schema
+
+    @property
+    def computed(self) -> tuple[Computed, ...]:
+        if not isinstance(self.window, While | Until):
+            return ()
+        return ((self.window.condition, condition_fields(self.input.schema)),)
 
     @property
     def group(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ Narwhals has no public way to walk an expression; this module alone touches its 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import narwhals as nw
@@ -17,7 +17,7 @@ from narwhals.exceptions import ColumnNotFoundError
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
 from gpu_ops.frames import plain_type, to_frame
 from gpu_ops.plan.integers import NAMES, Guard, guard
-from gpu_ops.plan.terms import Term, terms
+from gpu_ops.plan.terms import Rule, Term, as_it_is, terms
 from gpu_ops.time import TIME_TYPE
 
 LIFETIME = ("start", "end")
@@ -133,7 +133,50 @@ def exact_divisions(expressions: Sequence[nw.Expr], schema: pa.Schema) -> tuple[
         >>> nw.from_native(rows).select(exact)["v"].to_list() == [5 / 3, 6 / 3]
         True
     """
-    return tuple(_exact(expression, schema) for expression in expressions)
+    return tuple(_exact(rewritten(expression, schema, whole_form), schema) for expression in expressions)
+
+
+_REWRITTEN = {"mean_horizontal", "__floordiv__", "__mod__", "__rfloordiv__", "__rmod__"}
+
+
+def rewritten(expression: nw.Expr, schema: pa.Schema, rule: Rule, functions: Collection[str] = _REWRITTEN) -> nw.Expr:
+    """An expression in which a rule has put other parts for some.
+
+    Args:
+        expression: A row-wise expression.
+        schema: The payload that it reads, beside ``start`` and ``end``.
+        rule: From each part to what stands for it.
+        functions: The functions that the rule is about.
+    """
+    if function_names(expression).isdisjoint(functions):
+        return expression
+    changed = False
+
+    def noticed(term: Term) -> Term:
+        nonlocal changed
+        made = rule(term)
+        changed = changed or made is not term
+        return made
+
+    found = terms(expression, nw.from_native(_probe(schema)), noticed)
+    if not changed or len(found) > 1:
+        return expression
+    ((name, term),) = found.items()
+    return term.value.alias(name)
+
+
+def whole_form(term: Term) -> Term:
+    """A function of whole numbers in a form that means the same on every device."""
+    whole = all(each.holds is not None and each.scale is None for each in term.terms)
+    if term.name == "mean_horizontal" and any(each.holds is not None for each in term.terms):
+        # Polars adds up integers, and wraps around.
+        return term.meaning(nw.mean_horizontal(*(each.value.cast(nw.Float64) for each in term.terms)))
+    if term.name in {"__floordiv__", "__mod__"} and whole and not term.terms[1].literal:
+        # By zero some give an infinity, and others no number at all.
+        one, other = (each.value for each in term.terms)
+        divisor = nw.when(other != 0).then(other)
+        return term.meaning(one // divisor if term.name == "__floordiv__" else one % divisor)
+    return term
 
 
 def _exact(expression: nw.Expr, schema: pa.Schema) -> nw.Expr:
@@ -188,7 +231,7 @@ def guards(
 def values(expressions: Sequence[nw.Expr], schema: pa.Schema) -> dict[str, Term]:
     """What expressions give, by the names of their columns."""
     frame = nw.from_native(_probe(schema))
-    return {name: term for expression in expressions for name, term in terms(expression, frame).items()}
+    return {name: term for each in expressions for name, term in terms(each, frame, as_it_is).items()}
 
 
 def _number(operand: object) -> float | None:

@@ -15,7 +15,7 @@ from gpu_ops.plan.aggregates import count
 from gpu_ops.plan.expressions import LIFETIME, check_boolean, column_names, exact_divisions, guards
 from gpu_ops.plan.integers import Guard
 from gpu_ops.plan.lifetimes import Stitch
-from gpu_ops.plan.nodes import Ends, KeyBy, Node, Project, Unary
+from gpu_ops.plan.nodes import Computed, Ends, KeyBy, Node, Project, Unary
 from gpu_ops.plan.windows import Snapshot, WindowAggregate, named_aggregates
 from gpu_ops.time import TICK, format_span
 
@@ -153,6 +153,10 @@ class Join(Binary):
         if self.how in {"semi", "anti"}:
             return TICK if points[0] else None
         return TICK if (points[0] or not kept[0]) and (points[1] or not kept[1]) and any(points) else None
+
+    @property
+    def computed(self) -> tuple[Computed, ...]:
+        return () if self.condition is None else ((self.condition, self.paired),)
 
     def as_inner(self) -> Node:
         """What a semi join means, said by other nodes: left events joined with when each of them has a partner.

@@ -11,7 +11,7 @@ import pyarrow as pa
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
 from gpu_ops.plan.expressions import check_row_wise, exact_divisions, guards, output_schema
 from gpu_ops.plan.integers import Guard
-from gpu_ops.plan.nodes import Ends, Unary
+from gpu_ops.plan.nodes import Computed, Ends, Unary
 from gpu_ops.time import MIN_TIME, TICK, format_span
 
 
@@ -204,6 +204,11 @@ class Lifetime(Unary):
         if not isinstance(self.change, AlterLifetime) or not isinstance(self.exact, AlterLifetime):
             return {}
         return guards(list(self.change.given.values()), self.input.schema, list(self.exact.given.values()))
+
+    @property
+    def computed(self) -> tuple[Computed, ...]:
+        given = self.change.given.values() if isinstance(self.change, AlterLifetime) else ()
+        return tuple((each, self.input.schema) for each in given)
 
     def describe(self) -> str:
         return str(self.change)

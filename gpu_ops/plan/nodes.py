@@ -34,6 +34,8 @@ Ends = Literal["needed", "later", "unread", "passed on"]
 """What a node does with the ends of the events that it takes: it needs an event's end before it takes the event; it
 takes the event when it starts, and its end later; it never looks at the end; it hands on events without their ends."""
 
+Computed = tuple[nw.Expr, pa.Schema]
+
 
 @dataclass(frozen=True, eq=False)
 class Node:
@@ -87,6 +89,11 @@ class Node:
     def gives_open(self) -> bool:
         """Whether it can give start edges before their ends are known: it has them itself, or hands them on."""
         return any(self.ends(at) == "passed on" and each.gives_open for at, each in enumerate(self.inputs))
+
+    @property
+    def computed(self) -> tuple[Computed, ...]:
+        """The expressions that it computes itself, with the payload that each reads."""
+        return ()
 
     def describe(self) -> str:
         """The node's own line of `explain`."""
@@ -241,6 +248,10 @@ class Filter(Unary):
         """What watches over the condition, if its whole numbers may not fit."""
         return guards([self.condition], self.input.schema, [self.exact])
 
+    @property
+    def computed(self) -> tuple[Computed, ...]:
+        return ((self.condition, self.input.schema),)
+
     def describe(self) -> str:
         return f"Filter {self.condition!r}"
 
@@ -304,6 +315,10 @@ class Project(Unary):
     def ends(self, at: int) -> Ends:
         del at
         return _of_expressions(self.expressions)
+
+    @property
+    def computed(self) -> tuple[Computed, ...]:
+        return tuple((each, self.input.schema) for each in self.expressions)
 
     def describe(self) -> str:
         shown = ", ".join(repr(expression) for expression in self.expressions)

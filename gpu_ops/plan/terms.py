@@ -5,8 +5,8 @@ Beside `gpu_ops.plan.expressions` it is the only module that touches Narwhals' i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -80,11 +80,18 @@ class Term:
             return made
         return self.value.cast(nw.Int32) if self.dtype == nw.Date else self.value
 
+    def meaning(self, value: nw.Expr) -> Term:
+        """The same term with another expression for its value."""
+        return replace(self, value=value)
+
     def walk(self) -> Iterator[Term]:
         """It and all below it."""
         yield self
         for each in self.terms:
             yield from each.walk()
+
+
+Rule = Callable[[Term], Term]
 
 
 def holds(dtype: Any) -> Range | None:
@@ -116,12 +123,13 @@ def scale(dtype: Any) -> int | None:
     return SCALES[dtype.time_unit] if isinstance(dtype, nw.Datetime | nw.Duration) else None
 
 
-def terms(expression: nw.Expr, frame: Any) -> dict[str, Term]:
+def terms(expression: nw.Expr, frame: Any, rule: Rule | None = None) -> dict[str, Term]:
     """What an expression gives, by the names of its columns.
 
     Args:
         expression: One that acts on each row by itself.
         frame: A Narwhals frame with the columns that it reads.
+        rule: From each part to what stands for it; by default one that gives null where Polars would stop.
 
     Examples:
         >>> import polars as pl
@@ -132,8 +140,13 @@ def terms(expression: nw.Expr, frame: Any) -> dict[str, Term]:
     """
     found = {}
     for each in _alone(expression, frame):
-        found[_name(each, frame)] = _term(each, frame)
+        found[_name(each, frame)] = _term(each, frame, rule or _tolerant)
     return found
+
+
+def as_it_is(term: Term) -> Term:
+    """The rule that changes nothing."""
+    return term
 
 
 def _name(expression: nw.Expr, frame: Any) -> str:
@@ -177,12 +190,12 @@ def _alone(expression: nw.Expr, frame: Any) -> list[nw.Expr]:
 _REVERSED = {"__rsub__", "__rfloordiv__", "__rmod__", "__rpow__", "__rtruediv__", "__radd__", "__rmul__"}
 
 
-def _term(expression: nw.Expr, frame: Any) -> Term:
+def _term(expression: nw.Expr, frame: Any, rule: Rule) -> Term:
     nodes = expression._nodes  # noqa: SLF001
     made: Term | None = None
     for node in nodes:
         below = [] if made is None else [made]
-        operands = [each for given in node.exprs for each in _operands(given, node, frame)]
+        operands = [each for given in node.exprs for each in _operands(given, node, frame, rule)]
         step = remade(node, [each.value for each in operands]) if operands else node
         value = nw.Expr(step) if made is None else nw.Expr(*made.value._nodes, step)  # noqa: SLF001
         options = dict(node.kwargs)
@@ -193,7 +206,7 @@ def _term(expression: nw.Expr, frame: Any) -> Term:
             name, below, operands = f"__{name[3:]}", operands, below
         given = (*below, *operands)
         dtype = _known_type(name, given, options, frame) or frame.select(__value=value).schema["__value"]
-        made = _tolerant(Term(name, value, given, dtype, options))
+        made = rule(Term(name, value, given, dtype, options))
     assert made is not None  # noqa: S101  (an expression has a node)
     return made
 
@@ -223,12 +236,12 @@ def _known_type(name: str, given: Sequence[Term], options: Mapping[str, Any], fr
     return dtype if fits else None
 
 
-def _operands(given: Any, node: Any, frame: Any) -> list[Term]:
+def _operands(given: Any, node: Any, frame: Any, rule: Rule) -> list[Term]:
     if isinstance(given, nw.Expr):
-        return [_term(each, frame) for each in _alone(given, frame)]
+        return [_term(each, frame, rule) for each in _alone(given, frame)]
     if isinstance(given, str) and not node.str_as_lit:
-        return [_term(nw.col(given), frame)]
-    return [_term(nw.lit(given), frame)]
+        return [_term(nw.col(given), frame, rule)]
+    return [_term(nw.lit(given), frame, rule)]
 
 
 def _tolerant(term: Term) -> Term:
@@ -247,13 +260,13 @@ def _tolerant(term: Term) -> Term:
             test = given.number.is_between(fits.low, fits.high)
         if test is not None:
             value = nw.when(test).then(given.value).cast(term.options["dtype"])
-            return Term(term.name, value, term.terms, term.dtype, term.options)
+            return term.meaning(value)
     if term.name == "__pow__" and own is not None:
         base, exponent = term.terms
         if exponent.holds is not None:
             taken = nw.when(exponent.value.is_between(0, HIGHEST_EXPONENT)).then(exponent.value)
             value = base.value**taken
-            return Term(term.name, value, term.terms, term.dtype, term.options)
+            return term.meaning(value)
     return term
 
 

@@ -16,7 +16,7 @@ from gpu_ops.plan.aggregates import EXTREMES, Aggregate
 from gpu_ops.plan.calendars import Calendar
 from gpu_ops.plan.combinations import Combinable, Combination
 from gpu_ops.plan.expressions import LIFETIME, as_expression, bare_column, column_names, guards
-from gpu_ops.plan.nodes import Ends, Node, Project, Unary
+from gpu_ops.plan.nodes import Computed, Ends, Node, Project, Unary
 from gpu_ops.time import MIN_TIME, TICK, format_span, format_time
 
 
@@ -140,6 +140,10 @@ class WindowAggregate(Unary):
     def describe(self) -> str:
         aggregates = ", ".join(str(aggregate) for aggregate in self.aggregates)
         return f"Window {self.window} agg {aggregates}"
+
+    @property
+    def computed(self) -> tuple[Computed, ...]:
+        return tuple((each, self.input.schema) for aggregate in self.aggregates for each in aggregate.reads)
 
     def lowered(self) -> WindowAggregate:
         """The same node over plain columns: every aggregate's input and filter computed by a projection before it.

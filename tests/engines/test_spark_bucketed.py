@@ -236,7 +236,6 @@ def node_of(
     return Join(side, side, () if on is None else ((on, on),), how, condition)
 
 
-OTHERWISE = {"floor": "Spark's floor is a LONG"}
 CHOICES: dict[str, tuple[Join, bool, str, str]] = {
     "on CPUs": (node_of("inner", "k"), False, "kernel", "CPU time"),
     "on CPUs without a key": (node_of("inner", None), False, "kernel", "CPU time"),
@@ -254,7 +253,7 @@ CHOICES: dict[str, tuple[Join, bool, str, str]] = {
 @pytest.mark.parametrize("name", CHOICES)
 def test_the_strategy_where_nobody_says(name: str) -> None:
     node, plugin, expected, why = CHOICES[name]
-    strategy, reason = choose(node, OTHERWISE, plugin=plugin)
+    strategy, reason = choose(node, plugin=plugin)
     assert strategy == expected
     assert why in reason
 
@@ -287,4 +286,4 @@ def test_what_is_not_read_is_no_reason() -> None:
     node = node_of("left", "k", names=("k", "v", "raw"))
     assert unplanned(node) == "column 'raw': the RAPIDS plugin takes no binary in a union"
     assert unplanned(node, ["k", "v", "raw", "v_right"]) is None
-    assert supported(node, OTHERWISE) is None
+    assert supported(node) is None

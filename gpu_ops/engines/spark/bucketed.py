@@ -16,7 +16,7 @@ of the level meet right ones of it and of finer levels; in the odd one finer lef
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import reduce
 from itertools import chain
 from typing import Any, Literal
@@ -27,6 +27,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
 from gpu_ops.engines.spark.checks import fitting
+from gpu_ops.engines.spark.expressions import computed_otherwise, spelled
 from gpu_ops.engines.spark.types import column, plain_type, to_ticks
 from gpu_ops.operators.joins import wanted_below
 from gpu_ops.plan.expressions import function_names, guards
@@ -46,19 +47,18 @@ _SPREAD = 64
 # Whether, and why
 
 
-def supported(node: Join, otherwise: Mapping[str, str]) -> str | None:
+def supported(node: Join) -> str | None:
     """Why a join cannot be made of Spark's own joins with the same answer; None where it can.
 
     Args:
         node: The join.
-        otherwise: Functions that Spark computes otherwise than the local engine, and how.
 
     Examples:
         >>> from gpu_ops.plan.nodes import Feed
         >>> side = Feed(pa.schema([("k", pa.int64()), ("v", pa.float64())]), (), None)
-        >>> supported(Join(side, side, (("k", "k"),), "full"), {})
-        >>> supported(Join(side, side, (), "inner", nw.col("v").floor() > 1), {"floor": "Spark's floor is a LONG"})
-        "Spark's floor is a LONG"
+        >>> supported(Join(side, side, (("k", "k"),), "full"))
+        >>> supported(Join(side, side, (), "inner", nw.col("v").floor() > 1))
+        "Spark's floor is a LONG, 0 for NaN"
     """
     if node.condition is None:
         return None
@@ -66,8 +66,7 @@ def supported(node: Join, otherwise: Mapping[str, str]) -> str | None:
         # The matches of each event would have to be found again by what tells it from all others: a number is not the
         # same when Spark computes a partition again, and not every payload can be compared.
         return f"the partners of a condition are those of each event alone, and a {node.how} join asks for its rest"
-    found = sorted({otherwise[name] for name in function_names(node.condition) if name in otherwise})
-    return "; ".join(found) or None
+    return computed_otherwise([node.condition], node.paired) or None
 
 
 def unplanned(node: Join, read: Collection[str] | None = None) -> str | None:
@@ -105,9 +104,7 @@ def unplanned(node: Join, read: Collection[str] | None = None) -> str | None:
     return None
 
 
-def choose(
-    node: Join, otherwise: Mapping[str, str], *, plugin: bool, read: Collection[str] | None = None
-) -> tuple[Strategy, str]:
+def choose(node: Join, *, plugin: bool, read: Collection[str] | None = None) -> tuple[Strategy, str]:
     """Which strategy a join takes where nobody says, and why.
 
     On CPUs it is the kernel: one sort and two binary searches an event, while on buckets an event is hashed in two to
@@ -121,19 +118,18 @@ def choose(
 
     Args:
         node: The join.
-        otherwise: Functions that Spark computes otherwise than the local engine, and how.
         plugin: Whether the RAPIDS plugin is on.
         read: The columns that are asked of it, if not all.
 
     Examples:
         >>> from gpu_ops.plan.nodes import Feed
         >>> side = Feed(pa.schema([("k", pa.int64()), ("v", pa.int64())]), (), None)
-        >>> choose(Join(side, side, (("k", "k"),), "left"), {}, plugin=True)
+        >>> choose(Join(side, side, (("k", "k"),), "left"), plugin=True)
         ('sql', 'all of it is planned for the GPU, and no event passes through Python')
-        >>> choose(Join(side, side, (("k", "k"),), "left"), {}, plugin=False)
+        >>> choose(Join(side, side, (("k", "k"),), "left"), plugin=False)
         ('kernel', 'it takes a fraction of the CPU time of a join on buckets')
     """
-    reason = supported(node, otherwise)
+    reason = supported(node)
     if reason is not None:
         return "kernel", f"not as a join of Spark's: {reason}"
     reason = unplanned(node, read) if plugin else None
@@ -199,7 +195,7 @@ def bucketed(node: Join, left: DataFrame, right: DataFrame, bucket: int | None =
     if node.condition is None:
         return made
     lazy: Any = nw.from_native(fitting(made, guards([node.condition], node.paired, [node.condition]).values()))
-    held: DataFrame = lazy.filter(node.condition).to_native()
+    held: DataFrame = lazy.filter(spelled(node.condition, node.paired)).to_native()
     return held
 
 

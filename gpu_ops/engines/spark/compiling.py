@@ -25,7 +25,7 @@ from gpu_ops.engines.spark.carriers import (
 )
 from gpu_ops.engines.spark.checks import checked, error_text, fitting, shown
 from gpu_ops.engines.spark.cutting import Cut, Side
-from gpu_ops.engines.spark.expressions import OTHERWISE, computed_otherwise
+from gpu_ops.engines.spark.expressions import computed_otherwise, spelled
 from gpu_ops.engines.spark.fragments import (
     ONE,
     Fragment,
@@ -153,13 +153,14 @@ class Compiler:
 
         def native() -> DataFrame:
             lazy: Any = nw.from_native(self._fitting(frame, node, expressions, said))
+            meant = [spelled(each, node.input.schema) for each in expressions]
             if isinstance(node, Filter):
-                made: DataFrame = lazy.filter(node.condition).to_native()
+                made: DataFrame = lazy.filter(*meant).to_native()
                 return made
             if node.keep:
-                made = lazy.with_columns(*node.expressions).to_native()
+                made = lazy.with_columns(*meant).to_native()
             else:
-                made = lazy.select(nw.col("start"), nw.col("end"), *node.expressions).to_native()
+                made = lazy.select(nw.col("start"), nw.col("end"), *meant).to_native()
             return made.select("start", "end", *_declared(made, node.schema))
 
         return self._native_or_python(node, expressions, native, f"Spark: {type(node).__name__}")
@@ -278,13 +279,13 @@ class Compiler:
         if node.strategy == "kernel":
             return "kernel", "as asked"
         if node.strategy == "sql":
-            reason = supported(node, OTHERWISE)
+            reason = supported(node)
             if reason is not None:
                 raise _not_by_sql(reason)
             return "sql", "as asked"
         session = self.frame(node.left).sparkSession
         plugin = "com.nvidia.spark.SQLPlugin" in str(session.conf.get("spark.plugins", ""))
-        return choose(node, OTHERWISE, plugin=plugin, read=self._read[node])
+        return choose(node, plugin=plugin, read=self._read[node])
 
     def _gathered(self, node: Gathering) -> DataFrame:
         part = fragment(node, self._apart)
