@@ -323,7 +323,7 @@ class DataWindowing(Batching):
     def with_prior(self, n: int = 1, *, order: Order = None, **columns: str) -> Stream:
         """Each event beside columns of the one that came n before it in its group (Esper: prior; SQL: lag).
 
-        Lifetimes stay as they are. There is null where so many did not come before.
+        Lifetimes and grouping stay as they are. There is null where so many did not come before.
 
         Args:
             n: How many rows before.

@@ -176,7 +176,8 @@ class Joining:
     def distinct(self, *columns: str) -> Stream:
         """When each combination of these columns is there at all: each once at any time, as long as can be.
 
-        Overlapping and touching lifetimes become one (Trill: Distinct, whose pieces are cut at every end point).
+        Overlapping and touching lifetimes become one (Trill: Distinct, whose pieces are cut at every end point). They
+        are not grouped any more.
 
         Args:
             columns: Names of payload columns; all if none is given.

@@ -42,7 +42,7 @@ class Ranking:
             descending: Whether the greatest come first.
 
         Returns:
-            A stream of the payload's columns and ``rank``; lifetimes are those of the windows.
+            A stream of the payload's columns and ``rank``, not grouped any more; lifetimes are those of the windows.
 
         Raises:
             ColumnError: The payload has a column ``rank``, or ``by`` has no order.
@@ -70,8 +70,8 @@ class Ranking:
         An event that is in several windows is there once for each: mind how many that are.
 
         Returns:
-            A stream of the payload's columns, and the event's own lifetime as ``event_start`` and ``event_end``;
-            lifetimes are those of the windows.
+            A stream of the payload's columns, and the event's own lifetime as ``event_start`` and ``event_end``, not
+            grouped any more; lifetimes are those of the windows.
 
         Raises:
             ColumnError: The payload has one of these columns.
@@ -167,7 +167,7 @@ class Ranking:
         raise NotImplementedError
 
     def _results(self, made: Node) -> Stream:
-        """What windows gave as a stream, in the groups that it is in."""
+        """What windows gave as a stream: their grouping is used up, and only the groups of an `apply` stay."""
         from gpu_ops.stream import Stream
 
-        return Stream(KeyBy(made, self._node.scope) if self._node.scope else made)
+        return Stream(made if made.key == made.scope else KeyBy(made, made.scope))

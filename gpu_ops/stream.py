@@ -258,8 +258,10 @@ class Stream(Retiming, Windowing, DataWindowing, Joining, Answering):
     def by(self, *columns: str) -> Stream:
         """Grouped: the next window is computed for each distinct combination of these columns by itself.
 
-        The grouping holds until a window's ``agg`` has used it, or another ``by`` replaces it; ``by()`` takes it away.
-        Null is a group of its own, all NaNs are one, and -0.0 equals 0.0.
+        The grouping holds until a window has used it, whatever is taken of the window (``agg``, ``rows``, ``top``,
+        ``each``, ``changes`` …), or until `distinct`, which groups by columns of its own; verbs that hand events on
+        hand it on. Another ``by`` replaces it, and ``by()`` takes it away. Null is a group of its own, all NaNs are
+        one, and -0.0 equals 0.0.
 
         Args:
             columns: Names of payload columns, of any type that is not nested.

@@ -44,8 +44,8 @@ class Windowed(Ranking):
                 to: ``each=g.sum("price") / g.count()``.
 
         Returns:
-            A stream of the group's columns and the aggregates; lifetimes are those of the windows. It is a stream as
-            any other: windows nest.
+            A stream of the group's columns and the aggregates, not grouped any more; lifetimes are those of the
+            windows. It is a stream as any other: windows nest.
 
         Raises:
             PlanError: Not an aggregate, an unknown column, or a type that the aggregate does not take.
@@ -116,7 +116,7 @@ class DataWindowed(Combining, Windowed):
         return windows if combined is None else replace(combined, input=windows)
 
     def rows(self) -> Stream:
-        """The events, each for as long as it is in; those that are never in are gone.
+        """The events, each for as long as it is in; those that are never in are gone. They are not grouped any more.
 
         Examples:
             >>> import gpu_ops as g
@@ -126,10 +126,10 @@ class DataWindowed(Combining, Windowed):
             >>> [(end - start).seconds for start, end, _ in zip(*rows.to_pydict().values()) if end.year < 9999]
             [1, 4]
         """
-        return _stream(self._node)
+        return super()._results(self._node)
 
     def insert_stream(self) -> Stream:
-        """A point for each event when it enters (Esper: istream).
+        """A point for each event when it enters (Esper: istream); they are not grouped any more.
 
         Examples:
             >>> import gpu_ops as g
@@ -138,10 +138,10 @@ class DataWindowed(Combining, Windowed):
             >>> s.batches(2).insert_stream().collect()["v"].to_pylist()
             [1, 2]
         """
-        return _stream(self._given("insert"))
+        return super()._results(self._given("insert"))
 
     def remove_stream(self) -> Stream:
-        """A point for each event when it leaves (Esper: rstream).
+        """A point for each event when it leaves (Esper: rstream); they are not grouped any more.
 
         Examples:
             >>> import gpu_ops as g
@@ -150,12 +150,13 @@ class DataWindowed(Combining, Windowed):
             >>> s.last(1).remove_stream().collect()["v"].to_pylist()
             [1, 2]
         """
-        return _stream(self._given("remove"))
+        return super()._results(self._given("remove"))
 
     def changes(self) -> Stream:
         """Both, with a column ``status``: ``"new"`` or ``"dead"`` (Esper: irstream; StreamCruncher: row status).
 
-        An event that enters and leaves at one tick is both there, though it is never among `rows`.
+        An event that enters and leaves at one tick is both there, though it is never among `rows`. What is given is not
+        grouped any more.
 
         Raises:
             ColumnError: The payload has a column ``status``.
@@ -168,7 +169,7 @@ class DataWindowed(Combining, Windowed):
             >>> list(zip(changes["v"].to_pylist(), changes["status"].to_pylist()))
             [(1, 'new'), (1, 'dead'), (2, 'new')]
         """
-        return _stream(self._given("changes"))
+        return super()._results(self._given("changes"))
 
     def each(self, **aggregates: Any) -> Stream:
         """One row for each event that enters: its payload, beside aggregates over what is in right after that.
@@ -180,7 +181,8 @@ class DataWindowed(Combining, Windowed):
             aggregates: As in `Windowed.agg`.
 
         Returns:
-            A stream of the payload and the aggregates; lifetimes are points at which the events enter.
+            A stream of the payload and the aggregates, not grouped any more; lifetimes are points at which the events
+            enter.
 
         Raises:
             ColumnError: An aggregate has the name of a payload column.
@@ -208,7 +210,7 @@ class DataWindowed(Combining, Windowed):
             columns += [nw.col(name) for name in aggregates]
         else:
             columns += combined.expressions[len(core.group) :]
-        return _stream(Project(node, tuple(columns), keep=False))
+        return super()._results(Project(node, tuple(columns), keep=False))
 
     def _parts(self, aggregates: Mapping[str, object]) -> tuple[WindowAggregate, Project | None]:
         """Aggregates over the events that come in, and what combines them, if anything does."""

@@ -65,7 +65,7 @@ def _pattern(pattern: Mapping[str, bool], sources: Mapping[str, _Rows], types: M
     complete = together.join(came, on=_VALUE).with_columns(**{_FROM: number(g.col("start"))}).join(known, on=_VALUE)
     for other in absent:
         complete = complete.join(other, on=_VALUE, how="anti")
-    complete = complete.by(_VALUE, _BORN).first(1).rows().by()
+    complete = complete.by(_VALUE, _BORN).first(1).rows()
     now, cycle = g.col(_FROM), g.col(_FROM) // 2
     if absent:
         # Nothing that is not to be there may come until one of the others leaves: that is when it fires.

@@ -207,13 +207,13 @@ _SIZE = r"((?:\w+ '[^']*'(?: and )?)+) -> (?:(\d+) ?(s|ms|min)\w*)? ?(?:max )?(\
 def _of_rows(pick: Pick, stream: Stream) -> Stream:
     """The windows that look at rows alone."""
     if pick.kind == "sliding":
-        return stream.by(GROUP).last(pick.size or 0, order=PLACE).rows().by()
+        return stream.by(GROUP).last(pick.size or 0, order=PLACE).rows()
     if pick.kind == "tumbling":
-        return stream.by(GROUP).last_span(_ONE).rows().by()
+        return stream.by(GROUP).last_span(_ONE).rows()
     if pick.update:
         return _updated(pick, stream)
     best = stream.by(GROUP).highest if pick.kind == "highest" else stream.by(GROUP).lowest
-    return best(pick.size or 0, pick.column, order=PLACE).rows().by()
+    return best(pick.size or 0, pick.column, order=PLACE).rows()
 
 
 def _updates(part: Part, rows: Mapping[int, Fed], entered: Mapping[int, Cycle]) -> dict[str, pa.Array]:
@@ -248,7 +248,7 @@ def _updated(pick: Pick, stream: Stream) -> Stream:
     places = [first.with_columns(**{_TURN: g.lit(turn)}) for turn in range(_UPDATES)]
     both = known.alter_lifetime(start=instant(start + 1), duration=_ONE).union(*places).by(GROUP)
     best = both.highest if pick.kind == "highest" else both.lowest
-    found = best(pick.size or 0, _RANK, unique=(*pick.update, _TURN), order=PLACE).rows().by()
+    found = best(pick.size or 0, _RANK, unique=(*pick.update, _TURN), order=PLACE).rows()
     end = number(g.col("end"))
     in_cycles = found.filter(g.col(_RANK).is_finite()).alter_lifetime(
         start=instant(number(g.col("start")) // 2),
@@ -379,7 +379,7 @@ def _aggregated(part: Part, stream: Stream, baselines: Mapping[str, str]) -> Str
     if any(call.entrance_only for call in calls):
         lives.append(_as(_since(part, stream), _CAME))
     if part.pinned:
-        lives.append(_as(stream.by(GROUP).first(1, order=PLACE).rows().by(), _THERE))
+        lives.append(_as(stream.by(GROUP).first(1, order=PLACE).rows(), _THERE))
     first, *others = lives
     made = first.union(*others).by(*part.by, GROUP).snapshot().agg(**_parts(calls))
     results = {call.name: _result(call, f"part {at}") for at, call in enumerate(calls)}

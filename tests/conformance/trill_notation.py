@@ -21,6 +21,12 @@ NEVER = datetime.max.replace(tzinfo=UTC)
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _TOP = re.compile(r"(?:aggregate\()?topk\((\w+) desc, ?(\d+)\)(?:, count\(\)\))? -> (.*)")
 
+
+def _session(events: Stream, gap: str, **limits: int) -> Stream:
+    """In Trill a session changes lifetimes alone, and what was grouped is so behind it."""
+    return events.session(int(gap), **limits, running=True).rows().by(*events.key)
+
+
 _STEPS: tuple[tuple[str, Callable[..., Stream]], ...] = (
     (r"identity(?: \(ingress policy only\)|, output with matching .*)?", lambda s: s),
     ("point_at_end", lambda s: s.point_at_end()),
@@ -30,10 +36,10 @@ _STEPS: tuple[tuple[str, Callable[..., Stream]], ...] = (
     (rf"extend\({N}\)", lambda s, by: s.extend(int(by))),
     (rf"clip_const\((?:max_duration=)?{N}\)", lambda s, limit: s.clip_duration(int(limit))),
     (rf"chop\(offset={N}, period={N}\)", lambda s, align, period: s.chop(int(period), align=int(align))),
-    (rf"session\(timeout={N}, max_duration=none\)", lambda s, gap: s.session(int(gap), running=True).rows()),
+    (rf"session\(timeout={N}, max_duration=none\)", _session),
     (
         rf"session\(timeout={N}, max_duration={N}\)",
-        lambda s, gap, cap: s.session(int(gap), grid_cap=int(cap), align=0, running=True).rows(),
+        lambda s, gap, cap: _session(s, gap, grid_cap=int(cap), align=0),
     ),
     (rf"tumble_lifetime\({N}\)", lambda s, size: s.hop_lifetime(int(size), align=0)),
     (rf"hop_lifetime\(size={N}, hop={N}\)", lambda s, size, hop: s.hop_lifetime(int(size), int(hop), align=0)),

@@ -262,7 +262,7 @@ def test_it_does_not_matter_how_many_events_are_worked_on_at_a_time(kind: str, d
         table = table.set_column(table.schema.get_field_index("k"), "k", pc.binary_length(table["k"]))
     query = g.events(table, start="start", end="end").by("v")
     held = case.ask(query)
-    for asks in (ASKED[asked](held) if text else held.agg(n=g.count()), held.rows().last(2).agg(m=g.mean("x"))):
+    for asks in (ASKED[asked](held) if text else held.agg(n=g.count()), held.rows().by("v").last(2).agg(m=g.mean("x"))):
         whole, cut = (
             pa.concat_tables(local.tables(asks._node, replace(choose("cpu"), block_rows=size))) for size in (None, 2)
         )

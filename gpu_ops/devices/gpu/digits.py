@@ -69,7 +69,7 @@ def digits_limbs(limb_sums: Sequence[Array], limb_bits: int) -> tuple[Array, ...
     Examples:
         >>> import numpy as np
         >>> digits_limbs([np.array([5]), np.array([3])], 30)
-        (array([ 5, 48]),)
+        (array([5]), array([48]))
     """
     xp = array_namespace(limb_sums[0])
     terms = []
