@@ -1,4 +1,7 @@
-"""What the tests share: the devices that are here, the data beside the repository, how hard Hypothesis tries."""
+"""What the tests share: the devices that are here, the data beside the repository, how hard Hypothesis tries.
+
+The device "array" is more strict here than elsewhere: its arrays are no NumPy arrays, and refuse what CuPy refuses.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from gpu_ops import devices
 from gpu_ops.devices import Device, choose, gpu_refusal
+
+# Before the first device is chosen: each is made once.
+devices.ARRAY_COLUMNS = "tests.support.device_columns"
 
 SHARED = Path(__file__).parents[2] / "shared"
 
@@ -32,7 +39,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def device(device_name: str) -> Device:
     """A device, with its `kernels` and `columns`; a test that wants the name alone takes `device_name`.
 
-    "cpu", "array" (the GPU's kernels on NumPy), and "gpu" where there is one.
+    "cpu", "array" (the GPU's kernels on a strict stand-in for CuPy), and "gpu" where there is one.
     """
     return choose(device_name)
 

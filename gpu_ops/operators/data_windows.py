@@ -248,16 +248,26 @@ def _session(window: Session, held: Held, device: Device) -> Stay:
     # A finite end that lands on the maximum would read as "never ends": one tick past it, so that it is refused.
     end = np.where(end == MAX_TIME, MAX_TIME + TICK, end)
     check_times(start[opens], end, device, verb="session")
-    follows = ends < held.bounds[held.code[opens] + 1]
+    code = held.code[opens]
+    follows = ends < held.bounds[code + 1]
     leave = np.where(follows | (end <= held.cti), end, UNKNOWN)
     due = np.full_like(held.first, UNKNOWN)
-    due[held.code[opens]] = np.where(leave == UNKNOWN, end, UNKNOWN)
+    newest = kernels.keep(_ends_group(code))
+    due[code[newest]] = np.where(leave[newest] == UNKNOWN, end[newest], UNKNOWN)
     by_time = np.full_like(start, -1) if held.rows else None
     enter = start if window.running else kernels.take(start[opens], session)
     # Who is in a session from its first start on enters there with all the others.
     entered = index if window.running else by_time
     leave, caps = kernels.take(leave, session), None if cap is None else kernels.take(limit, session)
     return Stay(enter, leave, entered, by_time, caps, due, start[held.bounds[1:] - 1])
+
+
+def _ends_group(code: Any) -> Any:
+    """bool: which of some rows, that stand by group, are the last of theirs.
+
+    Where something is written for each group it is theirs: which of several a GPU would keep is left to chance.
+    """
+    return np.concatenate([code[1:] != code[:-1], np.ones_like(code[:1], dtype=np.bool_)])
 
 
 def _time_length_batches(window: TimeLengthBatches, held: Held, device: Device) -> Stay:
@@ -279,7 +289,7 @@ def _time_length_batches(window: TimeLengthBatches, held: Held, device: Device) 
     opens, is_out, over, code = opens[order], is_out[order], over[order], code[order]
     ends = np.concatenate([opens[1:], np.full_like(opens[:1], rows)])
     full = (ends - opens == window.count) & ~is_out
-    last = np.concatenate([code[1:] != code[:-1], np.ones_like(full[:1])])
+    last = _ends_group(code)
     known = is_out | ~last | (over <= held.cti)
     closed = np.where(full, start[ends - 1], np.where(known, over, UNKNOWN))
     check_times(start[opens], np.where(closed == UNKNOWN, start[opens], closed), device, verb="time_length_batches")
@@ -295,7 +305,8 @@ def _time_length_batches(window: TimeLengthBatches, held: Held, device: Device) 
     waits = np.where(closed == UNKNOWN, over, closed + window.span)[ending]
     due[code[ending]] = np.where((leave == UNKNOWN)[ending], waits, UNKNOWN)
     complete = kernels.keep(closed != UNKNOWN)
-    done[code[complete]] = closed[complete]
+    newest = complete[kernels.keep(_ends_group(code[complete]))]
+    done[code[newest]] = closed[newest]
     return Stay(closed[batch], leave[batch], by[batch], left[batch], None, due, done)
 
 
@@ -428,8 +439,8 @@ def row_order(
     """
     kernels, order = device.kernels, None
     code, time = codes, start
-    if not kernels.is_ordered(codes, start):
-        order = kernels.group_order(codes, int(codes.max(initial=0)) + 1, start)
+    if not kernels.is_ordered(codes, start):  # so there are some
+        order = kernels.group_order(codes, int(codes.max()) + 1, start)
         code, time = kernels.take(codes, order), kernels.take(start, order)
     if not ties or len(time) < 2:
         return order

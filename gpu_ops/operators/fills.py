@@ -102,7 +102,8 @@ class RunningFill:
         self._number, self._row = (grown(each, len(self._groups)) for each in (self._number, self._row))
         self._number[before:], self._row[before:] = BEFORE, -1
         numbers = self._numbered(events.start)
-        order = np.lexsort(np.stack([numbers, codes])) if len(codes) > 1 else np.zeros(1, np.int64)
+        # Of a single event lexsort gives a number on a GPU, and no array.
+        order = np.lexsort(np.stack([numbers, codes])) if len(codes) > 1 else np.zeros_like(codes)
         codes, numbers = kernels.take(codes, order), kernels.take(numbers, order)
         placed = order + self._rows
         self._store.append(events.frame)

@@ -323,7 +323,7 @@ class Oldest:
         """
         if len(rows) <= _CROWD:
             # Of few groups to look at all takes less than to keep a queue.
-            least = int(np.where(rows > 0, last, MAX_TIME).min(initial=MAX_TIME))
+            least = int(np.where(rows > 0, last, MAX_TIME).min()) if len(rows) else MAX_TIME
             return None if least == MAX_TIME else least
         if self._queue is None or self._count > 2 * len(rows) + _CROWD:
             self._queue, self._count = deque(), 0

@@ -60,7 +60,8 @@ def batches_until(window: Until, held: Held, device: Device) -> Stay:
     gathers = held.enter == UNKNOWN
     # A batch that is complete is followed by one that begins with the row that completed it, or the one after that.
     complete = ends[device.kernels.keep(ends >= 0)]
-    opens = np.unique(np.concatenate([begins, complete + (1 if mode == WALK_UNTIL else 0), [len(held)]]))
+    past = np.full_like(begins, len(held), shape=1)
+    opens = np.unique(np.concatenate([begins, complete + (1 if mode == WALK_UNTIL else 0), past]))
     batch = np.searchsorted(opens, held.index, side="right") - 1
     first = np.where(gathers, opens[np.maximum(batch, 0)], 0)
     entered = np.where(gathers, ends[first], -1)
@@ -128,7 +129,7 @@ def _guess_while(
     row = newest[group] + offset
     begin = oldest[group]
     # From the first to the last row of all groups the oldest that is left never goes back.
-    left = np.maximum.accumulate(_least(begin, row + 1, lambda some, at: pairs.hold(some, row[at]), device))
+    left = kernels.running_max(_least(begin, row + 1, lambda some, at: pairs.hold(some, row[at]), device))
     before = np.where(offset == 0, begin, np.concatenate([left[:1], left[:-1]]))
     source, step = kernels.expand(np.minimum(left, row) - before + 1)
     one, other = before[source] + step, row[source]

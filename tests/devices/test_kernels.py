@@ -788,6 +788,10 @@ CONTRACTS = {
     "range_max": Contract(ranges_with_values(), partial(over_slots, partial(max, default=LEAST))),
     "range_sum": Contract(ranges_with_values(), partial(over_slots, wrapped)),
     "round_limbs": Contract(limb_sums(), rounded),
+    "running_max": Contract(
+        st.lists(ANY_INT, max_size=9).map(lambda values: (ints(values),)),
+        lambda values: ints([max(values[: at + 1]) for at in range(len(values))]),
+    ),
     "best_rows": Contract(rivals(), kept_rows),
     "reached": Contract(paths(), reachable),
     "timed_batches": Contract(batches(), clocked),

@@ -52,6 +52,7 @@ def test_a_step_reads_what_can_be_the_greatest_in_it(
     steps: list[tuple[list[Event], int]],
 ) -> None:
     device, best = choose(name), max if kind == "max" else min
+    array, host = device.columns.array, device.columns.host
     kept = Staircases((kind, "v", None), device, ranked=ranked)
     known: list[Event] = []
     done = 0
@@ -60,15 +61,15 @@ def test_a_step_reads_what_can_be_the_greatest_in_it(
         events = [(group, limit + lasts, value) for group, lasts, value in fresh]
         due = {group for group, high, _ in known if done < high <= limit}
         touched = sorted(due | {group for group, _, _ in events})
-        found = kept.reach(np.array(touched, np.int64), done, limit)
+        found = kept.reach(array(np.array(touched, np.int64)), done, limit)
         read: list[Event] = []
         if found is not None:
             values = (
                 [ord(each) - ord("m") for each in found.frame["v"].to_list()]  # type: ignore[index]
                 if ranked
-                else [int(each) if kind == "max" else ~int(each) for each in found.columns[CODES].arrays[0]]
+                else [each if kind == "max" else ~each for each in host(found.columns[CODES].arrays[0]).tolist()]
             )
-            read = list(zip(map(int, found.code), map(int, found.high), values, strict=True))
+            read = list(zip(host(found.code).tolist(), host(found.high).tolist(), values, strict=True))
         assert set(read) <= set(known)
         for group in touched:
             for now in range(done, limit + 1):

@@ -19,15 +19,16 @@ from gpu_ops.operators.state import GroupNumbers, Oldest, Rows, Runs
 VALUE = ("v", "numbers")
 
 
-def some_rows(pairs: list[tuple[int, int]]) -> Rows:
+def some_rows(pairs: list[tuple[int, int]], device: Device) -> Rows:
     place, value = (np.array([pair[at] for pair in pairs], np.int64) for at in (0, 1))
     frame = pl.DataFrame({"v": value.astype(str)}, schema={"v": pl.String})
-    return Rows(np.zeros(len(pairs), np.int32), place, place, {VALUE: Column((value,), None)}, frame)
+    code, place, value = map(device.columns.array, (np.zeros(len(pairs), np.int32), place, value))
+    return Rows(code, place, place, {VALUE: Column((value,), None)}, frame)
 
 
-def values(pieces: list[Rows]) -> list[int]:
+def values(pieces: list[Rows], device: Device) -> list[int]:
     """Of their columns, which are those of their frames."""
-    found = [int(value) for piece in pieces for value in piece.columns[VALUE].arrays[0]]
+    found = [value for piece in pieces for value in device.columns.host(piece.columns[VALUE].arrays[0]).tolist()]
     assert found == [int(value) for piece in pieces for value in piece.frame["v"].to_list()]  # type: ignore[index]
     return sorted(found)
 
@@ -41,13 +42,14 @@ def values(pieces: list[Rows]) -> list[int]:
 def test_runs_give_what_is_due_and_know_the_least_of_the_rest(
     name: str, steps: list[tuple[list[tuple[int, int]], int]]
 ) -> None:
-    runs, known = Runs("high", choose(name), least=VALUE), list[tuple[int, int]]()
+    device = choose(name)
+    runs, known = Runs("high", device, least=VALUE), list[tuple[int, int]]()
     for fresh, limit in steps:
-        runs.add(some_rows(fresh))
+        runs.add(some_rows(fresh, device))
         known += fresh
-        assert values(runs.due(limit)) == sorted(value for place, value in known if place <= limit)
+        assert values(runs.due(limit), device) == sorted(value for place, value in known if place <= limit)
         known = [pair for pair in known if pair[0] > limit]
-        assert (len(runs), values(runs.runs())) == (len(known), sorted(value for _, value in known))
+        assert (len(runs), values(runs.runs(), device)) == (len(known), sorted(value for _, value in known))
         assert runs.least() == min((value for _, value in known), default=None)
 
 
@@ -60,15 +62,16 @@ def test_runs_give_what_is_due_and_know_the_least_of_the_rest(
 )
 def test_the_oldest_group(name: str, groups: int, steps: list[tuple[dict[int, tuple[int, int]], bool]]) -> None:
     # Each step gives some groups a boundary, none before an earlier step's, and so many rows.
+    array = choose(name).columns.array
     last, rows, oldest = np.zeros(groups, np.int64), np.zeros(groups, np.int64), Oldest(choose(name))
     done = 0
     for moved, is_asked in steps:
         for group, (further, count) in moved.items():
             last[group], rows[group] = done + further, count
         done = max([done, *(int(last[group]) for group in moved)])
-        oldest.moved(np.array(sorted(group for group in moved if rows[group]), np.int64), last.copy())
+        oldest.moved(array(np.array(sorted(group for group in moved if rows[group]), np.int64)), array(last.copy()))
         if is_asked:
-            assert oldest.place(last, rows) == min(last[rows > 0].tolist(), default=None)
+            assert oldest.place(array(last), array(rows)) == min(last[rows > 0].tolist(), default=None)
 
 
 def test_the_oldest_of_many_groups_is_found_in_few_looks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,11 +108,14 @@ def test_keys_of_groups_that_came_in_many_steps(name: str, text: bool) -> None: 
         drawn = [chance.randrange(3000) for _ in range(chance.randrange(9))]
         keys: list[str | int] = [str(each) if text else each for each in drawn]
         found = numbers.codes(device.columns.from_arrow(pa.table({"k": pa.array(keys, schema.field("k").type)})))
-        assert all(known.setdefault(key, int(code)) == code for key, code in zip(keys, found, strict=True))
+        assert all(
+            known.setdefault(key, code) == code
+            for key, code in zip(keys, device.columns.host(found).tolist(), strict=True)
+        )
         assert len(numbers) == len(known)
         asked = [chance.randrange(len(known)) for _ in range(chance.choice([0, 1, 20]))] if known else []
         if known:
-            named = numbers.keys_of(np.array(asked, np.int64))
+            named = numbers.keys_of(device.columns.array(np.array(asked, np.int64)))
             by_number = {code: key for key, code in known.items()}
             assert named["k"].to_list() == [by_number[code] for code in asked]  # type: ignore[index]
     assert numbers.keys["k"].to_list() == sorted(known, key=known.__getitem__)  # type: ignore[index]

@@ -46,7 +46,17 @@ from gpu_ops.devices.cpu.order import (
     partition,
     take,
 )
-from gpu_ops.devices.cpu.ranges import expand, keep, occupied, quotient, range_count, range_max, range_sum, slot_bounds
+from gpu_ops.devices.cpu.ranges import (
+    expand,
+    keep,
+    occupied,
+    quotient,
+    range_count,
+    range_max,
+    range_sum,
+    running_max,
+    slot_bounds,
+)
 from gpu_ops.devices.cpu.runs import runs_between
 from gpu_ops.devices.cpu.scans import best_rows, reached, timed_batches, window_walk
 from gpu_ops.devices.cpu.statistics import merged_ranges, range_kth
@@ -113,6 +123,7 @@ __all__ = [
     "reached",
     "round_digits",
     "round_limbs",
+    "running_max",
     "runs_between",
     "scaled",
     "search_pairs",

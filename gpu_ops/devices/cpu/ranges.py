@@ -259,6 +259,16 @@ def keep(mask: Bools) -> Ints:
     return indices[:count]
 
 
+def running_max(values: Ints) -> Ints:
+    """The greatest of the first 1, 2, … values.
+
+    Examples:
+        >>> running_max(np.array([3, 1, 5]))
+        array([3, 3, 5])
+    """
+    return np.maximum.accumulate(values)
+
+
 @kernel(INTS, INTS)
 def quotient(totals: Ints, counts: Ints) -> Floats:
     """Totals over counts, each rounded to float64 first.

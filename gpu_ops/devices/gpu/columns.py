@@ -17,7 +17,8 @@ import narwhals as nw
 import numpy as np
 import pyarrow as pa
 
-from gpu_ops.devices.gpu.lowering import lower, restore
+from gpu_ops.devices.gpu.lowering import device_type, lower, restore
+from gpu_ops.devices.gpu.order import first_rows
 
 Array = Any
 Frame = Any
@@ -150,7 +151,7 @@ def build(columns: dict[str, tuple[Array, Array | None, pa.DataType]]) -> Frame:
     """A frame from arrays."""
     frame = cudf.DataFrame()
     for name, (numbers, valid, dtype) in columns.items():
-        stored = np.dtype((pa.timestamp(dtype.unit) if pa.types.is_timestamp(dtype) else dtype).to_pandas_dtype())
+        stored = np.dtype(device_type(dtype).to_pandas_dtype())
         if stored.kind in "mM":
             made = cudf.Series(cupy.asarray(numbers, dtype=cupy.int64)).astype(stored)
         else:
@@ -204,7 +205,7 @@ def key_codes(frame: Frame, names: Sequence[str]) -> tuple[Array, int, Frame | N
             # Adding zero makes -0.0 into 0.0; libcudf takes all NaNs for one value.
             keys = keys.assign(**{name: keys[name] + 0.0})
     codes = keys.groupby(list(names), sort=True, dropna=False).ngroup().values.astype(cupy.int32)
-    groups = int(codes.max()) + 1 if len(codes) else 1
-    example = cupy.zeros(groups, cupy.int64)
-    example[codes] = cupy.arange(len(codes))
-    return codes, groups, take(keys, example) if len(codes) else keys
+    if not len(codes):
+        return codes, 1, keys
+    groups = int(codes.max()) + 1
+    return codes, groups, take(keys, first_rows(codes, groups))

@@ -55,7 +55,17 @@ from gpu_ops.devices.gpu.order import (
     partition,
     take,
 )
-from gpu_ops.devices.gpu.ranges import expand, keep, occupied, quotient, range_count, range_max, range_sum, slot_bounds
+from gpu_ops.devices.gpu.ranges import (
+    expand,
+    keep,
+    occupied,
+    quotient,
+    range_count,
+    range_max,
+    range_sum,
+    running_max,
+    slot_bounds,
+)
 from gpu_ops.devices.gpu.runs import runs_between
 from gpu_ops.devices.gpu.scans import best_rows, reached, timed_batches, window_walk
 from gpu_ops.devices.gpu.statistics import merged_ranges, range_kth
@@ -111,6 +121,7 @@ __all__ = [
     "reached",
     "round_digits",
     "round_limbs",
+    "running_max",
     "runs_between",
     "scaled",
     "search_pairs",

@@ -52,6 +52,19 @@ def group_order(codes: Array, groups: int, start: Array) -> Array:
     return xp.take(order, xp.argsort(xp.take(codes, order), stable=True))
 
 
+def first_rows(codes: Array, groups: int) -> Array:
+    """The first event of each group; every group has one.
+
+    Examples:
+        >>> import numpy as np
+        >>> first_rows(np.array([1, 0, 1, 0]), 2)
+        array([1, 0])
+    """
+    xp = array_namespace(codes)
+    order = xp.argsort(codes, stable=True)
+    return xp.take(order, xp.searchsorted(xp.take(codes, order), xp.arange(groups, dtype=codes.dtype)))
+
+
 def take(values: Array, indices: Array) -> Array:
     """The values at these indices."""
     return array_namespace(values).take(values, indices)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, to_device
 
 from gpu_ops.devices.gpu.order import group_order
 
@@ -81,7 +81,7 @@ def range_max(values: Array, first: Array, last: Array, size: int, slots: Array)
     best = xp.nonzero(xp.concat([cover[1:] != cover[:-1], xp.ones(1, dtype=xp.bool)]))[0]
     cover, values = xp.take(cover, best), xp.take(values, best)
     top = int(cover[-1]) // size
-    bounds = [int(at) for at in xp.searchsorted(cover, xp.arange(top + 2, dtype=xp.int64) * size)]
+    bounds = to_device(xp.searchsorted(cover, xp.arange(top + 2, dtype=xp.int64) * size), "cpu").tolist()
     for height in range(top, -1, -1):
         of_height = slice(bounds[height], bounds[height + 1])
         at = cover[of_height] - height * size
@@ -113,6 +113,16 @@ def expand(counts: Array) -> tuple[Array, Array]:
 def keep(mask: Array) -> Array:
     """The indices at which a mask holds, ascending."""
     return array_namespace(mask).nonzero(mask)[0]
+
+
+def running_max(values: Array) -> Array:
+    """The greatest of the first 1, 2, … values: each round looks twice as far back."""
+    xp = array_namespace(values)
+    step = 1
+    while step < values.shape[0]:
+        values = xp.concat([values[:step], xp.maximum(values[step:], values[:-step])])
+        step *= 2
+    return values
 
 
 def quotient(totals: Array, counts: Array) -> Array:

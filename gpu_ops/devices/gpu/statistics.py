@@ -7,6 +7,7 @@ from typing import Any
 from array_api_compat import array_namespace
 
 from gpu_ops.devices.gpu.order import group_order
+from gpu_ops.devices.gpu.ranges import running_max
 
 Array = Any
 
@@ -51,7 +52,7 @@ def merged_ranges(codes: Array, first: Array, last: Array) -> tuple[Array, Array
     changed = xp.concat([xp.zeros(1, dtype=xp.int64), xp.astype(code[1:] != code[:-1], xp.int64)])
     width = int(xp.max(last)) + 1
     base = xp.cumulative_sum(changed) * width
-    reach = _running_max(xp, base + end)
+    reach = running_max(base + end)
     new = xp.concat([xp.ones(1, dtype=xp.bool), base[1:] + begin[1:] > reach[:-1]])
     at = xp.nonzero(new)[0]
     until = xp.concat([at[1:] - 1, xp.full_like(at[:1], codes.shape[0] - 1)])
@@ -59,12 +60,3 @@ def merged_ranges(codes: Array, first: Array, last: Array) -> tuple[Array, Array
     end = xp.take(reach, until) - xp.take(base, at)
     order = group_order(begin, 0, events)
     return xp.take(events, order), xp.take(begin, order), xp.take(end, order)
-
-
-def _running_max(xp: Any, values: Array) -> Array:
-    """The greatest of the first 1, 2, … values: each round looks twice as far back."""
-    step = 1
-    while step < values.shape[0]:
-        values = xp.concat([values[:step], xp.maximum(values[step:], values[:-step])])
-        step *= 2
-    return values
