@@ -291,7 +291,33 @@ def counted(kind: pa.DataType) -> pa.DataType:
 
 
 def _stored(field: pa.Field) -> pa.Field:
-    return field.with_type(storage(field.type))
+    """What nested columns hold; no views, of which only whole columns can be `_pointed`."""
+    kind = storage(field.type)
+    kind = pa.large_string() if _IS.is_string_view(kind) else kind
+    return field.with_type(pa.large_binary() if _IS.is_binary_view(kind) else kind)
+
+
+def _is_view(kind: pa.DataType) -> bool:
+    return bool(_IS.is_string_view(kind) or _IS.is_binary_view(kind))
+
+
+def _pointed(array: pa.Array) -> pa.Array:
+    """Views without memory that is none; the very same array where there is no such memory.
+
+    Short texts and bytes lie in the views themselves. Casts of pyarrow before 25 leave a null pointer in place of the
+    memory for others, and whoever exports such an array, to Polars or DuckDB, dies (apache/arrow#49740).
+    """
+    if _IS.is_dictionary(array.type) and _is_view(array.type.value_type):
+        pointed = _pointed(array.dictionary)
+        return array if pointed is array.dictionary else pa.DictionaryArray.from_arrays(array.indices, pointed)
+    if not _is_view(array.type):
+        return array
+    validity, views, *memory = array.buffers()
+    if all(each is not None for each in memory):
+        return array
+    # All texts are short, so that none points there.
+    memory = [each for each in memory if each is not None]
+    return pa.Array.from_buffers(array.type, len(array), [validity, views, *memory], -1, array.offset)
 
 
 def lower(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
@@ -308,7 +334,12 @@ def lower(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     if _holds(column.type, _IS.is_fixed_size_list):
         column = _unsliced(column)
     if target == column.type:
-        return column
+        if not isinstance(column, pa.ChunkedArray):
+            return _pointed(column)
+        before = column.chunks
+        chunks = [_pointed(chunk) for chunk in before]
+        same = all(each is held for each, held in zip(chunks, before, strict=True))
+        return column if same else pa.chunked_array(chunks, target)
     try:
         if _IS.is_dictionary(column.type):
             column = pc.dictionary_decode(column)
@@ -340,10 +371,12 @@ def _copy(array: pa.Array) -> pa.Array:
 
 def _comes_back_by_cast(kind: pa.DataType) -> bool:
     """Whether an Arrow cast alone restores a type, all the way down."""
-    if _IS.is_date64(kind) or _IS.is_dictionary(kind):
+    if _IS.is_date64(kind) or _IS.is_dictionary(kind) or _IS.is_null(kind):
         return False
     if isinstance(kind, pa.BaseExtensionType):
         return _comes_back_by_cast(kind.storage_type)
+    if _IS.is_nested(kind) and _holds(kind, _is_view):
+        return False
     if _IS.is_struct(kind) and any(not kind.field(number).nullable for number in range(kind.num_fields)):
         return False
     return all(_comes_back_by_cast(field.type) for field in _children(kind))
@@ -414,8 +447,10 @@ def _pieces(array: pa.Array, kind: pa.DataType) -> list[pa.Array]:
 def _restored(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if array.type == kind:
         return array
+    if _IS.is_null(kind):
+        return pa.nulls(len(array))
     if _comes_back_by_cast(kind):
-        return array.cast(kind)
+        return _pointed(array.cast(kind))
     if isinstance(kind, pa.BaseExtensionType):
         return kind.wrap_array(_restored(array, kind.storage_type))
     if _IS.is_date64(kind):
@@ -438,6 +473,8 @@ def _rebuilt(array: pa.Array, kind: pa.DataType) -> pa.Array:
         return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
     if _IS.is_fixed_size_list(kind):
         width = kind.list_size
+        if not _IS.is_fixed_size_list(array.type):
+            array = array.cast(pa.list_(array.type.value_field, width))
         values = array.values.slice(array.offset * width, len(array) * width)
         return pa.FixedSizeListArray.from_arrays(_restored(values, kind.value_type), type=kind, mask=mask)
     if _IS.is_map(kind):

@@ -2,8 +2,11 @@
 
 cuDF has integers, floats, booleans, decimals, text, naive times, spans, lists and structs, but no bytes, no maps and no
 time zones. Bytes pass as text of the same bytes, which libcudf copies, hashes and compares by its bytes and never
-decodes; maps as lists of pairs; times without their zone. Each has the layout of what it stands for, so that it is the
-same memory under another name.
+decodes; maps as lists of pairs; times without their zone; dates, of which cuDF would make seconds, as numbers of days.
+Each has the layout of what it stands for, so that it is the same memory under another name.
+
+The rest is converted: times of day to nanoseconds, as integers (as they are on the CPU too), float16 to float32, large
+lists and lists of a fixed size to lists, and nulls alone to small integers that are all null.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from gpu_ops import types
+from gpu_ops.errors import SourceError
 
 _IS = pa.types
 
@@ -24,16 +28,30 @@ def _within(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> 
     elif _IS.is_map(kind):
         item = kind.item_field
         kind = pa.map_(_within(kind.key_type, change), item.with_type(_within(item.type, change)))
-    elif _IS.is_list(kind) or _IS.is_large_list(kind):
-        make = pa.list_ if _IS.is_list(kind) else pa.large_list
-        kind = make(kind.value_field.with_type(_within(kind.value_type, change)))
+    elif _IS.is_list(kind) or _IS.is_large_list(kind) or _IS.is_fixed_size_list(kind):
+        kind = _list_like(kind, kind.value_field.with_type(_within(kind.value_type, change)))
     return change(kind)
+
+
+def _list_like(kind: pa.DataType, field: pa.Field) -> pa.DataType:
+    """A list of such values, large or of a fixed size where ``kind`` is."""
+    if _IS.is_fixed_size_list(kind):
+        return pa.list_(field, kind.list_size)
+    return pa.large_list(field) if _IS.is_large_list(kind) else pa.list_(field)
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
     """The type with the layout that cuDF takes."""
     if _IS.is_dictionary(kind):
         return _plain(kind.value_type)
+    if _IS.is_large_list(kind) or _IS.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field)
+    if _IS.is_time(kind):
+        return types.counted(kind)
+    if _IS.is_float16(kind):
+        return pa.float32()
+    if _IS.is_null(kind):
+        return pa.int8()
     if _IS.is_fixed_size_binary(kind) or _IS.is_binary_view(kind):
         return pa.binary()
     return pa.string() if _IS.is_string_view(kind) else kind
@@ -45,6 +63,10 @@ def _renamed(kind: pa.DataType) -> pa.DataType:
         return pa.string()
     if _IS.is_large_binary(kind):
         return pa.large_string()
+    if _IS.is_date32(kind):
+        return pa.int32()
+    if _IS.is_time64(kind):
+        return pa.int64()
     if _IS.is_timestamp(kind):
         return pa.timestamp(kind.unit)
     return pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])) if _IS.is_map(kind) else kind
@@ -66,6 +88,8 @@ def device_type(kind: pa.DataType) -> pa.DataType:
     Examples:
         >>> device_type(pa.uuid()), device_type(pa.map_(pa.string(), pa.binary()))
         (DataType(string), ListType(list<item: struct<key: string, value: string>>))
+        >>> device_type(pa.date32()), device_type(pa.time32("s"))
+        (DataType(int32), DataType(int64))
         >>> device_type(pa.decimal128(38, 9))
         Decimal128Type(decimal128(38, 9))
     """
@@ -76,7 +100,8 @@ def lower(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """A column as cuDF takes it; the very same object where nothing has to change.
 
     Raises:
-        SourceError: A timestamp or duration in seconds lies beyond what milliseconds can count.
+        SourceError: A timestamp or duration in seconds lies beyond what milliseconds can count, or large lists have
+            more values together than a list of cuDF's can.
 
     Examples:
         >>> lower(pa.chunked_array([[b"ab", None]])).type
@@ -88,7 +113,13 @@ def lower(column: pa.ChunkedArray) -> pa.ChunkedArray:
     stored = types.lower(column)
     if _IS.is_dictionary(stored.type):
         stored = pa.chunked_array([chunk.dictionary_decode() for chunk in stored.chunks], stored.type.value_type)
-    return _view(stored.cast(before), after)
+    try:
+        return _view(stored.cast(before), after)
+    except pa.ArrowInvalid as error:
+        raise SourceError(
+            f"A column of type {column.type} does not fit {after}, by which it is carried on a GPU: {error}.",
+            remedy='Use device="cpu", or hand it over in smaller batches.',
+        ) from error
 
 
 def restore(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
