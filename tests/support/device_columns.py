@@ -56,6 +56,7 @@ build = _on_device(columns.build)
 build_decimal = _on_device(columns.build_decimal)
 concat = columns.concat
 evaluate = _on_device(columns.evaluate)
+extent = columns.extent
 from_arrow = columns.from_arrow
 key_codes = _on_device(columns.key_codes)
 null_where = _on_device(columns.null_where)
