@@ -208,9 +208,9 @@ class DataWindowed(Combining, Windowed):
         columns = [nw.col(name) for name in self._names]
         if combined is None:
             columns += [nw.col(name) for name in aggregates]
-        else:
-            columns += combined.expressions[len(core.group) :]
-        return super()._results(Project(node, tuple(columns), keep=False))
+            return super()._results(Project(node, tuple(columns), keep=False))
+        columns += combined.expressions[len(core.group) :]
+        return super()._results(Project(node, tuple(columns), keep=False, said=combined.said))
 
     def _parts(self, aggregates: Mapping[str, object]) -> tuple[WindowAggregate, Project | None]:
         """Aggregates over the events that come in, and what combines them, if anything does."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,11 +81,12 @@ def test_what_is_the_backends_own_is_marked_and_refused(name: str, tmp_path: Pat
         assert ROWS[name] in looked_up(expression), expression
         stream = events().select("i", q=expression)
         assert "is the backend's own" in stream.explain()
-        for refused in (
-            lambda stream=stream: stream.collect(exact=True),
-            lambda stream=stream: stream.start(exact=True),
-            lambda stream=stream: stream.write(tmp_path / "answer.parquet", exact=True),
-        ):
+        ways: list[Callable[[], Any]] = [
+            partial(stream.collect, exact=True),
+            partial(stream.start, exact=True),
+            partial(stream.write, tmp_path / "answer.parquet", exact=True),
+        ]
+        for refused in ways:
             with pytest.raises(g.PlanError, match="exact=True, but") as caught:
                 refused()
             assert caught.value.remedy is not None
@@ -126,9 +129,7 @@ def test_the_array_device_gives_the_same() -> None:
         assert [bits(column) for column in one.columns] == [bits(column) for column in other.columns]
 
 
-def columns_of(
-    spark: SparkSession, examples: dict[str, list[Any]]
-) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+def columns_of(spark: SparkSession, examples: dict[str, list[Any]]) -> list[dict[str, list[str]]]:
     """What expressions give here and on Spark, each in a node of its own, by the bits."""
     named = {f"{name} {at}": each for name, given in examples.items() for at, each in enumerate(given)}
     answers = []

@@ -7,6 +7,7 @@ Narwhals has no public way to walk an expression; this module alone touches its 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import narwhals as nw
@@ -242,7 +243,9 @@ def _number(operand: object) -> float | None:
     return operand if isinstance(operand, int | float) and not isinstance(operand, bool) else None
 
 
+@lru_cache(maxsize=256)
 def _probe(schema: pa.Schema) -> pl.DataFrame:
+    """No events, with these columns. Frames are never changed, so one may serve all that ask."""
     lifetime = pa.schema([(name, TIME_TYPE) for name in LIFETIME])
     return to_frame(pa.Table.from_batches([], pa.schema([*schema, *lifetime])))
 

@@ -95,7 +95,7 @@ def _cast(given: Callable[[Any], bool], made: Callable[[Any], bool]) -> Callable
 
 
 def _is_text(dtype: Any) -> bool:
-    return dtype == nw.String
+    return bool(dtype == nw.String)
 
 
 def _is_time(dtype: Any) -> bool:
@@ -107,7 +107,7 @@ def _is_number(dtype: Any) -> bool:
 
 
 def _is_plain(dtype: Any) -> bool:
-    return _is_number(dtype) or _is_text(dtype) or dtype == nw.Date
+    return _is_number(dtype) or _is_text(dtype) or bool(dtype == nw.Date)
 
 
 def _option(name: str, *wanted: object) -> Callable[[Term], bool]:

@@ -175,6 +175,8 @@ def remade(node: Any, operands: Sequence[Any]) -> Any:
 def _alone(expression: nw.Expr, frame: Any) -> list[nw.Expr]:
     """An expression of several columns as one for each."""
     first, *rest = expression._nodes  # noqa: SLF001  (see the module's docstring)
+    if first.kind.name == "COL" and len(first.kwargs["names"]) == 1:
+        return [expression]
     if first.kind.name in {"COL", "NTH", "EXCLUDE", "ALL", "SELECTOR"}:
         names = frame.select(nw.Expr(first)).columns
         if len(names) > 1 or first.kind.name != "COL":
@@ -265,8 +267,7 @@ def _tolerant(term: Term) -> Term:
         base, exponent = term.terms
         if exponent.holds is not None:
             taken = nw.when(exponent.value.is_between(0, HIGHEST_EXPONENT)).then(exponent.value)
-            value = base.value**taken
-            return term.meaning(value)
+            return term.meaning(base.value**taken)
     return term
 
 

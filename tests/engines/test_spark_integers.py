@@ -111,7 +111,7 @@ def test_a_number_that_does_not_fit_is_an_error(session: SparkSession, name: str
     ("session", "name"), cases(FIT, "true", {"sums", "in a branch", "truncated"}), indirect=["session"]
 )
 def test_rows_that_do_not_count_are_no_error(session: SparkSession, name: str) -> None:
-    same(session, EVENTS, FIT[name])  # type: ignore[arg-type]
+    same(session, EVENTS, FIT[name])
 
 
 @pytest.mark.parametrize("session", ["true", "false"], indirect=True)

@@ -156,10 +156,9 @@ def extent(frame: Frame, name: str) -> tuple[int, int]:
     """The least and the greatest value of a column of integers or times, as they are stored; zeros of no value."""
     series = _stored(frame[name])
     if series.dtype == pl.Int64 and len(series) and not series.null_count():
-        least, most = extent_of(_numpy(series))
-    else:
-        least, most = series.min() or 0, series.max() or 0
-    return int(least), int(most)  # type: ignore[call-overload]  (integers, by their type)
+        return extent_of(_numpy(series))
+    found: Any = (series.min() or 0, series.max() or 0)
+    return int(found[0]), int(found[1])
 
 
 def validity(frame: Frame, name: str) -> Array | None:
