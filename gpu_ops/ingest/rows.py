@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from gpu_ops.buffers import to_arrow
 from gpu_ops.ingest.zones import Mask
+from gpu_ops.types import restore
 
 _IS = pa.types
 
@@ -19,7 +20,9 @@ def keep_rows(table: pa.Table, mask: Mask) -> pa.Table:
     plain = pa.schema([field.with_type(_without_views(field.type)) for field in table.schema])
     if plain == table.schema:
         return table.filter(bits)
-    return table.cast(plain).filter(bits).cast(table.schema)
+    kept = table.cast(plain).filter(bits)
+    columns = [restore(column, field.type) for column, field in zip(kept.columns, table.schema, strict=True)]
+    return pa.Table.from_arrays(columns, schema=table.schema)
 
 
 def whole(column: pa.ChunkedArray) -> pa.Array:

@@ -88,12 +88,13 @@ def whole_groups(
         yield events, codes, present(codes, count, device)
         return
     bounds, part = _parts(events, codes, count, schema, device)
-    bounds = np.unique(bounds)  # the groups that have events, and no others
+    bounds = np.unique(device.columns.host(bounds))  # the groups that have events, and no others
     group, done = 0, 0
     while done < rows:
         upto = int(np.searchsorted(bounds, min(done + size, rows)))
         high = int(bounds[upto])
-        yield part(done, high), device.kernels.group_codes(bounds[group : upto + 1] - done), np.arange(upto - group)
+        numbers, edges = (device.columns.array(each) for each in (np.arange(upto - group), bounds[group : upto + 1]))
+        yield part(done, high), device.kernels.group_codes(edges - done), numbers
         group, done = upto, high
 
 

@@ -1,8 +1,8 @@
 """Kernels: one table of what each must give, by definition, run on every device.
 
 The references say literally what a kernel's description says, number by number. The devices are the CPU, the GPU's
-kernels on NumPy and, where it has what they need, on array-api-strict, and a GPU where there is one. All must give the
-same bytes.
+kernels on the stand-in for CuPy and, where it has what they need, on array-api-strict, and a GPU where there is one.
+All must give the same bytes.
 """
 
 from __future__ import annotations

@@ -254,7 +254,7 @@ PRESENT = {"k": "c", "v": 9, "x": 0.25}
 @settings(max_examples=10)
 @given(data=st.data())
 def test_it_does_not_matter_how_many_events_are_worked_on_at_a_time(kind: str, data: st.DataObject) -> None:
-    text = data.draw(st.booleans())
+    text, device = data.draw(st.booleans()), choose(data.draw(st.sampled_from(["cpu", "array"])))
     case, events, asked = data.draw(WINDOWS[kind]), data.draw(EVENTS), data.draw(st.sampled_from([*ASKED]))
     filled = (PRESENT | {n: v for n, v in each.payload.items() if v is not None} for each in events)
     table = to_table([each._replace(payload=one) for each, one in zip(events, filled, strict=True)], SCHEMA)
@@ -264,7 +264,7 @@ def test_it_does_not_matter_how_many_events_are_worked_on_at_a_time(kind: str, d
     held = case.ask(query)
     for asks in (ASKED[asked](held) if text else held.agg(n=g.count()), held.rows().by("v").last(2).agg(m=g.mean("x"))):
         whole, cut = (
-            pa.concat_tables(local.tables(asks._node, replace(choose("cpu"), block_rows=size))) for size in (None, 2)
+            pa.concat_tables(local.tables(asks._node, replace(device, block_rows=size))) for size in (None, 2)
         )
         assert rows(cut) == rows(whole)
 
