@@ -160,7 +160,9 @@ def one_dictionary(table: pa.Table) -> pa.Table:
 
 def read_schema(folder: Folder, name: str) -> pa.Schema:
     """The columns of a file that was staged."""
-    with pa.ipc.open_file(folder.read(name)) as reader:
+    with reading(folder, name):
+        content = folder.read(name)
+    with pa.ipc.open_file(content) as reader:
         return reader.schema.remove_metadata()
 
 

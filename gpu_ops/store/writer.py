@@ -262,8 +262,9 @@ class Writer:
         log = self._log()
         with writing(self._folder):
             self._folder.remove(log.leftovers)
-            if log.leftovers:
-                self._folder.sync()
+            # A writer that was killed may have given names that it did not sync. From here on they count: a checkpoint
+            # may be built on them, and a loss of power must not take them then.
+            self._folder.sync()
         self._files = list(log.files)
         self._settled = True
 
