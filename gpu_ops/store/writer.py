@@ -261,10 +261,12 @@ class Writer:
         """Take up what the folder holds, and remove what an earlier writer left behind."""
         log = self._log()
         with writing(self._folder):
-            self._folder.remove(log.leftovers)
-            # A writer that was killed may have given names that it did not sync. From here on they count: a checkpoint
-            # may be built on them, and a loss of power must not take them then.
+            # A writer that was killed may have given names that it did not sync. From here on they count, files that
+            # they hide go, and a checkpoint may be built on them: a loss of power must not take them then.
             self._folder.sync()
+            self._folder.remove(log.leftovers)
+            if log.leftovers:
+                self._folder.sync()
         self._files = list(log.files)
         self._settled = True
 

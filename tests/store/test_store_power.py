@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import random
+from contextlib import suppress
 
 import pytest
 
 import gpu_ops as g
 from gpu_ops.errors import SourceError
-from tests.support.disk import Disk, Process
+from tests.support.disk import Disk, PowerCut, Process
 from tests.support.faults import Fault
 from tests.support.followed import batch
 
@@ -29,6 +30,22 @@ def test_what_the_next_writer_finds_lasts(seed: int) -> None:
             assert writer.sequence == 2
         disk.power_cut()
         assert g.store(path).sequence == 2
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_a_wider_file_hides_goes_when_the_wider_one_lasts(seed: int) -> None:
+    """A writer was killed after it gave the merged file its name; the power is cut while the next one tidies up."""
+    disk = Disk(random.Random(seed))
+    with disk.mounted():
+        path = disk.folder("stores") / "store"
+        for at in range(3):
+            g.store(path).append(batch([(at, at + 1, 2, 3)]))
+        with disk.process(Process("killed", [Fault("kill", ("rename",), 0, done=True)])):
+            g.store(path).compact()
+        with suppress(PowerCut), disk.process(Process("next", [Fault("power cut", ("unlink",), 1)])):
+            g.store(path).writer()
+        disk.power_cut()
+        assert g.store(path).read()["v"].to_pylist() == [3, 3, 3]
 
 
 def test_a_staged_file_that_cannot_be_read_is_an_error_of_ours() -> None:

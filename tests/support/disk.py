@@ -65,6 +65,7 @@ class Process:
         faults: What goes wrong while it runs.
         happened: The errors that it was given.
         dead: Whether it was killed; then no call of its has an effect.
+        end: What killed it.
         handles: The handles that it has open, some of which may hold a lock.
     """
 
@@ -72,6 +73,7 @@ class Process:
     faults: list[Fault] = field(default_factory=list)
     happened: list[str] = field(default_factory=list)
     dead: bool = False
+    end: type[Killed] = Killed
     handles: set[int] = field(default_factory=set)
 
 
@@ -118,17 +120,19 @@ class _Folder:
 
     def survivors(self, chance: random.Random) -> dict[str, _File | _Folder]:
         """The names after a power cut: those that were synced, and any of what was done since."""
-        share = chance.choice([0.0, 0.5, 0.5, 0.5, 1.0])
+        numbers = range(len(self.pending))
+        any_of_them = {number for number in numbers if chance.random() < 0.5}
+        but_one = set(numbers) - {chance.randrange(len(numbers) + 1)}
+        lasting = chance.choice([set(), any_of_them, any_of_them, but_one, set(numbers[-1:]), set(numbers)])
         state = dict(self.durable)
-        for name, instead_of, node in self.pending:
-            if chance.random() >= share:
-                continue
+        for number in sorted(lasting):
+            name, instead_of, node = self.pending[number]
             if node is None:
                 state.pop(name, None)
-            else:
-                if instead_of is not None and state.get(instead_of) is node:
-                    del state[instead_of]
-                state[name] = node
+                continue
+            if instead_of is not None and state.get(instead_of) is node:
+                del state[instead_of]
+            state[name] = node
         return state
 
 
@@ -237,10 +241,10 @@ class Disk:
         if process is None:
             return _UNHARMED
         if process.dead:
-            raise Killed
+            raise process.end
         if self.interrupt is not None:
             self.interrupt(kind, path)
-        last = None
+        last: contextlib.AbstractContextManager[None] = _UNHARMED
         for fault in [each for each in process.faults if kind in each.calls]:
             if fault.after > 0:
                 fault.after -= 1
@@ -251,11 +255,11 @@ class Disk:
             process.happened.append(f"{fault.name} at {kind} {os.path.relpath(path, self.root)}")
             if isinstance(fault.what, int):
                 raise OSError(fault.what, os.strerror(fault.what), path)
-            process.dead = True
-            last = PowerCut if fault.what == "power cut" else Killed
+            process.dead, process.end = True, PowerCut if fault.what == "power cut" else Killed
             if not fault.done:
-                raise last
-        return _UNHARMED if last is None else _Last(last)
+                raise process.end
+            last = _Last(process.end)
+        return last
 
     def power_cut(self) -> None:
         """Lose what was not synced; no process may be running."""
