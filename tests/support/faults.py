@@ -9,6 +9,8 @@ from dataclasses import dataclass
 _MOMENTS = ("rename", "fsync folder", "unlink", "fsync file", "create", "step")
 """Calls around which a kill is the most likely to do harm."""
 
+_WRITING = ("rename", "fsync folder", "unlink")
+
 
 @dataclass
 class Fault:
@@ -33,20 +35,24 @@ class Fault:
         return self.what if isinstance(self.what, str) else errno.errorcode[self.what]
 
 
-def draw_faults(chance: random.Random) -> list[Fault]:
-    """What goes wrong in an action: mostly nothing."""
-    kind = chance.choice(["kill", "kill", *["power cut"] * 3, "full", "fsync file", "fsync folder", "read", *[""] * 7])
+def draw_faults(chance: random.Random, *, writes: bool) -> list[Fault]:
+    """What goes wrong in an action: mostly nothing.
+
+    Args:
+        chance: Draws it.
+        writes: Whether the action is one write of a store, the steps of which are few.
+    """
+    cuts = 5 if writes else 2
+    kind = chance.choice(
+        ["kill", "kill", *["power cut"] * cuts, "full", "fsync file", "fsync folder", "read", *[""] * 7]
+    )
     after = int(chance.expovariate(1 / 8))
     if kind in ("kill", "power cut"):
+        done = chance.random() < 0.5
         if chance.random() < 0.7:
-            return [
-                Fault(
-                    kind, (chance.choice(_MOMENTS),), chance.choice([0, 0, 1, 1, 2, 3, 5]), done=chance.random() < 0.5
-                )
-            ]
-        return [
-            Fault(kind, (*_MOMENTS, "mkdir", "write", "read", "list", "open"), after * 2, done=chance.random() < 0.5)
-        ]
+            moments = _WRITING if writes else _MOMENTS
+            return [Fault(kind, (chance.choice(moments),), chance.choice([0, 0, 1, 1, 2, 3, 5]), done=done)]
+        return [Fault(kind, (*_MOMENTS, "mkdir", "write", "read", "list", "open"), after * 2, done=done)]
     if kind == "full":
         return [Fault(errno.ENOSPC, ("create", "write", "mkdir"), after * 3, chance.choice([1, 1, 4]))]
     if kind == "read":

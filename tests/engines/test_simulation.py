@@ -1,0 +1,52 @@
+"""A follower among producers, readers and rivals, on a disk that fails: nothing is lost, nothing is there twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from tests.support.worlds import draw, quick_collections, run, simulate
+
+PARTS = 5
+STEPS = 5_000 // PARTS
+DEEP_PARTS = 40
+DEEP_STEPS = 200_000 // DEEP_PARTS
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick_collections() -> Iterator[None]:
+    with quick_collections():
+        yield
+
+
+def simulate_steps(first_seed: int, steps: int) -> Counter[str]:
+    """Worlds, one after the other, until there were so many steps; how often what happened."""
+    counts: Counter[str] = Counter()
+    turns = 0
+    for seed in count(first_seed):
+        world = simulate(seed)
+        counts += world.counts
+        turns += world.turns
+        if turns >= steps:
+            return counts
+    raise AssertionError
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_the_sink_holds_what_an_uninterrupted_follower_writes(part: int) -> None:
+    counts = simulate_steps(1_000 * part, STEPS)
+    assert not [what for what in ("follower", "producer", "kill", "power cut") if not counts[what]]
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("part", range(DEEP_PARTS))
+def test_in_many_worlds_too(part: int) -> None:
+    simulate_steps(1_000 * (PARTS + part), DEEP_STEPS)
+
+
+def test_a_seed_is_one_world() -> None:
+    first, again = (run(7, draw(7)) for _ in range(2))
+    assert first == again
