@@ -8,6 +8,7 @@ from itertools import count
 
 import pytest
 
+from gpu_ops.store.folders import LocalFolder
 from tests.support.worlds import draw, quick_collections, run, simulate
 
 PARTS = 5
@@ -45,6 +46,19 @@ def test_the_sink_holds_what_an_uninterrupted_follower_writes(part: int) -> None
 @pytest.mark.parametrize("part", range(DEEP_PARTS))
 def test_in_many_worlds_too(part: int) -> None:
     simulate_steps(1_000 * (PARTS + part), DEEP_STEPS)
+
+
+def test_a_broken_package_is_found_and_the_trace_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the sync of folders a cut of the power takes what was acknowledged."""
+    monkeypatch.setattr(LocalFolder, "sync", lambda folder: None)
+    seed = next(seed for seed in count() if run(seed, draw(seed)).violation is not None)
+    messages = []
+    for _ in range(2):
+        with pytest.raises(AssertionError, match=f"In the world of seed {seed}: ") as caught:
+            simulate(seed)
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
+    assert messages[0].count("\n") < 60
 
 
 def test_a_seed_is_one_world() -> None:

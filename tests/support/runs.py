@@ -33,32 +33,6 @@ class _Candidate:
     known: dict[str | None, int]
     follower: Uninterrupted
 
-    @property
-    def older(self) -> list[Path]:
-        """The checkpoints before the last."""
-        return [self.checkpoint.with_name(f"{self.checkpoint.name}.{number}") for number in (1, 2)]
-
-    def follow_apart(self, paths: Mapping[str | None, Path], checkpoint: Path | None) -> None:
-        """Follow sources into the same sink in a process of its own, from a checkpoint or from the beginning."""
-        sources = {name: g.store(path) for name, path in paths.items()}
-        query = self.query(sources)
-        live = query.start(device="cpu") if checkpoint is None else g.restore(checkpoint, query, device="cpu")
-        live.follow(
-            sources.get(None, sources),
-            into=g.store(self.into),
-            late_into=g.store(self.late_into) if self._policy == "divert" else None,
-            timeout=0,
-        )
-
-    def write_foreign(self) -> bool:
-        """Append to the sink what the query does not give; whether it can be."""
-        store = g.store(self.into)
-        if not store.sequence or store.cti == MAX_TIME:
-            return False
-        self.spoilt = True
-        store.append(store.schema.empty_table(), MAX_TIME - 1)
-        return True
-
     def go_on(self, sources: Witnesses) -> None:
         self.follower.go_on(
             {name: self.shown[name] + each.batches[self.known[name] :] for name, each in sources.items()}
@@ -81,6 +55,11 @@ class _Candidate:
 
 def _shown(table: pa.Table) -> list[Any]:
     return rows(table) if table.num_rows < 9 else [f"{table.num_rows} rows"]
+
+
+def _given(sources: Mapping[str | None, g.Store]) -> g.Store | dict[str, g.Store]:
+    """Sources as `follow` takes them."""
+    return sources[None] if None in sources else {str(name): each for name, each in sources.items()}
 
 
 class Run:
@@ -133,7 +112,7 @@ class Run:
             self.live = g.restore(self.checkpoint, query, device="cpu") if there else query.start(device="cpu")
             self.failed = False
         self.live.follow(
-            sources.get(None, sources),
+            _given(sources),
             into=g.store(self.into),
             late_into=g.store(self.late_into) if self._policy == "divert" else None,
             checkpoint=self.checkpoint,
@@ -155,7 +134,7 @@ class Run:
         query = self.query(sources)
         live = query.start(device="cpu") if checkpoint is None else g.restore(checkpoint, query, device="cpu")
         live.follow(
-            sources.get(None, sources),
+            _given(sources),
             into=g.store(self.into),
             late_into=g.store(self.late_into) if self._policy == "divert" else None,
             timeout=0,

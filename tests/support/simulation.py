@@ -54,6 +54,9 @@ IDLE_RIVALS = [
 AMID = {"read": 3, "produce": 3, "compact": 3, "expire": 1, "rival": 3, "follow": 2}
 """What may happen amid a call of another process."""
 
+EVERY: list[int | str] = [1, 2, 4, 50, "9ms"]
+"""How often a follower makes a checkpoint."""
+
 RETRY = 0.5
 """How often the same query is told to go on after an error."""
 
@@ -88,10 +91,9 @@ class World:
         self._follower = Process("follower")
         self.turns = 0
         self._steps_to_a_signal = -1
-        self._runs = 0
+        self._runs: list[Run] = []
         self._made = 0
         self._ends = 0
-        self._earlier: list[Run] = []
         self._at_a_step = False
         self._violation: ViolationError | None = None
 
@@ -102,25 +104,29 @@ class World:
             witness = Witness(self.disk.root / "sources" / (name or "source"))
             made = Producer(witness, Feed(self.question, self.policy), Process("producer"))
             self.producers[name] = made
-            self._write(made, "the first append", self._chance, lambda writer, made=made: self._append(made, writer, 1))
+            with self.disk.process(made.process), g.store(witness.path).writer() as writer:
+                self._append(made, writer, 1)
+                witness.commit()
         self.afresh("the world begins")
 
     def afresh(self, why: str) -> None:
         """Give the follower a new sink, which its operator does when it must start anew."""
-        self._runs += 1
-        if hasattr(self, "run"):
-            self._earlier.append(self.run)
+        every: int | str = self._chance.choice(EVERY)
         with self.disk.aside(Process("operator")):
-            folder = self.disk.folder(f"run {self._runs}")
-            self.run = Run(
-                self.question,
-                self.policy,
-                folder,
-                self._chance.choice([1, 2, 4, 50, "9ms"]),
-                self._chance.choice([1, 1, 3]),
-            )
-            self.run.another_start({name: each.witness for name, each in self.producers.items()})
-        self._say(f"a new sink, run {self._runs}: {why}")
+            folder = self.disk.folder(f"run {len(self._runs) + 1}")
+            self._runs.append(Run(self.question, self.policy, folder, every, self._chance.choice([1, 1, 3])))
+            self.run.another_start(self.witnesses)
+        self._say(f"a new {folder.name}: {why}")
+
+    @property
+    def run(self) -> Run:
+        """What the follower writes to now."""
+        return self._runs[-1]
+
+    @property
+    def witnesses(self) -> dict[str | None, Witness]:
+        """What is known of each source."""
+        return {name: each.witness for name, each in self.producers.items()}
 
     def act(self, action: Action) -> None:
         """Do something, and hold what is there then against what should be."""
@@ -205,9 +211,7 @@ class World:
         with self.disk.aside(Process("observer")):
             self.run_ahead()
         try:
-            with self._running(
-                of.process, f"{what} at {of.witness.path.name}", chance, amid=amid or not hasattr(self, "run")
-            ):
+            with self._running(of.process, f"{what} at {of.witness.path.name}", chance, amid=amid):
                 writer = of.writer or g.store(of.witness.path).writer()
                 of.writer = writer
                 write(writer)
@@ -230,15 +234,14 @@ class World:
 
     def run_ahead(self) -> None:
         """The followers that nothing stops take in what there is, before it expires."""
-        if hasattr(self, "run"):
-            self.run.go_on({name: each.witness for name, each in self.producers.items()})
+        self.run.go_on(self.witnesses)
 
     def _any_producer(self, chance: random.Random) -> Producer:
         return chance.choice(list(self.producers.values()))
 
     def _produce(self, chance: random.Random, *, amid: bool = False) -> None:
         of = self._any_producer(chance)
-        size = chance.choice([0, 1, 1, 1, 2, 3])
+        size = chance.choice([0, 1, 1, 2, 3, 3])
         if size:
             self._write(of, f"{size} batches", chance, lambda writer: self._append(of, writer, size, chance), amid=amid)
         elif self.policy == "promised":
@@ -276,7 +279,7 @@ class World:
         self._write(of, f"expire({bound})", chance, lambda writer: writer.expire(bound), amid=amid)
         with self.disk.aside(Process("observer")):
             of.witness.look()
-            self.run.another_start({name: each.witness for name, each in self.producers.items()})
+            self.run.another_start(self.witnesses)
 
     # Who follows
 
@@ -284,13 +287,15 @@ class World:
         process, run = self._follower, self.run
         if process in self.disk.processes:
             return
+        with self.disk.aside(Process("observer")):
+            run.another_start(self.witnesses)  # amid an expiry, which goes file by file
         TRIPWIRE.reset()
         if not amid and chance.random() < 0.4:
             TRIPWIRE.set(chance.choice([ValueError("once"), KeyboardInterrupt()]), chance.randrange(3))
         self._steps_to_a_signal = chance.randrange(4) if not amid and chance.random() < 0.1 else -1
         try:
             with self._running(process, f"follow{'' if run.live is None else ' on'}", chance, amid=amid):
-                run.follow({name: each.witness for name, each in self.producers.items()}, self._on_step)
+                run.follow(self.witnesses, self._on_step)
         except (g.GpuOpsError, KeyboardInterrupt) as error:
             self._follower_stopped(error, chance)
         except SystemExit as ended:
@@ -309,13 +314,17 @@ class World:
             if self._steps_to_a_signal == -1:
                 signal.raise_signal(signal.SIGTERM)
 
+    def _something_has_expired(self) -> bool:
+        with self.disk.aside(Process("observer")):
+            return any(each.witness.gone for each in self.producers.values())
+
     def _follower_stopped(self, error: BaseException, chance: random.Random) -> None:
         run = self.run
         if run.live is None or chance.random() >= RETRY:
             failed, run.live, run.failed = run.failed, None, False
         else:
             failed, run.failed = run.failed, True
-        gone = any(each.witness.gone for each in self.producers.values())
+        gone = self._something_has_expired()
         if gone and "expired" in str(error):
             self._say(f"  {error}")
             self.counts["expired"] += 1
@@ -352,7 +361,7 @@ class World:
         with self.disk.aside(Process("observer")):
             for each in self.producers.values():
                 each.witness.look(power_was_cut=True)
-            self.run.another_start({name: each.witness for name, each in self.producers.items()})
+            self.run.another_start(self.witnesses)
         if any(each.witness.vanished for each in self.producers.values()):
             for each in self.producers.values():
                 each.witness.vanished = False
@@ -371,7 +380,7 @@ class World:
 
     def _read(self, chance: random.Random, *, amid: bool = False) -> None:
         process, run = Process("reader"), self.run
-        sources = {name: each.witness for name, each in self.producers.items()}
+        sources = self.witnesses
         try:
             with self._running(process, "read", chance, amid=amid):
                 for each in self.producers.values():
@@ -388,7 +397,7 @@ class World:
         following, run = self._follower in self.disk.processes, self.run
         if following and not self._at_a_step:
             return
-        earlier = [each.checkpoint for each in self._earlier if each.checkpoint.exists()]
+        earlier = [each.checkpoint for each in self._runs[:-1] if each.checkpoint.exists()]
         kind = chance.choice(["a writer", "a second follower"] if following else IDLE_RIVALS)
         if (not following and not (run.begun and run.checkpoint.exists())) or (
             kind == "another's checkpoint" and not earlier
@@ -418,7 +427,7 @@ class World:
         except g.GpuOpsError as error:
             self._say(f"  {type(error).__name__}: {error}")
             refused = True
-        gone = any(each.witness.gone for each in self.producers.values())
+        gone = self._something_has_expired()
         demand(refused or may_pass, f"{kind} was not refused")
         busy = refused and bool(self.disk.processes)
         demand(not refused or kind != "an older checkpoint" or gone or busy, "an older checkpoint was refused")
@@ -468,7 +477,7 @@ class World:
         """Follow to the end; whether it must be tried again."""
         run, self._follower.happened = self.run, []
         try:
-            run.follow({name: each.witness for name, each in self.producers.items()}, None)
+            run.follow(self.witnesses, None)
         except g.GpuOpsError as error:
             if overflows and isinstance(error.__cause__ or error, g.SumOverflowError):
                 self._say(f"  {type(error).__name__}: {error}")

@@ -59,7 +59,6 @@ class Witness:
         acknowledged: How many of these a writer was told of: no power cut takes them.
         tried: The commit that a writer is at; it is there whole or not at all.
         expired: Up to when events may have expired.
-        gone: The batches that have, from one number to another.
         vanished: Whether a power cut took batches that others may have read; their writer had not been told of them.
     """
 
@@ -69,7 +68,6 @@ class Witness:
         self.acknowledged = 0
         self.tried: list[Written] = []
         self.expired = -1
-        self.gone: tuple[tuple[int, int], ...] = ()
         self.vanished = False
         self._commits = {0}
         self._seen = Seen(path)
@@ -124,6 +122,13 @@ class Witness:
         )
         self._compare(seen)
 
+    @property
+    def gone(self) -> tuple[tuple[int, int], ...]:
+        """The batches that have expired by now, from one number to another."""
+        seen = self._seen.look()
+        numbers = [0, *(each.sequence for each in seen)]
+        return tuple((last + 1, each.sequence) for last, each in zip(numbers, seen, strict=False) if each.expired)
+
     def view(self) -> tuple[list[Written], int]:
         """What one finds who begins to read now, where what has expired is one batch; and the number of the last."""
         seen = self._seen.look()
@@ -138,9 +143,7 @@ class Witness:
 
     def _compare(self, seen: Sequence[g.StoredBatch], since: int = 0) -> None:
         should = [*self.batches, *self.tried]
-        numbers = [0, *(each.sequence for each in seen)]
-        self.gone = tuple((last + 1, each.sequence) for last, each in zip(numbers, seen, strict=False) if each.expired)
-        before = numbers[since]
+        before = seen[since - 1].sequence if since else 0
         for each in seen[since:]:
             covered = should[before : each.sequence]
             demand(each.expired or len(covered) == 1, f"{self.path.name} lacks a batch before {each.sequence}")
