@@ -304,6 +304,9 @@ class World:
             self.disk.forget(process)
         finally:
             TRIPWIRE.error = None
+        if TRIPWIRE.tripped:
+            self._say("  a function of the user's raised an error, once")
+            self.counts["function raised"] += 1
         if process.dead:
             self._follower, run.live = Process("follower"), None
 
