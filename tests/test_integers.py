@@ -101,7 +101,7 @@ def test_a_number_that_does_not_fit_is_an_error(name: str, device_name: str) -> 
     assert caught.value.remedy is not None
     assert "cast" in caught.value.remedy.lower()
     assert "start=1970-01-01T00:00:0" in str(caught.value)
-    with stream.start(device=device_name) as live, pytest.raises(g.IntegerOverflowError):
+    with pytest.raises(g.IntegerOverflowError), stream.start(device=device_name) as live:
         live.push(EVENTS)
 
 
