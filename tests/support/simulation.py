@@ -77,7 +77,7 @@ class World:
     Attributes:
         trace: What was done, a line for each thing.
         counts: How often what happened.
-        turns: How many steps there were: what somebody did, between the turns of others or amid one.
+        turns: How many steps there were: a write, a read, a batch that was followed, also amid a step of another.
         disk: Where everything is.
     """
 
@@ -313,6 +313,7 @@ class World:
     def _on_step(self, _: object) -> None:
         with self.disk.call("step", str(self.run.folder)):
             self.counts["step"] += 1
+            self.turns += 1
             self._steps_to_a_signal -= 1
             if self._steps_to_a_signal == -1:
                 signal.raise_signal(signal.SIGTERM)
