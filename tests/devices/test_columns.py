@@ -194,3 +194,19 @@ def test_an_answer_is_the_table_of_what_is_evaluated(columns: Any, lasts: int | 
     assert table["start"].cast(pa.int64()).to_pylist() == [0, 20]
     assert table["end"].cast(pa.int64()).to_pylist() == [5, 25]
     assert table.select(["c", "s"]).to_pydict() == {"c": ["p", None], "s": ["x", "x"]}
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (pa.array([3, None, -1], pa.int32()), (-1, 3)),
+        (pa.array([-(1 << 63), (1 << 63) - 1], pa.int64()), (-(1 << 63), (1 << 63) - 1)),
+        (pa.array([0, (1 << 64) - 1], pa.uint64()), (0, (1 << 64) - 1)),
+        (pa.array([5, None, 1 << 61], pa.timestamp("us", "UTC")), (5, 1 << 61)),
+        (pa.array([None, -7], pa.duration("ms")), (-7, -7)),
+        (pa.array([None, None], pa.int64()), (0, 0)),
+        (pa.array([], pa.int64()), (0, 0)),
+    ],
+)
+def test_the_least_and_the_greatest_value(columns: Any, values: pa.Array, expected: tuple[int, int]) -> None:
+    assert columns.extent(columns.from_arrow(pa.table({"v": values})), "v") == expected
