@@ -301,6 +301,10 @@ def _is_view(kind: pa.DataType) -> bool:
     return bool(_IS.is_string_view(kind) or _IS.is_binary_view(kind))
 
 
+def _may_view(kind: pa.DataType) -> bool:
+    return _is_view(kind.value_type if _IS.is_dictionary(kind) else kind)
+
+
 def _pointed(array: pa.Array) -> pa.Array:
     """Views without memory that is none; the very same array where there is no such memory.
 
@@ -334,6 +338,9 @@ def lower(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     if _holds(column.type, _IS.is_fixed_size_list):
         column = _unsliced(column)
     if target == column.type:
+        # Numbers have no views: nothing to look at in each step of a running query.
+        if not _may_view(target):
+            return column
         if not isinstance(column, pa.ChunkedArray):
             return _pointed(column)
         before = column.chunks
