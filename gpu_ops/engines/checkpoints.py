@@ -17,18 +17,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.ipc
 
+from gpu_ops.engines.facts import FACTS, HEAD, check_facts
 from gpu_ops.errors import PlanError, SourceError
+from gpu_ops.state_tables import OLDER
 from gpu_ops.store.files import whole_or_nothing
 
-_FACTS = "checkpoint.json"
 _FORMAT = 2
 _FORMATS = (1, 2)
 """Format 1 names no stores, no functions and no version."""
 
-_OLDER = "Restore an older one: follow(…, keep=3) keeps those before it as PATH.1 and PATH.2."
 
-
-def write_checkpoint(path: Path, facts: Mapping[str, Any], tables: Mapping[str, pa.Table], *, keep: int = 1) -> None:
+def write_checkpoint(
+    path: Path, facts: Mapping[str, Any], tables: Mapping[str, pa.Table], *, keep: int | None = None
+) -> None:
     """Write facts and tables to a zip archive: ``checkpoint.json``, and an Arrow IPC file for each table.
 
     Args:
@@ -36,21 +37,25 @@ def write_checkpoint(path: Path, facts: Mapping[str, Any], tables: Mapping[str, 
         facts: What is written as JSON.
         tables: What is written as Arrow.
         keep: How many checkpoints there are afterwards: the last one at the path, the one before it at ``path.1`` …
+            None: the last one is replaced, and those before it stay as they are.
 
     Raises:
         SourceError: The file system refuses. Then an older checkpoint at the path is as it was.
         PlanError: None is to be kept.
     """
-    if keep < 1:
+    if keep is not None and keep < 1:
         raise PlanError("One checkpoint is kept, or more.", remedy="Give keep=1 or more.")
     names = {f"{number:03}.arrow": name for number, name in enumerate(tables)}
     with whole_or_nothing(path, "replace") as target, zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
         for file, table in zip(names, tables.values(), strict=True):
             with archive.open(file, "w", force_zip64=True) as sink, pa.ipc.new_file(sink, table.schema) as writer:
                 writer.write_table(table)
-        archive.writestr(_FACTS, json.dumps({"format": _FORMAT, **made_by(), "tables": names, **facts}, indent=1))
+        archive.writestr(FACTS, json.dumps({"format": _FORMAT, **made_by(), "tables": names, **facts}, indent=1))
         archive.close()
-        _keep_older(path, keep)
+        if keep is not None:
+            _keep_older(path, keep)
+    if keep is not None:
+        _remove_beyond(path, keep)
 
 
 def made_by() -> dict[str, str]:
@@ -77,13 +82,23 @@ def _keep_older(path: Path, keep: int) -> None:
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         try:
-            os.link(path, unfinished)
-        except OSError:  # the file system has no second names
-            shutil.copyfile(path, unfinished)
+            os.link(path, unfinished, follow_symlinks=False)
+        except (OSError, NotImplementedError):  # the file system has no second names
+            shutil.copy(path, unfinished, follow_symlinks=False)
         unfinished.replace(newest)
     finally:
         with suppress(FileNotFoundError):
             unfinished.unlink()
+
+
+def _remove_beyond(path: Path, keep: int) -> None:
+    """Remove the numbered checkpoints that were kept when more of them were."""
+    number = keep
+    # What is no checkpoint is somebody else's. What cannot be removed stays until the next time.
+    with suppress(OSError):
+        while zipfile.is_zipfile(older := _numbered(path, number)):
+            older.unlink()
+            number += 1
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, pa.Table]]:
@@ -96,8 +111,9 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, pa.Table]]:
         with path.open("rb") as file, zipfile.ZipFile(file) as archive:
             damaged = archive.testzip()
             if damaged is not None:
-                raise SourceError(f"The checkpoint {path} is damaged: {damaged}.", remedy=_OLDER)
-            facts = json.loads(archive.read(_FACTS))
+                raise SourceError(f"The checkpoint {path} is damaged: {damaged}.", remedy=OLDER)
+            facts = json.loads(archive.read(FACTS))
+            check_facts(path, facts, HEAD)
             if facts["format"] not in _FORMATS:
                 raise SourceError(
                     f"The checkpoint {path} has format {facts['format']}, and this version of gpu_ops reads {_FORMAT}.",
@@ -109,11 +125,13 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, pa.Table]]:
             }
     except FileNotFoundError as error:
         raise SourceError(f"There is no checkpoint {path}.", remedy="Start the query instead.") from error
+    except RecursionError as error:
+        raise SourceError(f"{path} is no checkpoint: its {FACTS} is nested too deep.", remedy=OLDER) from error
     except (zipfile.BadZipFile, KeyError, ValueError, pa.ArrowInvalid) as error:
-        raise SourceError(f"{path} is no checkpoint: {error}.", remedy=_OLDER) from error
+        raise SourceError(f"{path} is no checkpoint: {error}.", remedy=OLDER) from error
     except OSError as error:
         if error.errno is None:  # Arrow's, of what the bytes say
-            raise SourceError(f"{path} is no checkpoint: {error}.", remedy=_OLDER) from error
+            raise SourceError(f"{path} is no checkpoint: {error}.", remedy=OLDER) from error
         raise SourceError(
             f"The checkpoint {path} cannot be read: {error}. That is no sign of damage.",
             remedy="See that you may read it, and that the disk works; then try again.",

@@ -128,7 +128,7 @@ class _Run:
         following = self.live.following
         if self.checkpoint is not None:
             same = again and following.kept_at == self.checkpoint
-            self.live.checkpoint(self.checkpoint, keep=1 if same else self.keep)
+            self.live.checkpoint(self.checkpoint, keep=None if same else self.keep)
             following.kept_at = self.checkpoint
         self.pace.begin()
 

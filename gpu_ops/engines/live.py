@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import threading
 from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
@@ -17,18 +16,19 @@ import pyarrow as pa
 from gpu_ops.devices import choose
 from gpu_ops.engines.calls import Calls, changes, looks, reads
 from gpu_ops.engines.checkpoints import read_checkpoint, write_checkpoint
+from gpu_ops.engines.facts import check_facts, of_query
 from gpu_ops.engines.feeding import arun, run
 from gpu_ops.engines.fingerprints import IfFunctionsChanged, check_functions, functions_held
 from gpu_ops.engines.inputs import find
-from gpu_ops.engines.local import from_table, output_schema, to_table
+from gpu_ops.engines.local import output_schema, to_table
 from gpu_ops.engines.places import Following, IfOtherStore
 from gpu_ops.engines.recovering import again
+from gpu_ops.engines.restoring import check_plan, check_rows, ours, restore_input, restore_node, split
 from gpu_ops.engines.shapes import Shape, shape_schema
 from gpu_ops.engines.status import Status, shown_cti
 from gpu_ops.engines.taking import Taking
-from gpu_ops.errors import PlanError, SourceError
+from gpu_ops.errors import PlanError
 from gpu_ops.ingest.counts import Counts
-from gpu_ops.ingest.entrance import Entrance
 from gpu_ops.ingest.rules import IngestReport
 from gpu_ops.plan.advance import AdvanceTime, Late
 from gpu_ops.plan.nodes import Node
@@ -301,6 +301,7 @@ class RunningQuery(Taking):
             checkpoint: A file that is written before the first batch, then as often as `every` says, and at the end.
             every: After how many batches, or after how much time (``"10s"``) if there was a batch.
             keep: How many checkpoints are kept: the last one under the path, those before it under ``path.1`` and on.
+                If there were more, those beyond are removed.
             timeout: Seconds without a new batch after which it returns; without it, it waits for ever.
             on_step: Called with the running query after each batch.
             stop_on: Signals, such as ``signal.SIGTERM``, at which it ends the batch that it is at, writes the
@@ -396,14 +397,15 @@ class RunningQuery(Taking):
         return lines + ["late"] * self._diverts
 
     @reads
-    def checkpoint(self, path: str | Path, *, keep: int = 1) -> None:
+    def checkpoint(self, path: str | Path, *, keep: int | None = None) -> None:
         """Write all that it remembers to a file, whole or not at all: a zip archive of Arrow IPC files and the plan.
 
         Results that `results` has not given yet are in it too.
 
         Args:
-            path: The file; an older checkpoint there is replaced.
-            keep: How many checkpoints are kept, as in `follow`.
+            path: The file; an older checkpoint there is replaced, and gives it its mode. A link there is replaced
+                itself, not what it leads to.
+            keep: How many checkpoints are kept, as in `follow`; None replaces the last one, and no other.
 
         Raises:
             SourceError: The file system refuses.
@@ -434,46 +436,47 @@ class RunningQuery(Taking):
         self._calls.kept = Path(path)
 
     def _restore(self, path: Path, if_functions_changed: IfFunctionsChanged = "raise") -> None:
-        facts, tables = read_checkpoint(path)
-        if facts["plan"] != self._plan():
-            changes = difflib.ndiff(facts["plan"], self._plan())
-            shown = "\n".join(line for line in changes if line[:1] in "+-")
-            raise SourceError(
-                f"The checkpoint {path} is of another plan (- then, + now):\n{shown}",
-                remedy="Restore it with the query that wrote it, or start the new one afresh.",
-            )
+        with ours(path):
+            facts, tables = read_checkpoint(path)
+            self._check(path, facts, if_functions_changed)
+            try:
+                self._remember(path, facts, tables)
+            except BaseException as error:
+                self._calls.fail(error)
+                raise
+
+    def _check(self, path: Path, facts: Mapping[str, Any], if_functions_changed: IfFunctionsChanged) -> None:
+        """Refuse a checkpoint of another query, and one that does not say what it should."""
+        check_plan(path, facts, self._plan())
+        check_facts(path, facts, of_query(facts, len(self._inputs), len(self._running.walk())))
         check_functions(path, facts, self._functions, if_functions_changed)
+
+    def _remember(self, path: Path, facts: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
+        """All that was remembered when the checkpoint was made."""
         self._begin()
         state = {name.removeprefix("state/"): table for name, table in tables.items() if name.startswith("state/")}
-        nodes = self._running.walk()
-        for number, each in enumerate(nodes):
+        nodes = {f"{number} {each.node.describe()}/": each for number, each in enumerate(self._running.walk())}
+        parts = split(path, state, [*nodes, *(f"{each.prefix}/" for each in self._inputs)])
+        for number, (prefix, each) in enumerate(nodes.items()):
             each.cti, each.given = facts["ctis"][number], facts["given"][number]
-            if each.own is not None:
-                each.own.restore(_below(state, f"{number} {each.node.describe()}/"))
+            restore_node(path, number, each, parts[prefix])
         # An older checkpoint has no more than how many rows there were.
         ingest = facts.get("ingest") or [Counts(rows, rows).facts() for rows in facts["rows_in"]]
         for known, counted, promised in zip(self._inputs, ingest, facts["promised"], strict=True):
-            kept = _below(state, f"{known.prefix}/")
-            before = known.entrance
-            known.restored(
-                Entrance.restore(before.settings, known.source.schema, kept, hands_out_open=before.hands_out_open)
-            )
-            known.counts = Counts.restore(counted, tables.get(f"rejected/{known.prefix}"))
+            restore_input(path, known, parts[f"{known.prefix}/"], self._device)
+            aside = f"rejected/{known.prefix}"
+            check_rows(path, tables, aside, [known.source.kept_aside(Counts()).schema], "rows that are kept aside")
+            known.counts = Counts.restore(counted, tables.get(aside))
             # It has one promise, too: nothing was said of whole events beside open ones.
             known.promised = tuple(promised) if isinstance(promised, list) else (promised, promised)
-            for name, pieces in known.waiting().items():
-                if name in kept:
-                    pieces.append(from_table(kept[name], self._device))
         self._late, self._closed = Counter(facts["late"]), facts["closed"]
         self.positions, self.following = facts["positions"], Following.restore(facts.get("following"), path)
+        check_rows(path, tables, "results", [self._given_schema], "its results")
+        check_rows(path, tables, "late", [each.entrance.late_schema for each in self._inputs], "rows that are late")
         self._ready = [tables["results"]] if "results" in tables else []
         self._late_rows = [tables["late"]] if "late" in tables else []
         self._calls.kept = path
         self._settle()
-
-
-def _below(tables: Mapping[str, pa.Table], prefix: str) -> dict[str, pa.Table]:
-    return {name.removeprefix(prefix): table for name, table in tables.items() if name.startswith(prefix)}
 
 
 def restored(

@@ -151,6 +151,11 @@ class Entrance:
         out: Ints = starts[(starts != k.NONE) & (starts < self._state.promised)]
         return out
 
+    @property
+    def late_schema(self) -> pa.Schema:
+        """The columns of `Admitted.late`."""
+        return self._late(np.empty((0, k.LATE_FIELDS), np.int64), _Finder(self._nothing, None, self._state)).schema
+
     def push(self, arrivals: Arrivals) -> Admitted:
         """Let rows come in, in their order.
 

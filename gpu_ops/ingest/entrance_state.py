@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -12,11 +14,12 @@ import pyarrow as pa
 
 from gpu_ops.buffers import integers, nulls, to_arrow
 from gpu_ops.devices.cpu import columns
-from gpu_ops.errors import ColumnError, SourceError
+from gpu_ops.errors import ColumnError
 from gpu_ops.frames import from_frame, to_frame
 from gpu_ops.ingest import arrival_kernel as k
 from gpu_ops.ingest.arrivals import Kind
 from gpu_ops.ingest.held import HeldRows
+from gpu_ops.state_tables import Field, Rule, StateTable, Tables, check, counter
 from gpu_ops.time import MAX_TIME, MIN_TIME, TIME_TYPE
 
 Ints = npt.NDArray[np.int64]
@@ -27,6 +30,8 @@ FATES = ("dropped", "adjusted", "diverted", "unmatched", "emptied")
 """What is done with a row that is not let in as it came: left out; its time moved to the CTI; left out and kept aside;
 an end edge whose start edge is not there, left out; an end edge that ends its moved start edge where that starts, so
 that nothing is left of the event."""
+
+_TABLES = ("buffer", "open", "kept_out")
 
 _CLOCK = {"last_cti": k.LAST, "limit": k.LIMIT, "latest": k.HIGH}
 
@@ -204,20 +209,46 @@ def _rows(state: State, slots: Ints, fields: Mapping[str, int]) -> pa.Table:
     return pa.table(made | {"payload": as_struct(payload, len(numbers))})
 
 
+def declared(schema: pa.Schema, given: Tables) -> Iterator[StateTable]:
+    """The tables that `tables` gives of a state with this payload, as `gpu_ops.state_tables.HasState.declared`."""
+    time = Field(TIME_TYPE, least=MIN_TIME, most=MAX_TIME)
+    maybe = replace(time, nullable=True)
+    numbers = ("events_since_cti", "arrivals", *FATES)
+    clock = {"last_cti": maybe, "limit": maybe, "latest": maybe, "promised_cti": time}
+    yield StateTable("clock", clock | dict.fromkeys(numbers, counter()), rows=1, required=True)
+    arrivals = int(given["clock"]["arrivals"][0].as_py())
+    number = Field(pa.int64(), least=0, most=arrivals - 1, ascends=True)
+    always = {"arrival": number, "start": time, "payload": Field(pa.struct(list(schema)))}
+    buffer = {"kind": Field(pa.string(), words=KINDS), "end": replace(time, above="start")}
+    edges = {"let_in": replace(time, from_="start"), "cti": maybe}
+    for name, more in (("buffer", buffer), ("open", edges), ("kept_out", {"cti": maybe})):
+        yield StateTable(name, always | more, required=True, rules=(Rule("arrival", _TWICE, _not_in(name, given)),))
+
+
+_TWICE = "is the number of a row of another table"
+
+
+def _not_in(name: str, given: Tables) -> Callable[[pa.Table], npt.NDArray[np.bool_]]:
+    """Which rows have numbers that none of the tables has that come before one."""
+    others = [given[each] for each in _TABLES[: _TABLES.index(name)]]
+
+    def holds(table: pa.Table) -> npt.NDArray[np.bool_]:
+        known = [integers(other["arrival"].combine_chunks()) for other in others]
+        here = integers(table["arrival"].combine_chunks())
+        return np.asarray(~np.isin(here, np.concatenate([here[:0], *known])))
+
+    return holds
+
+
 def restored(schema: pa.Schema, given: Mapping[str, pa.Table], *, hands_out_open: bool = False) -> State:
     """The state of which `tables` made tables.
 
     Raises:
         SourceError: They are none.
     """
+    mine = {name: table for name, table in given.items() if name in ("clock", *_TABLES)}
+    check("The state of the entrance", mine, partial(declared, schema))
     state = State(schema, hands_out_open=hands_out_open)
-    expected = tables(state)
-    for name, table in expected.items():
-        if name not in given or not given[name].schema.equals(table.schema):
-            raise SourceError(
-                f"The table {name!r} is not that of an entrance with this payload.",
-                remedy=f"Give back what tables() gave: {', '.join(expected)}.",
-            )
     clock, counters = state.clock, given["clock"]
     for name, at in _CLOCK.items():
         clock[at] = _ticks(counters[name])[0]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,13 @@ from gpu_ops.buffers import integers, to_arrow
 from gpu_ops.devices import Device
 from gpu_ops.operators import calendars
 from gpu_ops.operators.events import Events
-from gpu_ops.operators.running_blocks import AFTER, BEFORE, grown
+from gpu_ops.operators.running_blocks import grown
 from gpu_ops.operators.state import GroupNumbers
+from gpu_ops.operators.state_fields import AFTER, BEFORE, extent, group_columns
 from gpu_ops.operators.windows import result_times
 from gpu_ops.plan.fills import Fill
 from gpu_ops.plan.windows import Calendar
+from gpu_ops.state_tables import Field, StateTable, Tables
 from gpu_ops.time import MAX_TIME, MIN_TIME, TICK
 
 _FEW = 4096
@@ -234,6 +237,21 @@ class RunningFill:
             last = device.columns.to_arrow(whole, schema).take(pa.array(np.maximum(row, 0)))
             made |= {f"last/{name}": last[name] for name in last.column_names}
         return {"groups": pa.table(made)}
+
+    def declared(self, tables: Tables) -> Iterator[StateTable]:
+        """The tables that `tables` gives."""
+        node, (least, most) = self._node, extent(self._node.window)
+        keys = group_columns(node.group, node.schema)
+        last = group_columns(tuple(node.schema.names), node.schema, prefix="last/")
+        columns = {
+            "number": Field(pa.int64(), least=max(least, self._low - 1), most=min(most, self._high), besides=(BEFORE,)),
+            "known": Field(pa.bool_()),
+        }
+        # Of a group of which no row has come there is no last one.
+        held = {name: replace(each, optional=True) for name, each in last.items()}
+        if "groups" in tables and any(name.startswith("last/") for name in tables["groups"].column_names):
+            held = last
+        yield StateTable("groups", columns | keys | held, None if keys else 1, unique=tuple(keys))
 
     def restore(self, tables: Mapping[str, pa.Table]) -> None:
         """The state that `tables` gave."""

@@ -11,21 +11,17 @@ group, the events that can still become one (`running_extremes`); of these a ste
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from gpu_ops.buffers import integers, to_arrow
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates import Column, Columns, PartName, column_name, load_columns
 from gpu_ops.operators.choices import GREATEST, as_extreme, form_of, ranked, ranked_by
 from gpu_ops.operators.events import FEW, MANY, Events
 from gpu_ops.operators.running_blocks import (
-    AFTER,
-    BEFORE,
     ROWS,
     Best,
     RunningBlock,
@@ -36,10 +32,10 @@ from gpu_ops.operators.running_blocks import (
     grown,
     limit_of,
     places_among,
-    stored,
 )
 from gpu_ops.operators.running_extremes import CODES, Staircases
 from gpu_ops.operators.running_orders import Orders
+from gpu_ops.operators.running_state import WindowState
 from gpu_ops.operators.running_values import CODES as CODES_OF_VALUES
 from gpu_ops.operators.running_values import Values
 from gpu_ops.operators.state import (
@@ -49,10 +45,8 @@ from gpu_ops.operators.state import (
     Runs,
     all_of,
     concat_rows,
-    rows_from_arrow,
-    rows_table,
-    shown_time,
 )
+from gpu_ops.operators.state_fields import AFTER, BEFORE
 from gpu_ops.operators.windows import (
     check_open,
     covered_windows,
@@ -67,7 +61,7 @@ from gpu_ops.plan.windows import Grid, WindowAggregate
 from gpu_ops.time import MAX_TIME
 
 
-class RunningWindow:
+class RunningWindow(WindowState):
     """The steps of one window node.
 
     Args:
@@ -401,78 +395,6 @@ class RunningWindow:
         over = self._done >= self._never  # then that has ended, too, which never does
         begun = self._totals.limbs[ROWS][0].sum() if self._groups.seen and not over else 0
         return len(self._waiting) + int(begun)
-
-    def tables(self) -> dict[str, pa.Table]:
-        """The state: groups with their totals, events that wait for their start, events by their end, extremes."""
-        if not self._groups.seen:
-            return {}
-        device, schema = self._device, self._node.input.schema
-        made = {"groups": self._group_table(), "clock": pa.table({"done": pa.array([self._done], pa.int64())})}
-        for name, runs in (("waiting", self._waiting), ("ending", self._ending)):
-            if len(runs):
-                made[name] = rows_table(runs, schema, device, self._shown)
-        for extreme, staircases in self._best.items():
-            rows = staircases.rows(self._done)
-            if rows is not None:
-                made[stored("extreme", extreme)] = rows.to_arrow(schema, device, self._shown)
-        kept = {name: each.table() for name, each in self._remembered().items()}
-        made |= {name: table for name, table in kept.items() if table is not None}
-        if self._totals.plans:
-            made["floats"] = self._totals.plan_table()
-        if self._nullable:
-            columns, forms = zip(*sorted(self._nullable), strict=True)
-            made["nullable"] = pa.table(
-                {"column": pa.array(columns, pa.string()), "form": pa.array(forms, pa.string())}
-            )
-        return made
-
-    def _remembered(self) -> dict[str, Orders | Values]:
-        orders = {stored("ordered", name): each for name, each in self._orders.items()}
-        return orders | {stored("values", (name,)): each for name, each in self._values.items()}
-
-    def _shown(self, places: Any) -> pa.Array:
-        return to_arrow(places, pa.int64()) if isinstance(self._node.window, Grid) else shown_time(places)
-
-    def _group_table(self) -> pa.Table:
-        columns, count = self._device.columns, len(self._groups)
-        made = {"last": self._shown(columns.host(self._last[:count]).copy())}
-        made |= self._totals.columns(count, self._device)
-        if self._groups.keys is not None:
-            schema = pa.schema([self._node.input.schema.field(name) for name in self._node.group])
-            keys = columns.to_arrow(self._groups.keys, schema)
-            made |= {f"key/{name}": keys[name] for name in keys.column_names}
-        return pa.table(made)
-
-    def restore(self, tables: Mapping[str, pa.Table]) -> None:
-        """The state that `tables` gave."""
-        if not tables:
-            return
-        device = self._device
-        groups = tables["groups"].combine_chunks()
-        keys = {name: groups[f"key/{name}"] for name in self._node.group}
-        self._groups.restore(device.columns.from_arrow(pa.table(keys)) if keys else None)
-        self._last = device.columns.array(integers(groups["last"].combine_chunks()).copy())
-        self._totals.restore(groups, device)
-        self._done = tables["clock"]["done"][0].as_py()
-        if "floats" in tables:
-            self._totals.restore_plans(tables["floats"])
-        if "nullable" in tables:
-            self._nullable = {(row["column"], row["form"]) for row in tables["nullable"].to_pylist()}
-        nothing = self._nothing()
-        for name, runs in (("waiting", self._waiting), ("ending", self._ending)):
-            if name in tables:
-                rows = rows_from_arrow(tables[name], device)
-                runs.add(
-                    replace(
-                        rows, columns={each: rows.columns.get(each, nothing.columns[each]) for each in nothing.columns}
-                    )
-                )
-        for extreme, staircases in self._best.items():
-            if stored("extreme", extreme) in tables:
-                staircases.restore(rows_from_arrow(tables[stored("extreme", extreme)], device), len(self._groups))
-        for name, remembered in self._remembered().items():
-            if name in tables:
-                remembered.restore(tables[name])
 
     def _forget(self) -> None:
         """Forget groups of which nothing is left, once they are most of all."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -18,21 +19,30 @@ from gpu_ops.operators.events import FEW, MANY
 from gpu_ops.operators.exact_sums import factors
 from gpu_ops.operators.running_extremes import CODES, staircase
 from gpu_ops.operators.state import Rows
+from gpu_ops.operators.state_fields import AFTER, BEFORE
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.windows import Calendar, Grid, Window
+from gpu_ops.state_tables import Field, StateTable, counter
 from gpu_ops.time import MAX_TIME, MIN_TIME
 
 if TYPE_CHECKING:
     from gpu_ops.operators.running_orders import Orders
     from gpu_ops.operators.running_values import Values
 
-BEFORE, AFTER = -(1 << 62), 1 << 62
-"""Places on the axis for what began in an earlier step, and for what has not ended in this one."""
-
 _LIMB_BITS = {"float": 30, "reciprocal": 30, "digits": 26}
 """Of floats' limbs in the state: 2**32 events can be alive at once without an overflow."""
 
-_LOWEST = -1074
+_LOWEST, _HIGHEST = -1074, 1024
+"""The exponents of float64."""
+
+_MOST_LIMBS = 2 * ((_HIGHEST - _LOWEST) // 26 + 3)
+"""No number that floats or products of two are made of has more limbs."""
+
+_COUNTS = {"count", "nan", "inf", "-inf", "up", "down", "strange"}
+"""Parts that are counts."""
+
+_LIMBS = {"integer": 2, "decimal": 4}
+"""Of parts that are always cut alike: how many limbs they have at most."""
 
 ROWS: PartName = ("count", None, None)
 
@@ -128,6 +138,28 @@ class Totals:
                 values = integers(table[name].combine_chunks())
                 self.limbs.setdefault((kind, column, where), []).append(device.columns.array(values.copy()))
 
+    @staticmethod
+    def declared(names: Iterable[str], plans: Mapping[PartName, int]) -> dict[str, Field]:
+        """The columns among some that `columns` may have given: of each part all limbs from the lowest on.
+
+        Args:
+            names: The columns that are there.
+            plans: How many limbs the floats have that have a plan.
+        """
+        made, found = {stored("count", (None, None, "0")): counter()}, Counter[PartName]()
+        for name in names:
+            kind, *rest = name.split("/")
+            if len(rest) != 3 or kind in {"last", "key"}:
+                continue
+            column, where = (text.replace("%2F", "/") or None for text in rest[:2])
+            part: PartName = (kind, column, where)
+            most = 1 if kind in _COUNTS else _LIMBS.get(kind, plans.get(part, len(plans) * _MOST_LIMBS + _MOST_LIMBS))
+            if rest[2] != str(found[part]) or found[part] >= most or not _is_part(part):
+                continue
+            found[part] += 1
+            made[name] = counter() if kind in _COUNTS else Field(pa.int64())
+        return made
+
     def plan_table(self) -> pa.Table:
         """The plans, with a row for each."""
         kinds, columns, wheres = zip(*self.plans, strict=True)
@@ -136,10 +168,36 @@ class Totals:
         lowest, limbs = zip(*self.plans.values(), strict=True)
         return pa.table(made | {"lowest": pa.array(lowest, pa.int64()), "limbs": pa.array(limbs, pa.int64())})
 
+    @staticmethod
+    def plans_declared() -> StateTable:
+        """The table that `plan_table` gives."""
+        text = Field(pa.string())
+        columns = {
+            "kind": Field(pa.string(), words=tuple(_LIMB_BITS)),
+            "column": text,
+            "where": Field(pa.string(), nullable=True),
+            "lowest": Field(pa.int64(), least=_LOWEST - 30, most=_HIGHEST),
+            "limbs": Field(pa.int64(), least=1, most=_MOST_LIMBS),
+        }
+        return StateTable("floats", columns, unique=("kind", "column", "where"))
+
+    @staticmethod
+    def plans_of(table: pa.Table) -> dict[PartName, int]:
+        """How many limbs each part of a table of plans has."""
+        return {(row["kind"], row["column"], row["where"]): row["limbs"] for row in table.to_pylist()}
+
     def restore_plans(self, table: pa.Table) -> None:
         """What `plan_table` gave."""
         for row in table.to_pylist():
             self.plans[row["kind"], row["column"], row["where"]] = row["lowest"], row["limbs"]
+
+
+def _is_part(part: PartName) -> bool:
+    """Whether it can be asked what a part is made of."""
+    try:
+        return bool(factors(part))
+    except (ValueError, TypeError, RecursionError):
+        return False
 
 
 def stored(kind: str, name: Iterable[str | None]) -> str:
@@ -243,6 +301,11 @@ class RunningBlock(Block):
             values[slots.touched] = take(total, slots.after)
             made.append(total)
         return made
+
+    def _from_ranks(self, aggregate: Aggregate, distinct: Any, best: Any, valid: Any | None) -> Any:
+        # A state that is not its own may have lost an event whose value is asked for: no index leaves the table.
+        rows = self.device.columns.rows(distinct)
+        return super()._from_ranks(aggregate, distinct, np.clip(best, 0, max(rows - 1, 0)), valid)
 
     def _final(self, totals: list[Any]) -> list[Any]:
         return [self.device.kernels.take(total, self._emitted) for total in totals]

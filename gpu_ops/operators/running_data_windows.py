@@ -5,23 +5,23 @@ A batch is one step whose CTI is infinity.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from gpu_ops.buffers import integers, to_arrow
 from gpu_ops.devices import Device
 from gpu_ops.operators import together, window_conditions  # noqa: F401  (their kinds)
 from gpu_ops.operators.aggregates import Column
 from gpu_ops.operators.alive import Alive as Kept
 from gpu_ops.operators.alive import Least
+from gpu_ops.operators.data_window_state import CAP, ENTER, FLOOR, HASH, MEMO, NUMBER, DataWindowState
 from gpu_ops.operators.data_windows import OUT, UNKNOWN, Held, Stay, each_row, hashes, ranks_of, row_order, stays
 from gpu_ops.operators.events import Events, present, whole_groups
 from gpu_ops.operators.running_each import RunningEach
-from gpu_ops.operators.state import GroupNumbers, Rows, Runs, concat_rows, rows_from_arrow, rows_table, shown_time
+from gpu_ops.operators.state import GroupNumbers, Rows, Runs, concat_rows
 from gpu_ops.operators.window_groups import KNOWS_LEAVES, Groups, at_rest
 from gpu_ops.plan.data_windows import (
     STATUS,
@@ -37,15 +37,11 @@ from gpu_ops.plan.data_windows import (
 from gpu_ops.plan.together import Together
 from gpu_ops.time import MAX_TIME, MIN_TIME, TICK
 
-_NUMBER, _ENTER, _FLOOR, _CAP, _HASH, _MEMO = (
-    ("row", name) for name in ("number", "enter", "floor", "cap", "hash", "memo")
-)
-
 _ALWAYS = MIN_TIME - 1
 """Before all ends: rows are kept until they are taken out."""
 
 
-class RunningDataWindow:
+class RunningDataWindow(DataWindowState):
     """The steps of one data window.
 
     Args:
@@ -168,7 +164,7 @@ class RunningDataWindow:
         rows = concat_rows([each for each in pieces if each is not None], device)
         codes = _places(touched, rows.code)
         if pieces[0] is not None:
-            order = device.kernels.group_order(codes, len(touched), _column(rows, _NUMBER))
+            order = device.kernels.group_order(codes, len(touched), _column(rows, NUMBER))
             rows, codes = rows.take(order, device), device.kernels.take(codes, order)
         held = self._held(rows, codes, touched, groups, before, cti)
         groups.due[touched] = rest
@@ -201,7 +197,7 @@ class RunningDataWindow:
             if upto is not None:
                 # They stand in the order of their coming.
                 high = kernels.search_pairs(
-                    run.rows.code, _column(run.rows, _NUMBER), touched.astype(np.int32), upto - 1
+                    run.rows.code, _column(run.rows, NUMBER), touched.astype(np.int32), upto - 1
                 )
             source, offset = kernels.expand(high - low)
             at = low[source] + offset
@@ -213,13 +209,13 @@ class RunningDataWindow:
         if not found:
             return None
         rows = concat_rows(found, self._device)
-        floor = _column(rows, _FLOOR)
+        floor = _column(rows, FLOOR)
         self._floors.remove(self._device.columns.host(floor[floor != UNKNOWN]))
         return rows
 
     def _keep(self, rows: Rows) -> None:
         self._kept.add(rows, self._done)
-        floor = _column(rows, _FLOOR)
+        floor = _column(rows, FLOOR)
         self._floors.add(self._device.columns.host(floor[floor != UNKNOWN]))
 
     def _numbered(self, rows: Rows, touched: Any, groups: Groups) -> Rows:
@@ -247,16 +243,16 @@ class RunningDataWindow:
         groups.seen[here] = number[ends - 1] + 1
         groups.first[here] = np.minimum(groups.first[here], rows.low[begins])
         unknown = Column((np.full_like(rows.low, UNKNOWN),), None)
-        columns = {_NUMBER: Column((number,), None), _ENTER: unknown, _FLOOR: unknown}
+        columns = {NUMBER: Column((number,), None), ENTER: unknown, FLOOR: unknown}
         if isinstance(node.window, Session):
-            columns[_CAP] = unknown
+            columns[CAP] = unknown
         if isinstance(node.window, Together):
-            columns[_MEMO] = Column((np.zeros_like(rows.low),), None)
+            columns[MEMO] = Column((np.zeros_like(rows.low),), None)
         if isinstance(node.window, Sample):
             tied = device.kernels.keep(starts)
             index = np.arange(len(rows), like=rows.low)
             among = index - tied[np.searchsorted(tied, index, side="right") - 1]
-            columns[_HASH] = Column((hashes(node.window.seed, rows.low, among),), None)
+            columns[HASH] = Column((hashes(node.window.seed, rows.low, among),), None)
         return replace(rows, columns=columns)
 
     def _held(self, rows: Rows, codes: Any, touched: Any, groups: Groups, before: Any, cti: int) -> Held:
@@ -264,7 +260,7 @@ class RunningDataWindow:
         window = node.window
         bounds = _bounds(codes, len(touched))
         first = (groups.closed if isinstance(window, Session) else groups.first)[touched]
-        cap = _column(rows, _CAP)[bounds[:-1]] if isinstance(window, Session) else groups.closed[touched]
+        cap = _column(rows, CAP)[bounds[:-1]] if isinstance(window, Session) else groups.closed[touched]
         rank, ranked = None, None
         unique = rows.low[:0]
         if isinstance(window, Best):
@@ -273,30 +269,30 @@ class RunningDataWindow:
             if window.unique:
                 unique, _, _ = device.columns.key_codes(rows.frame, tuple(dict.fromkeys((*node.group, *window.unique))))
         elif isinstance(window, Sample):
-            rank = ~_column(rows, _HASH)
+            rank = ~_column(rows, HASH)
         return Held(
             codes,
             bounds,
             rows.low,
             rows.high,
-            _column(rows, _NUMBER),
+            _column(rows, NUMBER),
             first,
             cap,
             rank,
             ranked,
             unique,
             cti,
-            _column(rows, _ENTER),
+            _column(rows, ENTER),
             before,
             rows.frame,
             node.input.schema,
-            _column(rows, _MEMO) if isinstance(window, Together) else None,
+            _column(rows, MEMO) if isinstance(window, Together) else None,
             node.output == "each",
         )
 
     def _settled(self, rows: Rows, codes: Any, stay: Stay, groups: Groups, touched: Any, cti: int) -> list[Events]:
         """What is final of some rows is given, and what may still change is kept."""
-        before = _column(rows, _ENTER)
+        before = _column(rows, ENTER)
         is_new = before == UNKNOWN
         enter, leave = stay.enter if bool(is_new.all()) else np.where(is_new, stay.enter, before), stay.leave
         if cti == MAX_TIME:
@@ -321,12 +317,12 @@ class RunningDataWindow:
         return isinstance(self._node.window, Session) and not self._node.window.running
 
     def _keep_open(self, rows: Rows, stay: Stay, which: Any, enter: Any, floor: Any | None) -> None:
-        columns = rows.columns | {_ENTER: Column((enter,), None)}
-        columns[_FLOOR] = Column((np.full_like(enter, UNKNOWN) if floor is None else floor,), None)
+        columns = rows.columns | {ENTER: Column((enter,), None)}
+        columns[FLOOR] = Column((np.full_like(enter, UNKNOWN) if floor is None else floor,), None)
         if stay.cap is not None:
-            columns[_CAP] = Column((stay.cap,), None)
+            columns[CAP] = Column((stay.cap,), None)
         if stay.memo is not None:
-            columns[_MEMO] = Column((stay.memo,), None)
+            columns[MEMO] = Column((stay.memo,), None)
         self._keep(replace(rows, columns=columns).take(self._device.kernels.keep(which), self._device))
 
     def _given(self, rows: Rows, codes: Any, stay: Stay, is_new: Any) -> list[Events]:
@@ -358,7 +354,7 @@ class RunningDataWindow:
     def _each(self, rows: Rows, codes: Any, stay: Stay, groups: Groups, touched: Any, cti: int) -> list[Events]:
         """Rows whose enter is final, with what is in then; kept is what may be in for others."""
         node, device = self._node, self._device
-        before = _column(rows, _ENTER)
+        before = _column(rows, ENTER)
         inside = (stay.enter != OUT) & (stay.enter != UNKNOWN)
         final = inside & (before == UNKNOWN)
         if isinstance(node.window, TimeBatches):
@@ -392,7 +388,7 @@ class RunningDataWindow:
         columns, window = self._device.columns, self._node.window
         assert isinstance(window, Last)  # noqa: S101  (the last n rows are those that are kept)
         frame = columns.take(rows.frame, at)
-        number = _column(rows, _NUMBER)
+        number = _column(rows, NUMBER)
         there = number[at] >= window.count
         # The rows in between may be at rest.
         before = self._device.kernels.search_pairs(codes, number, codes[at], number[at] - window.count - 1)
@@ -423,43 +419,6 @@ class RunningDataWindow:
     def alive(self) -> int:
         """How many rows it keeps."""
         return len(self._waiting) + len(self._kept)
-
-    def tables(self) -> dict[str, pa.Table]:
-        """The state: groups, rows that wait for their turn, and rows whose leave is not known yet."""
-        if not self._numbers.seen:
-            return {}
-        device, schema, count = self._device, self._node.input.schema, len(self._numbers)
-        self._groups.grow(count)
-        made: dict[str, Any] = {
-            name: to_arrow(device.columns.host(each[:count]).copy(), pa.int64())
-            for name, each in vars(self._groups).items()
-        }
-        if self._numbers.keys is not None:
-            keys = pa.schema([schema.field(name) for name in self._node.group])
-            table = device.columns.to_arrow(self._numbers.keys, keys)
-            made |= {f"key/{name}": table[name] for name in table.column_names}
-        tables = {"groups": pa.table(made)}
-        if len(self._waiting):
-            tables["waiting"] = rows_table(self._waiting, schema, device, shown_time)
-        kept = self._kept.rows(self._done)
-        if kept is not None:
-            tables["kept"] = kept.to_arrow(schema, device, shown_time)
-        return tables if self._each_of is None else tables | self._each_of.tables()
-
-    def restore(self, tables: Mapping[str, pa.Table]) -> None:
-        """The state that `tables` gave."""
-        if not tables:
-            return
-        array, groups = self._device.columns.array, tables["groups"].combine_chunks()
-        keys = {name: groups[f"key/{name}"] for name in self._node.group}
-        self._numbers.restore(self._device.columns.from_arrow(pa.table(keys)) if keys else None)
-        self._groups = Groups(*(array(integers(groups[name].combine_chunks()).copy()) for name in vars(self._groups)))
-        if "waiting" in tables:
-            self._waiting.add(rows_from_arrow(tables["waiting"], self._device))
-        if self._each_of is not None:
-            self._each_of.restore(tables)
-        if "kept" in tables:
-            self._keep(rows_from_arrow(tables["kept"], self._device))
 
     def _forget(self, cti: int) -> None:
         """Forget groups of which no row is left, once they are most, where what has been plays no part."""

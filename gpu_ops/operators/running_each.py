@@ -7,7 +7,8 @@ it are a running window's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -33,6 +34,7 @@ from gpu_ops.plan.data_windows import (
 )
 from gpu_ops.plan.nodes import Feed
 from gpu_ops.plan.windows import Snapshot, WindowAggregate
+from gpu_ops.state_tables import StateTable, Tables
 from gpu_ops.time import TICK
 
 _STAYS_A_WHILE = Alive | Best | First | FirstSpan | Last | LastStarts | Sample | Session | TimeBatches
@@ -126,7 +128,15 @@ class RunningEach:
         """The state: that of the running window."""
         return {f"each/{name}": table for name, table in self._window.tables().items()}
 
+    def declared(self, tables: Tables) -> Iterator[StateTable]:
+        """The tables that `tables` gives."""
+        for each in self._window.declared(_own(tables)):
+            yield replace(each, name=f"each/{each.name}")
+
     def restore(self, tables: Mapping[str, pa.Table]) -> None:
         """The state that `tables` gave."""
-        mine = {name.removeprefix("each/"): table for name, table in tables.items() if name.startswith("each/")}
-        self._window.restore(mine)
+        self._window.restore(_own(tables))
+
+
+def _own(tables: Tables) -> dict[str, pa.Table]:
+    return {name.removeprefix("each/"): table for name, table in tables.items() if name.startswith("each/")}

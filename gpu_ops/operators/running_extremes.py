@@ -12,11 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates import Column, PartName
-from gpu_ops.operators.choices import ranked
+from gpu_ops.operators.choices import ranked, ranked_by
 from gpu_ops.operators.state import Rows, concat_rows
+from gpu_ops.operators.state_fields import row_columns
+from gpu_ops.state_tables import Field, StateTable
 
 CODES = ("order", "numbers")
 """The column of order codes: the greater, the nearer to the extreme. Of ranked values they compare within a run."""
@@ -100,6 +103,20 @@ class Staircases:
             whole = [self._merged([alive, *whole])] if len(alive) else whole
         # Ranked among themselves, the same rows have the same codes, whatever came between.
         return self._coded(whole[0]) if whole else None
+
+    def declared(self, name: str, place: Field, groups: int, schema: pa.Schema) -> StateTable:
+        """The table of `rows`.
+
+        Args:
+            name: Its name.
+            place: What holds for the places where rows end.
+            groups: How many groups there are.
+            schema: Types of the columns that are ranked.
+        """
+        read = ranked_by(str(self._name[1]), self._name[0]) if self._ranked else []
+        frame = pa.schema([schema.field(each) for each in read])
+        order = {CODES: Field(pa.int64())}
+        return StateTable(name, row_columns(place, place, groups, numbers=order, frame=frame))
 
     def restore(self, rows: Rows, groups: int) -> None:
         """What `rows` gave, in any order."""

@@ -20,9 +20,10 @@ from gpu_ops.operators.alive import CURSOR, Alive, Least, Run, ordered, with_cur
 from gpu_ops.operators.covers import Matches, covered_until, covers_of, uncovered
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.joins import Pairs, Side
-from gpu_ops.operators.running_blocks import AFTER
 from gpu_ops.operators.state import GroupNumbers, Rows, Runs, concat_rows, rows_from_arrow, rows_table, shown_time
+from gpu_ops.operators.state_fields import AFTER, NUMBERED_TIME, TIME, clock, group_columns, group_count, row_columns
 from gpu_ops.plan.joins import AsOf, Binary, ClipBy, Join
+from gpu_ops.state_tables import Field, StateTable, Tables
 from gpu_ops.time import MAX_TIME, MIN_TIME
 
 _NULLS = 2
@@ -133,6 +134,31 @@ class RunningBinary(ABC):
     def _kept_inputs(self) -> tuple[Any, ...]:
         return self._node.inputs
 
+    def declared(self, tables: Tables) -> Iterator[StateTable]:
+        """The tables that `tables` gives."""
+        if not tables:
+            return
+        yield clock()
+        done = int(tables["clock"]["done"][0].as_py())
+        names = tuple(name for name, _ in self._node.on)
+        keys = group_columns(names, self._node.left.schema, prefix="")
+        if keys:
+            yield StateTable("keys", keys, unique=tuple(keys))
+        groups = group_count(names, tables, "keys") + _NULLS
+        end = replace(TIME, above="low")
+        begin = replace(TIME, least=done)
+        for at, (name, part) in enumerate(zip(_SIDES, self._node.inputs, strict=True)):
+            yield StateTable(f"waiting {name}", _rows(at, begin, end, groups, part.schema))
+        begun = replace(TIME, most=done)
+        for name, part in zip(self._kept_names, self._kept_inputs, strict=True):
+            at = _SIDES.index(name)
+            yield StateTable(name, _rows(at, begun, end, groups, part.schema) | self._kept_besides(at))
+
+    def _kept_besides(self, at: int) -> dict[str, Field]:
+        """The columns that the rows of a side have which are kept, beside those of all rows: most nodes have none."""
+        del at
+        return {}
+
     def restore(self, tables: Mapping[str, pa.Table]) -> None:
         """The state that `tables` gave."""
         if not tables:
@@ -177,6 +203,11 @@ class RunningBinary(ABC):
     def _renumbered(self, used: Any) -> None:
         """Keys have new numbers; ``used`` says which of the old ones are left. Most nodes keep nothing by number."""
         del used
+
+
+def _rows(at: int, low: Field, high: Field, groups: int, frame: pa.Schema) -> dict[str, Field]:
+    columns = row_columns(low, high, groups, frame=frame)
+    return columns | {"group": replace(columns["group"], besides=(at,), least=_NULLS)}
 
 
 def _side(rows: Rows) -> Side:
@@ -296,6 +327,10 @@ class RunningJoin(RunningBinary):
 
     def _promise(self, cti: int) -> int:
         return min(oldest.least(cti) for oldest in self._oldest)
+
+    def _kept_besides(self, at: int) -> dict[str, Field]:
+        name, form = CURSOR
+        return {f"{name}.{form}.0": replace(NUMBERED_TIME, from_="low")} if self._join.alone[at] else {}
 
     def _again(self, kept: Alive, rows: Rows) -> None:
         at = self._kept.index(kept)

@@ -17,6 +17,7 @@ from gpu_ops.operators.aggregates import Column
 from gpu_ops.operators.alive import ordered
 from gpu_ops.operators.running_blocks import grown
 from gpu_ops.operators.state import Rows
+from gpu_ops.state_tables import MANY, Field, StateTable
 
 _WEIGHT = ("order", "weight")
 
@@ -202,6 +203,16 @@ class Orders:
                 "count": pa.array(host(whole.weights).copy()),
             }
         )
+
+    @staticmethod
+    def declared(name: str, groups: int) -> StateTable:
+        """The table that `table` gives."""
+        columns = {
+            "group": Field(pa.int32(), least=0, most=groups - 1),
+            "code": Field(pa.int64()),
+            "count": Field(pa.int64(), least=1, most=MANY),
+        }
+        return StateTable(name, columns, unique=("group", "code"))
 
     def restore(self, table: pa.Table) -> None:
         """What `table` gave, in any order."""

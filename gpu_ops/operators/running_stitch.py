@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -12,8 +12,10 @@ from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates import Column
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.state import GroupNumbers, Rows, Runs, concat_rows, rows_from_arrow, rows_table, shown_time
+from gpu_ops.operators.state_fields import NUMBERED_TIME, TIME, group_columns, group_count, row_columns
 from gpu_ops.operators.stitch import leading, whole
 from gpu_ops.plan.lifetimes import Stitch
+from gpu_ops.state_tables import StateTable, Tables
 from gpu_ops.time import MAX_TIME
 
 _CHAIN = ("chain", "numbers")
@@ -98,6 +100,25 @@ class RunningStitch:
             schema = pa.schema([self._node.schema.field(name) for name in self._node.compared])
             made["groups"] = device.columns.to_arrow(self._groups.keys, schema)
         return made
+
+    def declared(self, tables: Tables) -> Iterator[StateTable]:
+        """The tables that `tables` gives."""
+        node = self._node
+        keys = group_columns(node.compared, node.schema, prefix="")
+        if keys:
+            yield StateTable("groups", keys, unique=tuple(keys))
+        groups = group_count(node.compared, tables)
+        begun = {_CHAIN: NUMBERED_TIME}
+        carried = pa.schema([node.schema.field(name) for name in node.carried])
+        for name in ("waiting", "chains"):
+            columns = row_columns(
+                replace(TIME, from_=f"{'.'.join(_CHAIN)}.0"),
+                replace(TIME, above="low"),
+                groups,
+                numbers=begun,
+                frame=carried,
+            )
+            yield StateTable(name, columns)
 
     def restore(self, tables: Mapping[str, pa.Table]) -> None:
         """The state that `tables` gave."""

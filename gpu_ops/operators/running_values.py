@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates import Column
 from gpu_ops.operators.running_blocks import grown
 from gpu_ops.operators.state import GroupNumbers, Runs
+from gpu_ops.operators.state_fields import group_columns
+from gpu_ops.state_tables import StateTable, counter
 
 CODES = "codes"
 """The form of a column whose values are told apart by numbers."""
@@ -65,6 +68,12 @@ class Values:
             known = columns.host(grown(counts, count)[:count])
             made[f"count/{condition}"] = to_arrow(known.copy(), pa.int64())
         return pa.table(made)
+
+    def declared(self, name: str, conditions: Iterable[str]) -> StateTable:
+        """The table that `table` gives, which may tell under some conditions how often each value is there."""
+        keys = group_columns(tuple(self._schema.names), self._schema)
+        counts = {f"count/{condition}": replace(counter(), optional=True) for condition in conditions}
+        return StateTable(name, keys | counts, unique=tuple(keys))
 
     def restore(self, table: pa.Table) -> None:
         """What `table` gave."""

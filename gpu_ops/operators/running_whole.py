@@ -7,7 +7,7 @@ computation is run over them. So a step costs what is alive in the groups that i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates import column_name
 from gpu_ops.operators.alive import Alive
 from gpu_ops.operators.events import Events, concat
-from gpu_ops.operators.running_blocks import BEFORE, grid_promise, grown, limit_of
+from gpu_ops.operators.running_blocks import grid_promise, grown, limit_of
 from gpu_ops.operators.state import (
     GroupNumbers,
     Oldest,
@@ -30,9 +30,11 @@ from gpu_ops.operators.state import (
     rows_table,
     shown_time,
 )
+from gpu_ops.operators.state_fields import BEFORE, clock, extent, group_columns, row_columns
 from gpu_ops.operators.windows import check_open, placed_results, window_aggregate, window_numbers
 from gpu_ops.plan.windows import Grid, WindowAggregate
-from gpu_ops.time import MAX_TIME
+from gpu_ops.state_tables import Field, StateTable, Tables
+from gpu_ops.time import MAX_TIME, TIME_TYPE
 
 
 class RunningWhole:
@@ -259,6 +261,27 @@ class RunningWhole:
 
     def _shown(self, places: Any) -> pa.Array:
         return to_arrow(places, pa.int64()) if isinstance(self._node.window, Grid) else shown_time(places)
+
+    def declared(self, tables: Tables) -> Iterator[StateTable]:
+        """The tables that `tables` gives."""
+        if not tables:
+            return
+        node, schema = self._node, self._node.input.schema
+        yield clock(node.window)
+        done = int(tables["clock"]["done"][0].as_py())
+        grid, (least, most) = isinstance(node.window, Grid), extent(node.window)
+        axis = pa.int64() if grid else TIME_TYPE
+        keys = group_columns(node.group, schema)
+        last = Field(axis, least=BEFORE, most=max(done, 0))
+        yield StateTable("groups", {"last": last} | keys, None if keys else 1, required=True, unique=tuple(keys))
+        groups, frame = tables["groups"].num_rows, pa.schema([schema.field(name) for name in self._read])
+        later = max(least, done + 1)
+        end = Field(axis, least=later, most=most, above="low")
+        for name, begin in (
+            ("waiting", Field(axis, least=later, most=most)),
+            ("alive", Field(axis, least=least, most=min(done, most))),
+        ):
+            yield StateTable(name, row_columns(begin, end, groups, frame=frame))
 
     def restore(self, tables: Mapping[str, pa.Table]) -> None:
         """The state that `tables` gave."""

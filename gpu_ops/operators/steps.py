@@ -6,7 +6,7 @@ A batch is one step whose CTI is infinity: what every operator does then is what
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, cast
 
@@ -36,6 +36,7 @@ from gpu_ops.plan.nodes import Ends, Feed, Filter, KeyBy, Node, Project, Source
 from gpu_ops.plan.time_rules import depends_on_start_alone, moved_cti
 from gpu_ops.plan.unnest import Repeat, Unnest
 from gpu_ops.plan.windows import WindowAggregate
+from gpu_ops.state_tables import StateTable, Tables, counter
 from gpu_ops.time import MIN_TIME, TICK, format_time
 
 
@@ -56,6 +57,9 @@ class Step(Protocol):
     def tables(self) -> dict[str, pa.Table]:
         """What it remembers."""
 
+    def declared(self, tables: Tables) -> Iterator[StateTable]:
+        """The tables that `tables` gives, as `gpu_ops.state_tables.HasState.declared`."""
+
     def restore(self, tables: Mapping[str, pa.Table]) -> None:
         """Remember what `tables` gave."""
 
@@ -71,6 +75,10 @@ class Stateless:
     def tables(self) -> dict[str, pa.Table]:
         """Nothing."""
         return {}
+
+    def declared(self, tables: Tables) -> Iterator[StateTable]:
+        """None."""
+        yield from ()
 
     def restore(self, tables: Mapping[str, pa.Table]) -> None:
         """Nothing to remember."""
@@ -115,6 +123,10 @@ class Numbers(Stateless):
     def tables(self) -> dict[str, pa.Table]:
         """The next number."""
         return {"next": pa.table({"number": pa.array([self._next], pa.int64())})}
+
+    def declared(self, tables: Tables) -> Iterator[StateTable]:
+        """The table that `tables` gives."""
+        yield StateTable("next", {"number": counter()}, rows=1, required=True)
 
     def restore(self, tables: Mapping[str, pa.Table]) -> None:
         """Go on with the number that `tables` gave."""

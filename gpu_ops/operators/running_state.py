@@ -1,0 +1,176 @@
+"""What a running window remembers, as tables: written, declared and read back."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from gpu_ops.buffers import integers, to_arrow
+from gpu_ops.devices import Device
+from gpu_ops.operators.aggregates import Block, PartName, column_name
+from gpu_ops.operators.running_blocks import Totals, stored
+from gpu_ops.operators.running_extremes import Staircases
+from gpu_ops.operators.running_orders import Orders
+from gpu_ops.operators.running_values import CODES as CODES_OF_VALUES
+from gpu_ops.operators.running_values import Values
+from gpu_ops.operators.state import GroupNumbers, Rows, Runs, rows_from_arrow, rows_table, shown_time
+from gpu_ops.operators.state_fields import AFTER, BEFORE, clock, extent, group_columns, row_columns
+from gpu_ops.plan.windows import Grid, WindowAggregate
+from gpu_ops.state_tables import Field, StateTable, Tables
+from gpu_ops.time import TIME_TYPE
+
+
+class WindowState(ABC):
+    """The state of a running window; `RunningWindow` steps it."""
+
+    _node: WindowAggregate
+    _device: Device
+    _groups: GroupNumbers
+    _waiting: Runs
+    _ending: Runs
+    _totals: Totals
+    _last: Any
+    _done: int
+    _nullable: set[tuple[str, str]]
+    _orders: dict[PartName, Orders]
+    _values: dict[str, Values]
+    _best: dict[PartName, Staircases]
+    _ranked: list[tuple[str, str]]
+    _framed: list[str]
+
+    @abstractmethod
+    def _nothing(self) -> Rows:
+        """No rows, with all columns."""
+
+    def tables(self) -> dict[str, pa.Table]:
+        """The state: groups with their totals, events that wait for their start, events by their end, extremes."""
+        if not self._groups.seen:
+            return {}
+        device, schema = self._device, self._node.input.schema
+        made = {"groups": self._group_table(), "clock": pa.table({"done": pa.array([self._done], pa.int64())})}
+        for name, runs in (("waiting", self._waiting), ("ending", self._ending)):
+            if len(runs):
+                made[name] = rows_table(runs, schema, device, self._shown)
+        for extreme, staircases in self._best.items():
+            rows = staircases.rows(self._done)
+            if rows is not None:
+                made[stored("extreme", extreme)] = rows.to_arrow(schema, device, self._shown)
+        kept = {name: each.table() for name, each in self._remembered().items()}
+        made |= {name: table for name, table in kept.items() if table is not None}
+        if self._totals.plans:
+            made["floats"] = self._totals.plan_table()
+        if self._nullable:
+            columns, forms = zip(*sorted(self._nullable), strict=True)
+            made["nullable"] = pa.table(
+                {"column": pa.array(columns, pa.string()), "form": pa.array(forms, pa.string())}
+            )
+        return made
+
+    def _remembered(self) -> dict[str, Orders | Values]:
+        orders = {stored("ordered", name): each for name, each in self._orders.items()}
+        return orders | {stored("values", (name,)): each for name, each in self._values.items()}
+
+    def _shown(self, places: Any) -> pa.Array:
+        return to_arrow(places, pa.int64()) if isinstance(self._node.window, Grid) else shown_time(places)
+
+    def _group_table(self) -> pa.Table:
+        columns, count = self._device.columns, len(self._groups)
+        made = {"last": self._shown(columns.host(self._last[:count]).copy())}
+        made |= self._totals.columns(count, self._device)
+        if self._groups.keys is not None:
+            schema = pa.schema([self._node.input.schema.field(name) for name in self._node.group])
+            keys = columns.to_arrow(self._groups.keys, schema)
+            made |= {f"key/{name}": keys[name] for name in keys.column_names}
+        return pa.table(made)
+
+    def declared(self, tables: Tables) -> Iterator[StateTable]:
+        """The tables that `tables` gives."""
+        if not tables:
+            return
+        node, schema = self._node, self._node.input.schema
+        yield clock(node.window)
+        done = int(tables["clock"]["done"][0].as_py())
+        yield Totals.plans_declared()
+        plans = Totals.plans_of(tables["floats"]) if "floats" in tables else {}
+        # Of a group of which nothing has begun it is 0.
+        last = Field(self._axis, least=BEFORE, most=max(done, 0))
+        keys = group_columns(node.group, schema)
+        names = tables["groups"].column_names if "groups" in tables else []
+        columns = {"last": last} | Totals.declared(names, plans) | keys
+        yield StateTable("groups", columns, None if keys else 1, required=True, unique=tuple(keys))
+        groups = tables["groups"].num_rows
+        numbers = {}
+        for name, values in self._values.items():
+            kept = stored("values", (name,))
+            yield values.declared(kept, self._conditions(name))
+            known = tables[kept].num_rows if kept in tables else 0
+            numbers[name, CODES_OF_VALUES] = Field(pa.int64(), least=0, most=known - 1)
+        texts = {"column": Field(pa.string()), "form": Field(pa.string())}
+        yield StateTable("nullable", texts, unique=tuple(texts))
+        nothing, least, most = self._nothing(), *extent(node.window)
+        grid = isinstance(node.window, Grid)
+        frame = pa.schema([schema.field(name) for name in self._framed])
+        # An event whose end is not known yet ends after all others.
+        open_end = (AFTER,) if grid and node.input.gives_open else ()
+        for name, low, high in (
+            ("waiting", max(least, done + 1), least),
+            ("ending", least, max(least, done + 1)),
+        ):
+            begin = Field(self._axis, least=low, most=most)
+            # Between two windows of a grid an event is in none.
+            end = Field(self._axis, not grid and name == "waiting", high, most, open_end, from_="low" if grid else None)
+            end = end if grid else replace(end, above="low")
+            yield StateTable(
+                name,
+                row_columns(begin, end, groups, columns=nothing.columns, numbers=numbers, frame=frame),
+            )
+        for extreme, staircases in self._best.items():
+            place = Field(self._axis, least=max(least, done + 1), most=most, besides=open_end)
+            yield staircases.declared(stored("extreme", extreme), place, groups, schema)
+        for part, orders in self._orders.items():
+            yield orders.declared(stored("ordered", part), groups)
+
+    def _conditions(self, column: str) -> list[str]:
+        """The names of the events that take part in what is told of a column's distinct values."""
+        distinct = [each for each in self._node.aggregates if each.distinct]
+        mine = [each for each in distinct if column_name(each.expression) == column]
+        return [Block._which(each) or "" for each in mine]  # noqa: SLF001  (as the blocks that count them name them)
+
+    @property
+    def _axis(self) -> pa.DataType:
+        return pa.int64() if isinstance(self._node.window, Grid) else TIME_TYPE
+
+    def restore(self, tables: Mapping[str, pa.Table]) -> None:
+        """The state that `tables` gave."""
+        if not tables:
+            return
+        device = self._device
+        groups = tables["groups"].combine_chunks()
+        keys = {name: groups[f"key/{name}"] for name in self._node.group}
+        self._groups.restore(device.columns.from_arrow(pa.table(keys)) if keys else None)
+        self._last = device.columns.array(integers(groups["last"].combine_chunks()).copy())
+        self._totals.restore(groups, device)
+        self._done = tables["clock"]["done"][0].as_py()
+        if "floats" in tables:
+            self._totals.restore_plans(tables["floats"])
+        if "nullable" in tables:
+            self._nullable = {(row["column"], row["form"]) for row in tables["nullable"].to_pylist()}
+        nothing = self._nothing()
+        for name, runs in (("waiting", self._waiting), ("ending", self._ending)):
+            if name in tables:
+                rows = rows_from_arrow(tables[name], device)
+                runs.add(
+                    replace(
+                        rows, columns={each: rows.columns.get(each, nothing.columns[each]) for each in nothing.columns}
+                    )
+                )
+        for extreme, staircases in self._best.items():
+            if stored("extreme", extreme) in tables:
+                staircases.restore(rows_from_arrow(tables[stored("extreme", extreme)], device), len(self._groups))
+        for name, remembered in self._remembered().items():
+            if name in tables:
+                remembered.restore(tables[name])
