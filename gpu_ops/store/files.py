@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -111,10 +112,15 @@ def _beside(target: Path) -> Path:
 
 @contextmanager
 def whole_or_nothing(target: Path, if_exists: IfExists) -> Iterator[Any]:
-    """A file that gets its name once it is whole and on the disk; whatever stops it before removes it."""
+    """A file that gets its name once it is whole and on the disk; whatever stops it before removes it.
+
+    A file that it replaces gives it its mode. A link that has the name is replaced itself: what it leads to stays as it
+    is, so that nobody who puts a link there has other files overwritten.
+    """
     temporary = _beside(target)
     try:
         with temporary.open("xb") as unfinished:
+            keep_mode(temporary, target)  # before there is anything in it to be read
             yield unfinished
             unfinished.flush()
             os.fsync(unfinished.fileno())
@@ -132,6 +138,25 @@ def whole_or_nothing(target: Path, if_exists: IfExists) -> Iterator[Any]:
     finally:
         with suppress(FileNotFoundError):
             temporary.unlink()
+
+
+def keep_mode(made: Path, target: Path) -> None:
+    """Let a new file have the mode of the one that it is about to replace.
+
+    Of a link that is replaced, the mode of what it leads to takes rights away, and gives none.
+
+    Raises:
+        OSError: The file system refuses.
+    """
+    try:
+        known = target.stat()
+    except OSError:  # there is none, or the link leads nowhere
+        return
+    before = stat.S_IMODE(made.stat().st_mode)
+    mode = stat.S_IMODE(known.st_mode) & 0o777
+    mode = before & mode if target.is_symlink() else mode
+    if mode != before:
+        made.chmod(mode)
 
 
 _NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}

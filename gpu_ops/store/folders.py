@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from gpu_ops.errors import SourceError
-from gpu_ops.store.files import make_folder, sync_folder
+from gpu_ops.store.files import keep_mode, make_folder, sync_folder
 
 LOCK = ".writer.lock"
 """The name of what a writer holds while it writes."""
@@ -199,7 +199,8 @@ class LocalFolder:
             os.fsync(file.fileno())
 
     def rename(self, source: str, target: str) -> None:
-        """Give a file another name."""
+        """Give a file another name; one that has that name already gives it its mode."""
+        keep_mode(self._path / source, self._path / target)
         (self._path / source).rename(self._path / target)
 
     def remove(self, names: Iterable[str]) -> None:
