@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gpu_ops.devices import choose, gpu_refusal
+from gpu_ops.devices import gpu_refusal
+from gpu_ops.engines.placing import place
 from gpu_ops.plan.advance import AdvanceTime, Late
 from gpu_ops.plan.data_windows import DataWindow
 from gpu_ops.plan.joins import Binary, Join, Union
@@ -26,7 +27,7 @@ def explain(node: Node, device: str) -> str:
 
         placed = spark.placement(node, device)
         return "\n".join([*_tree(node, placed.notes, set()), *placed.summary])
-    chosen = choose(device)
+    chosen = place(node, device)
 
     def local(each: Node) -> list[str]:
         return [f"local engine, {chosen.name}: {_local_place(each)}", f"time, live: {time_rule(each)}"]

@@ -13,7 +13,6 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from gpu_ops.devices import choose
 from gpu_ops.engines.calls import Calls, changes, looks, reads
 from gpu_ops.engines.checkpoints import read_checkpoint, write_checkpoint
 from gpu_ops.engines.facts import check_facts, of_query
@@ -22,6 +21,7 @@ from gpu_ops.engines.fingerprints import IfFunctionsChanged, check_functions, fu
 from gpu_ops.engines.inputs import find
 from gpu_ops.engines.local import output_schema, to_table
 from gpu_ops.engines.places import Following, IfOtherStore
+from gpu_ops.engines.placing import place
 from gpu_ops.engines.recovering import again
 from gpu_ops.engines.restoring import check_plan, check_rows, ours, restore_input, restore_node, split
 from gpu_ops.engines.shapes import Shape, shape_schema
@@ -86,7 +86,7 @@ class RunningQuery(Taking):
         max_waiting: int | None = None,
     ) -> None:
         self._node = node
-        self._device = choose(device)
+        self._device = place(node, device)
         self._on_results = on_results
         self._shape = shape
         if max_waiting is not None and max_waiting < 1:

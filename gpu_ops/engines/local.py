@@ -11,8 +11,9 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from gpu_ops.buffers import integers, to_arrow
-from gpu_ops.devices import Device, choose
+from gpu_ops.devices import Device
 from gpu_ops.engines.in_order import run_in_order
+from gpu_ops.engines.placing import place
 from gpu_ops.engines.progress import Progress
 from gpu_ops.engines.shapes import Shape, in_shape, shape_schema
 from gpu_ops.errors import PlanError
@@ -58,13 +59,13 @@ class Run:
 def collect(node: Node, device: str, shape: Shape = "interval") -> Any:
     """The answer in the kind of frame that came in."""
     shape_schema(output_schema(node), shape)  # refused before anything is read
-    table = pa.concat_tables(tables(node, choose(device)))
+    table = pa.concat_tables(tables(node, place(node, device)))
     return to_origin(in_shape(table, shape), origin(node))
 
 
 def reader(node: Node, device: str) -> pa.RecordBatchReader:
     """The answer as record batches, computed as they are read."""
-    batches = (batch for table in tables(node, choose(device)) for batch in table.to_batches())
+    batches = (batch for table in tables(node, place(node, device)) for batch in table.to_batches())
     return pa.RecordBatchReader.from_batches(output_schema(node), batches)
 
 
@@ -73,7 +74,7 @@ def write(
 ) -> WriteReport:
     """The answer in a file, whole or not at all."""
     return write_file(
-        tables(node, choose(device)),
+        tables(node, place(node, device)),
         output_schema(node),
         path,
         if_exists=if_exists,
@@ -110,7 +111,7 @@ def run_fragment(
     Yields:
         Batches with ``start`` and ``end`` in UTC and the wanted payload.
     """
-    chosen = choose(device)
+    chosen = place(node, device)
     feeds: dict[Node, Iterator[Events]] = {feed: _fed(feed, rows, chosen) for feed, rows in handed.items()}
     names = tuple(node.schema.names if wanted is None else wanted)
     schema = pa.schema([*list(output_schema(node))[:2], *(node.schema.field(name) for name in names)])
@@ -133,7 +134,7 @@ def run_fragment_in_order(
         device: As in `run_fragment`.
         wanted: Likewise.
     """
-    chosen = choose(device)
+    chosen = place(node, device)
     schema = pa.schema([*list(output_schema(node))[:2], *(node.schema.field(name) for name in wanted)])
 
     def fed() -> Iterator[tuple[dict[Feed, list[Events]], int]]:
