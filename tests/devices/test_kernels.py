@@ -1033,6 +1033,21 @@ def test_variances_of_integers_come_from_32_bit_limbs(name: str) -> None:
     assert port.call("variance", ints([3]), tuple(sums), tuple(squares), 32, 0, 1)[0] == float(exact)
 
 
+@pytest.mark.parametrize("name", ["cpu", "array", GPU])
+@pytest.mark.parametrize("bits", [20, 51, 52, 53, 54, 61])
+@pytest.mark.parametrize("off", [-1, 0, 1])
+def test_means_of_integers_are_nearest_where_float64_ends(name: str, bits: int, off: int) -> None:
+    exact = [sign * ((1 << bits) + off) for sign in (1, -1)]
+    counts = ints([3, 7])
+    expected = [float(Fraction(each, int(count))) for each, count in zip(exact, counts, strict=True)]
+    for sums in ((ints(exact),), tuple(_port(name).call("exact_limbs_int", ints(exact)))):
+        assert _port(name).call("mean_limbs", sums, counts, 32, 0, 0).tolist() == expected
+        # One that float64 does not hold beside one that it does.
+        small = tuple(np.concatenate([limb, ints([1 if at == 0 else 0])]) for at, limb in enumerate(sums))
+        made = _port(name).call("mean_limbs", small, ints([3, 7, 3]), 32, 0, 0)
+        assert made.tolist() == [*expected, 1 / 3]
+
+
 # Compiled once, kept on disk
 
 
