@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import polars as pl
 import pyarrow as pa
 
@@ -12,6 +14,10 @@ from gpu_ops.types import lower, restore
 def to_frame(table: pa.Table) -> pl.DataFrame:
     """A Polars frame over an Arrow table's memory, copying only what Polars stores in another way."""
     use_threads()
+    if table.num_columns and all(column.num_chunks == 1 and _is_number(column.type) for column in table.columns):
+        return together(
+            [pl.Series(name, column.chunk(0)) for name, column in zip(table.column_names, table.columns, strict=True)]
+        )
     columns = [lower(column) for column in table.columns]
     # Its metadata goes along: by it Polars knows its own enums again.
     fields = [field.with_type(column.type) for field, column in zip(table.schema, columns, strict=True)]
@@ -22,6 +28,18 @@ def from_frame(frame: pl.DataFrame, schema: pa.Schema) -> pa.Table:
     """An Arrow table of the given schema from a Polars frame with these columns, among others."""
     table = frame.to_arrow()
     return pa.Table.from_arrays([restore(table[field.name], field.type) for field in schema], schema=schema)
+
+
+def together(columns: Sequence[pl.Series]) -> pl.DataFrame:
+    """A frame of some columns. The steps of a running query make many, and Polars' own way takes six times as long."""
+    if not columns:
+        return pl.DataFrame()
+    first, *rest = columns
+    return first.to_frame().hstack(rest)
+
+
+def _is_number(dtype: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(dtype) or pa.types.is_floating(dtype))
 
 
 def plain_type(dtype: pa.DataType) -> pa.DataType:

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from gpu_ops.buffers import to_arrow
 from gpu_ops.errors import TimeError
 from gpu_ops.ingest.arrivals import Kind
 from gpu_ops.ingest.kinds import Kinds, judged_start
@@ -99,8 +97,10 @@ def _all_fine(start: Ticks, end: Ticks | None) -> bool:
     if not len(start):
         return True
     if end is None:
-        bounds = pc.min_max(to_arrow(start, pa.int64()))
-        return bool(bounds["min"].as_py() >= MIN_TIME and bounds["max"].as_py() <= MAX_TIME - 2 * TICK)
+        from gpu_ops.devices.cpu.order import extent  # not with the package, which would load Numba
+
+        least, most = extent(start)
+        return least >= MIN_TIME and most <= MAX_TIME - 2 * TICK
     shorter = np.empty(_BLOCK, np.bool_)
     for first in range(0, len(start), _BLOCK):
         starts, ends = start[first : first + _BLOCK], end[first : first + _BLOCK]

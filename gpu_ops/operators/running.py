@@ -54,7 +54,6 @@ from gpu_ops.operators.windows import (
     places_of,
     window_aggregate,
     window_numbers,
-    with_keys,
 )
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.windows import Grid, WindowAggregate
@@ -97,6 +96,13 @@ class RunningWindow(WindowState):
                 if by_rank:
                     ranked[column_name(extreme.expression), form] = None
         self._ranked = list(ranked)
+        # What is ranked stays a frame, to be ranked in each step; only which rows take part is read as it comes.
+        self._read = [
+            replace(each, kind="count", expression=None, others=(), distinct=False)
+            if self._by_rank(each)
+            else replace(each, distinct=False)
+            for each in node.aggregates
+        ]
         self._framed = list(dict.fromkeys(name for each in self._ranked for name in ranked_by(*each)))
 
     def _order(self, aggregate: Aggregate) -> None:
@@ -202,13 +208,7 @@ class RunningWindow(WindowState):
     def _loaded(self, frame: Any, codes: Any) -> Rows:
         """Rows of a frame, without places."""
         device = self._device
-        # What is ranked stays a frame, to be ranked in each step; only which rows take part is read here.
-        every = self._node.aggregates
-        read = [
-            replace(each, kind="count", expression=None, others=()) if self._by_rank(each) else each for each in every
-        ]
-        read = [replace(each, distinct=False) if each.distinct else each for each in read]
-        columns = load_columns(read, self._node.input.schema, frame, device)
+        columns = load_columns(self._read, self._node.input.schema, frame, device)
         columns |= {(name, CODES_OF_VALUES): values.of(frame) for name, values in self._values.items()}
         for name, column in columns.items():
             if column.valid is not None:
@@ -311,10 +311,12 @@ class RunningWindow(WindowState):
             here = slice(begins_at, begins_at + len(rows))
             best[name] = replace(best[name], first=first[here], last=last[here])
             begins_at += len(rows)
+        if known:
+            first, last = (np.concatenate([each[:gone], each[earlier:]]) for each in (first, last))
         block = RunningBlock(
             device,
-            np.concatenate([first[:gone], first[earlier:]]),
-            np.concatenate([last[:gone], last[earlier:]]),
+            first,
+            last,
             len(axis),
             columns,
             node.input.schema,
@@ -340,10 +342,11 @@ class RunningWindow(WindowState):
         if not len(block.slots):
             return []
         group, begin, end = kernels.slot_bounds(axis_code, axis, block.slots)
-        keys, group = self._groups.keys_of(touched), group.astype(np.int64)
+        group = group.astype(np.int64)
         if isinstance(node.window, Grid):
-            return list(grid_results(node.window, begin, end, keys, group, frame, device))
-        return [Events(begin, end, with_keys(keys, group, frame, device))]
+            return list(grid_results(node.window, begin, end, self._groups.keys_of(touched), group, frame, device))
+        keys = self._groups.keys_of(kernels.take(touched, group))
+        return [Events(begin, end, frame if keys is None else device.columns.beside(keys, frame))]
 
     def _known(self, name: PartName, touched: Any, limit: int) -> Rows:
         """The state's rows of an extreme that can be the greatest of one of the step's groups in the step."""

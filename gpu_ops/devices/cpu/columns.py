@@ -21,7 +21,7 @@ from gpu_ops.buffers import nulls as nulls_of
 from gpu_ops.buffers import to_arrow as to_arrow_array
 from gpu_ops.devices.cpu.order import extent as extent_of
 from gpu_ops.devices.cpu.order import take as gather
-from gpu_ops.frames import from_frame, to_frame
+from gpu_ops.frames import from_frame, to_frame, together
 from gpu_ops.time import TIME_TYPE
 
 Array = npt.NDArray[Any]
@@ -63,7 +63,7 @@ def take(frame: Frame, indices: Array) -> Frame:
         return frame
     if all(_is_plain(column) for column in columns):
         indices = indices.astype(np.int64, copy=False)
-        return pl.DataFrame([_taken(column, indices) for column in columns])
+        return together([_taken(column, indices) for column in columns])
     # Polars' own type of index; positions are below 2**32.
     return frame[pl.Series(indices.astype(np.uint32))]
 
@@ -80,7 +80,7 @@ def _taken(series: pl.Series, indices: Array) -> pl.Series:
 
 def select(frame: Frame, names: Sequence[str]) -> Frame:
     """These columns."""
-    return pl.DataFrame([frame[name] for name in names])
+    return frame if frame.columns == [*names] else together([frame[name] for name in names])
 
 
 def concat(frames: Sequence[Frame]) -> Frame:
@@ -218,7 +218,7 @@ def build(columns: dict[str, tuple[Array, Array | None, pa.DataType]]) -> Frame:
         columns: Per name the numbers, which of them are there (None: all), and the Arrow type that they stand for:
             a fixed-width type other than decimal.
     """
-    return pl.DataFrame([_series(name, *column) for name, column in columns.items()])
+    return together([_series(name, *column) for name, column in columns.items()])
 
 
 def build_decimal(name: str, low: Array, high: Array, valid: Array | None, dtype: pa.DataType) -> Frame:
