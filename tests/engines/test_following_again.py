@@ -14,7 +14,7 @@ import gpu_ops as g
 from gpu_ops.errors import ColumnError, TimeError
 from gpu_ops.store.contents import content_crc
 from tests.cuts import in_some_order
-from tests.engines.test_live import DEVICES, EXAMPLES, _plan, events, plans, source, table
+from tests.engines.test_live import DEVICES, FEWER, _plan, events, plans, source, table
 
 MEETINGS = {
     "alone": lambda s: s,
@@ -36,7 +36,7 @@ def steps(arrived: pa.Table, chance: random.Random) -> list[tuple[pa.Table, int]
     return made
 
 
-@EXAMPLES
+@FEWER
 @given(
     plans,
     st.sampled_from([*MEETINGS]),

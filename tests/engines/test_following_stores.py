@@ -418,7 +418,7 @@ def test_merged_and_expired_results_are_compared_as_far_as_they_are_there(settin
 @pytest.mark.parametrize("killed", [True, False])
 def test_an_end_at_any_step_of_a_write_loses_nothing(tmp_path: Path, killed: bool) -> None:  # noqa: FBT001
     """Killed, or on a disk that is full for a while: also while the store gets its identity and learns who writes."""
-    setting = Setting(str(tmp_path), tmp_path, 5)
+    setting = Setting(str(tmp_path), tmp_path, 3)
     ends = 0
     for at in itertools.count(1):
         out, setting.checkpoint = g.store(tmp_path / f"out {at}"), tmp_path / f"checkpoint {at}"

@@ -125,6 +125,8 @@ def _plan(names: list[str]) -> Query:
 
 
 EXAMPLES = settings(max_examples=max(100, settings().max_examples))
+FEWER = settings(max_examples=max(50, settings().max_examples))
+"""Enough for a planted defect to be found."""
 
 plans = st.lists(st.sampled_from([*VERBS, *WINDOWS, *WINDOWS]), min_size=1, max_size=3)
 values = st.none() | st.integers(-9, 9)
@@ -184,7 +186,7 @@ ENTRANCES = st.fixed_dictionaries(
 )
 
 
-@EXAMPLES
+@FEWER
 @given(plans, events, ENTRANCES, st.randoms(use_true_random=False), st.sampled_from(DEVICES))
 def test_late_events_meet_the_same_fate_in_any_cut(
     names: list[str], given_events: list[Any], entrance: dict[str, Any], chance: random.Random, device: str
@@ -208,7 +210,7 @@ def test_late_events_meet_the_same_fate_in_any_cut(
         assert {fate: count for fate, count in live.status().late.items() if count} == stream.report().late
 
 
-@EXAMPLES
+@FEWER
 @given(plans, events, st.randoms(use_true_random=False), st.sampled_from(DEVICES))
 def test_a_checkpoint_anywhere_changes_nothing(
     tmp_path_factory: pytest.TempPathFactory,
@@ -667,7 +669,7 @@ def test_what_asks_for_the_end_waits_for_it() -> None:
     assert told(live.results()) == [(2, 5, 1)]
 
 
-@EXAMPLES
+@FEWER
 @given(
     st.lists(st.tuples(st.integers(0, 40), st.integers(1, 15) | st.none(), st.sampled_from("ab"), values), max_size=20),
     st.sampled_from(

@@ -15,12 +15,12 @@ import gpu_ops as g
 from gpu_ops.engines.live import RunningQuery
 from gpu_ops.errors import GpuOpsError
 from gpu_ops.time import MAX_TIME
-from tests.engines.test_live import DEVICES, EDGES, EXAMPLES, edge, sessions, told
+from tests.engines.test_live import DEVICES, EDGES, FEWER, edge, sessions, told
 from tests.rows import rows
 from tests.support import branches
 
 
-@EXAMPLES
+@FEWER
 @given(st.integers(0, 1 << 40), st.sampled_from(DEVICES))
 def test_edges_under_several_branches_are_what_a_batch_gives(
     tmp_path_factory: pytest.TempPathFactory, seed: int, device: str

@@ -27,7 +27,7 @@ from gpu_ops.errors import FunctionError, PlanError, QueryFailedError, SumOverfl
 from gpu_ops.operators.running import RunningWindow
 from gpu_ops.store.writer import Writer
 from gpu_ops.time import MAX_TIME
-from tests.engines.test_live import DEVICES, EDGES, EXAMPLES, UTC, edge, sessions, told
+from tests.engines.test_live import DEVICES, EDGES, FEWER, UTC, edge, sessions, told
 from tests.rows import rows
 from tests.support import branches
 
@@ -458,7 +458,7 @@ def stopped(call: Callable[[], object], after: int) -> None:
         sys.setprofile(before)
 
 
-@EXAMPLES
+@FEWER
 @given(st.integers(0, 1 << 40))
 def test_a_call_that_is_stopped_anywhere_has_taken_nothing_in_or_failed_the_query(
     tmp_path_factory: pytest.TempPathFactory, seed: int

@@ -15,7 +15,7 @@ import gpu_ops as g
 from gpu_ops.errors import PlanError
 from gpu_ops.time import MAX_TIME
 from tests.cuts import in_some_order
-from tests.engines.test_live import DEVICES, EXAMPLES, SCHEMA, UTC, Query, events, table
+from tests.engines.test_live import DEVICES, EXAMPLES, FEWER, SCHEMA, UTC, Query, events, table
 from tests.rows import rows
 
 Pair = Any
@@ -119,7 +119,7 @@ def test_two_inputs_give_what_a_batch_gives(
     assert live.cti == MAX_TIME
 
 
-@EXAMPLES
+@FEWER
 @given(
     st.tuples(*map(st.sampled_from, ([*SIDES], [*SIDES], [*PAIRS], [*ABOVE]))),
     events,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import gpu_ops as g
 from gpu_ops.errors import PlanError, WaitingError
 from gpu_ops.time import MAX_TIME
-from tests.engines.test_live import EXAMPLES, UTC, told
+from tests.engines.test_live import FEWER, UTC, told
 from tests.rows import rows
 
 TASKS = pa.schema([("at", pa.int64()), ("until", pa.int64()), ("v", pa.int64())])
@@ -34,7 +34,7 @@ lifetimes = st.lists(
 )
 
 
-@EXAMPLES
+@FEWER
 @given(lifetimes, st.sampled_from(["drop", "divert"]), st.randoms(use_true_random=False))
 def test_invalid_rows_live_are_those_of_a_batch(
     tmp_path_factory: pytest.TempPathFactory,
