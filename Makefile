@@ -10,6 +10,9 @@ SHELL := bash
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
+# Python keeps what it compiles: the suite starts dozens of processes, which would each compile the package anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 RAPIDS_ARTIFACT := com.nvidia:rapids-4-spark_2.13:26.08.1:jar:cuda13
 JARS := $(HOME)/.cache/gpu_ops/jars
 JAR := $(JARS)/rapids-4-spark_2.13-26.08.1-cuda13.jar

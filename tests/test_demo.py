@@ -24,6 +24,11 @@ def test_the_whole_demo(tmp_path: Path) -> None:
     assert "skewed orders" in said
     assert "tasks: 24 succeeded" in said
     assert max(map(len, said.splitlines()[8:-1])) <= 80
+    # The second job runs with the file for one machine, whose settings for the log are found.
+    job = (output / "spark.log").read_text().split("$ ")[-1]
+    assert "local-cpu.properties" in job
+    assert "log4j" not in job.lower().replace("default log4j profile", ""), "the log settings were not found"
+    assert all(f"{output}/answers/{name}\n" in job for name in demo.ANSWERS), "what was written was not counted"
     assert (output / "timeline.png").read_bytes().startswith(b"\x89PNG")
     for name in demo.ANSWERS:
         # What Spark wrote says when, in UTC.

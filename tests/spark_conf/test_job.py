@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -70,10 +70,11 @@ def run(spark: SparkSession, job: ModuleType, tmp_path: Path) -> Job:
 def test_an_answer_is_written_explained_and_counted(
     run: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(BUSY, "--input", "rides=@rides.parquet", "--output", "@busy") == 0
+    assert run(BUSY, "--input", "rides=@rides.parquet", "--output", "@busy", "--explain-gpu") == 0
     said = capsys.readouterr().out
     assert said.startswith("Window snapshot agg n=count()")
     assert "one repartition by zone, then one mapInArrow" in said
+    assert "GPU plan:" in said
     assert said.endswith(f"4 rows: {tmp_path}/busy\n")
     answer = parquet.read_table(tmp_path / "busy").sort_by([("zone", "ascending"), ("start", "ascending")])
     assert answer["n"].to_pylist() == [1, 2, 1, 1]
@@ -136,11 +137,10 @@ def test_a_path_that_is_not_there(run: Job, capsys: pytest.CaptureFixture[str]) 
 
 
 def submitted(
-    tmp_path: Path, properties: str, *arguments: str, query: str = BUSY, inputs: dict[str, pa.Table] | None = None
+    tmp_path: Path, properties: str, *arguments: str, query: str, inputs: dict[str, pa.Table]
 ) -> subprocess.CompletedProcess[str]:
     """The job through the real spark-submit."""
-    given = {"rides": RIDES} if inputs is None else inputs
-    for name, rows in given.items():
+    for name, rows in inputs.items():
         parquet.write_table(rows, tmp_path / f"{name}.parquet")
     (tmp_path / "query.py").write_text(query)
     package = importlib.util.find_spec("pyspark")
@@ -152,7 +152,7 @@ def submitted(
         *("--conf", f"spark.local.dir={tmp_path / 'local'}"),
         *arguments,
         *(str(CONF / "job.py"), str(tmp_path / "query.py")),
-        *(part for name in given for part in ("--input", f"{name}={tmp_path / name}.parquet")),
+        *(part for name in inputs for part in ("--input", f"{name}={tmp_path / name}.parquet")),
         *("--output", str(tmp_path / "busy.parquet"), "--explain-gpu"),
     ]
     # What runs for seconds is compiled once.
@@ -162,14 +162,10 @@ def submitted(
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
 
 
-@pytest.mark.spark
-def test_the_file_for_one_machine(tmp_path: Path) -> None:
-    done = submitted(tmp_path, "local-cpu.properties")
-    assert done.returncode == 0, done.stderr
-    assert "GPU plan: unknown" in done.stdout
-    assert "4 rows" in done.stdout
-    assert "log4j" not in done.stderr.lower().replace("default log4j profile", ""), "the log settings were not found"
-    assert parquet.read_table(tmp_path / "busy.parquet").num_rows == 4
+def test_without_the_plugin_the_gpu_plan_is_unknown(spark: SparkSession, job: ModuleType) -> None:
+    jvm = SimpleNamespace(com=SimpleNamespace(nvidia=spark.sparkContext._jvm.com.nowhere))  # type: ignore[union-attr]
+    said = job.planned(SimpleNamespace(sparkContext=SimpleNamespace(_jvm=jvm)), None)
+    assert said.startswith("GPU plan: unknown, as com.nvidia.spark.rapids.ExplainPlan is not on the class path")
 
 
 @pytest.mark.rapids
