@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import re
@@ -11,6 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+# A worker of the suite has one core: to hand a few rows to other threads and back costs a fifth of what Polars does.
+# Spark's Python workers and the deep tests keep its threads, so that an answer which depends on them is found there.
+if os.environ.get("HYPOTHESIS_PROFILE") != "deep":
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
 # Before pytest imports its modules one by one: `gpu_ops.store` is a function, and the package where it is written.
 import gpu_ops  # noqa: F401
@@ -22,6 +28,9 @@ ROOT = Path(__file__).parent
 
 # It imports cuDF when it is loaded, and pytest loads every module of the package to look for doctests.
 collect_ignore = [] if importlib.util.find_spec("cudf") else ["gpu_ops/devices/gpu/columns.py"]
+
+_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Settings with which Spark interprets its plans: there are few rows and many plans, and to compile costs more."""
 
 RAPIDS_REQUIRED = os.environ.get("GPU_OPS_REQUIRE_RAPIDS") == "1"
 
@@ -37,6 +46,17 @@ def _uses_spark(item: pytest.Item) -> bool:
     if isinstance(item, pytest.DoctestItem):
         return any(re.search(r"\bspark\.", example.source) for example in item.dtest.examples)
     return "spark" in getattr(item, "fixturenames", ())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None]:
+    """What is made while tests are collected stays: to look for garbage in it took a fifth of that time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
@@ -76,7 +96,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The suite's one Spark session, on this machine, with the RAPIDS planner on its class path if RAPIDS_JAR names it.
 
     Adaptive execution, broadcasts and the plugin's CPU bridge are off, so that the planner is shown the plan that was
-    written and its answer is about nothing else.
+    written and its answer is about nothing else. Plans are interpreted, but for the planner's tests
+    and those that take `compiled_plans`.
     """
     from pyspark.sql import SparkSession
 
@@ -87,9 +108,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.driver.host": "127.0.0.1",
         "spark.eventLog.enabled": "false",
         "spark.local.dir": str(scratch / "local"),
+        # Or each call that makes a column asks the JVM again and again, so that errors may say which line made it: a
+        # third of what it takes to build a query.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.rapids.sql.expression.cpuBridge.enabled": "false",
+        **_INTERPRETED,
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.autoBroadcastJoinThreshold": "-1",
+        "spark.sql.dataFrameQueryContext.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "4",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
@@ -105,6 +131,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         # Python workers run this interpreter, and find the functions that tests give them.
         environment.setenv("PYSPARK_PYTHON", sys.executable)
         environment.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
+        environment.delenv("POLARS_MAX_THREADS", raising=False)
         builder = SparkSession.builder.master("local[2]").appName("gpu_ops tests")
         for name, value in settings.items():
             builder = builder.config(name, value)
@@ -119,3 +146,29 @@ def _spark_for_doctests(request: pytest.FixtureRequest, doctest_namespace: dict[
     """A doctest that says ``spark.`` finds the session under that name, as PySpark's own do."""
     if isinstance(request.node, pytest.DoctestItem) and request.node.get_closest_marker("spark"):
         doctest_namespace["spark"] = request.getfixturevalue("spark")
+
+
+@pytest.fixture(scope="module")
+def few_tasks(spark: SparkSession) -> Iterator[None]:
+    """A shuffle has two tasks, not four: where there are many jobs, tasks are what they cost."""
+    name = "spark.sql.shuffle.partitions"
+    before = spark.conf.get(name)
+    spark.conf.set(name, "2")
+    yield
+    spark.conf.set(name, before)
+
+
+@pytest.fixture
+def compiled_plans(spark: SparkSession) -> Iterator[None]:
+    """Spark compiles its plans, as a user's session does."""
+    for name, value in zip(_INTERPRETED, ("true", "FALLBACK"), strict=True):
+        spark.conf.set(name, value)
+    yield
+    for name, value in _INTERPRETED.items():
+        spark.conf.set(name, value)
+
+
+@pytest.fixture(autouse=True)
+def _compiled_for_the_planner(request: pytest.FixtureRequest) -> None:
+    if request.node.get_closest_marker("rapids") and "spark" in request.fixturenames:
+        request.getfixturevalue("compiled_plans")

@@ -149,12 +149,14 @@ def columns_of(spark: SparkSession, examples: dict[str, list[Any]]) -> list[dict
 PARTS = [list(SAME)[at::4] for at in range(4)]
 
 
+@pytest.mark.usefixtures("compiled_plans")
 @pytest.mark.parametrize("names", PARTS, ids=range(len(PARTS)))
 def test_what_says_same_is_the_same_on_polars_and_on_spark(spark: SparkSession, names: list[str]) -> None:
     here, there = columns_of(spark, {name: SAME[name] for name in names})
     assert here == there
 
 
+@pytest.mark.usefixtures("compiled_plans")
 def test_what_differs_on_polars_and_on_spark(spark: SparkSession) -> None:
     here, there = columns_of(spark, {name: OWN[name] for name in DIFFER})
     for name in DIFFER:

@@ -87,7 +87,7 @@ def test_streaminsight_on_every_device(conformance: Path, device_name: str, caps
     assert main([str(conformance / "streaminsight.jsonl.gz"), "--device", device_name]) == 0, capsys.readouterr().out
 
 
-@pytest.mark.usefixtures("spark")
+@pytest.mark.usefixtures("spark", "few_tasks")
 def test_every_supported_query_on_spark(conformance: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of each query the numbers that most vectors share: several vectors in one query, and many queries in one job."""
     whole = {name: PASS_IN_FULL[name].split() for name in ("trill_oracle", "streaminsight")}

@@ -24,6 +24,8 @@ from tests.rows import rows
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = pytest.mark.usefixtures("few_tasks")
+
 Query = Callable[[g.Stream], g.Stream]
 
 UTC = pa.timestamp("us", "UTC")
