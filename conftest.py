@@ -56,7 +56,6 @@ def pytest_collection() -> Generator[None]:
         return (yield)
     finally:
         gc.enable()
-        gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
