@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -12,12 +16,14 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops.devices import choose
-from gpu_ops.engines.in_order import can_run_in_order, in_order, run_in_order
+from gpu_ops.engines.in_order import TOGETHER, _Runs, can_run_in_order, in_order, run_in_order
 from gpu_ops.engines.local import from_table, output_schema, to_table
 from gpu_ops.plan.nodes import Feed, Node
 from tests.engines.test_live import SCHEMA, UTC, WINDOWS, events, table
 from tests.engines.test_live_joins import PAIRS
 from tests.rows import rows
+
+ROOT = Path(__file__).parents[2]
 
 
 def batches(whole: pa.Table, size: int) -> list[pa.RecordBatch]:
@@ -45,6 +51,58 @@ def test_what_fits_is_not_written() -> None:
         assert found == batches(whole, 1)
     with in_order([], 1 << 20) as found:
         assert found == []
+
+
+@pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 66, 127, 128, 300, 64 * 64 + 1])
+def test_no_more_files_are_merged_than_may_be_read_at_once(
+    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As few as can be are read twice; rows of equal start stay in the order in which they came."""
+    files = {f"{number}.arrow": [number] for number in range(count)}
+
+    def together(some: list[Path]) -> Path:
+        made = tmp_path / f"{some[0].stem} and on"
+        files[made.name] = [number for path in some for number in files.pop(path.name)]
+        return made
+
+    runs = _Runs(tmp_path, 1)
+    runs.files = [tmp_path / name for name in files]
+    monkeypatch.setattr(runs, "_together", together)
+    read = runs.merge()
+    assert len(runs.files) == min(count, TOGETHER)
+    assert [number for path in runs.files for number in files[path.name]] == list(range(count))
+    assert read <= max(count - TOGETHER, 0) + -(-max(count - TOGETHER, 0) // (TOGETHER - 1))
+
+
+FEW_FILES = """
+import resource
+import numpy as np
+import pyarrow as pa
+from gpu_ops.engines.in_order import in_order
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+starts = np.random.default_rng(1).integers(0, 5000, 600 * 20)
+table = pa.table({"start": pa.array(starts, pa.timestamp("us")), "row": np.arange(len(starts))})
+told = []
+with in_order(table.to_batches(max_chunksize=20), 20 * 16 - 1, told.append) as found:
+    pieces = list(found)
+whole = pa.concat_tables([piece for piece, _ in pieces])
+assert sorted(whole["row"].to_pylist()) == list(range(len(starts)))
+bounds = [cti for _, cti in pieces]
+assert bounds == sorted(bounds)
+assert all(pa.compute.max(piece["start"].cast("int64")).as_py() <= cti for piece, cti in pieces)
+assert all(pa.compute.min(piece["start"].cast("int64")).as_py() >= cti for (piece, _), cti in zip(pieces[1:], bounds))
+assert max(piece.num_rows for piece in (piece for piece, _ in pieces)) <= 64 * 256
+print(told[0].files, told[0].size, told[0].merged)
+"""
+
+
+def test_a_task_needs_few_open_files(tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", FEW_FILES]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["600", str(600 * 20 * 16), str(600 - 64 + 9)]
+    assert list(tmp_path.iterdir()) == []
 
 
 def leaf() -> Feed:
