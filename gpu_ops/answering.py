@@ -139,14 +139,17 @@ class Answering:
 
         Args:
             path: Where to; ``.parquet``, ``.arrow``, ``.ipc`` or ``.feather``. Or a `gpu_ops.store`: the answer
-                is appended to it, and closes it, by a CTI at infinity.
+                is appended to it, and closes it, by a CTI at infinity. On Spark a folder of Parquet files: text is a
+                path or URL as Spark's own readers take it, and a `Path` is on the driver's machine.
             device: As in `collect`.
-            if_exists: Whether an existing file is replaced or an error.
+            if_exists: Whether an existing file (or folder, on Spark) is replaced or an error. What is there stays until
+                the new answer is whole; docs/spark.md says how.
             row_group_rows: Rows per row group.
             exact: As in `collect`.
 
         Raises:
-            SourceError: The ending is unknown, the folder is missing, or the file exists.
+            SourceError: The ending is unknown, the folder is missing, or the file exists. On Spark: the session has no
+                file system for the URL, another write to the place is at work, or what was written is not found there.
             PlanError: As `collect`.
 
         Examples:
@@ -159,7 +162,7 @@ class Answering:
         self._check(exact)
         if isinstance(path, Store):
             return path.write(self.to_reader(device=device))
-        written: WriteReport = self._engine().write(self._node, device, Path(path), if_exists, row_group_rows)
+        written: WriteReport = self._engine().write(self._node, device, path, if_exists, row_group_rows)
         return written
 
     def explain(self, *, device: str = "auto") -> str:

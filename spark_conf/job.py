@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from gpu_ops.engines.spark.checks import unwrapped
-from gpu_ops.engines.spark.engine import write_files
+from gpu_ops.engines.spark.engine import write_answer
 from gpu_ops.errors import GpuOpsError, SourceError
 from gpu_ops.queries import parse_inputs, query_answers
 from gpu_ops.stream import Stream
@@ -34,6 +34,7 @@ FORMATS = {
     ".pq": "parquet",
 }
 OPTIONS: dict[str, dict[str, Any]] = {"csv": {"header": True, "inferSchema": True}}
+WRITTEN: dict[str, dict[str, Any]] = {"csv": {"header": True}}
 PLANNER = "com.nvidia.spark.rapids.ExplainPlan"
 
 
@@ -87,10 +88,12 @@ def answer(session: SparkSession, stream: Stream, path: str, asked: argparse.Nam
     print(stream.explain(device=asked.device))
     if asked.explain_gpu:
         print(planned(session, frame))
-    options = {name: str(value) for name, value in OPTIONS.get(asked.format, {}).items()}
-    write_files(frame, path, asked.format, replace=asked.if_exists == "replace", **options)
-    rows = session.read.format(asked.format).options(**options).load(path).count()
-    print(f"{rows:,} rows: {path}", flush=True)
+    options = {name: str(value) for name, value in WRITTEN.get(asked.format, {}).items()}
+    replace = asked.if_exists == "replace"
+    done = write_answer(stream._node, asked.device, path, asked.format, replace=replace, **options)
+    if done.spilled:
+        print(f"{done.spilled:,} bytes of events did not fit in the tasks' memory, and were sorted in files")
+    print(f"{done.rows:,} rows: {done.path}", flush=True)
 
 
 def read(session: SparkSession, path: str, form: str | None) -> DataFrame:

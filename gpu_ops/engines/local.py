@@ -70,7 +70,7 @@ def reader(node: Node, device: str) -> pa.RecordBatchReader:
 
 
 def write(
-    node: Node, device: str, path: Path, if_exists: Literal["raise", "replace"], row_group_rows: int
+    node: Node, device: str, path: str | Path, if_exists: Literal["raise", "replace"], row_group_rows: int
 ) -> WriteReport:
     """The answer in a file, whole or not at all."""
     return write_file(

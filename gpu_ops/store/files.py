@@ -31,16 +31,18 @@ class WriteReport:
     """What was written.
 
     Attributes:
-        path: The file.
+        path: The file; of an answer on Spark the folder, as a URL unless it is on this machine.
         rows: How many rows it holds.
         row_groups: How many row groups or record batches.
         size: How many bytes it has.
+        spilled: How many bytes of events tasks of Spark sorted in files, as they did not fit in memory.
     """
 
-    path: Path
+    path: Path | str
     rows: int
     row_groups: int
     size: int
+    spilled: int = 0
 
 
 def write(
@@ -72,10 +74,7 @@ def write(
         (3, 2)
     """
     target = Path(path)
-    if row_group_rows < 1:
-        raise PlanError("A row group holds at least one row.", remedy="Give row_group_rows=1 or more.")
-    if if_exists not in get_args(IfExists):
-        raise PlanError(f"if_exists={if_exists!r} is no policy.", remedy='It is "raise" or "replace".')
+    check_writing(if_exists, row_group_rows)
     if target.suffix.lower() not in (_PARQUET, *_IPC):
         raise SourceError(
             f"The ending of {target} names no format.",
@@ -97,6 +96,14 @@ def write(
                 groups += 1
         size = unfinished.tell()
     return WriteReport(target, rows, groups, size)
+
+
+def check_writing(if_exists: str, row_group_rows: int) -> None:
+    """Refuse arguments of a write that make no sense, on any engine."""
+    if row_group_rows < 1:
+        raise PlanError("A row group holds at least one row.", remedy="Give row_group_rows=1 or more.")
+    if if_exists not in get_args(IfExists):
+        raise PlanError(f"if_exists={if_exists!r} is no policy.", remedy='It is "raise" or "replace".')
 
 
 def _refuse_existing(target: Path, if_exists: IfExists) -> None:

@@ -49,7 +49,7 @@ def to_spark(spark: SparkSession, table: pa.Table) -> DataFrame:
 
 def answer(stream: g.Stream) -> pa.Table:
     """What a stream over Spark gives, in one job; what it dies of, if that is ours."""
-    from gpu_ops.engines.spark.engine import our_errors
+    from gpu_ops.engines.spark.checks import our_errors
 
     with our_errors():
         table: pa.Table = stream.collect().toArrow()

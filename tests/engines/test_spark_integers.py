@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 import gpu_ops as g
-from gpu_ops.engines.spark.engine import our_errors
+from gpu_ops.engines.spark.checks import our_errors
 from tests.engines.test_spark import answer, same, to_spark
 from tests.engines.test_spark_plans import planned, report
 from tests.support.integer_trees import Condition, Whole, conditions, tables, wholes

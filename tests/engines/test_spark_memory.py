@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
 import gpu_ops as g
+from gpu_ops.engines.in_order import Spill
 from gpu_ops.engines.spark.session import worker_memory
+from gpu_ops.engines.spark.worker import Task, run_task
 from gpu_ops.errors import PlanError
+from gpu_ops.plan.nodes import Feed
+from gpu_ops.plan.windows import WindowAggregate
 from tests.engines.test_live import UTC
 from tests.rows import rows
 
@@ -58,6 +64,32 @@ def test_tasks_that_cannot_hold_their_events_give_the_same(little: SparkSession)
         ]
     for here, there in zip(asked["here"], asked["spark"], strict=True):
         assert rows(there.collect().toArrow()) == rows(here.collect(device="cpu"))
+
+
+def test_what_is_sorted_in_files_is_said(
+    little: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By the report of the write, through an accumulator; and in the worker's log."""
+    whole = table(3)
+    source = g.events(little.createDataFrame(whole), start="start", end="end")
+    busy = source.by("k").snapshot().agg(n=g.count())
+    report = busy.write(tmp_path / "busy.parquet")
+    assert report.spilled > 1500 * 8
+    assert source.write(tmp_path / "source.parquet").spilled == 0, (
+        "expressions need no memory, and no answer is another's"
+    )
+    assert busy.write(tmp_path / "busy.parquet", if_exists="replace").spilled == report.spilled
+
+    feed = Feed(whole.select(["k"]).schema, ("k",), None)
+    plan = busy._node
+    assert isinstance(plan, WindowAggregate)
+    task = Task(replace(plan, input=feed), (feed.schema,), plan.schema)
+    rows = whole.select(["start", "end", "k"]).rename_columns(["start", "end", "0_k"]).to_batches(max_chunksize=100)
+    told: list[Spill] = []
+    assert sum(batch.num_rows for batch in run_task(task, "cpu", rows, 5000, told.append)) == report.rows
+    assert told[0].files > 1
+    assert f"A task sorted {told[0].size:,} bytes of events in {told[0].files:,} files" in caplog.text
+    assert "spark.gpu_ops.worker.memory" in caplog.text
 
 
 def test_the_session_says_how_much_a_task_may_hold(spark: SparkSession) -> None:

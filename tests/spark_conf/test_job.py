@@ -81,12 +81,34 @@ def test_an_answer_is_written_explained_and_counted(
     assert answer.schema.field("start").type == pa.timestamp("us", "UTC")
 
 
-def test_what_exists_is_replaced_only_when_asked(run: Job, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_exists_is_replaced_only_when_asked(run: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ("--input", "rides=@rides.parquet", "--output", "@busy")
     assert run(BUSY, *arguments) == 0
     assert run(BUSY, *arguments) == 1
-    assert "already exists" in capsys.readouterr().err
+    assert re.fullmatch(r"error: .*busy exists\. .*--if-exists replace.*\n", capsys.readouterr().err)
     assert run(BUSY, *arguments, "--if-exists", "replace") == 0
+    failing, _ = BROKEN["Spark"]
+    assert run(failing, *arguments, "--if-exists", "replace") == 1
+    assert parquet.read_table(tmp_path / "busy").num_rows == 4
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["busy", "query.py", "rides.parquet"]
+
+
+def test_a_place_that_spark_does_not_have(run: Job, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(BUSY, "--input", "rides=@rides.parquet", "--output", "s3://bucket/busy.parquet") == 1
+    assert "hadoop-aws" in capsys.readouterr().err
+
+
+def test_the_job_says_what_it_sorted_in_files(
+    run: Job, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    spark.conf.set("spark.gpu_ops.worker.memory", "1")
+    try:
+        assert run(BUSY, "--input", "rides=@rides.parquet", "--output", "@größe #1") == 0
+    finally:
+        spark.conf.unset("spark.gpu_ops.worker.memory")
+    said = capsys.readouterr().out
+    assert re.search(r"[1-9]\d* bytes of events did not fit in the tasks' memory", said)
+    assert said.endswith(f"4 rows: {tmp_path}/größe #1\n")
 
 
 def test_several_inputs_of_several_formats_and_several_answers(run: Job, tmp_path: Path) -> None:

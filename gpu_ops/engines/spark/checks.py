@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import reduce
 from typing import Any
 
 import narwhals as nw
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
@@ -103,3 +106,15 @@ def unwrapped(error: BaseException) -> GpuOpsError | None:
         return kind(found[2])
     text, name, row, values, remedy = parts.groups()
     return kind(text, column=name, row=None if row is None else int(row), values=values or None, remedy=remedy)
+
+
+@contextmanager
+def our_errors() -> Iterator[None]:
+    """Raise the error of gpu_ops that a job died of, in place of Spark's around it."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        ours = unwrapped(error)
+        if ours is None:
+            raise
+        raise ours from error

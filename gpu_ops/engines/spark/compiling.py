@@ -9,7 +9,7 @@ from typing import Any
 import narwhals as nw
 import polars as pl
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 from pyspark.sql import types as spark_types
 
@@ -41,6 +41,7 @@ from gpu_ops.engines.spark.seams import cut_match
 from gpu_ops.engines.spark.session import check_names, worker_memory
 from gpu_ops.engines.spark.sides import packed, shared_slots, united
 from gpu_ops.engines.spark.slices import Wish, cut_because, cut_ways, uncut, wish
+from gpu_ops.engines.spark.spills import Spills
 from gpu_ops.engines.spark.types import column, plain_type, spark_type, to_ticks, to_timestamp
 from gpu_ops.engines.spark.windows import cut_window
 from gpu_ops.engines.spark.worker import Task, work
@@ -72,16 +73,19 @@ class Compiler:
     Attributes:
         notes: For each node what becomes of it, and why it does not go where one may have wanted it.
         shuffles: How many times events move between tasks.
+        spills: Where tasks say what they sorted in files.
     """
 
     def __init__(self, plan: Node, device: str) -> None:
         self._device = device
         self._read = read_columns(plan)
         self._frames: dict[Node, DataFrame] = {}
-        self._wish = wish(next(each.frame.sparkSession for each in plan.walk() if isinstance(each, SparkSource)))
+        session: SparkSession = next(each.frame.sparkSession for each in plan.walk() if isinstance(each, SparkSource))
+        self._wish = wish(session)
         self._reasons: dict[Node, str | None] = {}
         self.notes: dict[Node, list[str]] = {}
         self.shuffles = 0
+        self.spills = Spills.of(session.sparkContext)
 
     def frame(self, node: Node) -> DataFrame:
         """The node's events: ``start`` and ``end`` (TIMESTAMP), then its payload in the plan's types.
@@ -396,7 +400,8 @@ class Compiler:
         passed = spark_types.StructType(
             [spark_types.StructField(each.name, spark_type(each.type)) for each in task.back]
         )
-        return lowered.mapInArrow(work(task, self._device, worker_memory(lowered)), passed)
+        run = work(task, self._device, worker_memory(lowered), self.spills.add)
+        return lowered.mapInArrow(run, passed)
 
     def _passage(self, schemas: Iterable[pa.Schema]) -> list[str]:
         """How columns pass through Python that do not as they are, and why the plugin would leave the GPU for some."""

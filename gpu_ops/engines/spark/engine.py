@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyarrow import parquet
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from gpu_ops.engines.spark.checks import unwrapped
+from gpu_ops.engines.spark.answers import write_files
+from gpu_ops.engines.spark.checks import our_errors
 from gpu_ops.engines.spark.compiling import Compiler
 from gpu_ops.engines.spark.session import check_sessions
 from gpu_ops.errors import ColumnError, PlanError, SourceError
 from gpu_ops.plan.nodes import Node, SparkSource
-from gpu_ops.store.files import WriteReport
+from gpu_ops.store.files import WriteReport, check_writing
 from gpu_ops.stream import Stream
 from gpu_ops.time import TIME_TYPE
 
 _DEVICES = ("auto", "cpu", "gpu", "array")  # what `gpu_ops.devices.choose` knows; the driver itself chooses none
-_TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
 
 
 def collect(node: Node, device: str) -> DataFrame:
@@ -44,18 +40,6 @@ def _compiled(node: Node, device: str) -> tuple[DataFrame, Compiler]:
     check_sessions([each.frame for each in node.walk() if isinstance(each, SparkSource)])
     compiler = Compiler(node, device)
     return compiler.frame(node), compiler
-
-
-@contextmanager
-def our_errors() -> Iterator[None]:
-    """Raise the error of gpu_ops that a job died of, in place of Spark's around it."""
-    try:
-        yield
-    except (PySparkException, Py4JJavaError) as error:
-        ours = unwrapped(error)
-        if ours is None:
-            raise
-        raise ours from error
 
 
 def reader(node: Node, device: str) -> pa.RecordBatchReader:
@@ -83,55 +67,27 @@ def reader(node: Node, device: str) -> pa.RecordBatchReader:
 
 
 def write(
-    node: Node, device: str, path: Path, if_exists: Literal["raise", "replace"], row_group_rows: int
+    node: Node, device: str, path: str | Path, if_exists: Literal["raise", "replace"], row_group_rows: int
 ) -> WriteReport:
-    """The answer as a folder of Parquet files, which Spark's committer makes whole or not at all.
-
-    The driver and the workers must see the same folder; for other stores, write what `collect` gives.
+    """The answer as a folder of Parquet files, there whole or not at all: see `gpu_ops.engines.spark.answers`.
 
     Raises:
-        SourceError: The ending is not ``.parquet``, or the folder exists.
+        SourceError: The ending is not ``.parquet``; or as `write_files`.
+        PlanError: A row group without rows, or a policy that does not exist.
     """
-    if path.suffix.lower() != ".parquet":
+    check_writing(if_exists, row_group_rows)
+    if not str(path).rstrip("/").lower().endswith(".parquet"):
         raise SourceError(
             f"Spark writes Parquet, and {path} is none by its ending.", remedy="End the folder's name in .parquet."
         )
-    if if_exists == "raise" and path.exists():
-        raise SourceError(f"{path} exists.", remedy='Say if_exists="replace", or give another path.')
     options = {"parquet.block.row.count.limit": str(row_group_rows)}
-    write_files(collect(node, device), path.absolute().as_uri(), "parquet", replace=if_exists == "replace", **options)
-    written = list(path.glob("*.parquet"))
-    footers = [parquet.read_metadata(file) for file in written]
-    return WriteReport(
-        path,
-        sum(footer.num_rows for footer in footers),
-        sum(footer.num_row_groups for footer in footers),
-        sum(file.stat().st_size for file in written),
-    )
+    return write_answer(node, device, path, "parquet", replace=if_exists == "replace", **options)
 
 
-def write_files(frame: DataFrame, path: str, form: str, *, replace: bool = False, **options: str) -> None:
-    """Run a DataFrame and write it.
-
-    Args:
-        frame: What `collect` gave.
-        path: A path of any file system that Spark knows.
-        form: A format of Spark's writers, such as "parquet".
-        replace: Whether what is there gives way; it is an error otherwise.
-        options: The writer's own.
-
-    Raises:
-        GpuOpsError: What stopped the query, if it was one of ours.
-    """
-    conf = frame.sparkSession.conf
-    # Spark's own default (INT96) is read as nanoseconds elsewhere, which do not reach the open end.
-    before = str(conf.get(_TIMESTAMPS))
-    conf.set(_TIMESTAMPS, "TIMESTAMP_MICROS")
-    try:
-        with our_errors():
-            frame.write.mode("overwrite" if replace else "errorifexists").format(form).options(**options).save(path)
-    finally:
-        conf.set(_TIMESTAMPS, before)
+def write_answer(node: Node, device: str, path: str | Path, form: str, *, replace: bool, **options: str) -> WriteReport:
+    """The answer as a folder of files of any format: arguments as in `collect` and `write_files`."""
+    frame, compiler = _compiled(node, device)
+    return write_files(frame, path, form, replace=replace, spills=compiler.spills, **options)
 
 
 def invalid_rows(stream: Stream) -> DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -11,13 +12,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from pyspark import TaskContext
 
-from gpu_ops.engines.in_order import can_run_in_order, in_order
+from gpu_ops.engines.in_order import Spill, can_run_in_order, in_order
 from gpu_ops.engines.spark.carriers import carried_schema, flattened_arrays, restored_arrays
 from gpu_ops.engines.spark.fragments import feeds
 from gpu_ops.engines.spark.sides import Slots, split
 from gpu_ops.plan.nodes import Feed, Node
 from gpu_ops.time import TIME_TYPE
+
+_LOG = logging.getLogger("gpu_ops")
 
 BATCH_ROWS = 1 << 18
 """Rows of a batch that goes back: Spark copies each batch as a whole."""
@@ -74,24 +78,33 @@ class Task:
         return {feed: _restored(payload, ends, side) for feed, payload, ends, side in found}
 
 
-def work(task: Task, device: str, memory: int | None = None) -> Callable[[Batches], Batches]:
+def work(
+    task: Task, device: str, memory: int | None = None, spilled: Callable[[Spill], None] | None = None
+) -> Callable[[Batches], Batches]:
     """The function that mapInArrow takes.
 
     Args:
         task: What is done.
         device: As in `Stream.collect`; it is chosen in the worker.
         memory: As in `run_task`.
+        spilled: As in `run_task`.
     """
 
     def run(batches: Batches) -> Batches:
         from gpu_ops.engines.spark.worker import run_task
 
-        yield from run_task(task, device, batches, memory)
+        yield from run_task(task, device, batches, memory, spilled)
 
     return run
 
 
-def run_task(task: Task, device: str, batches: Batches, memory: int | None = None) -> Batches:
+def run_task(
+    task: Task,
+    device: str,
+    batches: Batches,
+    memory: int | None = None,
+    spilled: Callable[[Spill], None] | None = None,
+) -> Batches:
     """Run a plan over the lowered columns of a task's events.
 
     Args:
@@ -99,21 +112,41 @@ def run_task(task: Task, device: str, batches: Batches, memory: int | None = Non
         device: As in `Stream.collect`.
         batches: ``start``, ``end`` where it is asked for, and the payload as lowered; or that of both sides in slots.
         memory: Up to how many bytes of them are held in memory: more are sorted in files, and run in order of time.
+        spilled: Is told what was sorted in files; the worker's log says it in any case.
 
     Yields:
         ``start``, ``end`` and the answer's payload as lowered.
     """
     _settle()
     back = task.back
+    budget = memory or worker_memory()
+
+    def tell(spill: Spill) -> None:
+        _say(spill, budget)
+        if spilled is not None:
+            spilled(spill)
+
     with ExitStack() as stack:
         found: Iterable[Any] = batches
         if can_run_in_order(task.plan) and not all(node.stateless for node in task.plan.walk()):
-            found = stack.enter_context(in_order(batches, memory or worker_memory()))
+            found = stack.enter_context(in_order(batches, budget, tell))
         # Batches that are held in memory are a list; those that need no memory are not held at all.
         by_time = found is not batches and not isinstance(found, list)
         for result in _by_time(task, device, found) if by_time else _at_once(task, device, found):
             for first in range(0, result.num_rows, BATCH_ROWS):
                 yield _flattened(task.answer, back, result.slice(first, BATCH_ROWS))
+
+
+def _say(spill: Spill, budget: int) -> None:
+    """A line in the worker's log, which Spark keeps as the executor's stderr."""
+    context = TaskContext.get()
+    which = "A task" if context is None else f"Task {context.partitionId()} of stage {context.stageId()}"
+    _LOG.warning(
+        "%s sorted %s bytes of events in %s files (%s of them were merged first), as it holds %s in memory: "
+        "spark.gpu_ops.worker.memory says how many.",
+        which,
+        *(f"{number:,}" for number in (spill.size, spill.files, spill.merged, budget)),
+    )
 
 
 @functools.cache

@@ -1,0 +1,110 @@
+"""Answers as folders of files, on any file system of the session: there whole, read back, or not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from gpu_ops.engines.spark.checks import our_errors
+from gpu_ops.engines.spark.hadoop import Hadoop, place
+from gpu_ops.engines.spark.spills import Spills
+from gpu_ops.engines.spark.swaps import Sizes, Writing
+from gpu_ops.errors import SourceError
+from gpu_ops.store.files import WriteReport
+
+_TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
+_LITERALLY = {"__globPaths__": "false"}
+"""What Spark's own writers say where a path is no pattern."""
+
+
+def write_files(
+    frame: DataFrame,
+    path: str | Path,
+    form: str,
+    *,
+    replace: bool = False,
+    spills: Spills | None = None,
+    **options: str,
+) -> WriteReport:
+    """Run a DataFrame, write it beside its place, read that back, and swap it with what is there.
+
+    Args:
+        frame: What `collect` gave.
+        path: A folder: text as Spark's own readers and writers take it, or a `Path` on the driver's machine.
+        form: A format of Spark's writers, such as "parquet".
+        replace: Whether what is there gives way; it is an error otherwise.
+        spills: What says which events the answer's tasks sorted in files.
+        options: The writer's own, and the reader's.
+
+    Returns:
+        What was read back. Row groups are Parquet's; of other formats they are the files.
+
+    Raises:
+        SourceError: The session has no such file system; the place is taken, or was while this ran; or what was written
+            cannot be read back.
+        GpuOpsError: What stopped the query, if it was one of ours. What was there is there then, as it was.
+    """
+    where = place(frame.sparkSession, path)
+    files = where.files
+    assert isinstance(files, Hadoop)  # noqa: S101  (as `place` makes it)
+    writing = Writing.begin(where, replace=replace)
+    try:
+        _run(frame, writing.new, form, options)
+        rows, groups, whole = _read_back(frame, writing, form, options)
+        writing.swap(whole)
+    except BaseException as error:
+        lost = isinstance(error, PySparkException | Py4JJavaError | SourceError) and _lost(writing)
+        writing.give_up()
+        if lost:
+            raise writing.taken() from error
+        raise
+    writing.done()
+    spilled = 0 if spills is None else spills.total().size
+    return WriteReport(files.shown(where.path), rows, groups, sum(whole.values()), spilled)
+
+
+def _run(frame: DataFrame, path: str, form: str, options: dict[str, str]) -> None:
+    conf = frame.sparkSession.conf
+    # Spark's own default (INT96) is read as nanoseconds elsewhere, which do not reach the open end.
+    before = str(conf.get(_TIMESTAMPS))
+    conf.set(_TIMESTAMPS, "TIMESTAMP_MICROS")
+    try:
+        with our_errors():
+            frame.write.format(form).options(**options).save(path)
+    finally:
+        conf.set(_TIMESTAMPS, before)
+
+
+def _lost(writing: Writing) -> bool:
+    """Whether another took the place, whose removal of this one's files may be what stopped it."""
+    try:
+        return writing.lost()
+    except SourceError:
+        return False
+
+
+def _read_back(frame: DataFrame, writing: Writing, form: str, options: dict[str, str]) -> tuple[int, int, Sizes]:
+    """Rows, row groups and files of the new answer, as they are on its file system."""
+    files: Any = writing.place.files
+    whole = files.sizes(writing.new) or {}
+    data = [name for name in whole if not name.startswith(("_", "."))]
+    if not data:
+        if writing.lost():
+            raise writing.taken()
+        raise SourceError(
+            f"Tasks have written an answer for {writing.place.path}, and the driver finds none of its files.",
+            remedy="Give a path that the driver and all workers see alike, on a file system that they share.",
+        )
+    if form != "parquet":
+        with our_errors():
+            reader = frame.sparkSession.read.format(form).options(**options, **_LITERALLY).schema(frame.schema)
+            return reader.load(writing.new).count(), len(data), whole
+    rows = groups = 0
+    for name in data:
+        footer = files.parquet_footer(f"{writing.new}/{name}")
+        rows, groups = rows + footer[0], groups + footer[1]
+    return rows, groups, whole

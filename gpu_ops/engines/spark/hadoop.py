@@ -1,0 +1,223 @@
+"""Hadoop's file systems as the session has them, asked through its gateway: places of answers, their files, renames.
+
+What a path means is Hadoop's to say, as it is for Spark's own readers and writers: nothing is parsed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from gpu_ops.engines.spark.swaps import Place, Sizes
+from gpu_ops.errors import SourceError
+
+_PACKAGES = {
+    **dict.fromkeys(("s3", "s3a", "s3n"), "org.apache.hadoop:hadoop-aws:{version}"),
+    **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs"), "org.apache.hadoop:hadoop-azure:{version}"),
+    "gs": "com.google.cloud.bigdataoss:gcs-connector",
+    "oss": "org.apache.hadoop:hadoop-aliyun:{version}",
+}
+"""The package that has a scheme's file system, for the session's version of Hadoop."""
+
+_MISSING = ("UnsupportedFileSystemException", "ClassNotFoundException", "NoClassDefFoundError")
+
+
+@dataclass(frozen=True)
+class Hadoop:
+    """The file system of a path, as `gpu_ops.engines.spark.swaps.Files`.
+
+    Attributes:
+        jvm: The session's view of its JVM.
+        conf: The session's settings, as Hadoop has them.
+        system: Hadoop's FileSystem.
+    """
+
+    jvm: Any
+    conf: Any
+    system: Any
+
+    def path(self, path: str) -> Any:
+        """Hadoop's Path."""
+        return self.jvm.org.apache.hadoop.fs.Path(path)
+
+    def sizes(self, path: str) -> Sizes | None:  # noqa: D102
+        with _refused(path):
+            root = self.path(path)
+            try:
+                status = self.system.getFileStatus(root)
+            except Py4JJavaError as error:
+                if _is(error, "FileNotFoundException"):
+                    return None
+                raise
+            if status.isFile():
+                return {"": status.getLen()}
+            length = len(status.getPath().toString().rstrip("/")) + 1
+            found: Sizes = {}
+            listed = self.system.listFiles(status.getPath(), True)
+            while listed.hasNext():
+                each = listed.next()
+                found[each.getPath().toString()[length:]] = each.getLen()
+            return found
+
+    def names(self, folder: str) -> list[str]:  # noqa: D102
+        with _refused(folder):
+            try:
+                return [each.getPath().getName() for each in self.system.listStatus(self.path(folder))]
+            except Py4JJavaError as error:
+                if _is(error, "FileNotFoundException"):
+                    return []
+                raise
+
+    def rename(self, path: str, to: str) -> bool:  # noqa: D102
+        with _refused(path):
+            try:
+                return bool(self.system.rename(self.path(path), self.path(to)))
+            except Py4JJavaError as error:
+                if _is(error, "FileNotFoundException", "FileAlreadyExistsException"):
+                    return False
+                raise
+
+    def delete(self, path: str) -> None:  # noqa: D102
+        with _refused(path):
+            self.system.delete(self.path(path), True)
+
+    def delete_empty(self, folder: str) -> None:  # noqa: D102
+        with _refused(folder):
+            if self.system.exists(self.path(folder)) and not self.names(folder):
+                try:
+                    self.system.delete(self.path(folder), False)
+                except Py4JJavaError as error:
+                    # Another has begun in between.
+                    if not self.names(folder):
+                        raise error from None
+
+    def write(self, path: str, text: str) -> None:  # noqa: D102
+        with _refused(path):
+            file = self.system.create(self.path(path), True)
+            try:
+                file.write(bytearray(text.encode()))
+            finally:
+                file.close()
+
+    def read(self, path: str) -> str | None:  # noqa: D102
+        with _refused(path):
+            try:
+                file = self.system.open(self.path(path))
+            except Py4JJavaError as error:
+                if _is(error, "FileNotFoundException"):
+                    return None
+                raise
+            try:
+                return bytes(file.readAllBytes()).decode()
+            finally:
+                file.close()
+
+    def parquet_footer(self, path: str) -> tuple[int, int]:
+        """How many rows and row groups a Parquet file says that it has."""
+        with _refused(path):
+            parquet = self.jvm.org.apache.parquet.hadoop
+            file = parquet.util.HadoopInputFile.fromPath(self.path(path), self.conf)
+            reader = parquet.ParquetFileReader.open(file)
+            try:
+                return reader.getRecordCount(), reader.getRowGroups().size()
+            finally:
+                reader.close()
+
+    def shown(self, path: str) -> Path | str:
+        """A path for people: a local one as such, any other as a URL."""
+        uri = self.path(path).toUri()
+        return Path(uri.getPath()) if self.system.getUri().getScheme() == "file" else path
+
+
+def place(session: SparkSession, path: str | Path) -> Place:
+    """Where an answer of this path belongs.
+
+    Args:
+        session: The session.
+        path: Text is what Hadoop takes it for, as in Spark's own readers and writers: it may be a URL, and nothing in
+            it is percent-encoded or a pattern. A `Path` is on the file system of this machine.
+
+    Raises:
+        SourceError: It is no path; the session has no such file system; or it names a whole file system.
+
+    Examples:
+        >>> place(spark.newSession(), Path("/data/bids of #7.parquet")).path
+        'file:/data/bids of #7.parquet'
+    """
+    if isinstance(path, Path) and not path.is_absolute() and path.parts[:1] and path.parts[0].endswith(":"):
+        raise SourceError(f"{path} was a URL, and has lost a slash as a Path.", remedy="Give the URL as text.")
+    jvm: Any = session.sparkContext._jvm  # noqa: SLF001
+    conf = session._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001
+    try:
+        paths = jvm.org.apache.hadoop.fs.Path
+        made = paths("file", None, str(path.absolute())) if isinstance(path, Path) else paths(path)
+        system = made.getFileSystem(conf)
+        whole = made.makeQualified(system.getUri(), system.getWorkingDirectory())
+    except (Py4JJavaError, PySparkException) as error:
+        raise _no_place(jvm, path, error) from error
+    if whole.isRoot():
+        raise SourceError(f"{whole.toString()} is a whole file system.", remedy="Give a folder in it.")
+    _check_letters(jvm, whole)
+    return Place.at(Hadoop(jvm, conf, system), whole.toString())
+
+
+def _no_place(jvm: Any, path: str | Path, error: Exception) -> SourceError:
+    scheme = str(path).partition(":")[0]
+    said = _said(error)
+    if any(name in said for name in _MISSING):
+        version = jvm.org.apache.hadoop.util.VersionInfo.getVersion()
+        package = _PACKAGES.get(scheme.lower())
+        if package is None:
+            remedy = "Give the session the package that has one, and spark.hadoop.fs.SCHEME.impl if it says so."
+        else:
+            remedy = f"Start the session with spark.jars.packages={package.format(version=version)}"
+            aws = scheme.lower() in ("s3", "s3n")
+            remedy += ", and write s3a://…, which is its scheme." if aws else "."
+        return SourceError(f"This Spark session has no file system for {scheme}://, of {path}.", remedy=remedy)
+    return SourceError(
+        f"{str(path)!r} is no path that Spark takes: {said}",
+        remedy='Give a whole URL or a local path; one with a colon in its first part begins with "./".',
+    )
+
+
+def _check_letters(jvm: Any, path: Any) -> None:
+    """Refuse a local name that this JVM cannot spell: it would write question marks."""
+    name = path.toUri().getPath()
+    if path.toUri().getScheme() != "file" or name.isascii():
+        return
+    encoding = jvm.java.lang.System.getProperty("sun.jnu.encoding")
+    try:
+        name.encode(encoding)
+    except UnicodeEncodeError as error:
+        raise SourceError(
+            f"Spark's JVM writes file names in {encoding}, which does not have all letters of {name}.",
+            remedy="Start it with LC_ALL=C.UTF-8 in its environment, or give a path of other letters.",
+        ) from error
+
+
+@contextmanager
+def _refused(path: str) -> Iterator[None]:
+    """What a file system refuses, as an error of ours."""
+    try:
+        yield
+    except (Py4JJavaError, PySparkException) as error:
+        raise SourceError(
+            f"{path} cannot be written or read back: {_said(error)}",
+            remedy="See that there is such a place, room in it, and permission for it and for the folder around it.",
+        ) from error
+
+
+def _said(error: Exception) -> str:
+    text = str(error.java_exception.toString() if isinstance(error, Py4JJavaError) else error)
+    return (text.strip() or type(error).__name__).splitlines()[0]
+
+
+def _is(error: Py4JJavaError, *names: str) -> bool:
+    return str(error.java_exception.getClass().getSimpleName()) in names
