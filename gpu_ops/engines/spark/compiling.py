@@ -74,6 +74,8 @@ class Compiler:
         notes: For each node what becomes of it, and why it does not go where one may have wanted it.
         shuffles: How many times events move between tasks.
         spills: Where tasks say what they sorted in files.
+        alone: What is one task.
+        kernels: The joins that workers do.
     """
 
     def __init__(self, plan: Node, device: str) -> None:
@@ -86,6 +88,8 @@ class Compiler:
         self.notes: dict[Node, list[str]] = {}
         self.shuffles = 0
         self.spills = Spills.of(session.sparkContext)
+        self.alone: list[Node] = []
+        self.kernels: list[Join] = []
 
     def frame(self, node: Node) -> DataFrame:
         """The node's events: ``start`` and ``end`` (TIMESTAMP), then its payload in the plan's types.
@@ -274,6 +278,7 @@ class Compiler:
                     _GPU if planned is None else f"not wholly planned for the GPU: {planned}",
                 )
                 return made
+        self.kernels.append(node)
         made = self._gathered(node)
         self.notes[node].insert(0, f"strategy kernel, {why}")
         return made
@@ -381,6 +386,7 @@ class Compiler:
         """
         self.shuffles += 1
         if not part.partition:
+            self.alone.append(part.nodes[0])
             return lowered.repartition(1)
         carried = carried_fields(task.payloads[0])
         names = [field.name for name in part.partition for field in carried[name]]

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from gpu_ops.engines.spark.answers import write_files
 from gpu_ops.engines.spark.checks import our_errors
 from gpu_ops.engines.spark.compiling import Compiler
+from gpu_ops.engines.spark.planned import summary as spark_summary
 from gpu_ops.engines.spark.session import check_sessions
 from gpu_ops.errors import ColumnError, PlanError, SourceError
 from gpu_ops.plan.nodes import Node, SparkSource
@@ -147,5 +148,6 @@ def placement(node: Node, device: str) -> Placement:
         f"device {device}: chosen in each Python worker"
         + ("; a GPU where the RAPIDS plugin gives workers a share of one, else cpu" if device == "auto" else ""),
         "RAPIDS plugin: " + ("on" if plugin else "not in this session, so Spark's own nodes run on the CPU"),
+        *spark_summary(frame, compiler),
     ]
     return Placement(lambda each: compiler.notes.get(each, []), summary)

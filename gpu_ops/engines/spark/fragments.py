@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from gpu_ops.operators import joins, lifetimes, relational
-from gpu_ops.plan.data_windows import Alive, DataWindow
+from gpu_ops.plan.data_windows import Alive, DataWindow, First, Last, TimeLengthBatches
 from gpu_ops.plan.expressions import bare_column, output_schema
 from gpu_ops.plan.fills import Fill
 from gpu_ops.plan.joins import AsOf, Binary, ClipBy, Join
@@ -212,7 +212,7 @@ def needed(part: Fragment, read: Mapping[Node, tuple[str, ...]]) -> tuple[pa.Sch
     names: set[str] = set()
     counted: set[str] = set()
     if isinstance(first, DataWindow):
-        names |= set(first.needed(read[first]))
+        names |= set(_needed_by(first, read[first]))
     elif isinstance(first, WindowAggregate):
         names |= set(first.group)
         for aggregate in first.aggregates:
@@ -233,6 +233,18 @@ def needed(part: Fragment, read: Mapping[Node, tuple[str, ...]]) -> tuple[pa.Sch
     return pa.schema(fields), counted
 
 
+def _needed_by(node: DataWindow, wanted: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns that a data window needs of its input to give the wanted ones.
+
+    Of events of one start the whole payload decides which comes first. Where nothing that is wanted tells them apart,
+    and all live as long, any order gives the same.
+    """
+    alike = isinstance(node.window, Last | First | TimeLengthBatches) and node.input.duration is not None
+    if alike and node.output == "alive" and node.group and {*wanted} <= {*node.group}:
+        return node.group
+    return node.needed(wanted)
+
+
 def _in_order(node: Node, names: set[str]) -> tuple[str, ...]:
     return tuple(name for name in node.schema.names if name in names)
 
@@ -244,7 +256,7 @@ def _read_below(node: Node, wanted: tuple[str, ...]) -> Sequence[tuple[str, ...]
     if isinstance(node, Lifetime):
         return [lifetimes.wanted_below(node, wanted)]
     if isinstance(node, DataWindow):
-        return [node.needed(wanted)]
+        return [_needed_by(node, wanted)]
     if isinstance(node, Fill):
         return [tuple(dict.fromkeys((*node.group, *wanted)))]
     if isinstance(node, Stitch):

@@ -1,0 +1,88 @@
+"""What `explain` says of Spark's own plan, and what it warns of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+import gpu_ops as g
+from gpu_ops.engines.spark.planned import counted
+from tests.rows import rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+THRESHOLD = "spark.sql.autoBroadcastJoinThreshold"
+
+PLAN = """AdaptiveSparkPlan isFinalPlan=false
++- Union
+   :- *(2) BroadcastHashJoin [k#2L], [k#3L], Inner, BuildRight, false
+   :  :- BatchScan gpu_ops [k#2L]
+   :  +- BroadcastExchange HashedRelationBroadcastMode(List(input[0, bigint, true])), [plan_id=1]
+   :     +- InMemoryTableScan [k#3L]
+   :           +- InMemoryRelation [k#3L], StorageLevel(disk, memory)
+   :                 +- *(1) Sort [k#3L ASC NULLS FIRST], true, 0
+   :                    +- Exchange rangepartitioning(k#3L ASC NULLS FIRST, 4), ENSURE_REQUIREMENTS
+   :                       +- FileScan parquet [k#3L] Batched: true
+   :- GpuSort [k#2L ASC]
+   :  +- GpuColumnarExchange hashpartitioning(k#4L, 4), REPARTITION_BY_COL
+   :     +- GpuScan parquet
+   +- ReusedExchange [k#5L], Exchange hashpartitioning(k#4L, 4)
+"""
+
+
+def test_a_plan_is_counted_as_spark_prints_it() -> None:
+    assert counted(PLAN) == (
+        "scans 3 (BatchScan 1, InMemoryTableScan 1, Scan 1), exchanges 1 (hashpartitioning 1), reused exchanges 1, "
+        "broadcasts 1, sorts 1"
+    )
+
+
+@pytest.fixture
+def broadcasting(spark: SparkSession) -> Iterator[SparkSession]:
+    """A session that broadcasts what is small."""
+    before = str(spark.conf.get(THRESHOLD))
+    spark.conf.set(THRESHOLD, "10m")
+    yield spark
+    spark.conf.set(THRESHOLD, before)
+
+
+def test_what_is_said_is_what_spark_plans(broadcasting: SparkSession) -> None:
+    frames = (broadcasting.range(count).selectExpr("id", "id % 3 AS k") for count in (20_000_000, 3))
+    left, right = (g.events(frame, start="id", unit="s") for frame in frames)
+    windowed = left.by("k").tumbling("1min").agg(n=g.count()).explain()
+    assert "Spark's own plan: scans 1 (Range 1), exchanges 1 (hashpartitioning 1), broadcasts 0, sorts 0" in windowed
+    assert "warning" not in windowed
+    cut = left.snapshot().agg(n=g.count()).explain()
+    assert "broadcasts 0" not in cut
+    assert "warning" not in cut
+    alone = left.first(2).agg(n=g.count()).explain()
+    assert "SinglePartition 1" in alone
+    assert "warning: all events of DataWindow first 2 go through one task. Give it a key (by)." in alone
+    matched = left.join(right, on="k").explain()
+    assert "exchanges 1 (hashpartitioning 1), broadcasts 0" in matched
+    assert matched.count("warning: both sides of Join") == 1
+    assert "are shuffled, and the right one has" in matched
+    sql = left.join(right, on="k", strategy="sql").explain()
+    assert "warning" not in sql
+    assert "broadcasts 0" not in sql
+    broadcasting.conf.set(THRESHOLD, "-1")
+    assert "warning" not in left.join(right, on="k").explain()
+
+
+def test_a_column_that_is_not_read_does_not_go_along(spark: SparkSession) -> None:
+    """Where nothing that is read tells events of one start apart, their order is not asked for."""
+    table = pa.table({"at": [5, 5, 5, 6, 6, 9], "k": [1, 1, 2, 1, 1, 1], "v": [3, 1, 2, 2, 2, 0]})
+    frame = spark.createDataFrame(table).selectExpr("*", "array(struct(v AS a)) AS unread")
+    there, here = (g.events(each, start="at", unit="s").by("k") for each in (frame, table))
+    for verb in ("last", "first"):
+        there_is, here_is = (getattr(each, verb)(2).agg(n=g.count()) for each in (there, here))
+        said = there_is.explain()
+        assert "not wholly planned" not in said
+        assert "through Python" not in said
+        assert rows(there_is.collect().toArrow()) == rows(here_is.collect(device="cpu"))
+    # Whose value it is that is in is asked here, so the whole payload decides.
+    assert "not wholly planned" in there.last(2).agg(v=g.sum("v")).explain()
