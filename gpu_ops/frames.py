@@ -7,12 +7,17 @@ from collections.abc import Sequence
 import polars as pl
 import pyarrow as pa
 
+from gpu_ops.errors import SourceError
 from gpu_ops.forking import use_threads
 from gpu_ops.types import lower, restore
 
 
 def to_frame(table: pa.Table) -> pl.DataFrame:
-    """A Polars frame over an Arrow table's memory, copying only what Polars stores in another way."""
+    """A Polars frame over an Arrow table's memory, copying only what Polars stores in another way.
+
+    Raises:
+        SourceError: Polars does not take the columns.
+    """
     use_threads()
     if table.num_columns and all(column.num_chunks == 1 and _is_number(column.type) for column in table.columns):
         return together(
@@ -21,7 +26,13 @@ def to_frame(table: pa.Table) -> pl.DataFrame:
     columns = [lower(column) for column in table.columns]
     # Its metadata goes along: by it Polars knows its own enums again.
     fields = [field.with_type(column.type) for field, column in zip(table.schema, columns, strict=True)]
-    return pl.DataFrame(pa.Table.from_arrays(columns, schema=pa.schema(fields)))
+    try:
+        return pl.DataFrame(pa.Table.from_arrays(columns, schema=pa.schema(fields)))
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:  # a panic is no Exception
+        raise SourceError(
+            f"Polars does not take {', '.join(table.column_names)}: {error}",
+            remedy="Read fewer rows at a time, or cast the columns to plainer types.",
+        ) from error
 
 
 def from_frame(frame: pl.DataFrame, schema: pa.Schema) -> pa.Table:

@@ -48,6 +48,8 @@ def events(
     shape: Literal["edge"] | None = None,
     edge: str | None = None,
     name: str | None = None,
+    trust: bool = False,
+    max_bytes: int | None = None,
 ) -> Stream:
     """A stream of events from any table-like thing: each row is an event with a lifetime and a payload.
 
@@ -77,6 +79,12 @@ def events(
             an event whose end is known already, as Trill mixes them. Of start edges that are the same the first
             is ended first; one that no end edge ends never ends.
         name: What a running query, `Stream.report` and `Stream.rejected` call it, where there are several inputs.
+        trust: Whether values in files, readers and datasets are taken as they are. They are validated whole before
+            anything computes on them; one gives that up for a little time, and a file that is damaged inside, or made
+            to do harm, may then end the process or give wrong answers.
+        max_bytes: How many bytes a file may unpack to, in all and at a time; what is more is an error. Without it, a
+            piece of a file (a record batch, a row group) may come to half of this machine's memory, and the file in
+            all to that or to 64 times its own size.
 
     Returns:
         A stream whose payload is all other columns.
@@ -128,7 +136,9 @@ def events(
     else:
         from gpu_ops.ingest import open_source
 
-        node = Source(open_source(source, **options, **arrivals, format=format, csv=csv), name)
+        node = Source(
+            open_source(source, **options, **arrivals, format=format, csv=csv, trust=trust, max_bytes=max_bytes), name
+        )
     stream = Stream(node)
     return stream if key is None else stream.by(*([key] if isinstance(key, str) else key))
 
@@ -434,6 +444,8 @@ def restore(
     shape: Shape = "interval",
     max_waiting: int | None = None,
     if_functions_changed: IfFunctionsChanged = "raise",
+    trust: bool = False,
+    max_bytes: int | None = None,
 ) -> RunningQuery:
     """A running query as a checkpoint found it: it goes on with the first event that it had not taken in.
 
@@ -446,6 +458,8 @@ def restore(
         max_waiting: Likewise.
         if_functions_changed: What happens if a function of yours in the query does something else than the one that the
             checkpoint was made with: an error, or ``"accept"``. A hash of its code tells (`docs/live.md`).
+        trust: As in `events`: whether the tables in the checkpoint are taken as they are.
+        max_bytes: Likewise: how many bytes they may unpack to.
 
     Raises:
         SourceError: There is no checkpoint, it is damaged, or it is of another plan; then the difference is shown. Or a
@@ -466,7 +480,9 @@ def restore(
         >>> again.results()["n"].to_pylist()
         [3]
     """
+    from gpu_ops.bounds import Bounds
     from gpu_ops.engines.live import restored
 
     node = stream._node  # noqa: SLF001
-    return restored(Path(path), node, device, on_results, shape, max_waiting, if_functions_changed)
+    bounds = Bounds(trust, max_bytes)
+    return restored(Path(path), node, device, on_results, shape, max_waiting, if_functions_changed, bounds)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import platform
@@ -17,8 +16,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.ipc
 
+from gpu_ops import arrow_files
+from gpu_ops.bounds import TRUSTLESS, Bounds, unreadable
 from gpu_ops.engines.facts import FACTS, HEAD, check_facts
-from gpu_ops.errors import PlanError, SourceError
+from gpu_ops.errors import GpuOpsError, PlanError, SourceError
 from gpu_ops.state_tables import OLDER
 from gpu_ops.store.files import whole_or_nothing
 
@@ -101,39 +102,56 @@ def _remove_beyond(path: Path, keep: int) -> None:
             number += 1
 
 
-def read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, pa.Table]]:
+def read_checkpoint(path: Path, bounds: Bounds = TRUSTLESS) -> tuple[dict[str, Any], dict[str, pa.Table]]:
     """What `write_checkpoint` wrote.
+
+    Args:
+        path: The archive.
+        bounds: How far it is trusted.
 
     Raises:
         SourceError: There is no such file, or it cannot be read, or it is no checkpoint, or a part of it is damaged.
     """
     try:
         with path.open("rb") as file, zipfile.ZipFile(file) as archive:
-            damaged = archive.testzip()
-            if damaged is not None:
-                raise SourceError(f"The checkpoint {path} is damaged: {damaged}.", remedy=OLDER)
+            _check(archive, path, path.stat().st_size, bounds)
             facts = json.loads(archive.read(FACTS))
             check_facts(path, facts, HEAD)
-            if facts["format"] not in _FORMATS:
-                raise SourceError(
-                    f"The checkpoint {path} has format {facts['format']}, and this version of gpu_ops reads {_FORMAT}.",
-                    remedy=f"Restore it with the version of gpu_ops that wrote it: {facts.get('version', 'unknown')}.",
-                )
+            _check_format(path, facts)
             tables = {
-                name: pa.ipc.open_file(io.BytesIO(archive.read(file))).read_all()
+                name: arrow_files.read_table(pa.py_buffer(archive.read(file)), None, f"{path}, {file}", bounds)
                 for file, name in facts["tables"].items()
             }
+    except GpuOpsError:
+        raise
     except FileNotFoundError as error:
         raise SourceError(f"There is no checkpoint {path}.", remedy="Start the query instead.") from error
     except RecursionError as error:
         raise SourceError(f"{path} is no checkpoint: its {FACTS} is nested too deep.", remedy=OLDER) from error
-    except (zipfile.BadZipFile, KeyError, ValueError, pa.ArrowInvalid) as error:
+    except Exception as error:
+        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None):
+            raise unreadable(str(path), error) from error
+        # Whatever zipfile, JSON and Arrow raise, with or without a number, is of what the bytes say.
         raise SourceError(f"{path} is no checkpoint: {error}.", remedy=OLDER) from error
-    except OSError as error:
-        if error.errno is None:  # Arrow's, of what the bytes say
-            raise SourceError(f"{path} is no checkpoint: {error}.", remedy=OLDER) from error
-        raise SourceError(
-            f"The checkpoint {path} cannot be read: {error}. That is no sign of damage.",
-            remedy="See that you may read it, and that the disk works; then try again.",
-        ) from error
     return facts, tables
+
+
+def _check(archive: zipfile.ZipFile, path: Path, size: int, bounds: Bounds) -> None:
+    """Refuse damage, and what unpacks to more than there is: parts are stored as they are, each in its own place."""
+    parts = archive.infolist()
+    if any(each.compress_type != zipfile.ZIP_STORED for each in parts) or sum(each.file_size for each in parts) > size:
+        raise SourceError(f"{path} is no checkpoint: its parts are packed, and a checkpoint's are not.", remedy=OLDER)
+    meter = bounds.meter(str(path), size)
+    for each in parts:
+        meter.take(each.file_size)
+    damaged = archive.testzip()
+    if damaged is not None:
+        raise SourceError(f"The checkpoint {path} is damaged: {damaged}.", remedy=OLDER)
+
+
+def _check_format(path: Path, facts: Mapping[str, Any]) -> None:
+    if facts["format"] not in _FORMATS:
+        raise SourceError(
+            f"The checkpoint {path} has format {facts['format']}, and this version of gpu_ops reads {_FORMAT}.",
+            remedy=f"Restore it with the version of gpu_ops that wrote it: {facts.get('version', 'unknown')}.",
+        )

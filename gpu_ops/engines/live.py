@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from gpu_ops.bounds import TRUSTLESS, Bounds
 from gpu_ops.engines.calls import Calls, changes, looks, reads
 from gpu_ops.engines.checkpoints import read_checkpoint, write_checkpoint
 from gpu_ops.engines.facts import check_facts, of_query
@@ -435,9 +436,11 @@ class RunningQuery(Taking):
         write_checkpoint(Path(path), facts, tables, keep=keep)
         self._calls.kept = Path(path)
 
-    def _restore(self, path: Path, if_functions_changed: IfFunctionsChanged = "raise") -> None:
+    def _restore(
+        self, path: Path, if_functions_changed: IfFunctionsChanged = "raise", bounds: Bounds = TRUSTLESS
+    ) -> None:
         with ours(path):
-            facts, tables = read_checkpoint(path)
+            facts, tables = read_checkpoint(path, bounds)
             self._check(path, facts, if_functions_changed)
             try:
                 self._remember(path, facts, tables)
@@ -487,8 +490,9 @@ def restored(
     shape: Shape,
     max_waiting: int | None,
     if_functions_changed: IfFunctionsChanged,
+    bounds: Bounds,
 ) -> RunningQuery:
     """A running query as a checkpoint found it."""
     made = RunningQuery(node, device, on_results, shape, max_waiting)
-    made._restore(path, if_functions_changed)  # noqa: SLF001
+    made._restore(path, if_functions_changed, bounds)  # noqa: SLF001
     return made

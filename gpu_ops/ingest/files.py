@@ -16,8 +16,11 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from gpu_ops.errors import SourceError
+from gpu_ops.arrow_files import read_batches, read_schema
+from gpu_ops.bounds import Bounds, unreadable
+from gpu_ops.errors import GpuOpsError, SourceError
 from gpu_ops.ingest.csv_options import CsvOptions
+from gpu_ops.soundness import legible, sound
 
 FileFormat = Literal["parquet", "arrow", "csv"]
 
@@ -36,7 +39,6 @@ _CSV_BLOCK = 4 << 20
 """Bytes of CSV that are parsed at a time, and from the first of which types are inferred."""
 
 _HIDDEN = (".", "_")
-_ARROW_FILE = b"ARROW1"
 _MISFIT = re.compile(
     r"In CSV column #(?P<column>\d+): (?:Row #(?P<row>\d+): )?CSV conversion error to (?P<kind>.*?): (?P<what>.*)",
     re.DOTALL,
@@ -76,7 +78,13 @@ class _File:
     tables: Callable[[Sequence[str], int], Iterator[pa.Table]]
 
 
-def open_files(path: str | Path, times: Sequence[str], format: FileFormat | None, csv: CsvOptions | None) -> Files:  # noqa: A002
+def open_files(
+    path: str | Path,
+    times: Sequence[str],
+    format: FileFormat | None,  # noqa: A002
+    csv: CsvOptions | None,
+    bounds: Bounds,
+) -> Files:
     """A file, a folder's files or a glob's, in the order of their names.
 
     Args:
@@ -84,6 +92,7 @@ def open_files(path: str | Path, times: Sequence[str], format: FileFormat | None
         times: The columns that CSV files hold times in: they are read as text.
         format: What the files are, where their names do not say.
         csv: How CSV files are written.
+        bounds: How far they are trusted.
 
     Raises:
         SourceError: There is no such file, it cannot be read, or not all have one schema; the error names the file.
@@ -101,11 +110,11 @@ def open_files(path: str | Path, times: Sequence[str], format: FileFormat | None
     for each in paths:
         with _named(each):
             if kinds[0] == "parquet":
-                opened.append(_open_parquet(each))
+                opened.append(_open_parquet(each, bounds))
             elif kinds[0] == "arrow":
-                opened.append(_open_ipc(each))
+                opened.append(_open_ipc(each, bounds))
             else:
-                opened.append(_open_csv(each, times, options, opened[0].schema if opened else None))
+                opened.append(_open_csv(each, times, options, opened[0].schema if opened else None, bounds))
         _check_same_schema(opened[0], opened[-1])
 
     def read(columns: Sequence[str], rows: int) -> Pieces:
@@ -198,58 +207,39 @@ def _check_same_schema(first: _File, other: _File) -> None:
 # How each format is read
 
 
-def _open_parquet(path: str) -> _File:
+def _open_parquet(path: str, bounds: Bounds) -> _File:
     def file() -> pq.ParquetFile:
         # Spark's INT96 times are whole microseconds, and their nanoseconds would overflow after the year 2262.
-        return pq.ParquetFile(path, memory_map=True, coerce_int96_timestamp_unit="us")
+        return pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
 
     with file() as opened:
-        schema, rows = opened.schema_arrow.remove_metadata(), opened.metadata.num_rows
+        schema, rows = legible(opened.schema_arrow).remove_metadata(), opened.metadata.num_rows
 
     def tables(columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
+        meter = bounds.meter(path, Path(path).stat().st_size)
         with file() as reading:
             for batch in reading.iter_batches(rows, columns=list(columns)):
-                yield pa.Table.from_batches([batch]).select(columns)
+                meter.take(batch.nbytes)
+                checked = batch if bounds.trust else sound(batch, meter)
+                yield pa.Table.from_batches([checked]).select(columns)
 
     return _File(path, schema, rows, tables)
 
 
-def _open_ipc(path: str) -> _File:
-    # Mapped: memory that the system reads when it is looked at, and may forget when it is short of it.
-    with pa.memory_map(path) as mapped:
-        is_stream = mapped.read(len(_ARROW_FILE)) != _ARROW_FILE
-        mapped.seek(0)
-        with pa.ipc.open_stream(mapped) if is_stream else pa.ipc.open_file(mapped) as opened:
-            schema = opened.schema.remove_metadata()
-
-    def batches(columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        mapped = pa.memory_map(path)
-        if is_stream:
-            yield from pa.ipc.open_stream(mapped)
-            return
-        reader = pa.ipc.open_file(mapped)
-        if reader.num_record_batches and not _lies_in(reader.get_batch(0), mapped):
-            # Compressed. (Of a file that is not, Arrow copies the columns that it is asked for.)
-            wanted = pa.ipc.IpcReadOptions(included_fields=[schema.names.index(name) for name in columns])
-            reader = pa.ipc.open_file(mapped, options=wanted)
-        for index in range(reader.num_record_batches):
-            yield reader.get_batch(index)
+def _open_ipc(path: str, bounds: Bounds) -> _File:
+    with pa.OSFile(path) as source:
+        schema = read_schema(source).remove_metadata()
 
     def tables(columns: Sequence[str], _: int) -> Iterator[pa.Table]:
-        for batch in batches(columns):
-            yield pa.Table.from_batches([batch]).select(columns)
+        with pa.OSFile(path) as reading:
+            meter = bounds.meter(path, reading.size())
+            for batch in read_batches(reading, schema, columns, meter, bounds):
+                yield pa.Table.from_batches([batch]).select(columns)
 
     return _File(path, schema, None, tables)
 
 
-def _lies_in(batch: pa.RecordBatch, mapped: pa.MemoryMappedFile) -> bool:
-    mapped.seek(0)
-    whole = mapped.read_buffer()
-    buffers = [buffer for column in batch.columns for buffer in column.buffers() if buffer is not None and buffer.size]
-    return all(whole.address <= buffer.address < whole.address + whole.size for buffer in buffers)
-
-
-def _open_csv(path: str, times: Sequence[str], options: CsvOptions, like: pa.Schema | None) -> _File:
+def _open_csv(path: str, times: Sequence[str], options: CsvOptions, like: pa.Schema | None, bounds: Bounds) -> _File:
     def reader(types: dict[str, pa.DataType], columns: Sequence[str] | None) -> pacsv.CSVStreamingReader:
         return pacsv.open_csv(
             path,
@@ -278,8 +268,10 @@ def _open_csv(path: str, times: Sequence[str], options: CsvOptions, like: pa.Sch
     }
 
     def tables(columns: Sequence[str], _: int) -> Iterator[pa.Table]:
+        meter = bounds.meter(path, Path(path).stat().st_size)
         with reader(types, list(columns)) as reading:
             for batch in reading:
+                meter.take(batch.nbytes)
                 yield pa.Table.from_batches([batch])
 
     return _File(path, pa.schema([field.with_type(types[field.name]) for field in inferred]), None, tables)
@@ -292,20 +284,23 @@ def _open_csv(path: str, times: Sequence[str], options: CsvOptions, like: pa.Sch
 def _named(
     path: str, columns: Sequence[str] = (), before: int = 0, options: CsvOptions | None = None
 ) -> Iterator[None]:
-    """Turn what Arrow says about a file into errors that name it."""
+    """Turn whatever another library says about a file into errors that name it."""
     try:
         yield
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
-        raise _explained(str(error), path, columns, before, options) from error
+    except GpuOpsError:
+        raise
+    except Exception as error:
+        raise _explained(error, path, columns, before, options) from error
 
 
-def _explained(text: str, path: str, columns: Sequence[str], before: int, options: CsvOptions | None) -> SourceError:
+def _explained(
+    error: Exception, path: str, columns: Sequence[str], before: int, options: CsvOptions | None
+) -> SourceError:
+    text = str(error)
     misfit, ragged = _MISFIT.fullmatch(text), _RAGGED.fullmatch(text)
     found = misfit or ragged
     if found is None:
-        return SourceError(
-            f"{path} cannot be read: {text}", remedy="See that it is whole, and of the format that its name says."
-        )
+        return unreadable(path, error)
     # Arrow counts from 1, and the line of names too.
     header = 1 if options is None or options.names is None else 0
     row = int(found["row"]) - 1 - header if found["row"] else None

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from gpu_ops import types
+from gpu_ops.bounds import Bounds
 from gpu_ops.errors import ColumnError, PlanError, SourceError, TimeError, unknown_column
 from gpu_ops.ingest.csv_options import CsvOptions
 from gpu_ops.ingest.files import FileFormat
@@ -50,6 +51,8 @@ def open_source(
     kind: str | None = None,
     shape: Shape | None = None,
     edge: str | None = None,
+    trust: bool = False,
+    max_bytes: int | None = None,
 ) -> EventSource:
     """Open a user's data as events. Only its schema is read (of a CSV file, the first block).
 
@@ -79,6 +82,8 @@ def open_source(
         kind: The column that says whether a row is an event ("insert") or a CTI ("cti").
         shape: "edge" where rows are start edges and end edges.
         edge: The column that says which of them a row is ("start", "end"), or that it is a whole event ("interval").
+        trust: Whether what files, readers and datasets hold is taken as it is, as in `gpu_ops.events`.
+        max_bytes: How many bytes a file may unpack to, as there.
 
     Raises:
         SourceError: The source cannot be read, or holds a type that cannot be carried.
@@ -115,7 +120,7 @@ def open_source(
         raise PlanError(
             "The start and the end are one column, and a lifetime is never empty.", remedy="Leave out end= for points."
         )
-    raw = open_raw(source, times, format, csv)
+    raw = open_raw(source, times, format, csv, Bounds(trust, max_bytes))
     refuse_duplicates(raw.schema.names)
     for name in [*times, *kinds.names]:
         if name not in raw.schema.names:

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from gpu_ops.errors import ColumnError, SourceError
+from gpu_ops.bounds import Bounds
+from gpu_ops.errors import ColumnError, PlanError, SourceError
 from gpu_ops.ingest.csv_options import CsvOptions
 from gpu_ops.ingest.files import FileFormat, open_files
+from gpu_ops.soundness import sound
 from gpu_ops.store.stores import Store
 
 PIECE_ROWS = 1 << 20
@@ -42,6 +44,7 @@ class RawSource:
         rows: How many there are, where that is known.
         replayable: Whether it can be read twice.
         text_times: Whether times may be text.
+        outside: Whether its rows are still to be validated.
     """
 
     schema: pa.Schema
@@ -51,9 +54,16 @@ class RawSource:
     rows: int | None = None
     replayable: bool = True
     text_times: bool = False
+    outside: bool = False
 
 
-def open_raw(source: Any, times: Sequence[str], format: FileFormat | None, csv: CsvOptions | None) -> RawSource:  # noqa: A002
+def open_raw(
+    source: Any,
+    times: Sequence[str],
+    format: FileFormat | None,  # noqa: A002
+    csv: CsvOptions | None,
+    bounds: Bounds,
+) -> RawSource:
     """Any source as a `RawSource`.
 
     Args:
@@ -61,12 +71,14 @@ def open_raw(source: Any, times: Sequence[str], format: FileFormat | None, csv: 
         times: The columns that hold times, which CSV files may hold as text.
         format: What files are, where their names do not say.
         csv: How CSV files are written.
+        bounds: How far bytes from outside are trusted.
 
     Raises:
+        PlanError: Bounds are given for a store, which has its own.
         SourceError: It is no source, or cannot be read.
     """
     if isinstance(source, str | Path):
-        files = open_files(source, times, format, csv)
+        files = open_files(source, times, format, csv, bounds)
         return RawSource(
             files.schema,
             lambda columns, rows: (Piece(*piece) for piece in files.read(columns, rows)),
@@ -77,17 +89,34 @@ def open_raw(source: Any, times: Sequence[str], format: FileFormat | None, csv: 
         )
     root, kind = _library(source)
     if root == "narwhals":
-        return open_raw(source.to_native(), times, format, csv)
+        return open_raw(source.to_native(), times, format, csv, bounds)
+    if isinstance(source, Store) and bounds != Bounds():
+        raise PlanError(
+            "A store is opened with bounds of its own.", remedy="Say gpu_ops.store(…, trust=…, max_bytes=…) instead."
+        )
     if root in _LIBRARIES and (root, kind) != ("pyarrow", "RecordBatchReader"):
         opened = _LIBRARIES[root](source)
         if opened is not None:
-            return opened
+            return _bounded(opened, bounds)
     if hasattr(source, "__arrow_c_stream__"):
-        return _reader(pa.RecordBatchReader.from_stream(source), f"{root} {kind}")
+        return _bounded(_reader(pa.RecordBatchReader.from_stream(source), f"{root} {kind}"), bounds)
     raise SourceError(
         f"A {type(source).__module__}.{type(source).__name__} is no source of events.",
         remedy="Give a pyarrow, pandas, Polars, DuckDB or cuDF frame, a reader, or a path.",
     )
+
+
+def _bounded(opened: RawSource, bounds: Bounds) -> RawSource:
+    """A source whose rows are validated if they may be read from a file, as those of readers and datasets may."""
+    if bounds.trust or not opened.outside:
+        return opened
+    meter = bounds.meter(opened.shape, 0)
+
+    def read(columns: Sequence[str], rows: int) -> Iterator[Piece]:
+        for piece in opened.read(columns, rows):
+            yield piece._replace(table=sound(piece.table, meter))
+
+    return replace(opened, read=read)
 
 
 def refuse_duplicates(names: Sequence[str]) -> None:
@@ -137,7 +166,8 @@ def _reader(reader: pa.RecordBatchReader, kind: str) -> RawSource:
             for batch in batches:
                 yield Piece(pa.Table.from_batches([batch]).select(columns))
 
-    return RawSource(reader.schema, read, "reader", _shape(kind, None, len(reader.schema)), replayable=False)
+    shape = _shape(kind, None, len(reader.schema))
+    return RawSource(reader.schema, read, "reader", shape, replayable=False, outside=True)
 
 
 def _open_pyarrow(source: Any) -> RawSource | None:
@@ -154,7 +184,8 @@ def _open_pyarrow(source: Any) -> RawSource | None:
         for batch in source.to_batches(columns=list(columns), batch_size=rows):
             yield Piece(pa.Table.from_batches([batch]))
 
-    return RawSource(source.schema, read, "pyarrow", _shape("pyarrow Dataset", None, len(source.schema)))
+    shape = _shape("pyarrow Dataset", None, len(source.schema))
+    return RawSource(source.schema, read, "pyarrow", shape, outside=True)
 
 
 def _open_pandas(source: Any) -> RawSource | None:

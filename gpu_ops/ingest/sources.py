@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.bounds import TRUSTLESS
 from gpu_ops.buffers import to_arrow
-from gpu_ops.errors import ColumnError, PlanError, SourceError, unknown_column
+from gpu_ops.errors import ColumnError, GpuOpsError, PlanError, SourceError, unknown_column
 from gpu_ops.ingest.arrivals import Arrivals
 from gpu_ops.ingest.counts import Counts
 from gpu_ops.ingest.kinds import KindColumns, Kinds
@@ -31,6 +32,7 @@ from gpu_ops.ingest.validate import (
     row_text,
     verdicts,
 )
+from gpu_ops.soundness import sound
 
 LIFETIME = ("start", "end")
 """The two names that no payload column has."""
@@ -178,7 +180,9 @@ class EventSource:
     def _pieces(self, columns: list[str], rows: int) -> Iterator[Piece]:
         try:
             yield from self._raw.read(columns, rows)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+        except GpuOpsError:
+            raise
+        except Exception as error:
             raise SourceError(
                 f"The {self.fingerprint} cannot be read: {error}", remedy="See what it is made from."
             ) from error
@@ -307,9 +311,13 @@ def _as_table(batch: Any, schema: pa.Schema) -> pa.Table:
             batch = pa.Table.from_batches([batch])
         elif isinstance(batch, list):
             batch = pa.Table.from_pylist(batch, schema=schema)
+        elif isinstance(batch, pa.RecordBatchReader):  # of bytes that came from anywhere
+            batch = sound(batch.read_all(), TRUSTLESS.meter("What was pushed", 0))
         elif not isinstance(batch, pa.Table):
             batch = pa.table(batch)
-    except (TypeError, ValueError, AttributeError, pa.ArrowException) as error:
+    except GpuOpsError:
+        raise
+    except Exception as error:
         raise SourceError(
             f"A {type(batch).__name__} that was pushed is no table of {', '.join(schema.names)}: {error}",
             remedy="Push a frame, a record batch, a mapping of columns, or a list of rows as mappings.",
@@ -322,7 +330,7 @@ def _as_table(batch: Any, schema: pa.Schema) -> pa.Table:
             raise unknown_column(column.name, batch.column_names, what="pushed batch")
         try:
             columns.append(batch[column.name].cast(column.type))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        except (pa.ArrowException, OverflowError) as error:
             raise ColumnError(
                 f"The pushed batch has {batch[column.name].type} where the source has {column.type}: {error}",
                 column=column.name,

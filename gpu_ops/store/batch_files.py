@@ -7,12 +7,16 @@ import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from types import NoneType
 from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gpu_ops import arrow_files
+from gpu_ops.bounds import TRUSTLESS, Bounds, naming, unreadable
 from gpu_ops.errors import SourceError
+from gpu_ops.soundness import UnsoundError
 from gpu_ops.store.files import ROW_GROUP_ROWS
 from gpu_ops.store.folders import Folder, reading, temporary, writing
 from gpu_ops.store.names import Sealed
@@ -162,51 +166,68 @@ def read_schema(folder: Folder, name: str) -> pa.Schema:
     """The columns of a file that was staged."""
     with reading(folder, name):
         content = folder.read(name)
-    with pa.ipc.open_file(content) as reader:
-        return reader.schema.remove_metadata()
+    with naming(folder.address(name)):
+        return arrow_files.read_schema(pa.BufferReader(content)).remove_metadata()
 
 
-def load(folder: Folder, file: Sealed, columns: Sequence[str] | None = None) -> Loaded:
+def load(folder: Folder, file: Sealed, columns: Sequence[str] | None = None, bounds: Bounds = TRUSTLESS) -> Loaded:
     """Read a file, after all its bytes were found to be those that were sealed.
 
     Args:
         folder: Where it is.
         file: Which.
         columns: Of these alone the values are wanted.
+        bounds: How far the store is trusted: a CRC guards against disks, not against intent.
 
     Raises:
         FileNotFoundError: There is no such file.
-        DamageError: It is torn, or a byte of it is not the one that was written.
-        SourceError: The file system does not let it be read.
+        DamageError: It is torn, or a byte of it is not the one that was written; or it is sealed, and not sound.
+        SourceError: The file system does not let it be read, or it is larger than the bounds let through.
     """
+    address = folder.address(file.name)
+    meter = bounds.meter(address, file.size)
     with reading(folder, file.name):
-        content = folder.read(file.name)
+        content = folder.read(file.name, min(file.size, meter.piece))
+    meter.check(content.size)
+    if content.size > file.size:
+        raise damaged(folder, file, f"it has more than {file.size:,} bytes")
     if content.size != file.size:
         raise damaged(folder, file, f"it has {content.size:,} bytes of {file.size:,}")
     if zlib.crc32(content) != file.crc:
         raise damaged(folder, file, f"the CRC-32 of its bytes is not {file.crc:08x}")
     try:
-        with pa.ipc.open_file(content) as reader:
-            schema = reader.schema
-        said = json.loads((schema.metadata or {})[METADATA])
+        table = arrow_files.read_table(content, columns, address, bounds)
+        _check_lifetimes(table.schema, columns)
+        said = json.loads((table.schema.metadata or {})[METADATA])
         facts = (said["rows"], said["start"], said["end"])
-        parts = None if said["batches"] is None else tuple((rows, cti) for rows, cti in said["batches"])
+        parts = None if said["batches"] is None else _parts(said["batches"])
         lost = int(said.get("lost", file.last)) if parts is None else None
-        wanted = None if columns is None else [schema.get_field_index(name) for name in columns]
-        options = pa.ipc.IpcReadOptions(included_fields=wanted)
-        with pa.ipc.open_file(content, options=options) as reader:
-            table = reader.read_all()
-    except MemoryError:
+    except UnsoundError as error:
+        raise damaged(folder, file, f"its column {error.column!r} is not sound ({error.__cause__})") from error
+    except SourceError:
         raise
-    # The bytes are in memory: an OSError of Arrow's is of what they say.
-    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
+    except MemoryError as error:
+        raise unreadable(address, error) from error
+    except Exception as error:  # whatever Arrow, JSON and Python raise about bytes that are in memory
         raise damaged(folder, file, f"it is not what a store writes ({error})") from error
     if (*facts, parts is None) != (file.rows, file.start, file.end, file.expired) or table.num_rows != file.rows:
         raise damaged(folder, file, "its name and its schema's metadata differ")
     if parts is not None and (len(parts), sum(rows for rows, _ in parts)) != (file.last - file.first + 1, file.rows):
         raise damaged(folder, file, "its metadata tells of other batches than its name")
-    table = table.replace_schema_metadata(None)
-    return Loaded(table if columns is None else table.select(list(columns)), parts, lost)
+    return Loaded(table.replace_schema_metadata(None), parts, lost)
+
+
+def _check_lifetimes(schema: pa.Schema, columns: Sequence[str] | None) -> None:
+    if any(schema.field(name).type != TIME_TYPE for name in LIFETIME if columns is None or name in columns):
+        raise ValueError("its events have no lifetimes")
+
+
+def _parts(said: Any) -> tuple[Part, ...]:
+    """The batches that a file's metadata tells of."""
+    parts = tuple((rows, cti) for rows, cti in said)
+    if any(type(rows) is not int or rows < 0 or type(cti) not in (int, NoneType) for rows, cti in parts):
+        raise ValueError("its batches are no numbers")
+    return parts
 
 
 class DamageError(SourceError):

@@ -66,8 +66,8 @@ class Folder(Protocol):
     def sync(self) -> None:
         """Make names that were given or taken last."""
 
-    def read(self, name: str) -> pa.Buffer:
-        """A file's bytes.
+    def read(self, name: str, at_most: int | None = None) -> pa.Buffer:
+        """A file's bytes; of one that has more than so many, so many and one more.
 
         Raises:
             FileNotFoundError: There is no such file.
@@ -216,12 +216,10 @@ class LocalFolder:
         """Make names that were given or taken last."""
         sync_folder(self._path)
 
-    def read(self, name: str) -> pa.Buffer:
-        """A file's bytes, mapped."""
-        if not (self._path / name).stat().st_size:  # which cannot be mapped
-            return pa.py_buffer(b"")
-        with pa.memory_map(self.address(name)) as file:
-            return file.read_buffer()
+    def read(self, name: str, at_most: int | None = None) -> pa.Buffer:
+        """A file's bytes. They are not mapped: a file that is cut off while it is ends the process."""
+        with pa.OSFile(self.address(name)) as file:
+            return file.read_buffer(None if at_most is None else min(file.size(), at_most + 1))
 
     def address(self, name: str) -> str:
         """The file's path."""
@@ -350,9 +348,9 @@ class RemoteFolder:
     def sync(self) -> None:
         """What is written lasts."""
 
-    def read(self, name: str) -> pa.Buffer:
+    def read(self, name: str, at_most: int | None = None) -> pa.Buffer:
         """A file's bytes."""
-        return pa.py_buffer(self._files.cat_file(self._at(name)))
+        return pa.py_buffer(self._files.cat_file(self._at(name), end=None if at_most is None else at_most + 1))
 
     def address(self, name: str) -> str:
         """The file's URL."""

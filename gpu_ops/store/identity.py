@@ -14,6 +14,9 @@ from gpu_ops.store.names import IDENTITY
 
 _FORMAT = 1
 
+_LARGEST = 1 << 16
+"""How many bytes the file has at most: it says four things."""
+
 
 @dataclass(frozen=True)
 class Identity:
@@ -53,14 +56,14 @@ def read_identity(folder: Folder) -> Identity | None:
     """
     try:
         with reading(folder, IDENTITY):
-            content = folder.read(IDENTITY).to_pybytes()
+            content = folder.read(IDENTITY, _LARGEST).to_pybytes()
     except FileNotFoundError:
         return None
     try:
         said = json.loads(content)
         version, name, follower, base = said["format"], said["id"], said.get("follower"), said.get("base", 0)
         sound = isinstance(name, str) and isinstance(follower, str | None) and isinstance(base, int)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _damaged(folder) from error
     if version != _FORMAT:
         raise SourceError(

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gpu_ops.errors import SourceError
+from gpu_ops.time import MAX_TIME, MIN_TIME
 
 SUFFIX = ".arrow"
 
@@ -98,7 +99,8 @@ def parse(name: str) -> Sealed | None:
     expired = number["rows"] is None
     crc = int(found["crc"], 16)
     made = Sealed(first, last, commit, rows, number["start"], number["end"], number["cti"], size, crc, expired)
-    sound = made.name == name and 1 <= first <= last <= commit and (rows > 0) == (made.start is not None)
+    times = all(MIN_TIME <= each <= MAX_TIME for each in (made.start, made.end, made.cti) if each is not None)
+    sound = times and made.name == name and 1 <= first <= last <= commit and (rows > 0) == (made.start is not None)
     return made if sound else None
 
 

@@ -1,10 +1,13 @@
-"""What a store tells: a batch, and what was found when every byte was read."""
+"""What a store tells: a batch, events within a time, and what was found when every byte was read."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
+
+from gpu_ops.time import TIME_TYPE
 
 
 @dataclass(frozen=True)
@@ -58,3 +61,12 @@ class StoreReport:
     def sound(self) -> bool:
         """Whether every byte was read and is the one that was sealed."""
         return not self.damaged and not self.unreadable
+
+
+def alive(table: pa.Table, start: int | None, end: int | None) -> pa.Table:
+    """The events that are alive within ``[start, end)``."""
+    if start is not None:
+        table = table.filter(pc.greater(table["end"], pa.scalar(start, TIME_TYPE)))
+    if end is not None:
+        table = table.filter(pc.less(table["start"], pa.scalar(end, TIME_TYPE)))
+    return table

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from gpu_ops.bounds import Bounds
 from gpu_ops.errors import PlanError, SourceError, unknown_column
 from gpu_ops.store.batch_files import LIFETIME, Compression, DamageError, Staged, damaged, load, split, stage
 from gpu_ops.store.files import WriteReport, regrouped
@@ -20,15 +20,22 @@ from gpu_ops.store.folders import open_folder, writing
 from gpu_ops.store.identity import Identity, read_identity, write_identity
 from gpu_ops.store.listing import listed
 from gpu_ops.store.names import Log, Sealed
-from gpu_ops.store.reports import StoredBatch, StoreReport
+from gpu_ops.store.reports import StoredBatch, StoreReport, alive
 from gpu_ops.store.writer import MERGED_ROWS, Writer, conform
-from gpu_ops.time import MAX_TIME, TIME_TYPE, Instant, format_time, instant
+from gpu_ops.time import MAX_TIME, Instant, format_time, instant
 
 STAGING = ".staging-"
 """What a folder's name begins with in which others make files that a writer will seal."""
 
 
-def store(path: str | os.PathLike[str], *, filesystem: Any = None, compression: Compression = "zstd") -> Store:
+def store(
+    path: str | os.PathLike[str],
+    *,
+    filesystem: Any = None,
+    compression: Compression = "zstd",
+    trust: bool = False,
+    max_bytes: int | None = None,
+) -> Store:
     """A store of micro-batches: a folder of Arrow files, one for each batch, whose listing is the log.
 
     Nothing is read or made yet; the first write makes the folder.
@@ -37,6 +44,9 @@ def store(path: str | os.PathLike[str], *, filesystem: Any = None, compression: 
         path: A folder, or a URL of one on a file system that fsspec knows (``s3://bucket/bids``).
         filesystem: An fsspec file system that the path is of, with options of its own.
         compression: How this store's writers compress: ``"zstd"`` or ``"lz4"``.
+        trust: Whether what sound files hold is taken as it is, as in `gpu_ops.events`: the CRC of a file tells that
+            nobody's disk has changed it, and not that nobody made it to do harm.
+        max_bytes: How many bytes a file may unpack to, as there.
 
     Raises:
         SourceError: The path is a file's, or fsspec is needed and not installed.
@@ -54,7 +64,7 @@ def store(path: str | os.PathLike[str], *, filesystem: Any = None, compression: 
     """
     if compression not in get_args(Compression):
         raise PlanError(f"compression={compression!r} is unknown.", remedy='It is "zstd" or "lz4".')
-    return Store(path, filesystem, compression)
+    return Store(path, filesystem, compression, Bounds(trust, max_bytes))
 
 
 class Store:
@@ -80,9 +90,10 @@ class Store:
         [3]
     """
 
-    def __init__(self, path: str | os.PathLike[str], filesystem: Any, compression: Compression) -> None:
+    def __init__(self, path: str | os.PathLike[str], filesystem: Any, compression: Compression, bounds: Bounds) -> None:
         self._folder = open_folder(path, filesystem)
         self._compression = compression
+        self._bounds = bounds
 
     # What it is
 
@@ -221,7 +232,7 @@ class Store:
         for held in self._pieces(since, until, wanted, start, end):
             if held:
                 table = pa.concat_tables([batch.events for batch in held])
-                yield _alive(table, start, end).select(list(columns))
+                yield alive(table, start, end).select(list(columns))
 
     def batches(self, since: int = 0) -> Iterator[StoredBatch]:
         """The batches there are, one by one; the same whether or not their files have been merged.
@@ -306,7 +317,7 @@ class Store:
         unread = []
         for file in log.files:
             try:
-                load(self._folder, file)
+                load(self._folder, file, None, self._bounds)
             except DamageError as error:
                 wrong.append(str(error))
             except SourceError as error:
@@ -322,16 +333,8 @@ class Store:
             unread.append(str(error))
         staging = tuple(name for name in self._folder.folders() if name.startswith(STAGING))
         rows = sum(file.rows for file in log.files)
-        return StoreReport(
-            len(log.files),
-            rows,
-            log.sequence,
-            log.cti,
-            tuple(wrong),
-            log.foreign,
-            (*log.leftovers, *staging),
-            tuple(unread),
-        )
+        found = (tuple(wrong), log.foreign, (*log.leftovers, *staging), tuple(unread))
+        return StoreReport(len(log.files), rows, log.sequence, log.cti, *found)
 
     # How it is written
 
@@ -446,7 +449,7 @@ class Store:
             failed: SourceError | None = None
             for file in sorted(log.files, key=lambda file: file.size):
                 try:
-                    return load(self._folder, file).table.schema
+                    return load(self._folder, file, None, self._bounds).table.schema
                 except SourceError as error:
                     failed = failed or error
                 except FileNotFoundError:
@@ -474,6 +477,7 @@ class Store:
     ) -> Iterator[list[StoredBatch]]:
         """The batches after one, up to another or to the last, of each file in which an event may be within a time."""
         log = self.log()
+        schema: pa.Schema | None = None
         last = log.sequence if until is None else until
         while since < min(last, log.sequence):
             for file in log.files[bisect_right(log.files, since, key=lambda file: file.last) :]:
@@ -481,19 +485,13 @@ class Store:
                     return
                 if (start, end) == (None, None) or file.overlaps(start, end):
                     try:
-                        loaded = load(self._folder, file, columns)
+                        loaded = load(self._folder, file, columns, self._bounds)
                     except FileNotFoundError:
                         log = self._without(file, log)
                         break
+                    schema = schema or loaded.table.schema
+                    if loaded.table.schema != schema:
+                        raise damaged(self._folder, file, "it has other columns than the files before it")
                     held = (piece for piece in split(loaded, file) if since < piece[0] <= last)
                     yield [StoredBatch(*piece, file.expired, loaded.lost) for piece in held]
                 since = file.last
-
-
-def _alive(table: pa.Table, start: int | None, end: int | None) -> pa.Table:
-    """The events that are alive within ``[start, end)``."""
-    if start is not None:
-        table = table.filter(pc.greater(table["end"], pa.scalar(start, TIME_TYPE)))
-    if end is not None:
-        table = table.filter(pc.less(table["start"], pa.scalar(end, TIME_TYPE)))
-    return table

@@ -221,13 +221,24 @@ def test_arrow_types_come_as_they_were_written(tmp_path: Path) -> None:
         assert batch.payload.select(["kind", "big", "list"]).equals(wanted)
 
 
-def test_an_uncompressed_arrow_file_is_mapped_not_read(tmp_path: Path) -> None:
-    write_ipc(table(), tmp_path / "rides.arrow")
+def test_of_an_arrow_file_the_columns_that_are_asked_for_are_read(tmp_path: Path) -> None:
+    wide = table().append_column("text", pa.array(["x" * 1000] * SIZE))
+    write_ipc(wide, tmp_path / "rides.arrow")
     before = pa.total_allocated_bytes()
-    batches = list(rides(tmp_path / "rides.arrow").read(columns=["zone", "n"]))
-    assert pa.total_allocated_bytes() - before < 2_000
-    assert len(batches) == SIZE // 100
-    assert not batches[0].start.flags.writeable
+    batches = list(rides(tmp_path / "rides.arrow").read(columns=["n"]))
+    assert pa.total_allocated_bytes() - before < 100_000
+    assert [n for batch in batches for n in batch.payload["n"].to_pylist()] == list(range(SIZE))
+
+
+def test_an_arrow_file_that_is_cut_off_while_it_is_read_is_an_error(tmp_path: Path) -> None:
+    # Mapped, it would end the process.
+    write_ipc(table(0, 100 * SIZE), tmp_path / "rides.arrow")
+    batches = rides(tmp_path / "rides.arrow").read()
+    first = next(batches)
+    (tmp_path / "rides.arrow").write_bytes(b"")
+    assert first.payload["n"].to_pylist() == list(range(100))
+    with pytest.raises(SourceError, match=r"rides.arrow cannot be read"):
+        list(batches)
 
 
 # CSV

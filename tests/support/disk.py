@@ -282,7 +282,7 @@ class Disk:
                 continue
             left = node.survivor(self._chance)
             if folder.names.get(name) is not node or left != node.content:
-                (path / name).unlink(missing_ok=True)  # and not in place: what has it mapped keeps the old bytes
+                (path / name).unlink(missing_ok=True)  # and not in place: what has it open keeps the old bytes
                 (path / name).write_bytes(left)
             node.path, node.dirty, node.spoilt, node.synced = str(path / name), False, False, left
         folder.names, folder.durable, folder.pending = dict(state), dict(state), []
@@ -293,14 +293,14 @@ class Disk:
     def mounted(self) -> Iterator[Disk]:
         """Let calls for paths below the folder come here, and time go by without waiting."""
         self._real = {name: getattr(os, name) for name in _CALLS}
-        self._open_file, self._map = io.open, pa.memory_map
+        self._open_file, self._arrow_file = io.open, pa.OSFile
         try:
             with pytest.MonkeyPatch.context() as patch:
                 for name in _CALLS:
                     patch.setattr(os, name, getattr(self, f"_{name}"))
                 patch.setattr(io, "open", self._io_open)
                 patch.setattr(builtins, "open", self._io_open)
-                patch.setattr(pa, "memory_map", self._memory_map)
+                patch.setattr(pa, "OSFile", self._os_file)
                 patch.setattr(secrets, "token_hex", lambda size=8: self._chance.randbytes(size).hex())
                 patch.setattr(time, "monotonic", self._monotonic)
                 patch.setattr(time, "sleep", self._sleep)
@@ -369,11 +369,11 @@ class Disk:
         node.dirty = True
         return node
 
-    def _memory_map(self, path: Any, *arguments: Any) -> Any:
+    def _os_file(self, path: Any, *arguments: Any) -> Any:
         below = self._below(path)
         with _UNHARMED if below is None else self.call("read", below):
             pass
-        return self._map(path, *arguments)
+        return self._arrow_file(path, *arguments)
 
     def _open(self, path: Any, flags: int, *arguments: Any, **options: Any) -> int:
         below = self._below(path)
