@@ -17,7 +17,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from gpu_ops.arrow_files import read_batches, read_schema
-from gpu_ops.bounds import Bounds, unreadable
+from gpu_ops.bounds import Bounds, Meter, unreadable
 from gpu_ops.errors import GpuOpsError, SourceError
 from gpu_ops.ingest.csv_options import CsvOptions
 from gpu_ops.soundness import legible, sound
@@ -218,12 +218,24 @@ def _open_parquet(path: str, bounds: Bounds) -> _File:
     def tables(columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
         meter = bounds.meter(path, Path(path).stat().st_size)
         with file() as reading:
+            _check_row_groups(reading.metadata, columns, rows, meter)
             for batch in reading.iter_batches(rows, columns=list(columns)):
                 meter.take(batch.nbytes)
                 checked = batch if bounds.trust else sound(batch, meter)
                 yield pa.Table.from_batches([checked]).select(columns)
 
     return _File(path, schema, rows, tables)
+
+
+def _check_row_groups(footer: pq.FileMetaData, columns: Sequence[str], rows: int, meter: Meter) -> None:
+    """Look at the sizes that a Parquet file's footer claims, before Arrow takes memory for them."""
+    paths = [footer.schema.column(number).path for number in range(footer.num_columns)]
+    # A leaf's path has the names of all that it is in, and names may have dots.
+    wanted = [number for number, path in enumerate(paths) if any(f"{path}.".startswith(f"{name}.") for name in columns)]
+    for index in range(footer.num_row_groups):
+        group = footer.row_group(index)
+        claimed = sum(max(group.column(number).total_uncompressed_size, 0) for number in wanted)
+        meter.check(claimed * min(rows, group.num_rows) // max(group.num_rows, 1))
 
 
 def _open_ipc(path: str, bounds: Bounds) -> _File:

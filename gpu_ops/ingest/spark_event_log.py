@@ -395,7 +395,7 @@ def _event_name(line: bytes, *, whole: bool) -> str | None:
         return line[len(_PREFIX) : line.find(b'"', len(_PREFIX))].decode(errors="replace")
     try:
         event = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     name = event.get("Event") if isinstance(event, dict) else None
     return name if isinstance(name, str) else None

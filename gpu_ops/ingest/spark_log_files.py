@@ -22,6 +22,9 @@ from gpu_ops.errors import SourceError
 BLOCK_BYTES = 8 << 20
 """How much decompressed text is held at a time, but for a single line that is longer."""
 
+_LONGEST = 1 << 28
+"""How many bytes a line may have. A few kilobytes of a compressed log unpack to as many gigabytes."""
+
 _EVENTS = re.compile(r"events_(\d+)_.+")
 _COMPACTED = ".compact"
 
@@ -108,6 +111,8 @@ def line_blocks(path: Path) -> Iterator[LineBlock]:
             parts.append(chunk)
             size += len(chunk)
             if size < BLOCK_BYTES or b"\n" not in chunk:
+                if size > _LONGEST:
+                    raise _damaged(path, file.tell(), f"line {number} or one soon after it is longer than 256 MiB")
                 continue
             *lines, rest = b"".join(parts).split(b"\n")
             yield LineBlock(path, number, lines)

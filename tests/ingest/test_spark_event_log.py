@@ -436,6 +436,13 @@ def test_what_is_no_event_log(tmp_path: Path) -> None:
             SparkLog(path).read()
 
 
+def test_a_line_that_is_too_deep_is_no_event(tmp_path: Path) -> None:
+    path = tmp_path / "app-1"
+    path.write_text("[" * 100_000 + "\n")
+    with pytest.raises(SourceError, match="not a Spark event log"):
+        SparkLog(path).read()
+
+
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     text = log.text(*log.wages() * 50)
     for suffix, at in ((".zstd", 1200), (".lz4", 600), (".snappy", 600)):
@@ -445,6 +452,14 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
         path.write_bytes(packed)
         with pytest.raises(SourceError, match=rf"app-1{suffix}.*"):
             SparkLog(path).read()
+
+
+def test_a_line_without_end_is_not_unpacked_whole(tmp_path: Path) -> None:
+    path = tmp_path / "app-1.zstd"
+    path.write_bytes(zstd(b'{"Event":"' + bytes(300 << 20)))
+    assert path.stat().st_size < 1 << 20
+    with pytest.raises(SourceError, match="longer than 256 MiB"):
+        SparkLog(path).read()
 
 
 def test_a_rolled_file_in_between_may_not_be_torn(tmp_path: Path) -> None:
