@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gpu_ops.buffers import booleans
 from gpu_ops.time import TIME_TYPE
 
 
@@ -65,8 +66,11 @@ class StoreReport:
 
 def alive(table: pa.Table, start: int | None, end: int | None) -> pa.Table:
     """The events that are alive within ``[start, end)``."""
-    if start is not None:
-        table = table.filter(pc.greater(table["end"], pa.scalar(start, TIME_TYPE)))
-    if end is not None:
-        table = table.filter(pc.less(table["start"], pa.scalar(end, TIME_TYPE)))
+    from gpu_ops.ingest.rows import keep_rows, whole
+
+    tests = [(pc.greater, "end", start), (pc.less, "start", end)]
+    for holds, side, bound in tests:
+        if bound is not None:
+            mask = pc.fill_null(holds(table[side], pa.scalar(bound, TIME_TYPE)), fill_value=False)
+            table = keep_rows(table, booleans(whole(mask)))
     return table

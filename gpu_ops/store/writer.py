@@ -13,7 +13,18 @@ import pyarrow as pa
 
 from gpu_ops.buffers import to_arrow
 from gpu_ops.errors import ColumnError, PlanError, SourceError, TimeError
-from gpu_ops.store.batch_files import LIFETIME, Compression, Part, Staged, load, read_schema, split, stage, store_schema
+from gpu_ops.store.batch_files import (
+    LIFETIME,
+    Compression,
+    Part,
+    Staged,
+    damaged,
+    load,
+    read_schema,
+    split,
+    stage,
+    store_schema,
+)
 from gpu_ops.store.folders import Folder, Lock, writing
 from gpu_ops.store.identity import Identity, write_identity
 from gpu_ops.store.names import Log, Sealed
@@ -215,6 +226,9 @@ class Writer:
         before = len(self._files)
         for run in list(_runs(self._files, rows)):
             loaded = [(file, load(self._folder, file)) for file in run]
+            for file, held in loaded:
+                if held.table.schema != self._schema:
+                    raise damaged(self._folder, file, "it has other columns than the store")
             parts: list[Part] = [(table.num_rows, cti) for file, held in loaded for _, table, cti in split(held, file)]
             try:
                 merged = self._staged(pa.concat_tables([held.table for _, held in loaded]), parts)

@@ -606,3 +606,12 @@ def test_importing_the_package_needs_no_fsspec() -> None:
     script = "import sys, gpu_ops; gpu_ops.store('x'); print({'fsspec', 'pyspark', 'pandas'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+def test_events_within_a_time_are_chosen_whatever_their_columns_are(tmp_path: Path) -> None:
+    texts = ["short", "longer than what lies in a view", None]
+    payload = {"text": pa.array(texts, pa.string_view()), "bytes": pa.array([b"1", None, b"2" * 40], pa.binary_view())}
+    store = g.store(tmp_path)
+    store.append(g.events(pa.table({"at": [0, 5, 9], **payload}), start="at", unit="s").collect())
+    assert store.read("1970-01-01T00:00:05Z", "1970-01-01T00:00:09Z")["text"].to_pylist() == texts[1:2]
+    assert store.read("1970-01-01T00:00:06Z")["bytes"].to_pylist() == [b"2" * 40]

@@ -93,8 +93,10 @@ def test_files_of_one_store_have_one_schema(tmp_path: Path) -> None:
     other[1].rename(first[1].with_name(other[1].name))
     mixed = g.store(tmp_path / "one")
     for read in (mixed.read, lambda: list(mixed.batches()), lambda: g.events(mixed).collect()):
-        with pytest.raises(SourceError, match="other columns than the files before it"):
+        with pytest.raises(DamageError, match="other columns than the files before it"):
             read()
+    with pytest.raises(DamageError, match="other columns than the store"):
+        mixed.compact()
 
 
 @pytest.mark.parametrize(
@@ -204,7 +206,15 @@ def test_facts_that_no_query_writes_are_no_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "c"
     parts = checkpoint(path)
     said = json.loads(parts["checkpoint.json"])
-    wrong: list[Any] = [[], None, 4, said | {"tables": []}, said | {"tables": {"no.arrow": "x"}}, said | {"tables": 3}]
+    wrong: list[Any] = [
+        [],
+        None,
+        4,
+        said | {"tables": []},
+        said | {"tables": {"no.arrow": "x"}},
+        said | {"tables": 3},
+        said | {"tables": {"000.arrow": 1.5}},
+    ]
     for facts in wrong:
         packed(path, parts | {"checkpoint.json": json.dumps(facts).encode()})
         with pytest.raises(SourceError, match=r"c is no checkpoint"):
