@@ -218,8 +218,9 @@ class LocalFolder:
 
     def read(self, name: str, at_most: int | None = None) -> pa.Buffer:
         """A file's bytes. They are not mapped: a file that is cut off while it is ends the process."""
+        size = (self._path / name).stat().st_size
         with pa.OSFile(self.address(name)) as file:
-            return file.read_buffer(None if at_most is None else min(file.size(), at_most + 1))
+            return file.read_buffer(size if at_most is None else min(size, at_most + 1))
 
     def address(self, name: str) -> str:
         """The file's path."""
