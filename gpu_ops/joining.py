@@ -21,7 +21,7 @@ from gpu_ops.plan.joins import (
     with_common_columns,
     with_common_keys,
 )
-from gpu_ops.plan.nodes import KeyBy, Node, SparkSource
+from gpu_ops.plan.nodes import KeyBy, Node
 from gpu_ops.time import Duration, positive_ticks
 
 if TYPE_CHECKING:
@@ -214,8 +214,7 @@ class Joining:
             raise PlanError(
                 f"The other stream is a {type(other).__name__}.", remedy="Make a stream of it first: g.events(…)."
             )
-        on_spark = [any(isinstance(each, SparkSource) for each in side._node.walk()) for side in (self, other)]  # noqa: SLF001
-        if on_spark[0] != on_spark[1]:
+        if self._node.on_spark != other._node.on_spark:  # noqa: SLF001  (its own kind)
             raise PlanError(
                 "One stream is on Spark and the other one is local.",
                 remedy="Give both as DataFrames: spark.createDataFrame(table).",

@@ -10,7 +10,7 @@ from gpu_ops.plan.advance import AdvanceTime, Late
 from gpu_ops.plan.data_windows import DataWindow
 from gpu_ops.plan.joins import Binary, Join, Union
 from gpu_ops.plan.lifetimes import Stitch
-from gpu_ops.plan.nodes import Filter, KeyBy, Node, Project, Source, SparkSource
+from gpu_ops.plan.nodes import Filter, KeyBy, Node, Project, Source
 from gpu_ops.plan.sameness import owned
 from gpu_ops.plan.time_rules import time_rule
 from gpu_ops.plan.together import Together
@@ -22,7 +22,7 @@ Notes = Callable[[Node], list[str]]
 
 def explain(node: Node, device: str) -> str:
     """The plan as a tree, the answer at the top and the sources at the bottom."""
-    if any(isinstance(each, SparkSource) for each in node.walk()):
+    if node.on_spark:
         from gpu_ops.engines import spark
 
         placed = spark.placement(node, device)

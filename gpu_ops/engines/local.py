@@ -351,7 +351,13 @@ def _(node: Unnest | Repeat, run: Run, wanted: tuple[str, ...]) -> Iterator[Even
 
 @_give.register
 def _(node: Union, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
-    for part in node.parts:
+    # A union of unions is one: a batch is not handed on from each to the next.
+    parts = list(reversed(node.parts))
+    while parts:
+        part = parts.pop()
+        if isinstance(part, Union) and part not in run.shared:
+            parts.extend(reversed(part.parts))
+            continue
         for events in execute(part, run, wanted or tuple(node.schema.names[:1])):
             # One at least: a frame without columns would not know its height.
             names = list(wanted or node.schema.names[:1])

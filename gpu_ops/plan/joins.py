@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal, get_args
 
 import narwhals as nw
@@ -39,11 +39,11 @@ class Binary(Node):
     def inputs(self) -> tuple[Node, ...]:
         return self.left, self.right
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         return self.left.schema
 
-    @property
+    @cached_property
     def key(self) -> tuple[str, ...]:
         return self.left.key
 
@@ -273,7 +273,7 @@ class Union(Node):
     def schema(self) -> pa.Schema:
         return self._schema
 
-    @property
+    @cached_property
     def key(self) -> tuple[str, ...]:
         return self.parts[0].key
 
@@ -435,8 +435,9 @@ def _cast(node: Node, types: Mapping[str, pa.DataType]) -> Node:
     return Project(node, tuple(casts), keep=True) if casts else node
 
 
+@lru_cache(maxsize=256)
 def _narwhals_type(dtype: pa.DataType) -> nw.dtypes.DType:
-    made: nw.dtypes.DType = nw.from_native(pa.schema([("c", dtype)]).empty_table()).schema["c"]
+    made: nw.dtypes.DType = nw.from_native(pa.Table.from_batches([], pa.schema([("c", dtype)]))).schema["c"]
     return made
 
 

@@ -166,7 +166,7 @@ class Lifetime(Unary):
         del at
         return "unread" if isinstance(self.change, SetDuration | ToPoint | HopLifetime) else "needed"
 
-    @property
+    @cached_property
     def duration(self) -> int | None:
         change, before = self.change, self.input.duration
         if isinstance(change, SetDuration):

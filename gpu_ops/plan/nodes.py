@@ -56,12 +56,12 @@ class Node:
         """The columns by which the next window groups."""
         return ()
 
-    @property
+    @cached_property
     def scope(self) -> tuple[str, ...]:
         """The columns of the groups that the verbs are applied to one by one; none outside of `Stream.apply`."""
         return self.inputs[0].scope if self.inputs else ()
 
-    @property
+    @cached_property
     def zone(self) -> str:
         """The time zone that results carry."""
         return self.inputs[0].zone
@@ -102,15 +102,32 @@ class Node:
     def walk(self) -> Iterator[Node]:
         """This node and all below it, each once, inputs first."""
         found: set[Node] = set()
-
-        def visit(node: Node) -> Iterator[Node]:
+        stack: list[Node] = [self]
+        while stack:
+            node = stack[-1]
+            below = [] if node in found else [each for each in reversed(node.inputs) if each not in found]
+            stack.extend(below)
+            if below:
+                continue
+            stack.pop()
             if node not in found:
                 found.add(node)
-                for each in node.inputs:
-                    yield from visit(each)
                 yield node
 
-        return visit(self)
+    @property
+    def on_spark(self) -> bool:
+        """Whether any of its events come from a Spark DataFrame: found out once for each node, however long a plan."""
+        stack: list[Node] = [self]
+        while stack:
+            node = stack[-1]
+            unknown = [each for each in node.inputs if "_on_spark" not in vars(each)]
+            stack.extend(unknown)
+            if not unknown:
+                stack.pop()
+                vars(node)["_on_spark"] = isinstance(node, SparkSource) or any(
+                    vars(each)["_on_spark"] for each in node.inputs
+                )
+        return bool(vars(self)["_on_spark"])
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,15 +140,15 @@ class Unary(Node):
     def inputs(self) -> tuple[Node, ...]:
         return (self.input,)
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         return self.input.schema
 
-    @property
+    @cached_property
     def key(self) -> tuple[str, ...]:
         return self.input.key
 
-    @property
+    @cached_property
     def duration(self) -> int | None:
         return self.input.duration
 

@@ -311,9 +311,12 @@ class Compiler:
         spread = isinstance(node, Binary) and any(part.keeps)
         whole = _whole(part, self._wish)
         self._note(node, *ways(part, spread=spread), *whole, *self._passage([*schemas, task.answer]))
-        for each in (each for below in node.inputs for each in below.walk()):
-            if each not in self.notes:
+        below = list(node.inputs)
+        while below:
+            each = below.pop()
+            if each not in self.notes:  # else all that is below it has its notes too
                 self._note(each, "Spark: in the same mapInArrow as the node above, without another shuffle")
+                below.extend(each.inputs)
         return self._through(self._together(self._lowered(frames, task), part, task, spread=spread), task, node)
 
     def _apart(self, node: Node) -> bool:
