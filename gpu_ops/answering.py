@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from gpu_ops.errors import PlanError
-from gpu_ops.plan.nodes import Node, Source, SparkSource
+from gpu_ops.errors import NotCollectedError, PlanError
+from gpu_ops.plan.nodes import Node, Source
 from gpu_ops.store.stores import Store
 
 if TYPE_CHECKING:
@@ -18,6 +18,20 @@ if TYPE_CHECKING:
     from gpu_ops.ingest import IngestReport
     from gpu_ops.ingest.sources import EventSource
     from gpu_ops.store.files import WriteReport
+
+
+class _SchemaCapsule:
+    """A capsule of a schema, as an object that pyarrow reads one from."""
+
+    def __init__(self, capsule: object) -> None:
+        self._capsule = capsule
+
+    def __arrow_c_schema__(self) -> object:
+        return self._capsule
+
+
+def _not_collected(problem: str, remedy: str) -> NotCollectedError:
+    return NotCollectedError(f"{problem}: it is a plan, and nothing has run yet.", remedy=remedy)
 
 
 class Answering:
@@ -77,11 +91,70 @@ class Answering:
         return self._engine().reader(self._node, device)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Arrow's PyCapsule protocol: any library that speaks it takes a stream where it takes a frame."""
-        return self.to_reader().__arrow_c_stream__(requested_schema)
+        """Arrow's PyCapsule protocol: any library that speaks it takes a stream where it takes a frame.
+
+        The query runs anew for each reader. ``requested_schema`` says other types for the same columns in the same
+        order: each batch is cast, and a value that does not fit is an error when its batch is read.
+
+        Raises:
+            PlanError: Other columns are requested, or types that the answer's cannot be cast to.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> bids = g.events(pa.table({"at": [0], "v": [1]}), start="at", unit="s")
+            >>> pa.table(bids).column_names
+            ['start', 'end', 'v']
+        """
+        reader = self.to_reader()
+        if requested_schema is None:
+            return reader.__arrow_c_stream__()
+        asked = pa.schema(_SchemaCapsule(requested_schema))
+        has, wanted = (", ".join(schema.names) for schema in (reader.schema, asked))
+        if has != wanted:
+            raise PlanError(
+                f"The answer has the columns {has}, and {wanted} are requested.",
+                remedy="Request other types alone; choose and name columns by .select(…).",
+            )
+        try:
+            return reader.cast(asked).__arrow_c_stream__()
+        except (pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+            raise PlanError(
+                f"The answer cannot be given in the requested types: {error}.",
+                remedy="Request types that Arrow casts it to, or none.",
+            ) from error
+
+    def __arrow_c_schema__(self) -> object:
+        """The schema of the answer, for readers that look at it first: ``start``, ``end``, then the payload."""
+        return self._engine().output_schema(self._node).__arrow_c_schema__()
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """The answer's record batches, as of `to_reader`."""
         return iter(self.to_reader())
+
+    # What only an answer has. A plan that looked empty, or had a length, would be taken for its rows.
+
+    def __len__(self) -> int:
+        raise _not_collected("A stream has no length", "Collect it: .collect(), or .to_reader() for batches.")
+
+    def __bool__(self) -> bool:
+        raise _not_collected("A stream is neither true nor false", "Ask `is None`, or collect it: .collect().")
+
+    def __getitem__(self, name: object) -> Any:
+        say = (
+            f"Write .select({name!r}), or .collect()[{name!r}]." if isinstance(name, str) else "Collect it: .collect()."
+        )
+        raise _not_collected("A stream has neither columns nor rows at hand", say)
+
+    def __contains__(self, name: object) -> bool:
+        raise _not_collected("A stream holds no names and no rows", "Ask its schema: name in stream.schema.names.")
+
+    def __array__(self, dtype: object = None, copy: object = None) -> Any:
+        del dtype, copy
+        raise _not_collected(
+            "A stream is no array, and pandas' constructor would make one of it",
+            "Collect it: .collect(); of whatever source, pyarrow.table(stream).to_pandas() is a pandas frame.",
+        )
 
     def start(
         self,
@@ -240,7 +313,7 @@ class Answering:
 
     @property
     def _on_spark(self) -> bool:
-        return any(isinstance(node, SparkSource) for node in self._node.walk())
+        return self._node.on_spark
 
     def _engine(self) -> Any:
         if self._on_spark:

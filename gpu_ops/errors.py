@@ -63,6 +63,10 @@ class PlanError(GpuOpsError):
     """A query cannot mean what was written: wrong argument, wrong type, a verb that cannot stand there."""
 
 
+class NotCollectedError(PlanError, TypeError):
+    """A stream is asked for what only its answer has. A TypeError too: by that Python knows a length that is none."""
+
+
 class ColumnError(PlanError):
     """A column is missing, of the wrong type, or named like another."""
 

@@ -8,7 +8,17 @@ with the local engine on its task's events. No rows pass through the driver.
 from __future__ import annotations
 
 from gpu_ops.engines.spark.data_source import register
-from gpu_ops.engines.spark.engine import Placement, collect, invalid_rows, placement, reader, write
+from gpu_ops.engines.spark.engine import Placement, collect, invalid_rows, output_schema, placement, reader, write
 from gpu_ops.engines.spark.source import open_spark
 
-__all__ = ["Placement", "collect", "invalid_rows", "open_spark", "placement", "reader", "register", "write"]
+__all__ = [
+    "Placement",
+    "collect",
+    "invalid_rows",
+    "open_spark",
+    "output_schema",
+    "placement",
+    "reader",
+    "register",
+    "write",
+]

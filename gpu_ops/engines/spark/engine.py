@@ -43,10 +43,15 @@ def _compiled(node: Node, device: str) -> tuple[DataFrame, Compiler]:
     return compiler.frame(node), compiler
 
 
+def output_schema(node: Node) -> pa.Schema:
+    """The columns of an answer as Arrow: the lifetime in UTC, as Spark keeps it, then the payload."""
+    return pa.schema([("start", TIME_TYPE), ("end", TIME_TYPE), *node.schema])
+
+
 def reader(node: Node, device: str) -> pa.RecordBatchReader:
     """The answer as Arrow record batches; one partition at a time is on the driver."""
     frame = collect(node, device)
-    schema = pa.schema([("start", TIME_TYPE), ("end", TIME_TYPE), *node.schema])
+    schema = output_schema(node)
 
     def packed(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:
