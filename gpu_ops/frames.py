@@ -53,6 +53,16 @@ def _is_number(dtype: pa.DataType) -> bool:
     return bool(pa.types.is_integer(dtype) or pa.types.is_floating(dtype))
 
 
+def empty_table(schema: pa.Schema) -> pa.Table:
+    """A table without rows. pyarrow's own ``schema.empty_table()`` knows no dictionaries of views: Polars' categories.
+
+    Examples:
+        >>> empty_table(pa.schema([("c", pa.dictionary(pa.uint32(), pa.string_view()))])).num_rows
+        0
+    """
+    return pa.Table.from_batches([], schema)
+
+
 def plain_type(dtype: pa.DataType) -> pa.DataType:
     """The Arrow type that we show for what Polars calls ``dtype``: plain strings and lists, not Polars' own storage."""
     if pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype):

@@ -457,7 +457,8 @@ def _restored(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if _IS.is_null(kind):
         return pa.nulls(len(array))
     if _comes_back_by_cast(kind):
-        return _pointed(array.cast(kind))
+        decode = _IS.is_dictionary(array.type) and _is_view(kind)  # which Arrow does not cast
+        return _pointed((array.dictionary_decode() if decode else array).cast(kind))
     if isinstance(kind, pa.BaseExtensionType):
         return kind.wrap_array(_restored(array, kind.storage_type))
     if _IS.is_date64(kind):

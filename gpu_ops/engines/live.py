@@ -29,6 +29,7 @@ from gpu_ops.engines.shapes import Shape, shape_schema
 from gpu_ops.engines.status import Status, shown_cti
 from gpu_ops.engines.taking import Taking
 from gpu_ops.errors import PlanError
+from gpu_ops.frames import empty_table
 from gpu_ops.ingest.counts import Counts
 from gpu_ops.ingest.rules import IngestReport
 from gpu_ops.plan.advance import AdvanceTime, Late
@@ -209,9 +210,9 @@ class RunningQuery(Taking):
         if not self._ready:
             self._calls.check()
         if self._calls.offers:
-            return self._given_schema.empty_table()
+            return empty_table(self._given_schema)
         ready, self._ready = self._ready, []
-        return pa.concat_tables(ready) if ready else self._given_schema.empty_table()
+        return pa.concat_tables(ready) if ready else empty_table(self._given_schema)
 
     @looks
     def late(self) -> pa.Table | None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from gpu_ops.buffers import to_arrow
 from gpu_ops.devices.cpu import columns
 from gpu_ops.errors import PlanError, TimeError
-from gpu_ops.frames import from_frame, to_frame
+from gpu_ops.frames import empty_table, from_frame, to_frame
 from gpu_ops.ingest import arrival_kernel as k
 from gpu_ops.ingest import entrance_state
 from gpu_ops.ingest.arrivals import Arrivals, Kind
@@ -122,7 +122,7 @@ class Entrance:
         self.schema = schema
         self._state = State(schema, hands_out_open=hands_out_open)
         self._closed = False
-        self._nothing = schema.empty_table()
+        self._nothing = empty_table(schema)
 
     @property
     def counts(self) -> Mapping[str, int]:

@@ -14,7 +14,8 @@ _OFFSET = re.compile(r"[+-]\d\d:?\d\d")
 def to_origin(answer: pa.Table | pa.RecordBatchReader, origin: str) -> Any:
     """A table in the kind of frame that came in; an Arrow table where that was none (paths, readers, DuckDB).
 
-    In pandas, integers and booleans with nulls have pandas' nullable types, so that no value becomes another.
+    What a column is in pandas follows from its field alone (docs/semantics.md): integers and booleans that may be null have
+    pandas' nullable types, whether one is null or not, so that no value becomes another.
     In Polars, a zone that has no name (``+05:30``) becomes UTC: the instants are the same.
 
     Args:
@@ -27,7 +28,9 @@ def to_origin(answer: pa.Table | pa.RecordBatchReader, origin: str) -> Any:
     """
     table = answer if isinstance(answer, pa.Table) else answer.read_all()
     if origin == "pandas":
-        return _to_pandas(table)
+        from gpu_ops.ingest.pandas_frames import to_pandas
+
+        return to_pandas(table)
     if origin == "polars":
         import polars as pl
 
@@ -36,27 +39,6 @@ def to_origin(answer: pa.Table | pa.RecordBatchReader, origin: str) -> Any:
     if origin == "cudf":
         return importlib.import_module("cudf").DataFrame.from_arrow(table)
     return table
-
-
-def _to_pandas(table: pa.Table) -> Any:
-    pd: Any = importlib.import_module("pandas")
-
-    nullable = {
-        pa.int8(): pd.Int8Dtype(),
-        pa.int16(): pd.Int16Dtype(),
-        pa.int32(): pd.Int32Dtype(),
-        pa.int64(): pd.Int64Dtype(),
-        pa.uint8(): pd.UInt8Dtype(),
-        pa.uint16(): pd.UInt16Dtype(),
-        pa.uint32(): pd.UInt32Dtype(),
-        pa.uint64(): pd.UInt64Dtype(),
-        pa.bool_(): pd.BooleanDtype(),
-    }
-    columns = {
-        field.name: column.to_pandas(types_mapper=nullable.get if column.null_count else None)
-        for field, column in zip(table.schema, table.columns, strict=True)
-    }
-    return pd.DataFrame(columns, index=pd.RangeIndex(table.num_rows), columns=table.column_names)
 
 
 def _named_zone(kind: pa.DataType) -> pa.DataType:

@@ -201,6 +201,7 @@ def _open_pandas(source: Any) -> RawSource | None:
                 remedy="Rename it: frame.columns = frame.columns.map(str).",
             )
     refuse_duplicates(list(frame.columns))
+    from gpu_ops.ingest.pandas_frames import field_of
 
     def convert(part: Any) -> pa.Table:
         try:
@@ -216,7 +217,12 @@ def _open_pandas(source: Any) -> RawSource | None:
     objects = [name for name in frame.columns if frame[name].dtype == object]
     known = convert(frame.drop(columns=objects).iloc[:0]).schema
     found = convert(frame[objects]).schema
-    schema = pa.schema([found.field(name) if name in objects else known.field(name) for name in frame.columns])
+    schema = pa.schema(
+        [
+            found.field(name) if name in objects else field_of(known.field(name), frame[name].dtype)
+            for name in frame.columns
+        ]
+    )
     return RawSource(
         schema,
         lambda columns, _: iter([Piece(convert(frame[list(columns)]).cast(pa.schema(map(schema.field, columns))))]),
@@ -228,6 +234,15 @@ def _open_pandas(source: Any) -> RawSource | None:
 
 def _open_polars(source: Any) -> RawSource | None:
     polars: Any = sys.modules["polars"]
+    if not isinstance(source, polars.DataFrame | polars.LazyFrame):
+        return None
+    for name, dtype in source.collect_schema().items():
+        if dtype == polars.Object:
+            raise SourceError(
+                "Polars gives away no Python objects: outside of its frame they are addresses of memory.",
+                column=name,
+                remedy="Give the column a type, or drop it.",
+            )
     if isinstance(source, polars.DataFrame):
         return RawSource(
             pa.table(source.head(0)).schema,
@@ -236,8 +251,6 @@ def _open_polars(source: Any) -> RawSource | None:
             _shape("Polars DataFrame", source.height, source.width),
             source.height,
         )
-    if not isinstance(source, polars.LazyFrame):
-        return None
     schema = pa.table(polars.DataFrame(schema=source.collect_schema())).schema
 
     def read(columns: Sequence[str], rows: int) -> Iterator[Piece]:

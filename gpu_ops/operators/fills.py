@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from gpu_ops.buffers import integers, to_arrow
 from gpu_ops.devices import Device
+from gpu_ops.frames import empty_table
 from gpu_ops.operators import calendars
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.running_blocks import grown
@@ -170,7 +171,7 @@ class RunningFill:
             valid = None if bool(known.all()) else known
             parts.append(columns.null_where(columns.take(whole, np.maximum(source, 0)), valid))
         elif last:
-            none = columns.from_arrow(pa.schema([node.schema.field(name) for name in last]).empty_table())
+            none = columns.from_arrow(empty_table(pa.schema([node.schema.field(name) for name in last])))
             parts += [columns.nulls(columns.select(none, [name]), len(codes)) for name in last]
         return columns.select(columns.beside(*parts), list(names))
 

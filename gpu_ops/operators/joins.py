@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.devices import Device
+from gpu_ops.frames import empty_table
 from gpu_ops.operators.checked import checked
 from gpu_ops.operators.covers import Matches, covered, covers_of, uncovered
 from gpu_ops.operators.events import Events
@@ -175,7 +176,7 @@ class Payload:
 def nothing(schema: pa.Schema, device: Device) -> Events:
     """No events, with all columns."""
     none = device.columns.array(np.zeros(0, np.int64))
-    return Events(none, none, device.columns.from_arrow(schema.empty_table()))
+    return Events(none, none, device.columns.from_arrow(empty_table(schema)))
 
 
 def shared_codes(on: On, left: Any, right: Any, device: Device) -> tuple[tuple[Any, Any], int]:
@@ -375,7 +376,7 @@ def beside_nulls(node: Join | AsOf, at: int, frame: Any, partner: Any, device: D
             part = columns.select(frame, [keys[name]])
             parts.append(part if keys[name] == name else columns.rename(part, keys[name], name))
         elif at == 1 or name in node.renamed:
-            part = columns.nulls(columns.from_arrow(pa.schema([schema.field(name)]).empty_table()), count)
+            part = columns.nulls(columns.from_arrow(empty_table(pa.schema([schema.field(name)]))), count)
             parts.append(part if at == 1 else _renamed(part, node.renamed, device))
     if at == 0:
         parts.insert(0, frame)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from gpu_ops.buffers import to_arrow
 from gpu_ops.errors import FunctionError
+from gpu_ops.frames import empty_table
 from gpu_ops.operators.aggregates import LOADS, RESULTS, Block, column_name
 from gpu_ops.operators.holistic import Members, all_rows, in_order, members, order_keys, structs, whole
 from gpu_ops.operators.pairs import pairs
@@ -135,7 +136,7 @@ def _table_function(block: Block, aggregate: Aggregate) -> Any:
 def _as_table(made: Any, returns: pa.Schema) -> pa.Table:
     """What a function gave as a table: a table of any kind, a dictionary of columns, dictionaries as rows, or None."""
     if made is None:
-        return returns.empty_table()
+        return empty_table(returns)
     if hasattr(made, "__arrow_c_stream__"):
         return pa.table(made).select(returns.names).cast(returns)
     if not isinstance(made, Mapping):

@@ -13,10 +13,18 @@ from typing import Any, Literal
 import narwhals as nw
 import pyarrow as pa
 
+from gpu_ops import marks
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.arguments import flag, word
 from gpu_ops.plan.combinations import Combinable
-from gpu_ops.plan.expressions import Expression, as_expression, bare_column, check_boolean, output_schema
+from gpu_ops.plan.expressions import (
+    Expression,
+    as_expression,
+    bare_column,
+    check_boolean,
+    fields_read,
+    output_schema,
+)
 from gpu_ops.types import storage
 
 ResultType = Callable[["Aggregate", tuple[pa.DataType, ...]], pa.DataType]
@@ -104,6 +112,17 @@ class Aggregate(Combinable):
         """
         if self.filter is not None:
             check_boolean(schema, self.filter, where=f"{self.kind}(…, where=…)")
+        return self._marked(self._field(schema), schema)
+
+    def _marked(self, made: pa.Field, schema: pa.Schema) -> pa.Field:
+        """The result's column with the marks of what it is made from: those of the very column whose type it has."""
+        name = None if self.expression is None else bare_column(self.expression)
+        declared = schema.field(name) if name in schema.names else None
+        if declared is not None and declared.type == made.type:
+            return made.with_metadata(declared.metadata)
+        return marks.computed(made, (field for each in self.inputs for field in fields_read(each, schema)))
+
+    def _field(self, schema: pa.Schema) -> pa.Field:
         dtype = self.input_type(schema)
         if self.distinct and (dtype is None or pa.types.is_nested(dtype)):
             raise ColumnError(

@@ -15,6 +15,7 @@ import polars as pl
 import pyarrow as pa
 from narwhals.exceptions import ColumnNotFoundError
 
+from gpu_ops import marks
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
 from gpu_ops.frames import plain_type, to_frame
 from gpu_ops.plan.integers import NAMES, Guard, guard
@@ -292,16 +293,29 @@ def output_schema(schema: pa.Schema, expressions: Sequence[nw.Expr], *, where: s
         result = result.drop(LIFETIME)
     for expression in expressions:
         kept |= _copies(expression, schema)
+    read: dict[str, list[pa.Field]] = {}
+    if any(map(marks.family_of, schema)):
+        read = {
+            name: fields_read(expression, schema)
+            for expression in expressions
+            for name in frame.select(expression).columns
+        }
     fields = []
     for name, dtype in result.schema.items():
         if name in kept:
             # That a guid is more than its bytes, and that a column has no nulls, Polars does not know.
             fields.append(schema.field(kept[name]).with_name(name))
         elif before.get(name) == dtype:
-            fields.append(schema.field(name).with_nullable(True))
+            fields.append(marks.computed(schema.field(name).with_nullable(True), read.get(name, ())))
         else:
-            fields.append(pa.field(name, plain_type(result[name].to_arrow().type)))
+            made = pa.field(name, plain_type(result[name].to_arrow().type))
+            fields.append(marks.computed(made, read.get(name, ())))
     return pa.schema(fields)
+
+
+def fields_read(expression: nw.Expr, schema: pa.Schema) -> list[pa.Field]:
+    """The fields of the columns that an expression reads."""
+    return [schema.field(name) for name in column_names(expression, schema.names)]
 
 
 def check_boolean(schema: pa.Schema, expression: nw.Expr, *, where: str) -> None:

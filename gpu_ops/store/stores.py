@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from gpu_ops.bounds import Bounds
 from gpu_ops.errors import PlanError, SourceError, unknown_column
+from gpu_ops.frames import empty_table
 from gpu_ops.store.batch_files import LIFETIME, Compression, DamageError, Staged, damaged, load, split, stage
 from gpu_ops.store.files import WriteReport, regrouped
 from gpu_ops.store.folders import open_folder, writing
@@ -208,7 +209,7 @@ class Store:
             names += [] if name in LIFETIME else [name]
         bounds = [None if bound is None else instant(bound) for bound in (start, end)]
         tables = list(self.tables(names, since=since, start=bounds[0], end=bounds[1]))
-        return pa.concat_tables([pa.schema(map(schema.field, names)).empty_table(), *tables])
+        return pa.concat_tables([empty_table(pa.schema(map(schema.field, names))), *tables])
 
     def tables(
         self,
@@ -402,7 +403,7 @@ class Store:
         with self.writer() as writer:
             before = writer.sequence
             tables = regrouped(answer, answer.schema, MERGED_ROWS)
-            writer.extend(chain([next(tables, answer.schema.empty_table())], tables), MAX_TIME)
+            writer.extend(chain([next(tables, empty_table(answer.schema))], tables), MAX_TIME)
             written = [file for file in self.log().files if file.first > before]
         rows, size = sum(file.rows for file in written), sum(file.size for file in written)
         return WriteReport(Path(self.path), rows, len(written), size)

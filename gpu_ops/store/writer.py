@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from gpu_ops.buffers import to_arrow
 from gpu_ops.errors import ColumnError, PlanError, SourceError, TimeError
+from gpu_ops.frames import empty_table
 from gpu_ops.store.batch_files import (
     LIFETIME,
     Compression,
@@ -172,7 +173,7 @@ class Writer:
         """
         promised = self._promise(cti)
         columns = self._columns()
-        return self._seal([self._staged(columns.empty_table(), [(0, promised)])], [promised], columns)
+        return self._seal([self._staged(empty_table(columns), [(0, promised)])], [promised], columns)
 
     def adopt(self, staged: Sequence[Staged], cti: int | None) -> int:
         """Seal files that were staged, by whomever, as one commit, after which a CTI is promised.
@@ -391,7 +392,7 @@ class Writer:
             if any(gone(each) for each in run):
                 removed += sum(each.rows for each in run)
                 lost = max(each.last for each in run if each.expired or gone(each))
-                self._replace(run, self._staged(self._columns().empty_table(), None, lost))
+                self._replace(run, self._staged(empty_table(self._columns()), None, lost))
             run = []
         return removed
 
