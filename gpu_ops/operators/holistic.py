@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.devices import Device
+from gpu_ops.frames import empty_table
 from gpu_ops.operators.aggregates import (
     FORMS,
     LOADERS,
@@ -82,26 +83,27 @@ def column_of(block: Block, expression: Any, form: str | None = None) -> Column:
     return block.columns[name, order_form(block.schema.field(name).type) if form is None else form]
 
 
-def row_form(dtype: pa.DataType) -> str:
-    """In which form a column of a type is handed on as it is."""
-    return "floats" if pa.types.is_floating(dtype) else "rows"
-
-
 def whole(block: Block, expression: Any) -> Column:
     """A block's column as it is handed on."""
-    return column_of(block, expression, row_form(block.schema.field(column_name(expression)).type))
+    return column_of(block, expression, "rows")
 
 
 def order_keys(block: Block, expressions: Sequence[Any], chosen: Members) -> list[Any]:
-    """What orders events by some columns, the first before the others; nulls come first."""
-    keys = []
+    """What orders events by some columns, the first before the others; nulls come first.
+
+    Of floats that are equal (0.0 and -0.0, any two NaNs) the bits decide in the end: which of two is handed on first
+    must not hang on how the input is cut.
+    """
+    keys, bits = [], []
     for expression in expressions:
         if has_order(block.schema.field(column_name(expression)).type):
             column = column_of(block, expression)
             if column.valid is not None:
                 keys.append(chosen.pick(column.valid, block))
             keys.append(chosen.pick(block._order_codes(column.arrays[0]), block))  # noqa: SLF001
-    return keys
+        if (column_name(expression), "bits") in block.columns:
+            bits.append(chosen.pick(column_of(block, expression, "bits").arrays[0], block))
+    return keys + bits
 
 
 def in_order(block: Block, keys: Sequence[Any], count: int) -> Any:
@@ -372,7 +374,7 @@ def structs(block: Block, aggregate: Aggregate, tables: Sequence[pa.Table], coun
     """A frame of one column of lists of structs, from all their rows and how many each has."""
     returns = aggregate.options["returns"]
     whole = (
-        pa.concat_tables([table.rename_columns(returns.names) for table in tables]) if tables else returns.empty_table()
+        pa.concat_tables([table.rename_columns(returns.names) for table in tables]) if tables else empty_table(returns)
     )
     flat = pa.StructArray.from_arrays([each.combine_chunks() for each in whole.columns], fields=list(returns))
     return _list_frame(block, aggregate, flat, counts)
@@ -403,23 +405,22 @@ def _load_rows(frame: Any, name: str, device: Device) -> Column:
     return Column((rows,), device.columns.validity(frame, name), device.columns.select(frame, [name]))
 
 
-def _load_floats(frame: Any, name: str, device: Device) -> Column:
-    """The same of floats, with one NaN and one zero: which of two came first would hang on how the input is cut."""
+def _load_bits(frame: Any, name: str, device: Device) -> Column:
+    """The bits of floats as integers."""
     numbers, valid = device.columns.values(frame, name)
-    numbers = np.where(np.isnan(numbers), numbers.dtype.type(np.nan), numbers + numbers.dtype.type(0))
-    made = device.columns.build({name: (numbers, valid, pa.from_numpy_dtype(numbers.dtype))})
-    return Column((device.columns.array(np.arange(len(numbers))),), valid, made)
+    return Column((numbers.view(np.dtype(f"i{numbers.dtype.itemsize}")),), valid)
 
 
 def with_order(aggregate: Aggregate, schema: pa.Schema) -> list[tuple[str, str]]:
     """The value as it is, and all that orders it in its form."""
     name = column_name(aggregate.expression)
-    return [(name, row_form(schema.field(name).type)), *_orders((*aggregate.others, aggregate.expression), schema)]
+    return [(name, "rows"), *_orders((*aggregate.others, aggregate.expression), schema)]
 
 
 def _orders(expressions: Sequence[Any], schema: pa.Schema) -> list[tuple[str, str]]:
     types = {column_name(each): schema.field(column_name(each)).type for each in expressions}
-    return [(name, order_form(dtype)) for name, dtype in types.items() if has_order(dtype)]
+    bits = [(name, "bits") for name, dtype in types.items() if pa.types.is_floating(dtype)]
+    return [(name, order_form(dtype)) for name, dtype in types.items() if has_order(dtype)] + bits
 
 
 def _ranked_columns(aggregate: Aggregate, schema: pa.Schema) -> list[tuple[str, str]]:
@@ -432,11 +433,11 @@ def all_rows(aggregate: Aggregate, schema: pa.Schema) -> list[tuple[str, str]]:
 
 
 def _rows(expressions: Sequence[Any], schema: pa.Schema) -> list[tuple[str, str]]:
-    return [(name, row_form(schema.field(name).type)) for name in map(column_name, expressions)]
+    return [(name, "rows") for name in map(column_name, expressions)]
 
 
 FORMS |= {"quantile": order_form, "mode": order_form}
-LOADERS |= {"codes": _load_codes, "rows": _load_rows, "floats": _load_floats}
+LOADERS |= {"codes": _load_codes, "rows": _load_rows, "bits": _load_bits}
 LOADS |= {
     "nth": with_order,
     "top": with_order,
