@@ -42,7 +42,8 @@ class Ranking:
             descending: Whether the greatest come first.
 
         Returns:
-            A stream of the payload's columns and ``rank``, not grouped any more; lifetimes are those of the windows.
+            A stream of the key's columns, ``rank``, and the payload's other columns, not grouped any more; lifetimes
+            are those of the windows.
 
         Raises:
             ColumnError: The payload has a column ``rank``, or ``by`` has no order.
@@ -70,8 +71,9 @@ class Ranking:
         An event that is in several windows is there once for each: mind how many that are.
 
         Returns:
-            A stream of the payload's columns, and the event's own lifetime as ``event_start`` and ``event_end``, not
-            grouped any more; lifetimes are those of the windows.
+            A stream of the key's columns, the payload's others, and the event's own lifetime as ``event_start`` and
+            ``event_end``, not grouped any more; lifetimes are those of the windows. An ``until=`` of the windows says
+            which of them hold an event, and does not clip what is shown as its own lifetime.
 
         Raises:
             ColumnError: The payload has one of these columns.

@@ -171,7 +171,9 @@ class Retiming:
 
         An event counts in the windows ``(T - size, T]`` that hold its start, and such a window is reported on
         ``[T, T + every)``: ``hop_lifetime(…).snapshot()`` is Trill's hopping (tumbling, without ``every``) window.
-        With ``every`` longer than ``size`` an event that falls between two windows is gone.
+        With ``every`` longer than ``size`` an event that falls between two windows is gone, and the others live as long
+        as a window does, ``[T, T + size)``, as in Trill; ``hopping(size, every, membership="start")`` reports on all of
+        ``[T, T + every)``.
 
         Args:
             size: How long a window is.
@@ -252,8 +254,9 @@ class Retiming:
 
         Args:
             on: Columns that have to be equal, whatever the others are; all when left out. The others are those of the
-                event that the joined one begins with; where several begin at one time, of the first one in the order of
-                their payload, column by column.
+                event that the joined one begins with. Where several of one group (equal in ``on``) begin at one time,
+                all of them have those of the first one in the order of their payload, column by column with null
+                first, whichever ends first and whichever is joined to what: nothing else tells them apart.
 
         Raises:
             ColumnError: An unknown column, or a payload column is nested.

@@ -79,7 +79,8 @@ class Windowing:
                 started in ``(T - size, T]``.
             output: A result's lifetime: ``"window"`` the window, ``"point"`` one tick at its end, ``"hop"`` from the
                 grid point to the next. Left out: ``"window"``, and ``"hop"`` with ``membership="start"``.
-            until: Lifetimes are clipped there first; needed where events never end.
+            until: Lifetimes are clipped there before windows are assigned; needed where events never end. An event that
+                starts there or later is in none. What aggregates know of lifetimes ends there; windows stay whole.
             zone: Spans are of the calendar, as that zone's clocks show it: whole days, weeks, months, quarters or years
                 (``"1d"``, ``"2w"``, ``"1mo"``, ``"1q"``, ``"1y"``). A day of a clock change has 23 or 25 hours there. A
                 window that would start at a time that clocks skip starts when they go on; at one that comes twice, the

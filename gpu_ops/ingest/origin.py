@@ -14,8 +14,8 @@ _OFFSET = re.compile(r"[+-]\d\d:?\d\d")
 def to_origin(answer: pa.Table | pa.RecordBatchReader, origin: str) -> Any:
     """A table in the kind of frame that came in; an Arrow table where that was none (paths, readers, DuckDB).
 
-    What a column is in pandas follows from its field alone (docs/semantics.md): integers and booleans that may be null have
-    pandas' nullable types, whether one is null or not, so that no value becomes another.
+    What a column is in pandas follows from its field alone (docs/semantics.md): integers and booleans that may be null
+    have pandas' nullable types, whether one is null or not, so that no value becomes another.
     In Polars, a zone that has no name (``+05:30``) becomes UTC: the instants are the same.
 
     Args:

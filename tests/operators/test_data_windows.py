@@ -394,6 +394,22 @@ def test_rows_of_one_start_enter_one_after_the_other_as_asked() -> None:
     ]
 
 
+def test_rows_of_one_start_go_by_what_is_asked_and_then_by_all_columns(device_name: str) -> None:
+    columns = {"at": [0] * 5, "a": [2, 1, None, 1, 1], "b": [1, 9, 5, 3, 3], "nested": [[9], [1], [1], [1], [2]]}
+    same = g.events(pa.table(columns), start="at", unit="s")
+    for order, expected in (
+        (None, [(None, 5), (1, 3), (1, 3), (1, 9), (2, 1)]),
+        ("b", [(2, 1), (1, 3), (1, 3), (None, 5), (1, 9)]),
+    ):
+        for n in range(1, 6):
+            first, last = (
+                window.rows().collect(device=device_name).select(["a", "b"]).to_pylist()
+                for window in (same.first(n, order=order), same.last(n, order=order))
+            )
+            assert sorted((row["b"], row["a"] or 0) for row in first) == sorted((b, a or 0) for a, b in expected[:n])
+            assert sorted((row["b"], row["a"] or 0) for row in last) == sorted((b, a or 0) for a, b in expected[-n:])
+
+
 BAD_PLANS: dict[str, Callable[[Any], Any]] = {
     "no rows": lambda s: s.last(0),
     "half a row": lambda s: s.last(1.5),

@@ -94,6 +94,27 @@ def test_the_others_are_those_of_the_event_that_begins(device_name: str) -> None
     check(stream(rides).stitch(on="zone"), device_name, expected)
 
 
+def test_of_events_that_begin_at_one_time_the_first_by_payload_speaks_for_all(device_name: str) -> None:
+    # fares 9 and 3 begin at 0; what goes on from fare 9 has fare 3 all the same, and null is before all else
+    rides = [
+        Event(0, 5, {"zone": 1, "fare": 9, "tip": 0}),
+        Event(0, 7, {"zone": 1, "fare": 3, "tip": 2}),
+        Event(0, 8, {"zone": 1, "fare": 3, "tip": 1}),
+        Event(5, 6, {"zone": 1, "fare": 1, "tip": 0}),
+        Event(0, 5, {"zone": 2, "fare": 9, "tip": 0}),
+        Event(0, 6, {"zone": 2, "fare": None, "tip": 5}),
+    ]
+    one, other = {"zone": 1, "fare": 3, "tip": 1}, {"zone": 2, "fare": None, "tip": 5}
+    expected = [
+        Event(0, 6, one),
+        Event(0, 7, one),
+        Event(0, 8, one),
+        Event(0, 5, other),
+        Event(0, 6, other),
+    ]
+    check(stream(rides).stitch(on="zone"), device_name, expected)
+
+
 def test_by_all_columns_it_is_as_without() -> None:
     s = stream([Event(0, 1, {"a": 1, "b": 2})])
     assert s.stitch(on=["b", "a"]).explain(device="cpu") == s.stitch().explain(device="cpu")

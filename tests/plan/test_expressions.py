@@ -114,3 +114,19 @@ def test_a_quotient_is_the_nearest_float_in_any_number_of_rows(
     live = stream.start(device="cpu")
     live.push(table.slice(0, 1))
     assert live.results()["q"].to_pylist() == [expected]
+
+
+@pytest.mark.parametrize("device", ["cpu", "array"])
+@pytest.mark.parametrize("dtype", [pa.int8(), pa.int64(), pa.uint8(), pa.uint64()])
+def test_whole_numbers_by_zero_are_null(dtype: pa.DataType, device: str) -> None:
+    columns = {"at": [0, 1, 2], "v": pa.array([7, 0, None], dtype), "zero": pa.array([0, 0, 0], dtype)}
+    stream = g.events(pa.table(columns), start="at", unit="s")
+    by_zero = stream.select(
+        a=g.col("v") // 0,
+        b=g.col("v") % 0,
+        c=g.col("v") // g.col("zero"),
+        d=g.col("v") % g.col("zero"),
+        e=7 // g.col("zero"),
+    )
+    answer = by_zero.collect(device=device, exact=True)
+    assert [answer[name].null_count for name in "abcde"] == [3] * 5
