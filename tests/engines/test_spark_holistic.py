@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import struct
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -62,3 +63,18 @@ def test_spark_gives_what_the_local_engine_gives(spark: SparkSession) -> None:
     with setting(spark, SLICES, "4"):
         found = agree(spark, SIDES, QUERIES)
     assert all(table.num_rows for table in found.values())
+
+
+def test_signed_zeros_and_nans_are_handed_on_as_they_came(spark: SparkSession) -> None:
+    odd = struct.unpack(">d", bytes.fromhex("fff8000000000123"))[0]
+    frame = spark.createDataFrame(
+        [(datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC), value) for value in (0.0, odd, -0.0, 1.0)],
+        "at timestamp, v double",
+    )
+    asked = {"all": g.collect_list("v"), "low": g.nth("v", 0), "top": g.top("v", 2), "least": g.min("v")}
+    made = g.events(frame, start="at").tumbling("1min").agg(**asked)
+    (row,) = pa.table(made).drop_columns(["start", "end"]).to_pylist()
+    assert pa.schema(made).names == ["start", "end", *asked]
+    found = [struct.pack(">d", value).hex() for value in (*row["all"], row["low"], *row["top"], row["least"])]
+    expected = [-0.0, 0.0, 1.0, odd, -0.0, odd, 1.0, 0.0]
+    assert found == [struct.pack(">d", value).hex() for value in expected]
