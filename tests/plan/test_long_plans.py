@@ -17,7 +17,7 @@ import pytest
 import gpu_ops as g
 
 OURS = str(Path(g.__file__).parent)
-SHORT = 20
+SHORT = 10
 
 Verb = Callable[[g.Stream], g.Stream]
 
