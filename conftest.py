@@ -154,7 +154,7 @@ def few_tasks(spark: SparkSession) -> Iterator[None]:
     before = spark.conf.get(name)
     spark.conf.set(name, "2")
     yield
-    spark.conf.set(name, before)
+    spark.conf.set(name, str(before))
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from gpu_ops.errors import NotCollectedError, PlanError
-from gpu_ops.plan.nodes import Node, Source
+from gpu_ops.own_errors import of_methods
+from gpu_ops.plan.nodes import Node, Source, make_room
 from gpu_ops.store.stores import Store
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def _not_collected(problem: str, remedy: str) -> NotCollectedError:
     return NotCollectedError(f"{problem}: it is a plan, and nothing has run yet.", remedy=remedy)
 
 
+@of_methods
 class Answering:
     """Verbs of a stream that touch data."""
 
@@ -197,6 +199,7 @@ class Answering:
                 remedy="Start the query over local data: g.events(schema.empty_table(), …).",
             )
         self._check(exact)
+        make_room(self._node)
         return RunningQuery(self._node, device, on_results, shape, max_waiting)
 
     def write(
@@ -316,6 +319,7 @@ class Answering:
         return self._node.on_spark
 
     def _engine(self) -> Any:
+        make_room(self._node)
         if self._on_spark:
             from gpu_ops.engines import spark
 

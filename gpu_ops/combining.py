@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import narwhals as nw
 
 from gpu_ops.errors import PlanError
+from gpu_ops.own_errors import of_methods
 from gpu_ops.plan.data_windows import Alive, Best, First, FirstSpan, Kind, Last, TimeBatches, TimeLengthBatches
 from gpu_ops.plan.lifetimes import AlterLifetime, Lifetime, SetDuration
 from gpu_ops.plan.nodes import KeyBy, Node, Project
@@ -25,6 +26,7 @@ _MOST = 30
 """What each window knows of a row is two bits of one number."""
 
 
+@of_methods
 class Combining:
     """Verbs of a data window that take it together with others over the same stream."""
 

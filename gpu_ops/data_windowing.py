@@ -9,6 +9,7 @@ import narwhals as nw
 
 from gpu_ops.batching import Batching, Order
 from gpu_ops.errors import PlanError
+from gpu_ops.own_errors import of_methods
 from gpu_ops.plan.arguments import flag, names, several
 from gpu_ops.plan.data_windows import (
     Alive,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from gpu_ops.stream import Stream
 
 
+@of_methods
 class DataWindowing(Batching):
     """Verbs of a stream that make data windows.
 

@@ -103,6 +103,14 @@ class DeviceError(GpuOpsError):
     """A query cannot run on the device that was asked for."""
 
 
+class OutOfMemoryError(GpuOpsError):
+    """What was asked for does not fit in memory; the error that said so is the cause."""
+
+
+class DefectError(GpuOpsError):
+    """Another library's error that gpu_ops should have met itself: please report it. That error is the cause."""
+
+
 def blame(error: BaseException, place: str) -> None:
     """Note on an error where it came up, for those who show it: the innermost place is noted first, and counts."""
     if not notes(error):
@@ -114,13 +122,37 @@ def notes(error: BaseException) -> list[str]:
     return [note for note in getattr(error, "__notes__", []) if note.startswith(_PLACE)]
 
 
+def refuse_names(names: Iterable[str]) -> None:
+    """Refuse names that no column can have in each library that may hold it.
+
+    Raises:
+        ColumnError: A name is empty or holds a zero character.
+    """
+    for name in names:
+        if not name or "\0" in name:
+            raise ColumnError(
+                "A column's name is empty or holds a zero character.",
+                column=name,
+                remedy="Give it another name in the source, or where the query names it.",
+            )
+
+
+def shown(value: object) -> str:
+    """A value in an error: what it is where that is short and can be told, else its type."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001  (it is the user's own method, and not what the error is about)
+        text = ""
+    return text if 0 < len(text) < 60 and "\n" not in text else f"a {type(value).__name__}"
+
+
 _PLACE = "in the node "
 
 
 def unknown_column(name: str, known: Iterable[str], *, what: str = "stream") -> ColumnError:
     """The error for a column that is not there, with the nearest name that is."""
     known = list(known)
-    near = difflib.get_close_matches(str(name), known, n=1)
+    near = difflib.get_close_matches(name[:200], known, n=1)
     remedy = f"Did you mean {near[0]!r}?" if near else ""
     return ColumnError(
         f"The {what} has no such column.",

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gpu_ops.errors import PlanError
+from gpu_ops.own_errors import of_methods
 from gpu_ops.plan.expressions import Expression, as_expression
 from gpu_ops.plan.joins import (
     AsOf,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 Keys = str | Sequence[str] | Mapping[str, str]
 
 
+@of_methods
 class Joining:
     """Verbs of a stream that take others beside it."""
 

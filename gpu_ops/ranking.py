@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
+from gpu_ops.own_errors import of_methods
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.arguments import flag, names
 from gpu_ops.plan.expressions import LIFETIME, Expression
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _ROWS = "__rows"
 
 
+@of_methods
 class Ranking:
     """Verbs of windows that give any number of rows for each."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import narwhals as nw
 
 from gpu_ops.errors import PlanError
+from gpu_ops.own_errors import of_methods
 from gpu_ops.plan.expressions import as_expression
 from gpu_ops.plan.lifetimes import (
     AlterLifetime,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from gpu_ops.stream import Stream
 
 
+@of_methods
 class Retiming:
     """Verbs of a stream that change when its events live."""
 

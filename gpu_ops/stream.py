@@ -11,9 +11,11 @@ import pyarrow as pa
 
 from gpu_ops.answering import Answering
 from gpu_ops.data_windowing import DataWindowing
-from gpu_ops.errors import PlanError
+from gpu_ops.errors import PlanError, refuse_names, shown
 from gpu_ops.joining import Joining
+from gpu_ops.own_errors import of_methods, own_errors
 from gpu_ops.plan.advance import Advance, AdvanceTime, Late
+from gpu_ops.plan.arguments import names
 from gpu_ops.plan.expressions import Expression, as_expression
 from gpu_ops.plan.nodes import Filter, KeyBy, Node, Project, Scope, Source, filter_condition
 from gpu_ops.plan.unnest import Repeat
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from gpu_ops.ingest import CsvOptions
 
 
+@own_errors
 def events(
     source: Any,
     *,
@@ -108,6 +111,10 @@ def events(
     """
     if isinstance(source, Store):
         start, end = start or "start", end or "end"
+    for argument, given in (("start", start), ("end", end), ("kind", kind), ("edge", edge), ("name", name)):
+        if given is not None and not isinstance(given, str):
+            raise PlanError(f"{argument} is {shown(given)}, and no name.", remedy=f'Write {argument}="{argument}".')
+    grouped = names(key, where="key")
     if start is None:
         raise PlanError("A source needs the column of its events' starts.", remedy='Say start="ts", for instance.')
     options: dict[str, Any] = {
@@ -140,9 +147,10 @@ def events(
             open_source(source, **options, **arrivals, format=format, csv=csv, trust=trust, max_bytes=max_bytes), name
         )
     stream = Stream(node)
-    return stream if key is None else stream.by(*([key] if isinstance(key, str) else key))
+    return stream if key is None else stream.by(*grouped)
 
 
+@of_methods
 class Stream(Retiming, Windowing, DataWindowing, Joining, Answering):
     """Events with lifetimes and payloads, as a plan. Streams are immutable and may be used in many queries.
 
@@ -158,6 +166,9 @@ class Stream(Retiming, Windowing, DataWindowing, Joining, Answering):
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        refuse_names(node.schema.names)
+        # Known at each step, they are never asked for through thousands of steps at once.
+        _ = node.schema, node.key, node.scope, node.zone, node.duration, node.gives_open
 
     # What it is
 
@@ -435,6 +446,7 @@ class Stream(Retiming, Windowing, DataWindowing, Joining, Answering):
         return Stream(make(self._node))
 
 
+@own_errors
 def restore(
     path: str | Path,
     stream: Stream,

@@ -10,6 +10,7 @@ import narwhals as nw
 
 from gpu_ops.combining import Combining
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
+from gpu_ops.own_errors import of_methods
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.combinations import Combinable, hangs_on_bounds
 from gpu_ops.plan.data_windows import STATUS, DataWindow, Kind, LastStarts, Output, enters_late
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from gpu_ops.stream import Stream
 
 
+@of_methods
 class Windowed(Ranking):
     """Windows over a stream, waiting for what to compute over each of them."""
 
@@ -65,6 +67,7 @@ class Windowed(Ranking):
         return aggregated(self._node, self._window, aggregates, fill=fill)
 
 
+@of_methods
 class DataWindowed(Combining, Windowed):
     """A data window: events that enter and leave it. Made by the verbs of a stream, as `last` or `session`.
 

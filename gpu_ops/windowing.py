@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpu_ops.errors import PlanError
+from gpu_ops.own_errors import of_methods
 from gpu_ops.plan.arguments import word
 from gpu_ops.plan.calendars import Calendar, calendar_span, local_time
 from gpu_ops.plan.fills import FillValue
@@ -16,6 +17,7 @@ from gpu_ops.time import MIN_TIME, Duration, Instant, instant, positive_ticks
 from gpu_ops.windowed import Windowed
 
 
+@of_methods
 class Windowing:
     """Verbs of a stream that make windows over stretches of time."""
 

@@ -10,6 +10,7 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from gpu_ops.errors import PlanError, QueryFailedError, notes
 from gpu_ops.forking import use_threads
+from gpu_ops.own_errors import own_errors
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -149,6 +150,11 @@ class _HasCalls(Protocol):
 Q = TypeVar("Q", bound=_HasCalls)
 
 
+def _follows(query: _HasCalls) -> bool:
+    """Whether `follow` makes the call: its own net is further out, and what has failed it restores by the cause."""
+    return query._calls.follower == threading.get_ident()  # noqa: SLF001
+
+
 def changes(method: Callable[Concatenate[Q, P], R]) -> Callable[Concatenate[Q, P], R]:
     """A method that changes a query; other threads wait until it is over.
 
@@ -169,7 +175,7 @@ def changes(method: Callable[Concatenate[Q, P], R]) -> Callable[Concatenate[Q, P
             finally:
                 calls.inside = None
 
-    return called
+    return own_errors(called, unless=_follows)
 
 
 def looks(method: Callable[Concatenate[Q, P], R]) -> Callable[Concatenate[Q, P], R]:
@@ -182,7 +188,7 @@ def looks(method: Callable[Concatenate[Q, P], R]) -> Callable[Concatenate[Q, P],
             self._calls.look(method.__name__)
             return method(self, *args, **kwargs)
 
-    return called
+    return own_errors(called, unless=_follows)
 
 
 def reads(method: Callable[Concatenate[Q, P], R]) -> Callable[Concatenate[Q, P], R]:
@@ -196,4 +202,4 @@ def reads(method: Callable[Concatenate[Q, P], R]) -> Callable[Concatenate[Q, P],
             self._calls.check()
             return method(self, *args, **kwargs)
 
-    return called
+    return own_errors(called, unless=_follows)

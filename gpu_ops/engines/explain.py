@@ -38,16 +38,21 @@ def explain(node: Node, device: str) -> str:
     return "\n".join(lines)
 
 
-def _tree(node: Node, notes: Notes, shown: set[Node], head: str = "", tail: str = "") -> list[str]:
-    inputs = node.inputs
-    if inputs and node in shown:
-        return [f"{head}{node.describe()} (as above: one stream in several places)"]
-    shown.add(node)
-    stem = tail + ("│   " if inputs else "    ")
-    lines = [head + node.describe(), *(stem + line for line in (*notes(node), *_facts(node)))]
-    for at, each in enumerate(inputs, start=1):
-        last = at == len(inputs)
-        lines += _tree(each, notes, shown, tail + ("└─ " if last else "├─ "), tail + ("   " if last else "│  "))
+def _tree(node: Node, notes: Notes, shown: set[Node]) -> list[str]:
+    lines: list[str] = []
+    waiting = [(node, "", "")]
+    while waiting:
+        node, head, tail = waiting.pop()
+        inputs = node.inputs
+        if inputs and node in shown:
+            lines.append(f"{head}{node.describe()} (as above: one stream in several places)")
+            continue
+        shown.add(node)
+        stem = tail + ("│   " if inputs else "    ")
+        lines += [head + node.describe(), *(stem + line for line in (*notes(node), *_facts(node)))]
+        below = [(each, f"{tail}├─ ", f"{tail}│  ") for each in inputs[:-1]]
+        below += [(each, f"{tail}└─ ", f"{tail}   ") for each in inputs[-1:]]
+        waiting += reversed(below)
     return lines
 
 

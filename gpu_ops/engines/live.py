@@ -32,6 +32,7 @@ from gpu_ops.errors import PlanError
 from gpu_ops.frames import empty_table
 from gpu_ops.ingest.counts import Counts
 from gpu_ops.ingest.rules import IngestReport
+from gpu_ops.own_errors import own_errors
 from gpu_ops.plan.advance import AdvanceTime, Late
 from gpu_ops.plan.nodes import Node
 from gpu_ops.store.stores import Store
@@ -274,6 +275,7 @@ class RunningQuery(Taking):
         """`run` over batches that come asynchronously; between two of them the event loop goes on."""
         return arun(self, batches)
 
+    @own_errors
     def follow(
         self,
         store: Store | Mapping[str, Store],

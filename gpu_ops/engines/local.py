@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import singledispatch
@@ -208,19 +209,8 @@ def to_table(events: Events, schema: pa.Schema, device: Device) -> pa.Table:
 
 def shared(node: Node) -> dict[Node, list[Events] | None]:
     """The nodes that stand at several places of a plan; what a shared one alone holds is not among them."""
-    found: set[Node] = set()
-    twice: dict[Node, list[Events] | None] = {}
-
-    def visit(each: Node) -> None:
-        if each in found:
-            twice[each] = None
-            return
-        found.add(each)
-        for below in each.inputs:
-            visit(below)
-
-    visit(node)
-    return twice
+    given = Counter(each for above in node.walk() for each in above.inputs)
+    return {each: None for each, times in given.items() if times > 1}
 
 
 def execute(node: Node, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
@@ -324,15 +314,14 @@ def _whole(node: Node, group: Sequence[str], run: Run, wanted: tuple[str, ...]) 
 
 def _grouped_by(node: Node) -> tuple[str, ...] | None:
     """The columns by which all rows of a group are in one of the pieces that a node gives; None where that is open."""
-    if isinstance(node, DataWindow):
-        return None if node.output == "changes" else node.group
-    if not isinstance(node, Project | Filter | KeyBy | Lifetime):
+    passed: list[set[str | None]] = []
+    while isinstance(node, Project | Filter | KeyBy | Lifetime):
+        if isinstance(node, Project):
+            passed.append({bare_column(expression) for expression in node.expressions})
+        node = node.input
+    if not isinstance(node, DataWindow) or node.output == "changes":
         return None
-    key = _grouped_by(node.input)
-    if key is not None and isinstance(node, Project):
-        passed = {bare_column(expression) for expression in node.expressions}
-        return key if passed.issuperset(key) else None
-    return key
+    return node.group if all(each.issuperset(node.group) for each in passed) else None
 
 
 @_give.register

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from gpu_ops.bounds import Bounds
-from gpu_ops.errors import ColumnError, PlanError, SourceError
+from gpu_ops.errors import ColumnError, PlanError, SourceError, refuse_names
 from gpu_ops.ingest.csv_options import CsvOptions
 from gpu_ops.ingest.files import FileFormat, open_files
 from gpu_ops.soundness import sound
@@ -88,6 +88,12 @@ def open_raw(
             text_times=files.text_times,
         )
     root, kind = _library(source)
+    if kind in {"Series", "Expr", "ChunkedArray", "Array"} or isinstance(source, type):
+        raise SourceError(
+            f"A {root} {kind if not isinstance(source, type) else source.__name__} is no table: events have times and "
+            "a payload, each in a column of its own.",
+            remedy='Give a frame: g.events(pa.table({"at": times, "price": prices}), start="at").',
+        )
     if root == "narwhals":
         return open_raw(source.to_native(), times, format, csv, bounds)
     if isinstance(source, Store) and bounds != Bounds():
@@ -126,6 +132,7 @@ def refuse_duplicates(names: Sequence[str]) -> None:
         ColumnError: There are.
     """
     for index, name in enumerate(names):
+        refuse_names([name])
         if name in names[:index]:
             raise ColumnError("Two columns have this name.", column=name, remedy="Rename one of them in the source.")
 
@@ -201,12 +208,16 @@ def _open_pandas(source: Any) -> RawSource | None:
                 remedy="Rename it: frame.columns = frame.columns.map(str).",
             )
     refuse_duplicates(list(frame.columns))
+    sparse = [name for name in frame.columns if type(frame[name].dtype).__name__ == "SparseDtype"]
+    if sparse:
+        # Arrow has no sparse columns.
+        frame = frame.astype({name: frame[name].dtype.subtype for name in sparse})
     from gpu_ops.ingest.pandas_frames import field_of
 
     def convert(part: Any) -> pa.Table:
         try:
             table = pa.Table.from_pandas(part, preserve_index=False)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
             raise SourceError(
                 f"pandas columns of mixed or unknown types have no Arrow type: {'; '.join(map(str, error.args))}.",
                 remedy="Give the column one type: frame.astype({'name': 'string'}).",
@@ -232,11 +243,31 @@ def _open_pandas(source: Any) -> RawSource | None:
     )
 
 
+def _polars_schema(frame: Any) -> pa.Schema:
+    try:
+        return pa.table(frame).schema
+    except pa.ArrowInvalid as error:
+        for name, kind in frame.schema.items():
+            try:
+                pa.table(frame.select(name))
+            except pa.ArrowInvalid:
+                raise SourceError(
+                    f"Arrow has no type for Polars' {kind}.",
+                    column=name,
+                    remedy="Cast it first: to Decimal(38, 0), an Int64, a Float64 or a String.",
+                ) from error
+        raise
+
+
 def _open_polars(source: Any) -> RawSource | None:
     polars: Any = sys.modules["polars"]
     if not isinstance(source, polars.DataFrame | polars.LazyFrame):
         return None
-    for name, dtype in source.collect_schema().items():
+    try:
+        known = source.collect_schema()
+    except polars.exceptions.PolarsError as error:
+        raise SourceError(f"Polars cannot plan the LazyFrame: {error}.", remedy="Mend its query.") from error
+    for name, dtype in known.items():
         if dtype == polars.Object:
             raise SourceError(
                 "Polars gives away no Python objects: outside of its frame they are addresses of memory.",
@@ -245,13 +276,13 @@ def _open_polars(source: Any) -> RawSource | None:
             )
     if isinstance(source, polars.DataFrame):
         return RawSource(
-            pa.table(source.head(0)).schema,
+            _polars_schema(source.head(0)),
             lambda columns, _: iter([Piece(pa.table(source.select(columns)))]),
             "polars",
             _shape("Polars DataFrame", source.height, source.width),
             source.height,
         )
-    schema = pa.table(polars.DataFrame(schema=source.collect_schema())).schema
+    schema = _polars_schema(polars.DataFrame(schema=known))
 
     def read(columns: Sequence[str], rows: int) -> Iterator[Piece]:
         for frame in source.select(columns).collect_batches(chunk_size=rows, maintain_order=True):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from gpu_ops.errors import PlanError
+from gpu_ops.errors import PlanError, shown
 
 Unit = Literal["s", "ms", "us", "ns"]
 Round = Literal["floor", "ceil", "half_even"]
@@ -127,5 +127,5 @@ def check_choice(name: str, value: str | None, kind: object) -> None:
         PlanError: It is not; the error lists them.
     """
     words = get_args(kind)
-    if value not in words:
-        raise PlanError(f"{name}={value!r} is no policy.", remedy=f"It is one of {', '.join(map(repr, words))}.")
+    if not isinstance(value, str) or value not in words:
+        raise PlanError(f"{name}={shown(value)} is no policy.", remedy=f"It is one of {', '.join(map(repr, words))}.")

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gpu_ops.errors import PlanError
+from gpu_ops.errors import PlanError, shown
 from gpu_ops.ingest.rules import AMBIGUOUS, NONEXISTENT, Ambiguous, Nonexistent, Rule
 
 Ticks = npt.NDArray[np.int64]
@@ -54,6 +54,8 @@ class Zone:
 
     def __post_init__(self) -> None:
         """Refuse a name that means nothing."""
+        if not isinstance(self.name, str):
+            raise PlanError(f"A time zone is a text, not {shown(self.name)}.", remedy="Write zone='Europe/Vienna'.")
         if _OFFSET.fullmatch(self.name) is None:
             try:
                 zoneinfo.ZoneInfo(self.name)

@@ -7,7 +7,7 @@ from typing import Any
 
 import narwhals as nw
 
-from gpu_ops.errors import PlanError
+from gpu_ops.errors import PlanError, shown
 from gpu_ops.plan.expressions import as_expression
 
 MOST = 1 << 40
@@ -21,7 +21,7 @@ def flag(value: object, *, name: str) -> bool:
         PlanError: It is neither.
     """
     if not isinstance(value, bool):
-        raise PlanError(f"{name} is {_shown(value)}.", remedy="It is True or False.")
+        raise PlanError(f"{name} is {shown(value)}.", remedy="It is True or False.")
     return value
 
 
@@ -38,7 +38,7 @@ def word(value: object, known: Sequence[str], *, name: str) -> str:
     if not isinstance(value, str) or value not in known:
         words = [f'"{each}"' for each in known]
         last = f" or {words.pop()}" if len(words) > 1 else ""
-        raise PlanError(f"{name} {_shown(value)} is unknown.", remedy=f"It is {', '.join(words)}{last}.")
+        raise PlanError(f"{name} {shown(value)} is unknown.", remedy=f"It is {', '.join(words)}{last}.")
     return value
 
 
@@ -49,7 +49,7 @@ def whole(value: object, *, name: str, least: int = 1) -> int:
         PlanError: It is none.
     """
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
-        raise PlanError(f"{name} is {_shown(value)}.", remedy=f"Give a whole number of at least {least}, up to 2**40.")
+        raise PlanError(f"{name} is {shown(value)}.", remedy=f"Give a whole number of at least {least}, up to 2**40.")
     return value
 
 
@@ -87,8 +87,3 @@ def _each(given: Any, one: Any, where: str) -> Iterable[object]:
             remedy='Write "item", or ["item", "city"].',
         )
     return given
-
-
-def _shown(value: object) -> str:
-    shown = repr(value)
-    return shown if len(shown) < 60 else f"a {type(value).__name__}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import narwhals as nw
 import pyarrow as pa
 
-from gpu_ops.errors import ColumnError, unknown_column
+from gpu_ops.errors import ColumnError, PlanError, unknown_column
 from gpu_ops.plan.expressions import (
     LIFETIME,
     as_expression,
@@ -40,6 +41,15 @@ Computed = tuple[nw.Expr, pa.Schema]
 @dataclass(frozen=True, eq=False)
 class Node:
     """One step of a plan. Subclasses are frozen; two plans may share nodes freely."""
+
+    def __init_subclass__(cls) -> None:
+        """What a node says of its input's events is kept: asked for at each step of a long query, it is known below."""
+        for name in ("schema", "key", "scope", "zone", "duration"):
+            own = cls.__dict__.get(name)
+            if isinstance(own, property) and own.fget is not None:
+                kept = cached_property(own.fget)
+                kept.__set_name__(cls, name)
+                setattr(cls, name, kept)
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -254,7 +264,10 @@ class Filter(Unary):
     def exact(self) -> nw.Expr:
         """The condition as it is evaluated here."""
         (condition,) = exact_divisions([self.condition], self.input.schema)
-        return condition
+        if column_names(self.condition, [*self.input.schema.names, *LIFETIME]):
+            return condition
+        # A constant is one value for each row, which an expression only says where it reads a column.
+        return nw.all_horizontal(condition, ~nw.col("start").is_null(), ignore_nulls=False)
 
     def ends(self, at: int) -> Ends:
         del at
@@ -384,6 +397,34 @@ class Scope(KeyBy):
 
     def describe(self) -> str:
         return f"Apply to each {', '.join(self.columns)}" if self.columns else "Apply ends"
+
+
+def make_room(node: Node) -> None:
+    """Let Python call as deep as a long plan needs, up to what its stack surely holds; deeper plans are refused.
+
+    Engines stand in a few frames for each step that hands events on. The limit is the process's, and never lowered:
+    another thread may be about to need it.
+
+    Raises:
+        PlanError: The plan is deeper than that.
+    """
+    depths: dict[Node, int] = {}
+    for each in node.walk():
+        # A chain of filters and projections is evaluated as one.
+        depths[each] = max((depths[below] for below in each.inputs), default=0) + (
+            not isinstance(each, Filter | Project)
+        )
+    if depths[node] > _STEPS:
+        raise PlanError(
+            f"The query has {depths[node]:,} steps, one behind the other, and {_STEPS:,} are the most.",
+            remedy="Say more in each step, or write what is in between to a store.",
+        )
+    needed = 1_000 + 4 * min(len(depths), _STEPS)
+    if needed > sys.getrecursionlimit():
+        sys.setrecursionlimit(needed)
+
+
+_STEPS = 1_600
 
 
 def _of_expressions(expressions: Sequence[nw.Expr]) -> Ends:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import narwhals as nw
 import pyarrow as pa
 
-from gpu_ops.errors import ColumnError, PlanError
+from gpu_ops.errors import ColumnError, PlanError, shown
 from gpu_ops.plan.aggregates import HOLISTIC, RESULT_TYPES, Aggregate, ResultType, count
 from gpu_ops.plan.arguments import MOST, flag, several, word
 from gpu_ops.plan.expressions import LIFETIME, Expression, as_expression, bare_column
@@ -336,7 +336,9 @@ def check_count(verb: str, k: int) -> None:
         PlanError: It is less than one, or not whole.
     """
     if type(k) is not int or not 1 <= k <= MOST:
-        raise PlanError(f"{verb} takes how many, at least 1, not {k!r}.", remedy=f"Write {verb}(…, 3), for instance.")
+        raise PlanError(
+            f"{verb} takes how many, at least 1, not {shown(k)}.", remedy=f"Write {verb}(…, 3), for instance."
+        )
 
 
 # How they are declared

@@ -13,8 +13,9 @@ from typing import Any, get_args
 import pyarrow as pa
 
 from gpu_ops.bounds import Bounds
-from gpu_ops.errors import PlanError, SourceError, unknown_column
+from gpu_ops.errors import PlanError, SourceError, shown, unknown_column
 from gpu_ops.frames import empty_table
+from gpu_ops.own_errors import of_methods, own_errors
 from gpu_ops.store.batch_files import LIFETIME, Compression, DamageError, Staged, damaged, load, split, stage
 from gpu_ops.store.files import WriteReport, regrouped
 from gpu_ops.store.folders import open_folder, writing
@@ -29,6 +30,7 @@ STAGING = ".staging-"
 """What a folder's name begins with in which others make files that a writer will seal."""
 
 
+@own_errors
 def store(
     path: str | os.PathLike[str],
     *,
@@ -63,11 +65,14 @@ def store(
         >>> store.read()["price"].to_pylist()
         [3, 9]
     """
-    if compression not in get_args(Compression):
-        raise PlanError(f"compression={compression!r} is unknown.", remedy='It is "zstd" or "lz4".')
+    if not isinstance(path, str | os.PathLike):
+        raise PlanError(f"A store is in a folder, not in {shown(path)}.", remedy='Write g.store("bids.store").')
+    if not isinstance(compression, str) or compression not in get_args(Compression):
+        raise PlanError(f"compression={shown(compression)} is unknown.", remedy='It is "zstd" or "lz4".')
     return Store(path, filesystem, compression, Bounds(trust, max_bytes))
 
 
+@of_methods
 class Store:
     """A store of micro-batches; `gpu_ops.store` opens one.
 
@@ -400,6 +405,13 @@ class Store:
         Raises:
             GpuOpsError: As `Writer.append`.
         """
+        if isinstance(answer, pa.Table):
+            answer = answer.to_reader()
+        if not isinstance(answer, pa.RecordBatchReader):
+            raise PlanError(
+                f"A store takes an Arrow table or reader, not {shown(answer)}.",
+                remedy="Write store.write(query.to_reader()), or query.write(store).",
+            )
         with self.writer() as writer:
             before = writer.sequence
             tables = regrouped(answer, answer.schema, MERGED_ROWS)

@@ -1,0 +1,154 @@
+"""No other library's error reaches the user bare: what is wrong is refused by an error of ours, what is right works."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import gpu_ops as g
+from gpu_ops.own_errors import own_errors
+
+TABLE = pa.table({"at": [0, 1, 5], "v": [1, 2, 3], "s": ["1", "x", None]})
+
+
+def events(table: Any = TABLE, **options: Any) -> g.Stream:
+    return g.events(table, start="at", unit="s", **options)
+
+
+class Unprintable:
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr")
+
+
+WRONG: list[Any] = [
+    *(
+        -1,
+        0,
+        2**64,
+        1j,
+        float("nan"),
+        float("inf"),
+        "",
+        " ",
+        "x" * 10**4,
+        "a\0b",
+        b"v",
+        [],
+        {},
+        object(),
+        Unprintable(),
+    ),
+    *(lambda: 1, ..., int, True, np.int64(3), np.array([1, 2]), np.datetime64("2020-01-01"), {"v"}, range(2)),
+    *(pl.Series([1]), pd.Series([1]), TABLE, pl.col("v"), g.col("v"), g.lit(1), g.count(), g.Int64, pa.int64()),
+    *(datetime.timedelta(-1), datetime.timedelta.max, datetime.datetime(2020, 1, 1), datetime.date(2020, 1, 1)),  # noqa: DTZ001
+]
+
+
+def is_ours(call: Callable[[], object]) -> bool:
+    try:
+        call()
+    except g.GpuOpsError as error:
+        return not isinstance(error, g.DefectError)
+    return True
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in inspect.signature(g.events).parameters if n not in {"source", "format", "csv"}]
+)
+def test_wrong_argument_of_events(name: str) -> None:
+    given = {"source": TABLE, "start": "at", "unit": "s"}
+    assert [value for value in WRONG if not is_ours(lambda: g.events(**(given | {name: value})))] == []  # noqa: B023
+
+
+def test_wrong_source() -> None:
+    texts = [value for value in WRONG if not isinstance(value, str)]
+    assert [value for value in texts if not is_ours(lambda: g.events(value, start="at", unit="s"))] == []  # noqa: B023
+
+
+@pytest.mark.parametrize("condition", [g.lit(1) == g.lit(1), g.lit(value=True), g.lit(1) == g.lit(2)])
+def test_constant_condition(condition: nw.Expr) -> None:
+    kept = 0 if "2" in repr(condition) else 3
+    assert events().filter(condition).collect(device="cpu").num_rows == kept
+
+
+@pytest.mark.parametrize("verb", ["filter", "with_columns", "shift", "mixed"])
+def test_long_chain(verb: str) -> None:
+    stream = events()
+    for number in range(steps := 1_500 if verb == "mixed" else 600):
+        if verb == "with_columns":
+            stream = stream.with_columns(v=g.col("v") + 1)
+        else:
+            shifts = verb == "shift" or (verb == "mixed" and number % 2)
+            stream = stream.shift("1s") if shifts else stream.filter(g.col("v") > 0)
+    assert stream.collect(device="cpu").num_rows == 3
+    assert stream.tumbling("1d").agg(n=g.count()).explain(device="cpu").count("gives:") == steps + 2
+    live = stream.start(device="cpu")
+    live.push(TABLE)
+    live.close()
+    assert live.results().num_rows == 3
+
+
+def test_chain_that_is_too_long() -> None:
+    stream = events()
+    for _ in range(1_700):
+        stream = stream.shift("1s")
+    with pytest.raises(g.PlanError, match="one behind the other"):
+        stream.collect(device="cpu")
+
+
+def test_bad_text() -> None:
+    with pytest.raises(g.ColumnError, match="conversion from `str` to `i64` failed"):
+        events().with_columns(n=g.col("s").cast(g.Int64)).collect(device="cpu")
+
+
+@pytest.mark.parametrize("kind", [pl.Int128, pl.UInt128])
+@pytest.mark.parametrize("lazy", [False, True])
+def test_polars_type_that_arrow_lacks(kind: Any, lazy: bool) -> None:  # noqa: FBT001
+    frame = pl.DataFrame({"at": [0], "big": [1]}).cast({"big": kind})
+    with pytest.raises(g.SourceError, match=rf"{kind.__name__}.*column 'big'"):
+        events(frame.lazy() if lazy else frame)
+
+
+def test_sparse_pandas() -> None:
+    frame = pd.DataFrame({"at": [0, 1], "v": pd.arrays.SparseArray([0, 7])})
+    assert events(frame).collect(device="cpu")["v"].tolist() == [0, 7]
+
+
+@pytest.mark.parametrize("name", ["", "a\0b"])
+def test_name_that_no_column_can_have(name: str) -> None:
+    with pytest.raises(g.ColumnError, match="empty or holds a zero character"):
+        events(TABLE.rename_columns(["at", name, "s"]))
+    with pytest.raises(g.ColumnError, match="empty or holds a zero character"):
+        events().tumbling("1s").agg(**{name: g.count()})
+
+
+def test_wrong_signature_is_shown() -> None:
+    with pytest.raises(
+        g.PlanError, match=r"unexpected keyword argument 'length'.*It is tumbling\(size, \*, align=None"
+    ):
+        events().tumbling(length="1s")  # type: ignore[call-arg]
+
+
+def test_net_names_the_defect_and_lets_the_users_errors_pass() -> None:
+    with pytest.raises(g.DefectError, match=r"did not expect an? .*PackageNotFoundError") as caught:
+        own_errors(importlib.metadata.version)("no such package")
+    assert isinstance(caught.value.__cause__, importlib.metadata.PackageNotFoundError)
+    with pytest.raises(ZeroDivisionError):
+        events().by("s").apply(lambda s: s.shift(1 // 0))
+
+
+def test_memory_says_what_to_do() -> None:
+    with pytest.raises(g.OutOfMemoryError, match="coarser windows"):
+        events().tumbling("1us", fill="zero", span=("0001-01-01T00:00Z", "9999-01-01T00:00Z")).agg(n=g.count()).collect(
+            device="cpu"
+        )
