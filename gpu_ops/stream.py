@@ -111,9 +111,9 @@ def events(
     """
     if isinstance(source, Store):
         start, end = start or "start", end or "end"
-    for argument, given in (("start", start), ("end", end), ("kind", kind), ("edge", edge), ("name", name)):
-        if given is not None and not isinstance(given, str):
-            raise PlanError(f"{argument} is {shown(given)}, and no name.", remedy=f'Write {argument}="{argument}".')
+    for argument, said in (("start", start), ("end", end), ("kind", kind), ("edge", edge), ("name", name)):
+        if said is not None and not isinstance(said, str):
+            raise PlanError(f"{argument} is {shown(said)}, and no name.", remedy=f'Write {argument}="{argument}".')
     grouped = names(key, where="key")
     if start is None:
         raise PlanError("A source needs the column of its events' starts.", remedy='Say start="ts", for instance.')

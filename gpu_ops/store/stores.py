@@ -65,7 +65,8 @@ def store(
         >>> store.read()["price"].to_pylist()
         [3, 9]
     """
-    if not isinstance(path, str | os.PathLike):
+    where: object = path
+    if not isinstance(where, str | os.PathLike):
         raise PlanError(f"A store is in a folder, not in {shown(path)}.", remedy='Write g.store("bids.store").')
     if not isinstance(compression, str) or compression not in get_args(Compression):
         raise PlanError(f"compression={shown(compression)} is unknown.", remedy='It is "zstd" or "lz4".')
