@@ -10,7 +10,7 @@ from typing import Any
 
 import narwhals as nw
 import numpy as np
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped]
 import polars as pl
 import pyarrow as pa
 import pytest

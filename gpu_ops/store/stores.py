@@ -65,10 +65,10 @@ def store(
         >>> store.read()["price"].to_pylist()
         [3, 9]
     """
-    where: object = path
-    if not isinstance(where, str | os.PathLike):
+    given: tuple[object, ...] = (path, compression)
+    if not isinstance(given[0], str | os.PathLike):
         raise PlanError(f"A store is in a folder, not in {shown(path)}.", remedy='Write g.store("bids.store").')
-    if not isinstance(compression, str) or compression not in get_args(Compression):
+    if not isinstance(given[1], str) or compression not in get_args(Compression):
         raise PlanError(f"compression={shown(compression)} is unknown.", remedy='It is "zstd" or "lz4".')
     return Store(path, filesystem, compression, Bounds(trust, max_bytes))
 
