@@ -1,0 +1,254 @@
+"""What is damaged: sound files of every kind, made by code, the same each time."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import gzip
+import io
+import random
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+import gpu_ops as g
+from tests.support.branches import EDGES, ONE, TWO, edges, times
+
+TIME = pa.timestamp("us", "UTC")
+ROWS = 24
+
+
+def _table(values: Any, kind: pa.DataType | None = None, rows: int = ROWS) -> pa.Table:
+    """Events with a key, a number, and values of a type, some of them null."""
+    some = [values[at % len(values)] for at in range(rows)]
+    return pa.table(
+        {
+            "start": pa.array([at * 3 for at in range(rows)], TIME),
+            "end": pa.array([at * 3 + 1 + at % 7 for at in range(rows)], TIME),
+            "k": [None if at % 11 == 7 else "abc"[at % 3] for at in range(rows)],
+            "n": pa.array([at % 5 - 1 for at in range(rows)], pa.int64()),
+            "v": some if isinstance(some, pa.Array) else pa.array(some, kind),
+        }
+    )
+
+
+def _dictionary(index: pa.DataType, values: pa.Array) -> pa.Array:
+    """A column of a dictionary, one value of which is null."""
+    indices = pa.array([None if at == 5 else at % len(values) for at in range(ROWS)], index)
+    return pa.DictionaryArray.from_arrays(indices, values)
+
+
+def _with(column: pa.Array) -> pa.Table:
+    table = _table([0], pa.int64())
+    return table.set_column(4, "v", column)
+
+
+def _struct(**fields: pa.DataType) -> pa.DataType:
+    return pa.struct(list(fields.items()))
+
+
+_LONG = "a text that is longer than a view holds by itself"
+_DAY = datetime.date(2001, 2, 3)
+
+TABLES: dict[str, pa.Table] = {
+    "int64": _table([1, None, -(1 << 63), (1 << 63) - 1], pa.int64()),
+    "uint8": _table([0, 255, None], pa.uint8()),
+    "float64": _table([0.0, float("nan"), float("-inf"), None, 1e300], pa.float64()),
+    "float16": _table([0.5, None], pa.float16()),
+    "bool": _table([True, None, False], pa.bool_()),
+    "decimal": _table([Decimal("1.25"), None, Decimal("-99999999.99")], pa.decimal128(10, 2)),
+    "date": _table([_DAY, None], pa.date32()),
+    "nanoseconds": _table([0, 1, None], pa.timestamp("ns", "Europe/Vienna")),
+    "duration": _table([0, -5, None], pa.duration("us")),
+    "time of day": _table([0, 86_399_999_999, None], pa.time64("us")),
+    "text": _table(["", "ä", None, _LONG], pa.string()),
+    "large text": _table(["", "ä", None, _LONG], pa.large_string()),
+    "bytes": _table([b"", b"\xff", None], pa.binary()),
+    "short bytes": _table([b"abcd", None], pa.binary(4)),
+    "views": _table(["", "ä", None, _LONG], pa.string_view()),
+    "views of bytes": _table([b"", None, _LONG.encode()], pa.binary_view()),
+    "lists": _table([[1, None], [], None, [2, 3, 4]], pa.list_(pa.int64())),
+    "large lists": _table([["x"], [], None, ["y", _LONG]], pa.large_list(pa.string())),
+    "short lists": _table([[1, 2], None], pa.list_(pa.int32(), 2)),
+    "lists of structs": _table([[{"a": 1, "b": "x"}], None, []], pa.list_(_struct(a=pa.int8(), b=pa.string()))),
+    "structs": _table(
+        [{"a": 1, "b": [1.5]}, None, {"a": None, "b": None}], _struct(a=pa.int64(), b=pa.list_(pa.float64()))
+    ),
+    "maps": _table([[("x", 1)], None, [("y", None), ("z", 2)]], pa.map_(pa.string(), pa.int32())),
+    "dictionary": _with(_dictionary(pa.int8(), pa.array(["x", "y", _LONG]))),
+    "dictionary of numbers": _with(_dictionary(pa.int32(), pa.array([1.5, 2.5]))),
+    "lists of a dictionary": _with(
+        pa.ListArray.from_arrays(pa.array(range(ROWS + 1), pa.int32()), _dictionary(pa.int16(), pa.array(["x", "y"])))
+    ),
+    "nulls": _table([None], pa.null()),
+    "no row": _table([1], pa.int64(), 0),
+}  # fmt: skip
+"""Tables with ``start``, ``end``, ``k``, ``n`` and ``v``, by what ``v`` is."""
+
+CTIS = pa.table(
+    {
+        "kind": [["insert", "insert", "cti"][at % 3] for at in range(ROWS)],
+        "at": pa.array([at * 5 for at in range(ROWS)], TIME),
+        "k": ["abc"[at % 3] for at in range(ROWS)],
+        "v": pa.array(range(ROWS), pa.int64()),
+    }
+)
+"""Events and CTIs."""
+
+EDGED = edges(random.Random(7), ROWS)
+"""Start edges and end edges."""
+
+SOURCES: dict[str, tuple[pa.Table, dict[str, Any]]] = {
+    **{name: (table, {"start": "start", "end": "end"}) for name, table in TABLES.items()},
+    "CTIs": (CTIS, {"start": "at", "kind": "kind"}),
+    "edges": (EDGED, {"start": "at", "end": "until", "unit": "us", "shape": "edge", "edge": "edge"}),
+}
+"""Tables, and how `gpu_ops.events` is told what they are."""
+
+IN_TEXT = ["int64", "uint8", "float64", "bool", "date", "text", "no row", "edges"]
+"""Those that CSV can hold."""
+
+
+def arrow(table: pa.Table, *, stream: bool, compression: str | None, rows: int = 10) -> bytes:
+    """An Arrow file or stream of several batches, the second of which is empty."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=compression, unify_dictionaries=True)
+    with (pa.ipc.new_stream if stream else pa.ipc.new_file)(sink, table.schema, options=options) as writer:
+        for number, batch in enumerate(table.to_batches(rows)):
+            writer.write_batch(batch)
+            if not number:
+                writer.write_batch(batch.slice(0, 0))
+    return bytes(sink.getvalue())
+
+
+def parquet(table: pa.Table, chance: random.Random) -> bytes:
+    """A Parquet file, written one way or another; or one whose Arrow schema is that of another table."""
+    options: dict[str, Any] = {
+        "compression": chance.choice(["none", "snappy", "zstd", "gzip"]),
+        "use_dictionary": chance.random() < 0.5,
+        "row_group_size": chance.choice([7, 100]),
+        "data_page_version": chance.choice(["1.0", "2.0"]),
+        "write_statistics": chance.random() < 0.7,
+    }
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, **options)
+    return bytes(sink.getvalue())
+
+
+def parquet_of_another_schema(table: pa.Table, other: pa.Schema) -> bytes:
+    """A Parquet file that says of itself that it was made from another table's columns."""
+    said = base64.b64encode(other.serialize().to_pybytes())
+    sink = pa.BufferOutputStream()
+    pq.write_table(table.replace_schema_metadata({b"ARROW:schema": said}), sink, store_schema=False)
+    return bytes(sink.getvalue())
+
+
+def csv(table: pa.Table) -> bytes:
+    """The table as text."""
+    sink = pa.BufferOutputStream()
+    pacsv.write_csv(table, sink)
+    return bytes(sink.getvalue())
+
+
+def gzipped(data: bytes) -> bytes:
+    """The same bytes each time, without the time of day."""
+    return gzip.compress(data, mtime=0)
+
+
+# Stores
+
+
+@cache
+def store_files(name: str) -> dict[str, bytes]:
+    """The files of a store of a table's events: batches of a few rows, an empty one, one that is merged, CTIs."""
+    table = TABLES[name]
+    with tempfile.TemporaryDirectory() as folder, _the_same_names():
+        path = Path(folder, "store")
+        store = g.store(path, compression="lz4" if len(name) % 2 else "zstd")
+        with store.writer() as writer:
+            for first in range(0, max(ROWS, 1), 8):
+                writer.append(table.slice(first, 8), cti=first * 3)
+            writer.append(table.slice(0, 0))
+            if len(name) % 3 == 0:
+                writer.compact(16)
+            writer.advance(ROWS * 3)
+        return {each.name: each.read_bytes() for each in sorted(path.iterdir())}
+
+
+# Checkpoints
+
+Plan = tuple[Callable[[], g.Stream], tuple[str, ...]]
+"""A query that runs, and the names of its inputs."""
+
+
+def _events(name: str = "events") -> g.Stream:
+    return g.events(EDGES.empty_table(), start="at", end="until", unit="us", shape="edge", edge="edge", name=name)
+
+
+def _one(query: Callable[[g.Stream], g.Stream], **settings: Any) -> Plan:
+    def made() -> g.Stream:
+        return query(_events().advance_time(**settings) if settings else _events())
+
+    return made, ("events",)
+
+
+def _two(query: Callable[[g.Stream, g.Stream], g.Stream]) -> Plan:
+    return lambda: query(_events("left"), _events("right")), ("left", "right")
+
+
+PLANS: dict[str, Plan] = {
+    **{name: _one(ONE[name]) for name in ("last", "stitch", "distinct", "snapshot", "median", "sliding")},
+    "hopping": _one(lambda s: ONE["hopping"](s.clip_duration(9))),
+    "reordered": _one(ONE["snapshot"], every=2, delay=3, reorder=4, late="divert"),
+    "session": _one(lambda s: s.to_point().by("k").session(6).agg(n=g.count(), best=g.max("v"))),
+    "highest": _one(lambda s: s.highest(2, "v").agg(total=g.sum("v"))),
+    "unique": _one(lambda s: s.unique("k").agg(mean=g.mean("v"))),
+    **{name: _two(TWO[name]) for name in ("inner", "left", "full", "anti", "clip", "as of", "union")},
+}
+"""Live queries, of edges."""
+
+
+def push(live: Any, inputs: tuple[str, ...], first: int, last: int) -> None:
+    """Push some of the edges, and say the CTI that those after them allow."""
+    cti = min(times(EDGED.slice(last)), default=100)
+    for name in inputs:
+        live.push(EDGED.slice(first, last - first), input=name)
+        live.advance(cti, input=name)
+
+
+@cache
+def checkpoint_parts(name: str) -> dict[str, bytes]:
+    """The members of the checkpoint of a query that has taken in some edges."""
+    made, inputs = PLANS[name]
+    with tempfile.TemporaryDirectory() as folder, _the_same_names():
+        path = Path(folder, "query.checkpoint")
+        live = made().start(device="cpu")
+        push(live, inputs, 0, 12)
+        live.checkpoint(path)
+        with zipfile.ZipFile(path) as archive:
+            return {each: archive.read(each) for each in archive.namelist()}
+
+
+def zipped(parts: Mapping[str, bytes]) -> bytes:
+    """A zip archive of members, with sound CRCs and no time of day."""
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in parts.items():
+            archive.writestr(zipfile.ZipInfo(name), content)
+    return sink.getvalue()
+
+
+def _the_same_names() -> Any:
+    """Names that are drawn at random elsewhere are counted here, so that a file is the same each time."""
+    numbers = count(1)
+    return patch("secrets.token_hex", lambda size=16: f"{next(numbers):0{2 * size}x}")
