@@ -48,6 +48,7 @@ KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "duration": (pa.duration("us"), [datetime.timedelta(0), datetime.timedelta(days=-1), None]),
     "float": (pa.float64(), [0.0, 1.5, math.inf, -math.inf, NAN, None]),
     "single float": (pa.float32(), [0.0, 1.5, math.inf, NAN, None]),
+    "half float": (pa.float16(), [0.0, 1.5, math.inf, NAN, None]),
 }
 
 

@@ -292,7 +292,7 @@ def _column_codes(series: pl.Series) -> tuple[Array, pl.Series]:
     if dtype.is_float():
         # Adding zero makes -0.0 into 0.0 (Polars would leave it out); one NaN stands for all.
         floats = _numpy(series.fill_nan(float("nan")).fill_null(0.0)) + 0
-        codes, distinct = _integer_codes(floats.view(np.int32 if dtype == pl.Float32 else np.int64))
+        codes, distinct = _integer_codes(floats.view(f"i{floats.itemsize}"))
         values_of = pl.Series(series.name, distinct.view(floats.dtype))
     elif dtype == pl.Boolean or dtype.is_integer() or dtype.is_temporal():
         numbers = _stored(series)
