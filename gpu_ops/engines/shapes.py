@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpu_ops.errors import ColumnError, PlanError, TimeError
+from gpu_ops.ingest.rows import keep_rows, take_rows
 from gpu_ops.time import MAX_TIME, TICK
 
 Shape = Literal["interval", "point", "edge", "coalesced"]
@@ -73,13 +74,13 @@ def in_shape(table: pa.Table, shape: Shape) -> pa.Table:
         made = table.set_column(1, "end", pc.if_else(ends, table["end"], unknown))
         return made.add_column(0, EDGE, pc.if_else(ends, "interval", "start")).cast(schema)
     starts = table.set_column(1, "end", unknown).add_column(0, EDGE, _all("start", table.num_rows))
-    over = table.filter(ends)
+    over = keep_rows(table, ends)
     over = over.add_column(0, EDGE, _all("end", over.num_rows))
     both = pa.concat_tables([starts.cast(schema), over.cast(schema)])
     at = pc.if_else(pc.equal(both[EDGE], "end"), both["end"], both["start"])
     # Edges in the order of their times; where they are equal, ends before starts.
     order = pc.sort_indices(pa.table({"at": at, "edge": both[EDGE]}), [("at", "ascending"), ("edge", "ascending")])
-    return both.take(order)
+    return take_rows(both, order)
 
 
 def _all(word: str, rows: int) -> pa.Array:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
 import pyarrow as pa
 
 from gpu_ops.buffers import to_arrow
@@ -11,16 +14,26 @@ from gpu_ops.types import restore
 _IS = pa.types
 
 
-def keep_rows(table: pa.Table, mask: Mask) -> pa.Table:
-    """The rows for which a mask holds; a table without columns keeps its number of rows too.
+def keep_rows(table: pa.Table, mask: Mask | pa.Array | pa.ChunkedArray) -> pa.Table:
+    """The rows for which a mask holds; a table without columns keeps its number of rows too."""
+    bits = to_arrow(mask, pa.bool_()) if isinstance(mask, np.ndarray) else mask
+    return _plainly(table, lambda plain: plain.filter(bits))
 
-    Arrow selects no rows of string and binary views, which is what Polars' text is: they are made plain for it.
+
+def take_rows(table: pa.Table, places: pa.Array) -> pa.Table:
+    """The rows of these places, in their order."""
+    return _plainly(table, lambda plain: plain.take(places))
+
+
+def _plainly(table: pa.Table, pick: Callable[[pa.Table], pa.Table]) -> pa.Table:
+    """What is picked of a table whose types Arrow picks rows of.
+
+    Arrow picks no rows of string and binary views, which is what Polars' text is: they are made plain for it.
     """
-    bits = to_arrow(mask, pa.bool_())
     plain = pa.schema([field.with_type(_without_views(field.type)) for field in table.schema])
     if plain == table.schema:
-        return table.filter(bits)
-    kept = table.cast(plain).filter(bits)
+        return pick(table)
+    kept = pick(table.cast(plain))
     columns = [restore(column, field.type) for column, field in zip(kept.columns, table.schema, strict=True)]
     return pa.Table.from_arrays(columns, schema=table.schema)
 

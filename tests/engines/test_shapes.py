@@ -40,6 +40,13 @@ def test_edges_in_order_of_time_with_the_original_start_in_an_end_edge() -> None
     ]
 
 
+def test_edges_of_views_which_arrow_picks_no_rows_of() -> None:
+    views = pa.table({"at": [5, 1], "until": [MAX_TIME, 9], "who": pa.array(["a", None], pa.string_view())})
+    edges = g.events(views, start="at", end="until", unit="us").collect(shape="edge")
+    assert edges.schema.field("who").type == pa.string_view()
+    assert told(edges) == [("start", 1, None, None), ("start", 5, None, "a"), ("end", 1, 9, None)]
+
+
 def test_an_end_comes_before_a_start_at_the_same_time() -> None:
     both = pa.table({"at": [1, 5], "until": [5, 9], "who": ["a", "b"]})
     edges = g.events(both, start="at", end="until", unit="us").collect(shape="edge")
