@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.buffers import integers, nulls, to_arrow
-from gpu_ops.errors import TimeError
+from gpu_ops.errors import PlanError, TimeError
 from gpu_ops.ingest.rules import (
     NO_ZONE,
     NULL,
@@ -82,6 +82,9 @@ class TimeColumn:
             if self.kind.tz is None and self.policy.zone is None:
                 problem = f"The {self.side} is {self.kind}, a local time without a zone"
                 remedy = f"Say where its clock hangs: zone='UTC', zone='Europe/Vienna' … ({self.name} stays as it is)."
+            elif self.kind.tz is not None and not _is_zone(self.kind.tz):
+                problem = f"The {self.side} is {self.kind}, and there is no time zone {self.kind.tz!r}"
+                remedy = "Cast it to a timestamp of a zone that there is, such as timestamp('us', 'UTC')."
         elif _IS.is_integer(self.kind):
             if self.policy.unit is None:
                 problem = f"The {self.side} is {self.kind}, a number without a unit"
@@ -207,3 +210,11 @@ def _within(values: Ticks, lowest: int, highest: int, faults: dict[Rule, Mask]) 
 def _add(faults: dict[Rule, Mask], rule: Rule, mask: Mask) -> None:
     if mask.any():
         faults[rule] = faults[rule] | mask if rule in faults else mask
+
+
+def _is_zone(name: str) -> bool:
+    try:
+        Zone(name)
+    except PlanError:
+        return False
+    return True

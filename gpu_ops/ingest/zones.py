@@ -24,7 +24,7 @@ Mask = npt.NDArray[np.bool_]
 
 DAY = 86_400_000_000
 
-_OFFSET = re.compile(r"([+-])(\d\d):?(\d\d)")
+_OFFSET = re.compile(r"([+-])([01]\d|2[0-3]):?([0-5]\d)")
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001  (local times have no zone: that is the point)
 
 

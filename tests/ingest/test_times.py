@@ -40,6 +40,13 @@ def test_timestamps_with_a_zone_are_instants(unit: str, factor: int, zone: str) 
     assert read(pa.array([-1, 0, 7], pa.timestamp(unit, zone))).ticks.tolist() == [-factor, 0, 7 * factor]
 
 
+@pytest.mark.parametrize("zone", ["]TC", "Europe", "+99:99", "../UTC", "\x00"])
+def test_timestamps_of_a_zone_that_there_is_not_are_refused(zone: str) -> None:
+    with pytest.raises(TimeError, match="there is no time zone") as raised:
+        column(pa.timestamp("us", zone))
+    assert raised.value.column == "at"
+
+
 @pytest.mark.parametrize("kind", [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint32(), pa.uint64()])
 @pytest.mark.parametrize(("unit", "factor"), [("s", 1_000_000), ("ms", 1_000), ("us", 1)])
 def test_integers_count_units(kind: pa.DataType, unit: str, factor: int) -> None:
