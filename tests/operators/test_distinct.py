@@ -56,7 +56,8 @@ def test_these_columns_alone(device_name: str) -> None:
     check(asked.distinct(), device_name, rides)
 
 
-def test_null_is_a_value_and_nans_and_zeros_are_one_each(device_name: str) -> None:
+@pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()], ids=str)
+def test_null_is_a_value_and_nans_and_zeros_are_one_each(device_name: str, kind: pa.DataType) -> None:
     values = [None, math.nan, -math.nan, 0.0, -0.0, None]
     rides = [Event(at, at + 2, {"x": value}) for at, value in enumerate(values)]
     expected = [
@@ -65,7 +66,7 @@ def test_null_is_a_value_and_nans_and_zeros_are_one_each(device_name: str) -> No
         Event(3, 6, {"x": 0.0}),
         Event(5, 7, {"x": None}),
     ]
-    check(stream(rides).distinct("x"), device_name, expected)
+    check(stream(rides, pa.schema([("x", kind)])).distinct("x"), device_name, expected)
 
 
 def test_all_of_time_and_no_events(device_name: str) -> None:

@@ -251,8 +251,9 @@ def _hashable(series: pl.Series) -> pl.Series:
 
 
 def _float_bits(series: pl.Series) -> pl.Series:
-    bits = pa.int32() if series.dtype == pl.Float32 else pa.int64()
-    return pl.Series(series.name, series.rechunk().to_arrow().view(bits))
+    floats = series.rechunk().to_arrow()
+    bits = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[floats.type.bit_width]
+    return pl.Series(series.name, floats.view(bits))
 
 
 def key_codes(frame: Frame, names: Sequence[str]) -> tuple[Array, int, Frame | None]:
