@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -156,6 +157,18 @@ def _check_payload(schema: pa.Schema, on_invalid: OnInvalid) -> None:
         refusal = types.refusal(column)
         if refusal is not None:
             raise SourceError(refusal, column=column.name)
+        if any("\x00" in name for name in _names(column)):
+            raise ColumnError(
+                "The name of this column, or of a field in it, holds a U+0000, where others believe that it ends.",
+                column=column.name,
+                remedy="Rename it in the source.",
+            )
+
+
+def _names(field: pa.Field) -> Iterator[str]:
+    yield field.name
+    for number in range(field.type.num_fields):
+        yield from _names(field.type.field(number))
 
 
 def _check_text_zones(raw: RawSource, sides: list[TimeColumn]) -> None:

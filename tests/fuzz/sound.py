@@ -124,7 +124,8 @@ def arrow(table: pa.Table, *, stream: bool, compression: str | None, rows: int =
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression=compression, unify_dictionaries=True)
     with (pa.ipc.new_stream if stream else pa.ipc.new_file)(sink, table.schema, options=options) as writer:
-        for number, batch in enumerate(table.to_batches(rows)):
+        # Of several pieces with dictionaries of their own, a file would hold no more than the first.
+        for number, batch in enumerate(table.combine_chunks().to_batches(rows)):
             writer.write_batch(batch)
             if not number:
                 writer.write_batch(batch.slice(0, 0))

@@ -397,6 +397,13 @@ def test_a_frame_of_time_columns_alone_keeps_them() -> None:
     assert whole(points) == ([7_000], None, pa.table({"start_time": [7]}))
 
 
+@pytest.mark.parametrize(("name", "kind"), [("v\0w", pa.int8()), ("v", pa.list_(pa.struct([("a\0", pa.int8())])))])
+def test_names_that_others_would_cut_are_refused(name: str, kind: pa.DataType) -> None:
+    with pytest.raises(ColumnError, match="holds a U\\+0000") as raised:
+        open_source(pa.schema([("at", pa.int64()), (name, kind)]).empty_table(), start="at", unit="s")
+    assert raised.value.column == name
+
+
 def test_payload_types_that_cannot_be_carried_are_refused_by_name() -> None:
     given = table().append_column("span", pa.nulls(SIZE, pa.month_day_nano_interval()))
     with pytest.raises(SourceError, match=r"column 'span'") as caught:
