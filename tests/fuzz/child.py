@@ -50,17 +50,16 @@ def judge(read: Callable[[], Any]) -> tuple[str, str]:
     except MemoryError:
         return "memory", traceback.format_exc()
     except BaseException as error:  # noqa: BLE001  (a panic of Polars is no Exception)
-        ours = {each.__name__ for each in type(error).__mro__ if each.__module__ == "gpu_ops.errors"}
-        if ours & DEFECTS:
-            return "defect", traceback.format_exc()
-        if ours:
-            return "error", f"{type(error).__name__}: {error}"
-        return "foreign exception", traceback.format_exc()
+        ours = [each.__name__ for each in type(error).__mro__ if each.__module__ == "gpu_ops.errors"]
+        verdict = next((_NO_ANSWERS[name] for name in ours if name in _NO_ANSWERS), "error" if ours else None)
+        if verdict == "error":
+            return verdict, f"{type(error).__name__}: {error}"
+        return verdict or "foreign exception", traceback.format_exc()
     return "answer", ""
 
 
-DEFECTS = {"InternalError", "DefectError"}
-"""Errors of ours that say that we were wrong, and not the file."""
+_NO_ANSWERS = {"DefectError": "defect", "OutOfMemoryError": "memory"}
+"""Errors of ours that do not say what is wrong with a file: that we were wrong, or that so much was asked for."""
 
 
 class Case(NamedTuple):

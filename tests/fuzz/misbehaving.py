@@ -30,6 +30,12 @@ def _our_error() -> None:
     raise SourceError("The file is damaged.", remedy="Put it back from a copy.")
 
 
+def _blame_us() -> None:
+    from gpu_ops import errors
+
+    raise type("DefectError", (errors.GpuOpsError,), {"__module__": errors.__name__})("A key is missing.")
+
+
 def _spin() -> None:
     while True:
         pass
@@ -59,6 +65,7 @@ READERS: dict[str, tuple[Callable[[], Any], str]] = {
     "panics": (_panic, "foreign exception"),
     "gives what is unsound": (_unsound, "foreign exception"),
     "refuses": (_our_error, "error"),
+    "blames us": (_blame_us, "defect"),
     "gives again": (lambda: 1, "answer"),
 }
 """By what they do: readers, and the verdicts on them."""
@@ -67,6 +74,6 @@ READERS: dict[str, tuple[Callable[[], Any], str]] = {
 def draw(number: int, folder: Path) -> Case:
     """The reader of a number; no file is read."""
     what = list(READERS)[number]
-    if READERS[what][0] in {_panic, _unsound, _our_error}:
+    if READERS[what][0] in {_panic, _unsound, _our_error, _blame_us}:
         import tests.fuzz.readers  # noqa: F401  (what it takes is not to be taken for a hang)
     return Case(f"a reader that {what}", READERS[what][0])
