@@ -207,6 +207,21 @@ def test_a_link_that_lies_in_wait_is_not_written_through(tmp_path: Path, monkeyp
     assert not (tmp_path / "out.parquet").is_symlink()
 
 
+def test_a_link_in_place_of_a_stores_lock_is_not_written_through(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("untouched", encoding="utf-8")
+    store = tmp_path / "store"
+    store.mkdir()
+    for name, content in sound.store_files("int64").items():
+        (store / name).write_bytes(content)
+    (store / ".writer.lock").unlink()
+    (store / ".writer.lock").symlink_to(victim)
+    with pytest.raises(SourceError, match="is a link"):
+        g.store(store).compact()
+    assert victim.read_text(encoding="utf-8") == "untouched"
+    assert g.store(store).verify().sound
+
+
 def test_a_file_that_is_replaced_keeps_its_mode(tmp_path: Path) -> None:
     made, inputs = sound.PLANS["last"]
     live = made().start(device="cpu")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import secrets
@@ -237,7 +238,15 @@ class LocalFolder:
 class _LocalLock:
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            # A link would have the name of the owner written over whatever it leads to.
+            self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            raise SourceError(
+                f"{path} is a link, and a store's lock is a file.", remedy="Remove it: no store makes links."
+            ) from error
         try:
             self._take()
         except BaseException:
