@@ -15,12 +15,13 @@ IDENTITY = "store.json"
 """The name of the file that says who a store is."""
 
 _NAME = re.compile(
-    r"(?P<first>\d{12,})-(?P<last>\d{12,})"
-    r"(?:\.commit(?P<commit>\d{12,}))?"
-    r"\.(?:rows(?P<rows>\d+)|expired)"
+    # No more digits than the sums of many such numbers have room for.
+    r"(?P<first>\d{12,18})-(?P<last>\d{12,18})"
+    r"(?:\.commit(?P<commit>\d{12,18}))?"
+    r"\.(?:rows(?P<rows>\d{1,12})|expired)"
     r"(?:\.start(?P<start>-?\d+)\.end(?P<end>-?\d+))?"
     r"(?:\.cti(?P<cti>-?\d+))?"
-    r"\.size(?P<size>\d+)"
+    r"\.size(?P<size>\d{1,18})"
     r"\.crc(?P<crc>[0-9a-f]{8})\.arrow"
 )
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from zlib import crc32
 
 import pyarrow as pa
@@ -68,6 +68,19 @@ def _store(name: str, change: Callable[[pa.Table], pa.Table], ask: Callable[[g.S
                 sealed = replace(sealed, size=len(content), crc=crc32(content))
             (folder / (file if sealed is None else sealed.name)).write_bytes(content)
         return lambda: ask(g.store(folder))
+
+    return make
+
+
+def _renamed(name: str, **said: int) -> Make:
+    """A store, the name of whose first batch says something else."""
+
+    def make(folder: Path) -> Read:
+        for file, data in sound.store_files(name).items():
+            sealed = parse(file)
+            called = file if sealed is None or sealed.first != 1 else replace(sealed, **cast("Any", said)).name
+            (folder / called).write_bytes(data)
+        return lambda: (len(g.store(folder)), g.store(folder).read())
 
     return make
 
@@ -141,6 +154,9 @@ FOUND: dict[str, Make] = {
     "a buffer that says that it unpacks to terabytes": _unpacked(1 << 47, stream=False),
     "a stream's buffer that says that it unpacks to terabytes": _unpacked(1 << 47, stream=True),
     "a column of CSV whose name is no UTF-8": _file(b"start,end,\xff\n1,2,3\n", "given.csv"),
+    "a column of CSV without a name": _file(b"start,end,k,,v\n1,2,x,3,4\n", "given.csv"),
+    "a column of CSV whose name holds a U+0000": _file(b'start,end,k,"n\0v"\n1,2,x,3\n', "given.csv"),
+    "a store's name that counts more rows than there are numbers": _renamed("text", rows=1 << 64),
     "a store's batch that counts its rows in words": _store("text", _batches([["8", None]]), g.Store.read),
     "a checkpoint that is a number": _no_facts,
     "a checkpoint's counts that are nothing": _facts("ingest/0", None),

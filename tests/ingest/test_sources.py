@@ -404,6 +404,13 @@ def test_names_that_others_would_cut_are_refused(name: str, kind: pa.DataType) -
     assert raised.value.column == name
 
 
+def test_a_column_without_a_name_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "indexed.csv"
+    path.write_text(",at,v\n0,1,2\n", encoding="utf-8")
+    with pytest.raises(ColumnError, match=r"has no name.*index=False"):
+        open_source(path, start="at", unit="s")
+
+
 def test_payload_types_that_cannot_be_carried_are_refused_by_name() -> None:
     given = table().append_column("span", pa.nulls(SIZE, pa.month_day_nano_interval()))
     with pytest.raises(SourceError, match=r"column 'span'") as caught:
