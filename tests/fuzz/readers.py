@@ -152,7 +152,14 @@ def _append(path: Path, name: str) -> None:
 
 
 def _followed(path: Path) -> None:
-    live = g.events(g.store(path)).by("k").tumbling(10).agg(n=g.count(), v=g.count("v")).start(device="cpu")
+    live = (
+        g.events(g.store(path))
+        .clip_duration(50)
+        .by("k")
+        .tumbling(10)
+        .agg(n=g.count(), v=g.count("v"))
+        .start(device="cpu")
+    )
     live.follow(g.store(path), timeout=0)
     live.close()
     look(live.results())
