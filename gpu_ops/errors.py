@@ -152,7 +152,7 @@ _PLACE = "in the node "
 def unknown_column(name: str, known: Iterable[str], *, what: str = "stream") -> ColumnError:
     """The error for a column that is not there, with the nearest name that is."""
     known = list(known)
-    near = difflib.get_close_matches(name[:200], known, n=1)
+    near = difflib.get_close_matches(str(name)[:200], known, n=1)
     remedy = f"Did you mean {near[0]!r}?" if near else ""
     return ColumnError(
         f"The {what} has no such column.",

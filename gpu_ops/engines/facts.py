@@ -174,7 +174,8 @@ def _wrong(value: Any, kind: Kind, at: str) -> str | None:
         elif right and isinstance(kind, Named):
             within = [(f".{name}", each, kind.besides.get(name, kind.of)) for name, each in value.items()]
     if not right:
-        return f"{at.removeprefix('.')!r} is {_short(value)}, and should be {kind}"
+        named = repr(at.removeprefix(".")) if at else "what there is"
+        return f"{named} is {_short(value)}, and should be {kind}"
     return next((wrong for name, each, of in within if (wrong := _wrong(each, of, f"{at}{name}")) is not None), None)
 
 

@@ -18,7 +18,7 @@ _NAME = re.compile(
     # No more digits than the sums of many such numbers have room for.
     r"(?P<first>\d{12,18})-(?P<last>\d{12,18})"
     r"(?:\.commit(?P<commit>\d{12,18}))?"
-    r"\.(?:rows(?P<rows>\d{1,12})|expired)"
+    r"\.(?:rows(?P<rows>\d{1,13})|expired)"
     r"(?:\.start(?P<start>-?\d+)\.end(?P<end>-?\d+))?"
     r"(?:\.cti(?P<cti>-?\d+))?"
     r"\.size(?P<size>\d{1,18})"
