@@ -6,14 +6,19 @@ import functools
 import gc
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
+from zipimport import zipimporter
 
+import py4j  # type: ignore[import-untyped]
 import pyarrow as pa
+import pyspark
 from pyspark import TaskContext
 
+from gpu_ops.devices import choose
 from gpu_ops.engines.in_order import Spill, can_run_in_order, in_order
 from gpu_ops.engines.spark.carriers import carried_schema, flattened_arrays, restored_arrays
 from gpu_ops.engines.spark.fragments import feeds
@@ -117,7 +122,8 @@ def run_task(
     Yields:
         ``start``, ``end`` and the answer's payload as lowered.
     """
-    _settle()
+    _settle(worker_device(device))
+    _keep_archives()
     back = task.back
     budget = memory or worker_memory()
 
@@ -150,15 +156,28 @@ def _say(spill: Spill, budget: int) -> None:
 
 
 @functools.cache
-def _settle() -> None:
+def _settle(device: str) -> None:
     """Spare later tasks the modules that this worker has loaded: PySpark looks for garbage after each of them.
 
     To look through all that is loaded took it 70 ms a task.
     """
     from gpu_ops.engines import local  # noqa: F401  (and all that it needs)
 
+    choose(device)  # which loads its kernels
     gc.collect()
     gc.freeze()
+
+
+def _keep_archives() -> None:
+    """Spare the next task Spark's own archives: before each one PySpark has Python forget what it did not find.
+
+    Python then reads an archive's list of files, once for each package that was imported from there, of which PySpark
+    has a dozen: that took 100 ms a task, and more than most tasks. Archives of the user's may change, and are read.
+    """
+    own = {getattr(each.__loader__, "archive", None) for each in (pyspark, py4j)}
+    for path, finder in list(sys.path_importer_cache.items()):
+        if isinstance(finder, zipimporter) and (finder.archive in own or finder.archive.endswith(".jar")):
+            del sys.path_importer_cache[path]
 
 
 def _at_once(task: Task, device: str, batches: Batches) -> Iterator[pa.RecordBatch]:

@@ -1,0 +1,39 @@
+"""What a worker keeps between tasks, so that a task of few rows costs little."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+import gpu_ops as g
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.usefixtures("few_tasks")
+def test_a_task_spares_the_next_one_archives_and_garbage(spark: SparkSession) -> None:
+    def kept(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """How many finders of Spark's archives are asked anew before each task, and how much is set aside."""
+        import gc
+        import sys
+        from zipimport import zipimporter
+
+        import pyarrow as pa
+
+        list(batches)
+        archives = [each.archive for each in sys.path_importer_cache.values() if isinstance(each, zipimporter)]
+        asked = sum("pyspark.zip" in each or "py4j" in each or each.endswith(".jar") for each in archives)
+        counts = {"asked": asked, "aside": gc.get_freeze_count(), "looked_through": len(gc.get_objects())}
+        yield pa.RecordBatch.from_pylist([counts])
+
+    table = pa.table({"start": [1, 2], "end": [5, 7], "k": [1, 2]})
+    for _ in range(2):
+        source = g.events(spark.createDataFrame(table), start="start", end="end", unit="s")
+        assert source.by("k").snapshot().agg(n=g.count()).collect().count() == 2
+    found = spark.range(2, numPartitions=2).mapInArrow(kept, "asked LONG, aside LONG, looked_through LONG").toArrow()
+    # Another worker may have had no task of ours.
+    assert any(row["asked"] <= 2 and row["aside"] > row["looked_through"] for row in found.to_pylist()), found
