@@ -6,6 +6,7 @@ import gc
 import importlib.util
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -46,6 +47,12 @@ def _uses_spark(item: pytest.Item) -> bool:
     if isinstance(item, pytest.DoctestItem):
         return any(re.search(r"\bspark\.", example.source) for example in item.dtest.examples)
     return "spark" in getattr(item, "fixturenames", ())
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile the kernels before there are workers, in two processes: each worker would compile them for itself."""
+    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        subprocess.run([sys.executable, "-m", "tests.support.kernels"], cwd=ROOT, check=True)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -151,7 +158,7 @@ def _spark_for_doctests(request: pytest.FixtureRequest, doctest_namespace: dict[
 def few_tasks(spark: SparkSession) -> Iterator[None]:
     """A shuffle has two tasks, not four: where there are many jobs, tasks are what they cost."""
     name = "spark.sql.shuffle.partitions"
-    before = spark.conf.get(name)
+    before = str(spark.conf.get(name))
     spark.conf.set(name, "2")
     yield
     spark.conf.set(name, str(before))

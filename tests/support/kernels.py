@@ -1,0 +1,48 @@
+"""All kernels, compiled before the first test: else each process that starts meanwhile compiles them for itself.
+
+``python -m tests.support.kernels`` takes half a minute of a core, and a second where the cache has them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import pkgutil
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+from gpu_ops.devices import cpu
+from gpu_ops.devices.cpu import compiling
+
+Kernel = tuple[Callable[..., Any], tuple[Any, ...]]
+
+PROCESSES = 2
+
+
+def kernels() -> list[Kernel]:
+    """Each kernel's function and signature; nothing may have imported the kernels before."""
+    found: list[Kernel] = []
+
+    def kernel(*signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+            found.append((function, signature))
+            return function
+
+        return decorate
+
+    with mock.patch.object(compiling, "kernel", kernel):
+        for module in pkgutil.iter_modules(cpu.__path__, f"{cpu.__name__}."):
+            importlib.import_module(module.name)
+        importlib.import_module("gpu_ops.ingest.arrival_kernel")
+    return found
+
+
+def _compile(number: int) -> None:
+    compiling._compile(*KERNELS[number])
+
+
+if __name__ == "__main__":
+    KERNELS = kernels()
+    with multiprocessing.get_context("fork").Pool(PROCESSES) as processes:
+        processes.map(_compile, range(len(KERNELS)), chunksize=1)
