@@ -98,11 +98,13 @@ def on_spark(departures: pa.Table, spark: SparkSession) -> DataFrame:
     return frame.withColumn("departure", frame["departure"].cast("timestamp_ntz"))
 
 
+@pytest.mark.usefixtures("compiled_plans")  # there are many rows
 def test_how_many_were_in_the_air_on_spark(departures: pa.Table, spark: SparkSession) -> None:
     busy = flights(on_spark(departures, spark)).snapshot().agg(n=g.count())
     check_busy(busy.collect().toArrow())
 
 
+@pytest.mark.usefixtures("compiled_plans")
 def test_spark_gives_each_carrier_the_local_answer(departures: pa.Table, spark: SparkSession) -> None:
     def asked(source: Any) -> Stream:
         windows = flights(source).by("carrier").hopping("6h", "1h")
