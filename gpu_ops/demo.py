@@ -34,6 +34,8 @@ OUTPUT = ROOT / "demo_output"
 QUERIES = CONF / "demo" / "queries.py"
 ANSWERS = ("running_tasks", "idle_cores", "shuffled_bytes")
 
+ORDERS = 800_000
+
 AUCTION = CONF / "demo" / "auction.py"
 AUCTION_EVENTS = 100_000
 
@@ -148,7 +150,7 @@ def _workload(events: Path) -> Sequence[str | Path]:
     options = ["--master", "local-cluster[2,2,1024]"]
     for name, value in settings.items():
         options += ["--conf", f"{name}={value}"]
-    return [*options, CONF / "demo" / "workload.py"]
+    return [*options, CONF / "demo" / "workload.py", str(ORDERS)]
 
 
 class _Spark:

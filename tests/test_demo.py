@@ -15,7 +15,8 @@ from gpu_ops import GpuOpsError, demo
 pytestmark = pytest.mark.spark
 
 
-def test_the_whole_demo(tmp_path: Path) -> None:
+def test_the_whole_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "ORDERS", 40_000)
     output = tmp_path / "demo_output"
     printed = io.StringIO()
     demo.run(output, Console(file=printed, width=80))

@@ -1,23 +1,24 @@
 """A small Spark job whose tasks are of very unequal length: seven of ten orders are one customer's.
 
-`make demo` submits it with event logging on, and asks its log what its executors did.
+`make demo` submits it with event logging on, and asks its log what its executors did. It takes the number of orders.
 """
 
 from __future__ import annotations
+
+import sys
 
 from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as f
 
 CUSTOMERS = 300
-ORDERS = 800_000
 
 
-def main() -> None:
+def main(count: int) -> None:
     # Adaptive execution would mend the skew that is to be seen.
     spark = SparkSession.builder.appName("skewed orders").config("spark.sql.adaptive.enabled", "false").getOrCreate()
 
     number = f.col("id")
-    orders = spark.range(ORDERS, numPartitions=6).select(
+    orders = spark.range(count, numPartitions=6).select(
         f.when(number % 10 < 7, 0).otherwise(number % CUSTOMERS).alias("customer"),
         (number * 7919 % 10_007).alias("amount"),
         f.sha2(number.cast("string"), 256).alias("note"),
@@ -34,4 +35,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]))
