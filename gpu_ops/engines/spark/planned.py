@@ -7,9 +7,12 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from gpu_ops.engines.spark.bucketed import supported
+from gpu_ops.engines.spark.checks import unwrapped
 from gpu_ops.engines.spark.compiling import Compiler
 from gpu_ops.engines.spark.slices import uncut
 
@@ -65,7 +68,12 @@ def _nodes(plan: str) -> Iterator[tuple[str, str]]:
 def summary(frame: DataFrame, compiler: Compiler) -> list[str]:
     """Spark's plan in numbers, and a warning for each thing in it that could be had for less."""
     execution: Any = frame._jdf.queryExecution()  # noqa: SLF001
-    plan = execution.executedPlan().toString()
+    try:
+        plan = execution.executedPlan().toString()
+    except (PySparkException, Py4JJavaError) as error:
+        # Spark computes what lies in the plan itself while it plans, and raises what the answer would.
+        said = unwrapped(error) or str(error).partition("\n")[0]
+        return [f"Spark's own plan: none, as Spark fails while it plans, and so will the answer: {said}"]
     adaptive = "; adaptive execution may share some and join tasks" * plan.startswith("AdaptiveSparkPlan")
     lines = [f"Spark's own plan: {counted(plan)}{adaptive}"]
     for node in compiler.alone:
