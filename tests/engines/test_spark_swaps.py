@@ -59,6 +59,9 @@ class View:
         self.before()
         return self.disk.sizes(path)
 
+    def exists(self, path: str) -> bool:
+        return self.sizes(path) is not None
+
     def names(self, folder: str) -> list[str]:
         self.before()
         inside = [each[len(folder) + 1 :] for each in self.disk.below(folder) if each != folder]

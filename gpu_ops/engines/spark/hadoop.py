@@ -66,6 +66,10 @@ class Hadoop:
                 found[each.getPath().toString()[length:]] = each.getLen()
             return found
 
+    def exists(self, path: str) -> bool:  # noqa: D102
+        with _refused(path):
+            return bool(self.system.exists(self.path(path)))
+
     def names(self, folder: str) -> list[str]:  # noqa: D102
         with _refused(folder):
             try:

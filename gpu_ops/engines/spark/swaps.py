@@ -39,6 +39,9 @@ class Files(Protocol):
     def sizes(self, path: str) -> Sizes | None:
         """What is there; None if nothing is."""
 
+    def exists(self, path: str) -> bool:
+        """Whether anything is there."""
+
     def names(self, folder: str) -> list[str]:
         """What stands in a folder; nothing if there is none."""
 
@@ -102,7 +105,7 @@ class Writing:
         """
         made = cls(place, replace)
         _take_over(place, made.name)
-        made._refuse_existing(place.files.sizes(place.path))
+        made._refuse_existing(there=place.files.exists(place.path))
         place.files.write(f"{made._folder}/mark", "")
         return made
 
@@ -134,7 +137,7 @@ class Writing:
         """
         files, place = self.place.files, self.place.path
         there = files.sizes(place)
-        self._refuse_existing(there)
+        self._refuse_existing(there=there is not None)
         if self.lost() or files.sizes(self.new) != whole:
             raise self.taken()
         files.write(f"{self._folder}/swap.json", json.dumps({"new": whole, "old": there}))
@@ -160,8 +163,8 @@ class Writing:
         _remove(self.place.files, self._folder)
         self.place.files.delete_empty(self.place.aside)
 
-    def _refuse_existing(self, there: Sizes | None) -> None:
-        if there is not None and not self.replace:
+    def _refuse_existing(self, *, there: bool) -> None:
+        if there and not self.replace:
             raise SourceError(
                 f"{self.place.path} exists.", remedy='Say if_exists="replace" (--if-exists replace), or another path.'
             )
@@ -236,10 +239,10 @@ def _torn(there: Sizes, known: dict[str, list[Sizes]]) -> bool:
 
 def _moved(files: Files, path: str, to: str) -> bool:
     """Rename where nothing has the new name; whether it was done."""
-    if files.sizes(to) is not None or not files.rename(path, to):
+    if files.exists(to) or not files.rename(path, to):
         return False
     inside = f"{to}/{path.rpartition('/')[2]}"
-    if files.sizes(inside) is None:
+    if not files.exists(inside):
         return True
     # Somebody put a folder there in between, and many file systems rename into it.
     files.rename(inside, path)
