@@ -293,8 +293,9 @@ class Answering:
         nodes = [node for node in self._node.walk() if isinstance(node, Source)]
         if not nodes:
             raise PlanError(
-                "Rows of a Spark DataFrame are counted on the cluster.",
-                remedy="Use gpu_ops.engines.spark.invalid_rows(…).",
+                "Rows of a Spark DataFrame are judged on the cluster, by Spark's own expressions, which count nothing.",
+                remedy='gpu_ops.engines.spark.invalid_rows(stream).groupBy("rule").count() counts what is refused, by '
+                "a job of its own, which reads the source's time columns once more.",
             )
         names = [node.name or "input" for node in nodes]
         found: dict[str, EventSource] = {}

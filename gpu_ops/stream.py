@@ -130,7 +130,7 @@ def events(
     }
     arrivals: dict[str, Any] = {"kind": kind, "shape": shape, "edge": edge}
     node: Node
-    if type(source).__module__.startswith("pyspark.sql"):
+    if type(source).__module__.startswith("pyspark."):
         given = [name for name, value in arrivals.items() if value is not None]
         if given:
             raise PlanError(

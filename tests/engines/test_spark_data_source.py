@@ -249,3 +249,19 @@ def test_a_file_that_was_merged_since_the_plan_was_made_is_found_again(
     assert list(itertools.chain(*before)) == list(itertools.chain(*after)) == [0, 1, 2, 3, 4]
     assert isinstance(reader.read(None), Iterator)
     assert list(reader.read(None)) == []
+
+
+def test_a_store_is_no_stream_of_spark(registered: SparkSession, store: g.Store) -> None:
+    """Spark asks for no stream when it loads one, so it is refused where it is used: in a query, or when it starts."""
+    from pyspark.sql.types import StructType
+
+    from gpu_ops.engines.spark.data_source import StoreDataSource
+
+    stream = registered.readStream.format("gpu_ops").load(store.path)
+    with pytest.raises(g.PlanError, match=r"a stream that never ends.*foreachBatch.*follow\(store\)"):
+        g.events(stream, start="start", end="end")
+    source = StoreDataSource({"path": str(store.path)})
+    with pytest.raises(g.PlanError, match=r"read by batches.*spark\.read\.format.*follow\(store\)"):
+        source.streamReader(StructType())
+    with pytest.raises(g.PlanError, match=r"written by batches.*foreachBatch"):
+        source.streamWriter(StructType(), overwrite=False)

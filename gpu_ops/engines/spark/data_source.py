@@ -17,6 +17,8 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
     EqualTo,
     Filter,
     GreaterThan,
@@ -108,6 +110,21 @@ class StoreDataSource(DataSource):
         # On the driver, once: a task that goes on when the job was given up finds the folder gone.
         _store(self.options).staging(writer.job)
         return writer
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  (Spark's name)
+        """A store is no source of a streaming query."""
+        raise PlanError(
+            "A store is read by batches, and not as a stream.",
+            remedy=f'Say spark.read.format("{NAME}"), with start= and end= for a part of it; or follow it without '
+            "Spark, with a running query: stream.start().follow(store).",
+        )
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802
+        """A store is no sink of a streaming query."""
+        raise PlanError(
+            "A store is written by batches, and not as a stream.",
+            remedy=f'Say writeStream.foreachBatch, and in it frame.write.format("{NAME}").mode("append").save(path).',
+        )
 
     def _instant(self, option: str) -> int | None:
         given = self.options.get(option)

@@ -17,6 +17,14 @@ _ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _ANSI = "spark.sql.ansi.enabled"
 
 
+_DATA_FRAMES = {
+    "frame.DataFrame": 'Say .to_spark(), or .to_spark(index_col="id") to keep its index as a column.',
+    "series.Series": "Say .to_frame().to_spark().",
+    "rdd.RDD": "Say .toDF() with its columns.",
+    "readwriter.DataFrameReader": "Load it: .load(path).",
+}
+"""How things of PySpark become a DataFrame."""
+
 _MEMORY = "spark.gpu_ops.worker.memory"
 
 
@@ -39,17 +47,26 @@ def check_session(frame: DataFrame) -> None:
     """Refuse a frame whose session would give other answers, or none.
 
     Raises:
-        PlanError: A streaming frame, a Spark Connect session, a session zone other than UTC, Arrow batches without end.
+        PlanError: No DataFrame, or a streaming one; a Spark Connect session, a session zone other than UTC, Arrow
+            batches without end.
     """
     if type(frame).__module__.startswith("pyspark.sql.connect"):
         raise PlanError(
             "The DataFrame belongs to a Spark Connect session, which hides the planner.",
             remedy="Use a classic session: SparkSession.builder.master(…), or spark-submit.",
         )
+    if not isinstance(frame, DataFrame):
+        kind: type = type(frame)
+        remedy = _DATA_FRAMES.get(f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}")
+        raise PlanError(
+            f"{kind.__module__}.{kind.__name__} is no DataFrame of Spark SQL.",
+            remedy=remedy or "Give a pyspark.sql.DataFrame.",
+        )
     if frame.isStreaming:
         raise PlanError(
             "The DataFrame is a stream that never ends.",
-            remedy="Query its micro-batches: writeStream.foreachBatch gives DataFrames that end.",
+            remedy="Query its micro-batches: writeStream.foreachBatch gives DataFrames that end. Or follow a store "
+            "without Spark, with a running query: stream.start().follow(store).",
         )
     zone = str(frame.sparkSession.conf.get(_ZONE))
     if zone.upper() not in _UTC:
