@@ -54,6 +54,7 @@ from gpu_ops.errors import (
     SumOverflowError,
     TimeError,
     WaitingError,
+    WorkerError,
 )
 from gpu_ops.plan.aggregates import Aggregate, count, max, mean, min, standard_deviation, sum, variance  # noqa: A004
 from gpu_ops.plan.choices import all, any, arg_max, arg_min, first, last  # noqa: A004
@@ -132,6 +133,7 @@ __all__ = [
     "UInt64",
     "WaitingError",
     "Windowed",
+    "WorkerError",
     "all",
     "all_horizontal",
     "any",

@@ -111,6 +111,10 @@ class DefectError(GpuOpsError):
     """Another library's error that gpu_ops should have met itself: please report it. That error is the cause."""
 
 
+class WorkerError(GpuOpsError):
+    """Spark's Python workers cannot run a query: gpu_ops is missing there or another version, or Python is."""
+
+
 def blame(error: BaseException, place: str) -> None:
     """Note on an error where it came up, for those who show it: the innermost place is noted first, and counts."""
     if not notes(error):

@@ -18,11 +18,19 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from gpu_ops.engines.spark.checks import unwrapped
-from gpu_ops.engines.spark.engine import write_answer
-from gpu_ops.errors import GpuOpsError, SourceError
-from gpu_ops.queries import parse_inputs, query_answers
-from gpu_ops.stream import Stream
+try:
+    from gpu_ops.engines.explain import explain_placed
+    from gpu_ops.engines.spark.checks import unwrapped
+    from gpu_ops.engines.spark.engine import compiled, placed, write_answer
+    from gpu_ops.errors import GpuOpsError, SourceError
+    from gpu_ops.plan.nodes import SparkSource
+    from gpu_ops.queries import parse_inputs, query_answers
+    from gpu_ops.stream import Stream
+except Exception as error:  # noqa: BLE001  (gpu_ops may be missing, or refuse this PySpark by an error of its own)
+    missing = isinstance(error, ImportError)
+    said = f"gpu_ops does not load in the driver's Python {sys.executable}: {error}." if missing else str(error)
+    todo = " Say spark.pyspark.driver.python, or send gpu_ops with --py-files (docs/spark.md)." if missing else ""
+    sys.exit(f"error: {said}{todo}")
 
 FORMATS = {
     ".csv": "csv",
@@ -80,17 +88,19 @@ def run(session: SparkSession, asked: argparse.Namespace) -> None:
 
 
 def answer(session: SparkSession, stream: Stream, path: str, asked: argparse.Namespace) -> None:
-    frame = stream.collect(device=asked.device)
-    if not isinstance(frame, DataFrame):
+    plan = stream._node
+    if not any(isinstance(each, SparkSource) for each in plan.walk()):
         raise SourceError(
             f"The answer for {path} does not come from Spark.", remedy="Query the inputs that query gets."
         )
-    print(stream.explain(device=asked.device))
+    # Once: with spark.gpu_ops.statistics a job counts keys for it.
+    made = compiled(plan, asked.device)
+    print(explain_placed(plan, placed(made)))
     if asked.explain_gpu:
-        print(planned(session, frame))
+        print(planned(session, made.frame(plan)))
     options = {name: str(value) for name, value in WRITTEN.get(asked.format, {}).items()}
     replace = asked.if_exists == "replace"
-    done = write_answer(stream._node, asked.device, path, asked.format, replace=replace, **options)
+    done = write_answer(made, path, asked.format, replace=replace, **options)
     if done.spilled:
         print(f"{done.spilled:,} bytes of events did not fit in the tasks' memory, and were sorted in files")
     print(f"{done.rows:,} rows: {done.path}", flush=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from gpu_ops.devices import gpu_refusal
 from gpu_ops.engines.placing import place
@@ -17,6 +18,9 @@ from gpu_ops.plan.together import Together
 from gpu_ops.plan.windows import WindowAggregate
 from gpu_ops.time import format_span
 
+if TYPE_CHECKING:
+    from gpu_ops.engines.spark import Placement
+
 Notes = Callable[[Node], list[str]]
 
 
@@ -25,8 +29,7 @@ def explain(node: Node, device: str) -> str:
     if node.on_spark:
         from gpu_ops.engines import spark
 
-        placed = spark.placement(node, device)
-        return "\n".join([*_tree(node, placed.notes, set()), *placed.summary])
+        return explain_placed(node, spark.placement(node, device))
     chosen = place(node, device)
 
     def local(each: Node) -> list[str]:
@@ -36,6 +39,11 @@ def explain(node: Node, device: str) -> str:
     if chosen.name != "gpu" and device != "auto":
         lines.append(f"no GPU here: {gpu_refusal()}" if gpu_refusal() else "a GPU works here: device='gpu' takes it")
     return "\n".join(lines)
+
+
+def explain_placed(node: Node, placed: Placement) -> str:
+    """What `explain` says of a plan on Spark, where it is known already what runs where."""
+    return "\n".join([*_tree(node, placed.notes, set()), *placed.summary])
 
 
 def _tree(node: Node, notes: Notes, shown: set[Node]) -> list[str]:

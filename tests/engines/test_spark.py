@@ -648,7 +648,7 @@ def test_only_what_a_window_needs_moves(spark: SparkSession, visits: pa.Table, t
     source = g.events(spark.read.parquet(str(tmp_path / "visits.parquet")), start="s", end="e")
     executed = str(source.by("k").sliding(5).agg(n=g.count("x")).collect()._jdf.queryExecution().executedPlan())
     # The end is the start and a constant, and of x it matters only where it is null.
-    assert re.search(r"MapInArrow run\(start#\d+, 0_k#\d+, 1_x#\d+\)", executed)
+    assert re.search(r"MapInArrow gpu_ops\(start#\d+, 0_k#\d+, 1_x#\d+\)", executed)
     assert "ReadSchema: struct<s:timestamp,e:timestamp,k:string,x:double>" in executed
 
 

@@ -226,11 +226,12 @@ def test_only_what_is_read_moves_and_equal_types_share_a_column(spark: SparkSess
     plan = executed(left.join(right, on="k", condition=MORE).select("k", "x"))
     assert plan.count("Exchange ") == plan.count("MapInArrow ") == 1
     # The key of both, v of both, x of the left: no event has more. The side is a bit of the end.
-    assert "MapInArrow run(start, end_right, 0_k, 1_x, 2_v)" in _bare(plan)
-    assert "MapInArrow run(start, right, 0_k)" in _bare(executed(left.to_point().clip_by(right, on="k").select("k")))
+    assert "MapInArrow gpu_ops(start, end_right, 0_k, 1_x, 2_v)" in _bare(plan)
+    plan = executed(left.to_point().clip_by(right, on="k").select("k"))
+    assert "MapInArrow gpu_ops(start, right, 0_k)" in _bare(plan)
     with setting(spark, "spark.gpu_ops.slices", "1"):
         plan = executed(left.join(right, how="semi").snapshot().agg(n=g.count()))
-    assert "MapInArrow run(start, end_right)" in _bare(plan)
+    assert "MapInArrow gpu_ops(start, end_right)" in _bare(plan)
 
 
 def test_windows_share_the_shuffle_of_a_join(spark: SparkSession, tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv, orc, parquet
 
+from gpu_ops.engines.spark import slices
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -111,6 +113,23 @@ def test_the_job_says_what_it_sorted_in_files(
     assert said.endswith(f"4 rows: {tmp_path}/größe #1\n")
 
 
+def test_statistics_are_asked_for_once(run: Job, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan that is shown is the one that runs."""
+    asked: list[object] = []
+
+    def few_or_hot(frame: object, *_: object) -> str:
+        asked.append(frame)
+        return "there are few keys"
+
+    monkeypatch.setattr(slices, "_few_or_hot", few_or_hot)
+    spark.conf.set("spark.gpu_ops.statistics", "true")
+    try:
+        assert run(BUSY, "--input", "rides=@rides.parquet", "--output", "@busy") == 0
+    finally:
+        spark.conf.unset("spark.gpu_ops.statistics")
+    assert len(asked) == 1
+
+
 def test_several_inputs_of_several_formats_and_several_answers(run: Job, tmp_path: Path) -> None:
     csv.write_csv(RIDES, tmp_path / "rides.csv")
     orc.write_table(RIDES, tmp_path / "more.orc")
@@ -156,6 +175,16 @@ def test_what_goes_wrong_is_one_message(run: Job, capsys: pytest.CaptureFixture[
 def test_a_path_that_is_not_there(run: Job, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(BUSY, "--input", "rides=@nowhere.parquet", "--output", "@busy") == 1
     assert re.fullmatch(r"error: \[PATH_NOT_FOUND\].*\n", capsys.readouterr().err)
+
+
+def test_a_driver_without_gpu_ops() -> None:
+    """As where spark-submit takes the system's Python, and not the one of an environment."""
+    code = f"import runpy, sys; sys.modules['gpu_ops'] = None; runpy.run_path({str(CONF / 'job.py')!r})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    (said,) = done.stderr.splitlines()
+    assert said.startswith(f"error: gpu_ops does not load in the driver's Python {sys.executable}: ")
+    assert "spark.pyspark.driver.python" in said
 
 
 def submitted(

@@ -7,9 +7,28 @@ with the local engine on its task's events. No rows pass through the driver.
 
 from __future__ import annotations
 
-from gpu_ops.engines.spark.data_source import register
-from gpu_ops.engines.spark.engine import Placement, collect, invalid_rows, output_schema, placement, reader, write
-from gpu_ops.engines.spark.source import open_spark
+from gpu_ops.errors import SourceError
+
+VERSIONS = "4.1.1 to 4.1.3"
+"""Of PySpark, those that gpu_ops is tried with."""
+
+try:
+    from gpu_ops.engines.spark.checks import our_errors
+    from gpu_ops.engines.spark.data_source import register
+    from gpu_ops.engines.spark.engine import Placement, collect, invalid_rows, output_schema, placement, reader, write
+    from gpu_ops.engines.spark.source import open_spark
+except ImportError as error:
+    missing = (error.name or "").partition(".")[0]
+    if missing not in ("pyspark", "py4j"):
+        raise
+    try:
+        from pyspark import __version__ as found
+    except ImportError:
+        found = "not there"
+    raise SourceError(
+        f"gpu_ops runs on PySpark {VERSIONS}, and this one is {found}.",
+        remedy="Install it into the driver's Python (pip install 'gpu_ops[spark]'), and run a Spark of that version.",
+    ) from error
 
 __all__ = [
     "Placement",
@@ -17,6 +36,7 @@ __all__ = [
     "invalid_rows",
     "open_spark",
     "output_schema",
+    "our_errors",
     "placement",
     "reader",
     "register",

@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
 from gpu_ops import errors
+from gpu_ops.engines.spark.sending import worker_error
 from gpu_ops.engines.spark.types import column
 from gpu_ops.errors import GpuOpsError, IntegerOverflowError
 from gpu_ops.operators.checked import REMEDY, problem
@@ -100,7 +101,7 @@ def unwrapped(error: BaseException) -> GpuOpsError | None:
     kind = getattr(errors, found[1], None) if found else None
     if found is None or not (isinstance(kind, type) and issubclass(kind, GpuOpsError)):
         own = _OVERFLOW.search(str(error))
-        return None if own is None else IntegerOverflowError(f"In Spark: {own[0]}", remedy=REMEDY)
+        return worker_error(str(error)) if own is None else IntegerOverflowError(f"In Spark: {own[0]}", remedy=REMEDY)
     parts = _PARTS.fullmatch(found[2])
     if parts is None:
         return kind(found[2])
@@ -110,7 +111,19 @@ def unwrapped(error: BaseException) -> GpuOpsError | None:
 
 @contextmanager
 def our_errors() -> Iterator[None]:
-    """Raise the error of gpu_ops that a job died of, in place of Spark's around it."""
+    """Raise the error of gpu_ops that a job died of, in place of Spark's around it, which is its cause.
+
+    `Stream.write` and `Stream.to_reader` do so by themselves; this is for what a DataFrame of ours is asked.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> rides = spark.createDataFrame([(0, 60, "A"), (60, 60, "B")], "pickup long, dropoff long, zone string")
+        >>> frame = g.events(rides, start="pickup", end="dropoff", unit="s").collect()
+        >>> with our_errors():
+        ...     frame.count()
+        Traceback (most recent call last):
+        gpu_ops.errors.TimeError: The end is the start, and a lifetime is never empty (zero_length). ...
+    """
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import narwhals as nw
@@ -38,13 +38,14 @@ from gpu_ops.engines.spark.fragments import (
     ways,
 )
 from gpu_ops.engines.spark.seams import cut_match
+from gpu_ops.engines.spark.sending import Sent, check_workers
 from gpu_ops.engines.spark.session import check_names, worker_memory
 from gpu_ops.engines.spark.sides import packed, shared_slots, united
 from gpu_ops.engines.spark.slices import Wish, cut_because, cut_ways, uncut, wish
 from gpu_ops.engines.spark.spills import Spills
 from gpu_ops.engines.spark.types import column, plain_type, spark_type, to_ticks, to_timestamp
 from gpu_ops.engines.spark.windows import cut_window
-from gpu_ops.engines.spark.worker import Task, work
+from gpu_ops.engines.spark.worker import Task, run_task
 from gpu_ops.errors import PlanError
 from gpu_ops.operators.joins import wanted_below
 from gpu_ops.plan.data_windows import DataWindow
@@ -66,11 +67,9 @@ Handed = tuple[DataFrame, pa.Schema]
 class Compiler:
     """Builds the DataFrame of a plan, and notes for each node how that is done. Nothing runs.
 
-    Args:
+    Attributes:
         plan: The plan.
         device: What workers compute on.
-
-    Attributes:
         notes: For each node what becomes of it, and why it does not go where one may have wanted it.
         shuffles: How many times events move between tasks.
         spills: Where tasks say what they sorted in files.
@@ -79,7 +78,8 @@ class Compiler:
     """
 
     def __init__(self, plan: Node, device: str) -> None:
-        self._device = device
+        self.plan = plan
+        self.device = device
         self._read = read_columns(plan)
         self._frames: dict[Node, DataFrame] = {}
         session: SparkSession = next(each.frame.sparkSession for each in plan.walk() if isinstance(each, SparkSource))
@@ -409,8 +409,9 @@ class Compiler:
         passed = spark_types.StructType(
             [spark_types.StructField(each.name, spark_type(each.type)) for each in task.back]
         )
-        run = work(task, self._device, worker_memory(lowered), self.spills.add)
-        return lowered.mapInArrow(run, passed)
+        check_workers(lowered.sparkSession.sparkContext)
+        run = partial(run_task, task, self.device, memory=worker_memory(lowered), spilled=self.spills.add)
+        return lowered.mapInArrow(Sent(run), passed)
 
     def _passage(self, schemas: Iterable[pa.Schema]) -> list[str]:
         """How columns pass through Python that do not as they are, and why the plugin would leave the GPU for some."""

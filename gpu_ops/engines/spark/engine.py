@@ -14,6 +14,7 @@ from gpu_ops.engines.spark.answers import write_files
 from gpu_ops.engines.spark.checks import our_errors
 from gpu_ops.engines.spark.compiling import Compiler
 from gpu_ops.engines.spark.planned import summary as spark_summary
+from gpu_ops.engines.spark.sending import Sent
 from gpu_ops.engines.spark.session import check_sessions
 from gpu_ops.errors import ColumnError, PlanError, SourceError
 from gpu_ops.plan.nodes import Node, SparkSource
@@ -32,15 +33,22 @@ def collect(node: Node, device: str) -> DataFrame:
         device: What Python workers compute on: as in `Stream.collect`, and ``"auto"`` takes a GPU only where the RAPIDS
             plugin gives its workers a share of one.
     """
-    return _compiled(node, device)[0]
+    return compiled(node, device).frame(node)
 
 
-def _compiled(node: Node, device: str) -> tuple[DataFrame, Compiler]:
+def compiled(node: Node, device: str) -> Compiler:
+    """The answer's DataFrame, and what is known of how it is made: `placed` shows it, `write_answer` runs it.
+
+    Args:
+        node: As in `collect`.
+        device: As in `collect`.
+    """
     if device not in _DEVICES:
         raise PlanError(f"There is no device {device!r}.", remedy=f"It is one of {', '.join(_DEVICES)}.")
     check_sessions([each.frame for each in node.walk() if isinstance(each, SparkSource)])
     compiler = Compiler(node, device)
-    return compiler.frame(node), compiler
+    compiler.frame(node)
+    return compiler
 
 
 def output_schema(node: Node) -> pa.Schema:
@@ -53,16 +61,9 @@ def reader(node: Node, device: str) -> pa.RecordBatchReader:
     frame = collect(node, device)
     schema = output_schema(node)
 
-    def packed(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        for batch in batches:
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, batch.schema) as stream:
-                stream.write_batch(batch)
-            yield pa.RecordBatch.from_pydict({"ipc": pa.array([sink.getvalue().to_pybytes()], pa.binary())})
-
     def batches() -> Iterator[pa.RecordBatch]:
         with our_errors():
-            for row in frame.mapInArrow(packed, "ipc binary").toLocalIterator():
+            for row in frame.mapInArrow(Sent(_packed), "ipc binary").toLocalIterator():
                 for batch in pa.ipc.open_stream(row["ipc"]):
                     yield pa.RecordBatch.from_arrays(
                         [array.cast(field.type) for array, field in zip(batch.columns, schema, strict=True)],
@@ -70,6 +71,14 @@ def reader(node: Node, device: str) -> pa.RecordBatchReader:
                     )
 
     return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as stream:
+            stream.write_batch(batch)
+        yield pa.RecordBatch.from_pydict({"ipc": pa.array([sink.getvalue().to_pybytes()], pa.binary())})
 
 
 def write(
@@ -87,13 +96,12 @@ def write(
             f"Spark writes Parquet, and {path} is none by its ending.", remedy="End the folder's name in .parquet."
         )
     options = {"parquet.block.row.count.limit": str(row_group_rows)}
-    return write_answer(node, device, path, "parquet", replace=if_exists == "replace", **options)
+    return write_answer(compiled(node, device), path, "parquet", replace=if_exists == "replace", **options)
 
 
-def write_answer(node: Node, device: str, path: str | Path, form: str, *, replace: bool, **options: str) -> WriteReport:
-    """The answer as a folder of files of any format: arguments as in `collect` and `write_files`."""
-    frame, compiler = _compiled(node, device)
-    return write_files(frame, path, form, replace=replace, spills=compiler.spills, **options)
+def write_answer(made: Compiler, path: str | Path, form: str, *, replace: bool, **options: str) -> WriteReport:
+    """The answer as a folder of files of any format: what `compiled` gave, and arguments as in `write_files`."""
+    return write_files(made.frame(made.plan), path, form, replace=replace, spills=made.spills, **options)
 
 
 def invalid_rows(stream: Stream) -> DataFrame:
@@ -144,15 +152,20 @@ class Placement:
 
 
 def placement(node: Node, device: str) -> Placement:
-    """Where each node of a plan over a Spark source runs. Nothing runs for it."""
-    frame, compiler = _compiled(node, device)
+    """Where each node of a plan over a Spark source runs. Nothing runs for it, but for ``spark.gpu_ops.statistics``."""
+    return placed(compiled(node, device))
+
+
+def placed(made: Compiler) -> Placement:
+    """Where each node of what `compiled` gave runs."""
+    frame, device = made.frame(made.plan), made.device
     session = frame.sparkSession
     plugin = "com.nvidia.spark.SQLPlugin" in str(session.conf.get("spark.plugins", ""))
     summary = [
-        f"engine Spark {session.version}: events move between tasks {compiler.shuffles} times",
+        f"engine Spark {session.version}: events move between tasks {made.shuffles} times",
         f"device {device}: chosen in each Python worker"
         + ("; a GPU where the RAPIDS plugin gives workers a share of one, else cpu" if device == "auto" else ""),
         "RAPIDS plugin: " + ("on" if plugin else "not in this session, so Spark's own nodes run on the CPU"),
-        *spark_summary(frame, compiler),
+        *spark_summary(frame, made),
     ]
-    return Placement(lambda each: compiler.notes.get(each, []), summary)
+    return Placement(lambda each: made.notes.get(each, []), summary)

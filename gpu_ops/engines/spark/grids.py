@@ -6,11 +6,13 @@ When a calendar's windows begin, a table of the zone says, which Spark has not: 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from gpu_ops.engines.spark.sending import Sent
 from gpu_ops.engines.spark.slices import AFTER, BEFORE
 from gpu_ops.operators import calendars
 from gpu_ops.plan.windows import Grid, Hopping
@@ -26,14 +28,12 @@ def at_begins(slices: DataFrame, window: Grid) -> DataFrame:
     Returns:
         As `seams_at_begins` does.
     """
+    return slices.mapInArrow(Sent(partial(_each_at_begins, window)), "begin LONG, finish LONG, reach LONG")
 
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from gpu_ops.engines.spark.grids import seams_at_begins
 
-        for batch in batches:
-            yield seams_at_begins(window, batch)
-
-    return slices.mapInArrow(run, "begin LONG, finish LONG, reach LONG")
+def _each_at_begins(window: Grid, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield seams_at_begins(window, batch)
 
 
 def seams_at_begins(window: Grid, slices: pa.RecordBatch) -> pa.RecordBatch:

@@ -33,7 +33,7 @@ def counted(plan: str) -> str:
     r"""How many nodes of each kind that costs something are in a plan, as Spark prints it.
 
     Examples:
-        >>> plan = ["MapInArrow run(start#1)", "+- Exchange hashpartitioning(k#2L, 4), REPARTITION_BY_COL"]
+        >>> plan = ["MapInArrow gpu_ops(start#1)", "+- Exchange hashpartitioning(k#2L, 4), REPARTITION_BY_COL"]
         >>> plan += ["   +- *(1) Sort [k#2L ASC]", "      +- FileScan parquet [k#2L]"]
         >>> counted("\n".join(plan))
         'scans 1 (FileScan 1), exchanges 1 (hashpartitioning 1), broadcasts 0, sorts 1'

@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
 from gpu_ops.engines.spark.carriers import carrier
+from gpu_ops.engines.spark.checks import our_errors
 from gpu_ops.engines.spark.contexts import context
 from gpu_ops.engines.spark.fragments import gathers
 from gpu_ops.engines.spark.types import column
@@ -164,7 +165,8 @@ def _few_or_hot(frame: DataFrame, keys: Sequence[str], tasks: int) -> str | None
     """What keeps the keys of events from sharing the work among tasks, as a job finds; None if nothing does."""
     known = reduce(Column.__and__, (column(name).isNotNull() for name in keys))
     counted = frame.where(known).groupBy(*map(column, keys)).agg(F.count(F.lit(1)).alias("events"))
-    found = counted.agg(F.count("events"), F.max("events"), F.sum("events")).collect()[0]
+    with our_errors():
+        found = counted.agg(F.count("events"), F.max("events"), F.sum("events")).collect()[0]
     number, most, events = (int(each or 0) for each in found)
     if number < tasks:
         return f"there are {number} keys for {tasks} tasks"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import to_arrow_type
 
 from gpu_ops.engines.spark.checks import checked, shown
+from gpu_ops.engines.spark.sending import Sent
 from gpu_ops.engines.spark.session import check_names, check_session
 from gpu_ops.engines.spark.types import arrow_type, column, to_ticks
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
@@ -225,19 +227,24 @@ def _local(value: Column, times: TimeColumn) -> _Side:
 
 def _in_zone(policy: TimePolicy) -> Any:
     """A column function from local ticks to ticks, by the rules that local sources follow too (`Zone.to_utc`)."""
-    zone, ambiguous, nonexistent = policy.zone, policy.ambiguous, policy.nonexistent
+    run = Sent(partial(_local_to_utc, policy))
 
     def to_utc(shown_there: pa.Array) -> pa.Array:
-        missing = shown_there.is_null().to_numpy(zero_copy_only=False)
-        ticks, found = zone.to_utc(shown_there.fill_null(0).to_numpy(), ambiguous, nonexistent)  # type: ignore[union-attr]
-        ticks = np.array(ticks)
-        for rule, mask in found.items():
-            ticks[mask] = _FAULTS[rule]
-        return pa.array(ticks, mask=missing)
+        return run(shown_there)
 
     # Not deterministic, so that Spark keeps the column it makes and does not compute it again where it is read.
     made: Any = arrow_udf(to_utc, "long")  # type: ignore[call-overload]  # the hints above say which kind it is
     return made.asNondeterministic()
+
+
+def _local_to_utc(policy: TimePolicy, shown_there: pa.Array) -> pa.Array:
+    missing = shown_there.is_null().to_numpy(zero_copy_only=False)
+    zone: Any = policy.zone
+    ticks, found = zone.to_utc(shown_there.fill_null(0).to_numpy(), policy.ambiguous, policy.nonexistent)
+    ticks = np.array(ticks)
+    for rule, mask in found.items():
+        ticks[mask] = _FAULTS[rule]
+    return pa.array(ticks, mask=missing)
 
 
 @dataclass(frozen=True)

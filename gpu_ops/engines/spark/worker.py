@@ -22,6 +22,7 @@ from gpu_ops.devices import choose
 from gpu_ops.engines.in_order import Spill, can_run_in_order, in_order
 from gpu_ops.engines.spark.carriers import carried_schema, flattened_arrays, restored_arrays
 from gpu_ops.engines.spark.fragments import feeds
+from gpu_ops.engines.spark.sending import concise
 from gpu_ops.engines.spark.sides import Slots, split
 from gpu_ops.plan.nodes import Feed, Node
 from gpu_ops.time import TIME_TYPE
@@ -83,26 +84,6 @@ class Task:
         return {feed: _restored(payload, ends, side) for feed, payload, ends, side in found}
 
 
-def work(
-    task: Task, device: str, memory: int | None = None, spilled: Callable[[Spill], None] | None = None
-) -> Callable[[Batches], Batches]:
-    """The function that mapInArrow takes.
-
-    Args:
-        task: What is done.
-        device: As in `Stream.collect`; it is chosen in the worker.
-        memory: As in `run_task`.
-        spilled: As in `run_task`.
-    """
-
-    def run(batches: Batches) -> Batches:
-        from gpu_ops.engines.spark.worker import run_task
-
-        yield from run_task(task, device, batches, memory, spilled)
-
-    return run
-
-
 def run_task(
     task: Task,
     device: str,
@@ -132,7 +113,7 @@ def run_task(
         if spilled is not None:
             spilled(spill)
 
-    with ExitStack() as stack:
+    with concise(), ExitStack() as stack:
         found: Iterable[Any] = batches
         if can_run_in_order(task.plan) and not all(node.stateless for node in task.plan.walk()):
             found = stack.enter_context(in_order(batches, budget, tell))
