@@ -109,9 +109,9 @@ def ask_gpu_ops(workload: str, events: Sequence[pa.Table]) -> Stream:
         case "W8":
             return keyed.sliding("3min").agg(n=g.count_distinct("v"))
         case "last":
-            return keyed.last(LAST).agg(mean=g.mean("v")).clip_duration(DAY)
+            return keyed.last(LAST).agg(mean=g.mean("v")).clip_duration(f"{DAY}us")
         case "session":
-            return keyed.session(GAP).agg(n=g.count())
+            return keyed.session(f"{GAP}us").agg(n=g.count())
         case "W5" | "W5-keys" | "W5-long":
             return stream.join(others[0], on="k")
         case "as-of":

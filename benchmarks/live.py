@@ -20,6 +20,7 @@ import pyarrow as pa
 
 import gpu_ops as g
 from benchmarks.workloads import FULL, points
+from gpu_ops.time import utc
 
 BLOCK = 1_000_000
 HOUR = 3_600_000_000
@@ -46,7 +47,7 @@ def measure(batch: int, events: int, device: str) -> dict[str, float | int | lis
     warm = query(points(1)).start(device=device)
     for first in range(0, 10_000, 1000):
         warm.push(points(1000, first=first))
-        warm.advance((first + 1000) * 8640)
+        warm.advance(utc((first + 1000) * 8640))
         warm.results()
     # The end loads kernels of its own, or compiles them in a new checkout, which takes longer than thousands of steps.
     warm.close()
@@ -62,7 +63,7 @@ def measure(batch: int, events: int, device: str) -> dict[str, float | int | lis
             cti = int(starts[following]) if following < table.num_rows else (block + table.num_rows) * 8640
             began = time.process_time()
             live.push(piece)
-            live.advance(cti)
+            live.advance(utc(cti))
             results = live.results()
             spent += time.process_time() - began
             rows += results.num_rows

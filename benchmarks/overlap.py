@@ -33,7 +33,7 @@ from rich.table import Table
 
 import gpu_ops as g
 from benchmarks.workloads import splitmix64
-from gpu_ops.time import MAX_TIME, TIME_TYPE
+from gpu_ops.time import MAX_TIME, TIME_TYPE, utc
 
 OVERLAPS = (1, 10, 100, 1000)
 KEYS = 10
@@ -219,7 +219,7 @@ def check_small(kind: str, asked: str, overlap: int) -> None:
     live = stream.start(device="cpu")
     for first in range(0, SMALL, 50):
         live.push(given.slice(first, 50))
-        live.advance((first + 50) * (GAP // KEYS))
+        live.advance(utc((first + 50) * (GAP // KEYS)))
     live.close()
     found = {"cpu": stream.collect(device="cpu"), "array": stream.collect(device="array"), "live": live.results()}
     for form, answer in found.items():

@@ -10,6 +10,8 @@ Examples:
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NoReturn
+
 from narwhals import (
     Boolean,
     Date,
@@ -53,9 +55,11 @@ from gpu_ops.errors import (
     SourceError,
     SumOverflowError,
     TimeError,
+    UnknownNameError,
     WaitingError,
     WorkerError,
 )
+from gpu_ops.other_names import refuse
 from gpu_ops.plan.aggregates import Aggregate, count, max, mean, min, standard_deviation, sum, variance  # noqa: A004
 from gpu_ops.plan.choices import all, any, arg_max, arg_min, first, last  # noqa: A004
 from gpu_ops.plan.lasting import integral, time_weighted_mean
@@ -131,6 +135,7 @@ __all__ = [
     "UInt16",
     "UInt32",
     "UInt64",
+    "UnknownNameError",
     "WaitingError",
     "Windowed",
     "WorkerError",
@@ -187,3 +192,13 @@ __all__ = [
     "window",
     "window_function",
 ]
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__all__", "__doc__", "__file__", "__name__", "__path__", "__version__"]
+
+
+if not TYPE_CHECKING:  # a checker would take every name for known
+
+    def __getattr__(name: str) -> NoReturn:
+        refuse(name, "module", of=__name__, known=__all__)

@@ -4,24 +4,50 @@ from __future__ import annotations
 
 import enum
 import signal
+import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+from typer.core import TyperGroup
 
-from gpu_ops.errors import GpuOpsError, PlanError
-from gpu_ops.time import positive_ticks
+from gpu_ops.errors import GpuOpsError, PlanError, SourceError
+from gpu_ops.time import positive_ticks, ticks
 
 if TYPE_CHECKING:
     from gpu_ops.engines.fingerprints import IfFunctionsChanged
 
+_UsageError: Any = typer.BadParameter.__base__
+
+
+class _Commands(TyperGroup):
+    """The commands; what is wrong with how one is called is said in one line, as all other errors are."""
+
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *more: Any, **options: Any) -> Any:
+        given = sys.argv[1:] if args is None else list(args)
+        if not given or not options.get("standalone_mode", True):
+            return super().main(args, prog_name, *more, **options)
+        try:
+            code = super().main(given, prog_name, *more, **options | {"standalone_mode": False})
+        except _UsageError as error:
+            command = "gpu_ops" if error.ctx is None else error.ctx.command_path
+            problem = error.format_message().strip().rstrip(".")
+            _say_error(f"{problem}. {command} --help shows all that there is.")
+            code = error.exit_code
+        sys.exit(code)
+
+
 app = typer.Typer(
-    help="Questions about events in time.", no_args_is_help=True, add_completion=False, rich_markup_mode="rich"
+    cls=_Commands,
+    help="Questions about events in time.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
 )
 
 
@@ -32,6 +58,13 @@ class Device(enum.StrEnum):
     cpu = "cpu"
     gpu = "gpu"
     array = "array"
+
+
+class IfExists(enum.StrEnum):
+    """What happens to an answer that is there already, as in `gpu_ops.Stream.write`."""
+
+    refused = "raise"
+    replaced = "replace"
 
 
 QueryFile = Annotated[Path, typer.Argument(metavar="QUERY.py", help="A Python file that defines query(**inputs).")]
@@ -48,8 +81,12 @@ def _readable_errors() -> Iterator[None]:
     try:
         yield
     except (GpuOpsError, OSError) as error:
-        Console(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        _say_error(str(error))
         raise typer.Exit(1) from error
+
+
+def _say_error(text: str) -> None:
+    Console(stderr=True).print(f"[bold red]error:[/] {escape(text)}", highlight=False, soft_wrap=True)
 
 
 @app.command("spark-log")
@@ -139,7 +176,10 @@ def run(
         bool, typer.Option("--accept-changes", help="With --checkpoint: go on although functions in QUERY.py changed.")
     ] = False,
     timeout: Annotated[
-        float | None, typer.Option(help="With --follow: seconds without a new batch after which it ends.")
+        str | None, typer.Option(help="With --follow: how long without a new batch until it ends (10s).")
+    ] = None,
+    if_exists: Annotated[
+        IfExists | None, typer.Option(help="What is at --output: left, with an error (raise), or replaced.")
     ] = None,
     device: On = Device.auto,
 ) -> None:
@@ -157,19 +197,36 @@ def run(
         if checkpoint is None:
             _refuse(checkpointed, "--checkpoint", "--checkpoint FILE")
         if follow is not None:
+            if if_exists is not None:
+                raise PlanError(
+                    "--if-exists is about a file, and with --follow --output is a store.", remedy="Leave it out."
+                )
+            if timeout is not None:
+                ticks(timeout, name="--timeout")
             care = _Care(checkpoint, every, keep, adopt, accept_changes)
             _follow(query, paths, follow, output, late, care, timeout, device.value)
             return
         _refuse(followed, "--follow", "--follow NAME=STORE")
         answers = query_answers(query, paths)
         if isinstance(answers, dict):
-            output.mkdir(parents=True, exist_ok=True)
             streams = {output / f"{name}.parquet": stream for name, stream in answers.items()}
         else:
             streams = {output: answers}
+        replaces: Literal["raise", "replace"] = "replace" if if_exists is IfExists.replaced else "raise"
+        if replaces == "raise":
+            # Before the first is computed, which may take long.
+            _refuse_existing(streams)
+        if isinstance(answers, dict):
+            output.mkdir(parents=True, exist_ok=True)
         for path, stream in streams.items():
-            written = stream.write(path, device=device.value, if_exists="replace")
+            written = stream.write(path, device=device.value, if_exists=replaces)
             Console(stderr=True).print(f"{written.rows:,} rows: {escape(str(path))}", highlight=False, soft_wrap=True)
+
+
+def _refuse_existing(paths: Iterable[Path]) -> None:
+    for path in paths:
+        if path.exists():
+            raise SourceError(f"{path} exists.", remedy="Say --if-exists replace, or another --output.")
 
 
 def _refuse(options: Mapping[str, object], needed: str, shown: str) -> None:
@@ -195,7 +252,7 @@ def _follow(
     output: Path,
     late: Path | None,
     care: _Care,
-    timeout: float | None,
+    timeout: str | None,
     device: str,
 ) -> None:
     from gpu_ops.engines.live import RunningQuery

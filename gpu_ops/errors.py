@@ -71,6 +71,10 @@ class ColumnError(PlanError):
     """A column is missing, of the wrong type, or named like another."""
 
 
+class UnknownNameError(PlanError, AttributeError):
+    """A stream, a window or the like has no verb of this name; the remedy says what to write instead."""
+
+
 class TimeError(GpuOpsError):
     """A time is null, unparsable, ambiguous, too fine, or outside the years 1 to 9999; or a lifetime is empty."""
 
@@ -156,7 +160,8 @@ _PLACE = "in the node "
 def unknown_column(name: str, known: Iterable[str], *, what: str = "stream") -> ColumnError:
     """The error for a column that is not there, with the nearest name that is."""
     known = list(known)
-    near = difflib.get_close_matches(str(name)[:200], known, n=1)
+    same = [each for each in known if each.casefold() == str(name).casefold()]
+    near = same or difflib.get_close_matches(str(name)[:200], known, n=1)
     remedy = f"Did you mean {near[0]!r}?" if near else ""
     return ColumnError(
         f"The {what} has no such column.",

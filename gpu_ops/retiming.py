@@ -89,7 +89,7 @@ class Retiming:
         if duration is not None and not isinstance(duration, nw.Expr):
             length = positive_ticks(duration, name="duration")
             if start is None and end is None:
-                return self.set_duration(length)
+                return self._change(SetDuration(length))
             duration = nw.lit(length).cast(nw.Duration("us"))
         start, end = (None if each is None else as_expression(each, where="alter_lifetime") for each in (start, end))
         return self._change(AlterLifetime(start, duration, end))

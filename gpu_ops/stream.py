@@ -13,6 +13,7 @@ from gpu_ops.answering import Answering
 from gpu_ops.data_windowing import DataWindowing
 from gpu_ops.errors import PlanError, refuse_names, shown
 from gpu_ops.joining import Joining
+from gpu_ops.other_names import OtherNames
 from gpu_ops.own_errors import of_methods, own_errors
 from gpu_ops.plan.advance import Advance, AdvanceTime, Late
 from gpu_ops.plan.arguments import names
@@ -151,7 +152,7 @@ def events(
 
 
 @of_methods
-class Stream(Retiming, Windowing, DataWindowing, Joining, Answering):
+class Stream(Retiming, Windowing, DataWindowing, Joining, Answering, OtherNames):
     """Events with lifetimes and payloads, as a plan. Streams are immutable and may be used in many queries.
 
     Examples:
@@ -163,6 +164,8 @@ class Stream(Retiming, Windowing, DataWindowing, Joining, Answering):
         >>> best.schema.names
         ['item', 'best']
     """
+
+    _known_as = "stream"
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -354,7 +357,7 @@ class Stream(Retiming, Windowing, DataWindowing, Joining, Answering):
         self,
         every: int | Duration | None = None,
         *,
-        delay: Duration = 0,
+        delay: Duration = "0s",
         final: bool = True,
         late: Literal["raise", "drop", "adjust", "divert"] = "raise",
         late_ends: Literal["drop", "adjust"] = "drop",
@@ -372,7 +375,7 @@ class Stream(Retiming, Windowing, DataWindowing, Joining, Answering):
             every: A CTI after so many rows that are not end edges, those left out among them, at the last one's start;
                 or, given as a span (text or timedelta), one at the first start that is at least that far above the last
                 CTI. The first start brings the first one. A row that is left out brings none.
-            delay: How far behind that start the CTI is. ``-1`` (a microsecond) puts it just behind the event.
+            delay: How far behind that start the CTI is. ``"-1us"`` puts it just behind the event.
             final: Whether the end of the input is a CTI at infinity.
             late: What becomes of a late row: an error; ``"drop"``; ``"adjust"``: its start is moved to the CTI, or
                 it is dropped if it ends by then, as a point always does; ``"divert"``: it is left out, for `late`.
@@ -402,9 +405,10 @@ class Stream(Retiming, Windowing, DataWindowing, Joining, Answering):
             [1, 2, 3, 4]
         """
         number = every if isinstance(every, int) and not isinstance(every, bool) else None
+        period: Any = None if number is not None else every
         settings = Advance(
             every=number,
-            period=None if number is not None or every is None else positive_ticks(every, name="every"),
+            period=None if period is None else positive_ticks(period, name="every"),
             delay=ticks(delay, name="delay"),
             final=final,
             late=late,

@@ -10,6 +10,7 @@ import narwhals as nw
 
 from gpu_ops.combining import Combining
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
+from gpu_ops.other_names import OtherNames
 from gpu_ops.own_errors import of_methods
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.combinations import Combinable, hangs_on_bounds
@@ -18,7 +19,7 @@ from gpu_ops.plan.expressions import LIFETIME, bare_column, column_names
 from gpu_ops.plan.fills import filled
 from gpu_ops.plan.lifetimes import Lifetime, Shift, ToPoint
 from gpu_ops.plan.nodes import Node, Project
-from gpu_ops.plan.windows import Snapshot, Window, WindowAggregate, aggregated
+from gpu_ops.plan.windows import Snapshot, Window, WindowAggregate, aggregated, by_name
 from gpu_ops.ranking import Ranking
 from gpu_ops.time import TICK
 
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
 
 
 @of_methods
-class Windowed(Ranking):
+class Windowed(Ranking, OtherNames):
     """Windows over a stream, waiting for what to compute over each of them."""
+
+    _known_as = "windows"
 
     def __init__(self, node: Node, window: Window, filling: tuple[Any, tuple[int, int] | None] | None = None) -> None:
         self._node = node
@@ -38,11 +41,13 @@ class Windowed(Ranking):
     def __repr__(self) -> str:
         return f"<Windowed {self._window}>"
 
-    def agg(self, **aggregates: Any) -> Stream:
+    def agg(self, *aggregates: Any, **named: Any) -> Stream:
         """One event per window and group that holds any event.
 
         Args:
-            aggregates: ``name=aggregate``, for instance ``n=g.count(), best=g.max("price")``, or what aggregates come
+            aggregates: Aggregates that keep the names of their columns, as expressions do in `Stream.select`:
+                ``g.sum("price")`` gives ``price``, and ``g.count()`` gives ``count``.
+            named: ``name=aggregate``, for instance ``n=g.count(), best=g.max("price")``, or what aggregates come
                 to: ``each=g.sum("price") / g.count()``.
 
         Returns:
@@ -51,6 +56,7 @@ class Windowed(Ranking):
 
         Raises:
             PlanError: Not an aggregate, an unknown column, or a type that the aggregate does not take.
+            ColumnError: Two results would have one name.
 
         Examples:
             >>> import gpu_ops as g
@@ -58,8 +64,10 @@ class Windowed(Ranking):
             >>> s = g.events(pa.table({"at": [0, 1], "v": [1, 2]}), start="at", unit="s")
             >>> s.tumbling("1min").agg(n=g.count(), top=g.max("v")).schema.names
             ['n', 'top']
+            >>> s.tumbling("1min").agg(g.count(), g.max("v")).schema.names
+            ['count', 'v']
         """
-        return self._results(self._aggregated(aggregates))
+        return self._results(self._aggregated(by_name(self._node, aggregates, named, where="agg")))
 
     def _aggregated(self, aggregates: Mapping[str, object]) -> Node:
         filling = self._filling
@@ -84,11 +92,12 @@ class DataWindowed(Combining, Windowed):
     def __repr__(self) -> str:
         return f"<{self._window_node('alive').describe()}>"
 
-    def agg(self, **aggregates: Any) -> Stream:
+    def agg(self, *aggregates: Any, **named: Any) -> Stream:
         """One event for each stretch in which the same events are in, for each group that has any in.
 
         Args:
             aggregates: As in `Windowed.agg`.
+            named: As in `Windowed.agg`.
 
         Returns:
             A stream of the group's columns and the aggregates; for `count_window` a point at each window's end.
@@ -100,7 +109,7 @@ class DataWindowed(Combining, Windowed):
             >>> s.last(2).agg(top=g.max("v")).collect().sort_by("start")["top"].to_pylist()
             [1, 2, 3]
         """
-        return super().agg(**aggregates)
+        return super().agg(*aggregates, **named)
 
     def _results(self, made: Node) -> Stream:
         if isinstance(self._kind, LastStarts):
@@ -174,7 +183,7 @@ class DataWindowed(Combining, Windowed):
         """
         return super()._results(self._given("changes"))
 
-    def each(self, **aggregates: Any) -> Stream:
+    def each(self, *aggregates: Any, **named: Any) -> Stream:
         """One row for each event that enters: its payload, beside aggregates over what is in right after that.
 
         Events of one start enter one after the other, as the window takes them (Esper: a query that selects both
@@ -182,6 +191,7 @@ class DataWindowed(Combining, Windowed):
 
         Args:
             aggregates: As in `Windowed.agg`.
+            named: As in `Windowed.agg`.
 
         Returns:
             A stream of the payload and the aggregates, not grouped any more; lifetimes are points at which the events
@@ -199,18 +209,19 @@ class DataWindowed(Combining, Windowed):
             >>> list(zip(each["v"].to_pylist(), each["total"].to_pylist()))
             [(1, 1), (2, 3), (3, 5)]
         """
-        for name, aggregate in aggregates.items():
+        asked = by_name(self._below, aggregates, named, where="each")
+        for name, aggregate in asked.items():
             if isinstance(aggregate, Combinable) and hangs_on_bounds(aggregate.within(Snapshot())):
                 raise PlanError(
                     f"each({name}=…) hangs on how long a window lasts, and a row for each event lasts a tick.",
                     remedy="Take it from .agg(…), or a rate over a span: g.rate('1s', over='1min').",
                 )
-        core, combined = self._parts(aggregates)
+        core, combined = self._parts(asked)
         below, lowered = self._below_of(core)
         node = DataWindow(below, self._kind, self._within, self._order, "each", lowered)
         columns = [nw.col(name) for name in self._names]
         if combined is None:
-            columns += [nw.col(name) for name in aggregates]
+            columns += [nw.col(name) for name in asked]
             return super()._results(Project(node, tuple(columns), keep=False))
         columns += combined.expressions[len(core.group) :]
         return super()._results(Project(node, tuple(columns), keep=False, said=combined.said))

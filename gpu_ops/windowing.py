@@ -9,7 +9,7 @@ from gpu_ops.errors import PlanError
 from gpu_ops.own_errors import of_methods
 from gpu_ops.plan.arguments import word
 from gpu_ops.plan.calendars import Calendar, calendar_span, local_time
-from gpu_ops.plan.fills import FillValue
+from gpu_ops.plan.fills import FillValue, fill_values
 from gpu_ops.plan.lifetimes import Lifetime, SetDuration
 from gpu_ops.plan.nodes import Node
 from gpu_ops.plan.windows import Hopping, Membership, Snapshot, WindowOutput
@@ -113,7 +113,7 @@ class Windowing:
         """
         if span is not None and fill is None:
             raise PlanError("A span is given, and nothing to fill it with.", remedy='Say fill="null", for instance.')
-        filling = None if fill is None else (fill, None if span is None else _span(span))
+        filling = None if fill is None else (fill_values(fill), None if span is None else _span(span))
         word(membership, ["overlap", "start"], name="membership")
         shape: WindowOutput = "window" if membership == "overlap" else "hop"
         if output is not None:
@@ -201,5 +201,7 @@ def _calendar(
 def _span(span: Any) -> tuple[int, int]:
     if not isinstance(span, tuple | list) or len(span) != 2:
         raise PlanError(f"span is {span!r}.", remedy="Give its start and its end: span=(start, end).")
-    start, end = span
-    return instant(start, name="span"), instant(end, name="span")
+    start, end = (instant(each, name="span") for each in span)
+    if end <= start:
+        raise PlanError("The span to fill is empty.", remedy="Its end comes after its start.")
+    return start, end

@@ -10,6 +10,7 @@ import pyarrow as pa
 import gpu_ops as g
 from gpu_ops.engines.live import RunningQuery
 from gpu_ops.time import MAX_TIME
+from tests.ticks import at_us
 
 
 def in_some_order(given: pa.Table, chance: random.Random) -> pa.Table:
@@ -38,7 +39,7 @@ def in_any_cut(
         live.push(events.slice(at, size))
         at += size
         if chance.random() < 0.65:
-            live.advance(chance.randrange(-5, 1 + min(starts[at:], default=100)))
+            live.advance(at_us(chance.randrange(-5, 1 + min(starts[at:], default=100))))
         if chance.random() < 0.7:
             found.append(live.results())
             assert all(start >= promised for start in _ticks(found[-1]))

@@ -17,6 +17,7 @@ from typer.testing import CliRunner, Result
 import gpu_ops as g
 from gpu_ops.cli import app
 from tests import event_logs as log
+from tests.ticks import at_us
 
 
 @pytest.fixture(autouse=True)
@@ -176,7 +177,7 @@ def rides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_run(device_name: str) -> None:
     arguments = ["busy.py", "--input", "rides=rides.parquet", "--output", "busy.parquet", "--device", device_name]
     for _ in range(2):  # what is there is replaced
-        result = gpu_ops("run", *arguments)
+        result = gpu_ops("run", *arguments, "--if-exists", "replace")
         assert result.exit_code == 0, result.output
         assert "1 rows: busy.parquet" in result.stderr
         assert pq.read_table("busy.parquet")["n"].to_pylist() == [2]
@@ -205,7 +206,7 @@ def test_run_follows_a_store_and_goes_on_from_its_checkpoint() -> None:
     source = g.store("tasks")
     time = pa.timestamp("us", "UTC")
     times = {name: pa.array(ticks, pa.int64()).cast(time) for name, ticks in (("start", [1, 2]), ("end", [5, 6]))}
-    source.append(pa.table(times | {"v": [1, 2]}), cti=5)
+    source.append(pa.table(times | {"v": [1, 2]}), cti=at_us(5))
     arguments = ["alive.py", "--follow", "events=tasks", "--output", "out", "--checkpoint", "c", "--timeout", "0"]
     result = gpu_ops("run", *arguments)
     assert result.exit_code == 0, result.output
@@ -233,9 +234,9 @@ def test_a_live_run_keeps_to_its_stores_its_functions_and_its_checkpoints() -> N
     source = g.store("tasks")
     arguments = ["alive.py", "--follow", "events=tasks", "--output", "out", "--timeout", "0"]
     checkpoint = ["--checkpoint", "c", "--every", "1", "--keep", "3"]
-    source.append(tasks([1, 2]), cti=2)
+    source.append(tasks([1, 2]), cti=at_us(2))
     for start in (3, 4, 5):
-        source.append(tasks([start]), cti=start)
+        source.append(tasks([start]), cti=at_us(start))
     result = gpu_ops("run", *arguments, *checkpoint)
     assert result.exit_code == 0, result.output
     assert sorted(path.name for path in Path().iterdir() if path.name.startswith("c")) == ["c", "c.1", "c.2"]
@@ -265,7 +266,7 @@ def test_a_live_run_keeps_to_its_stores_its_functions_and_its_checkpoints() -> N
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_live_run_stops_at_a_signal_with_its_checkpoint_written(number: int) -> None:
     Path("alive.py").write_text(FOLLOWING, encoding="utf-8")
-    g.store("tasks").append(tasks([1, 2]), cti=5)
+    g.store("tasks").append(tasks([1, 2]), cti=at_us(5))
     arguments = [
         "run",
         "alive.py",
@@ -276,7 +277,7 @@ def test_a_live_run_stops_at_a_signal_with_its_checkpoint_written(number: int) -
         "--checkpoint",
         "c",
         "--timeout",
-        "60",
+        "60s",
     ]
     program = "import sys; from gpu_ops.cli import app; app(sys.argv[1:])"
     here = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
@@ -317,6 +318,65 @@ def test_options_of_a_live_run_are_refused_without_one() -> None:
     result = gpu_ops("run", "busy.py", "--input", "rides=rides.parquet", "--output", "a.parquet", "--late", "late")
     assert result.exit_code == 1
     assert "--late goes with --follow" in result.stderr
+
+
+@pytest.mark.usefixtures("rides")
+def test_an_answer_that_is_there_is_replaced_only_if_told() -> None:
+    arguments = ["busy.py", "--input", "rides=rides.parquet", "--output", "a.parquet"]
+    Path("a.parquet").write_text("mine", encoding="utf-8")
+    refused = gpu_ops("run", *arguments)
+    assert refused.exit_code == 1
+    assert refused.stderr == "error: a.parquet exists. Say --if-exists replace, or another --output.\n"
+    assert Path("a.parquet").read_text(encoding="utf-8") == "mine"
+    replaced = gpu_ops("run", *arguments, "--if-exists", "replace")
+    assert replaced.exit_code == 0, replaced.output
+    assert pq.read_table("a.parquet").num_rows > 0
+
+
+@pytest.mark.usefixtures("rides")
+def test_of_several_answers_none_is_written_if_one_is_there() -> None:
+    text = QUERY.replace("return ", "one = ") + "\n    return {'one': one, 'two': one}\n"
+    Path("both.py").write_text(text, encoding="utf-8")
+    Path("out").mkdir()
+    Path("out/two.parquet").write_text("mine", encoding="utf-8")
+    refused = gpu_ops("run", "both.py", "--input", "rides=rides.parquet", "--output", "out")
+    assert refused.exit_code == 1
+    assert "error: out/two.parquet exists. Say --if-exists replace" in refused.stderr
+    assert [path.name for path in Path("out").iterdir()] == ["two.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["runn"], "No such command 'runn'"),
+        (["run"], "Missing argument 'QUERY.py'"),
+        (["run", "q.py"], "Missing option '--output'"),
+        (["run", "q.py", "--output", "a", "--devise", "cpu"], "No such option: --devise"),
+        (["run", "q.py", "--output", "a", "--device", "tpu"], "'tpu' is not one of"),
+        (["run", "q.py", "--output", "a", "--if-exists", "append"], "'append' is not one of"),
+        (["explain"], "Missing argument"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_with_what_to_do(arguments: list[str], message: str) -> None:
+    result = gpu_ops(*arguments)
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+    assert result.stderr.startswith("error: ")
+    assert message in result.stderr
+    assert result.stderr.endswith(" --help shows all that there is.\n")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--timeout", "60"], "--timeout is 60, a number without a unit. Say '60s'"),
+        (["--if-exists", "replace"], "with --follow --output is a store. Leave it out."),
+    ],
+)
+def test_what_is_wrong_of_a_live_run_is_said_before_it_starts(given: list[str], message: str) -> None:
+    result = gpu_ops("run", "q.py", "--follow", "events=tasks", "--output", "out", *given)
+    assert result.exit_code == 1
+    assert message in result.stderr
 
 
 @pytest.mark.usefixtures("rides")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from tests.support.integer_trees import Condition, DoesNotFitError, Whole, conditions, tables, wholes
+from tests.ticks import us
 
 LEAST, MOST = -(1 << 63), (1 << 63) - 1
 
@@ -169,11 +170,11 @@ def test_conditions_on_windows(device_name: str) -> None:
 
 def test_lifetimes(device_name: str) -> None:
     with pytest.raises(g.IntegerOverflowError):
-        events().alter_lifetime(duration=c("milli")).collect(device=device_name)
+        events().alter_lifetime(duration=us(c("milli"))).collect(device=device_name)
     with pytest.raises(g.TimeError):
-        events().alter_lifetime(duration=c("span")).collect(device=device_name)
+        events().alter_lifetime(duration=us(c("span"))).collect(device=device_name)
     with pytest.raises(g.IntegerOverflowError):
-        events().alter_lifetime(start=c("time") + c("span"), duration=1).collect(device=device_name)
+        events().alter_lifetime(start=c("time") + c("span"), duration="1us").collect(device=device_name)
 
 
 def expected(table: pa.Table, value: Whole, keep: Condition) -> list[int | None] | None:

@@ -25,6 +25,7 @@ from gpu_ops.errors import GpuOpsError
 from tests import reference
 from tests.reference import NEVER, Aggregate, Event
 from tests.rows import rows, to_events, to_table
+from tests.ticks import at_us, timed, us
 
 Events = list[Event]
 
@@ -108,18 +109,22 @@ def _microseconds(count: int) -> Any:
 
 LIFETIMES: list[st.SearchStrategy[Step]] = [
     st.builds(
-        lambda d: _step("set_duration", f"{d}", lambda s: s.set_duration(d), lambda e: reference.set_duration(e, d)),
+        lambda d: _step(
+            "set_duration", f"{d}", lambda s: s.set_duration(us(d)), lambda e: reference.set_duration(e, d)
+        ),
         SPAN,
     ),
     st.builds(
-        lambda d: _step("shift", f"{d}", lambda s: s.shift(d), lambda e: reference.shift(e, d)), st.integers(-40, 40)
+        lambda d: _step("shift", f"{d}", lambda s: s.shift(us(d)), lambda e: reference.shift(e, d)),
+        st.integers(-40, 40),
     ),
     st.builds(
-        lambda d: _step("extend", f"{d}", lambda s: s.extend(d), lambda e: reference.extend(e, d)),
+        lambda d: _step("extend", f"{d}", lambda s: s.extend(us(d)), lambda e: reference.extend(e, d)),
         st.integers(-12, 12),
     ),
     st.builds(
-        lambda d: _step("clip", f"{d}", lambda s: s.clip_duration(d), lambda e: reference.clip_duration(e, d)), SPAN
+        lambda d: _step("clip", f"{d}", lambda s: s.clip_duration(us(d)), lambda e: reference.clip_duration(e, d)),
+        SPAN,
     ),
     st.just(_step("to_point", "", lambda s: s.to_point(), reference.to_point)),
     st.just(_step("point_at_end", "", lambda s: s.point_at_end(), reference.point_at_end)),
@@ -137,7 +142,7 @@ LIFETIMES: list[st.SearchStrategy[Step]] = [
         lambda size, hop, align: _step(
             "hop_lifetime",
             f"{size}, {hop}, {align}",
-            lambda s: s.hop_lifetime(size, hop, **_grid(align)),
+            lambda s: s.hop_lifetime(us(size), us(hop), align=at_us(align)),
             lambda e: reference.hop_lifetime(e, size, hop, **_grid(align)),
         ),
         SPAN,
@@ -148,7 +153,7 @@ LIFETIMES: list[st.SearchStrategy[Step]] = [
         lambda size, progress, times, align: _step(
             "quantize",
             f"{size}, {progress * times}, {align}, progress {progress}",
-            lambda s: s.quantize(size, progress * times, progress=progress, **_grid(align)),
+            lambda s: s.quantize(us(size), us(progress * times), progress=us(progress), align=at_us(align)),
             lambda e: reference.quantize(e, size, progress * times, progress=progress, **_grid(align)),
         ),
         SPAN,
@@ -160,7 +165,7 @@ LIFETIMES: list[st.SearchStrategy[Step]] = [
         lambda period, align: _step(
             "chop",
             f"{period}, {align}",
-            lambda s: s.chop(period, **_grid(align)),
+            lambda s: s.chop(us(period), align=at_us(align)),
             lambda e: reference.chop(e, period, **_grid(align)),
         ),
         SPAN,
@@ -229,7 +234,9 @@ class Window:
 
     def ask(self, stream: Stream) -> Stream:
         """In the API's words."""
-        windows = getattr(stream.by(*self.key), self.name)(**self.options)
+        windows = getattr(stream.by(*self.key), self.name)(
+            **timed(self.options, spans=("size", "every", "duration"), instants=("align",))
+        )
         return windows.agg(**{name: asked(spec) for name, spec in self.aggregates.items()})  # type: ignore[no-any-return]
 
     def brute(self, events: Events) -> Events:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import gpu_ops as g
+from tests.ticks import us
 
 TABLE = pa.table(
     {
@@ -42,13 +43,13 @@ REFUSED: dict[str, tuple[Callable[[g.Stream], object], str]] = {
     "zero duration": (lambda s: s.set_duration(0), "longer than zero"),
     "negative size": (lambda s: s.tumbling("-1s"), "longer than zero"),
     "hop of zero": (lambda s: s.hopping("1min", 0), "longer than zero"),
-    "unknown membership": (lambda s: s.tumbling(1, membership="end"), "membership"),  # type: ignore[arg-type]
-    "unknown output": (lambda s: s.tumbling(1, output="start"), "output"),  # type: ignore[arg-type]
-    "aligned without zone": (lambda s: s.tumbling(1, align="2026-01-01T00:00:00"), "no zone"),
+    "unknown membership": (lambda s: s.tumbling("1us", membership="end"), "membership"),  # type: ignore[arg-type]
+    "unknown output": (lambda s: s.tumbling("1us", output="start"), "output"),  # type: ignore[arg-type]
+    "aligned without zone": (lambda s: s.tumbling("1us", align="2026-01-01T00:00:00"), "no zone"),
     "progress that does not fit": (lambda s: s.quantize("10s", progress="3s"), "does not divide"),
     "nothing to alter": (lambda s: s.alter_lifetime(), "takes a start"),
     "duration and end": (
-        lambda s: s.alter_lifetime(duration=g.col("end") - g.col("start"), end=g.col("end")),
+        lambda s: s.alter_lifetime(duration=us(g.col("end") - g.col("start")), end=g.col("end")),
         "not both",
     ),
     "end of the wrong type": (lambda s: s.alter_lifetime(end=g.col("price")), "takes a timestamp"),

@@ -13,7 +13,7 @@ from gpu_ops.engines.places import SINKS, IfOtherStore, Inlet, Outlet, begin
 from gpu_ops.errors import PlanError
 from gpu_ops.store.reports import StoredBatch
 from gpu_ops.store.stores import Store
-from gpu_ops.time import MAX_TIME, MIN_TIME, Duration
+from gpu_ops.time import MAX_TIME, MIN_TIME, Duration, utc
 
 if TYPE_CHECKING:
     from gpu_ops.engines.live import RunningQuery
@@ -26,7 +26,7 @@ def follow(
     late_into: Store | None,
     checkpoint: Path | None,
     every: int | Duration,
-    timeout: float | None,
+    timeout: Duration | None,
     on_step: Callable[[Any], None] | None,
     keep: int,
     stop_on: Iterable[int],
@@ -101,7 +101,7 @@ class _Run:
         if batch.events.num_rows:
             live.push(batch.events, input=name)
         if batch.cti is not None:
-            live.advance(batch.cti, input=name)
+            live.advance(utc(batch.cti), input=name)
         if all(cti == MAX_TIME for cti in live.input_ctis().values()):
             live.close()
         promised = _hand_out(live, self.outlets, live.positions["cti"])
@@ -165,7 +165,7 @@ def _position(name: str | None) -> str:
     return "store" if name is None else f"store {name}"
 
 
-def _batches(run: _Run, timeout: float | None) -> Iterator[tuple[str | None, StoredBatch]]:
+def _batches(run: _Run, timeout: Duration | None) -> Iterator[tuple[str | None, StoredBatch]]:
     """The next batch, always of the input that is the furthest behind: which one that is the stores alone say."""
     left = {
         name: store.follow(run.inlets[_position(name)].sequence, timeout=timeout, on_wait=run.waits)

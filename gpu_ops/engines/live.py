@@ -6,7 +6,6 @@ import threading
 from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -32,14 +31,15 @@ from gpu_ops.errors import PlanError
 from gpu_ops.frames import empty_table
 from gpu_ops.ingest.counts import Counts
 from gpu_ops.ingest.rules import IngestReport
+from gpu_ops.other_names import OtherNames
 from gpu_ops.own_errors import own_errors
 from gpu_ops.plan.advance import AdvanceTime, Late
 from gpu_ops.plan.nodes import Node
 from gpu_ops.store.stores import Store
-from gpu_ops.time import Instant, instant
+from gpu_ops.time import Duration, Instant, instant
 
 
-class RunningQuery(Taking):
+class RunningQuery(Taking, OtherNames):
     """A query that runs: `Stream.start` makes one.
 
     Results are final: each is given once, whole, when a CTI says that nothing can change it any more. All that one call
@@ -79,6 +79,8 @@ class RunningQuery(Taking):
         >>> live.results()["n"].to_pylist()
         [2]
     """
+
+    _known_as = "live"
 
     def __init__(
         self,
@@ -169,8 +171,8 @@ class RunningQuery(Taking):
         """Say that no event that comes later starts before a time.
 
         Args:
-            cti: A timestamp with a zone, ISO 8601 text, or ticks (µs since 1970, UTC). A time before the last CTI says
-                nothing new.
+            cti: An aware datetime, an ISO 8601 text with a zone, a ``numpy.datetime64`` (UTC), or ``"infinity"``. The
+                unit of the source's own times does not count here. A time before the last CTI says nothing new.
             input: As in `push`.
 
         Raises:
@@ -179,7 +181,7 @@ class RunningQuery(Taking):
         """
         self._go_on()
         into = find(self._inputs, input)
-        time = cti if isinstance(cti, int) else instant(cti, name="cti")
+        time = instant(cti, name="cti")
         self._bring(into, lambda: into.entrance.advance(time))
         self._offer()
 
@@ -283,9 +285,9 @@ class RunningQuery(Taking):
         into: Store | None = None,
         late_into: Store | None = None,
         checkpoint: str | Path | None = None,
-        every: int | str | timedelta = 100,
+        every: int | Duration = 100,
         keep: int = 1,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         on_step: Callable[[Self], None] | None = None,
         stop_on: Iterable[int] = (),
         if_other_store: IfOtherStore = "raise",
@@ -306,7 +308,7 @@ class RunningQuery(Taking):
             every: After how many batches, or after how much time (``"10s"``) if there was a batch.
             keep: How many checkpoints are kept: the last one under the path, those before it under ``path.1`` and on.
                 If there were more, those beyond are removed.
-            timeout: Seconds without a new batch after which it returns; without it, it waits for ever.
+            timeout: How long without a new batch until it returns (``"10s"``, or 0); without it, it waits for ever.
             on_step: Called with the running query after each batch.
             stop_on: Signals, such as ``signal.SIGTERM``, at which it ends the batch that it is at, writes the
                 checkpoint and raises `SystemExit` with 128 + the signal's number. A second one does what it did before.

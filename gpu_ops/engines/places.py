@@ -19,6 +19,7 @@ from gpu_ops.store.identity import new_name
 from gpu_ops.store.reports import StoredBatch
 from gpu_ops.store.stores import Store
 from gpu_ops.store.writer import Writer, conform
+from gpu_ops.time import utc
 
 IfOtherStore = Literal["raise", "adopt"]
 
@@ -129,7 +130,7 @@ class Outlet(Place):
         if self.sequence < self.writer.sequence:
             self._compare(table, cti)
         else:
-            self.writer.append(table, cti)
+            self.writer.append(table, None if cti is None else utc(cti))
         self.sequence += 1
         self.last = table
 

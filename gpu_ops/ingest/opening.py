@@ -27,7 +27,7 @@ from gpu_ops.ingest.rules import (
     check_choice,
 )
 from gpu_ops.ingest.sources import LIFETIME, EventSource
-from gpu_ops.ingest.times import TimeColumn, TimePolicy
+from gpu_ops.ingest.times import TimeColumn, TimePolicy, refuse_idle_unit
 from gpu_ops.ingest.validate import row_text
 from gpu_ops.ingest.zones import Zone
 
@@ -131,6 +131,7 @@ def open_source(
         TimeColumn(name, raw.schema.field(name).type, side, policy, raw.text_times)
         for name, side in zip(times, LIFETIME, strict=False)
     ]
+    refuse_idle_unit(sides, unit)
     opened = EventSource(
         raw, sides[0], sides[1] if len(sides) > 1 else None, sides[0].zone or zone or "UTC", null_end, on_invalid, kinds
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -100,6 +101,11 @@ class TimeColumn:
             raise TimeError(f"{problem}.", column=self.name, remedy=remedy)
 
     @property
+    def counts(self) -> bool:
+        """Whether it can hold numbers, of which a unit says what they count."""
+        return bool(_IS.is_integer(self.kind)) or (self.text and _is_text(self.kind))
+
+    @property
     def zone(self) -> str | None:
         """The zone that the column's type carries."""
         return self.kind.tz if _IS.is_timestamp(self.kind) else None
@@ -184,6 +190,20 @@ class TimeColumn:
         for rule, mask in local.faults.items():
             _add(faults, rule, mask & ~written.zoned)
         return Times(np.where(written.zoned, shown - written.offset, local.ticks), faults)
+
+
+def refuse_idle_unit(sides: Sequence[TimeColumn], unit: Unit | None) -> None:
+    """Refuse a unit where no column of times holds numbers: what it should change stays as it is.
+
+    Raises:
+        TimeError: It is so.
+    """
+    if unit is not None and not any(each.counts for each in sides):
+        raise TimeError(
+            f"unit={unit!r} says what integers count, and the {sides[0].side} is {sides[0].kind}, a time by itself.",
+            column=sides[0].name,
+            remedy="Leave unit= out.",
+        )
 
 
 def _is_text(kind: pa.DataType) -> bool:

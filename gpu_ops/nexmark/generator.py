@@ -139,7 +139,7 @@ class Generator:
         """When an event is, in ticks.
 
         Examples:
-            >>> Generator(events=10, rate=2, start=0).time(3)
+            >>> Generator(events=10, rate=2, start="1970-01-01T00:00Z").time(3)
             1500000
         """
         return instant(self.start, name="start") + event * 1_000_000 // self.rate
@@ -265,12 +265,13 @@ def batches(
 
     Examples:
         >>> import gpu_ops as g
+        >>> import numpy as np
         >>> from gpu_ops import nexmark
         >>> bids = g.events(nexmark.generate(events=0).bids, start="date_time")
         >>> live = bids.tumbling("1min").agg(n=g.count()).start(device="cpu")
         >>> for part in nexmark.batches(events=1000, size=100, rate=10):
         ...     live.push(part.bids)
-        ...     live.advance(part.cti)
+        ...     live.advance(np.datetime64(part.cti, "us"))
         >>> live.results()["n"].to_pylist()
         [552]
     """

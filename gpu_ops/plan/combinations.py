@@ -11,6 +11,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.errors import PlanError
+from gpu_ops.other_names import OtherNames
 
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
@@ -20,7 +21,7 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-class Combinable:
+class Combinable(OtherNames):
     """What adds, subtracts, multiplies and divides: an aggregate, or a combination of some.
 
     ``+``, ``-`` and ``*`` are what Narwhals makes of the results' types; ``/`` gives float64 as IEEE 754 divides: by
@@ -36,6 +37,8 @@ class Combinable:
         ... ).collect().drop_columns(["start", "end"]).to_pylist()
         [{'each': 0.7, 'spread': 1}]
     """
+
+    _known_as = "aggregate"
 
     def within(self, window: object) -> Combinable:
         """What it is over a kind of windows; most are the same over all."""

@@ -6,6 +6,7 @@ Narwhals has no public way to walk an expression; this module alone touches its 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -38,10 +39,19 @@ def as_expression(value: object, *, where: str) -> nw.Expr:
         return value
     if isinstance(value, str):
         return nw.col(value)
-    raise PlanError(
-        f"{where} takes expressions and column names, not {type(value).__name__}.",
-        remedy='Write for instance g.col("price") * 2.',
-    )
+    if isinstance(value, bool):
+        raise PlanError(
+            f"{where} was given {value}, and no expression.",
+            remedy='Python makes a truth value of "and", "or", "not", "in" and 1 < x < 3: write & | ~ with each side '
+            'in parentheses, g.col("v").is_in([1, 2]), g.col("v").is_between(1, 3). A constant: '
+            f"g.lit({value}).",
+        )
+    remedy = 'Write for instance g.col("price") * 2.'
+    if isinstance(value, int | float):
+        remedy = f"A constant is g.lit({value!r})."
+    elif isinstance(value, list | tuple):
+        remedy = f'Give them one by one, as .{where}(g.col("v") > 1, g.col("v") < 3) or .{where}(*listed).'
+    raise PlanError(f"{where} takes expressions and column names, not {type(value).__name__}.", remedy=remedy)
 
 
 def _walk(expression: nw.Expr) -> Iterator[Any]:
@@ -275,7 +285,7 @@ def output_schema(schema: pa.Schema, expressions: Sequence[nw.Expr], *, where: s
             for node in _walk(expression):
                 for name in node.kwargs.get("names", ()) if node.kind.name == "COL" else ():
                     if name not in known:
-                        raise unknown_column(name, known) from None
+                        raise _no_column(name, known, where) from None
         raise
     except Exception as error:
         raise PlanError(f"{where}: the expression does not fit the columns: {error}") from error
@@ -316,6 +326,22 @@ def output_schema(schema: pa.Schema, expressions: Sequence[nw.Expr], *, where: s
 def fields_read(expression: nw.Expr, schema: pa.Schema) -> list[pa.Field]:
     """The fields of the columns that an expression reads."""
     return [schema.field(name) for name in column_names(expression, schema.names)]
+
+
+_WRITTEN = re.compile(r"\s*[\w.]+\s*(?:[<>=!+*/%&|-]+|\b(?:and|or|in|is|between|like)\b).+", re.IGNORECASE)
+_COMPARED = re.compile(r"\s*(\w+)\s*([<>]=?|[!=]?=)\s*([\w.+-]+|'[^']*'|\"[^\"]*\")\s*")
+
+
+def _no_column(name: str, known: Sequence[str], where: str) -> PlanError:
+    """The error for a column that is not there; of a text that is a formula, how it is written."""
+    if not _WRITTEN.fullmatch(name):
+        return unknown_column(name, known)
+    compared = _COMPARED.fullmatch(name)
+    remedy = 'Write it with columns, as g.col("price") * 2 > 9, and & | ~ between conditions.'
+    if compared is not None:
+        column, sign, value = compared.groups()
+        remedy = f'Write g.col("{column}") {"==" if sign == "=" else sign} {value}.'
+    return PlanError(f"{where} takes a text as the name of a column, and there is none {name!r}.", remedy=remedy)
 
 
 def check_boolean(schema: pa.Schema, expression: nw.Expr, *, where: str) -> None:

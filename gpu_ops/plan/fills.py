@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
 from gpu_ops.errors import PlanError, unknown_column
-from gpu_ops.plan.arguments import word
 from gpu_ops.plan.nodes import Node, Unary
 from gpu_ops.plan.windows import Grid, WindowAggregate
 from gpu_ops.time import format_time
@@ -54,6 +53,26 @@ class Fill(Unary):
         return f"Fill {said}{over}"
 
 
+def fill_values(fill: Any) -> FillValue | Mapping[str, FillValue]:
+    """What empty windows are filled with, as it may be written, whatever they are of.
+
+    Raises:
+        PlanError: A word is unknown, or is none: a number, for instance.
+    """
+    words = fill.values() if isinstance(fill, Mapping) else [fill]
+    for each in words:
+        if each not in get_args(FillValue) or not isinstance(each, str):
+            zero = not isinstance(each, bool) and each == 0
+            raise PlanError(
+                f"fill={each!r} is no way to fill a window without events.",
+                remedy='Write fill="zero".'
+                if zero
+                else 'It is "null", "zero" or "last"; or one of these by name: '
+                'fill={"n": "zero"}. Another value: fill="null", then .with_columns(n=g.col("n").fill_null(7)).',
+            )
+    return fill  # type: ignore[no-any-return]
+
+
 def _has_zero(dtype: pa.DataType) -> bool:
     return bool(
         pa.types.is_integer(dtype)
@@ -78,17 +97,14 @@ def filled(
         span: From when to when, in ticks.
 
     Raises:
-        PlanError: The windows are of no grid; a word is unknown; a column has no zero; the span is empty.
+        PlanError: The windows are of no grid; a column has no zero.
     """
     if not isinstance(windows.window, Grid):
         raise PlanError("Only windows of a grid can be empty.", remedy="Fill hopping, tumbling or calendar windows.")
     names = [name for name in results.schema.names if name not in windows.group]
     given = dict(fill) if isinstance(fill, Mapping) else dict.fromkeys(names, fill)
-    for name, value in given.items():
+    for name in given:
         if name not in names:
-            raise unknown_column(name, names)
-        word(value, get_args(FillValue), name="fill")
-    if span is not None and span[1] <= span[0]:
-        raise PlanError("The span to fill is empty.", remedy="Its end comes after its start.")
+            raise unknown_column(name, names, what="window's result")
     values = {name: given.get(name, "null") for name in names}
     return Fill(results, windows.window, windows.group, values, span)

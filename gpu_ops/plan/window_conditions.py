@@ -8,6 +8,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
+from gpu_ops.other_names import OtherNames
 from gpu_ops.plan.expressions import Expression, as_expression, check_boolean, column_names
 from gpu_ops.time import TIME_TYPE
 
@@ -15,7 +16,7 @@ COUNT = "window count"
 OLDEST, NEWEST, SUM = "oldest ", "newest ", "sum of "
 
 
-class WindowExpressions:
+class WindowExpressions(OtherNames):
     """What a condition of `Stream.keep_while` and `Stream.batches_until` can speak of (Esper: expr and expr_batch).
 
     Examples:
@@ -26,6 +27,8 @@ class WindowExpressions:
         >>> small.collect().sort_by("start")["n"].to_pylist()
         [1, 2, 1]
     """
+
+    _known_as = "condition"
 
     @property
     def count(self) -> nw.Expr:

@@ -15,7 +15,7 @@ from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.aggregates import EXTREMES, Aggregate
 from gpu_ops.plan.calendars import Calendar
 from gpu_ops.plan.combinations import Combinable, Combination
-from gpu_ops.plan.expressions import LIFETIME, as_expression, bare_column, column_names, guards
+from gpu_ops.plan.expressions import LIFETIME, as_expression, bare_column, column_names, guards, output_schema
 from gpu_ops.plan.nodes import Computed, Ends, Node, Project, Unary
 from gpu_ops.time import MIN_TIME, TICK, format_span, format_time
 
@@ -221,6 +221,51 @@ def named_aggregates(named: Mapping[str, object]) -> tuple[Aggregate, ...]:
             )
         result.append(replace(aggregate, name=name))
     return tuple(result)
+
+
+def by_name(node: Node, given: Sequence[object], named: Mapping[str, object], *, where: str) -> dict[str, object]:
+    """Aggregates by the names of their results: one without a name is called like its column, ``count()`` ``count``.
+
+    Args:
+        node: What the windows are over.
+        given: Those without a name. What several aggregates come to is called like the first of them.
+        named: Those with one.
+        where: The verb, for errors.
+
+    Raises:
+        PlanError: One of them is not an aggregate of gpu_ops.
+        ColumnError: Two have one name.
+    """
+    made: dict[str, object] = {}
+    for each in given:
+        if not isinstance(each, Combinable):
+            raise PlanError(
+                f"{where} takes aggregates of gpu_ops, not {type(each).__name__}.",
+                remedy=f'Write for instance .{where}(total=g.sum("price"), n=g.count()).',
+            )
+        name = _own_name(node, each, where)
+        if name in made or name in named:
+            raise ColumnError(
+                f"Two results of {where} would be called like one column.",
+                column=name,
+                remedy=f"Name them: .{where}(least_{name}=…, most_{name}=…).",
+            )
+        made[name] = each
+    return made | dict(named)
+
+
+def _own_name(node: Node, given: Combinable, where: str) -> str:
+    part = given.within(Snapshot())
+    if isinstance(part, Combination):
+        part = next(iter(part.parts()), part)
+    if not isinstance(part, Aggregate):
+        raise PlanError(f"{where} has no name for {given}.", remedy=f"Give it one: .{where}(length=…).")
+    if part.expression is None:
+        return part.kind
+    bare = bare_column(part.expression)
+    if bare is not None:
+        return bare
+    return str(output_schema(node.schema, [part.expression], where=where, only_columns=True).names[0])
 
 
 def aggregated(

@@ -15,6 +15,7 @@ import pyarrow as pa
 from gpu_ops.bounds import Bounds
 from gpu_ops.errors import PlanError, SourceError, shown, unknown_column
 from gpu_ops.frames import empty_table
+from gpu_ops.other_names import OtherNames
 from gpu_ops.own_errors import of_methods, own_errors
 from gpu_ops.store.batch_files import LIFETIME, Compression, DamageError, Staged, damaged, load, split, stage
 from gpu_ops.store.files import WriteReport, regrouped
@@ -24,7 +25,7 @@ from gpu_ops.store.listing import listed
 from gpu_ops.store.names import Log, Sealed
 from gpu_ops.store.reports import StoredBatch, StoreReport, alive
 from gpu_ops.store.writer import MERGED_ROWS, Writer, conform
-from gpu_ops.time import MAX_TIME, Instant, format_time, instant
+from gpu_ops.time import MAX_TIME, Duration, Instant, format_time, instant, positive_ticks, ticks
 
 STAGING = ".staging-"
 """What a folder's name begins with in which others make files that a writer will seal."""
@@ -74,7 +75,7 @@ def store(
 
 
 @of_methods
-class Store:
+class Store(OtherNames):
     """A store of micro-batches; `gpu_ops.store` opens one.
 
     One process may write while others read. What a reader finds is whole: a batch is there, with its CTI, or is not.
@@ -96,6 +97,8 @@ class Store:
         >>> g.events(store).tumbling("1min").agg(n=g.count()).collect()["n"].to_pylist()
         [3]
     """
+
+    _known_as = "store"
 
     def __init__(self, path: str | os.PathLike[str], filesystem: Any, compression: Compression, bounds: Bounds) -> None:
         self._folder = open_folder(path, filesystem)
@@ -213,7 +216,9 @@ class Store:
             if name not in schema.names:
                 raise unknown_column(name, schema.names, what="store")
             names += [] if name in LIFETIME else [name]
-        bounds = [None if bound is None else instant(bound) for bound in (start, end)]
+        bounds = [
+            None if bound is None else instant(bound, name=name) for name, bound in (("start", start), ("end", end))
+        ]
         tables = list(self.tables(names, since=since, start=bounds[0], end=bounds[1]))
         return pa.concat_tables([empty_table(pa.schema(map(schema.field, names))), *tables])
 
@@ -257,8 +262,8 @@ class Store:
         self,
         since: int = 0,
         *,
-        timeout: float | None = None,
-        poll: float = 0.1,
+        timeout: Duration | None = None,
+        poll: Duration = "100ms",
         on_wait: Callable[[], object] | None = None,
     ) -> Iterator[StoredBatch]:
         """The batches there are, and those to come, as they come. It ends when the CTI is infinity: no more will.
@@ -267,8 +272,8 @@ class Store:
 
         Args:
             since: Only those after this one.
-            timeout: Seconds without a new batch after which it ends; without it, it waits for ever.
-            poll: Seconds from one look at the folder to the next.
+            timeout: How long without a new batch until it ends (``"10s"``, or 0); without it, it waits for ever.
+            poll: How long from one look at the folder to the next.
             on_wait: Called after each look that found nothing; it ends if that gives something true.
 
         Raises:
@@ -284,6 +289,8 @@ class Store:
             [1]
         """
         heard = time.monotonic()
+        patience = None if timeout is None else ticks(timeout, name="timeout") / 1_000_000
+        pause = positive_ticks(poll, name="poll") / 1_000_000
         read = 0
         while True:
             for batch in self.batches(since):
@@ -298,11 +305,11 @@ class Store:
                 )
             if log.cti == MAX_TIME and log.sequence <= since:
                 return
-            if timeout is not None and time.monotonic() - heard >= timeout:
+            if patience is not None and time.monotonic() - heard >= patience:
                 return
             if on_wait is not None and on_wait():
                 return
-            time.sleep(poll)
+            time.sleep(pause)
 
     def verify(self) -> StoreReport:
         """Read every byte, and say what is not as it was written; nothing is changed.
@@ -416,7 +423,7 @@ class Store:
         with self.writer() as writer:
             before = writer.sequence
             tables = regrouped(answer, answer.schema, MERGED_ROWS)
-            writer.extend(chain([next(tables, empty_table(answer.schema))], tables), MAX_TIME)
+            writer.extend(chain([next(tables, empty_table(answer.schema))], tables), "infinity")
             written = [file for file in self.log().files if file.first > before]
         rows, size = sum(file.rows for file in written), sum(file.size for file in written)
         return WriteReport(Path(self.path), rows, len(written), size)

@@ -29,7 +29,7 @@ from gpu_ops.store.batch_files import (
 from gpu_ops.store.folders import Folder, Lock, writing
 from gpu_ops.store.identity import Identity, write_identity
 from gpu_ops.store.names import Log, Sealed
-from gpu_ops.time import MAX_TIME, MIN_TIME, TIME_TYPE, Instant, format_time, instant
+from gpu_ops.time import MAX_TIME, MIN_TIME, TIME_TYPE, Instant, format_time, instant, utc
 
 MERGED_ROWS = 1 << 20
 """Rows that files are merged up to, unless told otherwise."""
@@ -127,7 +127,7 @@ class Writer:
             TimeError: A lifetime is not valid, a start is before the store's CTI, or the CTI would go backwards.
             SourceError: The file system refuses (the disk is full, for instance). The store is as it was.
         """
-        promised = self._promise(cti)
+        promised = self._promise(_given(cti))
         table = conform(events, self._schema, self.cti)
         return self._seal([self._staged(table, [(table.num_rows, promised)])], [promised], table.schema)
 
@@ -144,7 +144,7 @@ class Writer:
         Raises:
             GpuOpsError: As `append`.
         """
-        promised = self._promise(cti)
+        promised = self._promise(_given(cti))
         staged: list[Staged] = []
         schema = self._schema
         try:
@@ -159,7 +159,7 @@ class Writer:
             raise
 
     def advance(self, cti: Instant) -> int:
-        """Promise that no later event starts before an instant; ``gpu_ops.time.MAX_TIME`` closes the store.
+        """Promise that no later event starts before an instant; ``"infinity"`` closes the store.
 
         Args:
             cti: The instant.
@@ -171,7 +171,7 @@ class Writer:
             TimeError: It is before the store's CTI.
             SourceError: The store has no batch yet, whose columns it would have.
         """
-        promised = self._promise(cti)
+        promised = self._promise(instant(cti, name="cti"))
         columns = self._columns()
         return self._seal([self._staged(empty_table(columns), [(0, promised)])], [promised], columns)
 
@@ -200,7 +200,7 @@ class Writer:
             if self.cti is not None and each.start is not None and each.start < self.cti:
                 raise _late(each.start, self.cti)
         if schema is None or not staged:
-            return self.sequence if promised is None or promised == self.cti else self.advance(promised)
+            return self.sequence if promised is None or promised == self.cti else self.advance(utc(promised))
         return self._seal(staged, [*[self.cti] * (len(staged) - 1), promised], schema)
 
     # What is tidied up
@@ -312,11 +312,10 @@ class Writer:
             )
         return self._schema
 
-    def _promise(self, cti: Instant | None) -> int | None:
+    def _promise(self, promised: int | None) -> int | None:
         self._check()
-        if cti is None:
+        if promised is None:
             return self.cti
-        promised = instant(cti, name="cti")
         if self.cti is not None and promised < self.cti:
             raise TimeError(
                 "A CTI never goes backwards.",
@@ -478,6 +477,10 @@ def _check_columns(given: pa.Schema, schema: pa.Schema) -> None:
             raise ColumnError(
                 f"The column is {found}, and in the store {each.type}.", column=each.name, remedy="Cast it first."
             )
+
+
+def _given(cti: Instant | None) -> int | None:
+    return None if cti is None else instant(cti, name="cti")
 
 
 def _refuse_late(starts: np.ndarray, cti: int | None) -> None:

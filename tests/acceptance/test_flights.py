@@ -14,6 +14,7 @@ import gpu_ops as g
 from gpu_ops import Stream
 from gpu_ops.errors import TimeError
 from tests.rows import rows
+from tests.ticks import us
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,7 +37,7 @@ def flights(source: Any, **policies: Any) -> Stream:
     clock = {"zone": ZONE, "ambiguous": "earliest", "nonexistent": "shift_forward", "on_invalid": "drop"}
     left = g.events(source, start="departure", **(clock | policies)).filter(~g.col("air_time").is_null())
     in_the_air = (g.col("air_time") * 60_000_000).cast(g.Int64).cast(g.Duration("us"))
-    return left.alter_lifetime(duration=in_the_air)
+    return left.alter_lifetime(duration=us(in_the_air))
 
 
 def check_busy(busy: pa.Table) -> None:

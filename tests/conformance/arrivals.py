@@ -68,7 +68,7 @@ def _policy(vector: Vector) -> dict[str, Any] | None:
         "snapped": period is not None,
         "late": _POLICIES[word],
         "late_ends": "adjust" if word == "adjust" else "drop",
-        "reorder": latency,
+        "reorder": f"{latency}us",
         "final": final,
     }
 

@@ -17,6 +17,7 @@ from tests.conformance.epl import Period
 from tests.conformance.esper_feed import MILLISECOND, Feed, instant, later
 from tests.conformance.esper_script import Arrival, Moment
 from tests.conformance.esper_stays import Content
+from tests.ticks import at_us
 
 _TURNS = 2
 """How many times the timer is set by a batch: so that it leaves, and once more."""
@@ -116,7 +117,7 @@ class _Timer:
         window = feed.on_clock().time_length_batches(
             timedelta(milliseconds=span),
             self._size,
-            since=None if since is None else instant(since),
+            since=None if since is None else at_us(instant(since)),
             idle="run" if self._runs else "stop",
         )
         clock = {each.row: each.at[1] for each in arrivals}

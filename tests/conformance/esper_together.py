@@ -15,6 +15,7 @@ from tests.conformance.esper_script import Arrival, Moment, Script, instants
 from tests.conformance.esper_stays import Ask, Content, Stay, combined
 from tests.conformance.esper_windows import WINDOWS
 from tests.conformance.unsupported import UnsupportedError
+from tests.ticks import at_us, us
 
 
 def content(statement: Statement, arrivals: Sequence[Arrival], script: Script, ask: Ask) -> Content:
@@ -112,7 +113,7 @@ def _until_it_leaves(feed: Feed, view: View, prefix: str, columns: dict[str, Any
 def _first_span(feed: Feed, view: View, prefix: str, columns: dict[str, Any]) -> Maker:
     begins = feed.script.deployed
     span = timedelta(milliseconds=later(begins, period(view.arguments[0])) - begins)
-    return lambda stream: stream.first_span(span, since=instant(begins))
+    return lambda stream: stream.first_span(us(span), since=at_us(instant(begins)))
 
 
 def _best_of_each(feed: Feed, view: View, prefix: str, columns: dict[str, Any]) -> Maker:
@@ -135,14 +136,14 @@ def _of_spans(feed: Feed, view: View, prefix: str, columns: dict[str, Any]) -> M
     assert grid is not None
     if feed.keys or grid.period.months:
         raise UnsupportedError("EPL: no such batches of several windows together")
-    return lambda stream: stream.time_batches(timedelta(milliseconds=grid.period.milliseconds), align=grid.start)
+    return lambda stream: stream.time_batches(timedelta(milliseconds=grid.period.milliseconds), align=at_us(grid.start))
 
 
 def _of_spans_or_rows(feed: Feed, view: View, prefix: str, columns: dict[str, Any]) -> Maker:
     if len(view.arguments) > 2:
         raise UnsupportedError("EPL: no flags of a time_length_batch that is taken together with others")
     span = timedelta(milliseconds=milliseconds(view.arguments[0]))
-    return lambda stream: stream.time_length_batches(span, number(view, 1))
+    return lambda stream: stream.time_length_batches(us(span), number(view, 1))
 
 
 _BATCHES = {"length_batch", "time_batch", "time_length_batch"}

@@ -17,6 +17,7 @@ from tests.conformance.esper_feed import MILLISECOND, Feed, Grid, instant, later
 from tests.conformance.esper_stays import Content, EventScope
 from tests.conformance.esper_timers import by_timer
 from tests.conformance.unsupported import UnsupportedError
+from tests.ticks import at_us, us
 
 _ALL_MONTHS = 28
 """So many days has every month."""
@@ -80,7 +81,7 @@ def _spanned(stream: Stream, span: Expression) -> Any:
 def _first_time(feed: Feed, view: View) -> Content:
     begins = feed.script.deployed
     span = timedelta(milliseconds=later(begins, period(view.arguments[0])) - begins)
-    return feed.by_time(feed.on_clock().first_span(span, since=instant(begins)))
+    return feed.by_time(feed.on_clock().first_span(us(span), since=at_us(instant(begins))))
 
 
 def _ext_timed(feed: Feed, view: View) -> Content:
@@ -115,10 +116,12 @@ def _batches(stream: Stream, grid: Grid, *, first: bool) -> Any:
     """Batches of a span: of a calendar's months, or as long always."""
     given = grid.period
     if not given.months:
-        return stream.time_batches(timedelta(milliseconds=given.milliseconds), align="first" if first else grid.start)
+        return stream.time_batches(
+            timedelta(milliseconds=given.milliseconds), align="first" if first else at_us(grid.start)
+        )
     if given.milliseconds or grid.start.day > _ALL_MONTHS:
         raise UnsupportedError("EPL: no batches from a day that not all months have")
-    return stream.time_batches(f"{given.months}mo", align=grid.start, zone="UTC")
+    return stream.time_batches(f"{given.months}mo", align=at_us(grid.start), zone="UTC")
 
 
 def _time_batch(feed: Feed, view: View) -> Content:

@@ -15,6 +15,7 @@ from tests.conformance.trill_notation import NEVER
 from tests.conformance.trill_pairs import How
 from tests.conformance.unsupported import UnsupportedError, aggregate
 from tests.conformance.vectors import Vector
+from tests.ticks import at_us, us
 
 Params = Mapping[str, Any]
 Query = Callable[[Stream, tuple[str, ...], Params], Stream]
@@ -29,7 +30,7 @@ def _aggregate(params: Params) -> g.Aggregate:
 
 
 def _grid(params: Params) -> dict[str, Any]:
-    return {"size": params["size"], "every": params["hop"], "align": params["offset"]}
+    return {"size": us(params["size"]), "every": us(params["hop"]), "align": at_us(params["offset"])}
 
 
 def _hop_lifetime(events: Stream, params: Params) -> Stream:
@@ -39,19 +40,21 @@ def _hop_lifetime(events: Stream, params: Params) -> Stream:
 def _repetitive_hopping(events: Stream, params: Params) -> Stream:
     if params["hop"] > params["size"]:
         # Trill's lifetimes are then shorter than the hop, and so are its results.
-        chopped = _hop_lifetime(events, params).chop(params["hop"], align=params["offset"])
+        chopped = _hop_lifetime(events, params).chop(us(params["hop"]), align=at_us(params["offset"]))
         return chopped.snapshot().agg(r=_aggregate(params))
     return events.hopping(**_grid(params), membership="start").agg(r=_aggregate(params))
 
 
 def _hopping(events: Stream, params: Params) -> Stream:
-    windows = events.hopping(params["size"], params["hop"], align=params["align"], output=params["output"])
+    windows = events.hopping(
+        us(params["size"]), us(params["hop"]), align=at_us(params["align"]), output=params["output"]
+    )
     return windows.agg(r=_aggregate(params))
 
 
 def _tumbling(events: Stream, params: Params) -> Stream:
     assert params["size"] == params["hop"]
-    windows = events.tumbling(params["size"], align=params["align"], output=params["output"])
+    windows = events.tumbling(us(params["size"]), align=at_us(params["align"]), output=params["output"])
     return windows.agg(r=_aggregate(params))
 
 
@@ -76,7 +79,7 @@ def _topk(events: Stream, key: tuple[str, ...], params: Params) -> Stream:
 
 
 def _session(events: Stream, params: Params) -> g.DataWindowed:
-    return events.session(params["timeout"], running=True)
+    return events.session(us(params["timeout"]), running=True)
 
 
 def _count_window(events: Stream, params: Params) -> Stream:
@@ -86,8 +89,8 @@ def _count_window(events: Stream, params: Params) -> Stream:
 
 _WINDOWED: dict[str, Callable[[Stream, Params], Stream]] = {
     "snapshot": _snapshot,
-    "alter_duration_snapshot": lambda s, p: _snapshot(s.set_duration(p["duration"]), p),
-    "sliding": lambda s, p: s.sliding(p["size"]).agg(r=_aggregate(p)),
+    "alter_duration_snapshot": lambda s, p: _snapshot(s.set_duration(us(p["duration"])), p),
+    "sliding": lambda s, p: s.sliding(us(p["size"])).agg(r=_aggregate(p)),
     "tumbling": lambda s, p: _snapshot(_hop_lifetime(s, p), p),
     "hopping": lambda s, p: _snapshot(_hop_lifetime(s, p), p),
     "repetitive_hopping": _repetitive_hopping,
@@ -111,16 +114,16 @@ def _by_key(query: Callable[[Stream, Params], Stream]) -> Query:
 
 QUERIES: dict[str, Query] = {
     "where_select": lambda s, w, p: s.filter(g.col("v") >= p["min_v"]).select(*w, "k", r=g.col("v") * 2 + 1),
-    "alter_duration": lambda s, _, p: s.set_duration(p["duration"]),
-    "extend": lambda s, _, p: s.extend(p["by"]),
-    "shift": lambda s, _, p: s.shift(p["by"]),
-    "clip_const": lambda s, _, p: s.clip_duration(p["limit"]),
+    "alter_duration": lambda s, _, p: s.set_duration(us(p["duration"])),
+    "extend": lambda s, _, p: s.extend(us(p["by"])),
+    "shift": lambda s, _, p: s.shift(us(p["by"])),
+    "clip_const": lambda s, _, p: s.clip_duration(us(p["limit"])),
     "point_at_end": lambda s, _, p: s.point_at_end(),
-    "chop": lambda s, _, p: s.chop(p["period"], align=p["offset"]),
+    "chop": lambda s, _, p: s.chop(us(p["period"]), align=at_us(p["offset"])),
     "stitch": lambda s, w, p: s.select(*w, "k").stitch(),
     "hopping_lifetime": lambda s, _, p: _hop_lifetime(s, p),
     "quantize": lambda s, _, p: s.quantize(**_grid(p)),
-    "progressive_quantize": lambda s, _, p: s.quantize(**_grid(p), progress=p["progress"]),
+    "progressive_quantize": lambda s, _, p: s.quantize(**_grid(p), progress=us(p["progress"])),
     "distinct_key": lambda s, w, _: s.distinct(*w, "k"),
     "clip_self_key": lambda s, w, _: _endless(s).clip_by(s, on=[*w, "k"]),
     "topk": _topk,

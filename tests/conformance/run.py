@@ -39,6 +39,7 @@ from tests.conformance.unsupported import UnsupportedError  # noqa: E402
 from tests.conformance.vectors import Vector, difference, read, table  # noqa: E402
 from tests.reference import Event  # noqa: E402
 from tests.rows import rows, to_events  # noqa: E402
+from tests.ticks import at_us  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -126,7 +127,7 @@ def pushed(query: g.Stream, device: str, *, in_time: bool) -> pa.Table:
         to = {"input": cut.name} if len(sources) > 1 else {}
         running.push(cut.rows, **to)
         if cut.cti is not None:
-            running.advance(cut.cti, **to)
+            running.advance(at_us(cut.cti), **to)
         results.append(running.results())
     running.close()
     ends = all(node.settings.final for node in query._node.walk() if isinstance(node, AdvanceTime))

@@ -17,6 +17,7 @@ import gpu_ops as g
 from gpu_ops import Stream
 from tests.conformance.rql_structure import Alert
 from tests.conformance.streamcruncher_windows import NEVER, PLACE, instant, number
+from tests.ticks import us
 
 _VALUE, _BORN, _FROM, _TO = "$value", "$born", "$from", "$to"
 _ONE = "1us"
@@ -75,10 +76,10 @@ def _pattern(pattern: Mapping[str, bool], sources: Mapping[str, _Rows], types: M
         whole = (number(g.col("start")) == g.col(_FROM)) & (number(g.col("end")) == g.col(_TO))
         complete = armed.filter(whole & (g.col(_TO) < 2 * NEVER))
         now, cycle = g.col(_TO) - 1, g.col(_TO) // 2
-    complete = complete.alter_lifetime(start=instant(now), duration=_ONE)
+    complete = complete.alter_lifetime(start=instant(now), duration=us(_ONE))
     for each in wanted:
         complete = complete.join(each.latest, on=_VALUE)
-    in_cycles = complete.alter_lifetime(start=instant(cycle), duration=_ONE)
+    in_cycles = complete.alter_lifetime(start=instant(cycle), duration=us(_ONE))
     missing = {name: g.lit(None).cast(_TYPES[kind]) for name, kind in types.items()}
     return in_cycles.select(
         **{name: g.col(name) if name in in_cycles.schema.names else missing[name] for name in types}

@@ -24,6 +24,7 @@ from tests.conformance.esper_script import instants
 from tests.conformance.rql_structure import AggregateCall, Part, Pick
 from tests.conformance.streamcruncher_script import Cycle, Cycles, Script
 from tests.conformance.unsupported import UnsupportedError
+from tests.ticks import us
 
 Ask = Callable[[Stream], pa.Table]
 """How a query is run."""
@@ -209,7 +210,7 @@ def _of_rows(pick: Pick, stream: Stream) -> Stream:
     if pick.kind == "sliding":
         return stream.by(GROUP).last(pick.size or 0, order=PLACE).rows()
     if pick.kind == "tumbling":
-        return stream.by(GROUP).last_span(_ONE).rows()
+        return stream.by(GROUP).last_span(us(_ONE)).rows()
     if pick.update:
         return _updated(pick, stream)
     best = stream.by(GROUP).highest if pick.kind == "highest" else stream.by(GROUP).lowest
@@ -243,10 +244,10 @@ def _updated(pick: Pick, stream: Stream) -> Stream:
     first = (
         known.filter(g.col(_TURN) == 0)
         .with_columns(**{_RANK: worst})
-        .alter_lifetime(start=instant(start), duration=_ONE)
+        .alter_lifetime(start=instant(start), duration=us(_ONE))
     )
     places = [first.with_columns(**{_TURN: g.lit(turn)}) for turn in range(_UPDATES)]
-    both = known.alter_lifetime(start=instant(start + 1), duration=_ONE).union(*places).by(GROUP)
+    both = known.alter_lifetime(start=instant(start + 1), duration=us(_ONE)).union(*places).by(GROUP)
     best = both.highest if pick.kind == "highest" else both.lowest
     found = best(pick.size or 0, _RANK, unique=(*pick.update, _TURN), order=PLACE).rows()
     end = number(g.col("end"))

@@ -14,6 +14,7 @@ from gpu_ops import Stream
 from tests.conformance.trill_formulas import aggregates, formula, names
 from tests.conformance.trill_pairs import PAIRS, N, condition, split
 from tests.conformance.unsupported import UnsupportedError
+from tests.ticks import at_us, us
 
 NEVER = datetime.max.replace(tzinfo=UTC)
 """The end of an event that never ends."""
@@ -22,38 +23,43 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 _TOP = re.compile(r"(?:aggregate\()?topk\((\w+) desc, ?(\d+)\)(?:, count\(\)\))? -> (.*)")
 
 
-def _session(events: Stream, gap: str, **limits: int) -> Stream:
+def _session(events: Stream, gap: str, **limits: Any) -> Stream:
     """In Trill a session changes lifetimes alone, and what was grouped is so behind it."""
-    return events.session(int(gap), **limits, running=True).rows().by(*events.key)
+    return events.session(us(int(gap)), **limits, running=True).rows().by(*events.key)
 
 
 _STEPS: tuple[tuple[str, Callable[..., Stream]], ...] = (
     (r"identity(?: \(ingress policy only\)|, output with matching .*)?", lambda s: s),
     ("point_at_end", lambda s: s.point_at_end()),
     ("stitch", lambda s: s.stitch()),
-    (rf"alter_duration\({N}\)", lambda s, length: s.set_duration(int(length))),
+    (rf"alter_duration\({N}\)", lambda s, length: s.set_duration(us(int(length)))),
     (r"alter_duration\(inf(?:inity)?\)", lambda s: s.alter_lifetime(end=g.lit(NEVER))),
-    (rf"extend\({N}\)", lambda s, by: s.extend(int(by))),
-    (rf"clip_const\((?:max_duration=)?{N}\)", lambda s, limit: s.clip_duration(int(limit))),
-    (rf"chop\(offset={N}, period={N}\)", lambda s, align, period: s.chop(int(period), align=int(align))),
+    (rf"extend\({N}\)", lambda s, by: s.extend(us(int(by)))),
+    (rf"clip_const\((?:max_duration=)?{N}\)", lambda s, limit: s.clip_duration(us(int(limit)))),
+    (rf"chop\(offset={N}, period={N}\)", lambda s, align, period: s.chop(us(int(period)), align=at_us(int(align)))),
     (rf"session\(timeout={N}, max_duration=none\)", _session),
     (
         rf"session\(timeout={N}, max_duration={N}\)",
-        lambda s, gap, cap: _session(s, gap, grid_cap=int(cap), align=0),
+        lambda s, gap, cap: _session(s, gap, grid_cap=us(int(cap)), align=at_us(0)),
     ),
-    (rf"tumble_lifetime\({N}\)", lambda s, size: s.hop_lifetime(int(size), align=0)),
-    (rf"hop_lifetime\(size={N}, hop={N}\)", lambda s, size, hop: s.hop_lifetime(int(size), int(hop), align=0)),
+    (rf"tumble_lifetime\({N}\)", lambda s, size: s.hop_lifetime(us(int(size)), align=at_us(0))),
+    (
+        rf"hop_lifetime\(size={N}, hop={N}\)",
+        lambda s, size, hop: s.hop_lifetime(us(int(size)), us(int(hop)), align=at_us(0)),
+    ),
     (
         rf"quantize\(size={N}, hop={N}, offset={N}\)",
-        lambda s, size, hop, align: s.quantize(int(size), int(hop), align=int(align)),
+        lambda s, size, hop, align: s.quantize(us(int(size)), us(int(hop)), align=at_us(int(align))),
     ),
     (
         rf"quantize_progressive\(size={N}, hop={N}, progress={N}, offset={N}\)",
-        lambda s, size, hop, finer, align: s.quantize(int(size), int(hop), align=int(align), progress=int(finer)),
+        lambda s, size, hop, finer, align: s.quantize(
+            us(int(size)), us(int(hop)), align=at_us(int(align)), progress=us(int(finer))
+        ),
     ),
     (r"where\((.*)\)", lambda s, text: s.filter(_condition(s, text))),
     (r"select\((.*)\)", lambda s, listed: s.select(**_columns(s, listed))),
-    (rf"shift\({N}\)", lambda s, by: s.shift(int(by))),
+    (rf"shift\({N}\)", lambda s, by: s.shift(us(int(by)))),
     (r"shift\((?:by ?= ?|start ?-> ?)(.*)\)", lambda s, by: _shifted(s, by)),  # noqa: PLW0108  (it is defined below)
     (
         rf"alter_lifetime\(start ?-> ?(.*), ?(?:dur(?:ation)? ?=? ?)?{N}\)",
@@ -247,7 +253,7 @@ def _shifted(stream: Stream, by: str) -> Stream:
 
 
 def _moved(stream: Stream, start: str, length: str) -> Stream:
-    return stream.alter_lifetime(start=_instant(start, stream), duration=int(length) * _MICROSECOND)
+    return stream.alter_lifetime(start=_instant(start, stream), duration=us(int(length) * _MICROSECOND))
 
 
 def _aggregates(stream: Stream, step: str) -> dict[str, Any]:
@@ -282,5 +288,5 @@ def _changes(events: Stream) -> Stream:
     total = game.by("game", "user").snapshot().agg(v=g.sum("kills"))
     by = g.col("start") - g.lit(_EPOCH) + g.lit(timedelta(microseconds=1))
     moved = total.alter_lifetime(start=g.col("start") + by, end=g.col("end") + by)
-    pairs = moved.join(total.set_duration(1), on=["game", "user"])
+    pairs = moved.join(total.set_duration("1us"), on=["game", "user"])
     return pairs.select(**{"from": g.col("v"), "to": g.col("v_right")})

@@ -18,6 +18,7 @@ import gpu_ops as g
 from gpu_ops.errors import PlanError, SourceError
 from gpu_ops.time import MAX_TIME
 from tests.rows import rows
+from tests.ticks import at_us
 
 UTC = pa.timestamp("us", "UTC")
 KILLS = 50 if settings().max_examples > 1000 else 5
@@ -59,7 +60,7 @@ def filled(folder: Path) -> g.Store:
     with source.writer() as writer:
         for number in range(40):
             writer.append(batch([max(0, number * 4 + chance.randrange(-8, 5)) for _ in range(5)]))
-        writer.advance(MAX_TIME)
+        writer.advance(at_us(MAX_TIME))
     return source
 
 
@@ -98,13 +99,13 @@ def test_killed_whenever_it_is_exactly_once(tmp_path: Path) -> None:
 
 def test_results_come_with_the_cti_behind_them(tmp_path: Path) -> None:
     source, out = g.store(tmp_path / "in"), g.store(tmp_path / "out")
-    source.append(batch([2, 4]), cti=5)
+    source.append(batch([2, 4]), cti=at_us(5))
     live = g.events(source).snapshot().agg(n=g.count()).start(device="cpu")
     live.follow(source, into=out, timeout=0)
     # 2 to 5, 4 to 9: at the CTI 5 the snapshots up to 5 are final
     assert [(row["n"], row["end"].microsecond) for row in out.read().to_pylist()] == [(1, 4), (2, 5)]
     assert out.cti == 5
-    source.append(batch([8]), cti=MAX_TIME)
+    source.append(batch([8]), cti=at_us(MAX_TIME))
     live.follow(source, into=out, timeout=0)
     assert out.read()["n"].to_pylist() == [1, 2, 1, 2, 1]
     assert out.cti == MAX_TIME
@@ -113,7 +114,7 @@ def test_results_come_with_the_cti_behind_them(tmp_path: Path) -> None:
 
 def test_late_rows_that_go_nowhere_do_not_pile_up(tmp_path: Path) -> None:
     source = g.store(tmp_path / "in")
-    source.append(batch([9, 2, 3]), cti=MAX_TIME)
+    source.append(batch([9, 2, 3]), cti=at_us(MAX_TIME))
     live = g.events(source).advance_time(1, late="drop").snapshot().agg(n=g.count()).start(device="cpu")
     assert live.follow(source, timeout=0).late == {"dropped": 2}
     assert live.late() is None
@@ -121,7 +122,7 @@ def test_late_rows_that_go_nowhere_do_not_pile_up(tmp_path: Path) -> None:
 
 def test_another_results_store_is_refused(tmp_path: Path) -> None:
     source, out = g.store(tmp_path / "in"), g.store(tmp_path / "out")
-    source.append(batch([2, 4]), cti=5)
+    source.append(batch([2, 4]), cti=at_us(5))
     query = g.events(source).snapshot().agg(n=g.count())
     query.start(device="cpu").follow(source, into=out, checkpoint=tmp_path / "c", timeout=0)
     with pytest.raises(SourceError, match="was made after batch 1 of it"):
@@ -132,13 +133,13 @@ def test_another_results_store_is_refused(tmp_path: Path) -> None:
 
 def test_batches_that_have_expired_before_they_were_read_are_missed_aloud(tmp_path: Path) -> None:
     source = g.store(tmp_path / "in")
-    source.append(batch([2, 4]), cti=5)
+    source.append(batch([2, 4]), cti=at_us(5))
     query = g.events(source).snapshot().agg(n=g.count())
     live = query.start(device="cpu")
     live.follow(source, timeout=0)
-    source.append(batch([8]), cti=20)
-    source.append(batch([30]), cti=40)
-    source.expire(25)
+    source.append(batch([8]), cti=at_us(20))
+    source.append(batch([30]), cti=at_us(40))
+    source.expire(at_us(25))
     with pytest.raises(SourceError, match="after number 1, which the query had come to, have expired"):
         live.follow(source, timeout=0)
     fresh = query.start(device="cpu")

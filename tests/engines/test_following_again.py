@@ -15,14 +15,15 @@ from gpu_ops.errors import ColumnError, TimeError
 from gpu_ops.store.contents import content_crc
 from tests.cuts import in_some_order
 from tests.engines.test_live import DEVICES, FEWER, _plan, events, plans, source, table
+from tests.ticks import at_us
 
 MEETINGS = {
     "alone": lambda s: s,
-    "join": lambda s: s.join(s.select("k", "v").shift(1), on="k"),
+    "join": lambda s: s.join(s.select("k", "v").shift("1us"), on="k"),
     "full": lambda s: s.join(s.filter(g.col("v") > 0).select("k", "v"), on="k", how="full"),
-    "union": lambda s: s.union(s.shift(3)),
+    "union": lambda s: s.union(s.shift("3us")),
     "asof": lambda s: s.to_point().asof_join(s.to_point().select("k", "v"), on="k"),
-    "clip": lambda s: s.clip_by(s.shift(4), on="k"),
+    "clip": lambda s: s.clip_by(s.shift("4us"), on="k"),
 }
 
 
@@ -59,7 +60,7 @@ def test_each_batch_is_the_same_again(
         live, first = stream.start(device="cpu"), []
         for batch, cti in batches:
             live.push(batch)
-            live.advance(cti)
+            live.advance(at_us(cti))
             first.append(live.results())
         live.close()
     except (TimeError, ColumnError):
@@ -72,7 +73,7 @@ def test_each_batch_is_the_same_again(
             live.checkpoint(path)
             live = g.restore(path, stream, device=device)
         live.push(batch)
-        live.advance(cti)
+        live.advance(at_us(cti))
         second.append(live.results())
     live.close()
     second.append(live.results())

@@ -20,6 +20,7 @@ from gpu_ops.engines.pace import Pace, stopping
 from gpu_ops.errors import PlanError, SourceError
 from tests.rows import rows
 from tests.support.following import Killed, batch, facts_of, fill, killed_after, query
+from tests.ticks import at_us
 
 
 @pytest.fixture(autouse=True)
@@ -68,11 +69,11 @@ def test_a_checkpoint_is_written_while_no_batch_comes(tmp_path: Path) -> None:
         while time.monotonic() < until and (not path.exists() or position(path) < 3):
             time.sleep(0.02)
         found.append(position(path))
-        source.advance(g.time.MAX_TIME)
+        source.advance(at_us(g.time.MAX_TIME))
 
     looking = threading.Thread(target=look)
     looking.start()
-    plan().start(device="cpu").follow(source, checkpoint=path, every="300ms", timeout=60)
+    plan().start(device="cpu").follow(source, checkpoint=path, every="300ms", timeout="60s")
     looking.join()
     assert found == [3]
 
@@ -203,7 +204,7 @@ def step(live):
 
 live.follow(
     g.store(folder / "in"), into=g.store(folder / "out"), checkpoint=path, every=1000, on_step=step,
-    stop_on=(signal.SIGTERM, signal.SIGINT), timeout=60,
+    stop_on=(signal.SIGTERM, signal.SIGINT), timeout="60s",
 )
 """
 

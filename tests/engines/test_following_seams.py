@@ -19,6 +19,7 @@ from gpu_ops.errors import SourceError
 from gpu_ops.time import MAX_TIME
 from tests.rows import rows
 from tests.support.following import UTC, facts_of, fill, query
+from tests.ticks import at_us
 
 KILLS = 40 if settings().max_examples > 1000 else 4
 BATCHES = 60
@@ -95,7 +96,7 @@ def tidy(folder: Path, chance: random.Random) -> None:
                 file.end for file in g.store(folder / name).log().files if file.last > passed and file.end is not None
             ]
             if files and ends:
-                g.store(folder / name).expire(min(ends) - 1)
+                g.store(folder / name).expire(at_us(min(ends) - 1))
 
 
 def test_nothing_is_lost_and_nothing_is_there_twice(tmp_path: Path) -> None:
@@ -108,7 +109,7 @@ def test_nothing_is_lost_and_nothing_is_there_twice(tmp_path: Path) -> None:
         with g.store(folder / name).writer() as writer:
             for each in made:
                 writer.append(each)
-            writer.advance(MAX_TIME)
+            writer.advance(at_us(MAX_TIME))
     codes = []
     for _ in range(KILLS):
         codes.append(run(folder, chance.uniform(0.3, 1.5)))
@@ -155,7 +156,7 @@ def test_what_expires_after_a_kill_is_missed_aloud(tmp_path: Path) -> None:
     out = g.store(tmp_path / "out")
     before = out.read()
     assert out.sequence == 50
-    source.expire(400)
+    source.expire(at_us(400))
     source.compact()
     again = subprocess.run(arguments, check=False, env=here, capture_output=True, text=True)
     assert again.returncode == 1

@@ -28,6 +28,7 @@ from tests.support.following import (
     query,
     rewritten,
 )
+from tests.ticks import at_us
 
 NUMBERS = itertools.count()
 
@@ -93,7 +94,7 @@ def setting(root: str, tmp_path: Path) -> Setting:
 def test_what_expired_before_it_was_read_again_is_missed_aloud(setting: Setting, every: int) -> None:
     setting.killed(50, every)
     before = setting.out.read()
-    setting.source.expire(45 * TICKS)
+    setting.source.expire(at_us(45 * TICKS))
     with pytest.raises(SourceError, match=r"after number (0|40), which the query had come to, have expired"):
         setting.go_on()
     assert setting.out.read().equals(before)
@@ -106,7 +107,7 @@ def test_what_expired_before_it_was_read_again_is_missed_aloud(setting: Setting,
 
 def test_what_expired_after_it_was_read_is_not_missed(setting: Setting) -> None:
     setting.killed(50, 20)
-    setting.source.expire(30 * TICKS)
+    setting.source.expire(at_us(30 * TICKS))
     setting.source.compact(50)
     setting.go_on()
     setting.check()
@@ -116,9 +117,9 @@ def test_a_cti_that_went_with_expired_batches_is_not_missed(setting: Setting) ->
     """A batch that is a CTI alone is merged with expired ones before it. Who has read these goes on after it."""
     source = fill(g.store(f"{setting.root}/open"), 20, closed=False)
     setting.go_on(setting.start(), store=source)
-    source.advance(300)
-    source.advance(400)
-    source.expire(20 * TICKS)
+    source.advance(at_us(300))
+    source.advance(at_us(400))
+    source.expire(at_us(20 * TICKS))
     assert [(each.sequence, each.expired, each.lost) for each in source.batches()] == [(22, True, 20)]
     fill(source, 20, first=40)
     setting.go_on(store=source)
@@ -128,7 +129,7 @@ def test_a_cti_that_went_with_expired_batches_is_not_missed(setting: Setting) ->
 
 
 def test_a_first_start_reads_what_has_not_expired(setting: Setting) -> None:
-    setting.source.expire(40 * TICKS)
+    setting.source.expire(at_us(40 * TICKS))
     setting.expected = rows(query(setting.source.read()).collect(device="cpu"))
     setting.killed(5)
     setting.go_on()
@@ -137,9 +138,9 @@ def test_a_first_start_reads_what_has_not_expired(setting: Setting) -> None:
 
 
 def test_more_that_expires_after_the_first_start_is_missed(setting: Setting) -> None:
-    setting.source.expire(40 * TICKS)
+    setting.source.expire(at_us(40 * TICKS))
     setting.killed(5)
-    setting.source.expire(50 * TICKS)
+    setting.source.expire(at_us(50 * TICKS))
     with pytest.raises(SourceError, match="after number 0, which the query had come to, have expired"):
         setting.go_on()
 
@@ -147,13 +148,13 @@ def test_more_that_expires_after_the_first_start_is_missed(setting: Setting) -> 
 def test_a_query_that_was_started_misses_what_expires_before_its_first_batch(setting: Setting) -> None:
     setting.go_on(setting.start(), store=g.store(f"{setting.root}/nothing yet"), into=None)
     fill(g.store(f"{setting.root}/nothing yet"), 20)
-    g.store(f"{setting.root}/nothing yet").expire(10 * TICKS)
+    g.store(f"{setting.root}/nothing yet").expire(at_us(10 * TICKS))
     with pytest.raises(SourceError, match="after number 0, which the query had come to, have expired"):
         setting.go_on(store=g.store(f"{setting.root}/nothing yet"), into=None)
 
 
 def test_a_first_start_from_what_is_left_needs_an_empty_store_for_its_results(setting: Setting) -> None:
-    setting.source.expire(40 * TICKS)
+    setting.source.expire(at_us(40 * TICKS))
     setting.out.append(query(setting.source.read()).collect(device="cpu").slice(0, 1))
     with pytest.raises(SourceError, match="have expired"):
         setting.go_on(setting.start())
@@ -182,7 +183,7 @@ def test_stores_with_the_same_batches_are_adopted_on_request(setting: Setting, t
     # The same batches in another store, as a backup that was read in again.
     with again.out.writer() as writer:
         for each in setting.out.batches():
-            writer.append(each.events, each.cti)
+            writer.append(each.events, at_us(each.cti))
     with pytest.raises(SourceError, match="another store"):
         again.go_on()
     again.go_on(if_other_store="adopt")
@@ -248,7 +249,7 @@ def test_a_source_that_is_made_anew_while_it_is_followed_is_noticed(setting: Set
             fill(source, batches, first=3, closed=False)
 
     with pytest.raises(SourceError, match=r"ends with batch 1, and batch 3 of it was read|made anew while it was"):
-        setting.start().follow(source, timeout=5, on_step=step)
+        setting.start().follow(source, timeout="5s", on_step=step)
 
 
 # A sink into which somebody else wrote
@@ -256,7 +257,7 @@ def test_a_source_that_is_made_anew_while_it_is_followed_is_noticed(setting: Set
 
 def test_what_somebody_else_wrote_is_not_taken_for_the_querys(setting: Setting) -> None:
     setting.killed(50)
-    setting.out.append(query(batch(70)).collect(device="cpu"), cti=80 * TICKS)
+    setting.out.append(query(batch(70)).collect(device="cpu"), cti=at_us(80 * TICKS))
     with pytest.raises(SourceError, match=r"Batch 51 of .*out is not the one that the query knows: it has \d rows"):
         setting.go_on()
 
@@ -288,7 +289,7 @@ def test_what_is_skipped_is_compared(setting: Setting, what: str) -> None:
                 else:
                     assert cti is not None
                     cti -= 1
-            writer.append(events, cti)
+            writer.append(events, at_us(cti))
     files.pipe_file(f"{place}/store.json", identity)
     expected = "its CTI is not" if what == "cti" else "rows with the CRC"
     with pytest.raises(SourceError, match=f"Batch 7 of .*{expected}"):
@@ -377,7 +378,7 @@ def test_a_checkpoint_of_the_older_format_is_taken_once(setting: Setting) -> Non
 
 def test_a_checkpoint_of_the_older_format_does_not_take_what_somebody_else_wrote(setting: Setting) -> None:
     setting.killed(50, 20)
-    setting.out.append(query(batch(70)).collect(device="cpu"), cti=80 * TICKS)
+    setting.out.append(query(batch(70)).collect(device="cpu"), cti=at_us(80 * TICKS))
     for store in (setting.source, setting.out):
         files, place = fsspec.core.url_to_fs(store.path)
         files.rm(f"{place}/store.json")
@@ -406,7 +407,7 @@ def test_a_source_that_gets_its_identity_later_is_known_by_it_then(setting: Sett
 def test_merged_and_expired_results_are_compared_as_far_as_they_are_there(setting: Setting) -> None:
     setting.killed(50, 20)
     setting.out.compact(40)
-    setting.out.expire(25 * TICKS)
+    setting.out.expire(at_us(25 * TICKS))
     setting.out.compact()
     left = rows(setting.out.read())
     setting.go_on()

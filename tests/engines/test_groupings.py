@@ -41,20 +41,20 @@ PASSES: Mapping[str, Verb] = {
     "advance_time": lambda s: s.advance_time(1, late="drop"),
     "alter_lifetime": lambda s: s.alter_lifetime(end=g.col("end")),
     "asof_join": lambda s: s.asof_join(other(), on="k"),
-    "chop": lambda s: s.chop(3),
+    "chop": lambda s: s.chop("3us"),
     "clip_by": lambda s: s.clip_by(other(), on="k"),
-    "clip_duration": lambda s: s.clip_duration(3),
-    "extend": lambda s: s.extend(3),
+    "clip_duration": lambda s: s.clip_duration("3us"),
+    "extend": lambda s: s.extend("3us"),
     "filter": lambda s: s.filter(g.col("v") > 3),
-    "hop_lifetime": lambda s: s.hop_lifetime(4, 2),
+    "hop_lifetime": lambda s: s.hop_lifetime("4us", "2us"),
     "join": lambda s: s.join(other(), on="k", how="full"),
     "late": lambda s: s.advance_time(1, late="divert").late(),
     "point_at_end": lambda s: s.point_at_end(),
-    "quantize": lambda s: s.quantize(4, 2),
+    "quantize": lambda s: s.quantize("4us", "2us"),
     "repeat": lambda s: s.repeat(g.col("v") % 3),
     "select": lambda s: s.select("k", "v"),
-    "set_duration": lambda s: s.set_duration(5),
-    "shift": lambda s: s.shift(2),
+    "set_duration": lambda s: s.set_duration("5us"),
+    "shift": lambda s: s.shift("2us"),
     "stitch": lambda s: s.stitch(on="k"),
     "to_point": lambda s: s.to_point(),
     "union": lambda s: s.union(other()),
@@ -74,22 +74,22 @@ WINDOWS: Mapping[str, Verb] = {
     "batches_until": lambda s: s.batches_until(g.window.sum("v") > 9),
     "count_window": lambda s: s.count_window(2),
     "first": lambda s: s.first(3),
-    "first_span": lambda s: s.first_span(9),
+    "first_span": lambda s: s.first_span("9us"),
     "first_unique": lambda s: s.first_unique("v"),
     "highest": lambda s: s.highest(2, "v"),
-    "hopping": lambda s: s.hopping(6, 3),
+    "hopping": lambda s: s.hopping("6us", "3us"),
     "keep_all": lambda s: s.keep_all(),
     "keep_while": lambda s: s.keep_while(g.window.sum("v") < 50),
     "last": lambda s: s.last(2),
-    "last_span": lambda s: s.last_span(5),
+    "last_span": lambda s: s.last_span("5us"),
     "lowest": lambda s: s.lowest(2, "v"),
     "sample": lambda s: s.sample(2, seed=1),
-    "session": lambda s: s.session(4),
-    "sliding": lambda s: s.sliding(4),
+    "session": lambda s: s.session("4us"),
+    "sliding": lambda s: s.sliding("4us"),
     "snapshot": lambda s: s.snapshot(),
-    "time_batches": lambda s: s.time_batches(6),
-    "time_length_batches": lambda s: s.time_length_batches(6, 3),
-    "tumbling": lambda s: s.tumbling(6),
+    "time_batches": lambda s: s.time_batches("6us"),
+    "time_length_batches": lambda s: s.time_length_batches("6us", 3),
+    "tumbling": lambda s: s.tumbling("6us"),
     "unique": lambda s: s.unique("v"),
     "until": lambda s: s.until(g.col("end")),
 }
@@ -167,7 +167,7 @@ def test_within_apply_the_groups_of_apply_stay(window: str) -> None:
 
 
 def counted(made: g.Stream) -> g.Stream:
-    return made.clip_duration(30).tumbling(20).agg(n=g.count())
+    return made.clip_duration("30us").tumbling("20us").agg(n=g.count())
 
 
 # What it comes to: the next window is over all, unless one groups anew
@@ -203,7 +203,7 @@ ON_SPARK = {"rows of last", "changes of last", "each of session", "insert_stream
 
 def test_spark_holds_to_it(spark: SparkSession) -> None:
     queries: Mapping[str, Callable[[g.Stream, g.Stream], g.Stream]] = {
-        name: lambda s, _, chain=chain: counted(chain(s.clip_duration(30).by("k")))  # type: ignore[misc]
+        name: lambda s, _, chain=chain: counted(chain(s.clip_duration("30us").by("k")))  # type: ignore[misc]
         for name, chain in CHAINS.items()
         if name in ON_SPARK
     }

@@ -23,6 +23,7 @@ from gpu_ops.operators.state import Rows
 from gpu_ops.time import MAX_TIME
 from tests.cuts import in_some_order, remembered
 from tests.rows import rows
+from tests.ticks import at_us, us
 
 UTC = pa.timestamp("us", "UTC")
 DEVICES = ["cpu", "array", *(["gpu"] if gpu_refusal() is None else [])]
@@ -50,15 +51,15 @@ def source(events: pa.Table) -> g.Stream:
 VERBS: dict[str, Query] = {
     "filter": lambda s: s.filter(g.col("v") > -5),
     "with_columns": lambda s: s.with_columns(v=g.col("v") * 2),
-    "set_duration": lambda s: s.set_duration(7),
-    "shift": lambda s: s.shift(5),
-    "extend": lambda s: s.extend(4),
-    "shrink": lambda s: s.extend(-3),
-    "clip_duration": lambda s: s.clip_duration(6),
+    "set_duration": lambda s: s.set_duration("7us"),
+    "shift": lambda s: s.shift("5us"),
+    "extend": lambda s: s.extend("4us"),
+    "shrink": lambda s: s.extend("-3us"),
+    "clip_duration": lambda s: s.clip_duration("6us"),
     "to_point": lambda s: s.to_point(),
     "point_at_end": lambda s: s.point_at_end(),
-    "hop_lifetime": lambda s: s.hop_lifetime(9, 4),
-    "quantize": lambda s: s.quantize(8, 4),
+    "hop_lifetime": lambda s: s.hop_lifetime("9us", "4us"),
+    "quantize": lambda s: s.quantize("8us", "4us"),
     "alter_lifetime": lambda s: s.alter_lifetime(
         start=g.col("start") + datetime.timedelta(microseconds=3), duration=g.lit(datetime.timedelta(microseconds=4))
     ),
@@ -67,9 +68,9 @@ VERBS: dict[str, Query] = {
         .then(g.col("start"))
         .otherwise(g.col("start") - datetime.timedelta(microseconds=9)),
     ),
-    "chop": lambda s: s.clip_duration(40).chop(5, align=2),
+    "chop": lambda s: s.clip_duration("40us").chop("5us", align=at_us(2)),
     "last": lambda s: s.by("k").last(2, every=2).rows(),
-    "session": lambda s: s.by("k").session(9, cap=20).rows(),
+    "session": lambda s: s.by("k").session("9us", cap="20us").rows(),
     "changes": lambda s: s.by("k").highest(2, "v").changes().select("k", "v", "x", "t"),
     "each": lambda s: (
         s.by("k").last(2, order="v").each(in_it=g.count(), y=g.sum("x")).select("k", "v", "t", x=g.col("y"))
@@ -88,24 +89,33 @@ WINDOWS: dict[str, Query] = {
     "snapshot": lambda s: s.by("k").snapshot().agg(v=g.sum("v"), x=g.mean("x"), t=g.max("t"), n=g.count("v")),
     "snapshot of all": lambda s: s.snapshot().agg(v=g.count(), x=g.sum("x"), t=g.min("t"), d=g.variance("x")),
     "sliding": lambda s: (
-        s.by("k", "v").sliding(12).agg(n=g.count(), x=g.max("x"), t=g.count("t", where=g.col("x") > 0))
+        s.by("k", "v").sliding("12us").agg(n=g.count(), x=g.max("x"), t=g.count("t", where=g.col("x") > 0))
     ),
-    "hopping": lambda s: s.clip_duration(30).by("k").hopping(10, 4).agg(v=g.max("v"), x=g.sum("x"), t=g.min("t")),
-    "gaps": lambda s: s.clip_duration(30).by("t").hopping(4, 10, align=3).agg(v=g.count(), x=g.min("x"), k=g.max("k")),
-    "tumbling": lambda s: s.tumbling(6, until=200).agg(v=g.sum("v"), x=g.standard_deviation("x"), t=g.max("k")),
+    "hopping": lambda s: (
+        s.clip_duration("30us").by("k").hopping("10us", "4us").agg(v=g.max("v"), x=g.sum("x"), t=g.min("t"))
+    ),
+    "gaps": lambda s: (
+        s.clip_duration("30us")
+        .by("t")
+        .hopping("4us", "10us", align=at_us(3))
+        .agg(v=g.count(), x=g.min("x"), k=g.max("k"))
+    ),
+    "tumbling": lambda s: s.tumbling("6us", until=at_us(200)).agg(
+        v=g.sum("v"), x=g.standard_deviation("x"), t=g.max("k")
+    ),
     "filled": lambda s: (
         s.by("k")
-        .tumbling(6, until=200, fill={"v": "zero", "x": "last"})
+        .tumbling("6us", until=at_us(200), fill={"v": "zero", "x": "last"})
         .agg(v=g.count("v"), x=g.sum("x"), t=g.max("t"))
     ),
-    "filled by the calendar": lambda s: s.tumbling("1d", zone="UTC", until=200, fill="last").agg(v=g.count()),
+    "filled by the calendar": lambda s: s.tumbling("1d", zone="UTC", until=at_us(200), fill="last").agg(v=g.count()),
     "whole": lambda s: s.by("k").snapshot().agg(v=g.count_distinct("v"), x=g.median("x"), t=g.mode("t"), n=g.sum("v")),
     "whole hopping": lambda s: (
-        s.clip_duration(30)
-        .hopping(10, 4)
+        s.clip_duration("30us")
+        .hopping("10us", "4us")
         .agg(v=g.quantile("v", 0.3, interpolation="lower"), x=g.sum("x", distinct=True), t=g.nth("t", -1))
     ),
-    "by start": lambda s: s.hopping(12, 4, membership="start", output="hop").agg(
+    "by start": lambda s: s.hopping("12us", "4us", membership="start", output="hop").agg(
         v=g.count(), x=g.sum("x"), t=g.max("t")
     ),
 }
@@ -153,7 +163,7 @@ def pushed(live: RunningQuery, found: list[pa.Table], rest: pa.Table, chance: ra
         live.push(rest.slice(at, size))
         at += size
         if chance.random() < 0.6:
-            live.advance(chance.randrange(-5, 1 + min(starts[at:], default=100)))
+            live.advance(at_us(chance.randrange(-5, 1 + min(starts[at:], default=100))))
         if chance.random() < 0.5:
             found.append(live.results())
 
@@ -179,10 +189,10 @@ def test_live_is_batch(names: list[str], given_events: list[Any], chance: random
 ENTRANCES = st.fixed_dictionaries(
     {
         "every": st.integers(1, 5) | st.sampled_from(["3us", "20us"]),
-        "delay": st.sampled_from([0, -1, 3, 10]),
+        "delay": st.sampled_from([0, "-1us", "3us", "10us"]),
         "late": st.sampled_from(["drop", "adjust", "divert"]),
     },
-    optional={"reorder": st.sampled_from([0, 4, 30]), "final": st.just(True)},
+    optional={"reorder": st.sampled_from([0, "4us", "30us"]), "final": st.just(True)},
 )
 
 
@@ -273,13 +283,13 @@ def test_a_snapshot_is_given_once_its_end_is_certain() -> None:
     live = alive().start(device="cpu")
     live.push({"at": [2, 4], "until": [9, 7], "who": ["a", "b"]})
     assert told(live.results()) == []
-    live.advance(4)
+    live.advance(at_us(4))
     assert told(live.results()) == [(2, 4, 1)]  # the boundary at 4 is there
     assert live.status().cti_out == 4
-    live.advance(6)
+    live.advance(at_us(6))
     assert told(live.results()) == []
     assert live.status().cti_out == 4  # what begins at 4 is not given yet
-    live.advance(7)
+    live.advance(at_us(7))
     assert told(live.results()) == [(4, 7, 2)]
     live.push({"at": [8], "until": [9], "who": ["c"]})
     live.close()
@@ -290,20 +300,20 @@ def test_a_snapshot_is_given_once_its_end_is_certain() -> None:
 def test_a_hopping_window_is_given_once_it_is_over() -> None:
     # windows   0|=====|10
     #              5|=====|15      CTI 9: none is over; CTI 10: the first
-    live = tasks().hopping(10, 5, align=0, output="point").agg(n=g.count()).start(device="cpu")
+    live = tasks().hopping("10us", "5us", align=at_us(0), output="point").agg(n=g.count()).start(device="cpu")
     live.push({"at": [6], "until": [7], "who": ["a"]})
-    live.advance(9)
+    live.advance(at_us(9))
     assert told(live.results()) == []
-    live.advance(10)
+    live.advance(at_us(10))
     assert told(live.results()) == [(10, 11, 1)]
-    live.advance(14)
+    live.advance(at_us(14))
     assert (told(live.results()), live.status().cti_out) == ([], 14)
-    live.advance(15)
+    live.advance(at_us(15))
     assert told(live.results()) == [(15, 16, 1)]
-    windows = tasks().hopping(10, 5, align=0).agg(n=g.count()).start(device="cpu")
-    windows.advance(9)
+    windows = tasks().hopping("10us", "5us", align=at_us(0)).agg(n=g.count()).start(device="cpu")
+    windows.advance(at_us(9))
     assert windows.status().cti_out == 0  # the window [0, 10) may still get events
-    windows.advance(11)
+    windows.advance(at_us(11))
     assert windows.status().cti_out == 5
 
 
@@ -314,17 +324,17 @@ def test_a_first_null_after_events_that_are_still_alive() -> None:
     live = stream.start(device="cpu")
     for piece, cti in ((events.slice(0, 4), 1), (events.slice(4), 2)):
         live.push(piece)
-        live.advance(cti)
-    live.advance(5)
+        live.advance(at_us(cti))
+    live.advance(at_us(5))
     live.close()
     assert told(live.results()) == [(0, 1, 20, 4), (1, 4, 20, 4), (4, 6, None, 0)]
 
 
 def test_what_needs_no_waiting_is_given_at_once() -> None:
-    live = tasks().filter(g.col("who") == "a").shift(5).start(device="cpu")
+    live = tasks().filter(g.col("who") == "a").shift("5us").start(device="cpu")
     live.push({"at": [2, 4], "until": [9, 7], "who": ["a", "b"]})
     assert told(live.results()) == [(7, 14, "a")]
-    live.advance(3)
+    live.advance(at_us(3))
     assert live.status().cti_out == 8
 
 
@@ -332,16 +342,16 @@ def test_a_new_start_that_goes_back_is_an_error() -> None:
     day = g.lit(datetime.datetime(1970, 1, 2, tzinfo=datetime.UTC))
     epoch = g.lit(datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC))
     second = g.lit(datetime.timedelta(seconds=1))
-    turned = tasks().alter_lifetime(start=day - (g.col("start") - epoch), duration=second)
+    turned = tasks().alter_lifetime(start=day - (g.col("start") - epoch), duration=us(second))
     live = turned.start(device="cpu")
-    live.advance(10)
+    live.advance(at_us(10))
     with pytest.raises(TimeError, match="moves a start before the CTI"):
         live.push({"at": [20], "until": [30], "who": ["a"]})
 
 
 def test_an_event_before_the_cti_is_an_error_that_names_it_and_nothing_is_taken_in() -> None:
     live = alive().start(device="cpu")
-    live.advance(5)
+    live.advance(at_us(5))
     with pytest.raises(TimeError) as raised:
         live.push({"at": [6, 3], "until": [9, 7], "who": ["a", "b"]})
     assert "CTI" in str(raised.value)
@@ -382,7 +392,11 @@ def test_pushed_data_that_does_not_fit() -> None:
 def test_a_closed_query_takes_nothing() -> None:
     live = alive().start(device="cpu")
     live.close()
-    for call in (live.close, lambda: live.advance(1), lambda: live.push({"at": [1], "until": [2], "who": ["a"]})):
+    for call in (
+        live.close,
+        lambda: live.advance(at_us(1)),
+        lambda: live.push({"at": [1], "until": [2], "who": ["a"]}),
+    ):
         with pytest.raises(PlanError, match="closed"):
             call()
 
@@ -391,7 +405,7 @@ def test_results_by_callback_and_status() -> None:
     given_tables: list[pa.Table] = []
     with alive().start(device="cpu", on_results=given_tables.append) as live:
         live.push({"at": [2, 4], "until": [9, 7], "who": ["a", "b"]})
-        live.advance(7)
+        live.advance(at_us(7))
         assert told(pa.concat_tables(given_tables)) == [(2, 4, 1), (4, 7, 2)]
         status = live.status()
         assert (status.events_in, status.events_out, status.alive, status.cti_in) == (2, 2, 1, 7)
@@ -428,7 +442,7 @@ def test_state_is_tables_with_names_and_types() -> None:
     stream = tasks().with_columns(v=g.lit(3)).by("who").snapshot().agg(n=g.count(), best=g.max("v"))
     live = stream.start(device="cpu")
     live.push({"at": [2, 4, 90], "until": [9, 7, 95], "who": ["a", "b", "a"]})
-    live.advance(5)
+    live.advance(at_us(5))
     state = live.state()
     name = "4 Window snapshot agg n=count(), best=max(col(v))"
     of_window = {key.removeprefix(f"{name}/"): table for key, table in state.items() if key.startswith(name)}
@@ -456,7 +470,7 @@ def test_groups_of_which_nothing_is_left_are_forgotten(key: pa.Array, verb: str)
     live, found, most = stream.start(device="cpu"), list[pa.Table](), 0
     for at in range(0, 20_000, 500):
         live.push(whole.slice(at, 500))
-        live.advance(at + 500)
+        live.advance(at_us(at + 500))
         found.append(live.results())
         groups = next(table for name, table in live.state().items() if name.endswith("/groups"))
         most = max(most, groups.num_rows)
@@ -483,7 +497,7 @@ def test_steps_that_touch_few_of_many_groups() -> None:
     for at in range(0, 4000, 20):
         live.push(whole.slice(at, 20))
         if at + 20 < 4000:
-            live.advance(starts[at + 20])
+            live.advance(at_us(starts[at + 20]))
             known = live.state()
             groups = next(table for name, table in known.items() if name.endswith("/groups"))
             alive = [row["last"] for row in groups.to_pylist() if row["count///0"]]
@@ -515,14 +529,14 @@ def test_extremes_of_any_kind_over_many_steps(tmp_path: Path, device: str) -> No
     greatest = {f"max_{name}": g.max(name) for name in names}
     least = {f"min_{name}": g.min(name, where=g.col("v") > -20) for name in names}
     source = g.events(whole, start="at", end="until", unit="us")
-    for window in (source.by("k").snapshot(), source.hopping(20, 30), source.sliding(100)):
+    for window in (source.by("k").snapshot(), source.hopping("20us", "30us"), source.sliding("100us")):
         query = window.agg(**greatest, **least)
         live, found, at = query.start(device=device), list[pa.Table](), 0
         while at < whole.num_rows:
             size = chance.choice([1, 9, 60])
             live.push(whole.slice(at, size))
             at += size
-            live.advance(min(starts[at:], default=4000))
+            live.advance(at_us(min(starts[at:], default=4000)))
             found.append(live.results())
             if chance.random() < 0.1:
                 live.checkpoint(tmp_path / "c")
@@ -555,7 +569,7 @@ def test_an_extreme_reads_no_more_of_a_greater_state(monkeypatch: pytest.MonkeyP
         stream = g.events(
             pa.schema([("at", pa.int64()), ("v", pa.int64()), ("t", pa.string())]).empty_table(), start="at", unit="us"
         )
-        live = stream.sliding(alive).agg(best=g.max(value)).start(device="cpu")
+        live = stream.sliding(us(alive)).agg(best=g.max(value)).start(device="cpu")
         read.clear()
         handled[0] = 0
         for at in range(0, 3 * alive, 20):
@@ -563,7 +577,7 @@ def test_an_extreme_reads_no_more_of_a_greater_state(monkeypatch: pytest.MonkeyP
             live.push(
                 {"at": these, "v": [-each for each in these], "t": [f"{9999 - each % 10000:05}" for each in these]}
             )
-            live.advance(at + 20)
+            live.advance(at_us(at + 20))
         cost[alive] = max(read), handled[0] / (3 * alive)
     assert cost[200][0] <= 20 + 1 + 4
     assert cost[3200][0] <= 20 + 1 + 8  # those that end, and one of each run
@@ -592,7 +606,7 @@ def test_a_stitch_knows_its_oldest_chain(monkeypatch: pytest.MonkeyPatch) -> Non
             for _, until, who in begun:
                 ends.setdefault(until, []).append(who)
             live.push([{"at": start, "until": until, "who": who} for start, until, who in begun])
-            live.advance(at + 10)
+            live.advance(at_us(at + 10))
             if chance.random() < 0.2:
                 state = live.state()
                 open_chains = next((table for name, table in state.items() if name.endswith("/chains")), None)
@@ -632,21 +646,21 @@ def test_open_edges_are_counted_before_their_ends_are_known() -> None:
     # a 2|=========…        b 4|====|9, known at 9
     live = sessions().snapshot().agg(n=g.count()).start(device="cpu")
     live.push([edge("start", 2, None, "a"), edge("start", 4, None, "b")])
-    live.advance(6)
+    live.advance(at_us(6))
     assert told(live.results()) == [(2, 4, 1)]
     assert (live.status().cti_out, live.status().alive) == (4, 2)  # from 4 on two are alive, nobody knows how long
     live.push([edge("end", 4, 9, "b")])
-    live.advance(20)
+    live.advance(at_us(20))
     assert told(live.results()) == [(4, 9, 2)]
     live.close()
     assert told(live.results()) == [(9, MAX_TIME, 1)]
 
 
 def test_hopping_windows_over_open_edges() -> None:
-    windows = sessions().by("who").hopping(4, 4, align=0).agg(n=g.count())
+    windows = sessions().by("who").hopping("4us", "4us", align=at_us(0)).agg(n=g.count())
     live = windows.filter(g.col("who") == "a").start(device="cpu")
     live.push([edge("start", 2, None, "a")])
-    live.advance(9)
+    live.advance(at_us(9))
     assert told(live.results()) == [(0, 4, "a", 1), (4, 8, "a", 1)]
     live.push([edge("end", 2, 10, "a")])
     live.close()
@@ -661,11 +675,11 @@ def test_what_asks_for_the_end_waits_for_it() -> None:
     ):
         live = query.start(device="cpu")
         live.push([edge("start", 2, None, "a"), edge("start", 4, None, "b")])
-        live.advance(6)
+        live.advance(at_us(6))
         assert (live.results().num_rows, live.status().cti_out) == (0, 2)
-    live = sessions().sliding(3).agg(n=g.count()).start(device="cpu")  # lasts 3, whenever it ends
+    live = sessions().sliding("3us").agg(n=g.count()).start(device="cpu")  # lasts 3, whenever it ends
     live.push([edge("start", 2, None, "a")])
-    live.advance(6)
+    live.advance(at_us(6))
     assert told(live.results()) == [(2, 5, 1)]
 
 
@@ -677,10 +691,10 @@ def test_what_asks_for_the_end_waits_for_it() -> None:
             lambda s: s.by("k").snapshot().agg(n=g.count(), v=g.sum("v"), m=g.mean("v")),
             lambda s: s.filter(g.col("v") > 0).with_columns(w=g.col("v") / 3).snapshot().agg(w=g.sum("w"), n=g.count()),
             lambda s: s.snapshot().agg(n=g.count()).by("n").snapshot().agg(m=g.count()),
-            lambda s: s.by("k").sliding(5).agg(n=g.count(), v=g.max("v")),
+            lambda s: s.by("k").sliding("5us").agg(n=g.count(), v=g.max("v")),
             lambda s: s.snapshot().agg(v=g.max("v")),
-            lambda s: s.clip_duration(9).hopping(6, 3).agg(n=g.count()),
-            lambda s: s.to_point().hopping(6, 3).agg(n=g.count()),
+            lambda s: s.clip_duration("9us").hopping("6us", "3us").agg(n=g.count()),
+            lambda s: s.to_point().hopping("6us", "3us").agg(n=g.count()),
         ]
     ),
     st.sampled_from(["drop", "adjust"]),
@@ -698,7 +712,7 @@ def test_edges_live_are_edges_in_a_batch(
     arrived = pa.table([pa.array(c, t) for c, t in zip(columns, kinds, strict=True)], ["kind", "at", "until", "k", "v"])
     stream = g.events(arrived, start="at", end="until", unit="us", shape="edge", edge="kind")
     stream = query(
-        stream.advance_time(2, delay=chance.randrange(0, 4), late=late, late_ends=chance.choice(["drop", late]))
+        stream.advance_time(2, delay=us(chance.randrange(0, 4)), late=late, late_ends=chance.choice(["drop", late]))
     )
     expected = stream.collect(device=device)
     live, found, at = stream.start(device=device), list[pa.Table](), 0
@@ -734,7 +748,7 @@ def test_a_silent_stream_goes_along_with_another() -> None:
     assert told(live.results()) == [(2, 7, 1)]
     live.push({"at": [5, 9], "until": [20, 10], "who": ["late", "b"]}, input="slow")
     assert live.status().late == {"dropped": 1}
-    live.advance(12)
+    live.advance(at_us(12))
     assert told(live.results()) == [(9, 10, 1)]
 
 
@@ -754,12 +768,12 @@ def test_imported_and_made_ctis_together(tmp_path: Path) -> None:
 def test_names_of_inputs() -> None:
     live = slow_and_fast().start(device="cpu")
     with pytest.raises(PlanError, match="no input 'quick'"):
-        live.advance(3, input="quick")
+        live.advance(at_us(3), input="quick")
     unnamed = g.events(FAST.empty_table(), start="at", unit="us")
     with pytest.raises(PlanError, match="by its name"):
         tasks().advance_time(advance_with=unnamed)
     with pytest.raises(PlanError, match="where a stream comes in"):
-        tasks().advance_time(advance_with=unnamed.shift(1))
+        tasks().advance_time(advance_with=unnamed.shift("1us"))
 
 
 # Checkpoints
@@ -768,7 +782,7 @@ def test_names_of_inputs() -> None:
 def test_results_that_nobody_has_taken_are_in_the_checkpoint(tmp_path: Path) -> None:
     live = alive().start(device="cpu")
     live.push({"at": [2, 4], "until": [9, 7], "who": ["a", "b"]})
-    live.advance(7)
+    live.advance(at_us(7))
     live.checkpoint(tmp_path / "c")
     again = g.restore(tmp_path / "c", alive(), device="array")
     assert told(again.results()) == [(2, 4, 1), (4, 7, 2)]
@@ -790,7 +804,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "c"
     live = alive().start(device="cpu")
     live.push({"at": [2, 4], "until": [9, 7], "who": ["a", "b"]})
-    live.advance(5)
+    live.advance(at_us(5))
     live.checkpoint(path)
     whole = path.read_bytes()
     if damage == "missing":
@@ -823,7 +837,14 @@ def test_a_checkpoint_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch
 
 
 def test_explain_shows_each_nodes_time_rule() -> None:
-    text = tasks().shift("5s").quantize(10, 5).hopping(10, 5, until=100).agg(n=g.count()).explain(device="cpu")
+    text = (
+        tasks()
+        .shift("5s")
+        .quantize("10us", "5us")
+        .hopping("10us", "5us", until=at_us(100))
+        .agg(n=g.count())
+        .explain(device="cpu")
+    )
     assert "CTI T leaves as T + 5s" in text
     assert "CTI T leaves as T rounded down to the grid of 5us" in text
     assert "CTI T leaves as the start of the oldest window that is not final at T" in text

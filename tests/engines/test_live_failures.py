@@ -30,6 +30,7 @@ from gpu_ops.time import MAX_TIME
 from tests.engines.test_live import DEVICES, EDGES, FEWER, UTC, edge, sessions, told
 from tests.rows import rows
 from tests.support import branches
+from tests.ticks import at_us
 
 BIDS = pa.schema([("at", pa.int64()), ("k", pa.string()), ("v", pa.int64())])
 BIG = 1 << 62
@@ -41,7 +42,7 @@ def bids(**settings: Any) -> g.Stream:
 
 
 def totals() -> g.Stream:
-    return bids().by("k").tumbling(10, align=0).agg(t=g.sum("v"))
+    return bids().by("k").tumbling("10us", align=at_us(0)).agg(t=g.sum("v"))
 
 
 def bid(at: int, k: str = "good", v: int = 1) -> dict[str, Any]:
@@ -51,7 +52,7 @@ def bid(at: int, k: str = "good", v: int = 1) -> dict[str, Any]:
 def later_calls(live: RunningQuery, folder: Path) -> dict[str, Callable[[], object]]:
     return {
         "push": lambda: live.push([bid(90)]),
-        "advance": lambda: live.advance(100),
+        "advance": lambda: live.advance(at_us(100)),
         "close": live.close,
         "results": live.results,
         "late": live.late,
@@ -81,11 +82,11 @@ def all_fail(live: RunningQuery, folder: Path, cause: BaseException, *said: str)
 def test_an_overflow_leaves_the_query_failed_and_names_node_and_group(tmp_path: Path, device: str) -> None:
     live = totals().start(device=device)
     live.push([bid(1), bid(2)])
-    live.advance(10)
+    live.advance(at_us(10))
     live.push([bid(11), bid(12, "bad", BIG), bid(13, "bad", BIG)])
     live.checkpoint(tmp_path / "c")
     with pytest.raises(SumOverflowError, match="k='bad'") as raised:
-        live.advance(20)
+        live.advance(at_us(20))
     assert "Window tumbling" in "".join(raised.value.__notes__)
     # What was final before is given once.
     assert told(live.results()) == [(0, 10, "good", 2)]
@@ -104,7 +105,7 @@ def test_a_query_without_a_checkpoint_is_to_be_started_anew(tmp_path: Path) -> N
     live = totals().start(device="cpu")
     live.push([bid(12, "bad", BIG), bid(13, "bad", BIG)])
     with pytest.raises(SumOverflowError) as raised:
-        live.advance(20)
+        live.advance(at_us(20))
     all_fail(live, tmp_path, raised.value, "Start the query anew")
 
 
@@ -122,16 +123,16 @@ class Moody:
 
 
 def counted(function: Callable[[pa.Table], int]) -> g.Stream:
-    return bids().tumbling(10, align=0).agg(n=g.window_function(function, returns=pa.int64(), of="v"))
+    return bids().tumbling("10us", align=at_us(0)).agg(n=g.window_function(function, returns=pa.int64(), of="v"))
 
 
 @pytest.mark.parametrize("error", [ValueError, MemoryError, KeyboardInterrupt, SystemExit])
 def test_a_function_that_fails_once_loses_nothing_silently(tmp_path: Path, error: type[BaseException]) -> None:
     live = counted(Moody(2, error)).start(device="cpu")
     live.push([bid(1), bid(11), bid(21)])
-    live.advance(10)
+    live.advance(at_us(10))
     with pytest.raises((FunctionError, error)) as raised:
-        live.advance(20)
+        live.advance(at_us(20))
     assert told(live.results()) == [(0, 10, 1)]
     all_fail(live, tmp_path, raised.value, "Window tumbling")
 
@@ -139,7 +140,7 @@ def test_a_function_that_fails_once_loses_nothing_silently(tmp_path: Path, error
 def test_an_interrupt_in_mid_push(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     live = totals().start(device="cpu")
     live.push([bid(1)])
-    live.advance(10)
+    live.advance(at_us(10))
     step = RunningWindow.step
 
     def interrupted(*given: Any) -> Any:
@@ -149,7 +150,7 @@ def test_an_interrupt_in_mid_push(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(RunningWindow, "step", interrupted)
     with pytest.raises(KeyboardInterrupt) as raised:
-        live.advance(20)
+        live.advance(at_us(20))
     monkeypatch.undo()
     assert told(live.results()) == [(0, 10, "good", 1)]
     all_fail(live, tmp_path, raised.value, "KeyboardInterrupt")
@@ -163,7 +164,7 @@ def test_a_second_interrupt_while_the_first_is_noted(tmp_path: Path, monkeypatch
     live.push([bid(1)])
     monkeypatch.setattr(Calls, "fail", again)
     with pytest.raises(KeyboardInterrupt):
-        live.advance(10)
+        live.advance(at_us(10))
     monkeypatch.undo()
     with pytest.raises(QueryFailedError, match="interrupted") as raised:
         live.push([bid(11)])
@@ -187,10 +188,10 @@ def test_the_imported_cti_that_fails_elsewhere_fails_the_query(tmp_path: Path) -
     # An end edge waits for its turn, and nobody has started what it ends: that is found when the other's CTI comes.
     fast = g.events(BIDS.empty_table(), start="at", unit="us", name="fast")
     slow = g.events(EDGES.empty_table(), start="at", end="until", unit="us", shape="edge", edge="kind", name="slow")
-    live = slow.advance_time(reorder=5, advance_with=fast).union(fast.select(who="k")).start(device="cpu")
+    live = slow.advance_time(reorder="5us", advance_with=fast).union(fast.select(who="k")).start(device="cpu")
     live.push([edge("end", 2, 4, "a")], input="slow")
     with pytest.raises(TimeError, match="has not started") as raised:
-        live.advance(20, input="fast")
+        live.advance(at_us(20), input="fast")
     all_fail(live, tmp_path, raised.value, "has not started")
 
 
@@ -201,7 +202,7 @@ def test_a_refused_batch_leaves_the_query_as_it_was() -> None:
     live, other = (totals().start(device="cpu") for _ in range(2))
     for each in (live, other):
         each.push([bid(1), bid(12)])
-        each.advance(11)
+        each.advance(at_us(11))
     for wrong, error in (
         ([bid(13), {"at": None, "k": "x", "v": 1}], TimeError),  # a null start
         ([bid(14), bid(3)], TimeError),  # late
@@ -210,8 +211,8 @@ def test_a_refused_batch_leaves_the_query_as_it_was() -> None:
     ):
         with pytest.raises(error):
             live.push(wrong)
-    with pytest.raises(PlanError):
-        live.advance(MAX_TIME + 5)
+    with pytest.raises(TimeError):
+        live.advance(at_us(MAX_TIME + 5))
     with pytest.raises(PlanError):
         live.push([bid(20)], input="nobody")
     assert live.status() == other.status()
@@ -224,9 +225,9 @@ def test_a_refused_batch_leaves_the_query_as_it_was() -> None:
 
 
 def test_refused_edges_leave_the_query_as_it_was() -> None:
-    live = sessions().advance_time(reorder=2).snapshot().agg(n=g.count()).start(device="cpu")
+    live = sessions().advance_time(reorder="2us").snapshot().agg(n=g.count()).start(device="cpu")
     live.push([edge("start", 2, None, "a")])
-    live.advance(5)
+    live.advance(at_us(5))
     for wrong in ([edge("start", 6, None, "b"), edge("end", 3, 9, "nobody"), edge("start", 20, None, "c")],
                   [edge("start", 7, None, "b"), edge("start", 1, None, "c")]):  # fmt: skip
         with pytest.raises(TimeError):
@@ -250,7 +251,7 @@ def test_results_that_nobody_took_are_offered_again() -> None:
     live = totals().start(device="cpu", on_results=sink)
     live.push([bid(1), bid(11)])
     with pytest.raises(OSError, match="network"):
-        live.advance(10)
+        live.advance(at_us(10))
     before = live.status()
     with pytest.raises(OSError, match="network"):
         live.push([bid(12)])  # before anything new
@@ -277,11 +278,11 @@ def test_results_that_nobody_took_are_in_the_checkpoint(tmp_path: Path) -> None:
     live = totals().start(device="cpu", on_results=broken)
     live.push([bid(1)])
     with pytest.raises(OSError, match="network"):
-        live.advance(10)
+        live.advance(at_us(10))
     live.checkpoint(tmp_path / "c")
     taken = list[pa.Table]()
     again = g.restore(tmp_path / "c", totals(), device="cpu", on_results=taken.append)
-    again.advance(20)
+    again.advance(at_us(20))
     assert told(pa.concat_tables(taken)) == [(0, 10, "good", 1)]
     assert told(live.results()) == [(0, 10, "good", 1)]  # or whoever asks
 
@@ -298,7 +299,7 @@ def test_on_results_may_look_and_not_push() -> None:
 
     live = totals().start(device="cpu", on_results=look)
     live.push([bid(1)])
-    live.advance(10)
+    live.advance(at_us(10))
     assert seen == [(1, 1, 0, 10, len(live.state()))]
     live.close()
 
@@ -311,7 +312,7 @@ def test_a_function_in_a_window_may_not_look() -> None:
     live = counted(look).start(device="cpu")
     live.push([bid(1)])
     with pytest.raises(FunctionError, match="status was called from within advance"):
-        live.advance(10)
+        live.advance(at_us(10))
 
 
 # following
@@ -335,13 +336,13 @@ def stored(folder: Path, batches: int = 12) -> g.Store:
                 name: pa.array(each, pa.int64()).cast(UTC)
                 for name, each in (("start", at), ("end", [x + 1 for x in at]))
             }
-            writer.append(pa.table({**times, "v": at}), MAX_TIME if number == batches - 1 else at[-1])
+            writer.append(pa.table({**times, "v": at}), at_us(MAX_TIME) if number == batches - 1 else at_us(at[-1]))
     return store
 
 
 def followed(store: g.Store, function: Callable[[pa.Table], int]) -> g.Stream:
     made = g.window_function(function, returns=pa.int64(), of="v")
-    return g.events(store).tumbling(10, align=0).agg(n=made)
+    return g.events(store).tumbling("10us", align=at_us(0)).agg(n=made)
 
 
 def test_a_step_that_fails_once_is_made_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -414,7 +415,7 @@ def test_one_thread_alone_changes_a_query_that_follows(tmp_path: Path) -> None:
     errors = list[str]()
 
     def others() -> None:
-        for call in (lambda: live.advance(99), lambda: live.follow(store, timeout=0)):
+        for call in (lambda: live.advance(at_us(99)), lambda: live.follow(store, timeout=0)):
             with pytest.raises(PlanError, match="follow") as raised:
                 call()
             errors.append(str(raised.value))

@@ -17,6 +17,7 @@ from gpu_ops.time import MAX_TIME
 from tests.cuts import in_some_order
 from tests.engines.test_live import DEVICES, EXAMPLES, FEWER, SCHEMA, UTC, Query, events, table
 from tests.rows import rows
+from tests.ticks import at_us
 
 Pair = Any
 SMALLER = g.col("v") <= g.col("v_right")
@@ -42,7 +43,7 @@ PAIRS: dict[str, Pair] = {
     "clip": lambda s, t: s.clip_by(t, on="k"),
     "clip by any": lambda s, t: s.clip_by(t),
     "as of": lambda s, t: s.asof_join(t, on="k"),
-    "as of near": lambda s, t: s.asof_join(t, on="k", tolerance=5, how="inner"),
+    "as of near": lambda s, t: s.asof_join(t, on="k", tolerance="5us", how="inner"),
     "union": lambda s, t: s.union(t),
     "distinct": lambda s, t: s.union(t).distinct("k"),
     "itself": lambda s, t: s.join(s, on="k", how="left").union(s.join(t, on="k")),
@@ -50,17 +51,19 @@ PAIRS: dict[str, Pair] = {
 
 SIDES: dict[str, Query] = {
     "as it is": lambda s: s,
-    "shifted": lambda s: s.shift(-4),
-    "longer": lambda s: s.extend(6),
+    "shifted": lambda s: s.shift("-4us"),
+    "longer": lambda s: s.extend("6us"),
     "point": lambda s: s.to_point(),
     "counted": lambda s: s.by("k").snapshot().agg(v=g.count(), x=g.sum("x"), t=g.max("t")),
-    "summed": lambda s: s.clip_duration(30).by("k").hopping(10, 5).agg(v=g.sum("v"), x=g.max("x"), t=g.min("t")),
+    "summed": lambda s: (
+        s.clip_duration("30us").by("k").hopping("10us", "5us").agg(v=g.sum("v"), x=g.max("x"), t=g.min("t"))
+    ),
 }
 
 ABOVE: dict[str, Query] = {
     "as it is": lambda s: s,
     "counted": lambda s: s.by("k").snapshot().agg(n=g.count()),
-    "filtered": lambda s: s.filter(~g.col("k").is_null()).shift(3),
+    "filtered": lambda s: s.filter(~g.col("k").is_null()).shift("3us"),
 }
 
 
@@ -86,7 +89,7 @@ class Feeder:
             self.left[name] = rest = self.left[name].slice(size)
             if self.chance.random() < 0.7:
                 least = min(rest["start"].cast(pa.int64()).to_pylist(), default=100)
-                self.live.advance(self.chance.randrange(-5, 1 + least), input=name)
+                self.live.advance(at_us(self.chance.randrange(-5, 1 + least)), input=name)
             found.append(self.live.results())
 
 
@@ -156,16 +159,16 @@ def test_the_older_cti_holds_the_join_and_what_cannot_match_any_more_is_dropped(
     right = table([(5, 8, "a", 3, None, None)])
     live = named(left.slice(0, 0), "left").join(named(right.slice(0, 0), "right"), on="k").start(device="cpu")
     live.push(left, input="left")
-    live.advance(50, input="left")
+    live.advance(at_us(50), input="left")
     live.push(right, input="right")
     assert live.results().num_rows == 0
     assert live.status().alive == 3
-    live.advance(10, input="right")
+    live.advance(at_us(10), input="right")
     assert live.results()["start"].cast(pa.int64()).to_pylist() == [5]
     assert live.cti == 10
-    live.advance(25, input="right")
+    live.advance(at_us(25), input="right")
     assert live.status().alive == 1  # the left event of 30 waits
-    live.advance(50, input="right")
+    live.advance(at_us(50), input="right")
     assert live.status().alive == 0
     assert live.cti == 50
 
@@ -178,11 +181,11 @@ def test_an_outer_join_promises_no_more_than_the_oldest_piece_that_goes_on() -> 
     live.push(left, input="left")
     live.push(right, input="right")
     for name in ("left", "right"):
-        live.advance(9, input=name)
+        live.advance(at_us(9), input=name)
     assert live.results().num_rows == 0
     assert live.cti == 0  # alone from 0 on, nobody knows until when
     for name in ("left", "right"):
-        live.advance(25, input=name)
+        live.advance(at_us(25), input=name)
     found = live.results().sort_by("start")
     assert found["start"].cast(pa.int64()).to_pylist() == [0, 10]
     assert found["v_right"].to_pylist() == [None, 2]
@@ -195,7 +198,7 @@ def test_memory_does_not_grow_with_what_has_passed() -> None:
     for at in range(0, 4000, 100):
         for name in ("left", "right"):
             live.push(table([(at + i, at + i + 30, "ab"[i % 2], i, None, None) for i in range(100)]), input=name)
-            live.advance(at + 100, input=name)
+            live.advance(at_us(at + 100), input=name)
         live.results()
         sizes.append(live.status().state_bytes)
     assert max(sizes[20:]) <= 2 * max(sizes[5:10])
@@ -212,7 +215,7 @@ def test_a_silent_reference_follows_the_fast_stream() -> None:
     live.push({"at": [0, 5], "till": [5, 100], "price": [10, 20]}, input="prices")
     for at in (0, 3, 6, 9):
         live.push({"at": [at], "n": [at]}, input="orders")
-        live.advance(at + 1, input="orders")
+        live.advance(at_us(at + 1), input="orders")
     found = live.results().sort_by("start")
     assert found["price"].to_pylist() == [10, 10, 20, 20]  # no CTI was ever said of the prices
 
@@ -246,8 +249,8 @@ def test_two_stores_are_followed_the_one_behind_first(tmp_path: Path) -> None:
         given_tables[name] = table(made)
         with store.writer() as writer:
             for first in range(0, 30, 5):
-                writer.append(table(made[first : first + 5]), 2 * (first + 5))
-            writer.append(table([]), MAX_TIME)
+                writer.append(table(made[first : first + 5]), at_us(2 * (first + 5)))
+            writer.append(table([]), at_us(MAX_TIME))
 
     def joined(**tables: pa.Table) -> g.Stream:
         return named(tables["left"], "left").join(named(tables["right"], "right"), on="k", how="full")

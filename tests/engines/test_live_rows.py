@@ -16,13 +16,14 @@ from gpu_ops.errors import PlanError, WaitingError
 from gpu_ops.time import MAX_TIME
 from tests.engines.test_live import FEWER, UTC, told
 from tests.rows import rows
+from tests.ticks import at_us
 
 TASKS = pa.schema([("at", pa.int64()), ("until", pa.int64()), ("v", pa.int64())])
 
 
 def tasks(given_rows: pa.Table, on_invalid: Any, name: str | None = None) -> g.Stream:
     stream = g.events(given_rows, start="at", end="until", unit="us", on_invalid=on_invalid, name=name)
-    return stream.advance_time(3, delay=4, late="divert")
+    return stream.advance_time(3, delay="4us", late="divert")
 
 
 def counted(stream: g.Stream) -> g.Stream:
@@ -81,7 +82,9 @@ def test_invalid_rows_of_a_store_and_of_two_inputs(tmp_path: Path) -> None:
             for row in range(len(table)):
                 piece = table.slice(row, 1).append_column("start", start[:1]).append_column("end", end[:1])
                 writer.append(piece)
-            writer.append(table.slice(0, 0).append_column("start", start[:0]).append_column("end", end[:0]), MAX_TIME)
+            writer.append(
+                table.slice(0, 0).append_column("start", start[:0]).append_column("end", end[:0]), at_us(MAX_TIME)
+            )
     live.follow(stores, timeout=0)
     assert live.report() == batch.report()
     assert {name: each.to_pylist() for name, each in live.rejected().items()} == {
@@ -94,7 +97,7 @@ def test_a_refused_batch_counts_nothing() -> None:
     none = TASKS.empty_table()
     live = g.events(none, start="at", end="until", unit="us", on_invalid="divert").start(device="cpu")
     live.push([{"at": 3, "until": 3, "v": 1}])
-    live.advance(5)
+    live.advance(at_us(5))
     with pytest.raises(g.TimeError):
         live.push([{"at": None, "until": 3, "v": 1}, {"at": 1, "until": 3, "v": 1}])
     assert live.report().invalid == {"zero_length": 1}
@@ -132,10 +135,10 @@ def some(first: int, count: int) -> dict[str, Any]:
 
 def test_rows_that_wait_for_an_idle_input_are_bounded() -> None:
     live = named("left").join(named("right"), on="v").start(device="cpu", max_waiting=100)
-    live.advance(0, input="right")
+    live.advance(at_us(0), input="right")
     for first in range(0, 100, 10):
         live.push(some(first, 10), input="left")
-        live.advance(first + 10, input="left")
+        live.advance(at_us(first + 10), input="left")
     assert live.status().waiting == 100
     assert "100 waiting" in repr(live.status())
     before = live.status()
@@ -148,9 +151,9 @@ def test_rows_that_wait_for_an_idle_input_are_bounded() -> None:
         live.push({**some(first, 10), "v": [-1] * 10}, input="right")
     with pytest.raises(WaitingError, match="input 'right'"):
         live.push(some(103, 10), input="right")
-    live.advance(50, input="right")
+    live.advance(at_us(50), input="right")
     assert live.status().waiting == 50 + 53
-    live.advance(200, input="right")
+    live.advance(at_us(200), input="right")
     live.push(some(100, 10), input="left")
     live.close()
     assert live.results().num_rows == 3
@@ -168,7 +171,7 @@ def test_rows_that_wait_for_their_own_cti_are_bounded_too(tmp_path: Path) -> Non
     again = g.restore(tmp_path / "c", query, device="cpu", max_waiting=15)
     with pytest.raises(WaitingError):
         again.push(some(20, 10))
-    again.advance(20)
+    again.advance(at_us(20))
     again.push(some(20, 10))
     # Rows that bring CTIs themselves are never refused.
     making = named("tasks").advance_time(1000).snapshot().agg(n=g.count()).start(device="cpu", max_waiting=15)
@@ -187,8 +190,8 @@ def test_following_pauses_where_another_store_is_behind(tmp_path: Path) -> None:
         return pa.table({name: pa.array(each, pa.int64()).cast(UTC) for name, each in times.items()} | {"v": range(10)})
 
     for first in range(0, 200, 10):
-        stores["left"].append(batch(first), first + 10)
-    stores["right"].append(batch(0), 10)
+        stores["left"].append(batch(first), at_us(first + 10))
+    stores["right"].append(batch(0), at_us(10))
     left, right = (g.events(store, name=name) for name, store in stores.items())
     live = left.join(right, on="v").start(device="cpu", max_waiting=30)
     most = list[int]()

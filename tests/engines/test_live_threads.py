@@ -12,13 +12,14 @@ import pytest
 
 import gpu_ops as g
 from tests.rows import rows
+from tests.ticks import at_us
 
 BIDS = pa.schema([("at", pa.int64()), ("k", pa.int64()), ("v", pa.int64())])
 
 
 def test_four_threads_that_push_lose_no_row() -> None:
     each, size, threads = 75, 1000, 4
-    query = g.events(BIDS.empty_table(), start="at", unit="us").by("k").tumbling(1000, align=0)
+    query = g.events(BIDS.empty_table(), start="at", unit="us").by("k").tumbling("1000us", align=at_us(0))
     live = query.agg(n=g.count(), v=g.sum("v")).start(device="cpu")
     errors = list[BaseException]()
 
@@ -45,7 +46,7 @@ def test_four_threads_that_push_lose_no_row() -> None:
 
 
 def test_threads_that_advance_and_read_see_whole_steps() -> None:
-    query = g.events(BIDS.empty_table(), start="at", unit="us").tumbling(10, align=0).agg(n=g.count())
+    query = g.events(BIDS.empty_table(), start="at", unit="us").tumbling("10us", align=at_us(0)).agg(n=g.count())
     live, found, done = query.start(device="cpu"), list[pa.Table](), threading.Event()
 
     def read() -> None:
@@ -57,7 +58,7 @@ def test_threads_that_advance_and_read_see_whole_steps() -> None:
     reader.start()
     for first in range(0, 2000, 10):
         live.push({"at": range(first, first + 10), "k": [1] * 10, "v": [1] * 10})
-        live.advance(first + 10)
+        live.advance(at_us(first + 10))
     done.set()
     reader.join()
     live.close()
@@ -68,7 +69,9 @@ def test_threads_that_advance_and_read_see_whole_steps() -> None:
 def test_a_stream_is_collected_from_several_threads() -> None:
     bids = {"at": range(20_000), "k": [at % 7 for at in range(20_000)], "v": range(20_000)}
     stream = g.events(pa.table(bids, schema=BIDS), start="at", unit="us")
-    query = stream.by("k").hopping(500, 100).agg(n=g.count(), v=g.sum("v"), most=g.max("v"), middle=g.median("v"))
+    query = (
+        stream.by("k").hopping("500us", "100us").agg(n=g.count(), v=g.sum("v"), most=g.max("v"), middle=g.median("v"))
+    )
     expected, found = rows(query.collect(device="cpu")), dict[int, object]()
 
     def collect(thread: int) -> None:

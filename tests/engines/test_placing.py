@@ -17,6 +17,7 @@ from gpu_ops.engines.placing import is_stood_for, misreading
 from gpu_ops.frames import to_frame
 from gpu_ops.types import storage
 from tests.payload_table import ROWS
+from tests.ticks import us
 
 UTC = datetime.UTC
 DAYS = [datetime.date(2020, 1, 1), datetime.date(1969, 12, 31), None, datetime.date(2024, 2, 29)]
@@ -169,7 +170,7 @@ WITH_A_DATE = {
     "filter": STREAM.filter(col("day") == A_DAY),
     "aggregate": STREAM.snapshot().agg(n=g.sum(col("day").dt.year())),
     "aggregate's condition": STREAM.snapshot().agg(n=g.count(where=col("day") > A_DAY)),
-    "lifetime": STREAM.alter_lifetime(duration=col("utc2") - A_TIME),
+    "lifetime": STREAM.alter_lifetime(duration=us(col("utc2") - A_TIME)),
     "below": STREAM.filter(col("day") == A_DAY).tumbling("1min").agg(n=g.count()),
 }
 

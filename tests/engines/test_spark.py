@@ -20,6 +20,7 @@ import gpu_ops as g
 from gpu_ops.errors import ColumnError, PlanError, SourceError, SumOverflowError, TimeError
 from gpu_ops.time import MAX_TIME, MIN_TIME
 from tests.rows import rows
+from tests.ticks import at_us, us
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -114,25 +115,29 @@ def test_expressions(spark: SparkSession, visits: pa.Table, name: str) -> None:
 
 
 LIFETIMES: dict[str, Query] = {
-    "set_duration": lambda s: s.set_duration(7),
-    "shift": lambda s: s.shift(1_000_003),
-    "shift back": lambda s: s.shift(-1_000_003),
-    "extend": lambda s: s.extend(13),
-    "shrink": lambda s: s.extend(-10),
-    "clip_duration": lambda s: s.clip_duration(15),
+    "set_duration": lambda s: s.set_duration("7us"),
+    "shift": lambda s: s.shift("1000003us"),
+    "shift back": lambda s: s.shift("-1000003us"),
+    "extend": lambda s: s.extend("13us"),
+    "shrink": lambda s: s.extend("-10us"),
+    "clip_duration": lambda s: s.clip_duration("15us"),
     "to_point": lambda s: s.to_point(),
-    "extend points": lambda s: s.to_point().extend(5),
-    "shrink points": lambda s: s.to_point().extend(-1),
+    "extend points": lambda s: s.to_point().extend("5us"),
+    "shrink points": lambda s: s.to_point().extend("-1us"),
     "point_at_end": lambda s: s.point_at_end(),
-    "hop_lifetime": lambda s: s.hop_lifetime(20, 7, align=datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)),
-    "hop_lifetime with gaps": lambda s: s.hop_lifetime(7, 20),
-    "hop_lifetime, tumbling": lambda s: s.hop_lifetime(10),
-    "quantize": lambda s: s.quantize(20, 7),
-    "quantize, progressive": lambda s: s.quantize(20, 8, progress=4),
-    "chop": lambda s: s.clip_duration(1000).chop(7, align=3),
-    "alter_lifetime to columns": lambda s: s.clip_duration(9).alter_lifetime(start=g.col("start"), end=g.col("end")),
-    "alter_lifetime, constant": lambda s: s.clip_duration(9).alter_lifetime(start=g.col("end"), duration=3),
-    "alter_lifetime, difference": lambda s: s.clip_duration(9).alter_lifetime(duration=g.col("end") - g.col("start")),
+    "hop_lifetime": lambda s: s.hop_lifetime("20us", "7us", align=datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)),
+    "hop_lifetime with gaps": lambda s: s.hop_lifetime("7us", "20us"),
+    "hop_lifetime, tumbling": lambda s: s.hop_lifetime("10us"),
+    "quantize": lambda s: s.quantize("20us", "7us"),
+    "quantize, progressive": lambda s: s.quantize("20us", "8us", progress="4us"),
+    "chop": lambda s: s.clip_duration("1000us").chop("7us", align=at_us(3)),
+    "alter_lifetime to columns": lambda s: s.clip_duration("9us").alter_lifetime(
+        start=g.col("start"), end=g.col("end")
+    ),
+    "alter_lifetime, constant": lambda s: s.clip_duration("9us").alter_lifetime(start=g.col("end"), duration="3us"),
+    "alter_lifetime, difference": lambda s: s.clip_duration("9us").alter_lifetime(
+        duration=us(g.col("end") - g.col("start"))
+    ),
 }
 
 
@@ -154,39 +159,53 @@ def test_changes_of_lifetime(spark: SparkSession, visits: pa.Table) -> None:
 
 WINDOWS: dict[str, Query] = {
     "filled": lambda s: (
-        s.by("k").tumbling(10, until=60, fill={"n": "zero", "v": "last"}).agg(n=g.count(), v=g.sum("v"))
+        s.by("k").tumbling("10us", until=at_us(60), fill={"n": "zero", "v": "last"}).agg(n=g.count(), v=g.sum("v"))
     ),
-    "filled over a span": lambda s: s.tumbling(20, until=60, fill="null", span=(-50, 100)).agg(n=g.count()),
-    "the calendar": lambda s: s.by("k").tumbling("1mo", zone="Asia/Kathmandu", until=60).agg(n=g.count(), x=g.max("x")),
+    "filled over a span": lambda s: (
+        s.tumbling("20us", until=at_us(60), fill="null", span=(at_us(-50), at_us(100))).agg(n=g.count())
+    ),
+    "the calendar": lambda s: (
+        s.by("k").tumbling("1mo", zone="Asia/Kathmandu", until=at_us(60)).agg(n=g.count(), x=g.max("x"))
+    ),
     "applied": lambda s: s.by("k").apply(
-        lambda each: each.tumbling(10, until=60, fill="zero").agg(n=g.count()).snapshot().agg(most=g.max("n"))
+        lambda each: (
+            each.tumbling("10us", until=at_us(60), fill="zero").agg(n=g.count()).snapshot().agg(most=g.max("n"))
+        )
     ),
     "snapshot": lambda s: s.snapshot().agg(n=g.count(), total=g.sum("v"), most=g.max("k")),
-    "sliding": lambda s: s.by("k").sliding(20).agg(m=g.mean("x"), n=g.count("v")),
-    "hopping": lambda s: s.by("k").hopping(20, 7, until=200).agg(total=g.sum("x"), d=g.standard_deviation("v")),
-    "hopping, Trill's": lambda s: s.by("k").hopping(20, 7, membership="start").agg(n=g.count(), least=g.min("x")),
-    "tumbling, as points": lambda s: s.tumbling(10, until=100, output="point").agg(n=g.count()),
+    "sliding": lambda s: s.by("k").sliding("20us").agg(m=g.mean("x"), n=g.count("v")),
+    "hopping": lambda s: (
+        s.by("k").hopping("20us", "7us", until=at_us(200)).agg(total=g.sum("x"), d=g.standard_deviation("v"))
+    ),
+    "hopping, Trill's": lambda s: (
+        s.by("k").hopping("20us", "7us", membership="start").agg(n=g.count(), least=g.min("x"))
+    ),
+    "tumbling, as points": lambda s: s.tumbling("10us", until=at_us(100), output="point").agg(n=g.count()),
     "an expression": lambda s: s.by("k").snapshot().agg(t=g.sum(g.col("v") * 2, where=g.col("x") > 0)),
     "key and value alike": lambda s: s.by("v").snapshot().agg(n=g.count("v"), m=g.max("v")),
-    "chained": lambda s: s.by("k").snapshot().agg(n=g.count()).by("k").clip_duration(30).tumbling(10).agg(m=g.max("n")),
+    "chained": lambda s: (
+        s.by("k").snapshot().agg(n=g.count()).by("k").clip_duration("30us").tumbling("10us").agg(m=g.max("n"))
+    ),
     "chained through expressions": lambda s: (
         s.by("k").snapshot().agg(n=g.count()).filter(g.col("n") > 1).with_columns(n=g.col("n") * 10)
-        .clip_duration(30).by("k").tumbling(10).agg(m=g.max("n"), t=g.sum(g.col("n") + 1))
+        .clip_duration("30us").by("k").tumbling("10us").agg(m=g.max("n"), t=g.sum(g.col("n") + 1))
     ),
     "chained to another key": lambda s: s.by("k").snapshot().agg(n=g.count()).by("n").snapshot().agg(m=g.count()),
     "last rows": lambda s: s.by("k").last(3, order="v").agg(t=g.sum("v"), most=g.max("x")),
     "last rows of all": lambda s: s.last(5).agg(n=g.count(), t=g.sum("v")),
-    "sessions": lambda s: s.by("k").session(5, grid_cap=20).agg(n=g.count(), t=g.sum("v")),
+    "sessions": lambda s: s.by("k").session("5us", grid_cap="20us").agg(n=g.count(), t=g.sum("v")),
     "count windows": lambda s: s.by("k").count_window(3).agg(n=g.count()),
     "the best": lambda s: s.by("k").highest(2, g.col("v") * 2, unique="x").rows(),
     "changes": lambda s: s.by("k").unique("v").changes(),
     "each row": lambda s: s.by("k").last(3).each(n=g.count(), mean=g.sum("v") / g.count()),
-    "stitch": lambda s: s.clip_duration(50).select("k").chop(10).stitch(),
-    "stitch by some": lambda s: s.clip_duration(50).chop(10).stitch(on="k"),
+    "stitch": lambda s: s.clip_duration("50us").select("k").chop("10us").stitch(),
+    "stitch by some": lambda s: s.clip_duration("50us").chop("10us").stitch(on="k"),
     "repeat": lambda s: s.repeat(g.col("v") % 3),
-    "batches with a clock that runs": lambda s: s.by("k").time_length_batches(9, 3, since=0, idle="run").changes(),
+    "batches with a clock that runs": lambda s: (
+        s.by("k").time_length_batches("9us", 3, since=at_us(0), idle="run").changes()
+    ),
     "batches of days": lambda s: s.by("k").time_batches("1d", zone="UTC", align=None).changes(),
-    "stitch, then a window": lambda s: s.clip_duration(50).chop(5).stitch().by("k").snapshot().agg(n=g.count()),
+    "stitch, then a window": lambda s: s.clip_duration("50us").chop("5us").stitch().by("k").snapshot().agg(n=g.count()),
 }  # fmt: skip
 
 
@@ -242,7 +261,7 @@ NESTED: dict[str, pa.Array] = {
 @pytest.mark.parametrize("name", NESTED)
 def test_nested_payload_passes_by_and_is_counted(spark: SparkSession, name: str) -> None:
     table = pa.table({"s": times([0, 1, 2, 3, 4, 5]), "e": times([9] * 6), "p": NESTED[name], "k": [1, 1, 2, 2, 1, 1]})
-    same(spark, table, lambda s: s.filter(g.col("k") == 1).shift(3))
+    same(spark, table, lambda s: s.filter(g.col("k") == 1).shift("3us"))
     same(spark, table, lambda s: s.by("k").snapshot().agg(there=g.count("p"), n=g.count()))
 
 
@@ -296,7 +315,7 @@ def test_what_spark_computes_otherwise_is_left_to_python(spark: SparkSession, na
 
 def test_names_that_sql_has_other_uses_for(spark: SparkSession) -> None:
     table = pa.table({"s": times([0, 1]), "e": times([5, 6]), "a.b": [1, 2], "`tick`": ["x", "y"], "two words": [3, 4]})
-    same(spark, table, lambda s: s.shift(3).by("a.b", "`tick`").snapshot().agg(n=g.sum("two words")))
+    same(spark, table, lambda s: s.shift("3us").by("a.b", "`tick`").snapshot().agg(n=g.sum("two words")))
 
 
 def test_many_events_under_adaptive_execution(spark: SparkSession) -> None:
@@ -480,7 +499,7 @@ def test_local_times_that_no_clock_showed_are_found(spark: SparkSession) -> None
 LEAVING: dict[str, tuple[Query, str]] = {
     "shift": (lambda s: s.shift("9000d"), "shift moves a time out of the years 1 to 9999"),
     "extend": (lambda s: s.extend("9000d"), "extend moves a time out of"),
-    "shift onto the open end": (lambda s: s.shift(2), "shift moves a time out of"),
+    "shift onto the open end": (lambda s: s.shift("2us"), "shift moves a time out of"),
     "set_duration": (lambda s: s.set_duration("9000d"), "set_duration moves a time out of"),
     "alter_lifetime": (lambda s: s.alter_lifetime(duration="9000d"), "set_duration moves a time out of"),
     "alter_lifetime from": (
@@ -500,7 +519,7 @@ def test_a_finite_time_that_leaves_the_years_is_an_error_before_later_filters(sp
 
 def test_chop_refuses_what_never_ends(spark: SparkSession, visits: pa.Table) -> None:
     with pytest.raises(TimeError, match=r"chop would cut an event that never ends"):
-        answer(g.events(to_spark(spark, visits), start="s", end="e").chop(10))
+        answer(g.events(to_spark(spark, visits), start="s", end="e").chop("10us"))
 
 
 def test_alter_lifetime_refuses_null(spark: SparkSession) -> None:
@@ -646,7 +665,7 @@ def test_windows_share_a_shuffle_where_their_keys_allow(
 def test_only_what_a_window_needs_moves(spark: SparkSession, visits: pa.Table, tmp_path: Path) -> None:
     parquet.write_table(visits, tmp_path / "visits.parquet")
     source = g.events(spark.read.parquet(str(tmp_path / "visits.parquet")), start="s", end="e")
-    executed = str(source.by("k").sliding(5).agg(n=g.count("x")).collect()._jdf.queryExecution().executedPlan())
+    executed = str(source.by("k").sliding("5us").agg(n=g.count("x")).collect()._jdf.queryExecution().executedPlan())
     # The end is the start and a constant, and of x it matters only where it is null.
     assert re.search(r"MapInArrow gpu_ops\(start#\d+, 0_k#\d+, 1_x#\d+\)", executed)
     assert "ReadSchema: struct<s:timestamp,e:timestamp,k:string,x:double>" in executed
@@ -684,7 +703,7 @@ def test_write(spark: SparkSession, visits: pa.Table, tmp_path: Path) -> None:
 
 def test_explain_says_what_becomes_of_each_node(spark: SparkSession, visits: pa.Table) -> None:
     source = g.events(to_spark(spark, visits), start="s", end="e")
-    text = WINDOWS["chained"](source.shift(5)).explain()
+    text = WINDOWS["chained"](source.shift("5us")).explain()
     assert "repartition by k, then one mapInArrow" in text
     assert "in the same mapInArrow as the node above" in text
     assert "arithmetic on LONG microseconds" in text

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import gpu_ops as g
 from gpu_ops.store.names import Sealed
 from gpu_ops.time import MAX_TIME
+from tests.ticks import at_us
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,7 +49,7 @@ def store(tmp_path: Path) -> g.Store:
     with store.writer() as writer:
         writer.append(table([(0, 1), (1, 3)]))
         writer.append(table([(2, 10)], 2))
-        writer.advance(20 * MINUTE)
+        writer.advance(at_us(20 * MINUTE))
         writer.append(table([(20, 30)], 3))
         writer.append(table([(30, 40)], 4))
     return store

@@ -15,6 +15,7 @@ from gpu_ops.engines.spark.worker import worker_device
 from gpu_ops.plan.joins import Binary
 from gpu_ops.plan.nodes import Unary
 from gpu_ops.time import TIME_TYPE
+from tests.ticks import us
 
 BIDS = pa.table({"at": [0, 1, 2], "item": ["a", "b", "a"], "shop": [1, 1, 2], "price": [3, 4, 5]})
 
@@ -152,8 +153,8 @@ def test_a_stream_beside_itself_is_one_input_if_its_keys_are() -> None:
 
 
 def test_only_the_starts_that_clip_are_asked_for() -> None:
-    lasting = events().alter_lifetime(duration=g.col("price").cast(g.Duration("us")))
-    left, right = feeds(found(lasting.clip_by(shops().extend(1), on="item")).plan())
+    lasting = events().alter_lifetime(duration=us(g.col("price").cast(g.Duration("us"))))
+    left, right = feeds(found(lasting.clip_by(shops().extend("1us"), on="item")).plan())
     assert (left.length, right.length) == (None, 1)
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import gpu_ops as g
 from tests.engines.test_spark_joins import SIDES, agree, setting
 from tests.engines.test_spark_slices import SLICES
+from tests.ticks import at_us
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,12 +48,12 @@ def aggregated(windows: Any) -> g.Stream:
 
 QUERIES: Mapping[str, Query] = {
     "snapshot": lambda s, _: aggregated(s.by("k").snapshot()),
-    "hopping": lambda s, _: aggregated(s.hopping(20, 7, until=50)),
-    "bounds": lambda s, _: s.hopping(20, 7, until=50).agg(
-        r=g.rate(5), own=g.window_function(held, returns=pa.int64(), of="v", time_sensitive=True)
+    "hopping": lambda s, _: aggregated(s.hopping("20us", "7us", until=at_us(50))),
+    "bounds": lambda s, _: s.hopping("20us", "7us", until=at_us(50)).agg(
+        r=g.rate("5us"), own=g.window_function(held, returns=pa.int64(), of="v", time_sensitive=True)
     ),
     "top": lambda s, _: s.by("k").snapshot().top(2, by="v"),
-    "top of all": lambda s, _: s.hopping(20, 7, until=50).top(2, by="v", descending=False),
+    "top of all": lambda s, _: s.hopping("20us", "7us", until=at_us(50)).top(2, by="v", descending=False),
     "rows": lambda s, _: s.snapshot().apply(halves, schema=pa.schema([("half", pa.float64())]), of=["v"]),
     "rows, then a window": lambda s, _: s.by("k").snapshot().top(1, by="v").by("k").snapshot().agg(n=g.count("v")),
 }

@@ -17,6 +17,7 @@ from tests.engines.test_spark import answer, same, to_spark
 from tests.engines.test_spark_plans import planned, report
 from tests.support.integer_trees import Condition, Whole, conditions, tables, wholes
 from tests.test_integers import expected
+from tests.ticks import us
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,7 +61,7 @@ DO_NOT_FIT = {
     "of aggregates": lambda s: s.by("k").snapshot().agg(m=g.max("v") * g.max("v")),
     "condition of a join": lambda s: s.join(s, on="k", condition=c("v") * c("w_right") * 2 > 0),
     "condition of a join by sql": lambda s: s.join(s, on="k", condition=c("v") * c("w_right") > 0, strategy="sql"),
-    "lifetime": lambda s: s.alter_lifetime(start=c("start"), duration=c("span") * 2),
+    "lifetime": lambda s: s.alter_lifetime(start=c("start"), duration=us(c("span") * 2)),
 }
 FIT = {
     "sums": lambda s: s.select(q=c("v") + c("small"), r=c("small") * c("byte"), t=c("byte") + 20),

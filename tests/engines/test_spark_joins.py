@@ -107,13 +107,13 @@ VERBS: dict[str, Query] = {
     "clip_by": lambda a, b: a.clip_by(b),
     "clip_by itself": lambda a, _: a.clip_by(a, on="k"),
     "asof k": lambda a, b: a.asof_join(b, on="k"),
-    "asof k, inner": lambda a, b: a.asof_join(b, on="k", how="inner", tolerance=9),
-    "asof": lambda a, b: a.asof_join(b, tolerance=1),
+    "asof k, inner": lambda a, b: a.asof_join(b, on="k", how="inner", tolerance="9us"),
+    "asof": lambda a, b: a.asof_join(b, tolerance="1us"),
     "itself": lambda a, _: a.join(a, on="k"),
     "itself by another name": lambda a, _: a.join(a.with_columns(v=g.col("v") + 1), on="v", how="full"),
     "points": lambda a, b: a.to_point().join(b, on="k", how="left"),
-    "two of points": lambda a, b: a.to_point().join(b.set_duration(3), on="k", how="anti"),
-    "union": lambda a, b: a.union(b, a.shift(5)),
+    "two of points": lambda a, b: a.to_point().join(b.set_duration("3us"), on="k", how="anti"),
+    "union": lambda a, b: a.union(b, a.shift("5us")),
     "union of integers": lambda a, b: a.with_columns(v=g.col("v").cast(g.Int16)).union(b.select("v", "k", "x")),
     "distinct": lambda a, b: a.union(b).distinct("k"),
 }  # fmt: skip
@@ -141,11 +141,11 @@ ABOVE: dict[str, Query] = {
         a.by("k").snapshot().agg(n=g.count()).join(a, on="k", condition=g.col("n") > 2).select("k", "n")
     ),
     "two joins": lambda a, b: a.join(b, on="k").join(b.select("k", w="v"), on="k", how="anti").select("v", "v_right"),
-    "unions": lambda a, b: a.union(b).by("k").sliding(9).agg(n=g.sum("v")),
+    "unions": lambda a, b: a.union(b).by("k").sliding("9us").agg(n=g.sum("v")),
     "a union beside a part": lambda a, b: a.union(b).join(b, on="k", how="semi").select("v"),
     "times alone": lambda a, b: a.join(b, how="semi").snapshot().agg(n=g.count()),
     "a change of lifetime": lambda a, b: (
-        a.join(b, on="k").select("v", since=g.col("start")).set_duration(5).filter(g.col("v") > 1)
+        a.join(b, on="k").select("v", since=g.col("start")).set_duration("5us").filter(g.col("v") > 1)
     ),
 }  # fmt: skip
 

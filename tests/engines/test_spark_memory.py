@@ -55,11 +55,11 @@ def test_tasks_that_cannot_hold_their_events_give_the_same(little: SparkSession)
         left, right = (g.events(each, start="start", end="end") for each in sources)
         asked[where] = [
             left.by("k").snapshot().agg(n=g.count(), v=g.sum("v"), most=g.max("v")),
-            left.by("k").hopping(50, 20).agg(n=g.count(), least=g.min("n")),
+            left.by("k").hopping("50us", "20us").agg(n=g.count(), least=g.min("n")),
             left.select("k").stitch(),
             left.join(right, on="k", how="full", condition=g.col("n") < g.col("n_right") - 1300),
             left.join(right, on="k", how="anti"),
-            left.asof_join(right, on="k", tolerance=30),
+            left.asof_join(right, on="k", tolerance="30us"),
             left.clip_by(right, on="k"),
         ]
     for here, there in zip(asked["here"], asked["spark"], strict=True):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import gpu_ops as g
 from tests.engines.test_spark_joins import SIDES, agree, setting
 from tests.engines.test_spark_slices import SLICES
+from tests.ticks import at_us
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,18 +43,20 @@ def aggregated(windows: Any) -> g.Stream:
 QUERIES: Mapping[str, Query] = {
     "snapshot": lambda s, _: aggregated(s.by("k").snapshot()),
     "snapshot of all": lambda s, _: aggregated(s.snapshot()),
-    "hopping": lambda s, _: aggregated(s.hopping(20, 7, until=50)),
+    "hopping": lambda s, _: aggregated(s.hopping("20us", "7us", until=at_us(50))),
     "means": lambda s, _: (
         s.by("k")
         .snapshot()
         .agg(m=g.mean("x"), once=g.mean("v", distinct=True), great=g.mean(g.col("v") * 0.0 + LARGEST))
     ),
-    "means of hops": lambda s, _: s.hopping(20, 7, until=50).agg(m=g.mean(g.col("v") * (1 << 55)), mid=g.median("x")),
+    "means of hops": lambda s, _: s.hopping("20us", "7us", until=at_us(50)).agg(
+        m=g.mean(g.col("v") * (1 << 55)), mid=g.median("x")
+    ),
     "over time": lambda s, _: s.by("k").snapshot().agg(i=g.integral("v"), m=g.time_weighted_mean("x")),
     "over time in windows": lambda s, _: (
-        s.clip_duration(30).by("k").hopping(20, 7).agg(i=g.integral("v"), m=g.time_weighted_mean("x"))
+        s.clip_duration("30us").by("k").hopping("20us", "7us").agg(i=g.integral("v"), m=g.time_weighted_mean("x"))
     ),
-    "over time in windows of all": lambda s, _: s.clip_duration(30).tumbling(9).agg(i=g.integral("v")),
+    "over time in windows of all": lambda s, _: s.clip_duration("30us").tumbling("9us").agg(i=g.integral("v")),
 }
 
 

@@ -38,9 +38,9 @@ def test_the_next_and_the_last_start(spark: SparkSession) -> None:
             "clip_by": lambda a, b: a.clip_by(b),
             "clip_by k, of itself": lambda a, _: a.clip_by(a, on="k"),
             "clip_by k, x, of points": lambda a, b: a.clip_by(b.to_point(), on=["k", "x"]),
-            "asof": lambda a, b: a.asof_join(b, tolerance=3),
+            "asof": lambda a, b: a.asof_join(b, tolerance="3us"),
             "asof by k, inner": lambda a, b: a.to_point().asof_join(b, on="k", how="inner"),
-            "asof by two names": lambda a, b: a.asof_join(b.select(v="x", l="k"), on={"k": "l"}, tolerance=9),
+            "asof by two names": lambda a, b: a.asof_join(b.select(v="x", l="k"), on={"k": "l"}, tolerance="9us"),
             "asof, few columns": lambda a, b: a.asof_join(b, on=["k", "x"]).select("v_right"),
         },
     )

@@ -18,6 +18,7 @@ from tests.engines.test_spark import answer, times, to_spark
 from tests.engines.test_spark_join_plans import PAYLOAD
 from tests.engines.test_spark_joins import PARTITIONS, SIDES, agree, drawn, joined, setting
 from tests.engines.test_spark_plans import frame, path, planned, stream  # noqa: F401  (fixtures)
+from tests.ticks import at_us
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,16 +56,18 @@ def aggregated(windows: Any) -> g.Stream:
 
 WINDOWS: dict[str, Query] = {
     "snapshot": lambda s, _: aggregated(s.snapshot()),
-    "hopping": lambda s, _: aggregated(s.hopping(20, 7, until=50)),
-    "hopping with gaps": lambda s, _: aggregated(s.hopping(3, 11, until=90, align=1)),
-    "Trill's": lambda s, _: aggregated(s.hopping(20, 7, membership="start")),
-    "Trill's, until": lambda _, s: aggregated(s.hopping(8, 7, membership="start", until=30, output="hop")),
-    "tumbling, as points": lambda _, s: aggregated(s.tumbling(10, until=64, output="point")),
+    "hopping": lambda s, _: aggregated(s.hopping("20us", "7us", until=at_us(50))),
+    "hopping with gaps": lambda s, _: aggregated(s.hopping("3us", "11us", until=at_us(90), align=at_us(1))),
+    "Trill's": lambda s, _: aggregated(s.hopping("20us", "7us", membership="start")),
+    "Trill's, until": lambda _, s: aggregated(
+        s.hopping("8us", "7us", membership="start", until=at_us(30), output="hop")
+    ),
+    "tumbling, as points": lambda _, s: aggregated(s.tumbling("10us", until=at_us(64), output="point")),
 }
 ABOVE: dict[str, Query] = {
     "a key above": lambda a, _: a.snapshot().agg(n=g.count()).by("n").snapshot().agg(m=g.count()).select(n="m"),
     "a stitch below": lambda a, _: a.select("k").stitch().snapshot().agg(n=g.count()),
-    "a window above a join": lambda a, b: a.join(b).hopping(9, 4, until=70).agg(n=g.count()),
+    "a window above a join": lambda a, b: a.join(b).hopping("9us", "4us", until=at_us(70)).agg(n=g.count()),
     "only what is read": lambda a, _: a.snapshot().agg(n=g.count(), t=g.sum("v")).select("n"),
 }
 
@@ -84,7 +87,7 @@ def test_windows_with_few_keys(spark: SparkSession) -> None:
         SIDES,
         {
             "snapshot": lambda a, _: aggregated(a.by("k").snapshot()),
-            "hopping": lambda a, _: aggregated(a.by("k").hopping(20, 7, until=50)),
+            "hopping": lambda a, _: aggregated(a.by("k").hopping("20us", "7us", until=at_us(50))),
             "by floats": lambda a, _: a.by("x").snapshot().agg(n=g.count()),
         },
     )
@@ -146,7 +149,7 @@ def test_no_part_of_a_sum_is_asked_for(spark: SparkSession) -> None:
     table = table.take(pa.array(random.Random(5).sample(range(len(table)), len(table))))
     sums: dict[str, Query] = {
         "snapshot": lambda a, _: a.snapshot().agg(t=g.sum("v")),
-        "hopping": lambda a, _: a.hopping(5, 2).agg(t=g.sum("v")),
+        "hopping": lambda a, _: a.hopping("5us", "2us").agg(t=g.sum("v")),
     }
     cut(spark, (table, table), sums)
 
@@ -189,10 +192,10 @@ def test_slices_have_about_as_many_times_each(spark: SparkSession) -> None:
 def test_events_that_have_too_many_windows(spark: SparkSession) -> None:
     endless = g.events(to_spark(spark, SIDES[0]), start="s", end="e")
     with pytest.raises(TimeError, match="endlessly many"):
-        answer(endless.tumbling(5).agg(n=g.count()))
+        answer(endless.tumbling("5us").agg(n=g.count()))
     last = pa.table({"s": times([MAX_TIME - 3]), "e": times([MAX_TIME - 1])})
     with pytest.raises(TimeError, match="hopping moves a time out of the years"):
-        answer(g.events(to_spark(spark, last), start="s", end="e").hopping(10, 5).agg(n=g.count()))
+        answer(g.events(to_spark(spark, last), start="s", end="e").hopping("10us", "5us").agg(n=g.count()))
 
 
 # Whether, and what it says
@@ -221,7 +224,7 @@ def test_explain(spark: SparkSession) -> None:
 
 def test_what_shares_a_shuffle_is_not_cut_and_what_is_cut_does_not(spark: SparkSession) -> None:
     left = g.events(to_spark(spark, SIDES[0]), start="s", end="e")
-    chained = left.by("k").snapshot().agg(n=g.count()).by("k").clip_duration(30).tumbling(10).agg(m=g.max("n"))
+    chained = left.by("k").snapshot().agg(n=g.count()).by("k").clip_duration("30us").tumbling("10us").agg(m=g.max("n"))
     assert "events move between tasks 1 times" in chained.explain()
     with setting(spark, SLICES, "9"):
         assert "events move between tasks 2 times" in chained.explain()

@@ -21,6 +21,7 @@ from tests.engines.test_spark import answer, times, to_spark
 from tests.engines.test_spark_joins import PARTITIONS, agree, setting
 from tests.engines.test_spark_plans import frame, path, planned, stream  # noqa: F401  (fixtures)
 from tests.engines.test_spark_slices import SLICES, tasks
+from tests.ticks import at_us
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,31 +65,31 @@ CUT: Mapping[str, Windows] = {
     "last by hops": lambda s: s.last(4, every=3, order="v"),
     "batches": lambda s: s.batches(4),
     "count_window": lambda s: s.count_window(3),
-    "session": lambda s: s.session(4),
-    "session, capped": lambda s: s.session(5, cap=9, grid_cap=7, align=3),
-    "session, running": lambda s: s.session(3, running=True),
-    "last_span": lambda s: s.last_span(6),
+    "session": lambda s: s.session("4us"),
+    "session, capped": lambda s: s.session("5us", cap="9us", grid_cap="7us", align=at_us(3)),
+    "session, running": lambda s: s.session("3us", running=True),
+    "last_span": lambda s: s.last_span("6us"),
     "until": lambda s: s.until(g.col("end")),
-    "time_batches": lambda s: s.time_batches(7, align=2),
-    "time_batches, first": lambda s: s.time_batches(7),
+    "time_batches": lambda s: s.time_batches("7us", align=at_us(2)),
+    "time_batches, first": lambda s: s.time_batches("7us"),
     "time_batches of months": lambda s: s.time_batches("1mo", zone="Europe/Vienna", align=None),
-    "time_length_batches": lambda s: s.time_length_batches(3, 4),
+    "time_length_batches": lambda s: s.time_length_batches("3us", 4),
     "unique": lambda s: s.unique("v"),
 }
 """Those that are cut in time."""
 WHOLE: Mapping[str, Windows] = {
     "keep_all": lambda s: s.keep_all(),
     "first": lambda s: s.first(3),
-    "first_span": lambda s: s.first_span(20),
+    "first_span": lambda s: s.first_span("20us"),
     "first_unique": lambda s: s.first_unique("v"),
     "highest": lambda s: s.highest(3, "v", unique="x"),
     "lowest": lambda s: s.lowest(3, "x"),
     "sample": lambda s: s.sample(4, seed=3),
     "keep_while": lambda s: s.keep_while(g.window.count <= 3),
     "batches_until": lambda s: s.batches_until(g.window.sum("v") > 7),
-    "time_length_batches, running on": lambda s: s.time_length_batches(3, 4, idle="run"),
-    "intersect": lambda s: s.last(4).intersect(s.last_span(9)),
-    "unite": lambda s: s.unique("v").unite(s.last_span(4)),
+    "time_length_batches, running on": lambda s: s.time_length_batches("3us", 4, idle="run"),
+    "intersect": lambda s: s.last(4).intersect(s.last_span("9us")),
+    "unite": lambda s: s.unique("v").unite(s.last_span("4us")),
 }
 """Those that are not."""
 ASKED: Mapping[str, Callable[[Any], g.Stream]] = {
@@ -190,13 +191,13 @@ FILLED: Mapping[str, Query] = {
     "combined": lambda _, s: s.by("k").tumbling("9d", fill="null").agg(each=(g.sum("v") + 1) / g.count()),
     "rows": lambda _, s: s.by("k").tumbling("30d").rows(),
     "top": lambda _, s: s.hopping("30d", "20d").top(2, by="v"),
-    "rows of a window": lambda s, _: s.by("k").session(4).top(2, by="v"),
+    "rows of a window": lambda s, _: s.by("k").session("4us").top(2, by="v"),
     "apply": lambda _, s: (
         s.by("k").apply(lambda one: one.tumbling("9d").agg(n=g.count()).tumbling("30d").agg(m=g.max("n")))
     ),
     "own": lambda s, _: s.by("k").last(4).agg(odd=ODD),
     "holistic": lambda s, _: test_spark_holistic.aggregated(s.by("k").last(5)),
-    "moments": lambda s, _: test_spark_moments.aggregated(s.by("k").session(5)),
+    "moments": lambda s, _: test_spark_moments.aggregated(s.by("k").session("5us")),
 }  # fmt: skip
 
 

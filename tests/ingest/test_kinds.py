@@ -226,7 +226,7 @@ def test_nothing_late_is_an_empty_stream() -> None:
 
 
 def test_reordering() -> None:
-    assert got(jumps(10, 14, 12, 30, 11).advance_time(reorder=5, late="drop")) == [
+    assert got(jumps(10, 14, 12, 30, 11).advance_time(reorder="5us", late="drop")) == [
         (10, 15, 0),
         (12, 17, 2),
         (14, 19, 1),

@@ -19,6 +19,7 @@ from gpu_ops.nexmark import queries, streams
 from gpu_ops.queries import query_answers
 from gpu_ops.time import MAX_TIME, MIN_TIME
 from tests.nexmark.reference import ANSWERED, OPEN, ask, connect
+from tests.ticks import at_us
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,7 +81,7 @@ def started(name: str) -> RunningQuery:
     live = queries.QUERIES[name](*(getattr(streams, each)() for each in queries.INPUTS[name])).start(device="cpu")
     if "side" in queries.INPUTS[name]:
         live.push(SIDE, input="side")
-        live.advance(MAX_TIME, input="side")
+        live.advance(at_us(MAX_TIME), input="side")
     return live
 
 
@@ -88,7 +89,7 @@ def push(live: RunningQuery, name: str, part: nexmark.Tables) -> None:
     for kind in nexmark.KINDS:
         if kind in queries.INPUTS[name]:
             live.push(getattr(part, kind), input=kind)
-            live.advance(part.cti, input=kind)
+            live.advance(at_us(part.cti), input=kind)
 
 
 @pytest.mark.parametrize("name", queries.QUERIES)
@@ -140,7 +141,7 @@ def test_the_count_of_a_session_does_not_wait_for_the_end_of_the_input() -> None
     for bidder in range(50):
         at = pa.array([30 * bidder, 30 * bidder + 5], pa.timestamp("s", "UTC"))
         live.push(pa.table({**EMPTY_BIDS, "bidder": [bidder] * 2, "date_time": at}))
-        live.advance((30 * bidder + 6) * 1_000_000)
+        live.advance(at_us((30 * bidder + 6) * 1_000_000))
         assert live.results()["bidder"].to_pylist() == [bidder - 1] * (bidder > 0)
         assert live.cti == 30 * bidder * 1_000_000
         assert live.status().alive < 10
@@ -151,7 +152,7 @@ def test_a_store_of_bids_is_asked_as_a_table_is(tmp_path: Path) -> None:
     with store.writer() as writer:
         for part in nexmark.batches(1000, size=300, rate=10):
             writer.append(streams.bids(part.bids).collect())
-            writer.advance(part.cti)
+            writer.advance(at_us(part.cti))
     tables = nexmark.generate(1000, rate=10)
     same(queries.q5(streams.bids(store)).collect(), queries.q5(streams.bids(tables.bids)).collect())
 

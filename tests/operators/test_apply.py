@@ -22,16 +22,16 @@ PAYLOAD = pa.schema([("k", pa.string()), ("j", pa.int64()), ("v", pa.int64())])
 
 PIPELINES: dict[str, Callable[[Stream], Stream]] = {
     "window": lambda s: s.snapshot().agg(n=g.count(), v=g.sum("v")),
-    "windows of windows": lambda s: s.tumbling(5).agg(n=g.count()).hopping(20, 10).agg(m=g.max("n")),
-    "by more": lambda s: s.by("j").tumbling(8).agg(v=g.sum("v")).snapshot().agg(m=g.max("v")),
-    "filled": lambda s: s.tumbling(5, fill="zero").agg(n=g.count()).filter(g.col("n") < 2),
+    "windows of windows": lambda s: s.tumbling("5us").agg(n=g.count()).hopping("20us", "10us").agg(m=g.max("n")),
+    "by more": lambda s: s.by("j").tumbling("8us").agg(v=g.sum("v")).snapshot().agg(m=g.max("v")),
+    "filled": lambda s: s.tumbling("5us", fill="zero").agg(n=g.count()).filter(g.col("n") < 2),
     "distinct": lambda s: s.distinct("j").snapshot().agg(n=g.count()),
     "beside itself": lambda s: s.join(s.snapshot().agg(most=g.max("v"))).filter(g.col("v") == g.col("most")),
-    "until the next": lambda s: s.extend(30).clip_by(s),
+    "until the next": lambda s: s.extend("30us").clip_by(s),
     "as of": lambda s: s.asof_join(s.shift(timedelta(microseconds=3)), suffix="_before"),
-    "stitch": lambda s: s.select(*s.key, "j").extend(2).stitch(),
-    "union": lambda s: s.union(s.shift(50)).snapshot().agg(n=g.count()),
-    "nested": lambda s: s.by("j").apply(lambda t: t.tumbling(8).agg(n=g.count()).snapshot().agg(m=g.max("n"))),
+    "stitch": lambda s: s.select(*s.key, "j").extend("2us").stitch(),
+    "union": lambda s: s.union(s.shift("50us")).snapshot().agg(n=g.count()),
+    "nested": lambda s: s.by("j").apply(lambda t: t.tumbling("8us").agg(n=g.count()).snapshot().agg(m=g.max("n"))),
     "nothing": lambda s: s,
 }
 
@@ -83,9 +83,9 @@ def test_a_running_query_applies_too(found: list[Event], chance: random.Random) 
 
 def test_the_result_is_not_grouped_any_more() -> None:
     s = stream([Event(0, 1, {"k": "a", "j": 0, "v": 1}), Event(0, 1, {"k": "b", "j": 0, "v": 1})], PAYLOAD)
-    counted = s.by("k").apply(lambda each: each.tumbling(5).agg(n=g.count()))
+    counted = s.by("k").apply(lambda each: each.tumbling("5us").agg(n=g.count()))
     assert counted.key == ()
-    assert counted.tumbling(5).agg(n=g.sum("n")).collect()["n"].to_pylist() == [2]
+    assert counted.tumbling("5us").agg(n=g.sum("n")).collect()["n"].to_pylist() == [2]
 
 
 def test_another_stream_meets_every_group() -> None:

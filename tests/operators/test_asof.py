@@ -15,6 +15,7 @@ from gpu_ops.errors import ColumnError, PlanError
 from tests.join_reference import asof_join
 from tests.reference import FIRST_TIME, NEVER, Event, select
 from tests.rows import rows, stream
+from tests.ticks import us
 from tests.timeline import timeline
 from tests.two_streams import COLUMNS, KEYS, LEFT, Events, check, named, sides, streams
 
@@ -59,7 +60,7 @@ def test_the_last_one_that_started_by_then(device_name: str) -> None:
 def test_not_too_long_before(device_name: str, tolerance: Any, far: int | None) -> None:
     trades = timeline("a:     *    *")
     quotes = timeline("a:   *  v=2")
-    asked = stream(trades).asof_join(stream(quotes), on="name", tolerance=tolerance)
+    asked = stream(trades).asof_join(stream(quotes), on="name", tolerance=us(tolerance))
     check(asked, device_name, [*timeline("a:     *  v=2"), *timeline(f"a:          *  v={far}")])
 
 
@@ -114,7 +115,7 @@ def test_all_of_time(device_name: str) -> None:
     quotes = [Event(FIRST_TIME, FIRST_TIME + 1, {"price": 3})]
     expected = [Event(event.start, event.end, {**event.payload, "price": 3}) for event in trades]
     check(stream(trades).asof_join(stream(quotes)), device_name, expected)
-    far = stream(trades).asof_join(stream(quotes), tolerance=NEVER - FIRST_TIME - 2, how="inner")
+    far = stream(trades).asof_join(stream(quotes), tolerance=us(NEVER - FIRST_TIME - 2), how="inner")
     check(far, device_name, expected[:1])
 
 
@@ -150,7 +151,7 @@ def test_what_cannot_be_is_refused() -> None:
         left.asof_join(right, how="right")  # type: ignore[arg-type]
     for span in (0, -1, "-1s"):
         with pytest.raises(PlanError, match="tolerance"):
-            left.asof_join(right, tolerance=span)
+            left.asof_join(right, tolerance=us(span))
     with pytest.raises(ColumnError, match="nothing in common"):
         left.asof_join(right, on={"k": "v"})
     with pytest.raises(ColumnError, match="'q'"):
@@ -172,7 +173,7 @@ def test_every_asof_join_is_the_brute_forces(
 ) -> None:
     left, right = _one_zero(both[0]), _one_zero(both[1])
     one, two = streams(left, right)
-    asked = one.asof_join(two, on=named(key), tolerance=tolerance, how=how)
+    asked = one.asof_join(two, on=named(key), tolerance=us(tolerance), how=how)
     expected = asof_join(left, right, key, how, columns=COLUMNS, tolerance=tolerance)
     check(asked, device_name, expected)
     for name in LEFT.names[0], next(name for name in asked.schema.names if name not in LEFT.names):

@@ -17,6 +17,7 @@ from gpu_ops import Stream
 from gpu_ops.errors import PlanError
 from tests.cuts import in_any_cut
 from tests.rows import rows
+from tests.ticks import at_us, us
 
 DAY = 86_400_000_000
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -72,7 +73,7 @@ def test_batches_of_the_calendar(
     device_name: str, starts: list[int], span: str, zone: str, chance: random.Random
 ) -> None:
     align = datetime.datetime(1970, 5, 28, 9, 30, tzinfo=datetime.UTC)
-    window = source(starts).time_batches(span, zone=zone, align=align)
+    window = source(starts).time_batches(us(span), zone=zone, align=at_us(align))
     assert told(window.changes().collect(device=device_name)) == batches(starts, span, zone, align)
     for query in (window.rows(), window.agg(n=g.count())):
         whole = rows(query.collect(device=device_name))

@@ -161,7 +161,7 @@ def over(events: g.Stream, keys: list[str], some: list[tuple[str, str, str]]) ->
 
 def beside_others(events: g.Stream, keys: list[str], some: list[tuple[str, str, str]]) -> g.Stream:
     """With aggregates that share columns with them, and windows of a grid."""
-    windows = (events.by(*keys) if keys else events).hopping(8, 3)
+    windows = (events.by(*keys) if keys else events).hopping("8us", "3us")
     more = {"least": g.min("t"), "some": g.first("t", where=g.col("v") > 0), "most": g.max("x"), "n": g.sum("v")}
     return windows.agg(**{"_".join(each): asked(*each) for each in some}, **more)
 

@@ -120,5 +120,5 @@ def test_clipped_by_itself(device_name: Any, both: tuple[Events, Events]) -> Non
     last = stream(endless, LEFT).clip_by(one, on="k").select("v")
     expected = [Event(e.start, e.end, {"v": e.payload["v"]}) for e in clip_by(endless, left, {"k": "k"})]
     check(last, device_name, expected)
-    counted = stream(endless, LEFT).clip_by(one, on="k").to_point().sliding(1).agg(n=g.count())
+    counted = stream(endless, LEFT).clip_by(one, on="k").to_point().sliding("1us").agg(n=g.count())
     assert sum(counted.collect(device=device_name)["n"].to_pylist()) == len(left)

@@ -24,6 +24,7 @@ from tests import reference
 from tests.cuts import in_any_cut, in_some_order
 from tests.reference import NEVER, Aggregate, Event
 from tests.rows import check, rows, stream, to_table
+from tests.ticks import at_us, us
 
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("x", pa.float64())])
 
@@ -69,7 +70,7 @@ WINDOWS: dict[str, st.SearchStrategy[Case]] = {
         lambda gap, cap, grid, align, running: _case(
             "session",
             f"{gap}, {cap}, {grid}, {align}, {running}",
-            lambda s: s.session(gap, cap=cap, grid_cap=grid, align=align, running=running),
+            lambda s: s.session(us(gap), cap=us(cap), grid_cap=us(grid), align=at_us(align), running=running),
             brute.session(gap, cap, grid, align, running=running),
         ),
         SPAN,
@@ -82,7 +83,7 @@ WINDOWS: dict[str, st.SearchStrategy[Case]] = {
         lambda d: _case(
             "last_span",
             f"{d}",
-            lambda s: s.last_span(d),
+            lambda s: s.last_span(us(d)),
             lambda members: [((e.start, at), (e.start + d, -1)) for at, e in enumerate(members)],
         ),
         SPAN,
@@ -91,7 +92,7 @@ WINDOWS: dict[str, st.SearchStrategy[Case]] = {
         lambda span, align: _case(
             "time_batches",
             f"{span}, {align}",
-            lambda s: s.time_batches(span, **({} if align is None else {"align": align})),
+            lambda s: s.time_batches(us(span), **({} if align is None else {"align": at_us(align)})),
             brute.time_batches(span, align),
         ),
         SPAN,
@@ -101,7 +102,7 @@ WINDOWS: dict[str, st.SearchStrategy[Case]] = {
         lambda span, n, since, idle: _case(
             "time_length_batches",
             f"{span}, {n}, {since}, {idle}",
-            lambda s: s.time_length_batches(span, n, since=since, idle=idle),
+            lambda s: s.time_length_batches(us(span), n, since=at_us(since), idle=idle),
             brute.time_length_batches(span, n, since, runs=idle == "run"),
         ),
         SPAN,
@@ -114,7 +115,7 @@ WINDOWS: dict[str, st.SearchStrategy[Case]] = {
         lambda span, since: _case(
             "first_span",
             f"{span}, {since}",
-            lambda s: s.first_span(span, since=since),
+            lambda s: s.first_span(us(span), since=at_us(since)),
             brute.first_span(span, since),
         ),
         SPAN,
@@ -302,7 +303,7 @@ def test_sums_over_a_window_do_not_wait_for_who_is_in_to_leave() -> None:
     # 1, 2 and 3 are in from 0, 10 and 20 on; when the CTI is 21, what is in from 20 on may yet end there or later
     live = points([(0, 1)]).last(2).agg(s=g.sum("v")).start(device="cpu")
     live.push(pa.table({"at": [0, 10, 20], "v": [1, 2, 3]}))
-    live.advance(21)
+    live.advance(at_us(21))
     assert told(live.results()) == [(0, 10, 1), (10, 20, 3)]
     assert live.status().cti_out == 20
     live.close()
@@ -311,21 +312,21 @@ def test_sums_over_a_window_do_not_wait_for_who_is_in_to_leave() -> None:
 
 def test_a_batch_that_time_let_in_may_leave_with_rows_of_that_very_time() -> None:
     # 4 and 5 are a batch at 5; at 7 the clock lets the other 5 in, and two rows put it out before anything has passed
-    query = points([(0, 1)]).time_length_batches(2, 2).agg(n=g.count())
+    query = points([(0, 1)]).time_length_batches("2us", 2).agg(n=g.count())
     live = query.start(device="cpu")
     live.push(pa.table({"at": [4, 5, 5], "v": [1, 2, 3]}))
-    live.advance(7)
+    live.advance(at_us(7))
     live.push(pa.table({"at": [7, 7], "v": [4, 5]}))
     live.close()
     assert sorted(told(live.results())) == [(5, 7, 2), (7, 9, 2)]
 
 
 def test_a_session_is_given_once_it_is_over() -> None:
-    live = points([(0, 1)]).session(5).agg(n=g.count()).start(device="cpu")
+    live = points([(0, 1)]).session("5us").agg(n=g.count()).start(device="cpu")
     live.push(pa.table({"at": [0, 3], "v": [1, 2]}))
-    live.advance(7)
+    live.advance(at_us(7))
     assert (told(live.results()), live.status().cti_out) == ([], 0)
-    live.advance(8)  # at 8 the next one would begin
+    live.advance(at_us(8))  # at 8 the next one would begin
     assert told(live.results()) == [(0, 8, 2)]
     assert live.status().cti_out == 8
 
@@ -333,7 +334,7 @@ def test_a_session_is_given_once_it_is_over() -> None:
 def test_a_grid_cap_is_trills() -> None:
     # It opens at 3, so it is cut at 20; the next opens as that one is cut, and is cut at 30; the last after a gap.
     starts = [(at, 1) for at in (3, 9, 15, 21, 27, 31, 60)]
-    found = told(points(starts).session(8, grid_cap=10, align=0).agg(n=g.count()).collect(device="cpu"))
+    found = told(points(starts).session("8us", grid_cap="10us", align=at_us(0)).agg(n=g.count()).collect(device="cpu"))
     assert sorted(found) == [(3, 20, 3), (21, 30, 2), (31, 39, 1), (60, 68, 1)]
 
 
@@ -347,7 +348,7 @@ def test_aggregates_go_by_the_times_that_events_have_themselves(device_name: str
         time_sensitive=True,
     )
     expected = (3, 2, [3, 1, 2], 1)
-    for window in (points([(0, 3), (2, 1), (4, 2)]).session(5), points([(0, 3), (2, 1), (4, 2)]).batches(3)):
+    for window in (points([(0, 3), (2, 1), (4, 2)]).session("5us"), points([(0, 3), (2, 1), (4, 2)]).batches(3)):
         (row,) = told(window.agg(**asked, ends=own, spread=g.max("v") - g.first("v")).collect(device=device_name))
         assert row[2:] == (*expected, [1, 3, 5], 0)
         assert [row[3:] for row in told(window.each(**asked).collect(device=device_name))] == [expected] * 3
@@ -417,12 +418,12 @@ BAD_PLANS: dict[str, Callable[[Any], Any]] = {
     "partial that is no choice": lambda s: s.last(2, partial=1),
     "no distinct starts": lambda s: s.count_window(-1),
     "no gap": lambda s: s.session(0),
-    "a negative cap": lambda s: s.session(5, cap="-1s"),
+    "a negative cap": lambda s: s.session("5us", cap="-1s"),
     "a negative span": lambda s: s.last_span("-1s"),
     "no span": lambda s: s.time_batches("soon"),
-    "no place to begin": lambda s: s.time_batches(5, align="noon"),
-    "no events": lambda s: s.time_length_batches(5, 0),
-    "no way to be idle": lambda s: s.time_length_batches(5, 2, idle="walk"),
+    "no place to begin": lambda s: s.time_batches("5us", align="noon"),
+    "no events": lambda s: s.time_length_batches("5us", 0),
+    "no way to be idle": lambda s: s.time_length_batches("5us", 2, idle="walk"),
     "an unknown column": lambda s: s.unique("z"),
     "no column": lambda s: s.unique(),
     "an unknown order": lambda s: s.last(2, order="z"),
@@ -449,7 +450,7 @@ def test_what_cannot_be_meant_is_refused_when_the_plan_is_made(name: str) -> Non
 
 def test_a_time_past_the_last_one_is_an_error(device_name: str) -> None:
     late = stream([Event(NEVER - 5, NEVER, {"v": 1})])
-    for window in (late.session(6), late.session(5), late.time_batches(4)):
+    for window in (late.session("6us"), late.session("5us"), late.time_batches("4us")):
         with pytest.raises(TimeError, match="years 1 to 9999"):
             window.rows().collect(device=device_name)
 
@@ -465,6 +466,6 @@ def test_rows_kept_in_several_pieces_are_settled_group_by_group() -> None:
     live = points([(0, 1)]).unique("v").rows().start(device="cpu")
     for at, values in enumerate([[1, 2, 3], [2]]):
         live.push(pa.table({"at": [at] * len(values), "v": values}))
-        live.advance(at + 1)
+        live.advance(at_us(at + 1))
     live.close()
     assert sorted(told(live.results())) == [(0, 1, 2), (0, MAX_TIME, 1), (0, MAX_TIME, 3), (1, MAX_TIME, 2)]

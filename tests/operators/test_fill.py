@@ -18,6 +18,7 @@ from gpu_ops.errors import ColumnError, PlanError
 from tests.cuts import in_any_cut, in_some_order
 from tests.reference import Aggregate, Event, hopping
 from tests.rows import check, rows, stream, to_events, to_table
+from tests.ticks import at_us, us
 from tests.timeline import timeline
 
 AGGREGATES = {"n": Aggregate("count"), "v": Aggregate("sum", "v")}
@@ -68,8 +69,10 @@ def test_fill(
     results = hopping(events, AGGREGATES, key, size=size, hop=hop, align=0)
     expected = rows([*results, *filled(results, key, size, hop, fill, span)])
 
+    over: dict[str, Any] = {} if span is None else {"span": (at_us(span[0]), at_us(span[1]))}
+
     def ask(s: g.Stream) -> g.Stream:
-        return s.by(*key).hopping(size, hop, align=0, fill=fill, span=span).agg(n=g.count(), v=g.sum("v"))
+        return s.by(*key).hopping(us(size), us(hop), align=at_us(0), fill=fill, **over).agg(n=g.count(), v=g.sum("v"))
 
     for device in ("cpu", "array"):
         assert rows(ask(stream(events, PAYLOAD)).collect(device=device)) == expected
@@ -84,7 +87,7 @@ def test_what_is_combined_is_filled_as_a_whole(
     events = [Event(at, at + 1, {"k": k, "v": v}) for at, k, v in points]
 
     def ask(s: g.Stream, fill: Any) -> g.Stream:
-        return s.by(*key).tumbling(4, align=0, fill=fill).agg(n=g.count(), m=g.sum("v") / g.count() + 1)
+        return s.by(*key).tumbling("4us", align=at_us(0), fill=fill).agg(n=g.count(), m=g.sum("v") / g.count() + 1)
 
     results = to_events(ask(stream(events, PAYLOAD), None).collect())
     empty = filled(results, key, 4, 4, {"n": how, "m": how}, None)
@@ -102,12 +105,12 @@ def test_nothing_later_can_be_promised(
 ) -> None:
     """A promise that stays behind the windows' own is kept to the tick: the next event of some group fills there."""
     events = [Event(at, at + 1, {"k": k, "v": v}) for at, k, v in sorted(points, key=lambda each: each[0])]
-    windows = stream([], PAYLOAD).by(*key).tumbling(size, align=0).agg(n=g.count()).start()
-    made = stream([], PAYLOAD).by(*key).tumbling(size, align=0, fill="null").agg(n=g.count()).start()
+    windows = stream([], PAYLOAD).by(*key).tumbling(us(size), align=at_us(0)).agg(n=g.count()).start()
+    made = stream([], PAYLOAD).by(*key).tumbling(us(size), align=at_us(0), fill="null").agg(n=g.count()).start()
     at = chance.randrange(0, 80)
     for live in (windows, made):
         live.push(to_table([each for each in events if each.start < at], PAYLOAD))
-        live.advance(at)
+        live.advance(at_us(at))
         live.results()
     if made.cti == windows.cti:
         return
@@ -130,12 +133,12 @@ def made_promise(events: list[Event], at: int, key: list[str], size: int) -> int
 
 def test_a_checkpoint_keeps_what_stands_before_a_gap(tmp_path: Path) -> None:
     def ask(s: g.Stream) -> g.Stream:
-        return s.by("k").tumbling(4, align=0, fill={"n": "zero", "v": "last"}).agg(n=g.count(), v=g.sum("v"))
+        return s.by("k").tumbling("4us", align=at_us(0), fill={"n": "zero", "v": "last"}).agg(n=g.count(), v=g.sum("v"))
 
     events = [Event(0, 1, {"k": "a", "v": 7}), Event(1, 2, {"k": "b", "v": 8}), Event(13, 14, {"k": "a", "v": 9})]
     live = ask(stream([], PAYLOAD)).start()
     live.push(to_table(events[:2], PAYLOAD))
-    live.advance(8)
+    live.advance(at_us(8))
     before = rows(live.results())
     live.checkpoint(tmp_path / "checkpoint")
     again = g.restore(tmp_path / "checkpoint", ask(stream([], PAYLOAD)))
@@ -157,14 +160,20 @@ def test_between_the_first_and_the_last_window(device_name: str) -> None:
         """,
         label="v",
     )
-    check(stream(rides).tumbling(4, align=0, fill="last").agg(v=g.sum("name")), device_name, total)
+    check(stream(rides).tumbling("4us", align=at_us(0), fill="last").agg(v=g.sum("name")), device_name, total)
 
 
 def test_a_span_of_nothing_but_empty_windows(device_name: str) -> None:
-    empty = stream([], PAYLOAD).tumbling(4, align=0, fill="zero", span=(0, 10)).agg(n=g.count())
+    empty = (
+        stream([], PAYLOAD).tumbling("4us", align=at_us(0), fill="zero", span=(at_us(0), at_us(10))).agg(n=g.count())
+    )
     expected = [Event(at, at + 4, {"n": 0}) for at in (0, 4, 8)]
     check(empty, device_name, expected)
-    check(stream([], PAYLOAD).by("k").tumbling(4, fill="zero", span=(0, 10)).agg(n=g.count()), device_name, [])
+    check(
+        stream([], PAYLOAD).by("k").tumbling("4us", fill="zero", span=(at_us(0), at_us(10))).agg(n=g.count()),
+        device_name,
+        [],
+    )
 
 
 def test_months_and_points_are_filled(device_name: str) -> None:
@@ -183,7 +192,11 @@ def test_months_and_points_are_filled(device_name: str) -> None:
 
 def test_by_start_the_grid_points_within_the_span_are_filled(device_name: str) -> None:
     events = [Event(5, 6, {"v": 1})]
-    asked = stream(events).hopping(4, 2, align=0, membership="start", fill="zero", span=(4, 12)).agg(n=g.count())
+    asked = (
+        stream(events)
+        .hopping("4us", "2us", align=at_us(0), membership="start", fill="zero", span=(at_us(4), at_us(12)))
+        .agg(n=g.count())
+    )
     expected = [Event(at, at + 2, {"n": n}) for at, n in ((4, 0), (6, 1), (8, 1), (10, 0))]
     check(asked, device_name, expected)
 
@@ -214,15 +227,15 @@ def test_types_keep_their_zeros() -> None:
         ({"fill": "zero"}, "no zero of string"),
         ({"fill": "nothing"}, "unknown"),
         ({"fill": {"m": "zero"}}, "'m'"),
-        ({"span": (0, 1)}, "nothing to fill"),
-        ({"fill": "null", "span": (1, 1)}, "empty"),
+        ({"span": (at_us(0), at_us(1))}, "nothing to fill"),
+        ({"fill": "null", "span": (at_us(1), at_us(1))}, "empty"),
     ],
 )
 def test_what_cannot_be_filled_is_refused(options: dict[str, Any], says: str) -> None:
     with pytest.raises((PlanError, ColumnError), match=says):
-        stream([], PAYLOAD).tumbling(4, **options).agg(t=g.max("k"))
+        stream([], PAYLOAD).tumbling("4us", **options).agg(t=g.max("k"))
 
 
 def test_explain_says_with_what() -> None:
-    asked = stream([], PAYLOAD).tumbling(4, fill={"n": "zero", "v": "last"}).agg(n=g.count(), v=g.sum("v"))
+    asked = stream([], PAYLOAD).tumbling("4us", fill={"n": "zero", "v": "last"}).agg(n=g.count(), v=g.sum("v"))
     assert "Fill n=zero, v=last" in asked.explain()

@@ -17,17 +17,18 @@ from gpu_ops.operators import state
 from tests.cuts import in_any_cut, in_some_order
 from tests.engines.test_live import DEVICES, events, source, table
 from tests.rows import rows
+from tests.ticks import at_us
 
 FORGET: dict[str, Callable[[g.Stream], DataWindowed]] = {
-    "last span": lambda s: s.last_span(4),
-    "session": lambda s: s.session(3),
-    "session with a cap": lambda s: s.session(3, cap=7),
-    "time batches on a grid": lambda s: s.time_batches(4, align=0),
+    "last span": lambda s: s.last_span("4us"),
+    "session": lambda s: s.session("3us"),
+    "session with a cap": lambda s: s.session("3us", cap="7us"),
+    "time batches on a grid": lambda s: s.time_batches("4us", align=at_us(0)),
     "time batches of days": lambda s: s.time_batches("1d", align=None, zone="UTC"),
-    "first span of all": lambda s: s.first_span(20, since=5),
-    "time length batches": lambda s: s.time_length_batches(3, 2),
+    "first span of all": lambda s: s.first_span("20us", since=at_us(5)),
+    "time length batches": lambda s: s.time_length_batches("3us", 2),
     "while": lambda s: s.keep_while(g.window.newest("v") > 0),
-    "together": lambda s: s.last(2).intersect(s.last_span(5)),
+    "together": lambda s: s.last(2).intersect(s.last_span("5us")),
 }
 REMEMBER: dict[str, Callable[[g.Stream], DataWindowed]] = {
     "last": lambda s: s.last(2),
@@ -36,11 +37,11 @@ REMEMBER: dict[str, Callable[[g.Stream], DataWindowed]] = {
     "count window": lambda s: s.count_window(2),
     "first": lambda s: s.first(1),
     "first unique": lambda s: s.first_unique("t"),
-    "first span": lambda s: s.first_span(9),
+    "first span": lambda s: s.first_span("9us"),
     "unique": lambda s: s.unique("t"),
     "highest": lambda s: s.highest(1, "v"),
-    "time batches": lambda s: s.time_batches(4),
-    "session on a grid": lambda s: s.session(3, grid_cap=5),
+    "time batches": lambda s: s.time_batches("4us"),
+    "session on a grid": lambda s: s.session("3us", grid_cap="5us"),
 }
 
 
@@ -70,7 +71,7 @@ def test_groups_of_which_nothing_is_left_are_forgotten(kind: str) -> None:
     day = 86_400_000_000 if kind == "time batches of days" else 1
     for step in range(0, 30_000, 2_000):
         live.push(table([(day * at, day * at + 1, str(at), 0, None, None) for at in range(step, step + 2_000)]))
-        live.advance(day * (step + 2_000))
+        live.advance(at_us(day * (step + 2_000)))
         live.results()
     (groups,) = (each for name, each in live.state().items() if name.endswith("groups"))
     assert len(groups) < 10_000
@@ -81,7 +82,7 @@ def test_what_counts_from_the_first_event_on_remembers_its_groups(kind: str) -> 
     live = REMEMBER[kind](source(table([])).by("k")).changes().start(device="cpu")
     for step in range(0, 10_000, 2_000):
         live.push(table([(at, at + 1, str(at), 0, None, None) for at in range(step, step + 2_000)]))
-        live.advance(step + 2_000)
+        live.advance(at_us(step + 2_000))
     (groups,) = (each for name, each in live.state().items() if name.endswith("groups"))
     assert len(groups) == 10_000
     assert isinstance(groups, pa.Table)

@@ -23,6 +23,7 @@ from tests import reference
 from tests.cuts import in_any_cut, in_some_order
 from tests.reference import Event, key_value, order
 from tests.rows import check, rows, stream, to_events, to_table
+from tests.ticks import at_us
 from tests.timeline import timeline
 
 DEVICES = ["cpu", "array", *(["gpu"] if gpu_refusal() is None else [])]
@@ -149,15 +150,15 @@ AGGREGATES: dict[str, tuple[g.Aggregate, Definition]] = {
 WINDOWS: dict[str, tuple[Callable[[g.Stream], Any], Callable[..., list[Event]]]] = {
     "snapshot": (lambda s: s.snapshot(), reference.snapshot),
     "hopping": (
-        lambda s: s.hopping(7, 3, align=1, until=70),
+        lambda s: s.hopping("7us", "3us", align=at_us(1), until=at_us(70)),
         lambda *given: reference.hopping(*given, size=7, hop=3, align=1, until=70),
     ),
     "gaps": (
-        lambda s: s.hopping(3, 8, align=0, until=70),
+        lambda s: s.hopping("3us", "8us", align=at_us(0), until=at_us(70)),
         lambda *given: reference.hopping(*given, size=3, hop=8, align=0, until=70),
     ),
     "by start": (
-        lambda s: s.hopping(9, 3, align=0, membership="start"),
+        lambda s: s.hopping("9us", "3us", align=at_us(0), membership="start"),
         lambda *given: reference.hopping(*given, size=9, hop=3, align=0, membership="start"),
     ),
 }
@@ -316,12 +317,12 @@ def test_an_order_decides_between_events_of_one_start(device_name: str) -> None:
 
 def test_rates(device_name: str) -> None:
     events = stream([Event(at, at + 1, {"v": at}) for at in (0, 1, 2, 9)])
-    by_window = events.tumbling(4, align=0).agg(r=g.rate(1), large=g.rate(2, where=g.col("v") > 1))
+    by_window = events.tumbling("4us", align=at_us(0)).agg(r=g.rate("1us"), large=g.rate("2us", where=g.col("v") > 1))
     assert sorted(to_events(by_window.collect(device=device_name))) == [
         Event(0, 4, {"r": 0.75, "large": 0.5}),
         Event(8, 12, {"r": 0.25, "large": 0.5}),
     ]
-    sliding = events.sliding(4).agg(r=g.rate(1, over=4)).collect(device=device_name)
+    sliding = events.sliding("4us").agg(r=g.rate("1us", over="4us")).collect(device=device_name)
     assert [event.payload["r"] for event in sorted(to_events(sliding))] == [0.25, 0.5, 0.75, 0.5, 0.25, 0.25]
 
 
@@ -344,11 +345,11 @@ def test_a_time_sensitive_function_is_told_where_its_window_is(device_name: str,
         if clip:
             times = [(max(a, window[0]), min(b, window[1])) for a, b in times]
         expected.append(Event(*window, {"r": f"{window[0]}-{window[1]} {times} {inside}"}))
-    answer = events.tumbling(2, align=0).agg(r=own, n=g.count()).select("r")
+    answer = events.tumbling("2us", align=at_us(0)).agg(r=own, n=g.count()).select("r")
     check(answer, device_name, expected)
     live = answer.start(device=device_name)
     live.push(to_table([Event(0, 9, {"v": 1})]))
-    live.advance(5)
+    live.advance(at_us(5))
     live.push(to_table([Event(5, 7, {"v": 2})]))
     live.close()
     assert rows(live.results()) == rows(expected)

@@ -14,6 +14,7 @@ import gpu_ops as g
 from gpu_ops.errors import ColumnError, PlanError
 from tests.reference import Event
 from tests.rows import check, stream, to_events
+from tests.ticks import at_us
 
 NAN = math.nan
 
@@ -106,7 +107,7 @@ def test_several_keys(device_name: str) -> None:
 
 def test_the_key_lasts_until_a_window_has_used_it(device_name: str) -> None:
     rides = stream([Event(0, 2, {"zone": "a", "v": 1}), Event(1, 3, {"zone": "b", "v": 2})])
-    keyed = rides.by("zone").filter(g.col("v") > 0).shift(1).with_columns(w=g.col("v") * 2)
+    keyed = rides.by("zone").filter(g.col("v") > 0).shift("1us").with_columns(w=g.col("v") * 2)
     assert keyed.key == ("zone",)
     busy = keyed.snapshot().agg(n=g.count())
     assert busy.key == ()
@@ -122,7 +123,7 @@ def test_a_key_that_never_repeats(device_name: str) -> None:
     rng = np.random.default_rng(7)
     keys = rng.permutation(count) * 1_000_003
     table = pa.table({"at": rng.integers(0, 1_000, count), "k": keys, "v": np.arange(count)})
-    asked = g.events(table, start="at", unit="us").by("k").sliding(5).agg(n=g.count(), v=g.max("v"))
+    asked = g.events(table, start="at", unit="us").by("k").sliding("5us").agg(n=g.count(), v=g.max("v"))
     events = to_events(asked.collect(device=device_name))
     assert sorted((event.payload["v"], event.payload["k"]) for event in events) == list(
         zip(range(count), keys.tolist(), strict=True)
@@ -147,7 +148,13 @@ def test_more_events_than_are_worked_on_at_once(device_name: str) -> None:
     assert busy["start"].dt.epoch("us").equals(swept["at"], check_names=False)
 
     counted = table.group_by("k", at=pl.col("start") // 100_000).len().sort("k", "at")
-    begun = rides.to_point().tumbling(100_000, align=0).agg(n=g.count()).collect(device=device_name).sort("k", "start")
+    begun = (
+        rides.to_point()
+        .tumbling("100000us", align=at_us(0))
+        .agg(n=g.count())
+        .collect(device=device_name)
+        .sort("k", "start")
+    )
     assert begun["n"].equals(counted["len"].cast(pl.Int64), check_names=False)
     assert (begun["start"].dt.epoch("us") // 100_000).equals(counted["at"], check_names=False)
 

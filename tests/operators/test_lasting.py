@@ -16,6 +16,7 @@ from tests.cuts import in_any_cut, in_some_order
 from tests.engines.test_live import DEVICES
 from tests.reference import Event
 from tests.rows import check, rows, stream, to_events, to_table
+from tests.ticks import at_us, us
 from tests.timeline import timeline
 
 NAN, INF = math.nan, math.inf
@@ -42,7 +43,7 @@ def test_events_count_for_as_long_as_they_are_in_the_window(device_name: str) ->
     """)
     answer = (
         stream(rides)
-        .tumbling(4, align=0)
+        .tumbling("4us", align=at_us(0))
         .agg(
             us=g.integral("v", unit="1us"), mean=g.time_weighted_mean("v"), both=g.integral("v", unit="2us") / g.count()
         )
@@ -81,7 +82,7 @@ UNTIL = st.none() | st.integers(1, 60)
 def test_integrals_are_what_they_say(
     events: list[Event], grid: tuple[int, int], until: int | None, column: str, device: str
 ) -> None:
-    asked = stream(events, PAYLOAD).by("k").hopping(*grid, until=until)
+    asked = stream(events, PAYLOAD).by("k").hopping(*map(us, grid), until=at_us(until))
     if until is not None:  # lifetimes are clipped there first
         events = [Event(e.start, min(e.end, until), e.payload) for e in events if e.start < until]
     answer = asked.agg(i=g.integral(column, unit="3us"), m=g.time_weighted_mean(column), n=g.count())
@@ -105,7 +106,7 @@ def test_live_is_batch(
     asked = (
         g.events(arrived, start="start", end="end")
         .by("k")
-        .hopping(*grid, until=until)
+        .hopping(*map(us, grid), until=at_us(until))
         .agg(i=g.integral("x", where=g.col("flag")), m=g.time_weighted_mean("v"), n=g.count())
     )
     found = in_any_cut(asked, arrived, device, chance)
@@ -116,7 +117,7 @@ def test_live_is_batch(
 
 def test_no_numbers_count_while_they_are_in_the_window(device_name: str) -> None:
     events = [Event(0, 3, {"x": value}) for value in (1.0, NAN)] + [Event(5, 6, {"x": INF}), Event(12, 13, {"x": 2.0})]
-    answer = stream(events).tumbling(5).agg(i=g.integral("x", unit="1us"), m=g.time_weighted_mean("x"))
+    answer = stream(events).tumbling("5us").agg(i=g.integral("x", unit="1us"), m=g.time_weighted_mean("x"))
     made = [event.payload for event in sorted(to_events(answer.collect(device=device_name)), key=lambda e: e.start)]
     assert math.isnan(made[0]["i"])
     assert math.isnan(made[0]["m"])
@@ -125,7 +126,7 @@ def test_no_numbers_count_while_they_are_in_the_window(device_name: str) -> None
 
 
 def test_windows_by_start_do_not_say_how_long_events_are_in_them() -> None:
-    windows = stream([Event(0, 1, {"v": 1})]).hopping(4, 2, membership="start")
+    windows = stream([Event(0, 1, {"v": 1})]).hopping("4us", "2us", membership="start")
     with pytest.raises(PlanError, match="do not say"):
         windows.agg(r=g.integral("v"))
 
@@ -135,7 +136,7 @@ def test_what_never_ends_counts_until_the_bound(device_name: str) -> None:
         a: [========>    v=6
         b:   [=)         v=2
     """)
-    answer = stream(rides).tumbling(4, align=0, until=6).agg(us=g.integral("v", unit="1us"))
+    answer = stream(rides).tumbling("4us", align=at_us(0), until=at_us(6)).agg(us=g.integral("v", unit="1us"))
     expected = [Event(0, 4, {"us": 28.0}), Event(4, 8, {"us": 12.0})]
     check(answer, device_name, expected)
 

@@ -9,6 +9,7 @@ from gpu_ops import Stream
 from gpu_ops.errors import PlanError, TimeError
 from tests.reference import FIRST_TIME, NEVER, Event
 from tests.rows import check, stream
+from tests.ticks import at_us, us
 from tests.timeline import timeline
 
 Verb = Callable[[Stream], Stream]
@@ -22,7 +23,7 @@ RIDES = """
 
 PICTURES: dict[str, tuple[Verb, str]] = {
     "set_duration": (
-        lambda s: s.set_duration(3),
+        lambda s: s.set_duration("3us"),
         """
         a:     [==)
         b:       [==)
@@ -31,7 +32,7 @@ PICTURES: dict[str, tuple[Verb, str]] = {
         """,
     ),
     "shift forth": (
-        lambda s: s.shift(2),
+        lambda s: s.shift("2us"),
         """
         a:       [===)
         b:         [)
@@ -40,7 +41,7 @@ PICTURES: dict[str, tuple[Verb, str]] = {
         """,
     ),
     "shift back": (
-        lambda s: s.shift(-3),
+        lambda s: s.shift("-3us"),
         """
         a:  [===)
         b:    [)
@@ -49,7 +50,7 @@ PICTURES: dict[str, tuple[Verb, str]] = {
         """,
     ),
     "extend": (
-        lambda s: s.extend(2),
+        lambda s: s.extend("2us"),
         """
         a:     [=====)
         b:       [==)
@@ -58,14 +59,14 @@ PICTURES: dict[str, tuple[Verb, str]] = {
         """,
     ),
     "extend by less than nothing": (
-        lambda s: s.extend(-2),
+        lambda s: s.extend("-2us"),
         """
         a:     [=)
         c:         [==>
         """,
     ),
     "clip_duration": (
-        lambda s: s.clip_duration(2),
+        lambda s: s.clip_duration("2us"),
         """
         a:     [=)
         b:       [)
@@ -100,7 +101,7 @@ PICTURES: dict[str, tuple[Verb, str]] = {
         """,
     ),
     "alter_lifetime from the end on": (
-        lambda s: s.clip_duration(9).alter_lifetime(start=g.col("end"), duration=2),
+        lambda s: s.clip_duration("9us").alter_lifetime(start=g.col("end"), duration="2us"),
         """
         a:         [=)
         b:        [=)
@@ -116,7 +117,7 @@ PICTURES: dict[str, tuple[Verb, str]] = {
         """,
     ),
     "hop_lifetime": (
-        lambda s: s.hop_lifetime(4, 2, align=0),
+        lambda s: s.hop_lifetime("4us", "2us", align=at_us(0)),
         """
         a:     [===)
         b:       [===)
@@ -125,14 +126,14 @@ PICTURES: dict[str, tuple[Verb, str]] = {
         """,
     ),
     "hop_lifetime with gaps": (
-        lambda s: s.hop_lifetime(2, 5, align=0),
+        lambda s: s.hop_lifetime("2us", "5us", align=at_us(0)),
         """
         a:      [=)
         d:      [=)
         """,
     ),
     "quantize": (
-        lambda s: s.quantize(4, align=0),
+        lambda s: s.quantize("4us", align=at_us(0)),
         """
         a:     [===)
         b:     [===)
@@ -141,7 +142,7 @@ PICTURES: dict[str, tuple[Verb, str]] = {
         """,
     ),
     "quantize, progressively": (
-        lambda s: s.quantize(4, progress=2, align=0),
+        lambda s: s.quantize("4us", progress="2us", align=at_us(0)),
         """
         a:     [===)
         b:       [=)
@@ -169,12 +170,12 @@ def test_chop_cuts_at_the_grid(device_name: str) -> None:
         b:     [=)
         c:    *
     """)
-    check(stream(rides).chop(3, align=0), device_name, pieces)
+    check(stream(rides).chop("3us", align=at_us(0)), device_name, pieces)
 
 
 def test_chop_refuses_what_never_ends(device_name: str) -> None:
     with pytest.raises(TimeError, match="never ends"):
-        stream(timeline("a: [=>")).chop(3).collect(device=device_name)
+        stream(timeline("a: [=>")).chop("3us").collect(device=device_name)
 
 
 def test_stitch_joins_equal_payloads_that_touch(device_name: str) -> None:
@@ -219,32 +220,32 @@ def test_stitch_takes_nulls_nans_and_zeros_as_equal(device_name: str) -> None:
 
 def test_the_ends_of_time_are_kept(device_name: str) -> None:
     edge = [Event(FIRST_TIME, NEVER, {"v": 1})]
-    check(stream(edge).shift(5), device_name, [Event(FIRST_TIME + 5, NEVER, {"v": 1})])
-    check(stream(edge).extend(5), device_name, edge)
-    check(stream(edge).clip_duration(5), device_name, [Event(FIRST_TIME, FIRST_TIME + 5, {"v": 1})])
+    check(stream(edge).shift("5us"), device_name, [Event(FIRST_TIME + 5, NEVER, {"v": 1})])
+    check(stream(edge).extend("5us"), device_name, edge)
+    check(stream(edge).clip_duration("5us"), device_name, [Event(FIRST_TIME, FIRST_TIME + 5, {"v": 1})])
     late = [Event(NEVER - 3, NEVER, {"v": 1})]
-    check(stream(late).clip_duration(5), device_name, late)
+    check(stream(late).clip_duration("5us"), device_name, late)
     check(stream(edge).point_at_end(), device_name, [])
 
 
 TOO_FAR: dict[str, tuple[Event, Verb]] = {
-    "shift past the last time": (Event(0, NEVER - 5, {"v": 1}), lambda s: s.shift(6)),
-    "shift onto the open end": (Event(0, NEVER - 5, {"v": 1}), lambda s: s.shift(5)),
-    "shift before the first time": (Event(FIRST_TIME, 0, {"v": 1}), lambda s: s.shift(-1)),
-    "shift of an open event's start": (Event(NEVER - 5, NEVER, {"v": 1}), lambda s: s.shift(6)),
-    "set_duration past the last time": (Event(NEVER - 5, NEVER, {"v": 1}), lambda s: s.set_duration(6)),
-    "set_duration onto the open end": (Event(NEVER - 5, NEVER, {"v": 1}), lambda s: s.set_duration(5)),
-    "extend past the last time": (Event(0, NEVER - 5, {"v": 1}), lambda s: s.extend(6)),
-    "extend onto the open end": (Event(0, NEVER - 5, {"v": 1}), lambda s: s.extend(5)),
+    "shift past the last time": (Event(0, NEVER - 5, {"v": 1}), lambda s: s.shift("6us")),
+    "shift onto the open end": (Event(0, NEVER - 5, {"v": 1}), lambda s: s.shift("5us")),
+    "shift before the first time": (Event(FIRST_TIME, 0, {"v": 1}), lambda s: s.shift("-1us")),
+    "shift of an open event's start": (Event(NEVER - 5, NEVER, {"v": 1}), lambda s: s.shift("6us")),
+    "set_duration past the last time": (Event(NEVER - 5, NEVER, {"v": 1}), lambda s: s.set_duration("6us")),
+    "set_duration onto the open end": (Event(NEVER - 5, NEVER, {"v": 1}), lambda s: s.set_duration("5us")),
+    "extend past the last time": (Event(0, NEVER - 5, {"v": 1}), lambda s: s.extend("6us")),
+    "extend onto the open end": (Event(0, NEVER - 5, {"v": 1}), lambda s: s.extend("5us")),
     "point_at_end at the last time": (Event(0, NEVER - 1, {"v": 1}), lambda s: s.point_at_end()),
     "to_point at the last time": (Event(NEVER - 1, NEVER, {"v": 1}), lambda s: s.to_point()),
     "alter_lifetime past the last time": (
         Event(0, NEVER, {"v": 1}),
-        lambda s: s.alter_lifetime(start=g.col("end"), duration=1),
+        lambda s: s.alter_lifetime(start=g.col("end"), duration="1us"),
     ),
-    "hop_lifetime past the last time": (Event(NEVER - 5, NEVER, {"v": 1}), lambda s: s.hop_lifetime(10)),
-    "quantize past the last time": (Event(0, NEVER - 5, {"v": 1}), lambda s: s.quantize(10**15)),
-    "quantize before the first time": (Event(FIRST_TIME, 0, {"v": 1}), lambda s: s.quantize(10, align=5)),
+    "hop_lifetime past the last time": (Event(NEVER - 5, NEVER, {"v": 1}), lambda s: s.hop_lifetime("10us")),
+    "quantize past the last time": (Event(0, NEVER - 5, {"v": 1}), lambda s: s.quantize(us(10**15))),
+    "quantize before the first time": (Event(FIRST_TIME, 0, {"v": 1}), lambda s: s.quantize("10us", align=at_us(5))),
 }
 
 
@@ -257,14 +258,14 @@ def test_a_finite_time_never_leaves_the_years_1_to_9999(device_name: str, name: 
 
 def test_a_null_lifetime_is_an_error(device_name: str) -> None:
     rides = stream([Event(0, 5, {"v": 1}), Event(0, 5, {"v": None})])
-    changed = rides.alter_lifetime(duration=g.col("v").cast(g.Duration("us")))
+    changed = rides.alter_lifetime(duration=us(g.col("v").cast(g.Duration("us"))))
     with pytest.raises(TimeError, match="null duration"):
         changed.collect(device=device_name)
 
 
 def test_an_empty_lifetime_is_gone(device_name: str) -> None:
     rides = stream([Event(0, 5, {"v": 2}), Event(0, 5, {"v": 0}), Event(0, 5, {"v": -3})])
-    changed = rides.alter_lifetime(duration=g.col("v").cast(g.Duration("us")))
+    changed = rides.alter_lifetime(duration=us(g.col("v").cast(g.Duration("us"))))
     check(changed, device_name, [Event(0, 2, {"v": 2})])
 
 
@@ -272,9 +273,9 @@ BAD_PLANS: dict[str, Verb] = {
     "duration of zero": lambda s: s.set_duration(0),
     "negative limit": lambda s: s.clip_duration("-1s"),
     "no span": lambda s: s.shift("ten minutes"),
-    "progress that does not divide": lambda s: s.quantize(10, 6, progress=4),
+    "progress that does not divide": lambda s: s.quantize("10us", "6us", progress="4us"),
     "nothing to alter": lambda s: s.alter_lifetime(),
-    "a duration and an end": lambda s: s.alter_lifetime(duration=3, end=g.col("end")),
+    "a duration and an end": lambda s: s.alter_lifetime(duration="3us", end=g.col("end")),
     "a duration that is a number": lambda s: s.alter_lifetime(duration=g.col("v")),
     "a start that is a number": lambda s: s.alter_lifetime(start=g.col("v")),
     "a start from other rows": lambda s: s.alter_lifetime(start=g.col("start").min()),

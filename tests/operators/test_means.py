@@ -20,6 +20,7 @@ from tests.cuts import in_any_cut, in_some_order
 from tests.engines.test_live import DEVICES
 from tests.reference import Event
 from tests.rows import rows, stream, to_events, to_table
+from tests.ticks import at_us
 
 LARGEST = float(np.finfo(np.float64).max)
 LEAST = 5e-324
@@ -108,8 +109,8 @@ Window = Callable[[g.Stream], Any]
 WINDOWS: dict[str, Window] = {
     "snapshot": lambda s: s.snapshot(),
     "of a group": lambda s: s.by("k").snapshot(),
-    "hopping": lambda s: s.by("k").hopping(9, 4),
-    "few groups on a grid": lambda s: s.tumbling(7),
+    "hopping": lambda s: s.by("k").hopping("9us", "4us"),
+    "few groups on a grid": lambda s: s.tumbling("7us"),
     "last": lambda s: s.by("k").last(4),
     "batches": lambda s: s.batches(3),
 }
@@ -212,7 +213,7 @@ def test_a_weighted_mean_of_decimals_is_rounded_once(device_name: str) -> None:
 )
 def test_a_time_weighted_mean_is_rounded_once(drawn: list[tuple[int, int, float]], device: str) -> None:
     events = [Event(at, at + length, {"k": "a", "v": value}) for at, length, value in drawn]
-    answer = stream(events, payload(pa.float64())).hopping(9, 4).agg(m=g.time_weighted_mean("v"))
+    answer = stream(events, payload(pa.float64())).hopping("9us", "4us").agg(m=g.time_weighted_mean("v"))
     for result in to_events(answer.collect(device=device)):
         inside = held(events, result)
         lengths = [min(event.end, result.end) - max(event.start, result.start) for event in inside]
@@ -263,7 +264,7 @@ def test_a_running_mean_takes_a_wider_plan_of_limbs(device_name: str) -> None:
     live = events.by("k").snapshot().agg(m=g.mean("v")).start(device=device_name)
     for at, value in enumerate(values):
         live.push(to_table([Event(at, 20, {"k": "a", "v": value})], payload(pa.float64())))
-        live.advance(at)
+        live.advance(at_us(at))
     live.close()
     found = sorted(to_events(live.results()), key=lambda event: event.start)
     assert [event.payload["m"] for event in found] == [quotient(values[: at + 1]) for at in range(len(values))]

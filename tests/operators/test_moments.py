@@ -417,8 +417,8 @@ def over(window: str, events: g.Stream, names: list[str]) -> g.Stream:
     windows: dict[str, Callable[[], g.Windowed]] = {
         "snapshot": events.snapshot,
         "keyed": events.by("k").snapshot,
-        "hopping": lambda: events.by("k").hopping(10, 4),
-        "tumbling": lambda: events.tumbling(7),
+        "hopping": lambda: events.by("k").hopping("10us", "4us"),
+        "tumbling": lambda: events.tumbling("7us"),
     }
     return windows[window]().agg(**{name: EVERY[name] for name in names})
 

@@ -16,6 +16,7 @@ from gpu_ops.errors import ColumnError, PlanError
 from tests.cuts import in_any_cut, in_some_order
 from tests.reference import Event
 from tests.rows import check, rows, stream, to_table
+from tests.ticks import at_us
 from tests.timeline import timeline
 
 PAYLOAD = pa.schema([("k", pa.string()), ("v", pa.int64()), ("s", pa.string())])
@@ -72,7 +73,7 @@ def test_a_checkpoint_remembers_the_rows_before(tmp_path: Path) -> None:
     found = [Event(at, at + 1, {"k": "a", "v": at, "s": None}) for at in range(6)]
     live = ask(stream([], PAYLOAD)).start()
     live.push(to_table(found[:3], PAYLOAD))
-    live.advance(3)
+    live.advance(at_us(3))
     before = rows(live.results())
     live.checkpoint(tmp_path / "checkpoint")
     again = g.restore(tmp_path / "checkpoint", ask(stream([], PAYLOAD)))

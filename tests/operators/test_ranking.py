@@ -22,6 +22,7 @@ from tests.payload_table import ROWS as TYPES
 from tests.payload_table import Row
 from tests.reference import Event, order
 from tests.rows import check, rows, stream, to_events, to_table
+from tests.ticks import at_us
 
 DEVICES = ["cpu", "array", *(["gpu"] if gpu_refusal() is None else [])]
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("x", pa.float64())])
@@ -30,7 +31,7 @@ ROWS = pa.schema([("low", pa.int64()), ("n", pa.int64())])
 WINDOWS: dict[str, tuple[Callable[[g.Stream], Any], Callable[..., list[Event]]]] = {
     "snapshot": (lambda s: s.snapshot(), reference.snapshot),
     "hopping": (
-        lambda s: s.hopping(7, 3, align=1, until=70),
+        lambda s: s.hopping("7us", "3us", align=at_us(1), until=at_us(70)),
         lambda *given: reference.hopping(*given, size=7, hop=3, align=1, until=70),
     ),
 }
@@ -113,7 +114,7 @@ def test_the_rows_of_a_window_are_all_its_events(
 
 
 def test_rows_have_the_lifetime_of_their_event(device_name: str) -> None:
-    found = stream([Event(3, 9, {"v": 1})]).tumbling(5, align=0).rows().collect(device=device_name)
+    found = stream([Event(3, 9, {"v": 1})]).tumbling("5us", align=at_us(0)).rows().collect(device=device_name)
     assert found.column_names == ["start", "end", "v", "event_start", "event_end"]
     assert [found[name].cast(pa.int64()).to_pylist() for name in ("event_start", "event_end")] == [[3, 3], [9, 9]]
 
@@ -212,7 +213,7 @@ def test_a_time_sensitive_function_sees_its_window(device_name: str) -> None:
         return [{"of": end - start, "lived": lived}]
 
     schema = pa.schema([("of", pa.duration("us")), ("lived", pa.duration("us"))])
-    windows = stream([Event(2, 9, {"v": 1}), Event(5, 7, {"v": 2})]).tumbling(5, align=0)
+    windows = stream([Event(2, 9, {"v": 1}), Event(5, 7, {"v": 2})]).tumbling("5us", align=at_us(0))
     answer = windows.apply(gaps, schema=schema, time_sensitive=True, clip=True).collect(device=device_name)
     micro = datetime.timedelta(microseconds=1)
     assert sorted(to_events(answer)) == [
@@ -222,8 +223,8 @@ def test_a_time_sensitive_function_sees_its_window(device_name: str) -> None:
 
 
 def test_rows_may_have_ranks_already(device_name: str) -> None:
-    ranked = stream([Event(0, 1, {"v": 4}), Event(1, 2, {"v": 5})]).tumbling(5, align=0).top(1, by="v")
-    (row,) = to_events(ranked.tumbling(10, align=0).rows().collect(device=device_name))
+    ranked = stream([Event(0, 1, {"v": 4}), Event(1, 2, {"v": 5})]).tumbling("5us", align=at_us(0)).top(1, by="v")
+    (row,) = to_events(ranked.tumbling("10us", align=at_us(0)).rows().collect(device=device_name))
     assert (row.payload["v"], row.payload["rank"]) == (5, 1)
 
 

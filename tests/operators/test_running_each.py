@@ -17,6 +17,7 @@ from gpu_ops.operators.running_data_windows import RunningDataWindow
 from tests.cuts import in_any_cut, in_some_order
 from tests.engines.test_live import DEVICES, events, source, table
 from tests.rows import rows
+from tests.ticks import at_us, us
 
 WINDOWS: dict[str, Callable[[g.Stream], DataWindowed]] = {
     "last": lambda s: s.by("k").last(3),
@@ -25,18 +26,18 @@ WINDOWS: dict[str, Callable[[g.Stream], DataWindowed]] = {
     "moving": lambda s: s.by("k").last(4, every=3),
     "batches": lambda s: s.by("k").batches(2),
     "count window": lambda s: s.by("k").count_window(2),
-    "last span": lambda s: s.by("k").last_span(9),
-    "time batches": lambda s: s.by("k").time_batches(7),
-    "time batches on a grid": lambda s: s.time_batches(7, align=1),
+    "last span": lambda s: s.by("k").last_span("9us"),
+    "time batches": lambda s: s.by("k").time_batches("7us"),
+    "time batches on a grid": lambda s: s.time_batches("7us", align=at_us(1)),
     "first": lambda s: s.by("k").first(3),
-    "first span": lambda s: s.by("k").first_span(20),
+    "first span": lambda s: s.by("k").first_span("20us"),
     "keep all": lambda s: s.keep_all(),
     "unique": lambda s: s.by("k").unique("v"),
     "first unique": lambda s: s.unique("v", "t"),
     "highest": lambda s: s.by("k").highest(2, "v"),
     "sample": lambda s: s.by("k").sample(3, seed=5),
-    "running session": lambda s: s.by("k").session(6, running=True),
-    "session": lambda s: s.by("k").session(6),
+    "running session": lambda s: s.by("k").session("6us", running=True),
+    "session": lambda s: s.by("k").session("6us"),
 }
 ASKED: dict[str, dict[str, Any]] = {
     "sums": {"n": g.count(), "s": g.sum("x"), "w": g.count("v", where=g.col("x") > 0)},
@@ -74,7 +75,7 @@ def test_rows_that_stay_are_not_looked_at_again(kind: str, gives: str, monkeypat
         "last": lambda s: s.last(many),
         "count window": lambda s: s.count_window(many // 5),
         "batches": lambda s: s.batches(many),
-        "last span": lambda s: s.last_span(many),
+        "last span": lambda s: s.last_span(us(many)),
     }
     asks: dict[str, Callable[[DataWindowed], g.Stream]] = {
         "each": lambda w: w.each(n=g.count(), m=g.median("v")),
@@ -89,7 +90,7 @@ def test_rows_that_stay_are_not_looked_at_again(kind: str, gives: str, monkeypat
     found = []
     for at in range(0, len(given_events), 20):
         live.push(table(given_events[at : at + 20]))
-        live.advance(at // 5 + 4)
+        live.advance(at_us(at // 5 + 4))
         found.append(live.results())
     # New rows, and as many that leave; of batches all, but only once in a batch.
     assert sum(looked) <= 4 * len(given_events)

@@ -23,6 +23,7 @@ from gpu_ops.operators.running_orders import Orders
 from tests.cuts import in_any_cut, in_some_order
 from tests.engines.test_live import DEVICES, events, source, table, told
 from tests.rows import rows
+from tests.ticks import at_us
 
 STEPS = st.lists(
     st.tuples(
@@ -102,9 +103,9 @@ ASKED: dict[str, dict[str, Any]] = {
 }
 SHAPES: dict[str, Callable[[g.Stream], g.Windowed]] = {
     "snapshot": lambda s: s.by("k").snapshot(),
-    "sliding": lambda s: s.by("k", "t").sliding(12),
-    "hopping": lambda s: s.clip_duration(30).by("k").hopping(10, 4),
-    "gaps": lambda s: s.clip_duration(30).tumbling(4, align=1, until=70),
+    "sliding": lambda s: s.by("k", "t").sliding("12us"),
+    "hopping": lambda s: s.clip_duration("30us").by("k").hopping("10us", "4us"),
+    "gaps": lambda s: s.clip_duration("30us").tumbling("4us", align=at_us(1), until=at_us(70)),
     "last": lambda s: s.by("k").last(3),
     "last starts": lambda s: s.by("k").count_window(2),
     "batches": lambda s: s.last(4, every=2, partial=False),
@@ -134,11 +135,11 @@ def test_what_is_alive_is_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -
         return kth(block, ranks, *rest)
 
     monkeypatch.setattr(holistic, "_kth", seen)
-    live = source(table([])).by("k").sliding(1_000_000).agg(m=g.median("v"), n=g.count()).start()
+    live = source(table([])).by("k").sliding("1000000us").agg(m=g.median("v"), n=g.count()).start()
     for at in range(100):
         many = [(10 * at + i, 10 * at + i + 1, "ab"[i % 2], (7 * i + at) % 11, None, None) for i in range(10)]
         live.push(table(many))
-        live.advance(10 * at + 9)
+        live.advance(at_us(10 * at + 9))
     assert live.status().alive == 1000
     # The events of a step, and around a rank as many of what is alive, with one more.
     assert max(looked) <= 3 * 10 + 2
@@ -153,28 +154,28 @@ def test_of_the_last_rows_a_result_is_final_with_the_next_row(asked: Any, device
     # last 3:    [5   [5,9    [5,9,3
     live = source(table([])).by("k").last(3).agg(r=asked, n=g.count()).start(device=device_name)
     live.push(table([(1, 2, "a", 5, None, None), (4, 5, "a", 9, None, None)]))
-    live.advance(6)
+    live.advance(at_us(6))
     assert [row[:2] for row in told(live.results().select(["start", "end", "n"]))] == [(1, 4)]
     assert live.status().cti_out == 4
     live.push(table([(6, 7, "a", 3, None, None)]))
-    live.advance(8)
+    live.advance(at_us(8))
     assert told(live.results().select(["start", "end", "n"])) == [(4, 6, 2)]
     live.close()
     assert told(live.results().select(["start", "n"]))[0][-1] == 3
 
 
 def test_values_that_nothing_has_any_more_are_forgotten(tmp_path: Path) -> None:
-    query = source(table([])).sliding(10).agg(n=g.count_distinct("v"), m=g.median("v"))
+    query = source(table([])).sliding("10us").agg(n=g.count_distinct("v"), m=g.median("v"))
     live = query.start()
     for at in range(0, 30_000, 1000):
         live.push(table([(i, i + 1, None, i, None, None) for i in range(at, at + 1000)]))
-        live.advance(at + 999)
+        live.advance(at_us(at + 999))
     assert max(each.num_rows for each in live.state().values()) < 9000
     live.results()
     live.checkpoint(tmp_path / "c")
     again = g.restore(tmp_path / "c", query)
     again.push(table([(30_005, 30_006, None, 29_999, None, None)]))
-    again.advance(30_006)
+    again.advance(at_us(30_006))
     assert [row[2:] for row in told(again.results())][-1] == (4, 29_998.0)
 
 
@@ -188,7 +189,7 @@ def test_values_of_what_may_never_end_are_remembered(device_name: str) -> None:
     cuts = [*range(0, 20_000, 1000), *range(20_000, len(given) + 1)]
     for low, high in pairwise(cuts):
         live.push(table(given[low:high]))
-        live.advance(given[high - 1][0])
+        live.advance(at_us(given[high - 1][0]))
         found.append(live.results())
     live.close()
     assert rows(pa.concat_tables([*found, live.results()])) == rows(query.collect(device=device_name))
@@ -202,7 +203,7 @@ def test_no_number_and_zeros(device_name: str) -> None:
     found = []
     for at, event in enumerate(given):
         live.push(table([event]))
-        live.advance(at)
+        live.advance(at_us(at))
         found.append(live.results())
     live.close()
     assert rows(pa.concat_tables([*found, live.results()])) == rows(query.collect(device=device_name))

@@ -8,6 +8,7 @@ import pyarrow as pa
 import gpu_ops as g
 from tests.reference import FIRST_TIME, NEVER, Event
 from tests.rows import check, stream, to_events
+from tests.ticks import at_us
 from tests.timeline import timeline
 
 
@@ -129,7 +130,7 @@ def test_windows_nest(device_name: str) -> None:
         b:   [====)
     """)
     busy = stream(rides).snapshot().agg(n=g.count())
-    most = busy.tumbling(4, align=0).agg(most=g.max("n"), pieces=g.count())
+    most = busy.tumbling("4us", align=at_us(0)).agg(most=g.max("n"), pieces=g.count())
     expected = timeline(
         """
         2: [===)     pieces=2
@@ -153,7 +154,7 @@ def test_sliding_sets_the_duration_and_extend_keeps_it(device_name: str) -> None
         """,
         label="n",
     )
-    check(stream(rides).sliding(4).agg(n=g.count()), device_name, sliding)
+    check(stream(rides).sliding("4us").agg(n=g.count()), device_name, sliding)
     extended = timeline(
         """
         1: [==)
@@ -162,7 +163,7 @@ def test_sliding_sets_the_duration_and_extend_keeps_it(device_name: str) -> None
         """,
         label="n",
     )
-    check(stream(rides).extend(4).snapshot().agg(n=g.count()), device_name, extended)
+    check(stream(rides).extend("4us").snapshot().agg(n=g.count()), device_name, extended)
 
 
 def test_a_million_events_at_one_instant(device_name: str) -> None:

@@ -19,6 +19,7 @@ from tests import reference
 from tests.operators.test_data_windows import ASKED, EVENTS, KEYS, NUMBER, SPAN, points, pushed, source, told
 from tests.reference import NEVER, Aggregate, Event, _group, order
 from tests.rows import check, rows
+from tests.ticks import at_us, us
 
 Content = list[Event]
 """What is in, or gathers, in the order of its coming; events are told apart by who they are."""
@@ -90,7 +91,7 @@ def first_span(span: int, since: int | None) -> Part:
 
     return Part(
         f"first_span({span}, {since})",
-        lambda s: s.first_span(span, since=since),
+        lambda s: s.first_span(us(span), since=at_us(since)),
         brute.first_span(span, since),
         drops,
     )
@@ -99,7 +100,7 @@ def first_span(span: int, since: int | None) -> Part:
 def last_span(span: int) -> Part:
     return Part(
         f"last_span({span})",
-        lambda s: s.last_span(span),
+        lambda s: s.last_span(us(span)),
         lambda members: [((event.start, at), (event.start + span, -1)) for at, event in enumerate(members)],
         end=lambda event: event.start + span,
     )
@@ -160,7 +161,7 @@ def batches(n: int) -> Part:
 def time_batches(span: int) -> Part:
     return Part(
         f"time_batches({span})",
-        lambda s: s.time_batches(span, align=3),
+        lambda s: s.time_batches(us(span), align=at_us(3)),
         brute.time_batches(span, 3),
         batch=lambda content: False,
         span=span,
@@ -170,7 +171,7 @@ def time_batches(span: int) -> Part:
 def time_length_batches(span: int, n: int) -> Part:
     return Part(
         f"time_length_batches({span}, {n})",
-        lambda s: s.time_length_batches(span, n),
+        lambda s: s.time_length_batches(us(span), n),
         brute.time_length_batches(span, n),
         batch=lambda content: len(content) == n,
         timer=span,
@@ -396,8 +397,8 @@ def test_a_union_holds_what_any_window_holds() -> None:
 
 def test_more_than_two_and_one_after_the_other_are_the_same() -> None:
     s = points([(0, 1), (1, 2), (2, 1), (3, 2), (9, 7)])
-    at_once = s.last(3).intersect(s.lowest(2, g.col("v") * 2, order=g.col("v") * -1), s.last_span(5))
-    by_two = s.last(3).intersect(s.lowest(2, g.col("v") * 2, order=g.col("v") * -1)).intersect(s.last_span(5))
+    at_once = s.last(3).intersect(s.lowest(2, g.col("v") * 2, order=g.col("v") * -1), s.last_span("5us"))
+    by_two = s.last(3).intersect(s.lowest(2, g.col("v") * 2, order=g.col("v") * -1)).intersect(s.last_span("5us"))
     assert drops(at_once) == drops(by_two)
     assert at_once.rows().schema.names == ["v"]
     assert "DataWindow all of (last 3; lowest 2 by __1__by; last span 5us) order=__1__order_0" in str(
@@ -412,10 +413,10 @@ def test_a_key_said_twice_is_one_stream() -> None:
 
 def test_groups_of_which_nothing_is_left_are_forgotten() -> None:
     s = points([(0, 0)]).by("v")
-    live = s.last(2).intersect(s.last_span(5)).changes().start(device="cpu")
+    live = s.last(2).intersect(s.last_span("5us")).changes().start(device="cpu")
     for step in range(0, 20_000, 2_000):
         live.push(pa.table({"at": list(range(step, step + 2_000)), "v": list(range(step, step + 2_000))}))
-        live.advance(step + 2_000)
+        live.advance(at_us(step + 2_000))
     groups = next(table for name, table in live.state().items() if name.endswith("groups"))
     assert len(groups) < 10_000
 
@@ -430,13 +431,13 @@ S = points([(0, 1)])
         (lambda: S.last(2).intersect(cast("DataWindowed", S)), "a Stream"),
         (lambda: S.last(2).intersect(points([(0, 1)]).last(2)), "different ones"),
         (lambda: S.last(2).intersect(S.by("v").last(2)), "different ones"),
-        (lambda: S.last(2).unite(S.session(5)), "session gap"),
+        (lambda: S.last(2).unite(S.session("5us")), "session gap"),
         (lambda: S.last(2).unite(S.sample(5)), "sample 5"),
         (lambda: S.last(2, every=3).intersect(S.unique("v")), "last 2 every=3"),
         (lambda: S.unique("v").intersect(S.last(2, partial=False)), "last 2 partial=False"),
         (lambda: S.last(2).intersect(S.keep_while(g.window.count < 3)), "while"),
-        (lambda: S.batches(2).intersect(S.time_batches(5)), "make batches"),
-        (lambda: S.time_length_batches(5, 2).unite(S.time_length_batches(5, 3)), "make batches"),
+        (lambda: S.batches(2).intersect(S.time_batches("5us")), "make batches"),
+        (lambda: S.time_length_batches("5us", 2).unite(S.time_length_batches("5us", 3)), "make batches"),
         (lambda: S.last(2).intersect(S.last(3).unite(S.unique("v"))), "a union itself"),
         (lambda: S.last(2, order="v").intersect(S.first(3, order=g.col("v") * 2)), "order="),
     ],

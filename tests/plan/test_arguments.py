@@ -10,6 +10,7 @@ import pytest
 
 import gpu_ops as g
 from gpu_ops.errors import PlanError, TimeError
+from tests.ticks import at_us
 
 ROWS = pa.schema([("n", pa.int64())])
 
@@ -17,15 +18,15 @@ ours: Any = g
 """What mypy looks at no more."""
 
 WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "an expression for a word": (lambda s: s.tumbling(5, membership=g.col("v")), 'It is "overlap" or "start"'),
-    "a word that is empty": (lambda s: s.tumbling(5, output=""), '"window", "point" or "hop"'),
-    "a span that is a time": (lambda s: s.tumbling(5, fill="null", span=7), "its start and its end"),
-    "a time after all times": (lambda s: s.tumbling(5, align=1 << 63), "outside the years 1 to 9999"),
-    "fill for a number": (lambda s: s.tumbling(5, fill={7: "null"}).agg(n=g.count()), "no such column"),
+    "an expression for a word": (lambda s: s.tumbling("5us", membership=g.col("v")), 'It is "overlap" or "start"'),
+    "a word that is empty": (lambda s: s.tumbling("5us", output=""), '"window", "point" or "hop"'),
+    "a span that is a time": (lambda s: s.tumbling("5us", fill="null", span=7), "its start and its end"),
+    "a time after all times": (lambda s: s.tumbling("5us", align=at_us(1 << 62)), "outside the years 1 to 9999"),
+    "fill for a number": (lambda s: s.tumbling("5us", fill={7: "null"}).agg(n=g.count()), "no such column"),
     "an order that is a number": (lambda s: s.last(2, order=7), "columns, one or a list of them"),
     "unique in a number": (lambda s: s.highest(2, "v", unique=[1]), "column names, not int"),
     "more rows than there are": (lambda s: s.last(1 << 63), "up to 2\\*\\*40"),
-    "running that is a word": (lambda s: s.session(5, running="no"), "True or False"),
+    "running that is a word": (lambda s: s.session("5us", running="no"), "True or False"),
     "until nothing": (lambda s: s.until(None), "until takes expressions"),
     "an end that is a number": (lambda s: s.alter_lifetime(end=7), "alter_lifetime takes expressions"),
     "a column before that is none": (lambda s: s.with_prior(b=g.col("v")), "no such column"),
@@ -36,8 +37,8 @@ WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
         "two columns of one name",
     ),
     "clip that is a word": (lambda s: s.last(2).apply(len, schema=ROWS, clip="yes"), "True or False"),
-    "the top by two": (lambda s: s.tumbling(5).top(2, by=["v", "w"]), "expressions and column names, not list"),
-    "descending that is a word": (lambda s: s.tumbling(5).top(2, by="v", descending="no"), "True or False"),
+    "the top by two": (lambda s: s.tumbling("5us").top(2, by=["v", "w"]), "expressions and column names, not list"),
+    "descending that is a word": (lambda s: s.tumbling("5us").top(2, by="v", descending="no"), "True or False"),
     "a variance of some kind": (lambda s: ours.variance("v", of="all"), '"sample" or "population"'),
     "distinct that is a word": (lambda s: ours.sum("v", distinct="yes"), "True or False"),
     "a sum of nothing": (lambda s: ours.sum(None), "expressions and column names, not NoneType"),

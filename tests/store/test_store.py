@@ -24,6 +24,7 @@ from gpu_ops.errors import ColumnError, PlanError, SourceError, TimeError
 from gpu_ops.store.names import Sealed, UnsettledError, parse, read_log
 from gpu_ops.time import MAX_TIME, MIN_TIME
 from tests.rows import rows
+from tests.ticks import at_us
 
 UTC = pa.timestamp("us", "UTC")
 Lifetimes = Sequence[tuple[int, int]]
@@ -72,9 +73,9 @@ def filled(path: Path) -> g.Store:
     with store.writer() as writer:
         assert writer.append(table([(0, 10), (10, 40)])) == 1
         assert writer.append(table([(20, 30)], 2)) == 2
-        assert writer.advance(30) == 3
+        assert writer.advance(at_us(30)) == 3
         assert writer.append(table([(30, MAX_TIME)], 3)) == 4
-        assert writer.append(table([(40, 41)], 4), cti=45) == 5
+        assert writer.append(table([(40, 41)], 4), cti=at_us(45)) == 5
     return store
 
 
@@ -106,9 +107,9 @@ def test_what_was_appended_is_read(store: g.Store) -> None:
     ],
 )
 def test_events_are_read_by_time(store: g.Store, start: int | None, end: int | None, expected: list[int]) -> None:
-    assert numbers(store.read(start, end)) == expected
+    assert numbers(store.read(at_us(start), at_us(end))) == expected
     store.compact()
-    assert numbers(store.read(start, end, columns=["n"])) == expected
+    assert numbers(store.read(at_us(start), at_us(end), columns=["n"])) == expected
 
 
 LIFETIMES = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 9)).map(lambda e: (e[0], e[0] + e[1])), max_size=4)
@@ -124,7 +125,7 @@ def test_a_range_of_time_is_what_a_look_at_every_event_finds(
             writer.append(table(batch))
     for _ in range(2):
         expected = [each for batch in batches[since:] for each in batch if each[0] < end and each[1] > start]
-        found = store.read(start, end, since=since)
+        found = store.read(at_us(start), at_us(end), since=since)
         assert list(zip(*(found[name].cast(pa.int64()).to_pylist() for name in ("start", "end")), strict=True)) == (
             expected
         )
@@ -133,9 +134,9 @@ def test_a_range_of_time_is_what_a_look_at_every_event_finds(
 
 def test_files_without_events_of_the_time_are_not_opened(store: g.Store) -> None:
     Path(store.files()[4]).write_bytes(b"")
-    assert numbers(store.read(0, 40)) == [0, 1, 2, 3]
+    assert numbers(store.read(at_us(0), at_us(40))) == [0, 1, 2, 3]
     with pytest.raises(SourceError, match="damaged"):
-        store.read(0, 41)
+        store.read(at_us(0), at_us(41))
 
 
 def test_columns_are_chosen(store: g.Store) -> None:
@@ -143,7 +144,7 @@ def test_columns_are_chosen(store: g.Store) -> None:
     other = g.store(Path(store.path).parent / "wide", compression="lz4")
     other.append(wide)
     assert other.read(columns=["b"]).column_names == ["start", "end", "b"]
-    assert other.read(30, 31, columns=["b"])["b"].to_pylist() == ["b", "d"]
+    assert other.read(at_us(30), at_us(31), columns=["b"])["b"].to_pylist() == ["b", "d"]
     with pytest.raises(ColumnError, match="It has: start, end, a, b"):
         other.read(columns=["c"])
 
@@ -159,9 +160,9 @@ def test_an_empty_store_says_so(tmp_path: Path) -> None:
         with pytest.raises(SourceError, match="holds no batch yet"):
             ask()
     with pytest.raises(SourceError, match="first batch decides"):
-        store.advance(0)
+        store.advance(at_us(0))
     assert store.append(table([])) == 1
-    assert store.advance(7) == 2
+    assert store.advance(at_us(7)) == 2
     assert store.cti == 7
 
 
@@ -243,12 +244,12 @@ def test_a_cti_is_kept(store: g.Store) -> None:
     with pytest.raises(TimeError, match=r"before the store's CTI.*row 1, start=1970-01-01T00:00:00.000044Z"):
         store.append(table([(45, 50), (44, 50)]))
     with pytest.raises(TimeError, match=r"never goes backwards.*The store's is 1970-01-01T00:00:00.000045Z"):
-        store.advance(44)
+        store.advance(at_us(44))
     with pytest.raises(TimeError, match="years 1 to 9999"):
-        store.append(table([(45, 50)]), cti=MAX_TIME + 1)
+        store.append(table([(45, 50)]), cti=at_us(MAX_TIME + 1))
     assert store.sequence == 5
-    assert store.append(table([(45, 50)]), cti=45) == 6
-    assert store.advance(MAX_TIME) == 7
+    assert store.append(table([(45, 50)]), cti=at_us(45)) == 6
+    assert store.advance(at_us(MAX_TIME)) == 7
     with pytest.raises(TimeError, match="closed: its CTI is infinity"):
         store.append(table([(MAX_TIME - 1, MAX_TIME)]))
 
@@ -286,9 +287,9 @@ def test_batches_are_added_all_at_once_or_not(store: g.Store) -> None:
             writer.extend([table([(50, 51)]), table([(50, 51)]).rename_columns(["start", "end", "m"])])
         assert (writer.sequence, store.sequence) == (5, 5)
         assert not store.log().leftovers
-        assert writer.extend([table([(50, 51)], 5), table([(46, 47)], 6)], cti=60) == 7
+        assert writer.extend([table([(50, 51)], 5), table([(46, 47)], 6)], cti=at_us(60)) == 7
         assert writer.extend([]) == 7
-        assert writer.extend([], cti=0 + 61) == 8
+        assert writer.extend([], cti=at_us(0 + 61)) == 8
     assert held(store, 5) == [(6, [5], 45), (7, [6], 60), (8, [], 61)]
 
 
@@ -301,38 +302,39 @@ def test_a_store_is_followed(store: g.Store) -> None:
             time.sleep(0.03)
             store.append(table([(at, at + 1)], at))
         store.compact()
-        store.advance(MAX_TIME)
+        store.advance(at_us(MAX_TIME))
 
     thread = threading.Thread(target=write)
     thread.start()
-    found = [(batch.sequence, numbers(batch.events)) for batch in store.follow(since=4, poll=0.001)]
+    found = [(batch.sequence, numbers(batch.events)) for batch in store.follow(since=4, poll="1ms")]
     thread.join()
     assert found == [(5, [4]), (6, [50]), (7, [51]), (8, [52]), (9, [])]
     assert list(store.follow(since=9)) == []
 
 
 def test_following_ends_when_nothing_comes(store: g.Store) -> None:
-    assert [batch.sequence for batch in store.follow(timeout=0.01, poll=0.001)] == [1, 2, 3, 4, 5]
+    assert [batch.sequence for batch in store.follow(timeout="10ms", poll="1ms")] == [1, 2, 3, 4, 5]
 
 
 def test_a_store_is_read_while_another_process_writes_and_merges(tmp_path: Path) -> None:
     script = """
         import sys
+        import numpy as np
         import pyarrow as pa
         import gpu_ops as g
         utc = pa.timestamp("us", "UTC")
         with g.store(sys.argv[1]).writer() as writer:
             for n in range(150):
                 times = pa.array([n]).cast(utc), pa.array([n + 1]).cast(utc)
-                writer.append(pa.table({"start": times[0], "end": times[1], "n": [n]}), cti=n)
+                writer.append(pa.table({"start": times[0], "end": times[1], "n": [n]}), cti=np.datetime64(n, "us"))
                 if n % 7 == 0:
                     writer.compact()
-            writer.advance(10**15)
-            writer.advance(253_402_300_799_999_999)
+            writer.advance(np.datetime64(10**15, "us"))
+            writer.advance("infinity")
     """
     with subprocess.Popen([sys.executable, "-c", textwrap.dedent(script), str(tmp_path)]) as process:
         store = g.store(tmp_path)
-        found = [each for batch in store.follow(poll=0.001, timeout=60) for each in numbers(batch.events)]
+        found = [each for batch in store.follow(poll="1ms", timeout="60s") for each in numbers(batch.events)]
         assert process.wait(60) == 0
     assert found == list(range(150))
     assert store.sequence == 152
@@ -394,16 +396,16 @@ def test_merged_files_have_a_bound(tmp_path: Path) -> None:
 
 
 def test_what_has_ended_expires(store: g.Store) -> None:
-    assert store.expire(29) == 0  # n=2 ends at 30, and n=1 keeps n=0
-    assert store.expire(30) == 1
+    assert store.expire(at_us(29)) == 0  # n=2 ends at 30, and n=1 keeps n=0
+    assert store.expire(at_us(30)) == 1
     assert numbers(store.read()) == [0, 1, 3, 4]
     # A CTI without events goes with what has expired before it.
     assert held(store) == [(1, [0, 1], None), (3, [], 30), (4, [3], 30), (5, [4], 45)]
-    assert store.expire(MAX_TIME - 1) == 3
+    assert store.expire(at_us(MAX_TIME - 1)) == 3
     assert held(store) == [(3, [], 30), (4, [3], 30), (5, [], 45)]
     assert len(store.files()) == 3
     assert (store.sequence, store.cti, len(store)) == (5, 45, 1)
-    assert store.expire(MAX_TIME) == 1
+    assert store.expire(at_us(MAX_TIME)) == 1
     assert held(store) == [(5, [], 45)]
     assert held(store, 2) == [(5, [], 45)]
     assert [batch.expired for batch in store.batches()] == [True]
@@ -446,13 +448,13 @@ def test_any_history_keeps_what_has_not_ended(
                 ctis.append(writer.cti)
                 expected += [(*each, len(ctis)) for each in lifetimes]
             elif verb == "advance":
-                writer.advance(cti + given_)
+                writer.advance(at_us(cti + given_))
                 ctis.append(cti + given_)
             elif verb == "compact":
                 writer.compact(given_)
             else:
                 before = len(store)
-                assert before - writer.expire(cti + given_) == len(store)
+                assert before - writer.expire(at_us(cti + given_)) == len(store)
                 expired = max(expired, cti + given_)
             assert (store.sequence, store.cti) == (len(ctis), ctis[-1])
     found = [
@@ -585,7 +587,7 @@ def test_a_store_is_a_source(store: g.Store) -> None:
 
 
 def test_an_answer_is_written_to_a_store(store: g.Store, tmp_path: Path) -> None:
-    answer = g.events(store).tumbling("1min", until=100).agg(total=g.sum("n"))
+    answer = g.events(store).tumbling("1min", until=at_us(100)).agg(total=g.sum("n"))
     target = g.store(tmp_path / "answers")
     report = answer.write(target)
     assert (report.rows, report.path, report.size) == (

@@ -21,6 +21,7 @@ from gpu_ops.store.folders import LocalFolder
 from gpu_ops.store.writer import Writer
 from gpu_ops.time import MAX_TIME
 from tests.store.test_store import held, table
+from tests.ticks import at_us
 
 State = list[tuple[int, list[int], int | None]]
 
@@ -100,12 +101,12 @@ class _FailingFile:
 
 WRITES: list[Callable[[Writer], object]] = [
     lambda writer: writer.append(table([(0, 5), (1, 20)])),
-    lambda writer: writer.append(table([(2, 4)], 2), cti=2),
-    lambda writer: writer.extend([table([(3, 9)], 3), table([(2, 8)], 4), table([(4, 5)], 5)], cti=4),
-    lambda writer: writer.advance(6),
+    lambda writer: writer.append(table([(2, 4)], 2), cti=at_us(2)),
+    lambda writer: writer.extend([table([(3, 9)], 3), table([(2, 8)], 4), table([(4, 5)], 5)], cti=at_us(4)),
+    lambda writer: writer.advance(at_us(6)),
     lambda writer: writer.compact(3),
     lambda writer: writer.append(table([(6, 30)], 6)),
-    lambda writer: writer.expire(20),
+    lambda writer: writer.expire(at_us(20)),
     lambda writer: writer.append(table([(7, 8)], 7)),
     lambda writer: writer.compact(),
     lambda writer: writer.discard(7),
@@ -320,6 +321,7 @@ def test_a_file_that_may_not_grow_is_a_clear_error(tmp_path: Path) -> None:
 # Real processes, really killed. One process starts them by forking, which is quicker than as many interpreters.
 KILLING = """
     import json, os, random, signal, sys, time
+    import numpy as np
     import pyarrow as pa
     import gpu_ops as g
 
@@ -336,10 +338,11 @@ KILLING = """
         with g.store(path).writer() as writer:
             while True:
                 number = writer.sequence + 1
+                cti = np.datetime64(number, "us")
                 if number % 6 == 0:
-                    writer.extend([batch(number), batch(number + 1), batch(number + 2)], cti=number)
+                    writer.extend([batch(number), batch(number + 1), batch(number + 2)], cti=cti)
                 else:
-                    writer.append(batch(number), cti=number)
+                    writer.append(batch(number), cti=cti)
                 os.write(done, b"%d " % writer.sequence)
                 if chance.random() < 0.3:
                     writer.compact(500)
@@ -357,7 +360,7 @@ KILLING = """
         return len(store.verify().leftovers)
 
     batch(1)
-    g.store(path).append(batch(1), cti=1)
+    g.store(path).append(batch(1), cti=np.datetime64(1, "us"))
     sealed, writes, leftovers = 1, 0, 0
     for _ in range(rounds):
         heard, done = os.pipe()
@@ -414,7 +417,7 @@ def test_a_killed_writer_frees_the_store(tmp_path: Path) -> None:
         with pytest.raises(SourceError, match=f"has a writer: process {process.pid} on "):
             g.store(tmp_path).writer()
         process.kill()
-    g.store(tmp_path).append(table([(0, 1)]), cti=MAX_TIME)
+    g.store(tmp_path).append(table([(0, 1)]), cti=at_us(MAX_TIME))
 
 
 # Bytes that are not those that were sealed

@@ -20,6 +20,7 @@ from gpu_ops.store.batch_files import DamageError
 from gpu_ops.store.files import sync_folder
 from gpu_ops.time import MAX_TIME
 from tests.store.test_store import held, table
+from tests.ticks import at_us
 
 
 def failing_sync(code: int) -> Callable[[int], None]:
@@ -209,9 +210,9 @@ def test_a_lock_that_is_taken_away_stops_the_writer_before_it_seals(tmp_path: Pa
         assert second.append(table([(1, 2)], 1)) == 2
         writes: list[Callable[[], object]] = [
             lambda: writer.append(table([(2, 3)], 2)),
-            lambda: writer.advance(MAX_TIME),
+            lambda: writer.advance(at_us(MAX_TIME)),
             lambda: writer.extend([table([(2, 3)], 2)]),
-            lambda: writer.expire(100),
+            lambda: writer.expire(at_us(100)),
             writer.compact,
         ]
         for write in writes:
@@ -220,7 +221,7 @@ def test_a_lock_that_is_taken_away_stops_the_writer_before_it_seals(tmp_path: Pa
         second.close()
         lock.unlink()
         with pytest.raises(SourceError, match=r"\.writer\.lock, which the writer holds, was removed"):
-            writer.advance(MAX_TIME)
+            writer.advance(at_us(MAX_TIME))
     assert store.append(table([(2, 3)], 2)) == 3
     assert [number for number, _, _ in held(store)] == [1, 2, 3]
 

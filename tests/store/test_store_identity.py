@@ -17,6 +17,7 @@ from gpu_ops.errors import SourceError
 from gpu_ops.store.folders import open_folder
 from gpu_ops.store.identity import Identity, read_identity, write_identity
 from tests.store.test_store import held, table
+from tests.ticks import at_us
 
 NUMBERS = itertools.count()
 
@@ -58,10 +59,10 @@ def test_the_first_write_gives_it_and_all_others_keep_it(place: Place) -> None:
     identity = store.identity
     assert identity is not None
     assert place.read() == {"format": 1, "id": identity}
-    store.append(table([(5, 10), (6, 12)], 1), cti=5)
+    store.append(table([(5, 10), (6, 12)], 1), cti=at_us(5))
     store.compact()
-    store.expire(30)
-    store.advance(40)
+    store.expire(at_us(30))
+    store.advance(at_us(40))
     with store.writer() as writer:
         assert writer.identity == Identity(identity)
         writer.discard(2)

@@ -15,6 +15,7 @@ import gpu_ops as g
 from gpu_ops.errors import SourceError
 from gpu_ops.time import MAX_TIME
 from tests.store.test_store import held, numbers, table
+from tests.ticks import at_us
 
 FOLDERS = itertools.count()
 
@@ -33,16 +34,16 @@ def test_it_is_a_store_as_any_other(url: str) -> None:
     assert (store.sequence, len(store), store.verify().sound) == (0, 0, True)
     with store.writer() as writer:
         writer.append(table([(0, 10), (10, 40)]))
-        writer.extend([table([(20, 30)], 2), table([(25, 26)], 3)], cti=26)
-        writer.advance(30)
+        writer.extend([table([(20, 30)], 2), table([(25, 26)], 3)], cti=at_us(26))
+        writer.advance(at_us(30))
     before = held(store)
     assert before == [(1, [0, 1], None), (2, [2], None), (3, [3], 26), (4, [], 30)]
     assert store.compact() == 3
     assert held(store) == before
-    assert numbers(store.read(26, 27)) == [1, 2]
+    assert numbers(store.read(at_us(26), at_us(27))) == [1, 2]
     assert numbers(g.events(store).collect()) == [0, 1, 2, 3]
-    assert store.expire(40) == 4
-    assert store.append(table([(30, MAX_TIME)], 4), cti=MAX_TIME) == 5
+    assert store.expire(at_us(40)) == 4
+    assert store.append(table([(30, MAX_TIME)], 4), cti=at_us(MAX_TIME)) == 5
     assert held(store) == [(4, [], 30), (5, [4], MAX_TIME)]
     assert [batch.sequence for batch in store.follow()] == [4, 5]
     assert (store.path, store.verify().sound, store.verify().leftovers) == (url.replace("//", "///"), True, ())

@@ -27,12 +27,12 @@ def _tick(ticks: int) -> datetime.timedelta:
 ONE: dict[str, Query] = {
     "filter": lambda s: s.filter(g.col("v") > 0),
     "twice": lambda s: s.with_columns(v=g.col("v") * 2),
-    "set_duration": lambda s: s.set_duration(5),
+    "set_duration": lambda s: s.set_duration("5us"),
     "to_point": lambda s: s.to_point(),
-    "hop_lifetime": lambda s: s.hop_lifetime(6, 3),
-    "shift": lambda s: s.shift(3),
-    "extend": lambda s: s.extend(4),
-    "clip_duration": lambda s: s.clip_duration(9),
+    "hop_lifetime": lambda s: s.hop_lifetime("6us", "3us"),
+    "shift": lambda s: s.shift("3us"),
+    "extend": lambda s: s.extend("4us"),
+    "clip_duration": lambda s: s.clip_duration("9us"),
     "repeat": lambda s: s.repeat(g.col("v") % 3),
     "long": lambda s: s.filter(g.col("end") > g.col("start") + _tick(3)),
     "lasted": lambda s: s.with_columns(
@@ -45,9 +45,9 @@ ONE: dict[str, Query] = {
     "snapshot of all": lambda s: s.snapshot().agg(v=g.count()).with_columns(k=g.lit("a")),
     "greatest": lambda s: s.by("k").snapshot().agg(v=g.max("v")),
     "median": lambda s: s.snapshot().agg(v=g.median("v"), k=g.min("k")),
-    "hopping": lambda s: s.by("k").hopping(6, 3).agg(v=g.count()),
-    "hopping by start": lambda s: s.by("k").hopping(6, 3, membership="start").agg(v=g.max("v")),
-    "sliding": lambda s: s.by("k").sliding(7).agg(v=g.max("v")),
+    "hopping": lambda s: s.by("k").hopping("6us", "3us").agg(v=g.count()),
+    "hopping by start": lambda s: s.by("k").hopping("6us", "3us", membership="start").agg(v=g.max("v")),
+    "sliding": lambda s: s.by("k").sliding("7us").agg(v=g.max("v")),
 }
 """Verbs of one stream with the columns ``k`` and ``v``."""
 
@@ -131,7 +131,11 @@ class Asked:
         self.tables = {name: edges(chance, chance.randrange(0, 12)) for name in names}
         self.settings: dict[str, dict[str, Any] | None] = {}
         for name in names:
-            made = {"every": 2, "delay": chance.randrange(0, 4), "late": chance.choice(["drop", "adjust", "divert"])}
+            made = {
+                "every": 2,
+                "delay": f"{chance.randrange(0, 4)}us",
+                "late": chance.choice(["drop", "adjust", "divert"]),
+            }
             self.settings[name] = made if chance.random() < 0.6 else None
         self.seed = chance.random()
 

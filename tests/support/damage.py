@@ -23,6 +23,7 @@ import gpu_ops as g
 from gpu_ops.engines.checkpoints import read_checkpoint
 from gpu_ops.engines.live import RunningQuery
 from gpu_ops.errors import GpuOpsError, SourceError
+from tests.ticks import at_us
 
 _DAY = 86_400
 _UNTIL = "1970-03-01T00:00:00Z"
@@ -131,9 +132,9 @@ QUERIES: Mapping[str, Callable[[], g.Stream]] = {
     "reordered": lambda: source().advance_time(reorder="12h", late="divert").by("k").snapshot().agg(n=g.count()),
     "edges": lambda: _edges().by("k").snapshot().agg(n=g.count(), sum=g.sum("v")),
     "edges on a grid": lambda: (
-        _edges().advance_time(late="adjust", reorder="6h").tumbling("1d", until=_UNTIL).agg(n=g.count())
+        _edges().advance_time(late="adjust", reorder="6h").tumbling("1d", until=at_us(_UNTIL)).agg(n=g.count())
     ),
-    "edges, whole and open": lambda: _twice(_edges()).by("k").tumbling("1d", until=_UNTIL).agg(n=g.count()),
+    "edges, whole and open": lambda: _twice(_edges()).by("k").tumbling("1d", until=at_us(_UNTIL)).agg(n=g.count()),
 }
 
 
@@ -159,7 +160,7 @@ def at_rest(query: g.Stream) -> RunningQuery:
     live = query.start(device="cpu")
     for number, name in enumerate(live.input_ctis()):
         live.push(_shaped(events(number, 0, 6, 40), name), input=name)
-        live.advance(5 * _DAY * 1_000_000, input=name)
+        live.advance(at_us(5 * _DAY * 1_000_000), input=name)
     live.results()
     return live
 
@@ -168,7 +169,7 @@ def go_on(live: RunningQuery) -> None:
     """What comes later, up to the end."""
     for number, name in enumerate(live.input_ctis()):
         live.push(_shaped(events(number + 5, 6, 2, 20), name), input=name)
-        live.advance(7 * _DAY * 1_000_000, input=name)
+        live.advance(at_us(7 * _DAY * 1_000_000), input=name)
     live.results()
     live.late()
     live.state()

@@ -13,6 +13,7 @@ import pyarrow as pa
 import gpu_ops as g
 from gpu_ops.time import MAX_TIME, MIN_TIME
 from tests.rows import rows
+from tests.ticks import at_us
 
 UTC = pa.timestamp("us", "UTC")
 
@@ -227,7 +228,7 @@ class Uninterrupted:
         if given.events.num_rows:
             live.push(given.events, input=name)
         if given.cti is not None:
-            live.advance(given.cti, input=name)
+            live.advance(at_us(given.cti), input=name)
         if all(cti == MAX_TIME for cti in live.input_ctis().values()):
             live.close()
         results, late, cti = live.results(), live.late(), live.cti

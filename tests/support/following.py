@@ -12,6 +12,7 @@ import pyarrow as pa
 
 import gpu_ops as g
 from gpu_ops.time import MAX_TIME
+from tests.ticks import at_us
 
 UTC = pa.timestamp("us", "UTC")
 TICKS = 10
@@ -39,9 +40,9 @@ def fill(source: g.Store, batches: int, first: int = 0, *, closed: bool = True) 
     """So many batches, each with a CTI behind it that makes its events final."""
     with source.writer() as writer:
         for number in range(first, first + batches):
-            writer.append(batch(number), cti=(number + 1) * TICKS)
+            writer.append(batch(number), cti=at_us((number + 1) * TICKS))
         if closed:
-            writer.advance(MAX_TIME)
+            writer.advance(at_us(MAX_TIME))
     return source
 
 

@@ -15,6 +15,7 @@ from gpu_ops.time import MAX_TIME
 from tests.rows import rows
 from tests.support.followed import Policy, Question, Uninterrupted, Written, batch
 from tests.support.witness import Seen, Witness, demand
+from tests.ticks import at_us
 
 Witnesses = Mapping[str | None, Witness]
 
@@ -146,7 +147,7 @@ class Run:
         if not store.sequence or store.cti == MAX_TIME:
             return False
         self.spoilt = True
-        store.append(store.schema.empty_table(), MAX_TIME - 1)
+        store.append(store.schema.empty_table(), at_us(MAX_TIME - 1))
         return True
 
     def go_on(self, sources: Witnesses) -> None:

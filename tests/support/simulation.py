@@ -24,6 +24,7 @@ from tests.support.faults import draw_faults
 from tests.support.followed import QUESTIONS, TRIPWIRE, Feed, Written
 from tests.support.runs import Run
 from tests.support.witness import ViolationError, Witness, demand
+from tests.ticks import at_us
 
 Action = tuple[str, int]
 """What is done, and the seed of what it draws."""
@@ -256,13 +257,13 @@ class World:
         ctis = [*[before] * (size - 1), after]
         of.witness.tried = [Written(events, cti) for (events, _), cti in zip(drawn, ctis, strict=True)]
         if size == 1:
-            writer.append(drawn[0][0], promised)
+            writer.append(drawn[0][0], at_us(promised))
         else:
-            writer.extend([events for events, _ in drawn], promised)
+            writer.extend([events for events, _ in drawn], at_us(promised))
 
     def _advance(self, of: Producer, writer: Writer, cti: int) -> None:
         of.witness.tried = [Written(of.witness.batches[0].events.slice(0, 0), cti)]
-        writer.advance(cti)
+        writer.advance(at_us(cti))
 
     def _compact(self, chance: random.Random, *, amid: bool = False) -> None:
         rows = chance.choice([4, 12, 1000])
@@ -276,7 +277,7 @@ class World:
             return
         bound = of.feed.now - chance.choice([0, 5, 30])
         of.witness.expired = max(of.witness.expired, bound)
-        self._write(of, f"expire({bound})", chance, lambda writer: writer.expire(bound), amid=amid)
+        self._write(of, f"expire({bound})", chance, lambda writer: writer.expire(at_us(bound)), amid=amid)
         with self.disk.aside(Process("observer")):
             of.witness.look()
             self.run.another_start(self.witnesses)
@@ -444,7 +445,7 @@ class World:
         path = self.disk.folder(f"anew {self._made}") / "source"
         with g.store(path).writer() as writer:
             for each in of.witness.batches:
-                writer.append(each.events, each.cti)
+                writer.append(each.events, at_us(each.cti))
         return path
 
     # What must hold

@@ -37,7 +37,7 @@ from gpu_ops.ingest.rules import (
     Unit,
     check_choice,
 )
-from gpu_ops.ingest.times import TimeColumn, TimePolicy
+from gpu_ops.ingest.times import TimeColumn, TimePolicy, refuse_idle_unit
 from gpu_ops.ingest.validate import BREACHES, Breach
 from gpu_ops.ingest.zones import Zone
 from gpu_ops.plan.expressions import LIFETIME
@@ -103,10 +103,12 @@ def open_spark(
     policy = TimePolicy(unit, None if zone is None else Zone(zone), round, ambiguous, nonexistent)
     payload = _payload(frame, times, on_invalid)
     check_names(frame, [field.name for field, _ in payload])
-    sides = [
-        _side(TimeColumn(name, _time_type(frame.schema[name].dataType), side, policy, text=False), null_end)
+    read = [
+        TimeColumn(name, _time_type(frame.schema[name].dataType), side, policy, text=False)
         for name, side in zip(times, LIFETIME, strict=False)
     ]
+    refuse_idle_unit(read, unit)
+    sides = [_side(each, null_end) for each in read]
     judged = _judged(frame, sides)
     if on_invalid == "raise":
         good = checked(judged.frame, judged.valid, _message(judged.broken, times))
