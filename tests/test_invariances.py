@@ -235,7 +235,7 @@ class Window:
     def ask(self, stream: Stream) -> Stream:
         """In the API's words."""
         windows = getattr(stream.by(*self.key), self.name)(
-            **timed(self.options, spans=("size", "every", "duration"), instants=("align",))
+            **timed(self.options, spans=("size", "every", "duration"), instants=("align", "until"))
         )
         return windows.agg(**{name: asked(spec) for name, spec in self.aggregates.items()})  # type: ignore[no-any-return]
 

@@ -225,7 +225,7 @@ def test_types_keep_their_zeros() -> None:
     ("options", "says"),
     [
         ({"fill": "zero"}, "no zero of string"),
-        ({"fill": "nothing"}, "unknown"),
+        ({"fill": "nothing"}, "no way to fill"),
         ({"fill": {"m": "zero"}}, "'m'"),
         ({"span": (at_us(0), at_us(1))}, "nothing to fill"),
         ({"fill": "null", "span": (at_us(1), at_us(1))}, "empty"),
