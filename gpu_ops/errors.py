@@ -137,11 +137,18 @@ def refuse_names(names: Iterable[str]) -> None:
         ColumnError: A name is empty or holds a zero character.
     """
     for name in names:
-        if not name or "\0" in name:
+        if not name:
             raise ColumnError(
-                "A column's name is empty or holds a zero character.",
+                "A column has no name, and Polars would give it one.",
                 column=name,
-                remedy="Give it another name in the source, or where the query names it.",
+                remedy="Name it in the source, or where the query makes it. (An index that pandas writes to CSV has "
+                "none: to_csv(index=False).)",
+            )
+        if "\0" in name:
+            raise ColumnError(
+                "The name of this column holds a U+0000, where others believe that it ends.",
+                column=name,
+                remedy="Rename it in the source, or where the query makes it.",
             )
 
 

@@ -17,6 +17,7 @@ import pytest
 
 import gpu_ops as g
 from gpu_ops.own_errors import own_errors
+from tests.ticks import us
 
 TABLE = pa.table({"at": [0, 1, 5], "v": [1, 2, 3], "s": ["1", "x", None]})
 
@@ -126,9 +127,9 @@ def test_sparse_pandas() -> None:
 
 @pytest.mark.parametrize("name", ["", "a\0b"])
 def test_name_that_no_column_can_have(name: str) -> None:
-    with pytest.raises(g.ColumnError, match="empty or holds a zero character"):
+    with pytest.raises(g.ColumnError, match=r"has no name|holds a U.0000"):
         events(TABLE.rename_columns(["at", name, "s"]))
-    with pytest.raises(g.ColumnError, match="empty or holds a zero character"):
+    with pytest.raises(g.ColumnError, match=r"has no name|holds a U.0000"):
         events().tumbling("1s").agg(**{name: g.count()})
 
 
@@ -144,7 +145,7 @@ def test_net_names_the_defect_and_lets_the_users_errors_pass() -> None:
         own_errors(importlib.metadata.version)("no such package")
     assert isinstance(caught.value.__cause__, importlib.metadata.PackageNotFoundError)
     with pytest.raises(ZeroDivisionError):
-        events().by("s").apply(lambda s: s.shift(1 // 0))
+        events().by("s").apply(lambda s: s.shift(us(1 // 0)))
 
 
 def test_memory_says_what_to_do() -> None:

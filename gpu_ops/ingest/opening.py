@@ -158,15 +158,9 @@ def _check_payload(schema: pa.Schema, on_invalid: OnInvalid) -> None:
         refusal = types.refusal(column)
         if refusal is not None:
             raise SourceError(refusal, column=column.name)
-        if not column.name:
+        if any("\0" in name for name in _names(column)):
             raise ColumnError(
-                "A column has no name, and Polars would give it one.",
-                column="",
-                remedy="Name it in the source. (An index that pandas writes to CSV has none: to_csv(index=False).)",
-            )
-        if any("\x00" in name for name in _names(column)):
-            raise ColumnError(
-                "The name of this column, or of a field in it, holds a U+0000, where others believe that it ends.",
+                "The name of a field in this column holds a U+0000, where others believe that it ends.",
                 column=column.name,
                 remedy="Rename it in the source.",
             )

@@ -15,21 +15,22 @@ from typer.testing import CliRunner
 import gpu_ops as g
 from gpu_ops.cli import app
 from tests.fuzz.sound import EDGED, PLANS, SOURCES, TABLES, push
+from tests.ticks import at_us, us
 
 Query = Callable[[g.Stream], g.Stream]
 
 QUERIES: dict[str, Query] = {
     "filtered": lambda s: s.filter(g.col("k") == "a"),
     "computed": lambda s: s.with_columns(m=g.col("v")),
-    "counted": lambda s: s.by("k").tumbling(10).agg(n=g.count(), v=g.count("v")),
+    "counted": lambda s: s.by("k").tumbling(us(10)).agg(n=g.count(), v=g.count("v")),
     "greatest": lambda s: s.by("k").snapshot().agg(best=g.max("v"), least=g.min("v")),
-    "by the value": lambda s: s.by("v").hopping(20, 10).agg(n=g.count()),
-    "sliding": lambda s: s.by("k").sliding(9).agg(each=g.count_distinct("v")),
+    "by the value": lambda s: s.by("v").hopping(us(20), us(10)).agg(n=g.count()),
+    "sliding": lambda s: s.by("k").sliding(us(9)).agg(each=g.count_distinct("v")),
     "joined": lambda s: s.join(s.to_point(), on="k"),
     "last": lambda s: s.by("k").last(2).rows(),
     "distinct": lambda s: s.distinct("v"),
-    "shifted": lambda s: s.shift(5).extend(3),
-    "union": lambda s: s.union(s.clip_duration(2)),
+    "shifted": lambda s: s.shift(us(5)).extend(us(3)),
+    "union": lambda s: s.union(s.clip_duration(us(2))),
 }
 
 _OF_WHAT_HAS_AN_ORDER = {"greatest", "by the value", "sliding", "distinct"}
@@ -41,7 +42,7 @@ def query(name: str, chance: random.Random) -> Query:
     without_order = pa.types.is_nested(kind) or pa.types.is_null(kind)
     chosen = chance.choice([each for each in QUERIES if each not in _OF_WHAT_HAS_AN_ORDER or not without_order])
     # An event that never ends has endlessly many windows.
-    return lambda events: QUERIES[chosen](events.clip_duration(50))
+    return lambda events: QUERIES[chosen](events.clip_duration(us(50)))
 
 
 COMMAND = """
@@ -98,7 +99,7 @@ def read_file(path: Path, name: str, chance: random.Random) -> None:
 def pushed(path: Path, name: str) -> None:
     """Push what comes as a stream of Arrow, such as from a socket."""
     table, source = SOURCES[name]
-    live = g.events(table.schema.empty_table(), **source).clip_duration(50).start(device="cpu")
+    live = g.events(table.schema.empty_table(), **source).clip_duration(us(50)).start(device="cpu")
     try:
         reader = pa.ipc.open_stream(path.read_bytes())
     except (pa.ArrowException, OSError):
@@ -125,7 +126,7 @@ def read_store(path: Path, name: str, chance: random.Random) -> None:
     errors: list[g.GpuOpsError] = []
     asked: list[Callable[[], Any]] = [
         lambda: look(g.store(path).read()),
-        lambda: look(g.store(path).read(10, 40, columns=["v"])),
+        lambda: look(g.store(path).read(at_us(10), at_us(40), columns=["v"])),
         lambda: deque(map(look, (batch.events for batch in g.store(path).batches(since=1)))),
         lambda: [repr(g.store(path)), len(g.store(path)), g.store(path).schema, g.store(path).files()],
         lambda: look(query(name, chance)(g.events(g.store(path))).collect(device="cpu")),
@@ -134,7 +135,7 @@ def read_store(path: Path, name: str, chance: random.Random) -> None:
     writes: list[Callable[[], Any]] = [
         lambda: _append(path, name),
         lambda: g.store(path).compact(100),
-        lambda: g.store(path).expire(40),
+        lambda: g.store(path).expire(at_us(40)),
     ]
     for ask in (*chance.sample(asked, 2), g.store(path).verify, *chance.sample(writes, 1), *chance.sample(asked, 1)):
         try:
@@ -148,15 +149,15 @@ def read_store(path: Path, name: str, chance: random.Random) -> None:
 def _append(path: Path, name: str) -> None:
     table = TABLES[name].slice(0, 3)
     with g.store(path).writer() as writer:
-        writer.append(g.events(table, start="start", end="end").shift(10_000).collect(device="cpu"))
+        writer.append(g.events(table, start="start", end="end").shift(us(10_000)).collect(device="cpu"))
 
 
 def _followed(path: Path) -> None:
     live = (
         g.events(g.store(path))
-        .clip_duration(50)
+        .clip_duration(us(50))
         .by("k")
-        .tumbling(10)
+        .tumbling(us(10))
         .agg(n=g.count(), v=g.count("v"))
         .start(device="cpu")
     )

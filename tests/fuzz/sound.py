@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 
 import gpu_ops as g
 from tests.support.branches import EDGES, ONE, TWO, edges, times
+from tests.ticks import at_us, us
 
 TIME = pa.timestamp("us", "UTC")
 ROWS = 24
@@ -178,11 +179,11 @@ def store_files(name: str) -> dict[str, bytes]:
         store = g.store(path, compression="lz4" if len(name) % 2 else "zstd")
         with store.writer() as writer:
             for first in range(0, max(ROWS, 1), 8):
-                writer.append(table.slice(first, 8), cti=first * 3)
+                writer.append(table.slice(first, 8), cti=at_us(first * 3))
             writer.append(table.slice(0, 0))
             if len(name) % 3 == 0:
                 writer.compact(16)
-            writer.advance(ROWS * 3)
+            writer.advance(at_us(ROWS * 3))
         return {each.name: each.read_bytes() for each in sorted(path.iterdir())}
 
 
@@ -209,9 +210,9 @@ def _two(query: Callable[[g.Stream, g.Stream], g.Stream]) -> Plan:
 
 PLANS: dict[str, Plan] = {
     **{name: _one(ONE[name]) for name in ("last", "stitch", "distinct", "snapshot", "median", "sliding")},
-    "hopping": _one(lambda s: ONE["hopping"](s.clip_duration(9))),
+    "hopping": _one(lambda s: ONE["hopping"](s.clip_duration(us(9)))),
     "reordered": _one(ONE["snapshot"], every=2, delay=3, reorder=4, late="divert"),
-    "session": _one(lambda s: s.to_point().by("k").session(6).agg(n=g.count(), best=g.max("v"))),
+    "session": _one(lambda s: s.to_point().by("k").session(us(6)).agg(n=g.count(), best=g.max("v"))),
     "highest": _one(lambda s: s.highest(2, "v").agg(total=g.sum("v"))),
     "unique": _one(lambda s: s.unique("k").agg(mean=g.mean("v"))),
     **{name: _two(TWO[name]) for name in ("inner", "left", "full", "anti", "clip", "as of", "union")},

@@ -294,7 +294,9 @@ def test_a_hop_longer_than_its_window_gives_lifetimes_as_long_as_the_window(devi
     events = [Event(start, start + 1, {"v": start}) for start in (3, 6, 10, 11, 15, 16, 20)]
     hopped = [(6, 10), (10, 10), (16, 20), (20, 20)]
     expected = [Event(at, at + 5, {"v": start}) for start, at in hopped]
-    check(stream(events).hop_lifetime(5, 10, align=0), device_name, expected)
+    check(stream(events).hop_lifetime(us(5), us(10), align=at_us(0)), device_name, expected)
     # membership="start" reports the same windows on the whole hop
     counts = [Event(10, 20, {"n": 2}), Event(20, 30, {"n": 2})]
-    check(stream(events).hopping(5, 10, align=0, membership="start").agg(n=g.count()), device_name, counts)
+    check(
+        stream(events).hopping(us(5), us(10), align=at_us(0), membership="start").agg(n=g.count()), device_name, counts
+    )

@@ -22,7 +22,7 @@ from tests.payload_table import ROWS as TYPES
 from tests.payload_table import Row
 from tests.reference import Event, order
 from tests.rows import check, rows, stream, to_events, to_table
-from tests.ticks import at_us
+from tests.ticks import at_us, us
 
 DEVICES = ["cpu", "array", *(["gpu"] if gpu_refusal() is None else [])]
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("x", pa.float64())])
@@ -121,24 +121,31 @@ def test_rows_have_the_lifetime_of_their_event(device_name: str) -> None:
 
 def test_until_says_which_windows_hold_a_row_and_clips_no_lifetime(device_name: str) -> None:
     events = [Event(0, 100, {"v": 1}), Event(65, 90, {"v": 2}), Event(70, 99, {"v": 3})]
-    query = stream(events).tumbling(60, align=0, until=datetime.datetime.fromisoformat("1970-01-01T00:00:00.000070Z"))
+    query = stream(events).tumbling(
+        us(60), align=at_us(0), until=datetime.datetime.fromisoformat("1970-01-01T00:00:00.000070Z")
+    )
     found = query.rows().collect(device=device_name)
     assert sorted(zip(*(found[name].cast(pa.int64()).to_pylist() for name in found.column_names), strict=True)) == [
         (0, 60, 1, 0, 100),
         (60, 120, 1, 0, 100),
         (60, 120, 2, 65, 90),
     ]
-    lasted = query.agg(ticks=g.integral("v", unit=1)).collect(device=device_name).sort_by("start")
+    lasted = query.agg(ticks=g.integral("v", unit=us(1))).collect(device=device_name).sort_by("start")
     assert lasted["ticks"].to_pylist() == [60.0, 10.0 + 2 * 5.0]
 
 
 def test_a_rank_stands_behind_the_keys_and_before_the_payload(device_name: str) -> None:
     same = stream([Event(0, 1, {"v": 1, "k": "a", "x": 2.0})])
     for keys, columns in (((), ["v", "k", "x"]), (("k",), ["v", "x"]), (("x", "v"), ["k"])):
-        top = same.by(*keys).tumbling(5, align=0).top(1, by="x")
+        top = same.by(*keys).tumbling(us(5), align=at_us(0)).top(1, by="x")
         assert top.schema.names == [*keys, "rank", *columns]
         assert top.collect(device=device_name).column_names == ["start", "end", *keys, "rank", *columns]
-        assert same.by(*keys).tumbling(5, align=0).rows().schema.names == [*keys, *columns, "event_start", "event_end"]
+        assert same.by(*keys).tumbling(us(5), align=at_us(0)).rows().schema.names == [
+            *keys,
+            *columns,
+            "event_start",
+            "event_end",
+        ]
 
 
 def lows(table: pa.Table) -> dict[str, list[int]] | None:
