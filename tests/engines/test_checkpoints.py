@@ -18,7 +18,7 @@ from gpu_ops.engines.live import RunningQuery
 from gpu_ops.errors import SourceError
 from gpu_ops.operators.running import RunningWindow
 from gpu_ops.state_tables import Field, Rule, StateTable, Tables, check
-from tests.support.damage import QUERIES, WRONG, at_rest, go_on, outcomes, source
+from tests.support.damage import QUERIES, WRONG, at_rest, events, go_on, outcomes, source
 
 SAMPLED = ("sums on a grid", "extremes", "orders", "values", "outer join", "filled", "together", "edges")
 
@@ -79,6 +79,26 @@ def test_a_group_that_is_not_there_is_named(tmp_path: Path, number: int) -> None
         said = str(raised.value)
         for part in (str(tmp_path / "d"), "node 3 (Window snapshot", repr(name.rpartition(")/")[2]), str(number)):
             assert part in said
+
+
+@pytest.mark.parametrize("name", ["outer join", "anti join", "orders", "filled", "last"])
+def test_columns_may_stand_in_another_order(tmp_path: Path, name: str) -> None:
+    query = QUERIES[name]()
+    live = at_rest(query)
+    live.checkpoint(tmp_path / "c")
+    facts, tables = _read(tmp_path / "c")
+    turned = {each: table.select(table.column_names[::-1]) for each, table in tables.items()}
+    write_checkpoint(tmp_path / "d", facts, turned)
+    restored = g.restore(tmp_path / "d", query, device="cpu")
+    assert _rest(restored).equals(_rest(live))
+
+
+def _rest(live: RunningQuery) -> pa.Table:
+    for number, name in enumerate(live.input_ctis()):
+        live.push(events(number + 5, 6, 2, 20), input=name)
+    live.close()
+    found = live.results()
+    return found.sort_by([(each.name, "ascending") for each in found.schema if not pa.types.is_nested(each.type)])
 
 
 def test_a_table_of_nobody_is_refused(tmp_path: Path) -> None:

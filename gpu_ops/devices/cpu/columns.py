@@ -84,8 +84,11 @@ def select(frame: Frame, names: Sequence[str]) -> Frame:
 
 
 def concat(frames: Sequence[Frame]) -> Frame:
-    """One frame of all rows; the frames have the same columns."""
-    return frames[0] if len(frames) == 1 else pl.concat(frames)
+    """One frame of all rows; the frames have the same columns, in any order: it has the first one's."""
+    if len(frames) == 1:
+        return frames[0]
+    names = frames[0].columns
+    return pl.concat([select(each, names) for each in frames])
 
 
 def beside(*frames: Frame) -> Frame:

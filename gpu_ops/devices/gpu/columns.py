@@ -63,8 +63,11 @@ def select(frame: Frame, names: Sequence[str]) -> Frame:
 
 
 def concat(frames: Sequence[Frame]) -> Frame:
-    """One frame of all rows."""
-    return frames[0] if len(frames) == 1 else cudf.concat(list(frames), ignore_index=True)
+    """One frame of all rows; the frames have the same columns, in any order: it has the first one's."""
+    if len(frames) == 1:
+        return frames[0]
+    names = list(frames[0].columns)
+    return cudf.concat([select(each, names) for each in frames], ignore_index=True)
 
 
 def beside(*frames: Frame) -> Frame:
