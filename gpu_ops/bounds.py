@@ -1,20 +1,27 @@
-"""What comes from outside this process: how much of it is unpacked, and what other libraries say against it."""
+"""How much is let in and made: what files unpack to, how many rows fit into memory; and what libraries say of files."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
-from gpu_ops.errors import GpuOpsError, PlanError, SourceError
+from gpu_ops.errors import GpuOpsError, OutOfMemoryError, PlanError, SourceError, shown
 
 _FOLD = 64
 """How many times its own size a file may unpack to, all in all, unless it is told."""
 
 _CGROUP = Path("/sys/fs/cgroup/memory.max")
+_STATM = Path("/proc/self/statm")
+
+_OFTEN = 1 << 22
+"""After so many more rows it is looked at how much memory is left."""
+
+S = TypeVar("S", bound=Sized)
 
 
 @dataclass(frozen=True)
@@ -28,7 +35,7 @@ class Bounds:
             more.
 
     Raises:
-        PlanError: The bound is less than a byte.
+        PlanError: The bound is less than a byte, or no whole number; ``trust`` is neither True nor False.
 
     Examples:
         >>> Bounds(max_bytes=1 << 20).meter("rides.arrow", 4096).total
@@ -39,8 +46,15 @@ class Bounds:
     max_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        if self.max_bytes is not None and self.max_bytes < 1:
-            raise PlanError("max_bytes must be at least 1.", remedy="Leave it out for what this machine's memory lets.")
+        trust: object = self.trust
+        if not isinstance(trust, bool):
+            raise PlanError(f"trust is {shown(trust)}.", remedy="It is True or False.")
+        most: object = self.max_bytes
+        if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
+            raise PlanError(
+                f"max_bytes is {shown(most)}, and not a whole number of at least 1.",
+                remedy="Leave it out for what this machine's memory lets.",
+            )
 
     def meter(self, path: str, size: int) -> Meter:
         """What counts the bytes of one reading of a file of so many bytes."""
@@ -99,6 +113,61 @@ def memory() -> int:
     with suppress(OSError, ValueError):  # there is no container, or it has no limit ("max")
         found = min(found, int(_CGROUP.read_text()))
     return found
+
+
+def used() -> int:
+    """The bytes that this process holds and that no file could give again; 0 where the system does not say."""
+    with suppress(OSError, ValueError):
+        _, resident, files, *_ = _STATM.read_text().split()
+        return (int(resident) - int(files)) * os.sysconf("SC_PAGE_SIZE")
+    return 0
+
+
+def refuse_rows(rows: float, *, what: str, remedy: str, width: int = 16) -> None:
+    """Refuse to make more rows than this machine has memory for, before any is made.
+
+    Args:
+        rows: How many there would be.
+        what: What of, as the beginning of a sentence.
+        remedy: What to do instead.
+        width: The bytes that a row takes at least.
+
+    Raises:
+        OutOfMemoryError: They do not fit, even if nothing else is there.
+
+    Examples:
+        >>> refuse_rows(1 << 60, what="chop", remedy="Choose a longer period.")
+        Traceback (most recent call last):
+        gpu_ops.errors.OutOfMemoryError: chop would make 1,152,921,504,606,846,976 rows: they take 17,179,869,184.0 ...
+    """
+    if rows * width > memory():
+        raise OutOfMemoryError(
+            f"{what} would make {int(rows):,} rows: they take {_shown(int(rows) * width)} at least, and this machine "
+            f"has {_shown(memory())} of memory.",
+            remedy=remedy,
+        )
+
+
+def gathered(pieces: Iterable[S], what: str) -> Iterator[S]:
+    """The same pieces, for one who keeps them all: refused before the system would end the process.
+
+    Raises:
+        OutOfMemoryError: The memory is full.
+    """
+    rows = looked = 0
+    for piece in pieces:
+        rows += len(piece)
+        if rows - looked >= _OFTEN:
+            looked = rows
+            # What is left is soon taken: pieces are joined, and results are made of them.
+            if used() > memory() - memory() // 32:
+                raise OutOfMemoryError(
+                    f"{what} has {rows:,} rows so far, and with them this process holds {_shown(used())} of the "
+                    f"{_shown(memory())} that this machine has.",
+                    remedy="Filter first, choose fewer columns or longer windows; or stream the answer to a file, "
+                    "piece by piece: .write(…).",
+                )
+        yield piece
 
 
 def _shown(size: int) -> str:

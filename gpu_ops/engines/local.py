@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from gpu_ops.bounds import gathered
 from gpu_ops.buffers import integers, to_arrow
 from gpu_ops.devices import Device
 from gpu_ops.engines.in_order import run_in_order
@@ -49,18 +50,20 @@ class Run:
         progress: What counts rows.
         shared: The nodes that stand at several places of the plan, and what they give once that is known.
         feeds: What the leaves give that another engine feeds.
+        gathered: The nodes all rows of which are in memory together at some time.
     """
 
     device: Device
     progress: Progress
     shared: dict[Node, list[Events] | None]
     feeds: dict[Node, Iterator[Events]] = field(default_factory=dict)
+    gathered: frozenset[Node] = frozenset()
 
 
 def collect(node: Node, device: str, shape: Shape = "interval") -> Any:
     """The answer in the kind of frame that came in."""
     shape_schema(output_schema(node), shape)  # refused before anything is read
-    table = pa.concat_tables(tables(node, place(node, device)))
+    table = pa.concat_tables(gathered(tables(node, place(node, device), kept=True), "The answer"))
     return to_origin(in_shape(table, shape), origin(node))
 
 
@@ -164,14 +167,14 @@ def _ticks(column: pa.Array | pa.ChunkedArray, device: Device) -> Any:
     return device.columns.array(integers(whole.cast(TIME_TYPE)))
 
 
-def tables(node: Node, device: Device) -> Iterator[pa.Table]:
-    """The answer in pieces; at least one, if an empty one."""
+def tables(node: Node, device: Device, *, kept: bool = False) -> Iterator[pa.Table]:
+    """The answer in pieces; at least one, if an empty one. ``kept`` says that they are all kept."""
     schema = output_schema(node)
     sizes = [each.source.rows for each in node.walk() if isinstance(each, Source)]
     total = None if None in sizes else sum(size for size in sizes if size is not None)
     nothing = True
     with Progress(total) as progress:
-        for table in _answers(node, schema, Run(device, progress, shared(node))):
+        for table in _answers(node, schema, Run(device, progress, shared(node), gathered=_gathered(node, kept=kept))):
             nothing = False
             progress.gave(table.num_rows)
             yield table
@@ -211,6 +214,18 @@ def shared(node: Node) -> dict[Node, list[Events] | None]:
     """The nodes that stand at several places of a plan; what a shared one alone holds is not among them."""
     given = Counter(each for above in node.walk() for each in above.inputs)
     return {each: None for each, times in given.items() if times > 1}
+
+
+def _gathered(node: Node, *, kept: bool) -> frozenset[Node]:
+    """The nodes whose rows are all kept: by whom the answer is handed to, or by the node above."""
+    found = {node} if kept else set()
+    found |= {each for above in node.walk() if isinstance(above, WindowAggregate | Binary) for each in above.inputs}
+    waiting = [each for each in found if isinstance(each, Project | KeyBy | Union)]
+    while waiting:
+        below = [each for each in waiting.pop().inputs if each not in found]
+        found.update(below)
+        waiting += [each for each in below if isinstance(each, Project | KeyBy | Union)]
+    return frozenset(found)
 
 
 def execute(node: Node, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
@@ -356,7 +371,7 @@ def _(node: Union, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
 @_give.register
 def _(node: Join, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
     left, right = _sides(node, run, wanted)
-    yield from joins.join(node, left, right, run.device)
+    yield from joins.join(node, left, right, run.device, gathered=node in run.gathered)
 
 
 @_give.register

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.bounds import gathered
 from gpu_ops.devices import Device
 from gpu_ops.errors import TimeError
 from gpu_ops.time import MAX_TIME, MIN_TIME, format_time
@@ -55,7 +56,7 @@ class Events:
 
 def concat(pieces: Iterable[Events], device: Device) -> Events | None:
     """All events in one; None when there is no piece at all."""
-    parts = list(pieces)
+    parts = list(gathered(pieces, "What a node keeps of its input"))
     if len(parts) <= 1:
         return parts[0] if parts else None
     durations = {part.end if isinstance(part.end, int) else None for part in parts}

@@ -15,6 +15,7 @@ from gpu_ops.frames import empty_table
 from gpu_ops.operators import calendars
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.running_blocks import grown
+from gpu_ops.operators.sizes import expanded
 from gpu_ops.operators.state import GroupNumbers
 from gpu_ops.operators.state_fields import AFTER, BEFORE, extent, group_columns
 from gpu_ops.operators.windows import result_times
@@ -146,7 +147,8 @@ class RunningFill:
         """Rows for the windows ``low … high - 1`` of some groups; ``source`` says where the last result is, or -1."""
         device, kernels = self._device, self._device.kernels
         low, high = np.maximum(low, self._low), np.minimum(high, self._high)
-        at, offset = kernels.expand(np.maximum(high - low, 0))
+        remedy = "Choose longer windows, a shorter span, or fewer groups: each has a row for each window."
+        at, offset = expanded(np.maximum(high - low, 0), device, what="fill", remedy=remedy)
         if not len(at):
             return []
         numbers = kernels.take(low, at) + offset

@@ -13,6 +13,7 @@ import narwhals as nw
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.bounds import refuse_rows
 from gpu_ops.devices import Device
 from gpu_ops.frames import empty_table
 from gpu_ops.operators.checked import checked
@@ -72,14 +73,16 @@ def _known(node: Node, names: set[str]) -> list[str]:
     return [name for name in node.schema.names if name in names]
 
 
-def join(node: Join, left: Events | None, right: Events | None, device: Device) -> Iterator[Events]:
-    """The answer of a join over all events of both sides, in pieces."""
+def join(
+    node: Join, left: Events | None, right: Events | None, device: Device, *, gathered: bool = False
+) -> Iterator[Events]:
+    """The answer of a join over all events of both sides, in pieces; ``gathered`` says that all of them are kept."""
     one, other = sorted_sides(node, left, right, device)
     alone = node.alone
     matches: tuple[Matches, Matches] = ([], [])
     by_pair = node.condition is not None
     if node.pairs and not by_pair:
-        yield from _joined(node, one, other, device)
+        yield from _joined(node, one, other, device, gathered=gathered)
     elif by_pair:
         for found in meetings(node, one, other, device):
             if node.pairs:
@@ -237,7 +240,7 @@ def _within(left: Side, right: Side, device: Device) -> tuple[Any, Any, Any, Any
     )
 
 
-def _joined(node: Join, left: Side, right: Side, device: Device) -> Iterator[Events]:
+def _joined(node: Join, left: Side, right: Side, device: Device, *, gathered: bool) -> Iterator[Events]:
     """All pairs as events, where no condition chooses among them: their payload is written along with their times."""
     wanted = [name for name in right.frame.columns if name in node.renamed]
     mine = Payload.of(left.frame, node.left.schema, device)
@@ -251,10 +254,18 @@ def _joined(node: Join, left: Side, right: Side, device: Device) -> Iterator[Eve
             frame = device.columns.beside(frame, _renamed(partner.moved(beside, device), node.renamed, device))
         return Events(start, TICK if TICK in {node.left.duration, node.right.duration} else end, frame)
 
-    for low, upto in _parts(offsets):
+    count, other_count = int(offsets[-1]), int(other_offsets[-1])
+    if gathered:
+        refuse_rows(
+            count + other_count,
+            what=node.describe(),
+            remedy="Join on more columns, filter both sides first, or stream the pairs to a file, piece by piece: "
+            ".write(…).",
+        )
+    for low, upto in _parts(count):
         pair = first, offsets, left.end, right.start, right.end, mine.arrays, theirs
         yield event(*device.kernels.joined(*pair, low, upto))
-    for low, upto in _parts(other_offsets):
+    for low, upto in _parts(other_count):
         pair = other_first, other_offsets, right.end, left.start, left.end, theirs, mine.arrays
         start, end, beside, moved = device.kernels.joined(*pair, low, upto)
         yield event(start, end, moved, beside)
@@ -287,12 +298,11 @@ def pairs(first: Any, last: Any, end: Any, others: Side, device: Device) -> Iter
 
 
 def _pieces(first: Any, offsets: Any, end: Any, others: Side, device: Device) -> Iterator[Pairs]:
-    for low, upto in _parts(offsets):
+    for low, upto in _parts(int(offsets[-1])):
         yield Pairs(*device.kernels.meetings(first, offsets, end, others.start, others.end, low, upto))
 
 
-def _parts(offsets: Any) -> Iterator[tuple[int, int]]:
-    total = int(offsets[-1])
+def _parts(total: int) -> Iterator[tuple[int, int]]:
     return ((low, min(low + PAIRS, total)) for low in range(0, total, PAIRS))
 
 

@@ -12,6 +12,7 @@ from gpu_ops.devices import Device
 from gpu_ops.errors import TimeError
 from gpu_ops.operators.checked import checked
 from gpu_ops.operators.events import Events, check_times
+from gpu_ops.operators.sizes import expanded
 from gpu_ops.plan.expressions import column_names
 from gpu_ops.plan.lifetimes import (
     AlterLifetime,
@@ -190,7 +191,10 @@ def chop(node: Chop, events: Events, device: Device) -> Events:
             remedy="Bound it first: .clip_duration(…) or .alter_lifetime(end=…).",
         )
     first, last = device.kernels.grid_ranges(events.start, ends, node.period, node.period, node.align)
-    source, offset = device.kernels.expand(last - first)
+    pieces = np.maximum(last - first, 0)
+    source, offset = expanded(
+        pieces, device, what="chop", remedy="Choose a longer period, or filter or clip_duration first."
+    )
     take = device.kernels.take
     piece = node.align + (take(first, source) + offset) * node.period
     start = np.maximum(take(events.start, source), piece)

@@ -21,7 +21,10 @@ from gpu_ops.operators.holistic import (
     whole,
     with_order,
 )
+from gpu_ops.operators.sizes import refuse_counts
 from gpu_ops.plan.aggregates import Aggregate
+
+_FEWER = "Choose shorter windows or a longer hop: each window's list has all of its events. Or ask for top or highest."
 
 _PAIRS = 1 << 20
 """About how many pairs of an event and a slot are held at a time."""
@@ -74,6 +77,7 @@ def pairs(block: Block, chosen: Members, order: Any) -> Iterator[Pairs]:
 def _collect(block: Block, aggregate: Aggregate) -> Any:
     value = whole(block, aggregate.expression)
     chosen = members(block, aggregate, [value])
+    refuse_counts(chosen.counts, what="collect_list", remedy=_FEWER, width=1)
     order = in_order(block, order_keys(block, (*aggregate.others, aggregate.expression), chosen), len(chosen.first))
     rows = chosen.pick(value.arrays[0], block)
     columns = block.device.columns

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events
+from gpu_ops.operators.sizes import expanded
 from gpu_ops.plan.unnest import Repeat, Unnest
 
 
@@ -24,7 +25,8 @@ def repeat(node: Repeat, events: Events, device: Device) -> Events:
     times, valid = columns.values(events.frame, node.column)
     # An unsigned number past int64 would wrap: no one has so many events.
     counts = np.where(times > 0, times, 0).astype(np.int64)
-    source, _ = device.kernels.expand(counts if valid is None else np.where(valid, counts, 0))
+    counts = counts if valid is None else np.where(valid, counts, 0)
+    source, _ = expanded(counts, device, what="repeat", remedy="Repeat fewer times, or filter first.")
     end = events.end if isinstance(events.end, int) else take(events.end, source)
     frame = columns.take(columns.select(events.frame, node.schema.names), source)
     return Events(take(events.start, source), end, frame)

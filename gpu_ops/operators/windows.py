@@ -32,11 +32,14 @@ from gpu_ops.operators import (  # noqa: F401
 )
 from gpu_ops.operators.aggregates import Block, Columns, Places, load_columns
 from gpu_ops.operators.events import Events, check_times, concat
+from gpu_ops.operators.sizes import expanded, refuse_counts
 from gpu_ops.plan.windows import Calendar, Grid, Hopping, Snapshot, Window, WindowAggregate
 from gpu_ops.time import MAX_TIME, TICK, format_time
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+_FEWER = "Choose a longer hop, or filter first: an event has a result in each window that holds it."
 
 _RESULT_ROWS = 1 << 22
 """About how many results are made at a time where one slot is many windows."""
@@ -233,7 +236,7 @@ def _each_window(axis_code: Any, axis: Any, first: Any, last: Any, device: Devic
     widths = np.ones_like(axis)
     widths[held] = kernels.take(axis, held + 1) - kernels.take(axis, held)
     begins = np.cumsum(widths) - widths
-    source, offset = kernels.expand(widths)
+    source, offset = expanded(widths, device, what="A window aggregate", remedy=_FEWER)
     made = kernels.take(axis, source) + offset
     return kernels.take(axis_code, source), made, kernels.take(begins, first), kernels.take(begins, last)
 
@@ -330,6 +333,7 @@ def _numbers(low: Any, high: Any, device: Device) -> Iterator[tuple[Any, Any | N
     if bool((widths == 1).all()):
         yield low, None
         return
+    refuse_counts(widths, what="A window aggregate", remedy=_FEWER)
     total = device.columns.host(np.cumsum(widths))
     done = 0
     while done < len(widths):

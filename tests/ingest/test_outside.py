@@ -152,7 +152,7 @@ def test_what_unpacks_to_more_than_max_bytes_is_an_error_that_names_it(tmp_path:
 
 def test_max_bytes_is_one_or_more(tmp_path: Path) -> None:
     (tmp_path / "e.arrow").write_bytes(written(sound()))
-    with pytest.raises(PlanError, match="max_bytes must be at least 1"):
+    with pytest.raises(PlanError, match="max_bytes is 0, and not a whole number of at least 1"):
         g.events(tmp_path / "e.arrow", start="at", max_bytes=0)
     with pytest.raises(PlanError, match="bounds of its own"):
         g.events(g.store(tmp_path / "store"), max_bytes=5)
