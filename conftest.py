@@ -148,6 +148,19 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(autouse=True)
+def _no_defects(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that sees a `DefectError` fails, unless it is about one: ``pytest.raises(GpuOpsError)`` would take it."""
+    from gpu_ops.own_errors import defects
+
+    before = defects.copy()
+    yield
+    if request.node.get_closest_marker("defects") is None:
+        unexpected = ", ".join(defects - before)
+        if unexpected:
+            pytest.fail(f"another library's error was not expected by {unexpected}")
+
+
+@pytest.fixture(autouse=True)
 def _spark_for_doctests(request: pytest.FixtureRequest, doctest_namespace: dict[str, object]) -> None:
     """A doctest that says ``spark.`` finds the session under that name, as PySpark's own do."""
     if isinstance(request.node, pytest.DoctestItem) and request.node.get_closest_marker("spark"):

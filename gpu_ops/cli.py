@@ -17,6 +17,7 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from gpu_ops.errors import GpuOpsError, PlanError, SourceError
+from gpu_ops.own_errors import translated
 from gpu_ops.time import positive_ticks, ticks
 
 if TYPE_CHECKING:
@@ -80,8 +81,11 @@ def _readable_errors() -> Iterator[None]:
     """What is wrong with the input or the query ends the command with one message, not with a traceback."""
     try:
         yield
-    except (GpuOpsError, OSError) as error:
-        _say_error(str(error))
+    except (typer.Exit, typer.Abort):
+        raise
+    except Exception as error:
+        said = error if isinstance(error, OSError) else translated(error, _readable_errors, "The command") or error
+        _say_error(str(said) if isinstance(said, GpuOpsError | OSError) else f"{type(said).__name__}: {said}")
         raise typer.Exit(1) from error
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType
@@ -18,6 +19,7 @@ from gpu_ops.errors import ColumnError, DefectError, GpuOpsError, OutOfMemoryErr
 
 C = TypeVar("C", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])
+R = TypeVar("R")
 
 _OURS = f"{Path(__file__).parent}{os.sep}"
 _LIBRARIES = sys.stdlib_module_names | {
@@ -26,6 +28,10 @@ _LIBRARIES = sys.stdlib_module_names | {
 }
 """Whose functions are not the user's."""
 _PASS = (GpuOpsError, KeyboardInterrupt, SystemExit, GeneratorExit, StopIteration, StopAsyncIteration)
+
+
+defects: Counter[str] = Counter()
+"""How many there were, by the function that did not expect them: tests see that there are none."""
 
 
 def _never(first: object) -> bool:
@@ -47,7 +53,7 @@ def own_errors(function: F, unless: Callable[[Any], bool] = _never) -> F:
         Traceback (most recent call last):
         gpu_ops.errors.PlanError: ticks was called otherwise than it is written: ... It is ticks(duration, *, name=...).
     """
-    translate = _translated
+    translate = translated
 
     def called(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -67,6 +73,18 @@ def own_errors(function: F, unless: Callable[[Any], bool] = _never) -> F:
     return result
 
 
+def theirs(function: Callable[..., R], *args: Any) -> R:
+    """Call a function that the user handed in: what it raises passes, whoever wrote it.
+
+    A bare ``queue.put_nowait`` has no line of the user's in its traceback.
+
+    Examples:
+        >>> theirs("{:d}".format, 3)
+        '3'
+    """
+    return function(*args)
+
+
 def of_methods(kind: C) -> C:
     """A class all of whose own public methods are held by `own_errors`."""
     for name, each in list(vars(kind).items()):
@@ -75,11 +93,11 @@ def of_methods(kind: C) -> C:
     return kind
 
 
-def _translated(error: BaseException, function: Callable[..., Any]) -> GpuOpsError | None:
-    """The error of ours that stands for another; None where it passes."""
+def translated(error: BaseException, function: Callable[..., Any], name: str | None = None) -> GpuOpsError | None:
+    """The error of ours that stands for another which a public function raised; None where it passes."""
     if isinstance(error, _PASS) or _is_users(error):
         return None
-    name = function.__qualname__
+    name = name or function.__qualname__
     said = f"{type(error).__name__}: {error}".removesuffix(": ").rstrip(".")
     if isinstance(error, TypeError) and _never_began(error):
         return PlanError(
@@ -110,6 +128,7 @@ def _translated(error: BaseException, function: Callable[..., Any]) -> GpuOpsErr
             f"A value cannot become what an expression or the frame asks for ({said.splitlines()[0]}){_place(error)}.",
             remedy="Filter such rows out before, or let the expression give null for them.",
         )
+    defects[name] += 1
     return DefectError(
         f"{name} did not expect an {said}{_place(error)}.",
         remedy="This is a defect of gpu_ops: please report it with the query, the schema of its data, and all of this "
@@ -131,6 +150,8 @@ def _is_users(error: BaseException) -> bool:
     """Whether it comes out of a function that the user handed in, and not out of ours or another library."""
     trace = error.__traceback__
     while trace is not None:
+        if trace.tb_frame.f_code is theirs.__code__:
+            return True
         module = str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0]
         if not trace.tb_frame.f_code.co_filename.startswith(_OURS) and module not in _LIBRARIES:
             return True

@@ -14,7 +14,7 @@ from gpu_ops.data_windowing import DataWindowing
 from gpu_ops.errors import PlanError, refuse_names, shown
 from gpu_ops.joining import Joining
 from gpu_ops.other_names import OtherNames
-from gpu_ops.own_errors import of_methods, own_errors
+from gpu_ops.own_errors import of_methods, own_errors, theirs
 from gpu_ops.plan.advance import Advance, AdvanceTime, Late
 from gpu_ops.plan.arguments import names
 from gpu_ops.plan.expressions import Expression, as_expression
@@ -343,7 +343,7 @@ class Stream(Retiming, Windowing, DataWindowing, Joining, Answering, OtherNames)
                 f"apply takes a function of a stream, not {type(pipeline).__name__}.",
                 remedy="Write .apply(lambda s: s.tumbling('1min').agg(n=g.count())).",
             )
-        made: object = pipeline(Stream(Scope(self._node, key)))
+        made: object = theirs(pipeline, Stream(Scope(self._node, key)))
         if not isinstance(made, Stream) or made._node.scope != key:  # noqa: SLF001  (its own kind)
             raise PlanError(
                 "The pipeline of apply returns no stream made from the one that it was given.",

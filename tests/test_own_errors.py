@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import importlib.metadata
 import inspect
+import operator
+import queue
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import narwhals as nw
@@ -13,9 +17,13 @@ import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
 import gpu_ops as g
+from gpu_ops import plot
+from gpu_ops.cli import app
 from gpu_ops.own_errors import own_errors
 from tests.ticks import us
 
@@ -140,6 +148,7 @@ def test_wrong_signature_is_shown() -> None:
         events().tumbling(length="1s")  # type: ignore[call-arg]
 
 
+@pytest.mark.defects
 def test_net_names_the_defect_and_lets_the_users_errors_pass() -> None:
     with pytest.raises(g.DefectError, match=r"did not expect an? .*PackageNotFoundError") as caught:
         own_errors(importlib.metadata.version)("no such package")
@@ -155,3 +164,63 @@ def test_memory_says_what_to_do() -> None:
     full.__code__ = full.__code__.replace(co_filename=own_errors.__code__.co_filename)  # as if it were ours
     with pytest.raises(g.OutOfMemoryError, match=r"8 TiB.*coarser windows"):
         own_errors(full)()
+
+
+def test_what_comes_out_of_a_callback_passes_though_no_line_of_it_is_the_users() -> None:
+    full: queue.Queue[pa.Table] = queue.Queue(1)
+    live = events().start(device="cpu", on_results=full.put_nowait)
+    live.push(TABLE)
+    with pytest.raises(queue.Full):
+        live.push(TABLE)
+    with pytest.raises(ZeroDivisionError):
+        events().by("s").apply(lambda s: 1 // 0)  # type: ignore[arg-type,return-value]
+    with pytest.raises(TypeError):
+        events().by("s").apply(operator.add)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("batches", [5, None, object()])
+def test_batches_that_are_none(batches: Any) -> None:
+    async def pushed() -> None:
+        async for _ in events().start(device="cpu").arun(batches):
+            pass
+
+    with pytest.raises(g.PlanError, match="arun takes batches that come asynchronously"):
+        asyncio.run(pushed())
+    if batches is not None:
+        with pytest.raises(g.PlanError, match="run takes batches, not"):
+            list(events().start(device="cpu").run(batches))
+
+
+@pytest.mark.parametrize("name", ["on_results", "max_waiting"])
+def test_wrong_argument_of_start(name: str) -> None:
+    assert [value for value in WRONG if not is_ours(lambda: events().start(device="cpu", **{name: value}))] == []  # noqa: B023
+
+
+def test_plots_say_what_they_cannot_draw() -> None:
+    assert [value for value in WRONG if not is_ours(lambda: plot.timeline(value))] == []  # noqa: B023
+
+
+@pytest.mark.parametrize("fault", ["[][0]", "1 // 0", "g.events(inp, start=3)", "inp.nothing", "exit"])
+def test_the_command_gives_one_line_and_no_traceback(fault: str, tmp_path: Path) -> None:
+    (tmp_path / "q.py").write_text(f"import gpu_ops as g\ndef query(inp): return {fault}")
+    pq.write_table(TABLE, tmp_path / "t.parquet")
+    given = [
+        str(tmp_path / "q.py"),
+        "--input",
+        f"inp={tmp_path / 't.parquet'}",
+        "--output",
+        str(tmp_path / "o.parquet"),
+    ]
+    found = CliRunner().invoke(app, ["run", *given])
+    assert found.exit_code == 1
+    assert isinstance(found.exception, SystemExit)
+    assert found.output.startswith("error: ")
+    assert found.output.count("\n") == 1
+
+
+@pytest.mark.defects
+def test_the_command_tells_of_a_defect_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpu_ops.queries.parse_inputs", importlib.metadata.version)
+    found = CliRunner().invoke(app, ["explain", str(tmp_path / "q.py"), "--input", "no=package"])
+    assert (found.exit_code, found.output.count("\n")) == (1, 1)
+    assert "error: The command" in found.output

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 Notes = Callable[[Node], list[str]]
 
+_DEEPEST = 30
+"""From this level on nodes stand one below the other, with their levels: the text of a long chain grows as it does."""
+
 
 def explain(node: Node, device: str) -> str:
     """The plan as a tree, the answer at the top and the sources at the bottom."""
@@ -48,9 +51,9 @@ def explain_placed(node: Node, placed: Placement) -> str:
 
 def _tree(node: Node, notes: Notes, shown: set[Node]) -> list[str]:
     lines: list[str] = []
-    waiting = [(node, "", "")]
+    waiting = [(node, "", "", 1)]
     while waiting:
-        node, head, tail = waiting.pop()
+        node, head, tail, level = waiting.pop()
         inputs = node.inputs
         if inputs and node in shown:
             lines.append(f"{head}{node.describe()} (as above: one stream in several places)")
@@ -58,8 +61,11 @@ def _tree(node: Node, notes: Notes, shown: set[Node]) -> list[str]:
         shown.add(node)
         stem = tail + ("│   " if inputs else "    ")
         lines += [head + node.describe(), *(stem + line for line in (*notes(node), *_facts(node)))]
-        below = [(each, f"{tail}├─ ", f"{tail}│  ") for each in inputs[:-1]]
-        below += [(each, f"{tail}└─ ", f"{tail}   ") for each in inputs[-1:]]
+        if level >= _DEEPEST:
+            waiting += [(each, f"{tail}(level {level}) ", tail, level + 1) for each in reversed(inputs)]
+            continue
+        below = [(each, f"{tail}├─ ", f"{tail}│  ", level + 1) for each in inputs[:-1]]
+        below += [(each, f"{tail}└─ ", f"{tail}   ", level + 1) for each in inputs[-1:]]
         waiting += reversed(below)
     return lines
 

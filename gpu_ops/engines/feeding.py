@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from gpu_ops.engines.progress import Progress
+from gpu_ops.errors import PlanError, shown
 
 if TYPE_CHECKING:
     from gpu_ops.engines.inputs import Input
@@ -22,6 +23,10 @@ def run(live: RunningQuery, own: list[Input], batches: Iterable[Any] | None) -> 
         own: Its inputs, whose sources are read if there are no batches.
         batches: As there.
     """
+    if batches is not None and not isinstance(batches, Iterable):
+        raise PlanError(
+            f"run takes batches, not {shown(batches)}.", remedy="Give a list of tables, or anything that yields them."
+        )
     with Progress(_rows_there(own) if batches is None else None) as progress:
         for name, batch in _of_sources(own) if batches is None else map(_named, batches):
             before = live.rows_in
@@ -38,6 +43,11 @@ def run(live: RunningQuery, own: list[Input], batches: Iterable[Any] | None) -> 
 
 async def arun(live: RunningQuery, batches: AsyncIterable[Any]) -> AsyncIterator[pa.Table]:
     """`RunningQuery.arun`."""
+    if not isinstance(batches, AsyncIterable):
+        raise PlanError(
+            f"arun takes batches that come asynchronously, not {shown(batches)}.",
+            remedy="Give an async generator; for others there is run.",
+        )
     async for batch in batches:
         name, rows = _named(batch)
         live.push(rows, input=name)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from gpu_ops.engines.pace import Pace, stopping
 from gpu_ops.engines.places import SINKS, IfOtherStore, Inlet, Outlet, begin
 from gpu_ops.errors import PlanError
+from gpu_ops.own_errors import theirs
+from gpu_ops.plan.arguments import callback
 from gpu_ops.store.reports import StoredBatch
 from gpu_ops.store.stores import Store
 from gpu_ops.time import MAX_TIME, MIN_TIME, Duration, utc
@@ -36,6 +38,7 @@ def follow(
 
     So the k-th batch of results depends on the store and the query alone, and a restored query knows which are written.
     """
+    callback(on_step, name="on_step", takes="the running query")
     pace = Pace(every)
     stores = _by_input(live, store)
     with stopping(tuple(stop_on)) as stopped, ExitStack() as stack:
@@ -57,7 +60,7 @@ def follow(
                 break
             run.take(name, batch)
             if on_step is not None:
-                on_step(live)
+                theirs(on_step, live)
         number = stopped()
         if number is None:
             for outlet in outlets.values():

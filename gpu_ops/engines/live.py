@@ -27,13 +27,13 @@ from gpu_ops.engines.restoring import check_plan, check_rows, ours, restore_inpu
 from gpu_ops.engines.shapes import Shape, shape_schema
 from gpu_ops.engines.status import Status, shown_cti
 from gpu_ops.engines.taking import Taking
-from gpu_ops.errors import PlanError
 from gpu_ops.frames import empty_table
 from gpu_ops.ingest.counts import Counts
 from gpu_ops.ingest.rules import IngestReport
 from gpu_ops.other_names import OtherNames
 from gpu_ops.own_errors import own_errors
 from gpu_ops.plan.advance import AdvanceTime, Late
+from gpu_ops.plan.arguments import callback, whole
 from gpu_ops.plan.nodes import Node
 from gpu_ops.store.stores import Store
 from gpu_ops.time import Duration, Instant, instant
@@ -94,9 +94,8 @@ class RunningQuery(Taking, OtherNames):
         self._device = place(node, device)
         self._on_results = on_results
         self._shape = shape
-        if max_waiting is not None and max_waiting < 1:
-            raise PlanError(f"max_waiting must be 1 or more, not {max_waiting}.", remedy="Leave it out for any number.")
-        self._max_waiting = max_waiting
+        callback(on_results, name="on_results", takes="a table")
+        self._max_waiting = None if max_waiting is None else whole(max_waiting, name="max_waiting")
         self._schema = output_schema(node)
         self._given_schema = shape_schema(self._schema, shape)
         # Whether every event is final by itself.

@@ -17,6 +17,7 @@ from gpu_ops.errors import GpuOpsError, PlanError, WaitingError
 from gpu_ops.ingest.counts import Counts
 from gpu_ops.ingest.entrance import Admitted
 from gpu_ops.operators.steps import Running, running
+from gpu_ops.own_errors import theirs
 from gpu_ops.plan.nodes import Node
 
 _WAITING_ROWS = 1 << 17
@@ -158,7 +159,7 @@ class Taking:
         while self._on_results is not None and self._ready:
             try:
                 self._calls.offers, self._calls.touches = True, False
-                self._on_results(self._ready[0])
+                theirs(self._on_results, self._ready[0])
             finally:
                 self._calls.offers = False
             del self._ready[0]

@@ -53,6 +53,16 @@ def whole(value: object, *, name: str, least: int = 1) -> int:
     return value
 
 
+def callback(value: object, *, name: str, takes: str) -> None:
+    """A function, or None.
+
+    Raises:
+        PlanError: It is neither.
+    """
+    if value is not None and not callable(value):
+        raise PlanError(f"{name} is {shown(value)}.", remedy=f"It is a function that takes {takes}.")
+
+
 def several(given: object, *, where: str) -> tuple[nw.Expr, ...]:
     """One expression or column name, or a sequence of them, or None for none.
 

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pyarrow as pa
 
-from gpu_ops.errors import PlanError
+from gpu_ops.errors import PlanError, shown
+from gpu_ops.own_errors import own_errors
+from gpu_ops.plan.arguments import names, whole
 from gpu_ops.plot.bars import MOST_EVENTS, draw_bars, first_lifetimes, height, lanes, one_row_each, payload, written
 from gpu_ops.plot.members import events_and_windows
 from gpu_ops.plot.pictures import need_matplotlib, picture
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["MOST_EVENTS", "MOST_SERIES", "need_matplotlib", "timeline", "windows"]
 
 
+@own_errors
 def timeline(
     result: Any,
     *,
@@ -83,24 +86,25 @@ def timeline(
         ['A', 'B']
     """
     need_matplotlib()
-    values, groups = _names(value), _names(by)
+    values, groups = list(names(value, where="value")), list(names(by, where="by"))
+    most = whole(most, name="most")
     if values:
         if text is not None or under is not None:
             raise PlanError("text= and under= are for lifetimes, and value= draws numbers.", remedy="Leave value= out.")
-        table = pa.table(result)
+        table = _table(result)
         if axes is None:
             axes = picture().add_subplot()
         draw_steps(table, axes, values, groups, shape)
     else:
-        events = first_lifetimes(pa.table(result), most, [*groups, *_names(text or ())])
+        events = first_lifetimes(_table(result), most, [*groups, *names(text or (), where="text")])
         schema = events.table.schema
-        said = payload(events.table, groups) if text is None else _names(text)
+        said = payload(events.table, groups) if text is None else list(names(text, where="text"))
         if groups:
             sections = [lanes(events, groups, written(events.table, said), "")]
         else:
             sections = [one_row_each(events, said, "")]
         for name, each in _below(under).items():
-            found = first_lifetimes(pa.table(each), most)
+            found = first_lifetimes(_table(each), most)
             keys = [key for key in groups if key in found.table.column_names]
             sections.append(lanes(found, keys, written(found.table, payload(found.table, keys)), name))
         if axes is None:
@@ -111,6 +115,7 @@ def timeline(
     return _titled(axes, title)
 
 
+@own_errors
 def windows(
     stream: Stream,
     make: Callable[[Stream], Any],
@@ -155,6 +160,7 @@ def windows(
         ['', '', '', 'ann bob', 'eve']
     """
     need_matplotlib()
+    most = whole(most, name="most")
     sections, schema = events_and_windows(stream, make, name, show or {}, most)
     if axes is None:
         axes = picture(height(sections)).add_subplot()
@@ -168,8 +174,12 @@ def _titled(axes: Axes, title: str | None) -> Figure:
     return cast("Figure", axes.get_figure(root=True))
 
 
-def _names(columns: str | Sequence[str]) -> list[str]:
-    return [columns] if isinstance(columns, str) else list(columns)
+def _table(given: Any) -> pa.Table:
+    if not isinstance(given, dict) and not any(hasattr(given, f"__arrow_c_{each}__") for each in ("stream", "array")):
+        raise PlanError(
+            f"{shown(given)} is neither a stream nor a table.", remedy="Draw what g.events(…) or .collect() gives."
+        )
+    return pa.table(given)
 
 
 def _below(under: Any) -> Mapping[str, Any]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from gpu_ops.buffers import to_arrow
 from gpu_ops.errors import ColumnError, PlanError, SourceError, TimeError
 from gpu_ops.frames import empty_table
+from gpu_ops.own_errors import of_methods
 from gpu_ops.store.batch_files import (
     LIFETIME,
     Compression,
@@ -38,6 +39,7 @@ _MERGED_BATCHES = 1 << 14
 """Batches in one file at most: its metadata names each."""
 
 
+@of_methods
 class Writer:
     """A store's writer. There is one at a time; close it, or use it in a ``with`` block.
 

@@ -178,7 +178,7 @@ def test_rows_that_wait_for_their_own_cti_are_bounded_too(tmp_path: Path) -> Non
     for first in range(0, 100, 10):
         making.push(some(first, 10))
     assert making.status().waiting == 100
-    with pytest.raises(PlanError, match="1 or more"):
+    with pytest.raises(PlanError, match="at least 1"):
         query.start(max_waiting=0)
 
 

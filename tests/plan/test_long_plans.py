@@ -95,3 +95,18 @@ def test_a_walk_comes_to_each_node_once_inputs_first() -> None:
     one = OTHER.shift("1s")
     nodes = list(one.union(one.filter(g.col("v") > 0), OTHER)._node.walk())
     assert [type(node).__name__ for node in nodes] == ["Source", "Lifetime", "Filter", "Union"]
+
+
+def test_the_text_of_a_long_plan_grows_with_its_length() -> None:
+    def shown(steps: int) -> str:
+        stream = source()
+        for _ in range(steps):
+            stream = stream.shift("1s")
+        return stream.explain(device="cpu")
+
+    sizes = [len(shown(steps)) for steps in (100, 200, 300)]
+    assert abs((sizes[2] - sizes[1]) - (sizes[1] - sizes[0])) < 500
+    few = shown(10)
+    assert "level" not in few
+    assert few.count("└─ ") == 10
+    assert shown(100).count("(level ") == 100 - 29

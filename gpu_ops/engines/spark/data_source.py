@@ -32,6 +32,7 @@ from pyspark.sql.types import StructField, StructType
 
 from gpu_ops.engines.spark.types import arrow_type, plain_type, spark_type
 from gpu_ops.errors import ColumnError, PlanError
+from gpu_ops.own_errors import own_errors
 from gpu_ops.store.batch_files import LIFETIME, Staged
 from gpu_ops.store.files import regrouped
 from gpu_ops.store.folders import BusyError
@@ -51,6 +52,7 @@ _PATIENCE = 30.0
 """Seconds that a job which is done waits for another writer to be done."""
 
 
+@own_errors
 def register(spark: SparkSession) -> None:
     """Let a session read and write stores: ``spark.read.format("gpu_ops")``, ``frame.write.format("gpu_ops")``.
 

@@ -17,6 +17,7 @@ from gpu_ops.engines.spark.planned import summary as spark_summary
 from gpu_ops.engines.spark.sending import Sent
 from gpu_ops.engines.spark.session import check_sessions
 from gpu_ops.errors import ColumnError, PlanError, SourceError
+from gpu_ops.own_errors import own_errors
 from gpu_ops.plan.nodes import Node, SparkSource
 from gpu_ops.store.files import WriteReport, check_writing
 from gpu_ops.stream import Stream
@@ -104,6 +105,7 @@ def write_answer(made: Compiler, path: str | Path, form: str, *, replace: bool, 
     return write_files(made.frame(made.plan), path, form, replace=replace, spills=made.spills, **options)
 
 
+@own_errors
 def invalid_rows(stream: Stream) -> DataFrame:
     """The rows of a stream's Spark source that are no events, with the first rule that each broke (``rule``).
 
