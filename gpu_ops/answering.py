@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from gpu_ops.errors import NotCollectedError, PlanError
+from gpu_ops.errors import NotCollectedError, PlanError, is_one_of
 from gpu_ops.own_errors import of_methods
+from gpu_ops.plan.arguments import flag
 from gpu_ops.plan.nodes import Node, Source, make_room
 from gpu_ops.store.stores import Store
 
@@ -71,7 +72,7 @@ class Answering:
             ['start', 'end', 'v']
         """
         self._check(exact)
-        if shape == "interval":
+        if is_one_of(shape, ["interval"]):
             return self._engine().collect(self._node, device)
         if self._on_spark:
             raise PlanError(
@@ -310,7 +311,7 @@ class Answering:
         return found
 
     def _check(self, exact: bool) -> None:  # noqa: FBT001  (as the user gave it)
-        if exact:
+        if flag(exact, name="exact"):
             from gpu_ops.plan.sameness import check_same
 
             check_same(self._node)

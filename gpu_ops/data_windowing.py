@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import narwhals as nw
 
 from gpu_ops.batching import Batching, Order
-from gpu_ops.errors import PlanError
+from gpu_ops.errors import PlanError, unknown_column
 from gpu_ops.own_errors import of_methods
 from gpu_ops.plan.arguments import flag, names, several
 from gpu_ops.plan.data_windows import (
@@ -345,6 +345,9 @@ class DataWindowing(Batching):
         """
         if not columns:
             raise PlanError("with_prior names no column.", remedy='Write .with_prior(before="price").')
+        for each in columns.values():
+            if not isinstance(each, str):
+                raise unknown_column(each, self._node.schema.names)
         made = self._data_window(Last(positive(n, name="n")), order=order)
         return made._prior(tuple(columns.items()))  # noqa: SLF001  (its own kind)
 

@@ -152,6 +152,11 @@ def refuse_names(names: Iterable[str]) -> None:
             )
 
 
+def is_one_of(value: object, words: Iterable[str]) -> bool:
+    """Whether a value is one of these texts; what is no text at all may not even be comparable."""
+    return isinstance(value, str) and value in words
+
+
 def shown(value: object) -> str:
     """A value in an error: what it is where that is short and can be told, else its type."""
     try:
@@ -164,11 +169,12 @@ def shown(value: object) -> str:
 _PLACE = "in the node "
 
 
-def unknown_column(name: str, known: Iterable[str], *, what: str = "stream") -> ColumnError:
+def unknown_column(name: object, known: Iterable[str], *, what: str = "stream") -> ColumnError:
     """The error for a column that is not there, with the nearest name that is."""
     known = list(known)
-    same = [each for each in known if each.casefold() == str(name).casefold()]
-    near = same or difflib.get_close_matches(str(name)[:200], known, n=1)
+    name = name if isinstance(name, str) else shown(name)
+    same = [each for each in known if each.casefold() == name.casefold()]
+    near = same or difflib.get_close_matches(name[:200], known, n=1)
     remedy = f"Did you mean {near[0]!r}?" if near else ""
     return ColumnError(
         f"The {what} has no such column.",

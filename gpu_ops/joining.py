@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpu_ops.errors import PlanError
 from gpu_ops.own_errors import of_methods
+from gpu_ops.plan.arguments import names
 from gpu_ops.plan.expressions import Expression, as_expression
 from gpu_ops.plan.joins import (
     AsOf,
@@ -196,9 +197,9 @@ class Joining:
             >>> [(t.second) for t in s.distinct("zone").collect()["start"].to_pylist()]
             [0, 9]
         """
-        scope = self._node.scope
-        names = tuple(dict.fromkeys((*scope, *columns) if columns else self._node.schema.names))
-        node = distinct(self._node, names)
+        scope, columns = self._node.scope, names(columns, where="distinct")
+        compared = tuple(dict.fromkeys((*scope, *columns) if columns else self._node.schema.names))
+        node = distinct(self._node, compared)
         return _stream(KeyBy(node, scope) if scope else node)
 
     def _beside(self, other: Stream, on: Keys | None) -> tuple[Node, Node, On]:

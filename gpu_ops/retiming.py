@@ -9,6 +9,7 @@ import narwhals as nw
 
 from gpu_ops.errors import PlanError
 from gpu_ops.own_errors import of_methods
+from gpu_ops.plan.arguments import names
 from gpu_ops.plan.expressions import as_expression
 from gpu_ops.plan.lifetimes import (
     AlterLifetime,
@@ -275,14 +276,14 @@ class Retiming:
             >>> s.stitch(on="zone").collect().select(["zone", "fare"]).to_pylist()
             [{'zone': 1, 'fare': 3}]
         """
-        names = (on,) if isinstance(on, str) else tuple(dict.fromkeys(on or ()))
+        compared_names = () if on is None else tuple(dict.fromkeys(names(on, where="stitch(on=…)")))
         known = self._node.schema.names
-        if on is not None and not names:
+        if on is not None and not compared_names:
             raise PlanError(
                 "stitch compares no column.", remedy='Name one, stitch(on="zone"), or leave on= out for all.'
             )
         # Within groups each is by itself, and all columns are no others.
-        compared = tuple(dict.fromkeys((*self._node.scope, *names))) if names else ()
+        compared = tuple(dict.fromkeys((*self._node.scope, *compared_names))) if compared_names else ()
         return _stream(Stitch(self._node, () if set(known) <= set(compared) else compared))
 
     def _change(self, change: Change) -> Stream:

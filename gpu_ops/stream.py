@@ -416,6 +416,8 @@ class Stream(Retiming, Windowing, DataWindowing, Joining, Answering, OtherNames)
             snapped=snapped,
             reorder=None if reorder is None else ticks(reorder, name="reorder"),
         )
+        if not isinstance(advance_with, Stream | None):
+            raise PlanError(f"advance_with is {shown(advance_with)}.", remedy="It is another stream, from g.events(…).")
         other: Any = None if advance_with is None else advance_with._node  # noqa: SLF001
         while isinstance(other, KeyBy):
             other = other.input
@@ -499,6 +501,8 @@ def restore(
     from gpu_ops.bounds import Bounds
     from gpu_ops.engines.live import restored
 
+    if not isinstance(stream, Stream):
+        raise PlanError(f"restore takes a stream, not {shown(stream)}.", remedy="Write it as it was started.")
     node = stream._node  # noqa: SLF001
     bounds = Bounds(trust, max_bytes)
     return restored(Path(path), node, device, on_results, shape, max_waiting, if_functions_changed, bounds)

@@ -9,6 +9,7 @@ import inspect
 import operator
 import queue
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -224,3 +225,45 @@ def test_the_command_tells_of_a_defect_in_a_line(tmp_path: Path, monkeypatch: py
     found = CliRunner().invoke(app, ["explain", str(tmp_path / "q.py"), "--input", "no=package"])
     assert (found.exit_code, found.output.count("\n")) == (1, 1)
     assert "error: The command" in found.output
+
+
+def _advanced(name: str, value: Any) -> None:
+    given: dict[str, Any] = {"every": 1} | {name: value}
+    events().advance_time(**given).collect(device="cpu")
+
+
+VERBS: dict[str, Callable[[Any], object]] = {
+    "join how": lambda x: events().join(events(), how=x),
+    "join strategy": lambda x: events().join(events(), strategy=x),
+    "join suffix": lambda x: events().join(events(), suffix=x),
+    "asof_join how": lambda x: events().asof_join(events(), how=x),
+    "asof_join suffix": lambda x: events().asof_join(events(), suffix=x),
+    "distinct": lambda x: events().distinct(x),
+    "stitch": lambda x: events().stitch(on=x),
+    "with_prior": lambda x: events().with_prior(p=x),
+    "collect device": lambda x: events().collect(device=x),
+    "collect shape": lambda x: events().collect(shape=x),
+    "collect exact": lambda x: events().collect(exact=x),
+    "explain device": lambda x: events().explain(device=x),
+    "restore": lambda x: g.restore("nowhere", x),
+    **{
+        f"advance_time {name}": partial(_advanced, name)
+        for name in ("every", "final", "late", "late_ends", "snapped", "advance_with")
+    },
+}
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_wrong_argument_of_a_verb(name: str) -> None:
+    given = [value for value in WRONG if not isinstance(value, Unprintable)]
+    assert [value for value in given if not is_ours(lambda: VERBS[name](value))] == []  # noqa: B023
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "median", "variance", "standard_deviation", "mean_absolute_deviation"])
+def test_numbers_that_are_a_dictionary_are_refused_by_what_computes_with_them(name: str) -> None:
+    table = TABLE.append_column("d", TABLE["v"].dictionary_encode())
+    made = getattr(g, name)("d")
+    with pytest.raises(g.ColumnError, match=r"does not take dictionary.*column 'd'.*cast"):
+        events(table).snapshot().agg(x=made)
+    numbers = events(table).with_columns(d=g.col("d").cast(g.Float64)).snapshot().agg(x=made)
+    assert numbers.collect(device="cpu").num_rows == 3

@@ -318,7 +318,7 @@ def test_into_axes_that_are_given() -> None:
     [
         (lambda events: plot.timeline(events, by="kk"), g.ColumnError, "no such column.*'kk'"),
         (lambda events: plot.timeline(events, text="kk"), g.ColumnError, "no such column.*'kk'"),
-        (lambda events: plot.timeline(events, most=0), g.PlanError, "most is 0.*at least one"),
+        (lambda events: plot.timeline(events, most=0), g.PlanError, "most is 0.*at least 1"),
         (lambda events: plot.timeline(events, value="v", under=events), g.PlanError, "under= are for lifetimes"),
         (lambda events: plot.timeline(events.filter(g.col("v") > 9)), g.PlanError, "nothing to draw"),
         (

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
 
-from gpu_ops.errors import DeviceError, PlanError
+from gpu_ops.errors import DeviceError, PlanError, is_one_of, shown
 from gpu_ops.forking import use_threads
 
 
@@ -76,13 +76,13 @@ def choose(name: str = "auto") -> Device:
         'cpu'
     """
     use_threads()
+    if not is_one_of(name, ("auto", "cpu", "gpu", "array")):
+        raise PlanError(f"There is no device {shown(name)}.", remedy='It is "auto", "cpu", "gpu" or "array".')
     return _chosen(name)
 
 
 @cache
 def _chosen(name: str) -> Device:
-    if name not in ("auto", "cpu", "gpu", "array"):
-        raise PlanError(f"There is no device {name!r}.", remedy='It is "auto", "cpu", "gpu" or "array".')
     refusal = gpu_refusal() if name in ("auto", "gpu") else None
     if name == "gpu" and refusal is not None:
         raise DeviceError(f"The query cannot run on a GPU: {refusal}.", remedy='Use device="auto" or "cpu".')

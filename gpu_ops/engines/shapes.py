@@ -7,7 +7,7 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpu_ops.errors import ColumnError, PlanError, TimeError
+from gpu_ops.errors import ColumnError, PlanError, TimeError, is_one_of, shown
 from gpu_ops.ingest.rows import keep_rows, take_rows
 from gpu_ops.time import MAX_TIME, TICK
 
@@ -23,8 +23,8 @@ def shape_schema(schema: pa.Schema, shape: Shape) -> pa.Schema:
         PlanError: There is no such shape.
         ColumnError: The answer has a column ``edge`` already.
     """
-    if shape not in SHAPES:
-        raise PlanError(f"There is no shape {shape!r}.", remedy=f"It is one of {', '.join(SHAPES)}.")
+    if not is_one_of(shape, SHAPES):
+        raise PlanError(f"There is no shape {shown(shape)}.", remedy=f"It is one of {', '.join(SHAPES)}.")
     if shape == "interval":
         return schema
     if shape == "point":

@@ -7,7 +7,8 @@ from typing import Literal, get_args
 
 import pyarrow as pa
 
-from gpu_ops.errors import ColumnError, PlanError
+from gpu_ops.errors import ColumnError, PlanError, is_one_of, shown
+from gpu_ops.plan.arguments import flag, whole
 from gpu_ops.plan.nodes import Ends, Source, SparkSource, Unary
 from gpu_ops.time import format_span
 
@@ -62,20 +63,23 @@ class Advance:
                 "CTIs are made by a number of events or by a span of time, not by both.",
                 remedy="Leave one of them out.",
             )
+        if self.every is not None:
+            whole(self.every, name="every")
         for name, value, least in (("every", self.every, 1), ("period", self.period, 1), ("reorder", self.reorder, 0)):
             if value is not None and value < least:
                 raise PlanError(f"{name} must be {least} or more, not {value}.", remedy="Give a larger one.")
         for name, word, kind in (("late", self.late, LatePolicy), ("late_ends", self.late_ends, LateEnds)):
-            if word not in get_args(kind):
+            if not is_one_of(word, known := get_args(kind)):
                 raise PlanError(
-                    f"{name}={word!r} is no policy.", remedy=f"It is one of {', '.join(map(repr, get_args(kind)))}."
+                    f"{name}={shown(word)} is no policy.", remedy=f"It is one of {', '.join(map(repr, known))}."
                 )
         if self.late_ends == "adjust" and self.late != "adjust":
             raise PlanError(
                 f'late_ends="adjust" moves the ends of what late="adjust" lets in, and late is {self.late!r}.',
                 remedy='Say late="adjust" too, or leave late_ends out.',
             )
-        if self.snapped and self.period is None:
+        flag(self.final, name="final")
+        if flag(self.snapped, name="snapped") and self.period is None:
             raise PlanError(
                 "snapped puts CTIs on the grid of a span, and there is no span.", remedy="Say every='5s', for instance."
             )

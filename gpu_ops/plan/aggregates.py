@@ -39,6 +39,12 @@ EXTREMES = frozenset({"min", "max", "first", "last", "arg_min", "arg_max"})
 """Kinds of which a running window keeps the events that can still be the one: it has to know when each ends."""
 
 
+_OF_NUMBERS = {
+    *("sum", "mean", "median", "quantile", "mean_absolute_deviation", "standard_deviation", "variance"),
+}
+"""The kinds that compute with a column's values, and so do not take numbers that say which of some values each is."""
+
+
 @dataclass(frozen=True, eq=False)
 class Aggregate(Combinable):
     """One aggregate over the events of a window. Aggregates add, subtract, multiply and divide, also with numbers.
@@ -124,6 +130,13 @@ class Aggregate(Combinable):
 
     def _field(self, schema: pa.Schema) -> pa.Field:
         dtype = self.input_type(schema)
+        name = None if self.expression is None else bare_column(self.expression)
+        if self.kind in _OF_NUMBERS and name in schema.names and pa.types.is_dictionary(schema.field(name).type):
+            raise ColumnError(
+                f"{self.kind} does not take {schema.field(name).type}.",
+                column=name,
+                remedy=f'Make numbers of it first: .with_columns({name}=g.col("{name}").cast(g.Float64)).',
+            )
         if self.distinct and (dtype is None or pa.types.is_nested(dtype)):
             raise ColumnError(
                 f"{self.kind} of distinct values does not take {dtype}.",

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import narwhals as nw
 import pyarrow as pa
 
-from gpu_ops.errors import ColumnError, PlanError, unknown_column
+from gpu_ops.errors import ColumnError, PlanError, is_one_of, shown, unknown_column
 from gpu_ops.plan.aggregates import count
 from gpu_ops.plan.expressions import LIFETIME, check_boolean, column_names, exact_divisions, guards
 from gpu_ops.plan.integers import Guard
@@ -77,9 +77,9 @@ class Join(Binary):
             ("how", self.how, How, "join"),
             ("strategy", self.strategy, Strategy, "strategy"),
         ):
-            if word not in get_args(kind):
+            if not is_one_of(word, known := get_args(kind)):
                 raise PlanError(
-                    f"{name}={word!r} is no {what}.", remedy=f"It is one of {', '.join(map(repr, get_args(kind)))}."
+                    f"{name}={shown(word)} is no {what}.", remedy=f"It is one of {', '.join(map(repr, known))}."
                 )
         _ = self.paired
         if self.condition is not None:
@@ -223,8 +223,8 @@ class AsOf(Binary):
     suffix: str = "_right"
 
     def __post_init__(self) -> None:
-        if self.how not in get_args(AsofHow):
-            raise PlanError(f"how={self.how!r} is no as-of join.", remedy='It is "left" or "inner".')
+        if not is_one_of(self.how, get_args(AsofHow)):
+            raise PlanError(f"how={shown(self.how)} is no as-of join.", remedy='It is "left" or "inner".')
         _ = self.schema
 
     @cached_property
@@ -308,6 +308,8 @@ def beside_names(left: pa.Schema, right: pa.Schema, keys: Sequence[str], suffix:
         >>> beside_names(schema, schema, ["k"], "_right")
         {'v': 'v_right'}
     """
+    if not isinstance(suffix, str):
+        raise PlanError(f"suffix is {shown(suffix)}, and no text.", remedy='Write suffix="_right", for instance.')
     names = {name: name if name not in left.names else name + suffix for name in right.names if name not in keys}
     taken = [*left.names, *LIFETIME]
     for name, new in names.items():

@@ -175,11 +175,14 @@ def _titled(axes: Axes, title: str | None) -> Figure:
 
 
 def _table(given: Any) -> pa.Table:
-    if not isinstance(given, dict) and not any(hasattr(given, f"__arrow_c_{each}__") for each in ("stream", "array")):
+    if isinstance(given, Stream):
+        return pa.table(given)
+    try:
+        return pa.table(given)
+    except (TypeError, ValueError, pa.ArrowException) as error:
         raise PlanError(
             f"{shown(given)} is neither a stream nor a table.", remedy="Draw what g.events(…) or .collect() gives."
-        )
-    return pa.table(given)
+        ) from error
 
 
 def _below(under: Any) -> Mapping[str, Any]:
