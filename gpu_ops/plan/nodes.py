@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -414,9 +415,9 @@ def make_room(node: Node) -> None:
         depths[each] = max((depths[below] for below in each.inputs), default=0) + (
             not isinstance(each, Filter | Project)
         )
-    if depths[node] > _STEPS:
+    if depths[node] > (most := _most_steps()):
         raise PlanError(
-            f"The query has {depths[node]:,} steps, one behind the other, and {_STEPS:,} are the most.",
+            f"The query has {depths[node]:,} steps, one behind the other, and {most:,} are the most here.",
             remedy="Say more in each step, or write what is in between to a store.",
         )
     needed = 1_000 + 4 * min(len(depths), _STEPS)
@@ -424,7 +425,17 @@ def make_room(node: Node) -> None:
         sys.setrecursionlimit(needed)
 
 
-_STEPS = 1_600
+_STEPS, _STACK = 1_600, 8 << 20
+"""So many steps, each at most a window, end well on a stack of so many bytes."""
+
+
+def _most_steps() -> int:
+    if threading.current_thread() is threading.main_thread():
+        return _STEPS
+    asked = threading.stack_size()
+    threading.stack_size(asked)  # to ask for it sets it back
+    size = asked or (512 << 10 if sys.platform == "darwin" else _STACK)
+    return min(_STEPS, _STEPS * size // _STACK)
 
 
 def _of_expressions(expressions: Sequence[nw.Expr]) -> Ends:

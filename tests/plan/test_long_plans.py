@@ -6,7 +6,9 @@ Calls of gpu_ops' own functions are counted, not seconds: a walk of all nodes fo
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -110,3 +112,20 @@ def test_the_text_of_a_long_plan_grows_with_its_length() -> None:
     assert "level" not in few
     assert few.count("└─ ") == 10
     assert shown(100).count("(level ") == 100 - 29
+
+
+def test_a_thread_with_a_small_stack_takes_fewer_steps() -> None:
+    def asked(steps: int) -> int:
+        stream = source()
+        for _ in range(steps):
+            stream = stream.tumbling("1s").agg(v=g.max("v"))
+        return int(stream.collect(device="cpu").num_rows)
+
+    before = threading.stack_size(512 << 10)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(asked, 90).result() == 3
+            with pytest.raises(g.PlanError, match="100 are the most here"):
+                pool.submit(asked, 200).result()
+    finally:
+        threading.stack_size(before)
