@@ -211,7 +211,7 @@ def _two(query: Callable[[g.Stream, g.Stream], g.Stream]) -> Plan:
 PLANS: dict[str, Plan] = {
     **{name: _one(ONE[name]) for name in ("last", "stitch", "distinct", "snapshot", "median", "sliding")},
     "hopping": _one(lambda s: ONE["hopping"](s.clip_duration(us(9)))),
-    "reordered": _one(ONE["snapshot"], every=2, delay=3, reorder=4, late="divert"),
+    "reordered": _one(ONE["snapshot"], every=2, delay=us(3), reorder=us(4), late="divert"),
     "session": _one(lambda s: s.to_point().by("k").session(us(6)).agg(n=g.count(), best=g.max("v"))),
     "highest": _one(lambda s: s.highest(2, "v").agg(total=g.sum("v"))),
     "unique": _one(lambda s: s.unique("k").agg(mean=g.mean("v"))),
@@ -225,7 +225,7 @@ def push(live: Any, inputs: tuple[str, ...], first: int, last: int) -> None:
     cti = min(times(EDGED.slice(last)), default=100)
     for name in inputs:
         live.push(EDGED.slice(first, last - first), input=name)
-        live.advance(cti, input=name)
+        live.advance(at_us(cti), input=name)
 
 
 @cache
