@@ -92,12 +92,12 @@ import gpu_ops as g
 
 bids = pa.table({"at": range(20_000), "k": [at % 7 for at in range(20_000)]})
 empty = g.events(bids.slice(0, 0), start="at", unit="us")
-wanted = lambda: g.events(bids, start="at", unit="us").filter(g.col("k") > 1, g.col("k") < 6).by("k").tumbling(9)
+wanted = lambda: g.events(bids, start="at", unit="us").filter(g.col("k") > 1, g.col("k") < 6).by("k").tumbling("9us")
 live = None
 if sys.argv[1] == "collected":
     wanted().agg(n=g.count()).collect(device="cpu")
 elif sys.argv[1] == "pushed":
-    live = empty.tumbling(9).agg(n=g.count()).start(device="cpu")
+    live = empty.tumbling("9us").agg(n=g.count()).start(device="cpu")
     live.push(bids.slice(0, 10))
 child = os.fork()
 if child == 0:

@@ -600,7 +600,7 @@ def test_what_is_no_time_is_no_cti() -> None:
 def test_settings_that_do_not_fit_together() -> None:
     refused: tuple[tuple[dict[str, Any], str], ...] = (
         ({"every": 3, "period": 5}, "not by both"),
-        ({"every": 0}, "every must be 1 or more"),
+        ({"every": 0}, "every is 0. Give a whole number of at least 1"),
         ({"reorder": -1}, "reorder must be 0 or more"),
         ({"late": "ignore"}, "no policy"),
         ({"late_ends": "adjust"}, "late is 'raise'"),
