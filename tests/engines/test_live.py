@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -848,3 +849,18 @@ def test_explain_shows_each_nodes_time_rule() -> None:
     assert "CTI T leaves as T + 5s" in text
     assert "CTI T leaves as T rounded down to the grid of 5us" in text
     assert "CTI T leaves as the start of the oldest window that is not final at T" in text
+
+
+def test_a_column_that_holds_no_nulls_in_the_source_takes_none_later() -> None:
+    """NumPy's integers have no null; pandas' nullable ones do."""
+    frame = pd.DataFrame({"at": [1], "v": [1]})
+    later = pa.table({"at": [2, 3], "v": pa.array([1, None], pa.int64())})
+    strict = g.events(frame, start="at", unit="s").tumbling("9s").agg(total=g.sum("v")).start(device="cpu")
+    with pytest.raises(g.SourceError, match="nullable") as raised:
+        strict.push(later)
+    assert (raised.value.column, raised.value.row) == ("v", 1)
+    nullable = frame.convert_dtypes().astype({"at": "int64"})
+    live = g.events(nullable, start="at", unit="s").tumbling("9s").agg(total=g.sum("v")).start(device="cpu")
+    live.push(later)
+    live.close()
+    assert live.results()["total"].to_pylist() == [1]
