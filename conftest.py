@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -57,11 +57,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None]:
-    """What is made while tests are collected stays: to look for garbage in it took a fifth of that time."""
+    """What is made while tests are collected stays: to look for garbage in it took a fifth of that time.
+
+    Nor is it looked through again, whenever a test asks for a collection.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
+        gc.freeze()
         gc.enable()
 
 
@@ -97,6 +101,12 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
+def _ask_once(jvm: Any) -> None:
+    """Let PySpark know the JVM's classes: for each column that it makes it asks again, and the JVM looks in 300 jars."""
+    for name in ("functions", "PythonUtils", "PythonSQLUtils"):
+        setattr(jvm, name, getattr(jvm, name))
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The suite's one Spark session, on this machine, with the RAPIDS planner on its class path if RAPIDS_JAR names it.
@@ -117,6 +127,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         # Or each call that makes a column asks the JVM again and again, so that errors may say which line made it: a
         # third of what it takes to build a query.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
+        # A worker imports the package in two seconds, and there may be twenty.
+        "spark.python.daemon.module": "tests.support.spark_daemon",
         "spark.rapids.sql.expression.cpuBridge.enabled": "false",
         **_INTERPRETED,
         "spark.sql.adaptive.enabled": "false",
@@ -143,6 +155,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             builder = builder.config(name, value)
         session = builder.getOrCreate()
         session.sparkContext.setLogLevel("ERROR")
+        _ask_once(session.sparkContext._jvm)
         yield session
         session.stop()
 

@@ -12,7 +12,7 @@ from gpu_ops.store.folders import LocalFolder
 from tests.support.worlds import draw, quick_collections, run, simulate
 
 PARTS = 4
-STEPS = 4_000 // PARTS
+STEPS = 5_000 // PARTS
 DEEP_PARTS = 40
 DEEP_STEPS = 200_000 // DEEP_PARTS
 

@@ -17,6 +17,7 @@ import random
 import secrets
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -302,12 +303,18 @@ class Disk:
                 patch.setattr(builtins, "open", self._io_open)
                 patch.setattr(pa, "OSFile", self._os_file)
                 patch.setattr(secrets, "token_hex", lambda size=8: self._chance.randbytes(size).hex())
-                patch.setattr(time, "monotonic", self._monotonic)
-                patch.setattr(time, "sleep", self._sleep)
+                patch.setattr(time, "monotonic", self._here(self._monotonic, time.monotonic))
+                patch.setattr(time, "sleep", self._here(self._sleep, time.sleep))
                 yield self
                 gc.collect()  # what the processes held closes its handles
         finally:
             shutil.rmtree(self.root, ignore_errors=True)
+
+    @staticmethod
+    def _here(ours: Callable[..., Any], other: Callable[..., Any]) -> Callable[..., Any]:
+        """Time goes by for the thread that made this disk: another's, such as Py4J's, would sleep no more, but spin."""
+        thread = threading.get_ident()
+        return lambda *arguments: (ours if threading.get_ident() == thread else other)(*arguments)
 
     def _monotonic(self) -> float:
         self._clock += 0.001

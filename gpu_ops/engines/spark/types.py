@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -29,14 +30,25 @@ def _reinterpret(value: Column, before: Literal["Timestamp", "Long"], after: Lit
 
     context = SparkContext._active_spark_context  # noqa: SLF001  (the JVM is reached in no other way)
     jvm: Any = None if context is None else context._jvm  # noqa: SLF001
-    names = jvm.org.apache.spark.sql.types.DataTypes
-    expressions = jvm.org.apache.spark.sql.classic.ExpressionUtils
-    made = jvm.org.apache.spark.sql.catalyst.expressions.PreciseTimestampConversion(
-        expressions.expression(value._jc),  # noqa: SLF001
-        getattr(names, f"{before}Type"),
-        getattr(names, f"{after}Type"),
+    made = _jvm_class(jvm, "catalyst.expressions.PreciseTimestampConversion")(
+        _jvm_member(jvm, "classic.ExpressionUtils", "expression")(value._jc),  # noqa: SLF001
+        _jvm_member(jvm, "types.DataTypes", f"{before}Type"),
+        _jvm_member(jvm, "types.DataTypes", f"{after}Type"),
     )
-    return ClassicColumn(expressions.column(made))
+    return ClassicColumn(_jvm_member(jvm, "classic.ExpressionUtils", "column")(made))
+
+
+# Asked for once: to look a name up takes the JVM as long as the rest of a conversion, for each of its parts.
+
+
+@functools.lru_cache(maxsize=8)
+def _jvm_class(jvm: Any, name: str) -> Any:
+    return getattr(jvm, f"org.apache.spark.sql.{name}")
+
+
+@functools.lru_cache(maxsize=16)
+def _jvm_member(jvm: Any, name: str, member: str) -> Any:
+    return getattr(_jvm_class(jvm, name), member)
 
 
 def to_ticks(timestamp: Column) -> Column:
