@@ -1,5 +1,6 @@
 # make demo    the main job: Spark's own event log becomes tables and a picture; then two streams are joined
-# make test    the whole suite
+# make test    the suite, but for what starts clusters: make test-services
+# make test-fast    a minute of it, without Spark
 # make lint | types | bench | test-deep | pictures | lock | jar | package | clean
 #
 # Each makes .venv first (from requirements/dev.txt, by hash) and is quick when there is nothing to make.
@@ -20,7 +21,7 @@ JAR := $(JARS)/rapids-4-spark_2.13-26.08.1-cuda13.jar
 RUN := .venv/bin/python
 READY := .venv/ready
 # Every test on Spark runs on one worker (conftest.py groups them), so that there is one JVM; the rest share the other.
-PYTEST := $(RUN) -m pytest -n 2 --dist loadgroup
+PYTEST := $(RUN) -m pytest -n 2 --dist loadgroup --durations=20
 
 # The first that runs and is new enough: a name on the PATH may be a launcher without a Python behind it.
 FOUND_PYTHON = $(shell for name in $(or $(PYTHON),python3 python3.13 python3.12 python3.14 python3.11); do \
@@ -36,7 +37,7 @@ NO_VENV = the venv module of $(FOUND_PYTHON) is missing (on Debian and Ubuntu: a
 NO_JAVA := Java 17 or newer is missing (install a JRE, or say where it is: JAVA_HOME=/path)
 NO_MAVEN := Maven (mvn) is missing: it fetches the RAPIDS jar
 
-.PHONY: demo test test-deep bench pictures lint types lock jar package clean java
+.PHONY: demo test test-fast test-services test-deep bench pictures lint types lock jar package clean java
 
 demo: java $(READY)
 	@$(RUN) -m gpu_ops.demo
@@ -44,9 +45,18 @@ demo: java $(READY)
 test: java $(READY)
 	@$(PYTEST)
 
+# A few examples for each property, no Spark, and nothing that takes long.
+test-fast: $(READY)
+	@HYPOTHESIS_PROFILE=fast $(PYTEST) -m "not spark and not slow"
+
+# What starts clusters. GPU_OPS_REQUIRE_SERVICES=1: what cannot start here has failed.
+test-services: java $(READY)
+	@$(PYTEST) -m services
+
 # Ten thousand examples for each property, and the tests marked `deep`.
 test-deep: java $(READY)
 	@HYPOTHESIS_PROFILE=deep $(PYTEST)
+	@HYPOTHESIS_PROFILE=deep $(PYTEST) -m services
 
 bench: java $(READY)
 	@$(RUN) benchmarks/run.py --all

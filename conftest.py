@@ -34,6 +34,7 @@ _INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.fact
 """Settings with which Spark interprets its plans: there are few rows and many plans, and to compile costs more."""
 
 RAPIDS_REQUIRED = os.environ.get("GPU_OPS_REQUIRE_RAPIDS") == "1"
+SERVICES_REQUIRED = os.environ.get("GPU_OPS_REQUIRE_SERVICES") == "1"
 
 
 def _why_no_rapids() -> str | None:
@@ -70,21 +71,24 @@ def pytest_collection() -> Generator[None]:
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs Spark and put it on few workers; skip long tests, and the planner's where its jar is missing.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what needs Spark and put it on few workers; leave out what was not asked for.
 
     A worker's tests share a session. What asks the planner has another one than what runs queries, and what starts a
-    Spark of its own has none, so these three run side by side.
+    Spark of its own has none, so these run side by side.
     """
     no_rapids = None if RAPIDS_REQUIRED else _why_no_rapids()
     deep = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
+    if "services" not in config.option.markexpr:
+        config.hook.pytest_deselected(items=[each for each in items if each.get_closest_marker("services")])
+        items[:] = [each for each in items if not each.get_closest_marker("services")]
     for item in items:
         if _uses_spark(item):
             item.add_marker("spark")
             plans = item.get_closest_marker("rapids") is not None
             item.add_marker(pytest.mark.xdist_group("spark plans" if plans else "spark"))
         elif item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.xdist_group("own spark"))
+            item.add_marker(pytest.mark.xdist_group(f"own spark {item.path.name}"))
         if no_rapids and item.get_closest_marker("rapids"):
             item.add_marker(pytest.mark.skip(reason=no_rapids))
         if not deep and item.get_closest_marker("deep"):
@@ -93,16 +97,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Where the planner is required, a planner test that skips itself has failed."""
+    """A test that skips itself has failed where what it needs is required."""
     report = yield
-    if RAPIDS_REQUIRED and report.skipped and item.get_closest_marker("rapids"):
-        report.outcome = "failed"
-        report.longrepr = f"GPU_OPS_REQUIRE_RAPIDS=1, but this was skipped: {report.longrepr}"
+    for mark, required in (("rapids", RAPIDS_REQUIRED), ("services", SERVICES_REQUIRED)):
+        if required and report.skipped and item.get_closest_marker(mark) and not item.get_closest_marker("deep"):
+            report.outcome = "failed"
+            report.longrepr = f"GPU_OPS_REQUIRE_{mark.upper()}=1, but this was skipped: {report.longrepr}"
     return report
 
 
 def _ask_once(jvm: Any) -> None:
-    """Let PySpark know the JVM's classes: for each column that it makes it asks again, and the JVM looks in 300 jars."""
+    """Tell PySpark the JVM's classes once: it asks again for each column, and the JVM looks through 300 jars."""
     for name in ("functions", "PythonUtils", "PythonSQLUtils"):
         setattr(jvm, name, getattr(jvm, name))
 
@@ -155,7 +160,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             builder = builder.config(name, value)
         session = builder.getOrCreate()
         session.sparkContext.setLogLevel("ERROR")
-        _ask_once(session.sparkContext._jvm)
+        _ask_once(session.sparkContext._jvm)  # noqa: SLF001  (the JVM is reached in no other way)
         yield session
         session.stop()
 

@@ -22,6 +22,7 @@ SHARED = Path(__file__).parents[2] / "shared"
 # No deadline: a kernel is compiled in its first call. CI tries the same examples each time, so that it judges nothing
 # but the change; runs elsewhere try new ones.
 settings.register_profile("default", deadline=None, max_examples=25, derandomize=bool(os.environ.get("CI")))
+settings.register_profile("fast", deadline=None, max_examples=3)
 settings.register_profile("deep", deadline=None, max_examples=10_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 

@@ -15,6 +15,7 @@ from gpu_ops import GpuOpsError, demo
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.services
 def test_the_whole_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "ORDERS", 40_000)
     output = tmp_path / "demo_output"
@@ -44,6 +45,7 @@ def test_the_whole_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert pc.max(tasks).as_py() > 5 * pc.quantile(tasks, 0.75)[0].as_py()
 
 
+@pytest.mark.services
 def test_what_spark_said_is_shown_when_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "conf" / "demo").mkdir(parents=True)
     (tmp_path / "conf" / "demo" / "workload.py").write_text("raise RuntimeError('no orders')", encoding="utf-8")

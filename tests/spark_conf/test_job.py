@@ -220,6 +220,7 @@ def test_without_the_plugin_the_gpu_plan_is_unknown(spark: SparkSession, job: Mo
 
 
 @pytest.mark.rapids
+@pytest.mark.services
 @pytest.mark.spark
 def test_the_file_that_loads_the_plugin_prints_what_the_docs_say(tmp_path: Path) -> None:
     docs = (ROOT / "docs" / "spark.md").read_text()

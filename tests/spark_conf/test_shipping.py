@@ -18,6 +18,8 @@ from pyarrow import parquet
 
 import gpu_ops as g
 
+pytestmark = [pytest.mark.services, pytest.mark.spark]
+
 ROOT = Path(__file__).parents[2]
 CONF = ROOT / "spark_conf"
 
@@ -120,7 +122,6 @@ def check(answer: pa.Table) -> tuple[Path, Path]:
     return found, prefix
 
 
-@pytest.mark.spark
 def test_the_package_as_a_zip_file(tmp_path: Path, dependencies: Path) -> None:
     package(tmp_path)
     settings = (f"spark.pyspark.python={dependencies}", "spark.executorEnv.XDG_CACHE_HOME=./cache")
@@ -133,7 +134,6 @@ def test_the_package_as_a_zip_file(tmp_path: Path, dependencies: Path) -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.spark
 def test_a_packed_environment(tmp_path: Path) -> None:
     package(tmp_path, "--environment", "cpu")
     settings = (

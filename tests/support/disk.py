@@ -311,10 +311,14 @@ class Disk:
             shutil.rmtree(self.root, ignore_errors=True)
 
     @staticmethod
-    def _here(ours: Callable[..., Any], other: Callable[..., Any]) -> Callable[..., Any]:
-        """Time goes by for the thread that made this disk: another's, such as Py4J's, would sleep no more, but spin."""
-        thread = threading.get_ident()
-        return lambda *arguments: (ours if threading.get_ident() == thread else other)(*arguments)
+    def _here(ours: Callable[..., Any], others: Callable[..., Any]) -> Callable[..., Any]:
+        """For the thread that mounts this disk, ours: a thread of Py4J's that sleeps no more takes the interpreter."""
+        mounting = threading.get_ident()
+
+        def call(*arguments: Any) -> Any:
+            return (ours if threading.get_ident() == mounting else others)(*arguments)
+
+        return call
 
     def _monotonic(self) -> float:
         self._clock += 0.001

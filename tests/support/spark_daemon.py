@@ -1,4 +1,6 @@
-"""Spark's daemon of Python workers, with the package imported: a worker is a fork, and pays for no import of its own."""
+"""Spark's daemon of Python workers, with the package imported: a worker is a fork, and need not import it."""
+
+from __future__ import annotations
 
 from contextlib import suppress
 
@@ -9,4 +11,4 @@ with suppress(ImportError):  # a test's Python may have none: what its workers s
     import gpu_ops.engines.spark.worker  # noqa: F401
 
 if __name__ == "__main__":
-    manager()
+    manager()  # type: ignore[no-untyped-call]
