@@ -259,9 +259,9 @@ class Answering:
     def report(self) -> IngestReport:
         """What the last read of the source counted: rows, valid rows, refused rows by rule, late rows by fate.
 
-        Of several sources it is what they come to together; ``report().sources`` has each one's by its name
-        (``g.events(…, name=…)``). One without a name is ``"input"``, and those that share one are numbered, as in
-        ``"input 1"``, in the order in which `explain` shows them.
+        It totals all sources of the query; ``report().sources`` breaks it down by name (``g.events(…, name=…)``). A
+        source without a name is ``"input"``; sources that share a name are numbered, as in ``"input 1"``, in the order
+        in which `explain` shows them.
 
         Examples:
             >>> import gpu_ops as g
@@ -284,7 +284,7 @@ class Answering:
         """The rows that the last read kept aside (``on_invalid="divert"``), with the rule that each one broke.
 
         Returns:
-            A table; of several sources, which have other columns each, a table of each by its name, as in `report`.
+            A table; of several sources, whose columns differ, a dict of tables by name, as in `report`.
         """
         tables = {name: source.rejected() for name, source in self._sources().items()}
         return tables if len(tables) > 1 else next(iter(tables.values()))

@@ -150,7 +150,7 @@ def _by_input(live: RunningQuery, store: Store | Mapping[str, Store]) -> dict[st
         return {None: store}
     if live.imports:
         raise PlanError(
-            "Which of two stores is read next hangs on their CTIs, and one input takes in those of another.",
+            "Cannot follow several stores while one input imports another's CTIs: the read order would be ambiguous.",
             remedy="Leave advance_with= out, or push the batches yourself.",
         )
     if set(store) != set(live.input_ctis()):

@@ -45,7 +45,7 @@ def in_shape(table: pa.Table, shape: Shape) -> pa.Table:
             ``"interval"``; the ``end`` of a start edge is null.
 
     Raises:
-        TimeError: An event is no point.
+        TimeError: An event is not a point event.
 
     Examples:
         >>> ticks = pa.array([0, 5], pa.int64()).cast(pa.timestamp("us", "UTC"))
@@ -62,7 +62,7 @@ def in_shape(table: pa.Table, shape: Shape) -> pa.Table:
         if pc.any(longer).as_py():
             row = pc.index(longer, True).as_py()
             raise TimeError(
-                "An event that lasts longer than a tick is no point.",
+                "Not a point event: its lifetime is longer than one tick.",
                 row=row,
                 values=f"start={table['start'][row]}, end={table['end'][row]}",
                 remedy="Make it one: .to_point() or .point_at_end(), or windows with output='point'.",

@@ -396,7 +396,8 @@ class Entrance:
             what = {Kind.INSERT: "event", Kind.START: "start edge", Kind.END: "end edge"}[kind]
             problem = f"The {what} {side} before the CTI {format_time(int(clock[k.FAULT_LIMIT]))} that came before it"
             if self.settings.reorder is not None:
-                problem = f"The {what} {side} before {format_time(int(clock[k.FAULT_LIMIT]))}, up to where rows went on"
+                released = format_time(int(clock[k.FAULT_LIMIT]))
+                problem = f"Late with reorder=: the {what} {side} before {released}, up to which rows were released"
             remedy = "Let CTIs come later, or be made with a longer delay"
         return TimeError(
             f"{problem}.",

@@ -61,7 +61,7 @@ def test_coalesced_edges_are_intervals_where_the_end_is_known() -> None:
 def test_points() -> None:
     points = tasks().to_point().collect(shape="point")
     assert points.column_names == ["start", "who", "w"]
-    with pytest.raises(TimeError, match="lasts longer than a tick") as raised:
+    with pytest.raises(TimeError, match="lifetime is longer than one tick") as raised:
         tasks().collect(shape="point")
     assert raised.value.row == 0
 
