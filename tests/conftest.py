@@ -11,11 +11,18 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from gpu_ops import devices
-from gpu_ops.devices import Device, choose, gpu_refusal
+from gpu_ops.devices import DEVICES, Device, Kind, Modules, choose, gpu_refusal
+
+
+def _strict() -> Modules:
+    from gpu_ops.devices.gpu import kernels
+    from tests.support import device_columns
+
+    return Modules(kernels, device_columns)
+
 
 # Before the first device is chosen: each is made once.
-devices.ARRAY_COLUMNS = "tests.support.device_columns"
+DEVICES["array"] = Kind(_strict)
 
 SHARED = Path(__file__).parents[2] / "shared"
 

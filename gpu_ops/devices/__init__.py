@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from types import ModuleType
+from typing import NamedTuple
 
+from gpu_ops.devices.columns import Columns
+from gpu_ops.devices.kernels import Kernels
 from gpu_ops.errors import DeviceError, PlanError, is_one_of, shown
 from gpu_ops.forking import use_threads
 
@@ -18,24 +21,43 @@ class Device:
     """Kernels over arrays, columns over frames, and how much of the input they are given at once.
 
     Attributes:
-        name: ``"cpu"``, ``"gpu"`` or ``"array"``.
+        name: One of `DEVICES`.
         why: How it came to be chosen, for `explain`.
-        kernels: The module of kernels.
-        columns: The module of frames.
+        kernels: What it computes.
+        columns: What it holds.
         block_rows: About how many events a window operator works on at a time; None for all of them.
         threads: How many blocks are worked on at a time.
     """
 
     name: str
     why: str
-    kernels: ModuleType
-    columns: ModuleType
+    kernels: Kernels
+    columns: Columns
     block_rows: int | None
     threads: int
 
 
-ARRAY_COLUMNS = "gpu_ops.devices.cpu.columns"
-"""The columns of the device "array", which say what its arrays are: NumPy's. The tests put in stricter ones."""
+class Modules(NamedTuple):
+    """The two modules that make a device; mypy says what one lacks where they are put together."""
+
+    kernels: Kernels
+    columns: Columns
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is known of a device before it is chosen.
+
+    Attributes:
+        modules: Its kernels and its columns, imported when first asked for.
+        block_rows: As in `Device`.
+        threads: Likewise.
+    """
+
+    modules: Callable[[], Modules]
+    block_rows: int | None = None
+    threads: int = 1
+
 
 _BLOCK_ROWS = 1 << 17
 """The temporary arrays of a block of so many events about fill a core's own cache; measured on W2, W3 and W6."""
@@ -76,8 +98,8 @@ def choose(name: str = "auto") -> Device:
         'cpu'
     """
     use_threads()
-    if not is_one_of(name, ("auto", "cpu", "gpu", "array")):
-        raise PlanError(f"There is no device {shown(name)}.", remedy='It is "auto", "cpu", "gpu" or "array".')
+    if not is_one_of(name, NAMES):
+        raise PlanError(f"There is no device {shown(name)}.", remedy=f"It is one of {', '.join(NAMES)}.")
     return _chosen(name)
 
 
@@ -86,14 +108,39 @@ def _chosen(name: str) -> Device:
     refusal = gpu_refusal() if name in ("auto", "gpu") else None
     if name == "gpu" and refusal is not None:
         raise DeviceError(f"The query cannot run on a GPU: {refusal}.", remedy='Use device="auto" or "cpu".')
-    if name == "gpu" or (name == "auto" and refusal is None):
-        why = "asked for" if name == "gpu" else "auto: a GPU was found"
-        return Device("gpu", why, _load("gpu.kernels"), _load("gpu.columns"), None, 1)
-    if name == "array":
-        return Device("array", "asked for", _load("gpu.kernels"), importlib.import_module(ARRAY_COLUMNS), None, 1)
-    why = "asked for" if name == "cpu" else f"auto: {refusal}"
-    return Device("cpu", why, _load("cpu.kernels"), _load("cpu.columns"), _BLOCK_ROWS, _threads())
+    why = "asked for"
+    if name == "auto":
+        name, why = ("gpu", "auto: a GPU was found") if refusal is None else ("cpu", f"auto: {refusal}")
+    kind = DEVICES[name]
+    return Device(name, why, *kind.modules(), kind.block_rows, kind.threads)
 
 
-def _load(module: str) -> ModuleType:
-    return importlib.import_module(f"gpu_ops.devices.{module}")
+def _cpu() -> Modules:
+    from gpu_ops.devices.cpu import columns, kernels
+
+    return Modules(kernels, columns)
+
+
+def _gpu() -> Modules:
+    from gpu_ops.devices.gpu import columns, kernels
+
+    return Modules(kernels, columns)
+
+
+def _array() -> Modules:
+    """The GPU's kernels on NumPy's arrays, for tests: theirs put in a stricter array."""
+    from gpu_ops.devices.cpu import columns
+    from gpu_ops.devices.gpu import kernels
+
+    return Modules(kernels, columns)
+
+
+DEVICES = {
+    "cpu": Kind(_cpu, _BLOCK_ROWS, _threads()),
+    "gpu": Kind(_gpu),
+    "array": Kind(_array),
+}
+"""The devices there are, by name. A device is one line here, after a module of `Kernels` and one of `Columns`."""
+
+NAMES = ("auto", *DEVICES)
+"""What may be asked for; ``"auto"`` is the GPU if one works."""

@@ -22,7 +22,7 @@ def covers_of(matches: Matches, device: Device) -> Covers:
     codes = rows.astype(np.int32)
     groups = int(codes.max()) + 1 if len(codes) else 1
     order = device.kernels.group_order(codes, groups, start)
-    return device.kernels.coverage(*(device.kernels.take(each, order) for each in (codes, start, end)))  # type: ignore[no-any-return]
+    return device.kernels.coverage(*(device.kernels.take(each, order) for each in (codes, start, end)))
 
 
 def _covers_met(codes: Any, start: Any, end: Any, covers: Covers, device: Device) -> tuple[Any, Any]:

@@ -235,9 +235,7 @@ def meetings(node: Join, left: Side, right: Side, device: Device) -> Iterator[Pa
 
 def _within(left: Side, right: Side, device: Device) -> tuple[Any, Any, Any, Any]:
     """The right starts within each left lifetime; and the left starts within each right one, after its start."""
-    return device.kernels.starts_within(  # type: ignore[no-any-return]
-        left.codes, left.start, left.end, right.codes, right.start, right.end
-    )
+    return device.kernels.starts_within(left.codes, left.start, left.end, right.codes, right.start, right.end)
 
 
 def _joined(node: Join, left: Side, right: Side, device: Device, *, gathered: bool) -> Iterator[Events]:

@@ -296,8 +296,11 @@ class RunningWindow(WindowState):
             pieces.append((local(rows.code), until, until))
         earlier = sum(len(piece[0]) for piece in pieces)
         pieces.append((code[gone:], events.low[gone:], high[gone:]))
+        codes, begins, ends = (np.concatenate(each) for each in zip(*pieces, strict=True))
         axis_code, axis, first, last, every, group, before, after = kernels.step_axis(
-            *(np.concatenate(each) for each in zip(*pieces, strict=True)),
+            codes,
+            begins,
+            ends,
             earlier,
             np.where(alive, kernels.take(self._last, touched), BEFORE),
             self._bound(limit),

@@ -455,7 +455,8 @@ class RunningBlock(Block):
         group, known = orders.between(touched.astype(np.int32), low, np.minimum(low + 1, there))
         begin, end = self._whole_step(group)
         pieces = ((codes, ~known if least else known), (first, begin), (last, end))
-        return self.device.kernels.range_max(*(np.concatenate(each) for each in pieces), self.size, self.slots)
+        values, begins, ends = (np.concatenate(each) for each in pieces)
+        return self.device.kernels.range_max(values, begins, ends, self.size, self.slots)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -100,7 +100,7 @@ def _ends(window: Ends, held: Held, device: Device) -> Any:
     if window.span is not None:
         check_times(held.start, window.span, device, verb="last_span")
         return held.start + window.span
-    ends, valid = device.columns.values(held.frame, window.column)
+    ends, valid = device.columns.values(held.frame, cast("str", window.column))
     if valid is not None:
         at = int((~valid).argmax())
         raise TimeError(

@@ -31,14 +31,6 @@ def test_the_device_array_runs_on_it_in_the_suite_alone() -> None:
     assert found.stdout.strip() == "gpu_ops.devices.cpu.columns"
 
 
-def test_its_columns_have_all_that_a_device_has() -> None:
-    cpu = choose("cpu").columns
-    names = {name for name, each in vars(cpu).items() if getattr(each, "__module__", "") == cpu.__name__}
-    public = {name for name in names if not name.startswith("_")}
-    assert public
-    assert all(hasattr(device_columns, name) for name in public)
-
-
 def test_kernels_find_the_namespace_that_cupy_has_and_nothing_stays_in_its_place() -> None:
     assert array_namespace(on_device(HOST)).__name__ == "array_api_compat.cupy"
     code = """

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
 import tests.support.device_functions  # noqa: F401  (it puts in what the array does)
 from gpu_ops.devices.cpu import columns
 from tests.support.device_array import DeviceArray, refuse, upload
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 array = upload
 
@@ -42,10 +45,11 @@ def _outside(value: Any) -> Any:
     return tuple(_outside(each) for each in value) if type(value) is tuple else value
 
 
-def _on_device(function: Callable[..., Any]) -> Callable[..., Any]:
+def _on_device(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
-    def call(*arguments: Any, **options: Any) -> Any:
-        return _outside(function(*map(_inside, arguments), **{name: _inside(each) for name, each in options.items()}))
+    def call(*arguments: P.args, **options: P.kwargs) -> R:
+        made: R = _outside(function(*_inside(arguments), **_inside(options)))
+        return made
 
     return call
 

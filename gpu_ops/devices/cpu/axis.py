@@ -19,15 +19,6 @@ def axis(codes: Codes, start: Ints, end: Ints) -> tuple[Codes, Ints, Ints, Ints]
 
     Per group a merge of starts and ends, from both sides at once; ends that do not ascend are sorted first.
 
-    Args:
-        codes: int32 group of each event; events are ordered by group, then start.
-        start: int64 ticks.
-        end: int64 ticks, after the start.
-
-    Returns:
-        (axis_code int32, axis_time, first, last): boundary ``first[e]`` is event e's start in its group, and boundary
-        ``last[e]`` its end.
-
     Examples:
         >>> axis(np.array([0, 0, 1], np.int32), np.array([1, 2, 1]), np.array([3, 3, 2]))
         (array([0, 0, 0, 1, 1], dtype=int32), array([1, 2, 3, 1, 2]), array([0, 1, 3]), array([2, 2, 4]))
@@ -118,17 +109,6 @@ def _without_repeats(axis_time: Ints, axis_code: Codes, slots: Ints, size: int, 
 
 def stitch_order(codes: Codes, start: Ints, end: Ints) -> tuple[Ints, Ints]:
     """Events of one group joined where one ends exactly at the start of another (Trill's Stitch).
-
-    Of several that end at a time, in order of their starts, the k-th goes on as the k-th of those that start there, in
-    order of their ends: first in, first out. So the joined lifetimes do not depend on the order of equal events.
-
-    Args:
-        codes: int32 group of each event; events are ordered by group, then start.
-        start: int64 ticks.
-        end: int64 ticks, after the start.
-
-    Returns:
-        (first, last): of each joined event the index of its first and of its last piece, by the first ascending.
 
     Examples:
         >>> stitch_order(np.zeros(3, np.int32), np.array([1, 2, 4]), np.array([4, 3, 5]))

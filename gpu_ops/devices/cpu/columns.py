@@ -1,13 +1,13 @@
 """Columns on the CPU: Arrow in and out, expressions, gathering and key codes, by Polars and Arrow on shared memory.
 
-A frame is a ``polars.DataFrame``; an array is a one-dimensional NumPy array. ``devices/gpu/columns.py`` has the same
-names for cuDF and CuPy.
+A frame is a ``polars.DataFrame``; an array is a one-dimensional NumPy array. `gpu_ops.devices.columns.Columns` says
+what each function does.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import narwhals as nw
@@ -19,6 +19,7 @@ import pyarrow as pa
 from gpu_ops.buffers import integers
 from gpu_ops.buffers import nulls as nulls_of
 from gpu_ops.buffers import to_arrow as to_arrow_array
+from gpu_ops.devices.columns import Step
 from gpu_ops.devices.cpu.order import extent as extent_of
 from gpu_ops.devices.cpu.order import take as gather
 from gpu_ops.frames import from_frame, to_frame, together
@@ -26,7 +27,6 @@ from gpu_ops.time import TIME_TYPE
 
 Array = npt.NDArray[Any]
 Frame = pl.DataFrame
-Step = Callable[[Any], Any]
 
 _TIME = pl.Datetime("us", "UTC")
 
@@ -47,7 +47,7 @@ def from_arrow(table: pa.Table) -> Frame:
 
 
 def to_arrow(frame: Frame, schema: pa.Schema) -> pa.Table:
-    """A table of the given schema; its columns may stand in another order in the frame."""
+    """A table of the given schema over the frame's memory."""
     return from_frame(frame, schema)
 
 
@@ -84,7 +84,7 @@ def select(frame: Frame, names: Sequence[str]) -> Frame:
 
 
 def concat(frames: Sequence[Frame]) -> Frame:
-    """One frame of all rows; the frames have the same columns, in any order: it has the first one's."""
+    """One frame of all rows."""
     if len(frames) == 1:
         return frames[0]
     names = frames[0].columns
@@ -97,17 +97,7 @@ def beside(*frames: Frame) -> Frame:
 
 
 def evaluate(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step]) -> tuple[Array, Array | int, Frame]:
-    """Run Narwhals steps over events; ``start`` and ``end`` are columns there.
-
-    Args:
-        start: int64 ticks.
-        end: int64 ticks, or how many ticks every event lasts.
-        frame: The payload.
-        steps: Functions from a Narwhals lazy frame to one, which keep the columns ``start`` and ``end``.
-
-    Returns:
-        The three after the steps; a duration stays a duration.
-    """
+    """Run Narwhals steps over events, by one lazy query."""
     lazy = _stepped(start, end, frame, steps)
     done = (lazy.drop("end") if isinstance(end, int) else lazy).collect()
     after = end if isinstance(end, int) else _physical(done["end"])
@@ -115,15 +105,7 @@ def evaluate(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step]
 
 
 def answer(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step], schema: pa.Schema) -> pa.Table:
-    """The table that `evaluate` leads to, in as many chunks as it was computed in: nothing is put together.
-
-    Args:
-        start: As in `evaluate`, and so the next three.
-        end: Likewise.
-        frame: Likewise.
-        steps: Likewise.
-        schema: The answer's columns: ``start``, ``end`` and the payload.
-    """
+    """The table that `evaluate` leads to."""
     return from_frame(_stepped(start, end, frame, steps).collect(), schema)
 
 
@@ -143,12 +125,7 @@ def _stepped(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step]
 
 
 def values(frame: Frame, name: str) -> tuple[Array, Array | None]:
-    """A column's values as they are stored, and which of them are there.
-
-    Returns:
-        (numbers, valid): integers, floats, and the integers behind bools, dates, times and durations, in their own
-        width; valid is None when no value is null, and where a value is null the number is 0.
-    """
+    """A column's values as they are stored, and which of them are there."""
     series = _stored(frame[name])
     if not series.null_count():
         return _numpy(series), None
@@ -156,7 +133,7 @@ def values(frame: Frame, name: str) -> tuple[Array, Array | None]:
 
 
 def extent(frame: Frame, name: str) -> tuple[int, int]:
-    """The least and the greatest value of a column of integers or times, as they are stored; zeros of no value."""
+    """The least and the greatest value of a column, as they are stored."""
     series = _stored(frame[name])
     if series.dtype == pl.Int64 and len(series) and not series.null_count():
         return extent_of(_numpy(series))
@@ -181,7 +158,7 @@ def nulls(frame: Frame, count: int) -> Frame:
 
 
 def words(frame: Frame, name: str) -> tuple[Array, Array, Array | None]:
-    """A decimal column's unscaled 128-bit values as (low 64 bits, high 64 bits, valid), int64 both."""
+    """A decimal column's unscaled 128-bit values."""
     stored = frame[name].to_arrow()
     if isinstance(stored, pa.ChunkedArray):
         stored = stored.combine_chunks()
@@ -194,12 +171,7 @@ def words(frame: Frame, name: str) -> tuple[Array, Array, Array | None]:
 
 
 def ranks(frame: Frame, name: str) -> tuple[Array, Array | None, Frame]:
-    """Order codes for a column of any ordered type.
-
-    Returns:
-        (codes int64, valid, distinct): ``distinct`` has one column ``name``, ascending, and row ``codes[i]`` of it is
-        the value of row i; codes of nulls are 0.
-    """
+    """Order codes for a column of any ordered type, by a join with its distinct values."""
     series = frame[name]
     if series.dtype == pl.Categorical or isinstance(series.dtype, pl.Enum):
         series = series.cast(pl.String)
@@ -215,12 +187,7 @@ def ranks(frame: Frame, name: str) -> tuple[Array, Array | None, Frame]:
 
 
 def build(columns: dict[str, tuple[Array, Array | None, pa.DataType]]) -> Frame:
-    """A frame from arrays.
-
-    Args:
-        columns: Per name the numbers, which of them are there (None: all), and the Arrow type that they stand for:
-            a fixed-width type other than decimal.
-    """
+    """A frame from arrays, over their memory where that can be."""
     return together([_series(name, *column) for name, column in columns.items()])
 
 
@@ -240,10 +207,7 @@ def null_where(frame: Frame, valid: Array | None) -> Frame:
 
 
 def tuples(frame: Frame) -> list[tuple[Any, ...]]:
-    """Each row as a tuple that is equal for equal keys alone.
-
-    A float is its bits, as no NaN equals another; a time is its number, as Python's own have no nanoseconds.
-    """
+    """Each row as a tuple that is equal for equal keys alone."""
     return pl.DataFrame([_hashable(series) for series in frame.get_columns()]).rows()
 
 
@@ -260,14 +224,7 @@ def _float_bits(series: pl.Series) -> pl.Series:
 
 
 def key_codes(frame: Frame, names: Sequence[str]) -> tuple[Array, int, Frame | None]:
-    """Group numbers of rows by the values of some columns.
-
-    Null is a value, all NaNs are one, -0.0 equals 0.0.
-
-    Returns:
-        (codes int32, groups, keys): each row's group in ``0 … groups - 1``, some of which may hold no row; ``keys`` has
-        these columns and row g for group g, None without names.
-    """
+    """Group numbers of rows by the values of some columns: codes of each, put together as digits of one number."""
     if not names:
         return np.zeros(frame.height, np.int32), 1, None
     codes, keys = _column_codes(frame[names[0]])

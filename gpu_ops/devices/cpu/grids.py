@@ -18,18 +18,7 @@ Ints = npt.NDArray[np.int64]
 def grid_ranges(start: Ints, end: Ints | int, size: int, hop: int, align: int) -> tuple[Ints, Ints]:
     """Which windows of a grid each event overlaps; window k is ``[align + k hop, align + k hop + size)``.
 
-    Moving ``align`` by whole hops renumbers the windows at no cost. Where neighbouring events have the same windows, as
-    they mostly have in order of time, nothing is divided.
-
-    Args:
-        start: int64 ticks.
-        end: int64 ticks, after the start; or for how many ticks every event lasts.
-        size: The windows' length in ticks, positive, at most the span of time there is.
-        hop: Ticks from one window's start to the next's, positive, likewise.
-        align: Where window 0 starts, in ticks, likewise. (So no sum here overflows.)
-
-    Returns:
-        (first, last): the event overlaps windows ``first … last - 1``; none if ``first == last``, in a gap.
+    Where neighbouring events have the same windows, as they mostly have in order of time, nothing is divided.
 
     Examples:
         >>> grid_ranges(np.array([9, 10]), np.array([10, 31]), 20, 10, 0)
@@ -86,17 +75,6 @@ def _grid_ranges_lasting(start: Ints, lasts: int, size: int, hop: int, align: in
 def grid_ranges_by_start(start: Ints, size: int, hop: int, align: int) -> tuple[Ints, Ints]:
     """Which windows hold each event's start, as Trill numbers them.
 
-    Window k is ``(align + k hop - size, align + k hop]``.
-
-    Args:
-        start: int64 ticks.
-        size: The windows' length in ticks, positive.
-        hop: Ticks from one window's end to the next's, positive.
-        align: Where window 0 ends, in ticks.
-
-    Returns:
-        (first, last): the start lies in windows ``first … last - 1``; in none if ``first == last``, in a gap.
-
     Examples:
         >>> grid_ranges_by_start(np.array([10, 11]), 20, 10, 0)
         (array([1, 2]), array([3, 4]))
@@ -110,14 +88,6 @@ def grid_ranges_by_start(start: Ints, size: int, hop: int, align: int) -> tuple[
 
 def dense_zeros(like: Array, groups: int, windows: int) -> Ints:
     """What `dense_count` and `dense_sum` add to: differences between a window and the one before, all zero.
-
-    Args:
-        like: Any array of the device.
-        groups: How many groups there are.
-        windows: How many windows there are, numbered from 0.
-
-    Returns:
-        int64[(windows + 1) x groups]; group g of window w is at ``w x groups + g``.
 
     Examples:
         >>> dense_zeros(np.array([0]), 2, 3).shape
@@ -133,16 +103,6 @@ _CHANGED = output(numba.types.int64)
 @kernel(_CHANGED, CODES, INTS, INTS, INT)
 def dense_count(into: Ints, codes: Codes, first: Ints, last: Ints, groups: int) -> Ints:
     """Count events into a dense grid.
-
-    Args:
-        into: From `dense_zeros` or an earlier call. It is used up: on the CPU the result is made in it.
-        codes: int32 group of each event.
-        first: Each event's first window, from 0.
-        last: One past its last window, at most the number of windows.
-        groups: How many groups there are.
-
-    Returns:
-        ``into`` with the events added; `dense_totals` turns it into counts.
 
     Examples:
         >>> grid = dense_zeros(np.array([0]), 1, 3)
@@ -171,17 +131,6 @@ def dense_count(into: Ints, codes: Codes, first: Ints, last: Ints, groups: int) 
 def dense_sum(into: Ints, codes: Codes, first: Ints, last: Ints, values: Ints, groups: int) -> Ints:
     """Sum events' values into a dense grid, modulo 2**64.
 
-    Args:
-        into: From `dense_zeros` or an earlier call. It is used up: on the CPU the result is made in it.
-        codes: int32 group of each event.
-        first: Each event's first window, from 0.
-        last: One past its last window, at most the number of windows.
-        values: int64 value of each event.
-        groups: How many groups there are.
-
-    Returns:
-        ``into`` with the values added; `dense_totals` turns it into sums.
-
     Examples:
         >>> grid = dense_zeros(np.array([0]), 1, 3)
         >>> codes, values = np.array([0, 0], np.int32), np.array([5, 7])
@@ -199,13 +148,6 @@ def dense_sum(into: Ints, codes: Codes, first: Ints, last: Ints, values: Ints, g
 def dense_totals(into: Ints, groups: int) -> Ints:
     """From differences to totals: a running sum down the windows of each group.
 
-    Args:
-        into: From `dense_count` or `dense_sum`; used up, as there.
-        groups: How many groups there are.
-
-    Returns:
-        int64[windows x groups]; group g of window w is at ``w x groups + g``.
-
     Examples:
         >>> dense_totals(np.array([1, 2, 3, 4, 0, 0]), 2)
         array([1, 2, 4, 6])
@@ -221,15 +163,6 @@ def dense_totals(into: Ints, groups: int) -> Ints:
 @kernel(INTS, INT, INT, INT)
 def dense_slots(counts: Ints, groups: int, start: int, hop: int) -> tuple[Ints, Ints, Codes, Ints]:
     """The places of some rows of a dense grid that hold any event.
-
-    Args:
-        counts: int64[rows x groups] from `dense_totals`.
-        groups: How many groups there are.
-        start: When the first row's windows start, in ticks.
-        hop: Ticks from one row's windows to the next's.
-
-    Returns:
-        (slots, start, codes int32, counts): of each such place its index, its window's start, its group, its count.
 
     Examples:
         >>> dense_slots(np.array([0, 2, 3, 0]), 2, 100, 10)

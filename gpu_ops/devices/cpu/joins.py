@@ -38,20 +38,6 @@ def starts_within(
 ) -> tuple[Ints, Ints, Ints, Ints]:
     """For each event the others of its group that start within its lifetime, and for each other the events that do.
 
-    Of two that start together the other is among the event's, and not the reverse: each pair is found once.
-
-    Args:
-        codes: int32 group of each event. Events stand in order of group, then start; so do the others.
-        start: int64 ticks.
-        end: int64 ticks.
-        other_codes: int32 group of each of the others.
-        other_start: int64 ticks.
-        other_end: int64 ticks.
-
-    Returns:
-        (first, offsets, other_first, other_offsets): int64; event i meets the others from ``first[i]`` on, so many
-        as `pair_offsets` says; and other j the events from ``other_first[j]`` on, after its own start.
-
     Examples:
         >>> zero = np.zeros(3, np.int32)
         >>> starts_within(zero[:1], np.array([3]), np.array([8]), zero, np.array([1, 3, 7]), np.array([4, 5, 9]))
@@ -116,15 +102,6 @@ def _count(codes: Codes, end: Ints, other_codes: Codes, other_start: Ints, first
 def last_started(codes: Codes, start: Ints, other_codes: Codes, other_start: Ints) -> Ints:
     """For each event the last of the others of its group that starts when it does or before.
 
-    Args:
-        codes: int32 group of each event. Events stand in order of group, then start; so do the others.
-        start: int64 ticks.
-        other_codes: int32 group of each of the others.
-        other_start: int64 ticks.
-
-    Returns:
-        int64 indices of the others; -1 where there is none.
-
     Examples:
         >>> zero = np.zeros(3, np.int32)
         >>> last_started(zero, np.array([2, 3, 9]), zero, np.array([3, 7, 8]))
@@ -152,13 +129,6 @@ def _last_started(codes: Codes, start: Ints, other_codes: Codes, other_start: In
 def pair_offsets(first: Ints, last: Ints) -> Ints:
     """How many pairs there are before each event's, and in all.
 
-    Args:
-        first: int64 the first other that each event meets.
-        last: int64 the one after the last.
-
-    Returns:
-        int64, one more than events.
-
     Examples:
         >>> pair_offsets(np.array([1, 0]), np.array([3, 1]))
         array([0, 2, 3])
@@ -181,18 +151,6 @@ def meetings(
     first: Ints, offsets: Ints, end: Ints, other_start: Ints, other_end: Ints, low: int, high: int
 ) -> tuple[Ints, Ints, Ints, Ints]:
     """Some of the pairs of events and the others that they meet, in order of the events, and when both are alive.
-
-    Args:
-        first: int64 the first other that each event meets.
-        offsets: int64, one more than events: how many pairs there are before each event's.
-        end: int64 ticks, of each event.
-        other_start: int64 ticks, of each of the others, not before the start of an event that it meets.
-        other_end: int64 ticks.
-        low: The number of the first pair.
-        high: The number after the last one.
-
-    Returns:
-        (event, other, start, end): int64 indices and ticks.
 
     Examples:
         >>> times = np.array([1, 2, 3])
@@ -218,20 +176,6 @@ def joined(
     high: int,
 ) -> tuple[Ints, Ints, list[Array], list[Array]]:
     """Some of the pairs of events and the others that they meet, as `meetings`, with what belongs to both.
-
-    Args:
-        first: As in `meetings`, and so the next four.
-        offsets: Likewise.
-        end: Likewise.
-        other_start: Likewise.
-        other_end: Likewise.
-        mine: What belongs to the events, numbers or bools of any width.
-        others: What belongs to the others.
-        low: As in `meetings`.
-        high: Likewise.
-
-    Returns:
-        (start, end, mine, others) of each pair.
 
     Examples:
         >>> times, names = np.array([1, 2, 3]), np.array([7.5, 8.5, 9.5])
@@ -294,14 +238,6 @@ def _meetings(
 @kernel(CODES, INTS, INTS)
 def coverage(codes: Codes, start: Ints, end: Ints) -> tuple[Codes, Ints, Ints]:
     """When at least one event of a group is alive: lifetimes that neither overlap nor touch.
-
-    Args:
-        codes: int32 group of each event. Events stand in order of group, then start.
-        start: int64 ticks.
-        end: int64 ticks.
-
-    Returns:
-        (codes, start, end) of the covers, in the same order.
 
     Examples:
         >>> coverage(np.zeros(3, np.int32), np.array([0, 1, 5]), np.array([3, 4, 6]))

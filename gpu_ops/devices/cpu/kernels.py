@@ -1,9 +1,10 @@
 """Kernels on the CPU, by Numba: all that operators may call, from the modules beside this one.
 
-Pure functions of one-dimensional contiguous arrays: times are int64 ticks, group codes int32, everything else int64
-unless said. They trust their arguments: an index out of range is not noticed. ``devices/gpu/kernels.py`` has the same
-names and gives the same bytes.
+`gpu_ops.devices.kernels.Kernels` says what each does; the functions themselves give an example, and say what is true
+here alone.
 """
+
+# ruff: noqa: F401  (operators call them by way of this module; pyproject.toml lets mypy see them here)
 
 from __future__ import annotations
 
@@ -72,74 +73,6 @@ from gpu_ops.devices.gpu.digits import (
     sum_digits,
 )
 from gpu_ops.devices.gpu.logarithms import exp_limbs, log_limbs
-
-__all__ = [
-    "ascends",
-    "axis",
-    "best_rows",
-    "coverage",
-    "dense_count",
-    "dense_slots",
-    "dense_sum",
-    "dense_totals",
-    "dense_zeros",
-    "digits_decimal",
-    "digits_int",
-    "digits_limbs",
-    "divide_digits",
-    "exact_limbs_decimal",
-    "exact_limbs_int",
-    "exp_limbs",
-    "expand",
-    "extent",
-    "float_limbs",
-    "grid_ranges",
-    "grid_ranges_by_start",
-    "group_bounds",
-    "group_codes",
-    "group_order",
-    "is_ordered",
-    "join_decimal",
-    "join_int",
-    "join_unsigned",
-    "joined",
-    "keep",
-    "last_started",
-    "limb_plan",
-    "log_limbs",
-    "mean_limbs",
-    "meetings",
-    "merged_ranges",
-    "multiply_digits",
-    "occupied",
-    "order_float",
-    "pair_offsets",
-    "partition",
-    "quotient",
-    "range_count",
-    "range_kth",
-    "range_max",
-    "range_sum",
-    "reached",
-    "round_digits",
-    "round_limbs",
-    "running_max",
-    "runs_between",
-    "scaled",
-    "search_pairs",
-    "slot_bounds",
-    "square_limbs",
-    "square_limbs_int",
-    "starts_within",
-    "step_axis",
-    "stitch_order",
-    "sum_digits",
-    "take",
-    "timed_batches",
-    "unorder_float",
-    "variance",
-    "window_walk",
-]
 
 # glibc hands freed memory back to the system at once, so that each block of events would have its arrays faulted in
 # anew, which took half of the time of a snapshot on one thread and more on two. For sizes up to that of the largest

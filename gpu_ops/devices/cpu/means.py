@@ -34,16 +34,6 @@ def mean_limbs(
 ) -> Floats:
     """The float64 nearest to what sums of limbs come to over counts, half to even: rounded once, subnormal or not.
 
-    Args:
-        limb_sums: int64 sums of limbs, the lowest first, each of a magnitude below 2**62; or one array of any int64.
-        counts: int64 numbers of at least 1, none above ``2**(62 - limb_bits)``.
-        limb_bits: As the limbs were cut; 32 for integers.
-        lowest_exponent: Likewise; at least -1074.
-        places: How many decimal places the sums have: they are divided by ``10**places`` too. Limbs have 32 bits then.
-
-    Returns:
-        float64; an exact zero is +0.0.
-
     Examples:
         >>> mean_limbs([np.array([7, -3])], np.array([2, 3]), 32, 0)
         array([ 3.5, -1. ])

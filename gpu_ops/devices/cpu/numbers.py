@@ -51,16 +51,6 @@ _FRACTION = (1 << 52) - 1
 def limb_plan(values: Floats, n: int) -> tuple[int, int, int]:
     """How to cut finite floats into limbs: as few as the bits present need, two for most data.
 
-    The rounded totals do not depend on the plan; it only has to fit the values.
-
-    Args:
-        values: float64, finite.
-        n: How many values a sum has at most; up to 2**40.
-
-    Returns:
-        (limb_bits, lowest_exponent, limbs): limb_bits is even, at most 52, and ``n * 2**limb_bits <= 2**62``; every
-        value is a multiple of ``2**lowest_exponent`` and smaller than ``2**(lowest_exponent + limbs * limb_bits)``.
-
     Examples:
         >>> limb_plan(np.array([0.5, 3.0]), 1000)
         (52, -1, 1)
@@ -98,16 +88,6 @@ def _exponents(bits: Ints) -> tuple[int, int]:
 def float_limbs(values: Floats, limb_bits: int, lowest_exponent: int, limbs: int) -> tuple[Ints, ...]:
     """Finite floats as limbs, exactly.
 
-    Args:
-        values: float64, finite.
-        limb_bits: As `limb_plan` says, likewise the other two.
-        lowest_exponent: Of what every value is a multiple.
-        limbs: How many.
-
-    Returns:
-        ``limbs`` arrays of int64, the lowest first: ``value == sum(limb[j] * 2**(lowest_exponent + j * limb_bits))``
-        and ``abs(limb[j]) < 2**limb_bits``.
-
     Examples:
         >>> float_limbs(np.array([0.5, -3.0]), 2, -1, 2)
         (array([ 1, -2]), array([ 0, -1]))
@@ -130,15 +110,6 @@ def _float_limbs(bits: Ints, limb_bits: int, lowest_exponent: int, limbs: int) -
 
 def square_limbs(values: Floats, limb_bits: int, lowest_exponent: int) -> tuple[Ints, ...]:
     """The squares of finite floats as limbs, exactly, also where a float64 would overflow or underflow.
-
-    Args:
-        values: float64, finite.
-        limb_bits: As `limb_plan` says for the values.
-        lowest_exponent: Likewise.
-
-    Returns:
-        As many arrays of int64 as the greatest square needs, the lowest first:
-        ``value**2 == sum(limb[j] * 2**(2 * lowest_exponent + j * limb_bits))``.
 
     Examples:
         >>> square_limbs(np.array([0.5, -3.0]), 2, -1)
@@ -182,14 +153,6 @@ def _between(word: int, offset: int, bits: int) -> int:
 
 def round_limbs(limb_sums: Sequence[Ints], limb_bits: int, lowest_exponent: int) -> Floats:
     """The float64 nearest to what sums of limbs come to, half to even; past the greatest float64 an infinity.
-
-    Args:
-        limb_sums: int64 sums of limbs, the lowest first, each of a magnitude below 2**62.
-        limb_bits: As the limbs were cut.
-        lowest_exponent: Likewise; at least -1074.
-
-    Returns:
-        float64 totals; an exact zero is +0.0.
 
     Examples:
         >>> round_limbs([np.array([1, 3]), np.array([0, -1])], 2, -1)
@@ -290,21 +253,6 @@ def variance(
     count: Ints, sums: Sequence[Ints], squares: Sequence[Ints], limb_bits: int, lowest_exponent: int, ddof: int
 ) -> Floats:
     """The variance of each slot's values from their exact sums, ``(n S2 - S1**2) / (n (n - ddof))``.
-
-    The numerator is computed in integers and rounded once, so nothing cancels: the variance of equal values is exactly
-    zero, none is negative, and the relative error is below ``3.01 * 2**-53`` however large the mean is: three
-    roundings, and one more where the result is subnormal. Only a result past the greatest float64 is infinite.
-
-    Args:
-        count: int64 number of values, n, in each slot.
-        sums: int64 sums of the values' limbs, the lowest first. One array of plain integer sums will do as well.
-        squares: int64 sums of the squares' limbs, likewise.
-        limb_bits: As the limbs of both were cut; 32 for integers. It is even.
-        lowest_exponent: That of the values, the squares' being twice as much; 0 for integers.
-        ddof: What is taken off n in the divisor: 1 for a sample, 0 for a population.
-
-    Returns:
-        float64; NaN where ``n <= ddof``.
 
     Examples:
         >>> values = np.array([2, 4, 9])

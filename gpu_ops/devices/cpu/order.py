@@ -24,13 +24,6 @@ _CHUNK = 4096
 def group_bounds(codes: Codes, groups: int) -> Ints:
     """Where each group begins once events stand in group order.
 
-    Args:
-        codes: int32 group of each event, ``0 … groups - 1``.
-        groups: How many groups there are; some may be empty.
-
-    Returns:
-        int64[groups + 1]: group g's events are ``bounds[g] … bounds[g + 1] - 1``.
-
     Examples:
         >>> group_bounds(np.array([2, 0, 2], np.int32), 3)
         array([0, 1, 1, 3])
@@ -109,14 +102,6 @@ def group_order(codes: Codes, groups: int, start: Ints) -> Ints:
 
     A counting sort by group: some 5 ns an event where each group's events arrive in order of time. Groups that do not
     are sorted by start, in O(events) by digits.
-
-    Args:
-        codes: int32 group of each event, ``0 … groups - 1``.
-        groups: How many groups there are.
-        start: int64 ticks.
-
-    Returns:
-        int64 indices of the events.
 
     Examples:
         >>> group_order(np.array([1, 0, 1], np.int32), 2, np.array([7, 9, 5]))
@@ -276,15 +261,6 @@ def _grouped(codes: Codes) -> bool:
 
 def partition(codes: Codes, groups: int, arrays: Sequence[Array]) -> tuple[Codes, Ints, list[Array]]:
     """Events ordered by group, then start, whichever way is quickest for the order they come in.
-
-    Args:
-        codes: int32 group of each event, ``0 … groups - 1``.
-        groups: How many groups there are.
-        arrays: What belongs to the events, numbers or bools of any width; the first is their start, int64 ticks.
-
-    Returns:
-        (codes, bounds, arrays): the same in the new order; group g's events are ``bounds[g] … bounds[g + 1] - 1``,
-        and ``bounds`` is a host array. What was in order already is handed back as it is.
 
     Examples:
         >>> partition(np.array([1, 0, 1], np.int32), 2, [np.array([5, 6, 7]), np.array([0.5, 1.5, 2.5])])

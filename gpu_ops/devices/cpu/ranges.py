@@ -20,14 +20,6 @@ _LEAST = np.iinfo(np.int64).min
 def occupied(first: Ints, last: Ints, size: int) -> tuple[Ints, Ints]:
     """The slots that hold any event, and how many each holds.
 
-    Args:
-        first: Each event's first slot.
-        last: One past its last slot.
-        size: How many slots there are.
-
-    Returns:
-        (slots, counts): ascending slot numbers, and the number of events with ``first <= slot < last`` for each.
-
     Examples:
         >>> occupied(np.array([0, 3]), np.array([2, 4]), 5)
         (array([0, 1, 3]), array([1, 1, 1]))
@@ -68,15 +60,6 @@ def slot_bounds(axis_code: Codes, axis_time: Ints, slots: Ints) -> tuple[Codes, 
 def range_count(first: Ints, last: Ints, size: int, slots: Ints) -> Ints:
     """How many events hold each of some slots.
 
-    Args:
-        first: Each event's first slot.
-        last: One past its last slot.
-        size: How many slots there are.
-        slots: The slots asked for, ascending.
-
-    Returns:
-        int64: for each of them the number of events with ``first <= slot < last``.
-
     Examples:
         >>> range_count(np.array([0, 1]), np.array([2, 3]), 4, np.array([0, 1, 3]))
         array([1, 2, 0])
@@ -91,13 +74,6 @@ def range_count(first: Ints, last: Ints, size: int, slots: Ints) -> Ints:
 @kernel(INTS, INTS, INTS, INT, INTS)
 def range_sum(values: Ints, first: Ints, last: Ints, size: int, slots: Ints) -> Ints:
     """The sum of the events' values in each of some slots, modulo 2**64: the caller knows that it fits, or sums limbs.
-
-    Args:
-        values: int64 value of each event.
-        first: Each event's first slot.
-        last: One past its last slot.
-        size: How many slots there are.
-        slots: The slots asked for, ascending.
 
     Examples:
         >>> range_sum(np.array([5, 7]), np.array([0, 1]), np.array([2, 3]), 4, np.array([0, 1, 3]))
@@ -126,15 +102,7 @@ def _runningunsigned(changes: Ints, slots: Ints) -> Ints:
 def range_max(values: Ints, first: Ints, last: Ints, size: int, slots: Ints) -> Ints:
     """The greatest of the events' values in each of some slots, the least int64 where there is none.
 
-    O(events + slots) where first and last both ascend, else O(events + slots x log(longest range)). The minimum is
-    ``~range_max(~values, …)``.
-
-    Args:
-        values: int64 value (or order code) of each event.
-        first: Each event's first slot.
-        last: One past its last slot.
-        size: How many slots there are.
-        slots: The slots asked for, ascending.
+    O(events + slots) where first and last both ascend, else O(events + slots x log(longest range)).
 
     Examples:
         >>> range_max(np.array([5, 7]), np.array([0, 1]), np.array([2, 3]), 3, np.array([0, 2]))
@@ -215,12 +183,6 @@ def _painted_max(values: Ints, first: Ints, last: Ints, size: int) -> Ints:
 @kernel(INTS)
 def expand(counts: Ints) -> tuple[Ints, Ints]:
     """Each index as often as its count says.
-
-    Args:
-        counts: How often, none negative.
-
-    Returns:
-        (source, offset): index i ``counts[i]`` times, and 0, 1, … within each.
 
     Examples:
         >>> expand(np.array([2, 0, 1]))

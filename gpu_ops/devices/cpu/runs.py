@@ -17,23 +17,7 @@ def runs_between(
 ) -> tuple[Ints, Ints, Ints]:
     """Where some groups' values from one rank to another stand in each of some runs.
 
-    A value is in a group as often as the weights of its rows add up to, over all runs; never less than not at all. Per
-    query a search in all runs at once: it halves the longest stretch in each round.
-
-    Args:
-        codes: int32 group of each row, run after run. The rows of a run stand in order of group and value, and no two
-            have the same of both.
-        values: int64 value of each row.
-        sums: int64: the weights of a run's rows, added up from its first row on.
-        bounds: Run r's rows are ``bounds[r] … bounds[r + 1] - 1``.
-        of_codes: The group of each query.
-        low: The first rank that is asked for, from 0 on.
-        high: One past the last one; it is in the group, or no more than ``low``.
-
-    Returns:
-        (begin, end, before): query by query, for each run which rows there are between the value of the first rank
-        and that of the last one; and how many values of the group are less than the first. Nothing where no rank is
-        asked for.
+    Per query a search in all runs at once: it halves the longest stretch in each round.
 
     Examples:
         >>> codes, values, sums = np.zeros(4, np.int32), np.array([3, 5, 9, 5]), np.array([2, 3, 4, -1])

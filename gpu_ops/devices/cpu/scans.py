@@ -19,11 +19,6 @@ _NONE = 1 << 62
 def reached(following: Ints, roots: Ints) -> Bools:
     """Which places are reached from some roots, going on from each to the one that follows it.
 
-    Args:
-        following: int64 place that follows each; as many as there are places where none does. No place follows two
-            that are reached, and none itself.
-        roots: int64 places to begin with.
-
     Examples:
         >>> reached(np.array([2, 3, 4, 4]), np.array([0]))
         array([ True, False,  True, False])
@@ -40,19 +35,6 @@ def reached(following: Ints, roots: Ints) -> Bools:
 @kernel(CODES, INTS, INTS, INT)
 def best_rows(codes: Codes, ranks: Ints, unique: Ints, count: int) -> Ints:
     """Which row makes each one leave, where the ``count`` best rows of a group are kept.
-
-    Of the rows with the least rank the oldest leaves, be it the one that has just come.
-
-    Args:
-        codes: int32 group of each row; groups stand together, each in the order in which its rows come.
-        ranks: int64; the greatest are the best.
-        unique: int64 numbers ``0 … rows - 1`` of which a group keeps at most one row each: a later row puts an earlier
-            one out before it is compared. Rows of two groups have different ones. Empty where nothing is unique.
-        count: How many are kept.
-
-    Returns:
-        int64: the index of the row with which each leaves; its own for one that is never kept; as many as there are
-        rows for one that stays.
 
     Examples:
         >>> best_rows(np.zeros(4, np.int32), np.array([5, 7, 6, 1]), np.zeros(0, np.int64), 2)
@@ -125,20 +107,6 @@ def window_walk(
 ) -> tuple[Ints, Ints, Ints, Ints]:
     """Walk through windows by a condition, which is known for a block of pairs of an oldest and a newest row.
 
-    Args:
-        holds: bool: for each group ``width * width`` pairs: that of the rows ``oldest + a`` and ``newest + b`` at
-            ``a * width + b``.
-        width: How wide a block is.
-        oldest: int64 index of each group's oldest row.
-        newest: int64 index of the row that comes next.
-        ends: int64 one past its last row.
-        mode: 0: the oldest leave until the condition holds. 1: a batch ends with the row that makes it hold.
-            2: it ends before that row.
-
-    Returns:
-        (oldest, newest, rows, by): how far each group has come; and in mode 0 the rows that leave, and the row with
-        which each does; in the others the first rows of batches, and the row that ends each. Rows ascend.
-
     Examples:
         >>> holds = np.array([True, False, False, True])  # rows 0 and 0, 0 and 1; 1 and 0, 1 and 1
         >>> window_walk(holds, 2, np.array([0]), np.array([0]), np.array([3]), 0)
@@ -174,22 +142,6 @@ def window_walk(
 @kernel(INTS, INTS, INTS, INTS, INT, INT, INT)
 def timed_batches(start: Ints, begins: Ints, ends: Ints, closed: Ints, span: int, count: int, turns: int) -> Ints:
     """Which rows open a batch that is complete with ``count`` rows, or when its time is over, and when that is.
-
-    A clock runs in each group. It is set to ``span`` after each time at which a batch is complete, and again if no row
-    came by then, so ``turns`` times; when it has run out, the next row sets it anew. A row at the very time is of the
-    next batch.
-
-    Args:
-        start: int64 ticks of the rows; those of a group stand together, in order.
-        begins: int64 index of each group's first row.
-        ends: int64 index after its last one.
-        closed: int64 time at which each group's batch before these rows was complete; ``1 << 62`` for none.
-        span: The clock's.
-        count: How many rows a batch has at most.
-        turns: How many times a clock is set before a row comes.
-
-    Returns:
-        int64: for a row that opens a batch, when its time is over; the least int64 for others.
 
     Examples:
         >>> found = timed_batches(np.array([0, 1, 2, 9]), np.array([0]), np.array([4]), np.array([1 << 62]), 5, 2, 2)

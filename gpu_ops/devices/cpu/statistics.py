@@ -23,17 +23,6 @@ def range_kth(ranks: Ints, first: Ints, last: Ints, size: int, slots: Ints, k: I
     A sweep over the slots, O((events + slots) x log(ranks)) however many events a slot holds: with a tree of counts by
     rank (Fenwick), or a sorted list of what is alive where that is little at any time.
 
-    Args:
-        ranks: int64 rank of each event, from 0 on; equal values have equal ranks.
-        first: Each event's first slot.
-        last: One past its last slot.
-        size: How many slots there are.
-        slots: The slots asked for, ascending; one may be asked for several times.
-        k: Of each of them how many of its ranks come before the one asked for.
-
-    Returns:
-        int64: the ranks; -1 where a slot holds no more than k events, or k is negative.
-
     Examples:
         >>> twice = np.array([0, 1, 1, 3])
         >>> range_kth(np.array([5, 2]), np.array([0, 1]), np.array([2, 3]), 4, twice, np.array([0, 0, 1, 0]))
@@ -168,17 +157,7 @@ def _change(tree: npt.NDArray[np.int32], rank: int, by: int) -> None:
 def merged_ranges(codes: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints, Ints]:
     """The ranges of events with equal codes, put together where they overlap or touch.
 
-    What adds up over the merged ranges counts each code once in each slot. In O(events) where the codes lie close
-    together and ``first`` ascends.
-
-    Args:
-        codes: int64 code of each event's value, none negative.
-        first: Each event's first slot.
-        last: One past its last slot, after the first.
-
-    Returns:
-        (events, first, last): for each merged range the event that it begins with, the first one of them in the order
-        given, and the slots. In order of (first, event).
+    In O(events) where the codes lie close together and ``first`` ascends.
 
     Examples:
         >>> merged_ranges(np.array([7, 8, 7]), np.array([0, 0, 1]), np.array([2, 1, 4]))

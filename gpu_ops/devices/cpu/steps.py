@@ -17,24 +17,6 @@ def step_axis(
 ) -> tuple[Codes, Ints, Ints, Ints, Ints, Ints, Ints, Ints]:
     """The distinct boundaries of each group of a step, and which of them each event lies between.
 
-    Each group has a boundary before all others and one after all others. In between are the starts of the events that
-    begin in the step, the ends of those that end in it, the boundary that is known from before, and a forced one.
-
-    Args:
-        codes: int32 group of each event.
-        low: int64 place where each begins. The first ``earlier`` events began in earlier steps, at ``before``.
-        high: int64 place where each ends; ``after`` if it does not end in this step.
-        earlier: How many events began before.
-        known: int64 for each group a boundary that it has; ``before`` for none.
-        force: A boundary that every group has, at or after all others; ``after`` for none.
-        before: Less than every place.
-        after: Greater than every place.
-
-    Returns:
-        (axis_code int32, axis, first, last, slots, group, begin, end): the boundaries; each event's first boundary and
-        the one it ends at; the slots, one from each boundary but a group's last, by number; the group of each slot;
-        and where among the slots each group's first and last one stand.
-
     Examples:
         >>> codes, low, high = np.zeros(2, np.int32), np.array([0, 4]), np.array([6, 99])
         >>> made = step_axis(codes, low, high, 1, np.array([2]), 99, -99, 99)
@@ -152,15 +134,6 @@ def search_pairs(codes: Codes, places: Ints, of_codes: Codes, of_places: Ints) -
     """For each of some pairs of a group and a place, where the first greater one stands.
 
     Each takes the logarithm of how far it is from the one before, if pairs ascend, and else from the first row.
-
-    Args:
-        codes: int32 group of each row. Rows stand in order of group, then place.
-        places: int64 place of each row.
-        of_codes: int32 groups looked for, in any order.
-        of_places: int64 places looked for.
-
-    Returns:
-        int64 indices of rows; how many rows there are where none is greater.
 
     Examples:
         >>> codes, places = np.array([0, 0, 2], np.int32), np.array([4, 7, 1])

@@ -7,8 +7,7 @@ from typing import Any
 from array_api_compat import array_namespace
 
 from gpu_ops.devices.gpu.order import group_order
-
-Array = Any
+from gpu_ops.devices.kernels import Array
 
 
 def axis(codes: Array, start: Array, end: Array) -> tuple[Array, Array, Array, Array]:

@@ -1,14 +1,13 @@
 """Columns on the GPU: Arrow in and out, expressions, gathering and key codes, by cuDF.
 
-A frame is a ``cudf.DataFrame`` with a plain range index; an array is a one-dimensional CuPy array. The names and their
-meaning are those of ``devices/cpu/columns.py``, whose docstrings hold here too. Frames hold what ``lowering.py`` makes
-of Arrow's types (naive times in UTC, no categories, bytes under the name of text); `to_arrow` gives the declared types
-back.
+A frame is a ``cudf.DataFrame`` with a plain range index; an array is a one-dimensional CuPy array. What each function
+does is said by `gpu_ops.devices.columns.Columns`. Frames hold what ``lowering.py`` makes of Arrow's types (naive times
+in UTC, no categories, bytes under the name of text); `to_arrow` gives the declared types back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import cudf
@@ -17,12 +16,10 @@ import narwhals as nw
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.devices.columns import Frame, Step
 from gpu_ops.devices.gpu.lowering import device_type, lower, restore
 from gpu_ops.devices.gpu.order import first_rows
-
-Array = Any
-Frame = Any
-Step = Callable[[Any], Any]
+from gpu_ops.devices.kernels import Array
 
 
 def array(values: Any) -> Array:
@@ -63,7 +60,7 @@ def select(frame: Frame, names: Sequence[str]) -> Frame:
 
 
 def concat(frames: Sequence[Frame]) -> Frame:
-    """One frame of all rows; the frames have the same columns, in any order: it has the first one's."""
+    """One frame of all rows."""
     if len(frames) == 1:
         return frames[0]
     names = list(frames[0].columns)
@@ -114,7 +111,7 @@ def values(frame: Frame, name: str) -> tuple[Array, Array | None]:
 
 
 def extent(frame: Frame, name: str) -> tuple[int, int]:
-    """The least and the greatest value of a column of integers or times, as they are stored."""
+    """The least and the greatest value of a column, as they are stored."""
     series = frame[name].dropna()
     if not len(series):
         return 0, 0
@@ -186,7 +183,7 @@ def nulls(frame: Frame, count: int) -> Frame:
 
 
 def tuples(frame: Frame) -> list[tuple[Any, ...]]:
-    """Each row as a tuple that is equal for equal keys alone."""
+    """Each row as a tuple that is equal for equal keys alone, by way of the host."""
     columns = []
     for name in frame.columns:
         stored = frame[name].to_arrow()

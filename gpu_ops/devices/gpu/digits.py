@@ -14,8 +14,7 @@ from array_api_compat import array_namespace
 
 from gpu_ops.devices.gpu.numbers import leading_bits, magnitude, nearest
 from gpu_ops.devices.gpu.numbers import scaled as scaled_values
-
-Array = Any
+from gpu_ops.devices.kernels import Array
 
 DIGIT_BITS = 26
 
@@ -25,9 +24,6 @@ _BASE = 1 << DIGIT_BITS
 
 def digits_int(values: Array) -> tuple[Array, ...]:
     """Integers as digits of 26 bits, as few as all of them need.
-
-    Args:
-        values: int64 or uint64.
 
     Examples:
         >>> import numpy as np
@@ -46,10 +42,6 @@ def digits_int(values: Array) -> tuple[Array, ...]:
 def digits_decimal(low: Array, high: Array) -> tuple[Array, ...]:
     """128-bit integers, such as unscaled decimals, as five digits of 26 bits.
 
-    Args:
-        low: The low 64 bits, as int64.
-        high: The high 64 bits, int64; the sign is here.
-
     Examples:
         >>> import numpy as np
         >>> [int(digit[0]) for digit in digits_decimal(np.array([5]), np.array([1]))]
@@ -61,10 +53,6 @@ def digits_decimal(low: Array, high: Array) -> tuple[Array, ...]:
 
 def digits_limbs(limb_sums: Sequence[Array], limb_bits: int) -> tuple[Array, ...]:
     """What sums of limbs come to, as digits of 26 bits.
-
-    Args:
-        limb_sums: int64 sums of limbs, the lowest first, each of a magnitude below 2**62.
-        limb_bits: As the limbs were cut.
 
     Examples:
         >>> import numpy as np
@@ -82,10 +70,6 @@ def digits_limbs(limb_sums: Sequence[Array], limb_bits: int) -> tuple[Array, ...
 
 def multiply_digits(left: Sequence[Array], right: Sequence[Array]) -> tuple[Array, ...]:
     """The products of two lists of numbers.
-
-    Args:
-        left: Digits, none of a greater magnitude than 2**26.
-        right: Likewise; one of the two has at most a thousand.
 
     Examples:
         >>> import numpy as np
@@ -106,10 +90,6 @@ def multiply_digits(left: Sequence[Array], right: Sequence[Array]) -> tuple[Arra
 
 def sum_digits(terms: Sequence[Sequence[Array]], factors: Sequence[int]) -> tuple[Array, ...]:
     """A sum of numbers, each times a factor.
-
-    Args:
-        terms: Lists of digits, or of sums of digits: below 2**62 when all are added up.
-        factors: An integer for each.
 
     Examples:
         >>> import numpy as np
@@ -150,12 +130,6 @@ def _carried(sums: Sequence[Array]) -> tuple[Array, ...]:
 def round_digits(digits: Sequence[Array]) -> tuple[Array, Array]:
     """The nearest float64 to each number, half to even, for which no number is too large.
 
-    Args:
-        digits: Or sums of digits, each of a magnitude below 2**62.
-
-    Returns:
-        (fraction, exponent): float64 in 0.5 … 1 with the sign, or 0.0, and int64: ``fraction * 2**exponent``.
-
     Examples:
         >>> import numpy as np
         >>> round_digits(digits_int(np.array([-6, 0])))
@@ -170,11 +144,6 @@ def round_digits(digits: Sequence[Array]) -> tuple[Array, Array]:
 
 def divide_digits(above: Sequence[Array], below: Sequence[Array], exponent: int) -> Array:
     """The float64 nearest to quotients of numbers, half to even: rounded once, subnormal or not.
-
-    Args:
-        above: Digits.
-        below: Digits; where they come to 0, so does the result.
-        exponent: The quotients are multiplied by two to its power.
 
     Examples:
         >>> import numpy as np
@@ -241,10 +210,6 @@ def _leading_float(xp: Any, digits: Sequence[Array]) -> Array:
 
 def scaled(values: Array, exponent: Array) -> Array:
     """``values * 2**exponent``, rounded where that is subnormal, infinite where it is too large.
-
-    Args:
-        values: float64, finite.
-        exponent: int64.
 
     Examples:
         >>> import numpy as np

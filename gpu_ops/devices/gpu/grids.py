@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from array_api_compat import array_namespace
 
 from gpu_ops.devices.gpu.ranges import keep, running_sums
-
-Array = Any
+from gpu_ops.devices.kernels import Array
 
 
 def grid_ranges(start: Array, end: Array | int, size: int, hop: int, align: int) -> tuple[Array, Array]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from array_api_compat import array_namespace
 
 from gpu_ops.devices.gpu.order import group_order, take
 from gpu_ops.devices.gpu.ranges import keep, running_sums
 from gpu_ops.devices.gpu.steps import search_pairs
-
-Array = Any
+from gpu_ops.devices.kernels import Array
 
 
 def starts_within(

@@ -1,9 +1,10 @@
 """Kernels as functions of an array namespace (CuPy's on a GPU, NumPy's in tests): all that operators may call.
 
-The names, what they take and the bytes they give are those of ``devices/cpu``, where each is described. They are built
-of stable sorts, searches and running sums of integers; where something is written by index, no index occurs twice. So
-no result hangs on which thread comes first.
+`gpu_ops.devices.kernels.Kernels` says what each does. They are built of stable sorts, searches and running sums of
+integers; where something is written by index, no index occurs twice. So no result hangs on which thread comes first.
 """
+
+# ruff: noqa: F401  (operators call them by way of this module; pyproject.toml lets mypy see them here)
 
 from __future__ import annotations
 
@@ -70,71 +71,3 @@ from gpu_ops.devices.gpu.runs import runs_between
 from gpu_ops.devices.gpu.scans import best_rows, reached, timed_batches, window_walk
 from gpu_ops.devices.gpu.statistics import merged_ranges, range_kth
 from gpu_ops.devices.gpu.steps import search_pairs, step_axis
-
-__all__ = [
-    "ascends",
-    "axis",
-    "best_rows",
-    "coverage",
-    "dense_count",
-    "dense_slots",
-    "dense_sum",
-    "dense_totals",
-    "dense_zeros",
-    "digits_decimal",
-    "digits_int",
-    "digits_limbs",
-    "divide_digits",
-    "exact_limbs_decimal",
-    "exact_limbs_int",
-    "exp_limbs",
-    "expand",
-    "extent",
-    "float_limbs",
-    "grid_ranges",
-    "grid_ranges_by_start",
-    "group_bounds",
-    "group_codes",
-    "group_order",
-    "is_ordered",
-    "join_decimal",
-    "join_int",
-    "join_unsigned",
-    "joined",
-    "keep",
-    "last_started",
-    "limb_plan",
-    "log_limbs",
-    "mean_limbs",
-    "meetings",
-    "merged_ranges",
-    "multiply_digits",
-    "occupied",
-    "order_float",
-    "pair_offsets",
-    "partition",
-    "quotient",
-    "range_count",
-    "range_kth",
-    "range_max",
-    "range_sum",
-    "reached",
-    "round_digits",
-    "round_limbs",
-    "running_max",
-    "runs_between",
-    "scaled",
-    "search_pairs",
-    "slot_bounds",
-    "square_limbs",
-    "square_limbs_int",
-    "starts_within",
-    "step_axis",
-    "stitch_order",
-    "sum_digits",
-    "take",
-    "timed_batches",
-    "unorder_float",
-    "variance",
-    "window_walk",
-]

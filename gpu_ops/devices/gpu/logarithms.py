@@ -16,8 +16,8 @@ from typing import Any
 from array_api_compat import array_namespace
 
 from gpu_ops.devices.gpu.numbers import scaled
+from gpu_ops.devices.kernels import Array
 
-Array = Any
 Pair = tuple[Any, Any]
 
 _LOW_WORD = 0xFFFF_FFFF
@@ -28,13 +28,6 @@ _STEPS = 64
 
 def log_limbs(values: Array) -> tuple[Array, ...]:
     """The logarithms to base 2 of positive floats, to the nearest multiple of 2**-96.
-
-    Args:
-        values: float64, finite and positive.
-
-    Returns:
-        Four arrays of int64, the lowest first: ``log2(value) == sum(limb[j] * 2**(32 * j - 96))`` within 2**-96, and
-        exactly for powers of two. Up to 2**30 of them can be summed.
 
     Examples:
         >>> import numpy as np
@@ -72,13 +65,6 @@ def log_limbs(values: Array) -> tuple[Array, ...]:
 
 def exp_limbs(limb_sums: Sequence[Array], divisor: Array) -> Array:
     """Two to the power of sums of `log_limbs` limbs, divided by whole numbers.
-
-    Args:
-        limb_sums: Four arrays of int64, each of a magnitude below 2**62.
-        divisor: int64 from 1 to 2**30: 1 for a product, how many values there are for their geometric mean.
-
-    Returns:
-        float64: the power, computed to 80 bits and rounded; past the greatest float64 an infinity.
 
     Examples:
         >>> import numpy as np

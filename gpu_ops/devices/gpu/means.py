@@ -1,19 +1,17 @@
 """Means in array form: exact sums over counts, in whole numbers until the one rounding at the end.
 
-What each function takes and gives is written in ``devices/cpu/means.py``. Long division, a limb at a time, gives more
+`gpu_ops.devices.kernels.Means` says what each function takes and gives. Long division, a limb at a time, gives more
 bits of the quotient than a float64 has, and says whether anything is left below them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from array_api_compat import array_namespace
 
 from gpu_ops.devices.gpu.numbers import leading_of, magnitude, nearest
-
-Array = Any
+from gpu_ops.devices.kernels import Array
 
 _LONG = 62
 """Bits of a dividend: a remainder, which is below the divisor, and one limb."""

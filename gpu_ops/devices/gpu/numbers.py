@@ -1,9 +1,9 @@
 """Exact sums and order codes in array form: numbers as int64 limbs, and limb sums as rounded numbers.
 
 A limb is a digit of ``limb_bits`` bits and its number's sign. Limbs are summed as integers, which no order of addition
-changes, so the rounded total has the same bits on every device and for every cut of the input. What each function takes
-and gives is written in ``devices/cpu/numbers.py``. Integers and shifts do the work: no result hangs on how a device
-would fuse a multiplication with an addition.
+changes, so the rounded total has the same bits on every device and for every cut of the input.
+`gpu_ops.devices.kernels.Numbers` says what each function takes and gives. Integers and shifts do the work: no result
+hangs on how a device would fuse a multiplication with an addition.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from array_api_compat import array_namespace
 
-Array = Any
+from gpu_ops.devices.kernels import Array
 
 _LOW_WORD = 0xFFFF_FFFF
 _FRACTION = (1 << 52) - 1
@@ -30,13 +30,6 @@ _NAN = 0x7FF8_0000_0000_0000
 def exact_limbs_int(values: Array) -> tuple[Array, Array]:
     """Integers as limbs of 32 bits.
 
-    Args:
-        values: int64 or uint64.
-
-    Returns:
-        (low, high), int64 both: ``value == high * 2**32 + low`` and ``0 <= low < 2**32``. Up to 2**30 of them can be
-        summed.
-
     Examples:
         >>> import numpy as np
         >>> exact_limbs_int(np.array([-1, 5]))
@@ -48,9 +41,6 @@ def exact_limbs_int(values: Array) -> tuple[Array, Array]:
 
 def join_int(low: Array, high: Array) -> tuple[Array, Array]:
     """What sums of `exact_limbs_int` limbs come to.
-
-    Returns:
-        (values int64, overflow bool): where ``overflow`` holds, the sum does not fit int64.
 
     Examples:
         >>> import numpy as np
@@ -64,9 +54,6 @@ def join_int(low: Array, high: Array) -> tuple[Array, Array]:
 def join_unsigned(low: Array, high: Array) -> tuple[Array, Array]:
     """What sums of `exact_limbs_int` limbs come to, as uint64.
 
-    Returns:
-        (values uint64, overflow bool): where ``overflow`` holds, the sum does not fit uint64.
-
     Examples:
         >>> import numpy as np
         >>> join_unsigned(np.array([5]), np.array([1 << 31]))
@@ -79,9 +66,6 @@ def join_unsigned(low: Array, high: Array) -> tuple[Array, Array]:
 
 def square_limbs_int(values: Array) -> tuple[Array, ...]:
     """The squares of integers as four limbs of 32 bits, the lowest first.
-
-    Args:
-        values: int64 or uint64.
 
     Examples:
         >>> import numpy as np
@@ -104,10 +88,6 @@ def square_limbs_int(values: Array) -> tuple[Array, ...]:
 def exact_limbs_decimal(low: Array, high: Array) -> tuple[Array, Array, Array, Array]:
     """128-bit integers, such as unscaled decimals, as four limbs of 32 bits, the lowest first.
 
-    Args:
-        low: The low 64 bits, as int64.
-        high: The high 64 bits, int64; the sign is here.
-
     Examples:
         >>> import numpy as np
         >>> [int(limb[0]) for limb in exact_limbs_decimal(np.array([-2]), np.array([-1]))]
@@ -118,13 +98,6 @@ def exact_limbs_decimal(low: Array, high: Array) -> tuple[Array, Array, Array, A
 
 def join_decimal(limb_sums: Sequence[Array], precision: int) -> tuple[Array, Array, Array]:
     """What sums of `exact_limbs_decimal` limbs come to.
-
-    Args:
-        limb_sums: Four arrays of int64.
-        precision: How many decimal digits there is room for, up to 38.
-
-    Returns:
-        (low, high, overflow): the two words of the sums, and whether they have more digits.
 
     Examples:
         >>> import numpy as np
@@ -336,12 +309,6 @@ def nearest(xp: Any, significand: Array, exponent: Array, negative: Array) -> Ar
 
 def order_float(values: Array) -> Array:
     """Floats as integers of the same order, which `range_max` compares.
-
-    Args:
-        values: float64.
-
-    Returns:
-        int64 codes: all NaNs have one, the greatest; -0.0 has that of 0.0.
 
     Examples:
         >>> import numpy as np

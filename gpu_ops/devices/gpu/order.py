@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from array_api_compat import array_namespace, to_device
 
-Array = Any
+from gpu_ops.devices.kernels import Array
 
 
 def group_bounds(codes: Array, groups: int) -> Array:

@@ -7,8 +7,7 @@ from typing import Any
 from array_api_compat import array_namespace, to_device
 
 from gpu_ops.devices.gpu.order import group_order
-
-Array = Any
+from gpu_ops.devices.kernels import Array
 
 _LEAST = -(1 << 63)
 

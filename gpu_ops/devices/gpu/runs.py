@@ -8,8 +8,7 @@ from typing import Any
 from array_api_compat import array_namespace
 
 from gpu_ops.devices.gpu.steps import search_pairs
-
-Array = Any
+from gpu_ops.devices.kernels import Array
 
 
 def runs_between(

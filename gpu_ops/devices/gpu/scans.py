@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from array_api_compat import array_namespace
 
-Array = Any
+from gpu_ops.devices.kernels import Array
 
 
 def reached(following: Array, roots: Array) -> Array:

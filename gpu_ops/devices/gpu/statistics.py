@@ -8,8 +8,7 @@ from array_api_compat import array_namespace
 
 from gpu_ops.devices.gpu.order import group_order
 from gpu_ops.devices.gpu.ranges import running_max
-
-Array = Any
+from gpu_ops.devices.kernels import Array
 
 
 def range_kth(ranks: Array, first: Array, last: Array, size: int, slots: Array, k: Array) -> Array:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from array_api_compat import array_namespace
 
 from gpu_ops.devices.gpu.axis import axis as axis_of
 from gpu_ops.devices.gpu.ranges import keep
-
-Array = Any
+from gpu_ops.devices.kernels import Array
 
 
 def step_axis(
