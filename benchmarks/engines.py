@@ -60,9 +60,7 @@ PEERS = {
 }
 
 
-def prepare(
-    engine: str, workload: str, events: Sequence[pa.Table], *, device: Literal["auto", "cpu", "gpu", "array"]
-) -> Run:
+def prepare(engine: str, workload: str, events: Sequence[pa.Table], *, device: str) -> Run:
     """The engine with its input in memory, ready to be timed.
 
     Args:

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperGroup
 
+from gpu_ops.devices import NAMES
 from gpu_ops.errors import GpuOpsError, PlanError, SourceError
 from gpu_ops.own_errors import translated
 from gpu_ops.time import positive_ticks, ticks
@@ -52,13 +53,10 @@ app = typer.Typer(
 )
 
 
-class Device(enum.StrEnum):
-    """Where a query runs, as in `gpu_ops.Stream.collect`."""
-
-    auto = "auto"
-    cpu = "cpu"
-    gpu = "gpu"
-    array = "array"
+def _device(name: str) -> str:
+    if name not in NAMES:
+        raise typer.BadParameter(f"{name!r} is not one of {', '.join(NAMES)}.")
+    return name
 
 
 class IfExists(enum.StrEnum):
@@ -73,7 +71,10 @@ Inputs = Annotated[
     list[str],
     typer.Option("--input", metavar="NAME=PATH", help="A path that query gets under this name; once for each."),
 ]
-On = Annotated[Device, typer.Option(help="Where to run; auto takes a GPU if one works.")]
+On = Annotated[
+    str,
+    typer.Option(parser=_device, metavar=f"[{'|'.join(NAMES)}]", help="Where to run; auto takes a GPU if one works."),
+]
 
 
 @contextmanager
@@ -103,7 +104,7 @@ def spark_log(
     picture: Annotated[Path | None, typer.Option(help="A file for the timeline, such as timeline.png.")] = None,
     window: Annotated[str, typer.Option(help="How long a window of shuffled bytes is.")] = "10s",
     every: Annotated[str, typer.Option(help="From the start of one window to the next.")] = "5s",
-    device: On = Device.auto,
+    device: On = "auto",
 ) -> None:
     """What happened in a Spark application: tasks at once, idle cores, bytes shuffled.
 
@@ -132,7 +133,7 @@ def spark_log(
                 "shuffled_bytes": shuffled_bytes.query(tasks, size=window, every=every),
             }
             for name, answer in answers.items():
-                answer.write(folder / f"{name}.parquet", device=device.value, if_exists="replace")
+                answer.write(folder / f"{name}.parquet", device=device, if_exists="replace")
             report = SparkReport(log, folder, window, every)
             report.print(Console())
             if picture is not None:
@@ -185,7 +186,7 @@ def run(
     if_exists: Annotated[
         IfExists | None, typer.Option(help="What is at --output: left, with an error (raise), or replaced.")
     ] = None,
-    device: On = Device.auto,
+    device: On = "auto",
 ) -> None:
     """Run a query file here, once over all there is, or live. The same file runs on Spark with spark_conf/job.py.
 
@@ -208,7 +209,7 @@ def run(
             if timeout is not None:
                 ticks(timeout, name="--timeout")
             care = _Care(checkpoint, every, keep, adopt, accept_changes)
-            _follow(query, paths, follow, output, late, care, timeout, device.value)
+            _follow(query, paths, follow, output, late, care, timeout, device)
             return
         _refuse(followed, "--follow", "--follow NAME=STORE")
         answers = query_answers(query, paths)
@@ -223,7 +224,7 @@ def run(
         if isinstance(answers, dict):
             output.mkdir(parents=True, exist_ok=True)
         for path, stream in streams.items():
-            written = stream.write(path, device=device.value, if_exists=replaces)
+            written = stream.write(path, device=device, if_exists=replaces)
             Console(stderr=True).print(f"{written.rows:,} rows: {escape(str(path))}", highlight=False, soft_wrap=True)
 
 
@@ -297,16 +298,16 @@ def _follow(
 
 
 @app.command()
-def explain(query: QueryFile, *, inputs: Inputs, device: On = Device.auto) -> None:
+def explain(query: QueryFile, *, inputs: Inputs, device: On = "auto") -> None:
     """Print a query file's plan: what runs where, and why."""
     from gpu_ops.queries import parse_inputs, query_answers
 
     with _readable_errors():
         answers = query_answers(query, parse_inputs(inputs))
         if isinstance(answers, dict):
-            plans = [f"{name}:\n{stream.explain(device=device.value)}" for name, stream in answers.items()]
+            plans = [f"{name}:\n{stream.explain(device=device)}" for name, stream in answers.items()]
         else:
-            plans = [answers.explain(device=device.value)]
+            plans = [answers.explain(device=device)]
         print("\n\n".join(plans))  # noqa: T201
 
 

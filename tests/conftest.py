@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from gpu_ops.devices import DEVICES, Device, Kind, Modules, choose, gpu_refusal
+from gpu_ops.devices import DEVICES, Device, Kind, Modules, choose
+from tests.support.devices import HERE
 
 
 def _strict() -> Modules:
@@ -37,9 +38,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run what takes `device` or `device_name` on every device that is here."""
     if "device_name" in metafunc.fixturenames:
-        here: list[object] = ["cpu", "array"]
-        if gpu_refusal() is None:
-            here.append(pytest.param("gpu", marks=pytest.mark.gpu))
+        here = [pytest.param(name, marks=[pytest.mark.gpu] if name == "gpu" else []) for name in HERE]
         metafunc.parametrize("device_name", here, scope="session")
 
 

@@ -98,9 +98,18 @@ def choose(name: str = "auto") -> Device:
         'cpu'
     """
     use_threads()
+    check_name(name)
+    return _chosen(name)
+
+
+def check_name(name: str) -> None:
+    """Refuse what is no device's name, without choosing one.
+
+    Raises:
+        PlanError: There is no device of that name.
+    """
     if not is_one_of(name, NAMES):
         raise PlanError(f"There is no device {shown(name)}.", remedy=f"It is one of {', '.join(NAMES)}.")
-    return _chosen(name)
 
 
 @cache
@@ -137,8 +146,8 @@ def _array() -> Modules:
 
 DEVICES = {
     "cpu": Kind(_cpu, _BLOCK_ROWS, _threads()),
-    "gpu": Kind(_gpu),
     "array": Kind(_array),
+    "gpu": Kind(_gpu),
 }
 """The devices there are, by name. A device is one line here, after a module of `Kernels` and one of `Columns`."""
 

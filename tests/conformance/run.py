@@ -30,6 +30,7 @@ sys.path.insert(0, str(ROOT))  # a script finds its own folder only
 import pyarrow as pa  # noqa: E402
 
 import gpu_ops as g  # noqa: E402
+from gpu_ops.devices import DEVICES  # noqa: E402
 from gpu_ops.plan.advance import AdvanceTime  # noqa: E402
 from gpu_ops.plan.nodes import Source  # noqa: E402
 from gpu_ops.time import MAX_TIME  # noqa: E402
@@ -296,7 +297,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help=".jsonl.gz or .jsonl")
     parser.add_argument("--engine", choices=("local", "live", "spark"), default="local")
-    parser.add_argument("--device", choices=("cpu", "gpu", "array"), default="cpu")
+    parser.add_argument("--device", choices=[*DEVICES], default="cpu")
     parser.add_argument("--vector", action="append", metavar="ID", help="only this one (may be given again)")
     parser.add_argument("--alone", action="store_true", help="on Spark: a query and a job per vector")
     options = parser.parse_args(arguments)

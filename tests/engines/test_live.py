@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gpu_ops as g
-from gpu_ops.devices import choose, gpu_refusal
+from gpu_ops.devices import choose
 from gpu_ops.engines.live import RunningQuery
 from gpu_ops.errors import ColumnError, PlanError, SourceError, TimeError
 from gpu_ops.operators.running_extremes import Staircases
@@ -24,10 +24,11 @@ from gpu_ops.operators.state import Rows
 from gpu_ops.time import MAX_TIME
 from tests.cuts import in_some_order, remembered
 from tests.rows import rows
+from tests.support.devices import HERE
 from tests.ticks import at_us, us
 
 UTC = pa.timestamp("us", "UTC")
-DEVICES = ["cpu", "array", *(["gpu"] if gpu_refusal() is None else [])]
+DEVICES = HERE
 SCHEMA = pa.schema(
     [("start", UTC), ("end", UTC), ("k", pa.string()), ("v", pa.int64()), ("x", pa.float64()), ("t", pa.string())]
 )

@@ -16,17 +16,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_ops as g
-from gpu_ops.devices import gpu_refusal
 from gpu_ops.errors import ColumnError, FunctionError, PlanError
 from gpu_ops.time import MAX_TIME
 from tests import reference
 from tests.cuts import in_any_cut, in_some_order
 from tests.reference import Event, key_value, order
 from tests.rows import check, rows, stream, to_events, to_table
+from tests.support.devices import HERE
 from tests.ticks import at_us
 from tests.timeline import timeline
 
-DEVICES = ["cpu", "array", *(["gpu"] if gpu_refusal() is None else [])]
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("x", pa.float64()), ("t", pa.string()), ("b", pa.bool_())])
 Members = list[Event]
 Definition = Callable[[Members], Any]
@@ -189,7 +188,7 @@ queries = {
     "window": st.sampled_from(list(WINDOWS)),
     "chosen": st.lists(st.sampled_from(list(AGGREGATES)), min_size=1, max_size=5, unique=True),
     "key": st.sampled_from([(), ("k",), ("k", "b")]),
-    "device": st.sampled_from(DEVICES),
+    "device": st.sampled_from(HERE),
 }
 
 

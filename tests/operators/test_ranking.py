@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_ops as g
-from gpu_ops.devices import gpu_refusal
 from gpu_ops.errors import ColumnError, FunctionError, PlanError
 from gpu_ops.time import MAX_TIME
 from tests import reference
@@ -22,9 +21,9 @@ from tests.payload_table import ROWS as TYPES
 from tests.payload_table import Row
 from tests.reference import Event, order
 from tests.rows import check, rows, stream, to_events, to_table
+from tests.support.devices import HERE
 from tests.ticks import at_us, us
 
-DEVICES = ["cpu", "array", *(["gpu"] if gpu_refusal() is None else [])]
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("x", pa.float64())])
 ROWS = pa.schema([("low", pa.int64()), ("n", pa.int64())])
 
@@ -50,7 +49,7 @@ queries = {
     ),
     "window": st.sampled_from(list(WINDOWS)),
     "key": st.sampled_from([(), ("k",)]),
-    "device": st.sampled_from(DEVICES),
+    "device": st.sampled_from(HERE),
 }
 
 

@@ -10,6 +10,7 @@ from typing import Literal
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from gpu_ops.devices import check_name
 from gpu_ops.engines.spark.answers import write_files
 from gpu_ops.engines.spark.checks import our_errors
 from gpu_ops.engines.spark.compiling import Compiler
@@ -22,8 +23,6 @@ from gpu_ops.plan.nodes import Node, SparkSource
 from gpu_ops.store.files import WriteReport, check_writing
 from gpu_ops.stream import Stream
 from gpu_ops.time import TIME_TYPE
-
-_DEVICES = ("auto", "cpu", "gpu", "array")  # what `gpu_ops.devices.choose` knows; the driver itself chooses none
 
 
 def collect(node: Node, device: str) -> DataFrame:
@@ -44,8 +43,7 @@ def compiled(node: Node, device: str) -> Compiler:
         node: As in `collect`.
         device: As in `collect`.
     """
-    if device not in _DEVICES:
-        raise PlanError(f"There is no device {device!r}.", remedy=f"It is one of {', '.join(_DEVICES)}.")
+    check_name(device)  # the workers choose: the driver may have no GPU
     check_sessions([each.frame for each in node.walk() if isinstance(each, SparkSource)])
     compiler = Compiler(node, device)
     compiler.frame(node)
