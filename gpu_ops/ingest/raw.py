@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -18,7 +18,6 @@ from gpu_ops.errors import ColumnError, PlanError, SourceError, refuse_names
 from gpu_ops.ingest.csv_options import CsvOptions
 from gpu_ops.ingest.files import FileFormat, open_files
 from gpu_ops.soundness import sound
-from gpu_ops.store.stores import Store
 
 PIECE_ROWS = 1 << 20
 """Rows that a source which is not in memory gives at a time, unless it is told."""
@@ -55,6 +54,14 @@ class RawSource:
     replayable: bool = True
     text_times: bool = False
     outside: bool = False
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """What reads itself and holds to bounds of its own, as a micro-batch store does."""
+
+    def as_source(self) -> RawSource:
+        """What it is now, opened."""
 
 
 def open_raw(
@@ -96,10 +103,14 @@ def open_raw(
         )
     if root == "narwhals":
         return open_raw(source.to_native(), times, format, csv, bounds)
-    if isinstance(source, Store) and bounds != Bounds():
-        raise PlanError(
-            "A store is opened with bounds of its own.", remedy="Say gpu_ops.store(…, trust=…, max_bytes=…) instead."
-        )
+    if issubclass(type(source), Bounded):  # its type: a pandas frame has an attribute for each column
+        if bounds != Bounds():
+            raise PlanError(
+                "A store is opened with bounds of its own.",
+                remedy="Say gpu_ops.store(…, trust=…, max_bytes=…) instead.",
+            )
+        own: Bounded = source
+        return own.as_source()
     if root in _LIBRARIES and (root, kind) != ("pyarrow", "RecordBatchReader"):
         opened = _LIBRARIES[root](source)
         if opened is not None:
@@ -151,12 +162,13 @@ def _table(table: pa.Table, origin: str = "pyarrow", kind: str = "Table") -> Raw
         table.schema,
         lambda columns, _: iter([Piece(table.select(columns))]),
         origin,
-        _shape(f"{origin} {kind}", table.num_rows, table.num_columns),
+        shown_shape(f"{origin} {kind}", table.num_rows, table.num_columns),
         table.num_rows,
     )
 
 
-def _shape(kind: str, rows: int | None, columns: int) -> str:
+def shown_shape(kind: str, rows: int | None, columns: int) -> str:
+    """What a source is, with how many rows and columns."""
     return f"{kind}, {'' if rows is None else f'{rows:,} rows x '}{columns} columns"
 
 
@@ -173,7 +185,7 @@ def _reader(reader: pa.RecordBatchReader, kind: str) -> RawSource:
             for batch in batches:
                 yield Piece(pa.Table.from_batches([batch]).select(columns))
 
-    shape = _shape(kind, None, len(reader.schema))
+    shape = shown_shape(kind, None, len(reader.schema))
     return RawSource(reader.schema, read, "reader", shape, replayable=False, outside=True)
 
 
@@ -191,7 +203,7 @@ def _open_pyarrow(source: Any) -> RawSource | None:
         for batch in source.to_batches(columns=list(columns), batch_size=rows):
             yield Piece(pa.Table.from_batches([batch]))
 
-    shape = _shape("pyarrow Dataset", None, len(source.schema))
+    shape = shown_shape("pyarrow Dataset", None, len(source.schema))
     return RawSource(source.schema, read, "pyarrow", shape, outside=True)
 
 
@@ -238,7 +250,7 @@ def _open_pandas(source: Any) -> RawSource | None:
         schema,
         lambda columns, _: iter([Piece(convert(frame[list(columns)]).cast(pa.schema(map(schema.field, columns))))]),
         "pandas",
-        _shape("pandas DataFrame", len(frame), len(schema)),
+        shown_shape("pandas DataFrame", len(frame), len(schema)),
         len(frame),
     )
 
@@ -279,7 +291,7 @@ def _open_polars(source: Any) -> RawSource | None:
             _polars_schema(source.head(0)),
             lambda columns, _: iter([Piece(pa.table(source.select(columns)))]),
             "polars",
-            _shape("Polars DataFrame", source.height, source.width),
+            shown_shape("Polars DataFrame", source.height, source.width),
             source.height,
         )
     schema = _polars_schema(polars.DataFrame(schema=known))
@@ -288,7 +300,7 @@ def _open_polars(source: Any) -> RawSource | None:
         for frame in source.select(columns).collect_batches(chunk_size=rows, maintain_order=True):
             yield Piece(pa.table(frame))
 
-    return RawSource(schema, read, "polars", _shape("Polars LazyFrame", None, len(schema)))
+    return RawSource(schema, read, "polars", shown_shape("Polars LazyFrame", None, len(schema)))
 
 
 def _open_duckdb(source: Any) -> RawSource | None:
@@ -311,7 +323,7 @@ def _open_duckdb(source: Any) -> RawSource | None:
             for batch in reader:
                 yield Piece(pa.Table.from_batches([batch]))
 
-    return RawSource(schema, read, "duckdb", _shape("DuckDB relation", None, len(schema)))
+    return RawSource(schema, read, "duckdb", shown_shape("DuckDB relation", None, len(schema)))
 
 
 def _open_cudf(source: Any) -> RawSource | None:
@@ -321,21 +333,8 @@ def _open_cudf(source: Any) -> RawSource | None:
         source.head(0).to_arrow(preserve_index=False).schema,
         lambda columns, _: iter([Piece(source[list(columns)].to_arrow(preserve_index=False))]),
         "cudf",
-        _shape("cuDF DataFrame", len(source), len(source.columns)),
+        shown_shape("cuDF DataFrame", len(source), len(source.columns)),
         len(source),
-    )
-
-
-def _open_store(source: Any) -> RawSource | None:
-    if not isinstance(source, Store):
-        return None
-    schema, rows, until = source.schema, len(source), source.sequence
-    return RawSource(
-        schema,
-        lambda columns, _: map(Piece, source.tables(columns, until=until)),
-        "store",
-        _shape("micro-batch store", rows, len(schema)),
-        rows,
     )
 
 
@@ -343,7 +342,6 @@ _LIBRARIES: dict[str, Callable[[Any], RawSource | None]] = {
     "cudf": _open_cudf,
     "duckdb": _open_duckdb,
     "_duckdb": _open_duckdb,
-    "gpu_ops": _open_store,
     "pandas": _open_pandas,
     "polars": _open_polars,
     "pyarrow": _open_pyarrow,

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import pyarrow as pa
 
@@ -26,6 +26,9 @@ from gpu_ops.store.names import Log, Sealed
 from gpu_ops.store.reports import StoredBatch, StoreReport, alive
 from gpu_ops.store.writer import MERGED_ROWS, Writer, conform
 from gpu_ops.time import MAX_TIME, Duration, Instant, format_time, instant, positive_ticks, ticks
+
+if TYPE_CHECKING:
+    from gpu_ops.ingest.raw import RawSource
 
 STAGING = ".staging-"
 """What a folder's name begins with in which others make files that a writer will seal."""
@@ -455,6 +458,23 @@ class Store(OtherNames):
             self._folder.remove_folder(STAGING + job)
 
     # How it is read
+
+    def as_source(self) -> RawSource:
+        """What is in it by now, for a stream to read.
+
+        Raises:
+            SourceError: It has no batch yet, or as `log`.
+        """
+        from gpu_ops.ingest.raw import Piece, RawSource, shown_shape
+
+        schema, rows, until = self.schema, len(self), self.sequence
+        return RawSource(
+            schema,
+            lambda columns, _: map(Piece, self.tables(columns, until=until)),
+            "store",
+            shown_shape("micro-batch store", rows, len(schema)),
+            rows,
+        )
 
     def log(self) -> Log:
         """What the folder's listing tells; no file is opened.
