@@ -59,6 +59,7 @@ from gpu_ops.errors import (
     WaitingError,
     WorkerError,
 )
+from gpu_ops.operators import aggregate_kinds as _aggregate_kinds  # noqa: F401  (the kinds declare themselves)
 from gpu_ops.other_names import refuse
 from gpu_ops.plan.aggregates import Aggregate, count, max, mean, min, standard_deviation, sum, variance  # noqa: A004
 from gpu_ops.plan.choices import all, any, arg_max, arg_min, first, last  # noqa: A004

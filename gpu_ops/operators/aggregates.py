@@ -14,41 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.devices import Device
-from gpu_ops.errors import SumOverflowError
-from gpu_ops.operators.columns import (
-    FORMS,
-    LOADERS,
-    LOADS,
-    Column,
-    Columns,
-    PartName,
-    column_form,
-    column_name,
-    decimal_floats,
-    load_columns,
-    order_codes,
-)
+from gpu_ops.operators.columns import Column, Columns, PartName, column_name, load_columns, order_codes
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.time import format_time
 from gpu_ops.types import counted
 
-__all__ = [
-    "FORMS",
-    "LOADERS",
-    "LOADS",
-    "RESULTS",
-    "Block",
-    "Column",
-    "Columns",
-    "PartName",
-    "Places",
-    "column_form",
-    "column_name",
-    "decimal_floats",
-    "load_columns",
-    "order_codes",
-    "with_special",
-]
+__all__ = ["Block", "Column", "Columns", "PartName", "Places", "column_name", "load_columns", "with_special"]
 
 
 @dataclass(frozen=True)
@@ -95,7 +66,7 @@ class Block:
     _memo: dict[Any, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.slots, self._rows = self.device.kernels.occupied(self.first, self.last, self.size)
+        self.slots, self.rows = self.device.kernels.occupied(self.first, self.last, self.size)
 
     def shown(self, slot: int) -> str | None:
         """The window and the group of a slot, for an error; None if nobody knows."""
@@ -110,24 +81,26 @@ class Block:
         (values,) = columns.tuples(columns.take(places.keys, places.group[slot : slot + 1].astype(np.int64)))
         return ", ".join([*times, *(f"{name}={value!r}" for name, value in zip(places.names, values, strict=True))])
 
-    def _count(self, name: PartName, first: Any, last: Any) -> Any:
+    def count(self, name: PartName, first: Any, last: Any) -> Any:
         """How many of some events hold each slot; ``name`` says which events they are."""
         del name
         return self.device.kernels.range_count(first, last, self.size, self.slots)
 
-    def _sums(self, name: PartName, limbs: Sequence[Any], first: Any, last: Any) -> list[Any]:
+    def sums(self, name: PartName, limbs: Sequence[Any], first: Any, last: Any) -> list[Any]:
         """The sums of each limb of some numbers per slot, modulo 2**64; ``name`` says which numbers they are."""
         del name
         return [self.device.kernels.range_sum(limb, first, last, self.size, self.slots) for limb in limbs]
 
-    def _part(self, name: Any, compute: Callable[[], Any]) -> Any:
+    def part(self, name: Any, compute: Callable[[], Any]) -> Any:
+        """What is computed once, whichever aggregates ask for it by its name."""
         if name not in self._memo:
             self._memo[name] = compute()
         return self._memo[name]
 
     # Which events take part
 
-    def _mask(self, aggregate: Aggregate, form: str | None) -> Any | None:
+    def mask(self, aggregate: Aggregate, form: str | None) -> Any | None:
+        """Which events take part: where the condition holds and, of a form, the value is there; None for all."""
         mask = None
         if form is not None and aggregate.expression is not None:
             mask = self.columns[column_name(aggregate.expression), form].valid
@@ -139,27 +112,27 @@ class Block:
             mask = holds if mask is None else mask & holds
         return mask
 
-    def _selection(self, aggregate: Aggregate, form: str | None) -> tuple[tuple[str | None, str | None], Any, Any, Any]:
+    def selection(self, aggregate: Aggregate, form: str | None) -> tuple[tuple[str | None, str | None], Any, Any, Any]:
         """((nullable column, filter), indices or None, first, last) of the events that take part."""
         given = None if aggregate.expression is None or form is None else column_name(aggregate.expression)
         if given is not None and self.columns[given, str(form)].valid is None and not aggregate.distinct:
             given = None
-        identity = (given, self._which(aggregate))
+        identity = (given, self.which(aggregate))
 
         def compute() -> tuple[Any, Any, Any]:
             if aggregate.distinct:
                 return self._once(aggregate)
-            mask = self._mask(aggregate, form)
+            mask = self.mask(aggregate, form)
             if mask is None:
                 return None, self.first, self.last
             indices = self.device.kernels.keep(mask)
             take = self.device.kernels.take
             return indices, take(self.first, indices), take(self.last, indices)
 
-        return identity, *self._part(("selection", identity), compute)
+        return identity, *self.part(("selection", identity), compute)
 
     @staticmethod
-    def _which(aggregate: Aggregate) -> str | None:
+    def which(aggregate: Aggregate) -> str | None:
         """A name for the events that take part: the condition's, and whether equal values count once."""
         where = None if aggregate.filter is None else column_name(aggregate.filter)
         return f"{where or ''}\0distinct" if aggregate.distinct else where
@@ -167,7 +140,7 @@ class Block:
     def _once(self, aggregate: Aggregate) -> tuple[Any, Any, Any]:
         """One event for each stretch of slots throughout which some event that takes part has its value."""
         kernels = self.device.kernels
-        mask, (codes,) = self._mask(aggregate, "codes"), self.columns[column_name(aggregate.expression), "codes"].arrays
+        mask, (codes,) = self.mask(aggregate, "codes"), self.columns[column_name(aggregate.expression), "codes"].arrays
         if mask is None:
             made: tuple[Any, Any, Any] = kernels.merged_ranges(codes, self.first, self.last)
             return made
@@ -179,23 +152,24 @@ class Block:
 
     # Parts
 
-    def _counts(self, aggregate: Aggregate, form: str | None) -> Any:
-        identity, indices, first, last = self._selection(aggregate, form)
+    def counts(self, aggregate: Aggregate, form: str | None) -> Any:
+        """How many events take part in each slot."""
+        identity, indices, first, last = self.selection(aggregate, form)
         if indices is None:
-            return self._rows
+            return self.rows
         name: PartName = ("count", *identity)
-        return self._part(name, lambda: self._count(name, first, last))
+        return self.part(name, lambda: self.count(name, first, last))
 
-    def _picked(self, aggregate: Aggregate, form: str) -> tuple[tuple[str, str | None], list[Any], Any, Any]:
+    def picked(self, aggregate: Aggregate, form: str) -> tuple[tuple[str, str | None], list[Any], Any, Any]:
         """((column, filter), arrays, first, last) of the values that take part."""
-        _, indices, first, last = self._selection(aggregate, form)
+        _, indices, first, last = self.selection(aggregate, form)
         name = column_name(aggregate.expression)
         arrays = list(self.columns[name, form].arrays)
         if indices is not None:
             arrays = [self.device.kernels.take(values, indices) for values in arrays]
-        return (name, self._which(aggregate)), arrays, first, last
+        return (name, self.which(aggregate)), arrays, first, last
 
-    def _throughout(self, aggregate: Aggregate, form: str, slots: Any, k: Any) -> tuple[Any, Any, Any, Any] | None:
+    def throughout(self, aggregate: Aggregate, form: str, slots: Any, k: Any) -> tuple[Any, Any, Any, Any] | None:
         """Of a running window, what is alive throughout a step and may be the k-th value of some slots.
 
         Returns:
@@ -205,7 +179,7 @@ class Block:
         del aggregate, form, slots, k
         return None
 
-    def _limb_plan(self, name: PartName, values: Any) -> tuple[int, int, int]:
+    def limb_plan(self, name: PartName, values: Any) -> tuple[int, int, int]:
         """How floats are cut into limbs: (bits, lowest exponent, limbs); ``name`` says which floats they are."""
         # Digits have as many bits as allow for products of two.
         count = 1 << 36 if name[0] == "digits" else len(values)
@@ -217,22 +191,22 @@ class Block:
         del name
         return False
 
-    def _count_if(self, name: PartName, mask: Any, first: Any, last: Any) -> Any | None:
+    def count_if(self, name: PartName, mask: Any, first: Any, last: Any) -> Any | None:
         """How many of the events for which a mask holds are in each slot; None where it never held for any."""
 
         def compute() -> Any | None:
             if not self._remembers(name) and not bool(mask.any()):
                 return None
             at = self.device.kernels.keep(mask)
-            return self._count(name, self.device.kernels.take(first, at), self.device.kernels.take(last, at))
+            return self.count(name, self.device.kernels.take(first, at), self.device.kernels.take(last, at))
 
-        return self._part(("if", *name), compute)
+        return self.part(("if", *name), compute)
 
-    def _limbs(self, name: PartName, values: Any, first: Any, last: Any) -> tuple[list[Any], int, int]:
+    def limbs(self, name: PartName, values: Any, first: Any, last: Any) -> tuple[list[Any], int, int]:
         """Exact sums of finite floats: limb sums per slot, bits per limb, exponent of the lowest."""
-        bits, lowest, limbs = self._limb_plan(name, values)
+        bits, lowest, limbs = self.limb_plan(name, values)
         split = self.device.kernels.float_limbs(values, bits, lowest, limbs)
-        return self._sums(name, split, first, last), bits, lowest
+        return self.sums(name, split, first, last), bits, lowest
 
     # Aggregates
 
@@ -241,7 +215,7 @@ class Block:
         columns: dict[str, Any] = {}
         frames: list[Any] = []
         for aggregate in aggregates:
-            made = RESULTS[aggregate.kind](self, aggregate)
+            made = aggregate.kind.result(self, aggregate)
             if isinstance(made, tuple):
                 columns[aggregate.name] = made
             else:
@@ -250,25 +224,20 @@ class Block:
             frames.insert(0, self.device.columns.build(columns))
         return self.device.columns.select(self.device.columns.beside(*frames), [each.name for each in aggregates])
 
-    def _type(self, aggregate: Aggregate) -> pa.DataType:
+    def type_of(self, aggregate: Aggregate) -> pa.DataType:
+        """The Arrow type of an aggregate's values."""
         return self.schema.field(column_name(aggregate.expression)).type
 
-    def _present(self, aggregate: Aggregate, form: str) -> Any | None:
+    def present(self, aggregate: Aggregate, form: str) -> Any | None:
         """Where an aggregate has any value; None where it has one everywhere, as slots that hold any event have."""
-        if self._selection(aggregate, form)[1] is None:
+        if self.selection(aggregate, form)[1] is None:
             return None
-        present = self._counts(aggregate, form) > 0
+        present = self.counts(aggregate, form) > 0
         return None if bool(present.all()) else present
-
-    def _count_rows(self, aggregate: Aggregate) -> Any:
-        return self._counts(aggregate, None if aggregate.expression is None else "valid")
-
-    def _count_result(self, aggregate: Aggregate) -> tuple[Any, None, pa.DataType]:
-        return self._count_rows(aggregate), None, pa.int64()
 
     def _integers(self, aggregate: Aggregate) -> tuple[list[Any], Any, Any, int]:
         """(one array when its sums cannot overflow, else low and high limbs; first, last, what no sum is beyond)."""
-        _, (values,), first, last = self._picked(aggregate, "numbers")
+        _, (values,), first, last = self.picked(aggregate, "numbers")
         if values.dtype == np.uint64 and len(values):
             return list(self.device.kernels.exact_limbs_int(values)), first, last, 1 << 64
         whole = values.astype(np.int64, copy=False)
@@ -277,22 +246,18 @@ class Block:
             return [whole], first, last, most
         return list(self.device.kernels.exact_limbs_int(whole)), first, last, most
 
-    def _integer_sums(self, aggregate: Aggregate) -> tuple[list[Any], int]:
+    def integer_sums(self, aggregate: Aggregate) -> tuple[list[Any], int]:
         """(the sums' limbs, the number that no sum is beyond): from 2**63 on there are two limbs."""
-        name: PartName = ("integer", column_name(aggregate.expression), self._which(aggregate))
+        name: PartName = ("integer", column_name(aggregate.expression), self.which(aggregate))
 
         def compute() -> tuple[list[Any], int]:
             limbs, first, last, most = self._integers(aggregate)
-            return self._sums(name, limbs, first, last), most
+            return self.sums(name, limbs, first, last), most
 
-        result: tuple[list[Any], int] = self._part(name, compute)
+        result: tuple[list[Any], int] = self.part(name, compute)
         return result
 
-    def _float_terms(self, aggregate: Aggregate) -> tuple[Any, Any, Any, Any]:
-        identity, (values,), first, last = self._picked(aggregate, "numbers")
-        return identity, values.astype(np.float64, copy=False), first, last
-
-    def _special(
+    def special(
         self, identity: tuple[str, str | None], values: Any, first: Any, last: Any
     ) -> tuple[Any, Any, Any] | None:
         """Per slot how many values are NaN, +inf and -inf; None when none is."""
@@ -304,161 +269,83 @@ class Block:
             for kind, mask in (("nan", np.isnan(values)), ("inf", values == np.inf), ("-inf", values == -np.inf)):
                 at = self.device.kernels.keep(mask)
                 here = self.device.kernels.take(first, at), self.device.kernels.take(last, at)
-                counts.append(self._count((kind, *identity), *here))
+                counts.append(self.count((kind, *identity), *here))
             return tuple(counts)
 
-        result: tuple[Any, Any, Any] | None = self._part(("special", *identity), compute)
+        result: tuple[Any, Any, Any] | None = self.part(("special", *identity), compute)
         return result
 
     def _all_finite(self, identity: tuple[str, str | None], values: Any) -> bool:
         del identity
         return bool(np.isfinite(values).all())
 
-    def _float_limbs(self, aggregate: Aggregate) -> tuple[tuple[list[Any], int, int], tuple[Any, Any, Any] | None]:
-        """(`_limbs` of the finite values, `_special` of the others)."""
-        identity, values, first, last = self._float_terms(aggregate)
+    def float_limbs(self, aggregate: Aggregate) -> tuple[tuple[list[Any], int, int], tuple[Any, Any, Any] | None]:
+        """`limbs_of` an aggregate's values."""
+        identity, (values,), first, last = self.picked(aggregate, "numbers")
+        return self.limbs_of(identity, values.astype(np.float64, copy=False), first, last)
+
+    def limbs_of(
+        self, identity: tuple[str, str | None], values: Any, first: Any, last: Any
+    ) -> tuple[tuple[list[Any], int, int], tuple[Any, Any, Any] | None]:
+        """(`limbs` of the finite ones of some floats, `special` of the others)."""
 
         def compute() -> Any:
-            special = self._special(identity, values, first, last)
+            special = self.special(identity, values, first, last)
             finite = values if special is None else np.where(np.isfinite(values), values, 0.0)
-            return self._limbs(("float", *identity), finite, first, last), special
+            return self.limbs(("float", *identity), finite, first, last), special
 
-        result: tuple[tuple[list[Any], int, int], Any] = self._part(("float limbs", *identity), compute)
+        result: tuple[tuple[list[Any], int, int], Any] = self.part(("float limbs", *identity), compute)
         return result
 
-    def _float_sum(self, aggregate: Aggregate) -> Any:
+    def float_sum(self, aggregate: Aggregate) -> Any:
         """The correctly rounded sum per slot, with NaN and infinities as IEEE 754 adds them."""
-        limbs, special = self._float_limbs(aggregate)
+        limbs, special = self.float_limbs(aggregate)
         return with_special(self.device.kernels.round_limbs(*limbs), special)
 
-    def _decimal_sums(self, aggregate: Aggregate) -> list[Any]:
-        identity, (low, high), first, last = self._picked(aggregate, "words")
+    def decimal_sums(self, aggregate: Aggregate) -> list[Any]:
+        """The sums of decimals, as limbs of 32 bits."""
+        identity, (low, high), first, last = self.picked(aggregate, "words")
 
         def compute() -> list[Any]:
             limbs = self.device.kernels.exact_limbs_decimal(low, high)
-            return self._sums(("decimal", *identity), limbs, first, last)
+            return self.sums(("decimal", *identity), limbs, first, last)
 
-        result: list[Any] = self._part(("decimal", *identity), compute)
+        result: list[Any] = self.part(("decimal", *identity), compute)
         return result
 
-    def _overflow(self, aggregate: Aggregate, bad: Any, dtype: pa.DataType) -> None:
-        if bool(bad.any()):
-            raise SumOverflowError(
-                f"The sum does not fit {dtype}.",
-                column=aggregate.name,
-                values=self.shown(int(bad.argmax())),
-                remedy="Sum a wider type, for instance a decimal or a float: g.sum(g.col(…).cast(g.Float64)).",
-            )
-
-    def _sum_result(self, aggregate: Aggregate) -> Any:
-        dtype = self._type(aggregate)
-        kernels = self.device.kernels
-        if pa.types.is_decimal(dtype):
-            result_type = pa.decimal128(38, dtype.scale)
-            low, high, bad = kernels.join_decimal(self._decimal_sums(aggregate), 38)
-            self._overflow(aggregate, bad, result_type)
-            valid = self._present(aggregate, "words")
-            return self.device.columns.build_decimal(aggregate.name, low, high, valid, result_type)
-        valid = self._present(aggregate, "numbers")
-        if pa.types.is_floating(dtype):
-            return self._float_sum(aggregate), valid, pa.float64()
-        sums, most = self._integer_sums(aggregate)
-        plain = pa.uint64() if dtype == pa.uint64() else pa.int64()
-        result_type = counted(dtype) if pa.types.is_duration(dtype) else plain
-        if most < 1 << 63:
-            return sums[0], valid, result_type
-        join = kernels.join_unsigned if dtype == pa.uint64() else kernels.join_int
-        total, bad = join(*sums)
-        self._overflow(aggregate, bad, result_type)
-        return total, valid, result_type
-
-    def _over(self, aggregate: Aggregate, counts: Any) -> Any:
+    def over(self, aggregate: Aggregate, counts: Any) -> Any:
         """The exact sums over some counts, of at least 1: each quotient is rounded once."""
-        dtype, kernels = self._type(aggregate), self.device.kernels
+        dtype, kernels = self.type_of(aggregate), self.device.kernels
         if pa.types.is_floating(dtype):
-            (sums, bits, lowest), special = self._float_limbs(aggregate)
+            (sums, bits, lowest), special = self.float_limbs(aggregate)
             return with_special(kernels.mean_limbs(sums, counts, bits, lowest), special)
         if pa.types.is_decimal(dtype):
-            return kernels.mean_limbs(self._decimal_sums(aggregate), counts, 32, 0, dtype.scale)
-        sums, most = self._integer_sums(aggregate)
+            return kernels.mean_limbs(self.decimal_sums(aggregate), counts, 32, 0, dtype.scale)
+        sums, most = self.integer_sums(aggregate)
         return kernels.quotient(sums[0], counts) if most <= 1 << 53 else kernels.mean_limbs(sums, counts, 32, 0)
 
-    def _mean_result(self, aggregate: Aggregate) -> tuple[Any, Any | None, pa.DataType]:
-        form = column_form("mean", self._type(aggregate))
-        counts, valid = self._counts(aggregate, form), self._present(aggregate, form)
-        return self._over(aggregate, counts if valid is None else np.maximum(counts, 1)), valid, pa.float64()
-
-    def _spread(self, aggregate: Aggregate) -> tuple[Any, str]:
-        """(variance per slot, form): from exact sums of values and squares."""
-        dtype = self._type(aggregate)
-        kernels = self.device.kernels
-        form = "words" if pa.types.is_decimal(dtype) else "numbers"
-        identity, arrays, first, last = self._picked(aggregate, form)
-        counts = self._counts(aggregate, form)
-        if pa.types.is_integer(dtype):
-            whole = arrays[0] if dtype == pa.uint64() else arrays[0].astype(np.int64, copy=False)
-            sums = self._integer_sums(aggregate)[0]
-            squares = self._sums(("squares", *identity), kernels.square_limbs_int(whole), first, last)
-            return kernels.variance(counts, sums, squares, 32, 0, aggregate.degrees), form
-        if form == "words":
-            values = decimal_floats(arrays, dtype.scale, self.device)
-        else:
-            values = arrays[0].astype(np.float64, copy=False)
-        special = self._special(identity, values, first, last)
-        finite = values if special is None else np.where(np.isfinite(values), values, 0.0)
-        sums, bits, lowest = self._limbs(("float", *identity), finite, first, last)
-        squares = self._sums(("squares", *identity), kernels.square_limbs(finite, bits, lowest), first, last)
-        spread = kernels.variance(counts, sums, squares, bits, lowest, aggregate.degrees)
-        if special is not None:
-            spread = np.where((special[0] > 0) | (special[1] > 0) | (special[2] > 0), np.nan, spread)
-        return spread, form
-
-    def _variance_result(self, aggregate: Aggregate) -> tuple[Any, Any | None, pa.DataType]:
-        name = None if aggregate.expression is None else column_name(aggregate.expression)
-        identity = ("variance", name, self._which(aggregate), aggregate.degrees)
-        spread, form = self._part(identity, lambda: self._spread(aggregate))
-        enough = self._counts(aggregate, form) > aggregate.degrees
-        return spread, None if bool(enough.all()) else enough, pa.float64()
-
-    def _standard_deviation_result(self, aggregate: Aggregate) -> tuple[Any, Any | None, pa.DataType]:
-        spread, valid, dtype = self._variance_result(aggregate)
-        return np.sqrt(spread), valid, dtype
-
-    def _greatest(self, aggregate: Aggregate, codes: Any, first: Any, last: Any) -> Any:
+    def greatest(self, aggregate: Aggregate, codes: Any, first: Any, last: Any) -> Any:
         """The greatest of the events' order codes in each slot."""
         del aggregate
         return self.device.kernels.range_max(codes, first, last, self.size, self.slots)
 
-    def _extreme_result(self, aggregate: Aggregate) -> Any:
-        dtype = self._type(aggregate)
-        form = column_form(aggregate.kind, dtype)
-        _, (values,), first, last = self._picked(aggregate, form)
-        codes = self._order_codes(values)
-        if aggregate.kind == "min":
-            best = ~self._greatest(aggregate, ~codes, first, last)
-        else:
-            best = self._greatest(aggregate, codes, first, last)
-        valid = self._present(aggregate, form)
-        if valid is not None:
-            best = np.where(valid, best, 0)
-        return self._of_codes(aggregate, form, best, valid)
-
-    def _order_codes(self, values: Any) -> Any:
+    def order_codes(self, values: Any) -> Any:
         """int64 numbers in the order of the values."""
         return order_codes(values, self.device)
 
-    def _of_codes(self, aggregate: Aggregate, form: str, codes: Any, valid: Any | None) -> Any:
+    def of_codes(self, aggregate: Aggregate, form: str, codes: Any, valid: Any | None) -> Any:
         """Values of an aggregate's column by their order codes."""
-        column, dtype = self.columns[column_name(aggregate.expression), form], self._type(aggregate)
+        column = self.columns[column_name(aggregate.expression), form]
         if column.distinct is not None:
-            return self._from_ranks(aggregate, column.distinct, codes, valid)
+            return self.from_ranks(aggregate, column.distinct, codes, valid)
         if column.arrays[0].dtype.kind == "f":
             codes = self.device.kernels.unorder_float(codes)
         elif column.arrays[0].dtype == np.uint64:
             codes = codes.view(np.uint64) ^ np.uint64(1 << 63)
-        return codes, valid, counted(dtype)
+        return codes, valid, counted(self.type_of(aggregate))
 
-    def _from_ranks(self, aggregate: Aggregate, distinct: Any, best: Any, valid: Any | None) -> Any:
+    def from_ranks(self, aggregate: Aggregate, distinct: Any, best: Any, valid: Any | None) -> Any:
+        """Values by their rank, as a frame of one column."""
         columns = self.device.columns
         source = column_name(aggregate.expression)
         if not columns.rows(distinct):
@@ -473,15 +360,3 @@ def with_special(values: Any, special: tuple[Any, Any, Any] | None) -> Any:
     nan, plus, minus = special
     values = np.where(plus > 0, np.inf, np.where(minus > 0, -np.inf, values))
     return np.where((nan > 0) | ((plus > 0) & (minus > 0)), np.nan, values)
-
-
-RESULTS: dict[str, Callable[[Block, Aggregate], Any]] = {
-    "count": Block._count_result,  # noqa: SLF001
-    "sum": Block._sum_result,  # noqa: SLF001
-    "mean": Block._mean_result,  # noqa: SLF001
-    "min": Block._extreme_result,  # noqa: SLF001
-    "max": Block._extreme_result,  # noqa: SLF001
-    "variance": Block._variance_result,  # noqa: SLF001
-    "standard_deviation": Block._standard_deviation_result,  # noqa: SLF001
-}
-"""How each kind of aggregate is made of parts: (numbers, valid, type), or a frame of one column."""

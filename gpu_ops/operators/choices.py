@@ -1,11 +1,9 @@
-"""Aggregates that choose an event: order codes of several columns at once, so that the chosen one is an extreme."""
-
-# ruff: noqa: SLF001  (these are results of a block, in a module of their own)
+"""Aggregates that are one event's value: extremes, and choices, which are extremes of codes of several columns."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import narwhals as nw
@@ -13,165 +11,110 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.devices import Device
-from gpu_ops.operators.aggregates import LOADERS, LOADS, RESULTS, Block, Column, column_form, column_name, order_codes
-from gpu_ops.plan.aggregates import EXTREMES, Aggregate
-
-GREATEST = "greatest"
-"""The kind of the extreme that a choice is, of codes that are the greater the sooner an event is chosen; and the form
-of their column."""
+from gpu_ops.operators.aggregates import Block
+from gpu_ops.operators.columns import FORMS, GREATEST, Choice, Key, PartName, column_name, ranked_by
+from gpu_ops.plan.aggregate_kinds import AggregateKind, Extreme, kind_named, order_form, ordered_type
+from gpu_ops.plan.aggregates import Aggregate
 
 
 @dataclass(frozen=True)
-class Key:
-    """A column by which events are chosen.
+class Extremum:
+    """What an aggregate is the greatest or the least of.
 
     Attributes:
-        column: Its name.
-        form: "numbers" or "ranks".
-        sign: 1 where the greater is chosen, -1 where the less.
-        needed: Whether an event where it is null takes no part; else null is less than all values.
+        aggregate: It, over the very column whose order codes decide.
+        form: In which form that column is loaded.
+        least: Whether it is the least.
     """
 
-    column: str
+    aggregate: Aggregate
     form: str
-    sign: int
-    needed: bool
-
-
-_SIGNS = {"first": (-1, -1), "last": (1, 1), "arg_min": (-1, -1), "arg_max": (1, -1)}
-"""For each kind, the sign of its first key and that of all others."""
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Which event is chosen; the value is the last of the keys."""
-
-    keys: tuple[Key, ...]
-
-    @property
-    def name(self) -> str:
-        """The name of the column of its codes: all there is to know of it."""
-        return json.dumps([[key.column, key.form, key.sign, key.needed] for key in self.keys])
+    least: bool
 
     @staticmethod
-    def of(name: str) -> Choice:
-        """The choice of that name."""
-        return Choice(tuple(Key(*each) for each in json.loads(name)))
+    def of(aggregate: Aggregate, schema: pa.Schema) -> Extremum:
+        """That of an aggregate which is an extreme, or the extreme of another column."""
+        way = aggregate.kind.incremental
+        if isinstance(way, Extreme) and way.of is not None:
+            aggregate = way.of(aggregate, schema)
+            way = aggregate.kind.incremental
+        assert isinstance(way, Extreme)  # noqa: S101  (whoever asks knows that it keeps an extreme)
+        return Extremum(
+            aggregate, way.form or order_form(schema.field(column_name(aggregate.expression)).type), way.least
+        )
 
     @property
-    def columns(self) -> list[str]:
-        """The columns that it reads, each once."""
-        return list(dict.fromkeys(key.column for key in self.keys))
+    def column(self) -> str:
+        """The name of that column; of a choice it says by what is chosen."""
+        return column_name(self.aggregate.expression)
+
+    @property
+    def name(self) -> PartName:
+        """The name of its state."""
+        where = None if self.aggregate.filter is None else column_name(self.aggregate.filter)
+        return self.aggregate.kind.name, self.column, where
+
+    @property
+    def by_rank(self) -> bool:
+        """Whether values are ranked, for want of order codes that are the same in every step."""
+        return self.form != "numbers"
+
+    @property
+    def framed(self) -> list[str]:
+        """The columns of a frame by which values are ranked; none where they are not."""
+        return ranked_by(self.column, self.form) if self.by_rank else []
+
+    def turned(self, codes: Any) -> Any:
+        """Order codes of values: the greater, the nearer to the extreme; and back again."""
+        return ~codes if self.least else codes
+
+    def ranked(self, frame: Any, device: Device) -> Any:
+        """Such codes of a frame's rows, ranked among themselves."""
+        (codes,) = FORMS[self.form](frame, self.column, device).arrays
+        return self.turned(codes)
 
 
-def choice(aggregate: Aggregate, schema: pa.Schema) -> Choice:
-    """What an aggregate chooses by."""
-    of_first, of_rest = _SIGNS[aggregate.kind]
-    by_value = aggregate.kind.startswith("arg")
+def extreme(block: Block, aggregate: Aggregate) -> Any:
+    """The results of what is an extreme."""
+    found = Extremum.of(aggregate, block.schema)
+    _, (values,), first, last = block.picked(found.aggregate, found.form)
+    best = found.turned(block.greatest(found.aggregate, found.turned(block.order_codes(values)), first, last))
+    valid = block.present(found.aggregate, found.form)
+    if valid is not None:
+        best = np.where(valid, best, 0)
+    return block.of_codes(found.aggregate, found.form, best, valid)
+
+
+def _extreme_columns(aggregate: Aggregate, schema: pa.Schema) -> list[tuple[str, str]]:
+    found = Extremum.of(aggregate, schema)
+    return [(found.column, found.form)]
+
+
+def _choice(signs: tuple[int, int], by_value: bool, aggregate: Aggregate, schema: pa.Schema) -> Aggregate:  # noqa: FBT001
+    """The extreme that a choice is.
+
+    Args:
+        signs: That of the first key and that of all others: 1 where the greater is chosen, -1 where the less.
+        by_value: Whether an event takes no part where the first key is null.
+        aggregate: The choice.
+        schema: The types of its columns.
+    """
     keys = []
     for at, expression in enumerate((*aggregate.others, aggregate.expression)):
         name = column_name(expression)
         needed = at == len(aggregate.others) or (by_value and at == 0)
-        keys.append(Key(name, column_form("min", schema.field(name).type), of_rest if at else of_first, needed))
-    return Choice(tuple(keys))
+        keys.append(Key(name, order_form(schema.field(name).type), signs[min(at, 1)], needed))
+    codes = nw.col(Choice(tuple(keys)).name)
+    return Aggregate(kind_named("greatest"), codes, aggregate.filter, name=aggregate.name)
 
 
-def as_extreme(aggregate: Aggregate, schema: pa.Schema) -> Aggregate | None:
-    """The extreme that an aggregate is, if it is one: of its own column, or of the codes of a choice."""
-    if aggregate.kind not in EXTREMES:
-        return None
-    if aggregate.kind in {"min", "max"}:
-        return aggregate
-    return _extreme(aggregate, schema)
-
-
-def _extreme(aggregate: Aggregate, schema: pa.Schema) -> Aggregate:
-    return Aggregate(GREATEST, nw.col(choice(aggregate, schema).name), aggregate.filter, name=aggregate.name)
-
-
-def form_of(extreme: Aggregate, schema: pa.Schema) -> str:
-    """In which form an extreme takes its column."""
-    if extreme.kind == GREATEST:
-        return GREATEST
-    return column_form(extreme.kind, schema.field(column_name(extreme.expression)).type)
-
-
-def ranked_by(column: str, kind: str) -> list[str]:
-    """The columns of a frame that say how an extreme's values are ranked."""
-    return Choice.of(column).columns if kind == GREATEST else [column]
-
-
-def ranked(frame: Any, column: str, kind: str, device: Device) -> Column:
-    """Order codes of a frame's rows for an extreme."""
-    if kind == GREATEST:
-        return choice_codes(frame, column, device)
-    codes, valid, distinct = device.columns.ranks(frame, column)
-    return Column((codes,), valid, distinct)
-
-
-def choice_codes(frame: Any, name: str, device: Device) -> Column:
-    """Order codes of rows for a choice: ascending from the worst to the best, equal for rows of the same keys.
-
-    Its ``distinct`` has the value that goes with each code, in a column of the choice's name.
-    """
-    columns = device.columns
-    together: Any = None
-    valid: Any = None
-    bound = 1
-    for key in Choice.of(name).keys:
-        values = None
-        if key.form == "ranks":
-            codes, there, values = columns.ranks(frame, key.column)
-        else:
-            numbers, there = columns.values(frame, key.column)
-            codes = order_codes(numbers, device)
-        if key.needed and there is not None:
-            valid = there if valid is None else valid & there
-        dense = np.unique(codes, return_inverse=True)[1].astype(np.int64, copy=False)
-        if there is not None and not key.needed:
-            dense = np.where(there, dense + 1, 0)
-        count = int(dense.max()) + 1 if len(dense) else 1
-        dense = dense if key.sign > 0 else count - 1 - dense
-        if together is not None and bound * count >= 1 << 62:
-            together = np.unique(together, return_inverse=True)[1].astype(np.int64, copy=False)
-            bound = len(together)
-        together = dense if together is None else together * count + dense
-        bound *= count
-    if valid is not None:
-        # What takes no part has a code of its own, so that a value there is goes with every other one.
-        together = np.where(valid, together + 1, 0)
-    _, example, together = np.unique(together, return_index=True, return_inverse=True)
-    # The last key is the value.
-    source = key.column
-    if values is None:
-        numbers, _ = columns.values(frame, source)
-        values = columns.take(columns.select(frame, [source]), example)
-        if numbers.dtype.kind == "f":
-            # One zero and one NaN stand for all.
-            made = device.kernels.unorder_float(device.kernels.take(codes, example))
-            values = columns.build({source: (made, None, pa.from_numpy_dtype(numbers.dtype))})
-    elif columns.rows(values):
-        values = columns.take(values, device.kernels.take(codes, example))
-    else:
-        values = columns.nulls(values, len(example))
-    return Column((together.astype(np.int64, copy=False),), valid, columns.rename(values, source, name))
-
-
-def _chosen(block: Block, aggregate: Aggregate) -> Any:
-    extreme = _extreme(aggregate, block.schema)
-    name = column_name(extreme.expression)
-    _, (codes,), first, last = block._picked(extreme, GREATEST)
-    best = block._greatest(extreme, codes, first, last)
-    valid = block._present(extreme, GREATEST)
-    if valid is not None:
-        best = np.where(valid, best, 0)
-    return block._from_ranks(extreme, block.columns[name, GREATEST].distinct, best, valid)
-
-
-def _loads(aggregate: Aggregate, schema: pa.Schema) -> list[tuple[str, str]]:
-    return [(choice(aggregate, schema).name, GREATEST)]
-
-
-RESULTS.update(dict.fromkeys(_SIGNS, _chosen))
-LOADS.update(dict.fromkeys(_SIGNS, _loads))
-LOADERS[GREATEST] = choice_codes
+for _name, _way in {
+    "min": Extreme(least=True),
+    "max": Extreme(),
+    "greatest": Extreme(form=GREATEST),
+    "first": Extreme(of=partial(_choice, (-1, -1), False)),
+    "last": Extreme(of=partial(_choice, (1, 1), False)),
+    "arg_min": Extreme(of=partial(_choice, (-1, -1), True)),
+    "arg_max": Extreme(of=partial(_choice, (1, -1), True)),
+}.items():
+    AggregateKind(name=_name, types=ordered_type, columns=_extreme_columns, result=extreme, incremental=_way)

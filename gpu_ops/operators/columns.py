@@ -1,7 +1,8 @@
-"""Columns of events in the forms that aggregates take: numbers, words of decimals, order codes."""
+"""Columns of events in the forms that aggregates take: numbers, words of decimals, order codes of one or several."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.devices import Device
+from gpu_ops.errors import PlanError, shown
+from gpu_ops.plan.aggregate_kinds import number_form, order_form
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.expressions import bare_column
 
@@ -42,18 +45,10 @@ PartName = tuple[str, str | None, str | None]
 """What a part is: its kind, the column that it is of, the column that says which events take part."""
 
 Columns = dict[tuple[str, str], Column]
-"""Columns by name and form: ``numbers``, ``words`` (decimals), ``ranks`` (order codes), ``valid`` (no values), or one
-of `LOADERS`."""
+"""Columns by name and form, one of `FORMS`."""
 
-FORMS: dict[str, Callable[[pa.DataType], str]] = {}
-"""For a kind of aggregate the form in which it takes columns of a type; for kinds not here `column_form` says it."""
-
-LOADS: dict[str, Callable[[Aggregate, pa.Schema], list[tuple[str, str]]]] = {}
-"""For a kind of aggregate which columns it takes, in which forms; kinds not here take each in one."""
-
-
-LOADERS: dict[str, Callable[[Any, str, Device], Column]] = {}
-"""For a form that is not here how a frame's column is brought into it."""
+GREATEST = "greatest"
+"""The form of a choice: codes that are the greater the sooner an event is chosen. Its column's name says by what."""
 
 
 def column_name(expression: Any) -> str:
@@ -64,21 +59,29 @@ def column_name(expression: Any) -> str:
     return name
 
 
-def column_form(kind: str, dtype: pa.DataType) -> str:
-    """In which form an aggregate of a kind takes a column of a type."""
-    if kind in FORMS:
-        return FORMS[kind](dtype)
-    if kind == "count":
-        return "valid"
-    if pa.types.is_decimal(dtype):
-        return "ranks" if kind in {"min", "max"} else "words"
-    fixed = (
-        pa.types.is_integer(dtype)
-        or pa.types.is_floating(dtype)
-        or pa.types.is_boolean(dtype)
-        or pa.types.is_temporal(dtype)
-    )
-    return "numbers" if fixed else "ranks"
+def input_names(aggregate: Aggregate) -> tuple[str, ...]:
+    """The names of the columns that an aggregate is over."""
+    return tuple(column_name(each) for each in aggregate.inputs)
+
+
+def no_columns(aggregate: Aggregate, schema: pa.Schema) -> list[tuple[str, str]]:
+    """What is read by an aggregate of rows: nothing of them."""
+    return []
+
+
+def valid_columns(aggregate: Aggregate, schema: pa.Schema) -> list[tuple[str, str]]:
+    """The inputs, of which it is only asked where they are null."""
+    return [(name, "valid") for name in input_names(aggregate)]
+
+
+def number_columns(aggregate: Aggregate, schema: pa.Schema) -> list[tuple[str, str]]:
+    """The inputs, to be computed with."""
+    return [(name, number_form(schema.field(name).type)) for name in input_names(aggregate)]
+
+
+def ordered_columns(aggregate: Aggregate, schema: pa.Schema) -> list[tuple[str, str]]:
+    """The inputs, to be put in order."""
+    return [(name, order_form(schema.field(name).type)) for name in input_names(aggregate)]
 
 
 def decimal_floats(words: Sequence[Any], places: int, device: Device) -> Any:
@@ -91,44 +94,20 @@ def load_columns(aggregates: Sequence[Aggregate], schema: pa.Schema, frame: Any,
     """The columns that some aggregates need, each once."""
     columns: Columns = {}
     for aggregate in aggregates:
-        if aggregate.kind in LOADS or aggregate.distinct:
-            for name, form in LOADS.get(aggregate.kind, _nothing_more)(aggregate, schema):
-                if (name, form) not in columns:
-                    columns[name, form] = _load(frame, name, form, device)
-            if aggregate.distinct:
-                name = column_name(aggregate.expression)
-                if (name, "codes") not in columns:
-                    columns[name, "codes"] = _load(frame, name, "codes", device)
+        asked = list(aggregate.kind.columns(aggregate, schema))
+        if aggregate.distinct:
+            asked.append((column_name(aggregate.expression), "codes"))
         if aggregate.filter is not None:
-            name = column_name(aggregate.filter)
-            if (name, "numbers") not in columns:
-                columns[name, "numbers"] = Column(*_single(device.columns.values(frame, name)))
-        for expression in () if aggregate.kind in LOADS else (aggregate.expression, *aggregate.others):
-            if expression is not None:
-                name = column_name(expression)
-                form = column_form(aggregate.kind, schema.field(name).type)
-                if (name, form) not in columns:
-                    columns[name, form] = _load(frame, name, form, device)
+            asked.append((column_name(aggregate.filter), "numbers"))
+        for name, form in asked:
+            if form not in FORMS:
+                raise PlanError(
+                    f"The kind of aggregate {aggregate.kind} reads {name} in the form {shown(form)}.",
+                    remedy=f"It is one of {', '.join(FORMS)}.",
+                )
+            if (name, form) not in columns:
+                columns[name, form] = FORMS[form](frame, name, device)
     return columns
-
-
-def _nothing_more(aggregate: Aggregate, schema: pa.Schema) -> list[tuple[str, str]]:
-    del aggregate, schema
-    return []
-
-
-def _load(frame: Any, name: str, form: str, device: Device) -> Column:
-    if form == "valid":
-        return Column((), device.columns.validity(frame, name))
-    if form == "numbers":
-        return Column(*_single(device.columns.values(frame, name)))
-    if form == "words":
-        low, high, valid = device.columns.words(frame, name)
-        return Column((low, high), valid)
-    if form in LOADERS:
-        return LOADERS[form](frame, name, device)
-    codes, valid, distinct = device.columns.ranks(frame, name)
-    return Column((codes,), valid, distinct)
 
 
 def order_codes(values: Any, device: Device) -> Any:
@@ -140,5 +119,148 @@ def order_codes(values: Any, device: Device) -> Any:
     return values.astype(np.int64, copy=False)
 
 
-def _single(pair: tuple[Any, Any | None]) -> tuple[tuple[Any], Any | None]:
-    return (pair[0],), pair[1]
+# Choices: codes of several columns at once
+
+
+@dataclass(frozen=True)
+class Key:
+    """A column by which events are chosen.
+
+    Attributes:
+        column: Its name.
+        form: "numbers" or "ranks".
+        sign: 1 where the greater is chosen, -1 where the less.
+        needed: Whether an event where it is null takes no part; else null is less than all values.
+    """
+
+    column: str
+    form: str
+    sign: int
+    needed: bool
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which event is chosen; the value is the last of the keys."""
+
+    keys: tuple[Key, ...]
+
+    @property
+    def name(self) -> str:
+        """The name of the column of its codes: all there is to know of it."""
+        return json.dumps([[key.column, key.form, key.sign, key.needed] for key in self.keys])
+
+    @staticmethod
+    def of(name: str) -> Choice:
+        """The choice of that name."""
+        return Choice(tuple(Key(*each) for each in json.loads(name)))
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that it reads, each once."""
+        return list(dict.fromkeys(key.column for key in self.keys))
+
+
+def ranked_by(column: str, form: str) -> list[str]:
+    """The columns of a frame that say how a column's values are ranked."""
+    return Choice.of(column).columns if form == GREATEST else [column]
+
+
+def choice_codes(frame: Any, name: str, device: Device) -> Column:
+    """Order codes of rows for a choice: ascending from the worst to the best, equal for rows of the same keys.
+
+    Its ``distinct`` has the value that goes with each code, in a column of the choice's name.
+    """
+    columns = device.columns
+    together: Any = None
+    valid: Any = None
+    bound = 1
+    for key in Choice.of(name).keys:
+        values = None
+        if key.form == "ranks":
+            codes, there, values = columns.ranks(frame, key.column)
+        else:
+            numbers, there = columns.values(frame, key.column)
+            codes = order_codes(numbers, device)
+        if key.needed and there is not None:
+            valid = there if valid is None else valid & there
+        dense = np.unique(codes, return_inverse=True)[1].astype(np.int64, copy=False)
+        if there is not None and not key.needed:
+            dense = np.where(there, dense + 1, 0)
+        count = int(dense.max()) + 1 if len(dense) else 1
+        dense = dense if key.sign > 0 else count - 1 - dense
+        if together is not None and bound * count >= 1 << 62:
+            together = np.unique(together, return_inverse=True)[1].astype(np.int64, copy=False)
+            bound = len(together)
+        together = dense if together is None else together * count + dense
+        bound *= count
+    if valid is not None:
+        # What takes no part has a code of its own, so that a value there is goes with every other one.
+        together = np.where(valid, together + 1, 0)
+    _, example, together = np.unique(together, return_index=True, return_inverse=True)
+    # The last key is the value.
+    source = key.column
+    if values is None:
+        numbers, _ = columns.values(frame, source)
+        values = columns.take(columns.select(frame, [source]), example)
+        if numbers.dtype.kind == "f":
+            # One zero and one NaN stand for all.
+            made = device.kernels.unorder_float(device.kernels.take(codes, example))
+            values = columns.build({source: (made, None, pa.from_numpy_dtype(numbers.dtype))})
+    elif columns.rows(values):
+        values = columns.take(values, device.kernels.take(codes, example))
+    else:
+        values = columns.nulls(values, len(example))
+    return Column((together.astype(np.int64, copy=False),), valid, columns.rename(values, source, name))
+
+
+# Forms
+
+
+def _numbers(frame: Any, name: str, device: Device) -> Column:
+    values, valid = device.columns.values(frame, name)
+    return Column((values,), valid)
+
+
+def _words(frame: Any, name: str, device: Device) -> Column:
+    low, high, valid = device.columns.words(frame, name)
+    return Column((low, high), valid)
+
+
+def _ranks(frame: Any, name: str, device: Device) -> Column:
+    codes, valid, distinct = device.columns.ranks(frame, name)
+    return Column((codes,), valid, distinct)
+
+
+def _valid(frame: Any, name: str, device: Device) -> Column:
+    return Column((), device.columns.validity(frame, name))
+
+
+def _codes(frame: Any, name: str, device: Device) -> Column:
+    codes, _, _ = device.columns.key_codes(frame, [name])
+    return Column((codes.astype(np.int64, copy=False),), device.columns.validity(frame, name))
+
+
+def _rows(frame: Any, name: str, device: Device) -> Column:
+    rows = device.columns.array(np.arange(device.columns.rows(frame)))
+    return Column((rows,), device.columns.validity(frame, name), device.columns.select(frame, [name]))
+
+
+def _bits(frame: Any, name: str, device: Device) -> Column:
+    numbers, valid = device.columns.values(frame, name)
+    return Column((numbers.view(np.dtype(f"i{numbers.dtype.itemsize}")),), valid)
+
+
+FORMS: dict[str, Callable[[Any, str, Device], Column]] = {
+    "numbers": _numbers,
+    "words": _words,
+    "ranks": _ranks,
+    "valid": _valid,
+    "codes": _codes,
+    "rows": _rows,
+    "bits": _bits,
+    GREATEST: choice_codes,
+}
+"""How a frame's column is brought into each form: numbers; decimals in two words; order codes; no values, but which are
+there; numbers that are equal for equal values; row numbers of the frame that is its ``distinct``, which has the values
+as they are; the bits of floats as integers; the codes of a choice."""

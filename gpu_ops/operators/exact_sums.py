@@ -4,8 +4,6 @@ The numbers are lists of digits (`devices/gpu/digits.py`). Each sum is a part of
 one share it, and a running window brings it up to date.
 """
 
-# ruff: noqa: SLF001  (these are parts of a block, in a module of their own)
-
 from __future__ import annotations
 
 import json
@@ -16,7 +14,9 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from gpu_ops.operators.aggregates import Block, PartName, column_form, column_name, decimal_floats
+from gpu_ops.operators.aggregates import Block, with_special
+from gpu_ops.operators.columns import PartName, decimal_floats, input_names
+from gpu_ops.plan.aggregate_kinds import number_form
 from gpu_ops.plan.aggregates import Aggregate
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ class Taken:
 
     def arrays(self, at: int) -> list[Any]:
         """The values of a column, as numbers or words."""
-        arrays = self.block.columns[self.names[at], _form(self.types[at])].arrays
+        arrays = self.block.columns[self.names[at], number_form(self.types[at])].arrays
         if self.indices is None:
             return list(arrays)
         return [self.block.device.kernels.take(values, self.indices) for values in arrays]
@@ -81,23 +81,40 @@ class Taken:
 
     def part(self, compute: Callable[[], T], *name: Any) -> T:
         """What is computed once for all aggregates of these events."""
-        made: T = self.block._part((*name, self.names, self.which), compute)
+        made: T = self.block.part((*name, self.names, self.which), compute)
         return made
 
     def count(self) -> Any:
         """How many there are in each slot."""
         name = self.name("count")
-        return self.block._part(("counted", *name), lambda: self.block._count(name, self.first, self.last))
+        return self.block.part(("counted", *name), lambda: self.block.count(name, self.first, self.last))
 
-    def count_if(self, kind: str, mask: Any) -> Any | None:
-        """How many there are in each slot for which a mask holds; None where it never held for any."""
-        return self.block._count_if(self.name(kind), mask, self.first, self.last)
+    def count_if(self, kind: str, mask: Any) -> Any:
+        """How many there are in each slot for which a mask holds.
+
+        Args:
+            kind: A name for what they are, under which a running window keeps the count; ask for it in each call.
+            mask: Which; one value for each event.
+        """
+        found = self.block.count_if(self.name(kind), mask, self.first, self.last)
+        return np.zeros_like(self.count()) if found is None else found
+
+    def total(self, kind: str, values: Any) -> Any:
+        """The exact sum of some floats in each slot, rounded once, with NaN and infinities as IEEE 754 adds them.
+
+        Args:
+            kind: A name for what they are, under which a running window keeps the sum; ask for it in each call.
+            values: float64, one for each event.
+        """
+        _, name, which = self.name(kind)
+        limbs, special = self.block.limbs_of((str(name), which), values, self.first, self.last)
+        return with_special(self.block.device.kernels.round_limbs(*limbs), special)
 
     def sums(self, kind: str, limbs: Callable[[], Digits]) -> list[Any]:
         """The sums of numbers' limbs in each slot."""
         name = self.name(kind)
-        made: list[Any] = self.block._part(
-            ("summed", *name), lambda: self.block._sums(name, limbs(), self.first, self.last)
+        made: list[Any] = self.block.part(
+            ("summed", *name), lambda: self.block.sums(name, limbs(), self.first, self.last)
         )
         return made
 
@@ -110,7 +127,7 @@ class Taken:
             mask = ~np.isfinite(self.floats(0))
             for at in range(1, len(self.names)):
                 mask = mask | ~np.isfinite(self.floats(at))
-            return self.count_if("strange", mask)
+            return self.block.count_if(self.name("strange"), mask, self.first, self.last)
 
         return self.part(compute, "any strange")
 
@@ -122,7 +139,7 @@ class Taken:
 
         def compute() -> tuple[Digits, int]:
             chain = tuple(at for at, power in enumerate(powers) for _ in range(power))
-            sums = self.block._sums(self.name("moment", powers), self._product(chain), self.first, self.last)
+            sums = self.block.sums(self.name("moment", powers), self._product(chain), self.first, self.last)
             return self.block.device.kernels.sum_digits([sums], [1]), sum(self.digits(at)[1] for at in chain)
 
         return self.part(compute, "moment", powers)
@@ -153,7 +170,7 @@ class Taken:
                 return kernels.digits_int(whole), 0
             values = self.floats(at)
             finite = values if self.strange() is None else np.where(np.isfinite(values), values, 0.0)
-            plan = self.block._limb_plan(_digits_name(self.names, at, self.which), finite)
+            plan = self.block.limb_plan(_digits_name(self.names, at, self.which), finite)
             return kernels.float_limbs(finite, *plan), plan[1]
 
         return self.part(compute, "digits", at)
@@ -174,17 +191,17 @@ _PLACES = 18
 
 def taken(block: Block, aggregate: Aggregate) -> Taken:
     """The events that take part in an aggregate."""
-    names = _names(aggregate)
+    names = input_names(aggregate)
     types = tuple(block.schema.field(name).type for name in names)
-    which = block._which(aggregate)
+    which = block.which(aggregate)
 
     def compute() -> tuple[Any, Any, Any]:
         kernels = block.device.kernels
         if len(names) == 1:
-            return block._selection(aggregate, _form(types[0]))[1:]
-        mask = block._mask(aggregate, _form(types[0]))
+            return block.selection(aggregate, number_form(types[0]))[1:]
+        mask = block.mask(aggregate, number_form(types[0]))
         for name, dtype in zip(names[1:], types[1:], strict=True):
-            valid = block.columns[name, _form(dtype)].valid
+            valid = block.columns[name, number_form(dtype)].valid
             if valid is not None:
                 mask = valid if mask is None else mask & valid
         if mask is None:
@@ -192,30 +209,12 @@ def taken(block: Block, aggregate: Aggregate) -> Taken:
         at = kernels.keep(mask)
         return at, kernels.take(block.first, at), kernels.take(block.last, at)
 
-    return Taken(block, names, types, which, *block._part(("taken", names, which), compute))
-
-
-def _names(aggregate: Aggregate) -> tuple[str, ...]:
-    given = (aggregate.expression, *aggregate.others)
-    return tuple(column_name(each) for each in given if each is not None)
-
-
-def _form(dtype: pa.DataType) -> str:
-    return column_form("mean", dtype)
-
-
-def loads(aggregate: Aggregate, schema: pa.Schema) -> list[tuple[str, str]]:
-    """The columns of `taken`, in their forms."""
-    return [(name, _form(schema.field(name).type)) for name in _names(aggregate)]
-
-
-def _valid(holds: Any) -> Any | None:
-    return None if bool(holds.all()) else holds
+    return Taken(block, names, types, which, *block.part(("taken", names, which), compute))
 
 
 def as_float(values: Any, valid: Any) -> Result:
     """A result of floats, null where ``valid`` does not hold."""
-    return values, _valid(valid), pa.float64()
+    return values, None if bool(valid.all()) else valid, pa.float64()
 
 
 def scale(some: Taken, at: int) -> int:

@@ -28,9 +28,9 @@ _PLACES_PER_EVENT = 4
 def applies(node: WindowAggregate, columns: Columns, count: int) -> bool:
     """Whether all aggregates are counts, or sums and means of integers that cannot leave int64 over so many events."""
     return not any(aggregate.distinct for aggregate in node.aggregates) and all(
-        aggregate.kind == "count"
-        or (aggregate.kind in {"sum", "mean"} and _sum_fits(column_name(aggregate.expression), node, columns, count))
-        for aggregate in node.aggregates
+        made_of == "counts"
+        or (made_of != "more" and _sum_fits(column_name(aggregate.expression), node, columns, count))
+        for aggregate, made_of in ((each, each.kind.incremental.made_of) for each in node.aggregates)
     )
 
 
@@ -104,7 +104,8 @@ def dense_results(
     parts = {part: _Part(part, columns) for aggregate in node.aggregates for part in _parts(aggregate, columns)}
     parts[_ROWS] = _Part(_ROWS, columns)
     kernels, groups, window = device.kernels, grid.groups, grid.window
-    averaged = {column_name(each.expression) for each in node.aggregates if each.kind == "mean"}
+    bounded = [each for each in node.aggregates if each.kind.incremental.made_of == "bounded sums"]
+    averaged = {column_name(each.expression) for each in bounded}
     most = {name: _most(columns[name, "numbers"].arrays[0], len(events)) for name in averaged}
     tables = {part: kernels.dense_zeros(events.start, groups, grid.windows) for part in parts}
     step = device.block_rows or len(events)
@@ -137,7 +138,7 @@ def _parts(aggregate: Aggregate, columns: Columns) -> list[_PartName]:
     where = None if aggregate.filter is None else column_name(aggregate.filter)
     nulls = name is not None and _column(name, columns).valid is not None
     counts: _PartName = ("count", name if nulls else None, where)
-    return [counts] if aggregate.kind == "count" else [counts, ("sum", name, where)]
+    return [counts] if aggregate.kind.incremental.made_of == "counts" else [counts, ("sum", name, where)]
 
 
 def _column(name: str, columns: Columns) -> Column:
@@ -205,19 +206,22 @@ class DenseBlock(Block):
         super().__init__(device, slots, slots, len(slots), columns, schema)
 
     def __post_init__(self) -> None:
-        self.slots, self._rows = self._given
+        self.slots, self.rows = self._given
 
-    def _counts(self, aggregate: Aggregate, form: str | None) -> Any:
+    def counts(self, aggregate: Aggregate, form: str | None) -> Any:
+        """Those of the tables."""
         part = _parts(aggregate, self.columns)[0]
-        return self._rows if part == _ROWS else self.device.kernels.take(self._tables[part], self.slots)
+        return self.rows if part == _ROWS else self.device.kernels.take(self._tables[part], self.slots)
 
-    def _present(self, aggregate: Aggregate, form: str) -> Any | None:
+    def present(self, aggregate: Aggregate, form: str) -> Any | None:
+        """As they say."""
         if _parts(aggregate, self.columns)[0] == _ROWS:
             return None
-        present = self._counts(aggregate, form) > 0
+        present = self.counts(aggregate, form) > 0
         return None if bool(present.all()) else present
 
-    def _integer_sums(self, aggregate: Aggregate) -> tuple[list[Any], int]:
+    def integer_sums(self, aggregate: Aggregate) -> tuple[list[Any], int]:
+        """Those of the tables."""
         part = _parts(aggregate, self.columns)[1]
         sums = self.device.kernels.take(self._tables[part], self.slots)
         return [sums], self._most.get(column_name(aggregate.expression), (1 << 63) - 1)

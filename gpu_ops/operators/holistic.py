@@ -14,29 +14,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gpu_ops.devices import Device
 from gpu_ops.frames import empty_table
-from gpu_ops.operators.aggregates import (
-    FORMS,
-    LOADERS,
-    LOADS,
-    RESULTS,
-    Block,
-    Column,
-    column_form,
-    column_name,
-    decimal_floats,
-)
+from gpu_ops.operators.aggregates import Block
+from gpu_ops.operators.columns import Column, column_name, decimal_floats, no_columns, ordered_columns
+from gpu_ops.plan.aggregate_kinds import AggregateKind, Events, Order, has_order, order_form, ordered_type
 from gpu_ops.plan.aggregates import Aggregate
-from gpu_ops.plan.ordered_aggregates import RANK, has_order, share
+from gpu_ops.plan.ordered_aggregates import RANK, placed_type, quantile_type, ranked_type, share
 
 _DENSE = 1 << 16
 """Up to how wide a range of codes is taken as ranks as it is, however few events there are."""
-
-
-def order_form(dtype: pa.DataType) -> str:
-    """In which form a column of a type is put in order."""
-    return column_form("min", dtype)
 
 
 # Which events take part, and in which order
@@ -65,12 +51,12 @@ class Members:
 
 def members(block: Block, aggregate: Aggregate, columns: Sequence[Column]) -> Members:
     """The events for which an aggregate's condition holds and none of some columns is null."""
-    mask = block._mask(aggregate, None)  # noqa: SLF001
+    mask = block.mask(aggregate, None)
     for column in columns:
         if column.valid is not None:
             mask = column.valid if mask is None else mask & column.valid
     if mask is None:
-        return Members(None, block.first, block.last, block._rows)  # noqa: SLF001
+        return Members(None, block.first, block.last, block.rows)
     kernels = block.device.kernels
     at = kernels.keep(mask)
     first, last = kernels.take(block.first, at), kernels.take(block.last, at)
@@ -100,7 +86,7 @@ def order_keys(block: Block, expressions: Sequence[Any], chosen: Members) -> lis
             column = column_of(block, expression)
             if column.valid is not None:
                 keys.append(chosen.pick(column.valid, block))
-            keys.append(chosen.pick(block._order_codes(column.arrays[0]), block))  # noqa: SLF001
+            keys.append(chosen.pick(block.order_codes(column.arrays[0]), block))
         if (column_name(expression), "bits") in block.columns:
             bits.append(chosen.pick(column_of(block, expression, "bits").arrays[0], block))
     return keys + bits
@@ -141,30 +127,30 @@ def _kth(block: Block, ranks: Any, first: Any, last: Any, slots: Any, k: Any) ->
 
 def picked_ranks(block: Block, aggregate: Aggregate) -> tuple[str, Any, Any, Any, Any]:
     """(form, ranks, codes by rank, first, last) of an aggregate's values; the same for all that are over them."""
-    form = order_form(block._type(aggregate))  # noqa: SLF001
-    identity, (values,), first, last = block._picked(aggregate, form)  # noqa: SLF001
-    ranks, codes = block._part(  # noqa: SLF001
+    form = order_form(block.type_of(aggregate))
+    identity, (values,), first, last = block.picked(aggregate, form)
+    ranks, codes = block.part(
         ("ranked", *identity),
-        lambda: _ranks(block, block._order_codes(values)),  # noqa: SLF001
+        lambda: _ranks(block, block.order_codes(values)),
     )
     return form, ranks, codes, first, last
 
 
 def _asked(block: Block, aggregate: Aggregate, form: str, slots: Any, k: Any) -> tuple[Any, Any]:
     """(codes by rank, ranks): the k-th least value of each of some slots; -1 where there is none."""
-    known = block._throughout(aggregate, form, slots, k)  # noqa: SLF001
+    known = block.throughout(aggregate, form, slots, k)
     if known is None:
         _, ranks, codes, first, last = picked_ranks(block, aggregate)
         return codes, _kth(block, ranks, first, last, slots, k)
-    _, (values,), first, last = block._picked(aggregate, form)  # noqa: SLF001
-    ranks, codes = _ranks(block, np.concatenate([block._order_codes(values), known[0]]))  # noqa: SLF001
+    _, (values,), first, last = block.picked(aggregate, form)
+    ranks, codes = _ranks(block, np.concatenate([block.order_codes(values), known[0]]))
     first, last = np.concatenate([first, known[1]]), np.concatenate([last, known[2]])
     return codes, _kth(block, ranks, first, last, slots, k - known[3])
 
 
 def _quantile(block: Block, aggregate: Aggregate) -> Any:
-    form = order_form(block._type(aggregate))  # noqa: SLF001
-    counts, valid = block._counts(aggregate, form), block._present(aggregate, form)  # noqa: SLF001
+    form = order_form(block.type_of(aggregate))
+    counts, valid = block.counts(aggregate, form), block.present(aggregate, form)
     over, under = share(aggregate.options["q"])
     way = aggregate.options["interpolation"]
     place = np.maximum(counts - 1, 0) * over
@@ -176,7 +162,7 @@ def _quantile(block: Block, aggregate: Aggregate) -> Any:
         elif way == "higher":
             lower = lower + (rest > 0)
         codes, found = _asked(block, aggregate, form, block.slots, lower)
-        return block._of_codes(aggregate, form, _codes(block, codes, found, valid), valid)  # noqa: SLF001
+        return block.of_codes(aggregate, form, _codes(block, codes, found, valid), valid)
     # Two questions of each slot, one after the other: one sweep answers both.
     asked = np.stack([lower, lower + (rest > 0)], axis=1).ravel()
     codes, found = _asked(block, aggregate, form, np.repeat(block.slots, 2), asked)
@@ -222,10 +208,10 @@ def _numbers(block: Block, aggregate: Aggregate, form: str, codes: Any) -> Any:
     if column.distinct is not None:
         # A decimal: ranks point into the frame of its values.
         low, high, _ = block.device.columns.words(column.distinct, column_name(aggregate.expression))
-        scale = block._type(aggregate).scale  # noqa: SLF001
+        scale = block.type_of(aggregate).scale
         values = decimal_floats((low, high), scale, block.device)
         return kernels.take(values, codes) if len(values) else codes.astype(np.float64)
-    return block._of_codes(aggregate, form, codes, None)[0]  # noqa: SLF001
+    return block.of_codes(aggregate, form, codes, None)[0]
 
 
 def _mode(block: Block, aggregate: Aggregate) -> Any:
@@ -235,18 +221,18 @@ def _mode(block: Block, aggregate: Aggregate) -> Any:
     """
     kernels = block.device.kernels
     form, ranks, codes, first, last = picked_ranks(block, aggregate)
-    valid = block._present(aggregate, form)  # noqa: SLF001
+    valid = block.present(aggregate, form)
     order = kernels.group_order(ranks.astype(np.int32), len(codes), first)
     rank, first, last = (kernels.take(each, order) for each in (ranks, first, last))
     if not len(rank):
-        return block._of_codes(aggregate, form, np.zeros_like(block.slots), valid)  # noqa: SLF001
+        return block.of_codes(aggregate, form, np.zeros_like(block.slots), valid)
     owner, places, begin, finish = kernels.axis(rank.astype(np.int32), first, last)
     pieces, counts = kernels.occupied(begin, finish, len(places))
     owner, low, high = kernels.slot_bounds(owner, places, pieces)
     worth = counts * len(codes) + (len(codes) - 1 - owner)
     best = kernels.range_max(worth, low, high, block.size, block.slots)
     best = len(codes) - 1 - (best if valid is None else np.where(valid, best, 0)) % len(codes)
-    return block._of_codes(aggregate, form, _codes(block, codes, best, valid), valid)  # noqa: SLF001
+    return block.of_codes(aggregate, form, _codes(block, codes, best, valid), valid)
 
 
 # What stands where
@@ -287,7 +273,7 @@ def _top(block: Block, aggregate: Aggregate) -> Any:
 
 def _keys_down(block: Block, expression: Any, chosen: Members, *, descending: bool) -> list[Any]:
     """What orders events that are not null by a column, the greatest first."""
-    codes = chosen.pick(block._order_codes(column_of(block, expression).arrays[0]), block)  # noqa: SLF001
+    codes = chosen.pick(block.order_codes(column_of(block, expression).arrays[0]), block)
     return [~codes if descending else codes]
 
 
@@ -393,24 +379,6 @@ def _list_frame(block: Block, aggregate: Aggregate, flat: pa.Array, counts: Any)
 # What each takes
 
 
-def _load_codes(frame: Any, name: str, device: Device) -> Column:
-    """Numbers that are equal for equal values."""
-    codes, _, _ = device.columns.key_codes(frame, [name])
-    return Column((codes.astype(np.int64, copy=False),), device.columns.validity(frame, name))
-
-
-def _load_rows(frame: Any, name: str, device: Device) -> Column:
-    """Values as they are: row numbers of the frame that is their ``distinct``."""
-    rows = device.columns.array(np.arange(device.columns.rows(frame)))
-    return Column((rows,), device.columns.validity(frame, name), device.columns.select(frame, [name]))
-
-
-def _load_bits(frame: Any, name: str, device: Device) -> Column:
-    """The bits of floats as integers."""
-    numbers, valid = device.columns.values(frame, name)
-    return Column((numbers.view(np.dtype(f"i{numbers.dtype.itemsize}")),), valid)
-
-
 def with_order(aggregate: Aggregate, schema: pa.Schema) -> list[tuple[str, str]]:
     """The value as it is, and all that orders it in its form."""
     name = column_name(aggregate.expression)
@@ -436,18 +404,23 @@ def _rows(expressions: Sequence[Any], schema: pa.Schema) -> list[tuple[str, str]
     return [(name, "rows") for name in map(column_name, expressions)]
 
 
-FORMS |= {"quantile": order_form, "mode": order_form}
-LOADERS |= {"codes": _load_codes, "rows": _load_rows, "bits": _load_bits}
-LOADS |= {
-    "nth": with_order,
-    "top": with_order,
-    "ranked": _ranked_columns,
-}
-RESULTS |= {
-    "quantile": _quantile,
-    "mode": _mode,
-    "nth": _nth,
-    "top": _top,
-    "ranked": _ranked,
-    "rate": _rate,
-}
+# The kinds
+
+
+def list_of_ordered(aggregate: Aggregate, types: tuple[pa.DataType, ...]) -> pa.DataType:
+    """The type of a list of values that have an order."""
+    return pa.list_(ordered_type(aggregate, types))
+
+
+AggregateKind(name="quantile", types=quantile_type, columns=ordered_columns, result=_quantile, incremental=Order())
+AggregateKind(name="mode", types=ordered_type, columns=ordered_columns, result=_mode, incremental=Events())
+AggregateKind(name="nth", types=placed_type, columns=with_order, result=_nth, incremental=Events())
+AggregateKind(name="top", types=list_of_ordered, columns=with_order, result=_top, incremental=Events())
+AggregateKind(name="ranked", types=ranked_type, columns=_ranked_columns, result=_ranked, incremental=Events())
+AggregateKind(
+    name="rate",
+    types=lambda aggregate, types: pa.float64(),
+    columns=no_columns,
+    result=_rate,
+    incremental=Events(),
+)

@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from gpu_ops.operators.aggregates import LOADS, RESULTS, Block
-from gpu_ops.operators.exact_sums import Digits, Result, Taken, as_float, loads, scale, taken
+from gpu_ops.operators.aggregates import Block
+from gpu_ops.operators.columns import number_columns
+from gpu_ops.operators.exact_sums import Digits, Result, Taken, as_float, scale, taken
+from gpu_ops.plan.aggregate_kinds import AggregateKind, Events, float_of_numbers
 from gpu_ops.plan.aggregates import Aggregate
 
 
@@ -95,10 +97,9 @@ def _with_strange(some: Taken, made: Any) -> Any:
     """As IEEE 754 adds them: NaN and infinities count while they are in the window."""
     if some.strange() is None:
         return made
-    values, nothing = some.floats(0), np.zeros_like(some.count())
+    values = some.floats(0)
     kinds = (("nan", np.isnan(values)), ("up", values == np.inf), ("down", values == -np.inf))
     nan, up, down = (some.count_if(kind, mask) for kind, mask in kinds)
-    nan, up, down = (nothing if each is None else each for each in (nan, up, down))
     made = np.where(up > 0, np.inf, np.where(down > 0, -np.inf, made))
     return np.where((nan > 0) | ((up > 0) & (down > 0)), np.nan, made)
 
@@ -120,5 +121,12 @@ def _clipped_mean(block: Block, aggregate: Aggregate) -> Result:
     return as_float(_with_strange(some, made), some.count() > 0)
 
 
-RESULTS.update({"clipped_integral": _clipped_integral, "clipped_mean": _clipped_mean})
-LOADS.update(dict.fromkeys(("clipped_integral", "clipped_mean"), loads))
+for _name, _result in {"clipped_integral": _clipped_integral, "clipped_mean": _clipped_mean}.items():
+    AggregateKind(
+        name=_name,
+        # Behind the value stands the lifetime.
+        types=lambda aggregate, types: float_of_numbers(aggregate, types[:1]),
+        columns=number_columns,
+        result=_result,
+        incremental=Events(),
+    )

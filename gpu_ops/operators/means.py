@@ -1,18 +1,18 @@
 """Products, geometric and harmonic means from sums of logarithms and reciprocals; what holds for any event or all."""
 
-# ruff: noqa: SLF001  (these are results of a block, in a module of their own)
-
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from gpu_ops.operators.aggregates import FORMS, LOADS, RESULTS, Block, column_form
-from gpu_ops.operators.exact_sums import Result, Taken, as_float, loads, taken
+from gpu_ops.operators.aggregates import Block
+from gpu_ops.operators.columns import number_columns
+from gpu_ops.operators.exact_sums import Result, Taken, as_float, taken
+from gpu_ops.plan.aggregate_kinds import AggregateKind, Sums, float_of_numbers, number_form, refused
 from gpu_ops.plan.aggregates import Aggregate
+from gpu_ops.types import storage
 
 
 def _logarithms(some: Taken) -> tuple[list[Any], dict[str, Any]]:
@@ -33,8 +33,7 @@ def _logarithms(some: Taken) -> tuple[list[Any], dict[str, Any]]:
         plain = ~(kinds["zero"] | kinds["infinite"] | kinds["unknown"])
         magnitude = np.where(plain, np.abs(values), 1.0)
         sums = some.sums("logarithm", lambda: some.block.device.kernels.log_limbs(magnitude))
-        nothing = np.zeros_like(some.count())
-        return sums, {kind: nothing if count is None else count for kind, count in counts.items()}
+        return sums, counts
 
     return some.part(compute, "logarithms")
 
@@ -65,13 +64,11 @@ def _harmonic_mean(block: Block, aggregate: Aggregate) -> Result:
         values = some.floats(0)
         with np.errstate(over="ignore"):
             reciprocals = np.where(values == 0, np.inf, 1.0 / np.where(values == 0, 1.0, values))
-        nothing = np.zeros_like(some.count())
         kinds = (("nan", np.isnan(reciprocals)), ("up", reciprocals == np.inf), ("down", reciprocals == -np.inf))
         nan, up, down = (some.count_if(f"reciprocal {kind}", mask) for kind, mask in kinds)
-        nan, up, down = (nothing if each is None else each for each in (nan, up, down))
         finite = np.where(np.isfinite(reciprocals), reciprocals, 0.0)
         kernels = block.device.kernels
-        sums, bits, lowest = block._limbs(some.name("reciprocal"), finite, some.first, some.last)
+        sums, bits, lowest = block.limbs(some.name("reciprocal"), finite, some.first, some.last)
         digits = kernels.digits_limbs(sums, bits)
         made = kernels.divide_digits(kernels.digits_int(some.count()), digits, -lowest)
         made = np.where((up > 0) | (down > 0), np.where(down > 0, -0.0, 0.0), made)
@@ -84,29 +81,33 @@ def _harmonic_mean(block: Block, aggregate: Aggregate) -> Result:
 
 
 def _total(block: Block, aggregate: Aggregate) -> Result:
-    form = column_form("mean", block._type(aggregate))
-    ones = np.ones_like(block._counts(aggregate, form))
-    return block._over(aggregate, ones), block._present(aggregate, form), pa.float64()
+    form = number_form(block.type_of(aggregate))
+    ones = np.ones_like(block.counts(aggregate, form))
+    return block.over(aggregate, ones), block.present(aggregate, form), pa.float64()
 
 
 # Booleans
 
 
 def _any(block: Block, aggregate: Aggregate) -> tuple[Any, Any | None, pa.DataType]:
-    return block._integer_sums(aggregate)[0][0] > 0, block._present(aggregate, "numbers"), pa.bool_()
+    return block.integer_sums(aggregate)[0][0] > 0, block.present(aggregate, "numbers"), pa.bool_()
 
 
 def _all(block: Block, aggregate: Aggregate) -> tuple[Any, Any | None, pa.DataType]:
-    true = block._integer_sums(aggregate)[0][0]
-    return true == block._counts(aggregate, "numbers"), block._present(aggregate, "numbers"), pa.bool_()
+    true = block.integer_sums(aggregate)[0][0]
+    return true == block.counts(aggregate, "numbers"), block.present(aggregate, "numbers"), pa.bool_()
 
 
-_RESULTS: dict[str, Callable[[Block, Aggregate], Result]] = {
-    "product": _product,
-    "geometric_mean": _geometric_mean,
-    "harmonic_mean": _harmonic_mean,
-}
-RESULTS.update(_RESULTS)
-LOADS.update(dict.fromkeys(_RESULTS, loads))
-RESULTS.update({"any": _any, "all": _all, "total": _total})
-FORMS.update(dict.fromkeys(("any", "all"), lambda _: "numbers"))
+def _boolean(aggregate: Aggregate, types: tuple[pa.DataType, ...]) -> pa.DataType:
+    if not pa.types.is_boolean(storage(types[0])):
+        raise refused(aggregate, 0, types[0], 'Compare it: g.any(g.col("price") > 0).')
+    return pa.bool_()
+
+
+for _types, _results in (
+    (float_of_numbers, {"product": _product, "geometric_mean": _geometric_mean, "harmonic_mean": _harmonic_mean}),
+    (float_of_numbers, {"total": _total}),
+    (_boolean, {"any": _any, "all": _all}),
+):
+    for _name, _result in _results.items():
+        AggregateKind(name=_name, types=_types, columns=number_columns, result=_result, incremental=Sums())

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from gpu_ops.operators.aggregates import LOADS, RESULTS, Block
-from gpu_ops.operators.exact_sums import Digits, Result, Taken, as_float, loads, scale, taken
+from gpu_ops.operators.aggregates import Block
+from gpu_ops.operators.columns import number_columns
+from gpu_ops.operators.exact_sums import Digits, Result, Taken, as_float, scale, taken
+from gpu_ops.plan.aggregate_kinds import AggregateKind, Sums, float_of_numbers
 from gpu_ops.plan.aggregates import Aggregate
 
 # Central moments
@@ -200,14 +201,12 @@ def _weighted_mean(block: Block, aggregate: Aggregate) -> Result:
         )
     )
     sign = np.where(block.device.kernels.round_digits(below)[0] < 0, -1.0, 1.0)
-    zero = np.zeros_like(some.count())
-    up, down, none = (zero if each is None else each for each in (up, down, none))
     made = np.where(up > 0, np.inf * sign, np.where(down > 0, -np.inf * sign, made))
     unknown = (none > 0) | ((up > 0) & (down > 0))
     return as_float(np.where(unknown, np.nan, made), defined | unknown)
 
 
-_RESULTS: dict[str, Callable[[Block, Aggregate], Result]] = {
+for _name, _result in {
     "skewness": _skewness,
     "kurtosis": _kurtosis,
     "covariance": _covariance,
@@ -215,6 +214,5 @@ _RESULTS: dict[str, Callable[[Block, Aggregate], Result]] = {
     "slope": _slope,
     "intercept": _intercept,
     "weighted_mean": _weighted_mean,
-}
-RESULTS.update(_RESULTS)
-LOADS.update(dict.fromkeys(_RESULTS, loads))
+}.items():
+    AggregateKind(name=_name, types=float_of_numbers, columns=number_columns, result=_result, incremental=Sums())

@@ -11,14 +11,13 @@ import pyarrow as pa
 from gpu_ops.buffers import to_arrow
 from gpu_ops.errors import FunctionError
 from gpu_ops.frames import empty_table
-from gpu_ops.operators.aggregates import LOADS, RESULTS, Block, column_name
+from gpu_ops.operators.aggregates import Block, column_name
 from gpu_ops.operators.holistic import Members, all_rows, in_order, members, order_keys, structs, whole
 from gpu_ops.operators.pairs import pairs
+from gpu_ops.plan.aggregate_kinds import AggregateKind, Events
 from gpu_ops.plan.aggregates import Aggregate
+from gpu_ops.plan.ordered_aggregates import returned_type
 from gpu_ops.time import TIME_TYPE
-
-_VERBS = {"table_function": "apply"}
-"""What the user calls it."""
 
 _LIFETIME = 2
 """How many of the columns read are the start and the end, after all others."""
@@ -90,9 +89,10 @@ def _clipped(table: pa.Table, begin: Any, finish: Any) -> pa.Table:
 
 def _blame(block: Block, aggregate: Aggregate, slot: int, error: BaseException) -> NoReturn:
     """The error of a user's function, with the window in which it came up."""
+    of_rows = isinstance(aggregate.options["returns"], pa.Schema)
     raise FunctionError(
-        f"The function of {_VERBS.get(aggregate.kind, aggregate.kind)} failed: {type(error).__name__}: {error}",
-        column=None if aggregate.kind in _VERBS else aggregate.name,
+        f"The function of {'apply' if of_rows else aggregate.kind} failed: {type(error).__name__}: {error}",
+        column=None if of_rows else aggregate.name,
         values=block.shown(slot),
         remedy="Its own traceback is above.",
     ) from error
@@ -202,9 +202,9 @@ def _rows(table: pa.Table, count: int) -> list[tuple[Any, ...]]:
     return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
-LOADS |= {"window_function": all_rows, "table_function": all_rows, "incremental": all_rows}
-RESULTS |= {
+for _name, _result in {
     "window_function": _window_function,
     "table_function": _table_function,
     "incremental": _incremental,
-}
+}.items():
+    AggregateKind(name=_name, types=returned_type, columns=all_rows, result=_result, incremental=Events())

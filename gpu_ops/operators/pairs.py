@@ -9,20 +9,24 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gpu_ops.operators.aggregates import FORMS, LOADS, RESULTS, Block, column_form, decimal_floats
+from gpu_ops.operators.aggregates import Block
+from gpu_ops.operators.columns import decimal_floats, number_columns, ordered_columns
 from gpu_ops.operators.holistic import (
     Members,
     as_lists,
     in_order,
+    list_of_ordered,
     members,
-    order_form,
     order_keys,
     picked_ranks,
     whole,
     with_order,
 )
+from gpu_ops.operators.plain_aggregates import mean as mean_of
 from gpu_ops.operators.sizes import refuse_counts
+from gpu_ops.plan.aggregate_kinds import AggregateKind, Events, float_of_numbers, number_form
 from gpu_ops.plan.aggregates import Aggregate
+from gpu_ops.plan.ordered_aggregates import placed_type
 
 _FEWER = "Choose shorter windows or a longer hop: each window's list has all of its events. Or ask for top or highest."
 
@@ -87,29 +91,29 @@ def _collect(block: Block, aggregate: Aggregate) -> Any:
 
 def _collect_set(block: Block, aggregate: Aggregate) -> Any:
     form, ranks, codes, first, last = picked_ranks(block, aggregate)
-    chosen = Members(None, first, last, block._counts(aggregate, form))  # noqa: SLF001
+    chosen = Members(None, first, last, block.counts(aggregate, form))
     take, columns = block.device.kernels.take, block.device.columns
     lists = []
     for some in pairs(block, chosen, in_order(block, [ranks], len(ranks))):
-        made = block._of_codes(aggregate, form, take(codes, take(ranks, some.at)), None)  # noqa: SLF001
+        made = block.of_codes(aggregate, form, take(codes, take(ranks, some.at)), None)
         lists.append((columns.build({aggregate.name: made}) if isinstance(made, tuple) else made, some.counts))
     return as_lists(block, aggregate, lists)
 
 
 def _mean_absolute_deviation(block: Block, aggregate: Aggregate) -> Any:
     kernels = block.device.kernels
-    mean, valid, _ = block._mean_result(aggregate)  # noqa: SLF001
-    dtype = block._type(aggregate)  # noqa: SLF001
-    form = column_form("mean", dtype)
-    identity, arrays, first, last = block._picked(aggregate, form)  # noqa: SLF001
+    mean, valid, _ = mean_of(block, aggregate)
+    dtype = block.type_of(aggregate)
+    form = number_form(dtype)
+    identity, arrays, first, last = block.picked(aggregate, form)
     if form == "words":
         values = decimal_floats(arrays, dtype.scale, block.device)
     else:
         values = arrays[0].astype(np.float64, copy=False)
-    special = block._special(identity, values, first, last)  # noqa: SLF001
+    special = block.special(identity, values, first, last)
     mean = mean if special is None else np.where(np.isfinite(mean), mean, 0.0)
     values = values if special is None else np.where(np.isfinite(values), values, 0.0)
-    counts = block._counts(aggregate, form)  # noqa: SLF001
+    counts = block.counts(aggregate, form)
     chosen = Members(None, first, last, counts)
     order = block.device.columns.array(np.arange(len(first)))
     sums = []
@@ -135,10 +139,20 @@ def _mean_absolute_deviation(block: Block, aggregate: Aggregate) -> Any:
     return made, valid, pa.float64()
 
 
-FORMS |= {"collect_set": order_form, "mean_absolute_deviation": lambda dtype: column_form("mean", dtype)}
-LOADS |= {"collect_list": with_order}
-RESULTS |= {
-    "collect_list": _collect,
-    "collect_set": _collect_set,
-    "mean_absolute_deviation": _mean_absolute_deviation,
-}
+AggregateKind(
+    name="collect_list",
+    types=lambda aggregate, types: pa.list_(placed_type(aggregate, types)),
+    columns=with_order,
+    result=_collect,
+    incremental=Events(),
+)
+AggregateKind(
+    name="collect_set", types=list_of_ordered, columns=ordered_columns, result=_collect_set, incremental=Events()
+)
+AggregateKind(
+    name="mean_absolute_deviation",
+    types=float_of_numbers,
+    columns=number_columns,
+    result=_mean_absolute_deviation,
+    incremental=Events(),
+)

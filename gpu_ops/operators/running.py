@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates import Column, Columns, PartName, column_name, load_columns
-from gpu_ops.operators.choices import GREATEST, as_extreme, form_of, ranked, ranked_by
+from gpu_ops.operators.choices import Extremum
+from gpu_ops.operators.columns import FORMS, ranked_by
 from gpu_ops.operators.events import FEW, MANY, Events
 from gpu_ops.operators.running_blocks import (
     ROWS,
@@ -27,7 +28,6 @@ from gpu_ops.operators.running_blocks import (
     RunningBlock,
     Slots,
     Totals,
-    extreme_name,
     grid_promise,
     grown,
     limit_of,
@@ -55,6 +55,7 @@ from gpu_ops.operators.windows import (
     window_aggregate,
     window_numbers,
 )
+from gpu_ops.plan.aggregate_kinds import kind_named
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.windows import Grid, WindowAggregate
 from gpu_ops.time import MAX_TIME
@@ -83,22 +84,21 @@ class RunningWindow(WindowState):
         self._values: dict[str, Values] = {}
         self._best: dict[PartName, Staircases] = {}
         for aggregate in node.aggregates:
-            extreme = as_extreme(aggregate, node.input.schema)
-            if aggregate.distinct:
+            keeps = aggregate.keeps(node.input.schema)
+            if keeps == "values":
                 name = column_name(aggregate.expression)
                 self._values.setdefault(name, Values(node.group, name, node.input.schema, device))
-            elif aggregate.kind == "quantile":
+            elif keeps == "order":
                 self._order(aggregate)
-            elif extreme is not None:
-                form = form_of(extreme, node.input.schema)
-                by_rank = form != "numbers"
-                self._best[extreme_name(extreme)] = Staircases(extreme_name(extreme), device, ranked=by_rank)
-                if by_rank:
-                    ranked[column_name(extreme.expression), form] = None
+            elif keeps == "extreme":
+                extreme = Extremum.of(aggregate, node.input.schema)
+                self._best[extreme.name] = Staircases(extreme, device)
+                if extreme.by_rank:
+                    ranked[extreme.column, extreme.form] = None
         self._ranked = list(ranked)
         # What is ranked stays a frame, to be ranked in each step; only which rows take part is read as it comes.
         self._read = [
-            replace(each, kind="count", expression=None, others=(), distinct=False)
+            replace(each, kind=kind_named("count"), expression=None, others=(), distinct=False)
             if self._by_rank(each)
             else replace(each, distinct=False)
             for each in node.aggregates
@@ -146,7 +146,7 @@ class RunningWindow(WindowState):
         if isinstance(self._node.window, Grid) or self._ranked:
             return False
         for aggregate in self._node.aggregates:
-            if as_extreme(aggregate, self._node.input.schema) is not None:
+            if aggregate.keeps(self._node.input.schema) == "extreme":
                 self._order(aggregate)
         self._best = {}
         return True
@@ -239,8 +239,8 @@ class RunningWindow(WindowState):
         return replace(self._loaded(frame, none.astype(np.int32)), low=none, high=none)
 
     def _by_rank(self, aggregate: Aggregate) -> bool:
-        extreme = as_extreme(aggregate, self._node.input.schema)
-        return extreme is not None and form_of(extreme, self._node.input.schema) != "numbers"
+        schema = self._node.input.schema
+        return aggregate.keeps(schema) == "extreme" and Extremum.of(aggregate, schema).by_rank
 
     def _touched(self, begun: Rows | None, ended: Rows | None, limit: int) -> Any:
         """int64 numbers of the groups that have a boundary in this step, ascending."""
@@ -356,9 +356,8 @@ class RunningWindow(WindowState):
         rows, device = self._best[name].reach(touched, self._done, limit), self._device
         if rows is None:
             none = device.columns.array(np.zeros(0, np.int64))
-            kind, column = name[0], str(name[1])
-            by_rank = (column, GREATEST if kind == GREATEST else "ranks") in self._ranked
-            frame = device.columns.select(self._nothing().frame, ranked_by(column, kind)) if by_rank else None
+            framed = self._best[name].extreme.framed
+            frame = device.columns.select(self._nothing().frame, framed) if framed else None
             return Rows(none.astype(np.int32), none, none, {CODES: Column((none,), None)}, frame)
         return rows
 
@@ -371,7 +370,7 @@ class RunningWindow(WindowState):
             names = [name for name in known if name[1] == column]
             frames = [device.columns.select(events.frame, ranked_by(column, form))]
             together = device.columns.concat([*frames, *(known[name].frame for name in names)])
-            made = ranked(together, column, form, device)
+            made = FORMS[form](together, column, device)
             (codes,), valid, count = made.arrays, made.valid, len(events)
             if valid is not None:
                 self._has_null((column, form))
@@ -382,7 +381,7 @@ class RunningWindow(WindowState):
             for name in names:
                 mine = codes[count : count + len(known[name])]
                 count += len(known[name])
-                best[name] = Best(known[name], ~mine if name[0] == "min" else mine, None, None)
+                best[name] = Best(known[name], self._best[name].extreme.turned(mine), None, None)
         for name, rows in known.items():
             if name not in best:
                 best[name] = Best(rows, rows.columns[CODES].arrays[0], None, None)

@@ -12,9 +12,10 @@ import pyarrow as pa
 
 from gpu_ops.buffers import integers, to_arrow
 from gpu_ops.devices import Device
+from gpu_ops.errors import PlanError
 from gpu_ops.operators import calendars
-from gpu_ops.operators.aggregates import Block, Column, PartName, column_form, column_name
-from gpu_ops.operators.choices import form_of, ranked_by
+from gpu_ops.operators.aggregates import Block, Column, PartName, column_name
+from gpu_ops.operators.choices import Extremum
 from gpu_ops.operators.events import FEW, MANY
 from gpu_ops.operators.exact_sums import factors
 from gpu_ops.operators.running_extremes import CODES, staircase
@@ -285,7 +286,7 @@ class RunningBlock(Block):
         holds[slots.after] = False
         self._emitted = kernels.keep(holds)
         self.slots = kernels.take(slots.all, self._emitted)
-        self._rows = kernels.take(rows, self._emitted)
+        self.rows = kernels.take(rows, self._emitted)
 
     def _on_base(self, name: PartName, sums: list[Any]) -> list[Any]:
         """Sums over the step's events as totals over all, per slot; the state moves on."""
@@ -302,32 +303,38 @@ class RunningBlock(Block):
             made.append(total)
         return made
 
-    def _from_ranks(self, aggregate: Aggregate, distinct: Any, best: Any, valid: Any | None) -> Any:
+    def from_ranks(self, aggregate: Aggregate, distinct: Any, best: Any, valid: Any | None) -> Any:
+        """Values by their rank, as a frame of one column."""
         # A state that is not its own may have lost an event whose value is asked for: no index leaves the table.
         rows = self.device.columns.rows(distinct)
-        return super()._from_ranks(aggregate, distinct, np.clip(best, 0, max(rows - 1, 0)), valid)
+        return super().from_ranks(aggregate, distinct, np.clip(best, 0, max(rows - 1, 0)), valid)
 
     def _final(self, totals: list[Any]) -> list[Any]:
         return [self.device.kernels.take(total, self._emitted) for total in totals]
 
-    def _count(self, name: PartName, first: Any, last: Any) -> Any:
+    def count(self, name: PartName, first: Any, last: Any) -> Any:
+        """How many hold each slot, of the step's events and of all that was alive; the state moves on."""
+
         def compute() -> Any:
             counts = self.device.kernels.range_count(first, last, self.size, self.of_step.all)
             return self._final(self._on_base(name, [counts]))[0]
 
-        return self._part(("total", *name), compute)
+        return self.part(("total", *name), compute)
 
-    def _sums(self, name: PartName, limbs: Sequence[Any], first: Any, last: Any) -> list[Any]:
+    def sums(self, name: PartName, limbs: Sequence[Any], first: Any, last: Any) -> list[Any]:
+        """The sums per slot over the step's events and all that was alive; the state moves on."""
+
         def compute() -> list[Any]:
             kernels, slots = self.device.kernels, self.of_step.all
             sums = [kernels.range_sum(limb, first, last, self.size, slots) for limb in limbs]
             return self._final(self._on_base(name, sums))
 
         # Once a step, whichever aggregates ask: the state moves on.
-        totals: list[Any] = self._part(("total", *name), compute)
+        totals: list[Any] = self.part(("total", *name), compute)
         return totals
 
-    def _limb_plan(self, name: PartName, values: Any) -> tuple[int, int, int]:
+    def limb_plan(self, name: PartName, values: Any) -> tuple[int, int, int]:
+        """A plan for what was alive, too."""
         bits = _LIMB_BITS[name[0]]
         if name in self.totals.plans and not bool(values.any()):
             return bits, *self.totals.plans[name]
@@ -341,17 +348,17 @@ class RunningBlock(Block):
         return ("nan", *identity) not in self.totals.limbs and super()._all_finite(identity, values)
 
     def _integers(self, aggregate: Aggregate) -> tuple[list[Any], Any, Any, int]:
-        _, (values,), first, last = self._picked(aggregate, "numbers")
+        _, (values,), first, last = self.picked(aggregate, "numbers")
         if values.dtype.itemsize < 8:
             return [values.astype(np.int64, copy=False)], first, last, (1 << 63) - 1
         whole = values if values.dtype == np.uint64 else values.astype(np.int64, copy=False)
         return list(self.device.kernels.exact_limbs_int(whole)), first, last, 1 << 64
 
-    def _throughout(self, aggregate: Aggregate, form: str, slots: Any, k: Any) -> tuple[Any, Any, Any, Any] | None:
+    def throughout(self, aggregate: Aggregate, form: str, slots: Any, k: Any) -> tuple[Any, Any, Any, Any] | None:
         """A rank among all values is that among the state's, but for as many places as the step has events."""
         kernels, of_step = self.device.kernels, self.of_step
-        _, (values,), first, _ = self._picked(aggregate, form)
-        orders = self._moved(aggregate, form, self._order_codes(values))
+        _, (values,), first, _ = self.picked(aggregate, form)
+        orders = self._moved(aggregate, form, self.order_codes(values))
         group = self._group_of(slots)
         fresh = np.concatenate([np.ones_like(group[:1], dtype=np.bool_), group[1:] != group[:-1]])
         asked, at = group[fresh], np.cumsum(fresh) - 1
@@ -377,10 +384,15 @@ class RunningBlock(Block):
 
     def _moved(self, aggregate: Aggregate, form: str, codes: Any) -> Orders:
         """The state's codes, without those that go in this step; what comes is added to them after it."""
-        indices = self._selection(aggregate, form)[1]
-        name: PartName = ("order", column_name(aggregate.expression), self._which(aggregate))
+        indices = self.selection(aggregate, form)[1]
+        name: PartName = ("order", column_name(aggregate.expression), self.which(aggregate))
 
         def move() -> Orders:
+            if name not in self.orders:
+                raise PlanError(
+                    f"Results of {aggregate.kind} ask for values by their order, and its running window keeps none.",
+                    remedy="Declare it incremental=Order(), Extreme() or Events() (docs/extending.md).",
+                )
             at = self.device.columns.array(np.arange(len(self.events))) if indices is None else indices
             groups, gone = self.device.kernels.take(self.events.code, at), at < self.ended
             stays = ~gone & (self.device.kernels.take(self.events.high, at) > self.limit)
@@ -388,13 +400,13 @@ class RunningBlock(Block):
             self.came[name] = groups[stays], codes[stays]
             return self.orders[name]
 
-        orders: Orders = self._part(name, move)
+        orders: Orders = self.part(name, move)
         return orders
 
     def _once(self, aggregate: Aggregate) -> tuple[Any, Any, Any]:
         """Values that are there throughout the step count beside the step's own events, if one of these has them."""
         kernels, array = self.device.kernels, self.device.columns.array
-        mask, name = self._mask(aggregate, "codes"), column_name(aggregate.expression)
+        mask, name = self.mask(aggregate, "codes"), column_name(aggregate.expression)
         at = array(np.arange(len(self.events))) if mask is None else kernels.keep(mask)
         (numbers,) = self.columns[name, "codes"].arrays
         present, example, local = np.unique(kernels.take(numbers, at), return_index=True, return_inverse=True)
@@ -404,7 +416,7 @@ class RunningBlock(Block):
         went, came = (
             kernels.range_sum(each.astype(np.int64), local, local + 1, len(present), every) for each in (gone, stays)
         )
-        there = self.values[name].move(self._which(aggregate), present, went, came)
+        there = self.values[name].move(self.which(aggregate), present, went, came)
         lasting = kernels.keep(there > 0)
         owner = kernels.take(at, kernels.take(example, lasting))
         first, last = self._whole_step(self._group_of(kernels.take(self.first, owner)))
@@ -415,11 +427,12 @@ class RunningBlock(Block):
         )
         return kernels.take(np.concatenate([at, owner]), events), first, last
 
-    def _greatest(self, aggregate: Aggregate, codes: Any, first: Any, last: Any) -> Any:
+    def greatest(self, aggregate: Aggregate, codes: Any, first: Any, last: Any) -> Any:
         """The greatest order code per slot, of the step's events and of the state's, which moves on."""
-        device, name = self.device, extreme_name(aggregate)
+        device, extreme = self.device, Extremum.of(aggregate, self.schema)
+        name = extreme.name
         if name not in self.best:
-            return self._greatest_in_order(aggregate, codes, first, last)
+            return self._greatest_in_order(extreme, codes, first, last)
         known = self.best[name]
         best = device.kernels.range_max(
             np.concatenate([codes, known.codes]),
@@ -428,15 +441,13 @@ class RunningBlock(Block):
             self.size,
             self.slots,
         )
-        indices = self._selection(aggregate, form_of(aggregate, self.schema))[1]
+        indices = self.selection(aggregate, extreme.form)[1]
         if indices is None:
             indices = device.columns.array(np.arange(len(self.events)))
         indices = indices[indices >= self.ended]
         order = codes[len(codes) - len(indices) :]
         begun = self.events.take(indices, device)
-        frame = (
-            None if known.rows.frame is None else device.columns.select(begun.frame, ranked_by(str(name[1]), name[0]))
-        )
+        frame = None if known.rows.frame is None else device.columns.select(begun.frame, extreme.framed)
         rows = Rows(begun.code, begun.high, begun.high, {CODES: Column((order,), None)}, frame)
         rows = rows.take(device.kernels.keep(rows.high > self.limit), device)
         touched = self.of_step.touched
@@ -445,16 +456,15 @@ class RunningBlock(Block):
         self.left[name] = staircase(rows, device)
         return best
 
-    def _greatest_in_order(self, aggregate: Aggregate, codes: Any, first: Any, last: Any) -> Any:
+    def _greatest_in_order(self, extreme: Extremum, codes: Any, first: Any, last: Any) -> Any:
         """The greatest code of the step's events and of all the state's that stay: of these one for each group."""
-        least = aggregate.kind == "min"
-        orders = self._moved(aggregate, form_of(aggregate, self.schema), ~codes if least else codes)
+        orders = self._moved(extreme.aggregate, extreme.form, extreme.turned(codes))
         touched = self.of_step.touched
         there = orders.counts(touched)
-        low = np.zeros_like(there) if least else np.maximum(there - 1, 0)
+        low = np.zeros_like(there) if extreme.least else np.maximum(there - 1, 0)
         group, known = orders.between(touched.astype(np.int32), low, np.minimum(low + 1, there))
         begin, end = self._whole_step(group)
-        pieces = ((codes, ~known if least else known), (first, begin), (last, end))
+        pieces = ((codes, extreme.turned(known)), (first, begin), (last, end))
         values, begins, ends = (np.concatenate(each) for each in pieces)
         return self.device.kernels.range_max(values, begins, ends, self.size, self.slots)
 
@@ -467,18 +477,3 @@ class Best:
     codes: Any
     first: Any
     last: Any
-
-
-def goes_along(aggregate: Aggregate, schema: pa.Schema) -> bool:
-    """Whether a running window needs no more than is new to bring an aggregate up to date."""
-    if aggregate.distinct:
-        return aggregate.kind in {"count", "sum", "mean", "variance", "standard_deviation"}
-    if aggregate.kind == "quantile":
-        return column_form("min", schema.field(column_name(aggregate.expression)).type) == "numbers"
-    return not aggregate.holistic
-
-
-def extreme_name(aggregate: Aggregate) -> PartName:
-    """The name of an extreme's state."""
-    where = None if aggregate.filter is None else column_name(aggregate.filter)
-    return aggregate.kind, column_name(aggregate.expression), where

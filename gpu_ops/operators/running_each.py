@@ -18,7 +18,6 @@ from gpu_ops.devices import Device
 from gpu_ops.operators.data_windows import Stay, row_order
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.running import RunningWindow
-from gpu_ops.operators.running_blocks import goes_along
 from gpu_ops.operators.state import Rows
 from gpu_ops.plan.data_windows import (
     Alive,
@@ -69,7 +68,7 @@ class RunningEach:
         if isinstance(window, Session) and not window.running:
             # Whoever comes later enters where the session began.
             return None
-        if not all(goes_along(each, schema) for each in node.aggregates):
+        if not all(each.keeps(schema) != "events" for each in node.aggregates):
             return None
         made = _Moments(WindowAggregate(Feed(schema, node.key, None), Snapshot(), node.aggregates), device)
         return cls(node, made, device) if made.take_open() else None

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.devices import Device
-from gpu_ops.operators.aggregates import Column, PartName
-from gpu_ops.operators.choices import ranked, ranked_by
+from gpu_ops.operators.aggregates import Column
+from gpu_ops.operators.choices import Extremum
 from gpu_ops.operators.state import Rows, concat_rows
 from gpu_ops.operators.state_fields import row_columns
 from gpu_ops.state_tables import Field, StateTable
@@ -40,13 +40,12 @@ class Staircases:
     are merged, or until most of a run has ended: every row ends once, in a step of its group, and is counted then.
 
     Args:
-        name: The extreme.
-        ranked: Whether its values are ranked, for want of order codes that are the same in every step.
+        extreme: Of what.
         device: Where arrays live.
     """
 
-    def __init__(self, name: PartName, device: Device, *, ranked: bool) -> None:
-        self._name, self._ranked, self._device = name, ranked, device
+    def __init__(self, extreme: Extremum, device: Device) -> None:
+        self.extreme, self._device = extreme, device
         self._runs: list[_Run] = []
         self._none: Rows | None = None
 
@@ -113,8 +112,7 @@ class Staircases:
             groups: How many groups there are.
             schema: Types of the columns that are ranked.
         """
-        read = ranked_by(str(self._name[1]), self._name[0]) if self._ranked else []
-        frame = pa.schema([schema.field(each) for each in read])
+        frame = pa.schema([schema.field(each) for each in self.extreme.framed])
         order = {CODES: Field(pa.int64())}
         return StateTable(name, row_columns(place, place, groups, numbers=order, frame=frame))
 
@@ -151,10 +149,9 @@ class Staircases:
 
     def _coded(self, rows: Rows) -> Rows:
         """The rows, with codes that compare among them all."""
-        if not self._ranked:
+        if not self.extreme.by_rank:
             return rows
-        (codes,) = ranked(rows.frame, str(self._name[1]), self._name[0], self._device).arrays
-        return replace(rows, columns={CODES: Column((~codes if self._name[0] == "min" else codes,), None)})
+        return replace(rows, columns={CODES: Column((self.extreme.ranked(rows.frame, self._device),), None)})
 
 
 def staircase(rows: Rows, device: Device) -> Rows:

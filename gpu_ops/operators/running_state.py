@@ -138,7 +138,7 @@ class WindowState(ABC):
         """The names of the events that take part in what is told of a column's distinct values."""
         distinct = [each for each in self._node.aggregates if each.distinct]
         mine = [each for each in distinct if column_name(each.expression) == column]
-        return [Block._which(each) or "" for each in mine]  # noqa: SLF001  (as the blocks that count them name them)
+        return [Block.which(each) or "" for each in mine]
 
     @property
     def _axis(self) -> pa.DataType:

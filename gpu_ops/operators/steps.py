@@ -21,7 +21,6 @@ from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.fills import RunningFill
 from gpu_ops.operators.joins import numbered
 from gpu_ops.operators.running import RunningWindow
-from gpu_ops.operators.running_blocks import goes_along
 from gpu_ops.operators.running_data_windows import RunningDataWindow
 from gpu_ops.operators.running_joins import RunningAsOf, RunningBinary, RunningClip, RunningJoin
 from gpu_ops.operators.running_stitch import RunningStitch
@@ -412,7 +411,7 @@ def _running(node: Node, view: View, device: Device, known: Known) -> Running:
         return made(Columns(chain, device), chain[0])
     if isinstance(node, WindowAggregate):
         lowered = node.lowered()
-        whole = not all(goes_along(one, lowered.input.schema) for one in lowered.aggregates)
+        whole = any(one.keeps(lowered.input.schema) == "events" for one in lowered.aggregates)
         return made((RunningWhole if whole else RunningWindow)(lowered, device), lowered)
     if isinstance(node, Join) and node.how == "semi":
         return _seen(node.as_inner(), view, device, known)

@@ -18,18 +18,7 @@ import numpy as np
 
 from gpu_ops.devices import Device
 from gpu_ops.errors import TimeError
-
-# Aggregates register how they are computed.
-from gpu_ops.operators import (  # noqa: F401
-    calendars,
-    choices,
-    grids,
-    holistic,
-    lasting,
-    means,
-    moments,
-    own_functions,
-)
+from gpu_ops.operators import calendars, grids
 from gpu_ops.operators.aggregates import Block, Columns, Places, load_columns
 from gpu_ops.operators.events import Events, check_times, concat
 from gpu_ops.operators.sizes import expanded, refuse_counts

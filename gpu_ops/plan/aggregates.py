@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from gpu_ops import marks
 from gpu_ops.errors import ColumnError, PlanError
+from gpu_ops.plan.aggregate_kinds import AggregateKind, Kept, kind_named
 from gpu_ops.plan.arguments import flag, word
 from gpu_ops.plan.combinations import Combinable
 from gpu_ops.plan.expressions import (
@@ -26,23 +27,6 @@ from gpu_ops.plan.expressions import (
     output_schema,
 )
 from gpu_ops.types import storage
-
-ResultType = Callable[["Aggregate", tuple[pa.DataType, ...]], pa.DataType]
-
-RESULT_TYPES: dict[str, ResultType] = {}
-"""For a kind of aggregate the type of its result, from the types of all that goes in; kinds not here know it anyway."""
-
-HOLISTIC: set[str] = set()
-"""Kinds of which no bounded part says enough: a running window keeps the order of values, or the events themselves."""
-
-EXTREMES = frozenset({"min", "max", "first", "last", "arg_min", "arg_max"})
-"""Kinds of which a running window keeps the events that can still be the one: it has to know when each ends."""
-
-
-_OF_NUMBERS = {
-    *("sum", "mean", "median", "quantile", "mean_absolute_deviation", "standard_deviation", "variance"),
-}
-"""The kinds that compute with a column's values, and so do not take numbers that say which of some values each is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +44,7 @@ class Aggregate(Combinable):
         distinct: Whether equal values count once.
     """
 
-    kind: str
+    kind: AggregateKind
     expression: nw.Expr | None = None
     filter: nw.Expr | None = None
     degrees: int = 1
@@ -75,10 +59,9 @@ class Aggregate(Combinable):
         where = "" if self.filter is None else f" where {self.filter!r}"
         return f"{self.name}={self.kind}({'distinct ' * self.distinct}{', '.join(read)}){where}"
 
-    @property
-    def holistic(self) -> bool:
-        """Whether a running window must keep values, or the events themselves, to compute it."""
-        return self.distinct or self.kind in HOLISTIC
+    def keeps(self, schema: pa.Schema) -> Kept:
+        """What a running window keeps to bring it up to date."""
+        return self.kind.incremental.keeps(self, schema)
 
     @property
     def inputs(self) -> tuple[nw.Expr, ...]:
@@ -99,16 +82,15 @@ class Aggregate(Combinable):
         others = tuple(nw.col(column(each)) for each in self.others)
         return replace(self, expression=plain(self.expression), others=others, filter=plain(self.filter))
 
-    def input_type(self, schema: pa.Schema) -> pa.DataType | None:
-        """The Arrow type of what goes in, as a device holds it; None when rows are counted."""
-        if self.expression is None:
-            return None
-        return self._type_of(self.expression, schema)
+    def types(self, schema: pa.Schema) -> tuple[pa.DataType, ...]:
+        """The Arrow types of its inputs: as declared where they are columns, else as they are computed."""
+        return tuple(self._type_of(each, schema) for each in self.inputs)
 
     def _type_of(self, expression: nw.Expr, schema: pa.Schema) -> pa.DataType:
-        where = f"{self.kind}(…)"
         alone = [expression.alias("value")]
-        return storage(output_schema(schema, alone, where=where, only_columns=True).field(0).type)
+        made = output_schema(schema, alone, where=f"{self.kind}(…)", only_columns=True).field(0).type
+        name = bare_column(expression)
+        return schema.field(name).type if name in schema.names else storage(made)
 
     def field(self, schema: pa.Schema) -> pa.Field:
         """The result's column.
@@ -129,68 +111,14 @@ class Aggregate(Combinable):
         return marks.computed(made, (field for each in self.inputs for field in fields_read(each, schema)))
 
     def _field(self, schema: pa.Schema) -> pa.Field:
-        dtype = self.input_type(schema)
-        name = None if self.expression is None else bare_column(self.expression)
-        if self.kind in _OF_NUMBERS and name in schema.names and pa.types.is_dictionary(schema.field(name).type):
+        types = self.types(schema)
+        if self.distinct and (not types or pa.types.is_nested(storage(types[0]))):
             raise ColumnError(
-                f"{self.kind} does not take {schema.field(name).type}.",
-                column=name,
-                remedy=f'Make numbers of it first: .with_columns({name}=g.col("{name}").cast(g.Float64)).',
-            )
-        if self.distinct and (dtype is None or pa.types.is_nested(dtype)):
-            raise ColumnError(
-                f"{self.kind} of distinct values does not take {dtype}.",
+                f"{self.kind} of distinct values does not take {types[0] if types else None}.",
                 column=None if self.expression is None else bare_column(self.expression) or repr(self.expression),
                 remedy="Take its fields or its text first: only what can be a key can be told apart.",
             )
-        if self.kind in RESULT_TYPES:
-            types = tuple(self._type_of(each, schema) for each in self.inputs)
-            return pa.field(self.name, self._as_declared(RESULT_TYPES[self.kind](self, types), dtype, schema))
-        made = pa.int64() if dtype is None else self._result_type(dtype)
-        if self.expression is not None and (self.kind in {"min", "max"} or pa.types.is_duration(made)):
-            name = bare_column(self.expression)
-            if name in schema.names:
-                # A device may hold it as another type (a guid as bytes, seconds as milliseconds).
-                declared = schema.field(name).type
-                made = made if pa.types.is_dictionary(declared) else declared
-        return pa.field(self.name, made)
-
-    def _as_declared(self, made: pa.DataType, dtype: pa.DataType | None, schema: pa.Schema) -> pa.DataType:
-        """A type, or a list of it, that a device holds as another type, by the name that its column has."""
-        name = None if self.expression is None else bare_column(self.expression)
-        declared = made if name is None or name not in schema.names else schema.field(name).type
-        if pa.types.is_dictionary(declared):
-            return made
-        if pa.types.is_list(made):
-            return pa.list_(declared) if made.value_type == dtype else made
-        return declared if made == dtype else made
-
-    def _result_type(self, dtype: pa.DataType) -> pa.DataType:
-        if self.kind == "count":
-            return pa.int64()
-        if self.kind in {"min", "max"}:
-            if not (pa.types.is_nested(dtype) or pa.types.is_null(dtype)):
-                return dtype.value_type if pa.types.is_dictionary(dtype) else dtype
-        elif self.kind == "sum":
-            if pa.types.is_unsigned_integer(dtype):
-                return pa.uint64() if dtype == pa.uint64() else pa.int64()
-            if pa.types.is_integer(dtype):
-                return pa.int64()
-            if pa.types.is_decimal128(dtype):
-                return pa.decimal128(38, dtype.scale)
-            if pa.types.is_floating(dtype):
-                return pa.float64()
-            if pa.types.is_duration(dtype):
-                return dtype
-        elif pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal128(dtype):
-            return pa.float64()
-        raise ColumnError(
-            f"{self.kind} does not take {dtype}.",
-            column=None if self.expression is None else named_column(self.expression),
-            remedy="Cast it to a number first, for instance g.col(…).cast(g.Float64)."
-            if self.kind not in {"min", "max"}
-            else "Take a part of it that has an order.",
-        )
+        return pa.field(self.name, self.kind.types(self, types))
 
 
 def _shown(value: object) -> str:
@@ -200,25 +128,55 @@ def _shown(value: object) -> str:
     return str(getattr(value, "__qualname__", value))
 
 
-def named_column(expression: nw.Expr) -> str:
-    """A column by its name, for an error; another expression as it is written."""
-    return bare_column(expression) or repr(expression)
-
-
-def _aggregate(
-    kind: str, expression: Expression | None, where: Expression | None, degrees: int = 1, *, distinct: bool = False
+def aggregate(
+    kind: AggregateKind | str,
+    *given: Expression,
+    where: Expression | None = None,
+    of: Population = "sample",
+    distinct: bool = False,
+    options: Mapping[str, Any] | None = None,
 ) -> Aggregate:
-    if flag(distinct, name="distinct") and expression is None:
+    """An aggregate of a kind, of what the user handed in: what the verbs of all kinds are made of.
+
+    Args:
+        kind: Which; one of this package by its name.
+        given: Columns' names or expressions: what is aggregated, and what else goes in. Nothing for what counts rows.
+        where: Only events for which this condition holds take part.
+        of: What the values are of: a sample (1 degree of freedom less), or the whole population.
+        distinct: Whether equal values count once.
+        options: What else is said of it, for the functions of its kind.
+
+    Raises:
+        PlanError: An argument is no column, no expression, or no condition.
+    """
+    kind = kind_named(kind) if isinstance(kind, str) else kind
+    inputs = [as_expression(each, where=f"{kind}(…)") for each in given]
+    if flag(distinct, name="distinct") and not inputs:
         raise PlanError(
-            f"{kind}(distinct=True) needs the values that count once.", remedy='Say which: g.count("v", distinct=True).'
+            f"{kind}(distinct=True) needs the values that count once.",
+            remedy=f'Say which: g.{kind}("v", distinct=True).',
         )
     return Aggregate(
         kind,
-        None if expression is None and kind == "count" else as_expression(expression, where=f"{kind}(…)"),
+        inputs[0] if inputs else None,
         None if where is None else as_expression(where, where=f"{kind}(…, where=…)"),
-        degrees,
+        degrees_of(of),
+        others=tuple(inputs[1:]),
+        options=options or {},
         distinct=distinct,
     )
+
+
+Population = Literal["sample", "population"]
+
+
+def degrees_of(population: Population) -> int:
+    """Delta degrees of freedom.
+
+    Raises:
+        PlanError: It is neither.
+    """
+    return 1 if word(population, ["sample", "population"], name="of") == "sample" else 0
 
 
 def count(
@@ -242,7 +200,7 @@ def count(
         >>> windows.agg(n=g.count(), named=g.count("page")).select("n", "named").collect().to_pylist()[0]["named"]
         1
     """
-    return _aggregate("count", expression, where, distinct=distinct)
+    return aggregate("count", *([] if expression is None else [expression]), where=where, distinct=distinct)
 
 
 def sum(  # noqa: A001  (the field's word)
@@ -266,7 +224,7 @@ def sum(  # noqa: A001  (the field's word)
         >>> g.events(bids, start="at").tumbling("1min").agg(total=g.sum("price")).collect()["total"].to_pylist()
         [1e+300]
     """
-    return _aggregate("sum", expression, where, distinct=distinct)
+    return aggregate("sum", expression, where=where, distinct=distinct)
 
 
 def mean(expression: Expression, *, where: Expression | None = None, distinct: bool = False) -> Aggregate:
@@ -287,7 +245,7 @@ def mean(expression: Expression, *, where: Expression | None = None, distinct: b
         >>> g.events(bids, start="at").tumbling("1min").agg(m=g.mean("price")).collect()["m"].to_pylist()
         [1.5]
     """
-    return _aggregate("mean", expression, where, distinct=distinct)
+    return aggregate("mean", expression, where=where, distinct=distinct)
 
 
 def min(expression: Expression, *, where: Expression | None = None) -> Aggregate:  # noqa: A001
@@ -304,7 +262,7 @@ def min(expression: Expression, *, where: Expression | None = None) -> Aggregate
         >>> g.events(bids, start="at").tumbling("1min").agg(first=g.min("who")).collect()["first"].to_pylist()
         ['bob']
     """
-    return _aggregate("min", expression, where)
+    return aggregate("min", expression, where=where)
 
 
 def max(expression: Expression, *, where: Expression | None = None) -> Aggregate:  # noqa: A001
@@ -321,19 +279,7 @@ def max(expression: Expression, *, where: Expression | None = None) -> Aggregate
         >>> g.events(bids, start="at").tumbling("1min").agg(best=g.max("price")).collect()["best"].to_pylist()
         [3]
     """
-    return _aggregate("max", expression, where)
-
-
-Population = Literal["sample", "population"]
-
-
-def degrees_of(population: Population) -> int:
-    """Delta degrees of freedom.
-
-    Raises:
-        PlanError: It is neither.
-    """
-    return 1 if word(population, ["sample", "population"], name="of") == "sample" else 0
+    return aggregate("max", expression, where=where)
 
 
 def variance(
@@ -357,7 +303,7 @@ def variance(
         >>> g.events(bids, start="at").tumbling("1min").agg(v=g.variance("price")).collect()["v"].to_pylist()
         [2.0]
     """
-    return _aggregate("variance", expression, where, degrees_of(of), distinct=distinct)
+    return aggregate("variance", expression, where=where, of=of, distinct=distinct)
 
 
 def standard_deviation(
@@ -379,4 +325,4 @@ def standard_deviation(
         >>> windows.agg(d=g.standard_deviation("price", of="population")).collect()["d"].to_pylist()
         [1.0]
     """
-    return _aggregate("standard_deviation", expression, where, degrees_of(of), distinct=distinct)
+    return aggregate("standard_deviation", expression, where=where, of=of, distinct=distinct)

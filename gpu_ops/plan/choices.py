@@ -9,46 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import narwhals as nw
-import pyarrow as pa
 
-from gpu_ops.errors import ColumnError
-from gpu_ops.plan.aggregates import RESULT_TYPES, Aggregate, named_column
+from gpu_ops.plan.aggregates import Aggregate, aggregate
 from gpu_ops.plan.arguments import several
-from gpu_ops.plan.expressions import Expression, as_expression
-
-
-def _boolean(aggregate: Aggregate, types: tuple[pa.DataType, ...]) -> pa.DataType:
-    if not pa.types.is_boolean(types[0]):
-        raise ColumnError(
-            f"{aggregate.kind} does not take {types[0]}.",
-            column=named_column(aggregate.inputs[0]),
-            remedy='Compare it: g.any(g.col("price") > 0).',
-        )
-    return pa.bool_()
-
-
-def _chosen(aggregate: Aggregate, types: tuple[pa.DataType, ...]) -> pa.DataType:
-    for expression, dtype in zip(aggregate.inputs, types, strict=True):
-        if pa.types.is_nested(dtype) or pa.types.is_null(dtype):
-            raise ColumnError(
-                f"{aggregate.kind} does not take {dtype}.",
-                column=named_column(expression),
-                remedy="Take a part of it that has an order.",
-            )
-    return types[0].value_type if pa.types.is_dictionary(types[0]) else types[0]
-
-
-RESULT_TYPES.update(dict.fromkeys(("any", "all"), _boolean))
-RESULT_TYPES.update(dict.fromkeys(("first", "last", "arg_min", "arg_max"), _chosen))
-
-
-def _of(kind: str, expression: Expression, where: Expression | None, others: Sequence[Expression] = ()) -> Aggregate:
-    return Aggregate(
-        kind,
-        as_expression(expression, where=f"{kind}(…)"),
-        None if where is None else as_expression(where, where=f"{kind}(…, where=…)"),
-        others=tuple(as_expression(each, where=f"{kind}(…)") for each in others),
-    )
+from gpu_ops.plan.expressions import Expression
 
 
 def any(condition: Expression, *, where: Expression | None = None) -> Aggregate:  # noqa: A001  (the field's word)
@@ -65,7 +29,7 @@ def any(condition: Expression, *, where: Expression | None = None) -> Aggregate:
         >>> g.events(bids, start="at").tumbling("1min").agg(m=g.any(g.col("price") > 2)).collect()["m"].to_pylist()
         [True]
     """
-    return _of("any", condition, where)
+    return aggregate("any", condition, where=where)
 
 
 def all(condition: Expression, *, where: Expression | None = None) -> Aggregate:  # noqa: A001  (the field's word)
@@ -82,7 +46,7 @@ def all(condition: Expression, *, where: Expression | None = None) -> Aggregate:
         >>> g.events(bids, start="at").tumbling("1min").agg(m=g.all(g.col("price") > 2)).collect()["m"].to_pylist()
         [False]
     """
-    return _of("all", condition, where)
+    return aggregate("all", condition, where=where)
 
 
 Order = Expression | Sequence[Expression] | None
@@ -104,7 +68,7 @@ def first(expression: Expression, *, order: Order = None, where: Expression | No
         >>> g.events(bids, start="at").tumbling("1min").agg(who=g.first("who")).collect()["who"].to_pylist()
         ['bob']
     """
-    return _of("first", expression, where, [nw.col("start"), *several(order, where="order=")])
+    return aggregate("first", expression, nw.col("start"), *several(order, where="order="), where=where)
 
 
 def last(expression: Expression, *, order: Order = None, where: Expression | None = None) -> Aggregate:
@@ -123,7 +87,7 @@ def last(expression: Expression, *, order: Order = None, where: Expression | Non
         >>> g.events(bids, start="at").tumbling("1min").agg(who=g.last("who")).collect()["who"].to_pylist()
         ['eve']
     """
-    return _of("last", expression, where, [nw.col("start"), *several(order, where="order=")])
+    return aggregate("last", expression, nw.col("start"), *several(order, where="order="), where=where)
 
 
 def arg_min(expression: Expression, by: Expression, *, where: Expression | None = None) -> Aggregate:
@@ -144,7 +108,7 @@ def arg_min(expression: Expression, by: Expression, *, where: Expression | None 
         >>> g.events(bids, start="at").tumbling("1min").agg(who=g.arg_min("who", "price")).collect()["who"].to_pylist()
         ['eve']
     """
-    return _of("arg_min", expression, where, [by, nw.col("start")])
+    return aggregate("arg_min", expression, by, nw.col("start"), where=where)
 
 
 def arg_max(expression: Expression, by: Expression, *, where: Expression | None = None) -> Aggregate:
@@ -165,4 +129,4 @@ def arg_max(expression: Expression, by: Expression, *, where: Expression | None 
         >>> g.events(bids, start="at").tumbling("1min").agg(who=g.arg_max("who", "price")).collect()["who"].to_pylist()
         ['bob']
     """
-    return _of("arg_max", expression, where, [by, nw.col("start")])
+    return aggregate("arg_max", expression, by, nw.col("start"), where=where)

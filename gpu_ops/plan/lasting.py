@@ -6,29 +6,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import narwhals as nw
-import pyarrow as pa
 
-from gpu_ops.errors import ColumnError, PlanError
-from gpu_ops.plan.aggregates import HOLISTIC, RESULT_TYPES, Aggregate, mean, named_column
+from gpu_ops.errors import PlanError
+from gpu_ops.plan.aggregates import Aggregate, aggregate, mean
 from gpu_ops.plan.combinations import Combinable, Combination, Span
 from gpu_ops.plan.expressions import Expression, as_expression
 from gpu_ops.plan.windows import Hopping, Snapshot
 from gpu_ops.time import Duration, positive_ticks
 
-
-def _number(aggregate: Aggregate, types: tuple[pa.DataType, ...]) -> pa.DataType:
-    dtype = types[0]
-    if not (pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal128(dtype)):
-        raise ColumnError(
-            f"{aggregate.kind} does not take {dtype}.",
-            column=named_column(aggregate.inputs[0]),
-            remedy="Cast it to a number first, for instance g.col(…).cast(g.Float64).",
-        )
-    return pa.float64()
-
-
-RESULT_TYPES.update(dict.fromkeys(("total", "clipped_integral", "clipped_mean"), _number))
-HOLISTIC.update(("clipped_integral", "clipped_mean"))
+_LIFETIME = (nw.col("start"), nw.col("end"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,9 +70,9 @@ def integral(expression: Expression, *, unit: Duration = "1s", where: Expression
     ticks = positive_ticks(unit, name="unit")
     value = as_expression(expression, where="integral(…)")
     condition = None if where is None else as_expression(where, where="integral(…, where=…)")
-    lifetime = (nw.col("start"), nw.col("end"))
-    clipped = Aggregate("clipped_integral", value, condition, others=lifetime, options={"unit": ticks, "bounds": True})
-    return OverTime(clipped, Combination("*", Aggregate("total", value, condition), Span(ticks)))
+    options = {"unit": ticks, "bounds": True}
+    clipped = aggregate("clipped_integral", value, *_LIFETIME, where=condition, options=options)
+    return OverTime(clipped, Combination("*", aggregate("total", value, where=condition), Span(ticks)))
 
 
 def time_weighted_mean(expression: Expression, *, where: Expression | None = None) -> OverTime:
@@ -109,5 +95,4 @@ def time_weighted_mean(expression: Expression, *, where: Expression | None = Non
         [100.0, 60.0, 100.0]
     """
     alone = mean(expression, where=where)
-    lifetime = (nw.col("start"), nw.col("end"))
-    return OverTime(replace(alone, kind="clipped_mean", others=lifetime, options={"bounds": True}), alone)
+    return OverTime(aggregate("clipped_mean", expression, *_LIFETIME, where=where, options={"bounds": True}), alone)

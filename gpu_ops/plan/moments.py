@@ -6,53 +6,8 @@ bits agree on every device and for any cut of the input, and nothing cancels how
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import pyarrow as pa
-
-from gpu_ops.errors import ColumnError
-from gpu_ops.plan.aggregates import RESULT_TYPES, Aggregate, Population, degrees_of, named_column
-from gpu_ops.plan.arguments import flag
-from gpu_ops.plan.expressions import Expression, as_expression
-
-
-def _number(aggregate: Aggregate, types: tuple[pa.DataType, ...]) -> pa.DataType:
-    for expression, dtype in zip(aggregate.inputs, types, strict=True):
-        if not (pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal128(dtype)):
-            raise ColumnError(
-                f"{aggregate.kind} does not take {dtype}.",
-                column=named_column(expression),
-                remedy="Cast it to a number first, for instance g.col(…).cast(g.Float64).",
-            )
-    return pa.float64()
-
-
-RESULT_TYPES.update(
-    dict.fromkeys(
-        (
-            "weighted_mean",
-            "geometric_mean",
-            "harmonic_mean",
-            "product",
-            "skewness",
-            "kurtosis",
-            "covariance",
-            "correlation",
-            "slope",
-            "intercept",
-        ),
-        _number,
-    )
-)
-
-
-def _of(
-    kind: str, *expressions: Expression, where: Expression | None, of: Population = "sample", distinct: bool = False
-) -> Aggregate:
-    first, *others = (as_expression(each, where=f"{kind}(…)") for each in expressions)
-    condition = None if where is None else as_expression(where, where=f"{kind}(…, where=…)")
-    made = Aggregate(kind, first, condition, degrees_of(of), others=tuple(others))
-    return replace(made, distinct=flag(distinct, name="distinct"))
+from gpu_ops.plan.aggregates import Aggregate, Population, aggregate
+from gpu_ops.plan.expressions import Expression
 
 
 def product(expression: Expression, *, where: Expression | None = None, distinct: bool = False) -> Aggregate:
@@ -76,7 +31,7 @@ def product(expression: Expression, *, where: Expression | None = None, distinct
         >>> g.events(growth, start="at").tumbling("1min").agg(p=g.product("times")).collect()["p"].to_pylist()
         [-105.0]
     """
-    return _of("product", expression, where=where, distinct=flag(distinct, name="distinct"))
+    return aggregate("product", expression, where=where, distinct=distinct)
 
 
 def geometric_mean(expression: Expression, *, where: Expression | None = None, distinct: bool = False) -> Aggregate:
@@ -97,7 +52,7 @@ def geometric_mean(expression: Expression, *, where: Expression | None = None, d
         >>> g.events(growth, start="at").tumbling("1min").agg(m=g.geometric_mean("times")).collect()["m"].to_pylist()
         [4.0]
     """
-    return _of("geometric_mean", expression, where=where, distinct=flag(distinct, name="distinct"))
+    return aggregate("geometric_mean", expression, where=where, distinct=distinct)
 
 
 def harmonic_mean(expression: Expression, *, where: Expression | None = None, distinct: bool = False) -> Aggregate:
@@ -118,7 +73,7 @@ def harmonic_mean(expression: Expression, *, where: Expression | None = None, di
         >>> g.events(trips, start="at").tumbling("1min").agg(m=g.harmonic_mean("speed")).collect()["m"].to_pylist()
         [3.0]
     """
-    return _of("harmonic_mean", expression, where=where, distinct=flag(distinct, name="distinct"))
+    return aggregate("harmonic_mean", expression, where=where, distinct=distinct)
 
 
 def weighted_mean(expression: Expression, weight: Expression, *, where: Expression | None = None) -> Aggregate:
@@ -140,7 +95,7 @@ def weighted_mean(expression: Expression, weight: Expression, *, where: Expressi
         >>> windows.agg(paid=g.weighted_mean("price", "amount")).collect()["paid"].to_pylist()
         [12.5]
     """
-    return _of("weighted_mean", expression, weight, where=where)
+    return aggregate("weighted_mean", expression, weight, where=where)
 
 
 def skewness(
@@ -172,7 +127,7 @@ def skewness(
         >>> windows.agg(s=g.skewness("v")).collect()["s"].to_pylist()
         [2.0]
     """
-    return _of("skewness", expression, where=where, of=of, distinct=flag(distinct, name="distinct"))
+    return aggregate("skewness", expression, where=where, of=of, distinct=distinct)
 
 
 def kurtosis(
@@ -204,7 +159,7 @@ def kurtosis(
         >>> windows.agg(k=g.kurtosis("v")).collect()["k"].to_pylist()
         [4.0]
     """
-    return _of("kurtosis", expression, where=where, of=of, distinct=flag(distinct, name="distinct"))
+    return aggregate("kurtosis", expression, where=where, of=of, distinct=distinct)
 
 
 def covariance(
@@ -229,7 +184,7 @@ def covariance(
         >>> windows.agg(c=g.covariance("km", "paid")).collect()["c"].to_pylist()
         [5.0]
     """
-    return _of("covariance", left, right, where=where, of=of)
+    return aggregate("covariance", left, right, where=where, of=of)
 
 
 def correlation(left: Expression, right: Expression, *, where: Expression | None = None) -> Aggregate:
@@ -251,7 +206,7 @@ def correlation(left: Expression, right: Expression, *, where: Expression | None
         >>> windows.agg(r=g.correlation("km", "paid")).collect()["r"].to_pylist()
         [1.0]
     """
-    return _of("correlation", left, right, where=where)
+    return aggregate("correlation", left, right, where=where)
 
 
 def slope(y: Expression, x: Expression, *, where: Expression | None = None) -> Aggregate:
@@ -274,7 +229,7 @@ def slope(y: Expression, x: Expression, *, where: Expression | None = None) -> A
         ... ].to_pylist()
         [1.5]
     """
-    return _of("slope", y, x, where=where)
+    return aggregate("slope", y, x, where=where)
 
 
 def intercept(y: Expression, x: Expression, *, where: Expression | None = None) -> Aggregate:
@@ -293,4 +248,4 @@ def intercept(y: Expression, x: Expression, *, where: Expression | None = None) 
         >>> windows.agg(flat=g.intercept("paid", "km")).collect()["flat"].to_pylist()
         [1.5]
     """
-    return _of("intercept", y, x, where=where)
+    return aggregate("intercept", y, x, where=where)

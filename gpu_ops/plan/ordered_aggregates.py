@@ -14,9 +14,10 @@ from typing import Any, Literal
 import narwhals as nw
 import pyarrow as pa
 
-from gpu_ops.errors import ColumnError, PlanError, shown
-from gpu_ops.plan.aggregates import HOLISTIC, RESULT_TYPES, Aggregate, ResultType, count
-from gpu_ops.plan.arguments import MOST, flag, several, word
+from gpu_ops.errors import PlanError, shown
+from gpu_ops.plan.aggregate_kinds import check_order, float_of_numbers, value_type
+from gpu_ops.plan.aggregates import Aggregate, aggregate, count
+from gpu_ops.plan.arguments import MOST, several, word
 from gpu_ops.plan.expressions import LIFETIME, Expression, as_expression, bare_column
 from gpu_ops.time import TIME_TYPE, Duration, positive_ticks
 
@@ -31,9 +32,6 @@ _EVERY = 1 << 62
 
 RANK = "__rank"
 """A rank that nobody asked for; a payload may have a column ``rank``."""
-
-_OF_ROWS = frozenset({"rate", "incremental", "window_function"})
-"""Kinds that are over no expression of their own."""
 
 START, END = nw.col("start").alias("__from"), nw.col("end").alias("__until")
 """The lifetime, under names that a payload may have."""
@@ -117,9 +115,8 @@ def quantile(
     if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= 1:
         raise PlanError(f"quantile takes a share from 0 to 1, not {q!r}.", remedy="The median is 0.5.")
     word(interpolation, _INTERPOLATIONS, name="interpolation")
-    return made(
-        "quantile", expression, where=where, options={"q": q, "interpolation": interpolation}, distinct=distinct
-    )
+    options = {"q": q, "interpolation": interpolation}
+    return _over("quantile", expression, where=where, options=options, distinct=distinct)
 
 
 def share(q: float) -> tuple[int, int]:
@@ -147,7 +144,7 @@ def mode(expression: Expression, *, where: Expression | None = None) -> Aggregat
         >>> g.events(visits, start="at").tumbling("1min").agg(page=g.mode("page")).collect()["page"].to_pylist()
         ['b']
     """
-    return made("mode", expression, where=where)
+    return _over("mode", expression, where=where)
 
 
 def nth(expression: Expression, n: int, *, order: Order = None, where: Expression | None = None) -> Aggregate:
@@ -172,7 +169,7 @@ def nth(expression: Expression, n: int, *, order: Order = None, where: Expressio
     if type(n) is not int or abs(n) > MOST:
         raise PlanError(f"nth takes a whole number, not {n!r}.", remedy="The first is 0, the last is -1.")
     others = (START, *listed(order, "nth(…, order=…)"))
-    return made("nth", expression, where=where, others=others, options={"n": n})
+    return _over("nth", expression, *others, where=where, options={"n": n})
 
 
 def top(expression: Expression, k: int, *, by: Expression | None = None, where: Expression | None = None) -> Aggregate:
@@ -224,7 +221,7 @@ def bottom(
 def _top(expression: Expression, k: int, by: Expression | None, where: Expression | None, verb: str) -> Aggregate:
     check_count(verb, k)
     others = () if by is None else listed(by, f"{verb}(…, by=…)")
-    return made("top", expression, where=where, others=others, options={"k": k, "descending": verb == "top"})
+    return _over("top", expression, *others, where=where, options={"k": k, "descending": verb == "top"})
 
 
 def mean_absolute_deviation(
@@ -248,7 +245,7 @@ def mean_absolute_deviation(
         >>> windows.agg(d=g.mean_absolute_deviation("price")).collect()["d"].to_pylist()
         [1.5]
     """
-    return made("mean_absolute_deviation", expression, where=where, distinct=distinct)
+    return _over("mean_absolute_deviation", expression, where=where, distinct=distinct)
 
 
 def collect_list(expression: Expression, *, order: Order = None, where: Expression | None = None) -> Aggregate:
@@ -269,7 +266,7 @@ def collect_list(expression: Expression, *, order: Order = None, where: Expressi
         >>> windows.agg(all=g.collect_list("price")).collect()["all"].to_pylist()
         [[9, 1]]
     """
-    return made("collect_list", expression, where=where, others=(START, *listed(order, "collect_list(…, order=…)")))
+    return _over("collect_list", expression, START, *listed(order, "collect_list(…, order=…)"), where=where)
 
 
 def collect_set(expression: Expression, *, where: Expression | None = None) -> Aggregate:
@@ -287,7 +284,7 @@ def collect_set(expression: Expression, *, where: Expression | None = None) -> A
         >>> windows.agg(all=g.collect_set("price")).collect()["all"].to_pylist()
         [[1, 9]]
     """
-    return made("collect_set", expression, where=where, distinct=True)
+    return _over("collect_set", expression, where=where, distinct=True)
 
 
 def rate(per: Duration = "1s", *, over: Duration | None = None, where: Expression | None = None) -> Aggregate:
@@ -309,16 +306,16 @@ def rate(per: Duration = "1s", *, over: Duration | None = None, where: Expressio
     options: dict[str, Any] = {"per": positive_ticks(per, name="per")}
     if over is not None:
         options["over"] = positive_ticks(over, name="over")
-    return made("rate", None, where=where, options=options | {"bounds": over is None})
+    return aggregate("rate", where=where, options=options | {"bounds": over is None})
 
 
 def ranked(by: Expression, k: int, payload: pa.Schema, *, descending: bool) -> Aggregate:
     """The k first events by an order with their ranks, as a list of structs: what `Windowed.top` is made of."""
     check_count("top", k)
-    decides = _named(as_expression(by, where="top(…, by=…)"))
+    decides = named(by, "top(…, by=…)")
     returns = pa.schema([pa.field("rank", pa.int64()), *payload])
     options = {"k": k, "descending": descending, "returns": returns}
-    return Aggregate("ranked", decides, others=tuple(nw.col(name) for name in payload.names), options=options)
+    return aggregate("ranked", decides, *map(nw.col, payload.names), options=options)
 
 
 def every_row(payload: pa.Schema) -> Aggregate:
@@ -326,7 +323,7 @@ def every_row(payload: pa.Schema) -> Aggregate:
     lifetime = [pa.field(name, TIME_TYPE) for name in ("event_start", "event_end")]
     returns = pa.schema([pa.field(RANK, pa.int64()), *payload, *lifetime])
     options = {"k": _EVERY, "descending": False, "returns": returns}
-    return Aggregate("ranked", START, others=(*map(nw.col, payload.names), START, END), options=options)
+    return aggregate("ranked", START, *map(nw.col, payload.names), START, END, options=options)
 
 
 def check_count(verb: str, k: int) -> None:
@@ -344,123 +341,54 @@ def check_count(verb: str, k: int) -> None:
 # How they are declared
 
 
-def made(
+def _over(
     kind: str,
-    expression: Expression | None,
-    *,
+    expression: Expression,
+    *others: nw.Expr,
     where: Expression | None,
-    others: tuple[nw.Expr, ...] = (),
     options: dict[str, Any] | None = None,
     distinct: bool = False,
 ) -> Aggregate:
-    """An aggregate, of what the user handed in."""
-    return Aggregate(
-        kind,
-        None if expression is None and kind in _OF_ROWS else _named(as_expression(expression, where=f"{kind}(…)")),
-        None if where is None else as_expression(where, where=f"{kind}(…, where=…)"),
-        others=others,
-        options=options or {},
-        distinct=flag(distinct, name="distinct"),
-    )
+    over = named(expression, f"{kind}(…)")
+    return aggregate(kind, over, *others, where=where, options=options, distinct=distinct)
 
 
 def listed(given: Order, where: str) -> tuple[nw.Expr, ...]:
     """One expression or several, or none; the lifetime under names that a payload may have."""
-    return tuple(_named(each) for each in several(given, where=where))
+    return tuple(named(each, where) for each in several(given, where=where))
 
 
-def _named(expression: nw.Expr) -> nw.Expr:
+def named(given: Expression, where: str) -> nw.Expr:
+    """An expression; the lifetime under a name that a payload may have."""
+    expression = as_expression(given, where=where)
     return expression.alias(f"__{name}") if (name := bare_column(expression)) in LIFETIME else expression
 
 
 # Types
 
 
-def _is_number(dtype: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal128(dtype))
+def quantile_type(aggregate: Aggregate, types: tuple[pa.DataType, ...]) -> pa.DataType:
+    """The type of a quantile: float64 between two values, else that of the values."""
+    check_order(aggregate, types)
+    if aggregate.options["interpolation"] in _BETWEEN:
+        remedy = 'Take one of the values: interpolation="lower"; or cast it to a number.'
+        return float_of_numbers(aggregate, types, remedy)
+    return value_type(aggregate, types)
 
 
-def _refused(aggregate: Aggregate, dtype: pa.DataType, remedy: str) -> ColumnError:
-    name = None if aggregate.expression is None else bare_column(aggregate.expression) or repr(aggregate.expression)
-    return ColumnError(f"{aggregate.kind} does not take {dtype}.", column=name, remedy=remedy)
-
-
-def _value(dtype: pa.DataType) -> pa.DataType:
-    return dtype.value_type if pa.types.is_dictionary(dtype) else dtype
-
-
-def has_order(dtype: pa.DataType) -> bool:
-    """Whether values of a type have an order.
-
-    Examples:
-        >>> has_order(pa.list_(pa.int64()))
-        False
-    """
-    return not (pa.types.is_nested(dtype) or pa.types.is_null(dtype))
-
-
-def _ordered(aggregate: Aggregate, types: tuple[pa.DataType, ...]) -> None:
-    for dtype in types:
-        if not has_order(dtype):
-            raise _refused(aggregate, dtype, "Take a part of it that has an order.")
-
-
-def _quantile_type(aggregate: Aggregate, types: tuple[pa.DataType, ...]) -> pa.DataType:
-    _ordered(aggregate, types)
-    if aggregate.options["interpolation"] not in _BETWEEN:
-        return _value(types[0])
-    return _number_type(aggregate, types, 'Take one of the values: interpolation="lower"; or cast it to a number.')
-
-
-def _number_type(
-    aggregate: Aggregate, types: tuple[pa.DataType, ...], remedy: str = "Cast it to a number first."
-) -> pa.DataType:
-    if not _is_number(types[0]):
-        raise _refused(aggregate, types[0], remedy)
-    return pa.float64()
-
-
-def _ordered_type(aggregate: Aggregate, types: tuple[pa.DataType, ...]) -> pa.DataType:
-    _ordered(aggregate, types)
-    return _value(types[0])
-
-
-def _value_type(aggregate: Aggregate, types: tuple[pa.DataType, ...]) -> pa.DataType:
-    _ordered(aggregate, types[1:])
-    return _value(types[0])
-
-
-def _list_type(aggregate: Aggregate, types: tuple[pa.DataType, ...]) -> pa.DataType:
-    return pa.list_(_value_type(aggregate, types))
-
-
-def _ordered_list_type(aggregate: Aggregate, types: tuple[pa.DataType, ...]) -> pa.DataType:
-    return pa.list_(_ordered_type(aggregate, types))
+def placed_type(aggregate: Aggregate, types: tuple[pa.DataType, ...]) -> pa.DataType:
+    """The type of a value by its event's place: what decides on that has to have an order."""
+    check_order(aggregate, types, 1)
+    return value_type(aggregate, types)
 
 
 def returned_type(aggregate: Aggregate, types: tuple[pa.DataType, ...]) -> pa.DataType:
     """The type that is declared; a list of rows for a schema."""
-    del types
     returns = aggregate.options["returns"]
     return pa.list_(pa.struct(list(returns))) if isinstance(returns, pa.Schema) else returns
 
 
-def _ranked_type(aggregate: Aggregate, types: tuple[pa.DataType, ...]) -> pa.DataType:
-    _ordered(aggregate, types[:1])
+def ranked_type(aggregate: Aggregate, types: tuple[pa.DataType, ...]) -> pa.DataType:
+    """The type of ranked rows."""
+    check_order(aggregate, types[:1])
     return returned_type(aggregate, types)
-
-
-_TYPES: dict[str, ResultType] = {
-    "quantile": _quantile_type,
-    "mode": _ordered_type,
-    "nth": _value_type,
-    "top": _ordered_list_type,
-    "mean_absolute_deviation": _number_type,
-    "collect_list": _list_type,
-    "collect_set": _ordered_list_type,
-    "rate": lambda aggregate, types: pa.float64(),
-    "ranked": _ranked_type,
-}
-
-RESULT_TYPES |= _TYPES
-HOLISTIC |= set(_TYPES)

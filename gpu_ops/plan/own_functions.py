@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.errors import ColumnError, PlanError
-from gpu_ops.plan.aggregates import HOLISTIC, RESULT_TYPES, Aggregate, ResultType
+from gpu_ops.plan.aggregates import Aggregate, aggregate
 from gpu_ops.plan.arguments import flag
 from gpu_ops.plan.expressions import Expression, bare_column
-from gpu_ops.plan.ordered_aggregates import END, START, listed, made, returned_type
+from gpu_ops.plan.ordered_aggregates import END, START, listed
 
 
 def incremental(
@@ -56,7 +57,7 @@ def incremental(
     _check_type("incremental", returns)
     columns = listed(of, "incremental(…, of=…)")
     options = {"zero": zero, **functions, "returns": returns, "columns": _names(columns)}
-    return made("incremental", None, where=where, others=(*columns, START), options=options)
+    return _over_rows("incremental", (*columns, START), options, where)
 
 
 def window_function(
@@ -101,7 +102,7 @@ def window_function(
     options = {"function": function, "returns": returns, "columns": _names(columns), "bounds": time_sensitive}
     for name, value in (("time_sensitive", time_sensitive), ("clip", clip)):
         flag(value, name=name)
-    return made("window_function", None, where=where, others=(*columns, START, END), options={**options, "clip": clip})
+    return _over_rows("window_function", (*columns, START, END), {**options, "clip": clip}, where)
 
 
 def table_function(
@@ -113,7 +114,13 @@ def table_function(
         flag(value, name=name)
     options = {"function": function, "returns": schema, "columns": tuple(names), "bounds": time_sensitive, "clip": clip}
     others = (*(nw.col(name) for name in names), START, END)
-    return Aggregate("table_function", others=others, options=options)
+    return _over_rows("table_function", others, options)
+
+
+def _over_rows(
+    kind: str, read: tuple[nw.Expr, ...], options: dict[str, Any], where: Expression | None = None
+) -> Aggregate:
+    return replace(aggregate(kind, where=where, options=options), others=read)
 
 
 def _names(columns: Sequence[nw.Expr]) -> tuple[str, ...]:
@@ -142,8 +149,3 @@ def _check_type(verb: str, returns: object) -> None:
         raise PlanError(
             f"{verb}(returns=…) takes an Arrow type, not {type(returns).__name__}.", remedy="Write pa.float64()."
         )
-
-
-_TYPES: dict[str, ResultType] = dict.fromkeys(("incremental", "window_function", "table_function"), returned_type)
-RESULT_TYPES |= _TYPES
-HOLISTIC |= set(_TYPES)

@@ -12,7 +12,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.errors import ColumnError, PlanError
-from gpu_ops.plan.aggregates import EXTREMES, Aggregate
+from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.calendars import Calendar
 from gpu_ops.plan.combinations import Combinable, Combination
 from gpu_ops.plan.expressions import LIFETIME, as_expression, bare_column, column_names, guards, output_schema
@@ -134,7 +134,7 @@ class WindowAggregate(Unary):
         if isinstance(self.window, Hopping | Calendar) and self.window.until is not None:
             return "needed"
         # A minimum or maximum would have to know, to forget the others.
-        adds_up = not any(each.holistic or each.kind in EXTREMES for each in self.aggregates)
+        adds_up = all(each.keeps(self.input.schema) == "sums" for each in self.aggregates)
         return "later" if adds_up else "needed"
 
     def describe(self) -> str:
@@ -261,7 +261,7 @@ def _own_name(node: Node, given: Combinable, where: str) -> str:
     if not isinstance(part, Aggregate):
         raise PlanError(f"{where} has no name for {given}.", remedy=f"Give it one: .{where}(length=…).")
     if part.expression is None:
-        return part.kind
+        return part.kind.name
     bare = bare_column(part.expression)
     if bare is not None:
         return bare

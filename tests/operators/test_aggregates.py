@@ -282,3 +282,29 @@ def test_what_is_no_aggregate_is_refused() -> None:
         of([1], pa.int64()).by("v").snapshot().agg(v=g.count())
     with pytest.raises(PlanError, match="other rows"):
         windows.agg(r=g.sum(g.col("v").cum_sum()))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [g.sum, g.mean, g.variance, g.product, g.geometric_mean, g.harmonic_mean, g.skewness, g.kurtosis, g.median]
+    + [g.integral, g.time_weighted_mean, g.mean_absolute_deviation, lambda v: g.weighted_mean("w", v)]
+    + [lambda v: g.covariance(v, "w"), lambda v: g.slope("w", v)],
+)
+def test_numbers_that_are_codes_of_some_values_are_no_numbers(make: Any) -> None:
+    # Their codes would be taken for them: the product of 7, 5, 7 came to 0 * 1 * 0.
+    coded = pa.table({"at": [0, 1, 2], "v": pa.array([7, 5, 7]).dictionary_encode(), "w": [1, 2, 3]})
+    windows = g.events(coded, start="at", unit="s").tumbling("1min")
+    with pytest.raises(ColumnError, match=r"does not take dictionary.*cast\(g.Float64\)"):
+        windows.agg(r=make("v"))
+    assert windows.agg(r=make(g.col("v").cast(g.Float64))).collect().num_rows == 1
+    # Where one of the values is the answer there is nothing to compute.
+    assert windows.agg(r=g.quantile("v", 0.5, interpolation="lower")).collect()["r"].to_pylist() == [7]
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"), [(g.collect_list, [8, 6, 8]), (g.collect_set, [6, 8]), (lambda v: g.top(v, 2), [8, 8])]
+)
+def test_lists_are_over_any_expression(make: Any, expected: list[int], device_name: str) -> None:
+    windows = of([7, 5, 7], pa.int64(), length=9).tumbling("1min").agg(r=make(g.col("v") + 1))
+    assert windows.schema.field("r").type == pa.list_(pa.int64())
+    assert windows.collect(device=device_name)["r"].to_pylist() == [expected]

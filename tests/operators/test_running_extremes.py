@@ -6,12 +6,15 @@ from itertools import pairwise
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import gpu_ops as g
 from gpu_ops.devices import Device, choose
 from gpu_ops.operators.aggregates import Column
+from gpu_ops.operators.choices import Extremum
 from gpu_ops.operators.running_extremes import CODES, Staircases, staircase
 from gpu_ops.operators.state import Rows
 
@@ -30,6 +33,11 @@ def rows_of(events: list[Event], device: Device, *, ranked: bool = False, negati
         value = np.searchsorted(np.unique(value), value)
     order = device.columns.array(~value if negative else value)
     return Rows(device.columns.array(group.astype(np.int32)), made, made, {CODES: Column((order,), None)}, frame)
+
+
+def extreme(kind: str, *, ranked: bool) -> Extremum:
+    schema = pa.schema([("v", pa.string() if ranked else pa.int64())])
+    return Extremum.of(getattr(g, kind)("v"), schema)
 
 
 STEPS = st.lists(
@@ -53,7 +61,7 @@ def test_a_step_reads_what_can_be_the_greatest_in_it(
 ) -> None:
     device, best = choose(name), max if kind == "max" else min
     array, host = device.columns.array, device.columns.host
-    kept = Staircases((kind, "v", None), device, ranked=ranked)
+    kept = Staircases(extreme(kind, ranked=ranked), device)
     known: list[Event] = []
     done = 0
     for fresh, further in steps:

@@ -148,7 +148,7 @@ def test_what_is_alive_is_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -
 FINAL = [g.max("v"), g.min("v"), g.median("v"), g.sum("v"), g.last("v"), g.max("t"), g.mode("v"), g.collect_list("v")]
 
 
-@pytest.mark.parametrize("asked", FINAL, ids=lambda each: each.kind)
+@pytest.mark.parametrize("asked", FINAL, ids=lambda each: each.kind.name)
 def test_of_the_last_rows_a_result_is_final_with_the_next_row(asked: Any, device_name: str) -> None:
     # events:    1=5  4=9     6=3        CTI 6, then 8
     # last 3:    [5   [5,9    [5,9,3

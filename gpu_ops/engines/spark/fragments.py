@@ -218,7 +218,8 @@ def needed(part: Fragment, read: Mapping[Node, tuple[str, ...]]) -> tuple[pa.Sch
         for aggregate in first.aggregates:
             for expression in aggregate.reads:
                 if (name := bare_column(expression)) is not None:
-                    only = aggregate.kind == "count" and expression is aggregate.expression and not aggregate.distinct
+                    counts = aggregate.kind.incremental.made_of == "counts" and not aggregate.distinct
+                    only = counts and expression is aggregate.expression
                     (counted if only else names).add(name)
         counted -= names
     else:

@@ -27,7 +27,7 @@ from gpu_ops.engines.spark.grids import at_begins
 from gpu_ops.engines.spark.slices import asks_for_bounds, slices_of
 from gpu_ops.engines.spark.types import column, to_ticks, to_timestamp
 from gpu_ops.engines.spark.worker import Task
-from gpu_ops.plan.aggregates import Aggregate
+from gpu_ops.plan.aggregates import Aggregate, aggregate
 from gpu_ops.plan.data_windows import DataWindow
 from gpu_ops.plan.nodes import Feed
 from gpu_ops.plan.windows import Grid, Hopping, WindowAggregate
@@ -191,8 +191,8 @@ def _cut_snapshots(first: WindowAggregate, frame: DataFrame, schema: pa.Schema, 
     feed = Feed(passing, (SLICE, *first.group), None)
     aggregates = (
         *(_without_markers(each) for each in first.aggregates),
-        Aggregate("count", nw.col(_REAL), name=_COUNT),
-        Aggregate("max", nw.col(_NEXT), name=_NEXT),
+        replace(aggregate("count", _REAL), name=_COUNT),
+        replace(aggregate("max", _NEXT), name=_NEXT),
     )
     back = pa.schema([*answer, NUMBER, pa.field(_COUNT, pa.int64()), pa.field(_NEXT, pa.int64())])
     task = Task(replace(first, input=feed, aggregates=aggregates), (passing,), back)
@@ -206,9 +206,8 @@ def _cut_snapshots(first: WindowAggregate, frame: DataFrame, schema: pa.Schema, 
     return Cut(rows, task, [number, *keys], ["start", "end", *names], finished)
 
 
-def _without_markers(aggregate: Aggregate) -> Aggregate:
+def _without_markers(given: Aggregate) -> Aggregate:
     """The aggregate where markers are among the events: all their values are null, but they are rows."""
-    if aggregate.expression is None and aggregate.filter is None:
-        real = nw.col(_REAL)
-        return replace(aggregate, expression=real) if aggregate.kind == "count" else replace(aggregate, filter=real)
-    return aggregate
+    if given.expression is None and given.filter is None:
+        return replace(given, filter=nw.col(_REAL))
+    return given
