@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 from gpu_ops.errors import NotCollectedError, PlanError, is_one_of
 from gpu_ops.own_errors import of_methods
 from gpu_ops.plan.arguments import flag
-from gpu_ops.plan.nodes import Node, Source, make_room
+from gpu_ops.plan.nodes import Node, Source, make_room, merged
 from gpu_ops.store.stores import Store
 
 if TYPE_CHECKING:
@@ -73,14 +74,14 @@ class Answering:
         """
         self._check(exact)
         if is_one_of(shape, ["interval"]):
-            return self._engine().collect(self._node, device)
+            return self._engine().collect(self._plan, device)
         if self._on_spark:
             raise PlanError(
                 "Answers on Spark are intervals.", remedy="Show them otherwise by DataFrame operations behind it."
             )
         from gpu_ops.engines import local
 
-        return local.collect(self._node, device, shape)
+        return local.collect(self._plan, device, shape)
 
     def to_reader(self, *, device: str = "auto") -> pa.RecordBatchReader:
         """The answer as a reader of Arrow record batches, computed as it is read.
@@ -91,7 +92,7 @@ class Answering:
             >>> g.events(pa.table({"at": [0], "v": [1]}), start="at", unit="s").to_reader().read_all().num_rows
             1
         """
-        return self._engine().reader(self._node, device)
+        return self._engine().reader(self._plan, device)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Arrow's PyCapsule protocol: any library that speaks it takes a stream where it takes a frame.
@@ -200,8 +201,8 @@ class Answering:
                 remedy="Start the query over local data: g.events(schema.empty_table(), …).",
             )
         self._check(exact)
-        make_room(self._node)
-        return RunningQuery(self._node, device, on_results, shape, max_waiting)
+        make_room(self._plan)
+        return RunningQuery(self._plan, device, on_results, shape, max_waiting)
 
     def write(
         self,
@@ -239,7 +240,7 @@ class Answering:
         self._check(exact)
         if isinstance(path, Store):
             return path.write(self.to_reader(device=device))
-        written: WriteReport = self._engine().write(self._node, device, path, if_exists, row_group_rows)
+        written: WriteReport = self._engine().write(self._plan, device, path, if_exists, row_group_rows)
         return written
 
     def explain(self, *, device: str = "auto") -> str:
@@ -254,7 +255,7 @@ class Answering:
         """
         from gpu_ops.engines.explain import explain
 
-        return explain(self._node, device)
+        return explain(self._plan, device)
 
     def report(self) -> IngestReport:
         """What the last read of the source counted: rows, valid rows, refused rows by rule, late rows by fate.
@@ -314,14 +315,19 @@ class Answering:
         if flag(exact, name="exact"):
             from gpu_ops.plan.sameness import check_same
 
-            check_same(self._node)
+            check_same(self._plan)
+
+    @cached_property
+    def _plan(self) -> Node:
+        """What engines are handed: what was written twice is there once."""
+        return merged(self._node)
 
     @property
     def _on_spark(self) -> bool:
         return self._node.on_spark
 
     def _engine(self) -> Any:
-        make_room(self._node)
+        make_room(self._plan)
         if self._on_spark:
             from gpu_ops.engines import spark
 

@@ -12,7 +12,7 @@ from gpu_ops.errors import PlanError
 from gpu_ops.own_errors import of_methods
 from gpu_ops.plan.data_windows import Alive, Best, First, FirstSpan, Kind, Last, TimeBatches, TimeLengthBatches
 from gpu_ops.plan.lifetimes import AlterLifetime, Lifetime, SetDuration
-from gpu_ops.plan.nodes import KeyBy, Node, Project
+from gpu_ops.plan.nodes import Node, Project
 from gpu_ops.plan.together import Ends, Part, Together
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _together(rule: Literal["all", "any"], windows: tuple[Any, ...], *, verb: st
         raise PlanError(f"{verb} has nothing to take.", remedy=f'Give a window: s.last(9).{verb}(s.unique("item")).')
     taken = [_taken(each, rule, at, verb) for at, each in enumerate(windows)]
     stream = taken[0].stream
-    if not all(_is_same(stream, each.stream) for each in taken):
+    if any(each.stream.identity != stream.identity for each in taken):
         raise PlanError(
             f"{verb} takes windows over one stream, and these are over different ones.",
             remedy=f'Name the stream, and make all of it: by = bids.by("item"); by.last(9).{verb}(by.unique("price")).',
@@ -208,9 +208,3 @@ def _makes_batches(window: Kind | Ends) -> bool:
     if isinstance(window, Last):
         return not window.partial and window.every == window.count
     return isinstance(window, TimeBatches | TimeLengthBatches)
-
-
-def _is_same(one: Node, other: Node) -> bool:
-    if isinstance(one, KeyBy) and isinstance(other, KeyBy):
-        return one.key == other.key and _is_same(one.input, other.input)
-    return one is other

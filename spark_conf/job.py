@@ -88,7 +88,7 @@ def run(session: SparkSession, asked: argparse.Namespace) -> None:
 
 
 def answer(session: SparkSession, stream: Stream, path: str, asked: argparse.Namespace) -> None:
-    plan = stream._node
+    plan = stream._plan
     if not any(isinstance(each, SparkSource) for each in plan.walk()):
         raise SourceError(
             f"The answer for {path} does not come from Spark.", remedy="Query the inputs that query gets."

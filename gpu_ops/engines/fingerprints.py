@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import decimal
 import dis
@@ -23,6 +22,7 @@ import numpy as np
 
 from gpu_ops.engines.checkpoints import made_by
 from gpu_ops.errors import PlanError, SourceError
+from gpu_ops.plan.identity import inside
 from gpu_ops.plan.nodes import Node
 
 IfFunctionsChanged = Literal["raise", "accept"]
@@ -53,7 +53,7 @@ def functions_held(node: Node) -> dict[str, str]:
     return {
         f"{number} {type(each).__name__} {'.'.join(path)}": fingerprint(function)
         for number, each in enumerate(node.walk())
-        for path, function in _held(_fields(each), ())
+        for path, function in _held(inside(each), ())
     }
 
 
@@ -104,27 +104,17 @@ def fingerprint(function: Any) -> str:
     return hashlib.sha256(repr(_described(function, [])).encode()).hexdigest()[:16]
 
 
-def _fields(value: Any) -> dict[str, Any]:
-    return {each.name: getattr(value, each.name, None) for each in dataclasses.fields(value)}
-
-
 def _held(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     """The user's functions in a part of a plan, and where they stand."""
     # Expressions hold none: one that calls a function is refused, since it might look at other rows.
     if isinstance(value, Node | nw.Expr):
         return
-    inside: Mapping[str, Any] = {}
+    parts = inside(value)
     if isinstance(value, types.FunctionType) and _ours(value):
-        inside = dict(zip(value.__code__.co_freevars, _cells(value), strict=True))
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        inside = _fields(value)
-    elif isinstance(value, Mapping):
-        inside = {str(key): each for key, each in value.items()}
-    elif isinstance(value, list | tuple):
-        inside = {str(number): each for number, each in enumerate(value)}
-    elif callable(value) and not _ours(value):
+        parts = dict(zip(value.__code__.co_freevars, _cells(value), strict=True))
+    elif parts is None and callable(value) and not _ours(value):
         yield path, value
-    for name, each in inside.items():
+    for name, each in (parts or {}).items():
         yield from _held(each, (*path, name))
 
 

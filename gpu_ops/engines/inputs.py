@@ -16,6 +16,7 @@ from gpu_ops.operators.alive import Least
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.steps import Fed, Running, View
 from gpu_ops.plan.advance import AdvanceTime, Late
+from gpu_ops.plan.identity import Identity
 from gpu_ops.plan.nodes import Node, Source
 from gpu_ops.time import MAX_TIME, MIN_TIME
 
@@ -172,7 +173,7 @@ def inputs(leaves: Sequence[Running]) -> list[Input]:
     Raises:
         PlanError: Two have one name.
     """
-    made: dict[Node, Input] = {}
+    made: dict[Identity, Input] = {}
 
     def of(leaf: Running) -> Node:
         return leaf.node.advance if isinstance(leaf.node, Late) else leaf.node
@@ -183,8 +184,8 @@ def inputs(leaves: Sequence[Running]) -> list[Input]:
             views.setdefault(leaf.node, set()).add(leaf.view)
 
     def add(each: Node) -> Input:
-        if each in made:
-            return made[each]
+        if each.identity in made:
+            return made[each.identity]
         assert isinstance(each, Source | AdvanceTime)  # noqa: S101  (leaves are nothing else)
         leaf, settings, follows = (
             (each.source, each.settings, each.follows) if isinstance(each, AdvanceTime) else (each, None, None)
@@ -192,7 +193,7 @@ def inputs(leaves: Sequence[Running]) -> list[Input]:
         asked = views.get(each, set())
         entrance = Entrance(settings, leaf.source.schema, hands_out_open="open" in asked)
         name = leaf.name or "input"
-        own = made[each] = Input(name, _OWN if not made else f"{_OWN} {name}", leaf.source, entrance)
+        own = made[each.identity] = Input(name, _OWN if not made else f"{_OWN} {name}", leaf.source, entrance)
         own.still_open = Least() if len(asked) > 1 else None
         own.follows = None if follows is None else add(follows)
         return own

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +28,7 @@ from gpu_ops.engines.restoring import check_plan, check_rows, ours, restore_inpu
 from gpu_ops.engines.shapes import Shape, shape_schema
 from gpu_ops.engines.status import Status, shown_cti
 from gpu_ops.engines.taking import Taking
+from gpu_ops.errors import PlanError
 from gpu_ops.frames import empty_table
 from gpu_ops.ingest.counts import Counts
 from gpu_ops.ingest.rules import IngestReport
@@ -34,7 +36,7 @@ from gpu_ops.other_names import OtherNames
 from gpu_ops.own_errors import own_errors
 from gpu_ops.plan.advance import AdvanceTime, Late
 from gpu_ops.plan.arguments import callback, whole
-from gpu_ops.plan.nodes import Node
+from gpu_ops.plan.nodes import Node, merged
 from gpu_ops.store.stores import Store
 from gpu_ops.time import Duration, Instant, instant
 
@@ -440,17 +442,19 @@ class RunningQuery(Taking, OtherNames):
         write_checkpoint(Path(path), facts, tables, keep=keep)
         self._calls.kept = Path(path)
 
-    def _restore(
-        self, path: Path, if_functions_changed: IfFunctionsChanged = "raise", bounds: Bounds = TRUSTLESS
-    ) -> None:
+    def _restore(self, path: Path) -> None:
         with ours(path):
-            facts, tables = read_checkpoint(path, bounds)
-            self._check(path, facts, if_functions_changed)
-            try:
-                self._remember(path, facts, tables)
-            except BaseException as error:
-                self._calls.fail(error)
-                raise
+            self._restore_from(path, *read_checkpoint(path, TRUSTLESS), "raise")
+
+    def _restore_from(
+        self, path: Path, facts: Any, tables: Mapping[str, pa.Table], if_functions_changed: IfFunctionsChanged
+    ) -> None:
+        self._check(path, facts, if_functions_changed)
+        try:
+            self._remember(path, facts, tables)
+        except BaseException as error:
+            self._calls.fail(error)
+            raise
 
     def _check(self, path: Path, facts: Mapping[str, Any], if_functions_changed: IfFunctionsChanged) -> None:
         """Refuse a checkpoint of another query, and one that does not say what it should."""
@@ -496,7 +500,13 @@ def restored(
     if_functions_changed: IfFunctionsChanged,
     bounds: Bounds,
 ) -> RunningQuery:
-    """A running query as a checkpoint found it."""
-    made = RunningQuery(node, device, on_results, shape, max_waiting)
-    made._restore(path, if_functions_changed, bounds)  # noqa: SLF001
+    """A running query as a checkpoint found it: of an older one, what was written twice in the plan runs twice."""
+    made = RunningQuery(merged(node), device, on_results, shape, max_waiting)
+    with ours(path):
+        facts, tables = read_checkpoint(path, bounds)
+        if facts.get("plan") != made._plan():  # noqa: SLF001
+            with suppress(PlanError):
+                older = RunningQuery(node, device, on_results, shape, max_waiting)
+                made = older if facts.get("plan") == older._plan() else made  # noqa: SLF001
+        made._restore_from(path, facts, tables, if_functions_changed)  # noqa: SLF001
     return made

@@ -62,6 +62,14 @@ def _walk(expression: nw.Expr) -> Iterator[Any]:
                 yield from _walk(child)
 
 
+def written(expression: nw.Expr) -> tuple[tuple[Any, ...], ...]:
+    """An expression as it was written: for each function its name, what it takes, and what else is said of it."""
+    return tuple(
+        (node.kind.name, node.name, node.str_as_lit, node.allow_multi_output, tuple(node.exprs), node.kwargs)
+        for node in expression._nodes  # noqa: SLF001
+    )
+
+
 def column_names(expression: nw.Expr, known: Sequence[str]) -> list[str]:
     """The columns that an expression reads, among those known; all of them where it selects by rule."""
     names: set[str] = set()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Literal, get_args
 
@@ -38,6 +38,10 @@ class Binary(Node):
     @property
     def inputs(self) -> tuple[Node, ...]:
         return self.left, self.right
+
+    def over(self, *inputs: Node) -> Node:
+        left, right = inputs
+        return replace(self, left=left, right=right)
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -261,6 +265,9 @@ class Union(Node):
     @property
     def inputs(self) -> tuple[Node, ...]:
         return self.parts
+
+    def over(self, *inputs: Node) -> Node:
+        return replace(self, parts=inputs)
 
     @cached_property
     def _schema(self) -> pa.Schema:

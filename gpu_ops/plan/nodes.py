@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,6 +25,7 @@ from gpu_ops.plan.expressions import (
     output_schema,
     values,
 )
+from gpu_ops.plan.identity import Identified, Identity, identity, inside
 from gpu_ops.plan.integers import Guard
 from gpu_ops.plan.terms import Term
 
@@ -40,7 +41,7 @@ Computed = tuple[nw.Expr, pa.Schema]
 
 
 @dataclass(frozen=True, eq=False)
-class Node:
+class Node(Identified):
     """One step of a plan. Subclasses are frozen; two plans may share nodes freely."""
 
     def __init_subclass__(cls) -> None:
@@ -52,10 +53,29 @@ class Node:
                 kept.__set_name__(cls, name)
                 setattr(cls, name, kept)
 
+    def __getstate__(self) -> dict[str, Any]:
+        # In another process objects are elsewhere.
+        return {name: value for name, value in vars(self).items() if name != "_identity"}
+
     @property
     def inputs(self) -> tuple[Node, ...]:
         """The nodes whose events it takes."""
         return ()
+
+    def over(self, *inputs: Node) -> Node:
+        """The same node over other inputs."""
+        assert not inputs  # noqa: S101  (what takes some says how)
+        return self
+
+    @property
+    def identity(self) -> Identity:
+        """Its kind, its parameters and its inputs: equal for nodes of two plans that give the same, as far as is seen.
+
+        `gpu_ops.plan.identity` says when parameters are identical. A source is so only as the same object: it counts
+        what is read of it.
+        """
+        made: Identity = self._known("_identity", lambda node: identity(type(node), inside(node)))
+        return made
 
     @property
     def schema(self) -> pa.Schema:
@@ -127,18 +147,26 @@ class Node:
 
     @property
     def on_spark(self) -> bool:
-        """Whether any of its events come from a Spark DataFrame: found out once for each node, however long a plan."""
+        """Whether any of its events come from a Spark DataFrame."""
+        return bool(
+            self._known(
+                "_on_spark",
+                lambda node: isinstance(node, SparkSource) or any(vars(each)["_on_spark"] for each in node.inputs),
+            )
+        )
+
+    def _known(self, name: str, found: Callable[[Node], Any]) -> Any:
+        """What is found of a node once that of its inputs is known: once for each node, however long a plan is."""
         stack: list[Node] = [self]
         while stack:
             node = stack[-1]
-            unknown = [each for each in node.inputs if "_on_spark" not in vars(each)]
+            unknown = [each for each in node.inputs if name not in vars(each)]
             stack.extend(unknown)
             if not unknown:
                 stack.pop()
-                vars(node)["_on_spark"] = isinstance(node, SparkSource) or any(
-                    vars(each)["_on_spark"] for each in node.inputs
-                )
-        return bool(vars(self)["_on_spark"])
+                if name not in vars(node):
+                    vars(node)[name] = found(node)
+        return vars(self)[name]
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,6 +178,10 @@ class Unary(Node):
     @property
     def inputs(self) -> tuple[Node, ...]:
         return (self.input,)
+
+    def over(self, *inputs: Node) -> Node:
+        (below,) = inputs
+        return replace(self, input=below)
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -231,6 +263,11 @@ class Feed(Node):
     payload: pa.Schema
     columns: tuple[str, ...]
     length: int | None
+
+    @property
+    def identity(self) -> Identity:
+        # Others may be handed to one that looks the same.
+        return Identity(str(id(self)).encode(), (self,))
 
     @property
     def schema(self) -> pa.Schema:
@@ -398,6 +435,22 @@ class Scope(KeyBy):
 
     def describe(self) -> str:
         return f"Apply to each {', '.join(self.columns)}" if self.columns else "Apply ends"
+
+
+def merged(plan: Node) -> Node:
+    """The same plan, in which nodes that are identical are one; the plan itself if there are none."""
+    nodes = list(plan.walk())
+    if all(len(each.inputs) < 2 for each in nodes):
+        return plan  # a chain holds nothing twice
+    known: dict[Identity, Node] = {}
+    made: dict[Node, Node] = {}
+    for each in nodes:
+        if each.identity not in known:
+            inputs = [made[below] for below in each.inputs]
+            same = all(mine is before for mine, before in zip(inputs, each.inputs, strict=True))
+            known[each.identity] = each if same else each.over(*inputs)
+        made[each] = known[each.identity]
+    return made[plan]
 
 
 def make_room(node: Node) -> None:
