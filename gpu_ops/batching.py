@@ -10,10 +10,11 @@ import narwhals as nw
 from gpu_ops.errors import PlanError
 from gpu_ops.plan.arguments import flag, word
 from gpu_ops.plan.calendars import Calendar, calendar_span, local_time
-from gpu_ops.plan.data_windows import Kind, Last, TimeBatches, TimeLengthBatches, positive
+from gpu_ops.plan.data_windows import Last, TimeBatches, TimeLengthBatches, positive
 from gpu_ops.plan.expressions import Expression
 from gpu_ops.plan.nodes import Node
 from gpu_ops.plan.window_conditions import Until, window_condition
+from gpu_ops.plan.window_kinds import DataWindowKind
 from gpu_ops.time import MIN_TIME, Duration, Instant, instant, positive_ticks
 from gpu_ops.windowed import DataWindowed
 from gpu_ops.windowing import aligned
@@ -28,7 +29,7 @@ class Batching:
 
     def _data_window(
         self,
-        window: Kind,
+        window: DataWindowKind,
         *,
         within: tuple[str, ...] = (),
         order: Order = None,

@@ -10,10 +10,11 @@ import narwhals as nw
 
 from gpu_ops.errors import PlanError
 from gpu_ops.own_errors import of_methods
-from gpu_ops.plan.data_windows import Alive, Best, First, FirstSpan, Kind, Last, TimeBatches, TimeLengthBatches
+from gpu_ops.plan.data_windows import Alive
 from gpu_ops.plan.lifetimes import AlterLifetime, Lifetime, SetDuration
 from gpu_ops.plan.nodes import Node, Project
 from gpu_ops.plan.together import Ends, Part, Together
+from gpu_ops.plan.window_kinds import AsPart, DataWindowKind
 
 if TYPE_CHECKING:
     from gpu_ops.windowed import DataWindowed
@@ -31,7 +32,7 @@ class Combining:
     """Verbs of a data window that take it together with others over the same stream."""
 
     _below: Node
-    _kind: Kind
+    _kind: DataWindowKind
     _within: tuple[str, ...]
     _order: tuple[str, ...]
     _names: tuple[str, ...]
@@ -128,8 +129,8 @@ def _together(rule: Literal["all", "any"], windows: tuple[Any, ...], *, verb: st
     parts = tuple(part for each in taken for part in each.parts)
     if len(parts) > _MOST:
         raise PlanError(f"{verb} of {len(parts)} windows.", remedy=f"Take at most {_MOST}.")
-    kinds = TimeLengthBatches if rule == "any" else object
-    batches = [part for part in parts if _makes_batches(part.window) and isinstance(part.window, kinds)]
+    roles = [(part, _role(part.window, verb)) for part in parts]
+    batches = [part for part, role in roles if (role.timer if rule == "any" else role.batches)]
     if len(batches) > 1:
         raise PlanError(
             f"Two windows make batches: {batches[0]} and {batches[1]}.",
@@ -151,7 +152,7 @@ def _together(rule: Literal["all", "any"], windows: tuple[Any, ...], *, verb: st
 def _taken(window: DataWindowed, rule: str, at: int, verb: str) -> _Window:
     """A window as the ``at``-th part, with the columns that it needs beside the payload under names of their own."""
     below, kind, order = window._below, window._kind, window._order  # noqa: SLF001  (its own kind)
-    if isinstance(kind, Alive):
+    if isinstance(kind, Alive):  # the verbs make it, over a change of lifetimes; another kind may be over anything
         assert isinstance(below, Lifetime)  # noqa: S101  (that is how last_span and until are made)
         ends, hidden = _ends(below.change, f"__{at}_until")
         return _Window(below.input, hidden, (Part(ends),), order)
@@ -163,7 +164,7 @@ def _taken(window: DataWindowed, rule: str, at: int, verb: str) -> _Window:
             remedy="Write its events as a stream, .rows(), or take all windows by one verb.",
         )
     for part in parts:
-        _check_kind(part.window, verb)
+        _role(part.window, verb)
     names = window._names  # noqa: SLF001
     if below.schema.names == list(names):
         return _Window(below, {}, parts, order)
@@ -173,7 +174,7 @@ def _taken(window: DataWindowed, rule: str, at: int, verb: str) -> _Window:
     return _Window(
         below.input,
         {renamed[name]: expression for name, expression in made.items()},
-        tuple(_renamed(part, renamed) for part in parts),
+        tuple(replace(part, window=part.window.renamed(renamed)) for part in parts),
         tuple(renamed.get(name, name) for name in order),
     )
 
@@ -185,26 +186,7 @@ def _ends(change: Any, name: str) -> tuple[Ends, dict[str, nw.Expr]]:
     return Ends(column=name), {name: change.end.cast(nw.Datetime("us", "UTC"))}
 
 
-def _renamed(part: Part, names: Mapping[str, str]) -> Part:
-    window = part.window
-    if isinstance(window, Best):
-        return replace(part, window=replace(window, by=names.get(window.by, window.by)))
-    if isinstance(window, Ends) and window.column is not None:
-        return replace(part, window=Ends(column=names.get(window.column, window.column)))
-    return part
-
-
-def _check_kind(window: Kind | Ends, verb: str) -> None:
-    plain = not isinstance(window, Last) or (window.every == 1 and window.partial) or _makes_batches(window)
-    if isinstance(window, TimeLengthBatches):
-        plain = window.since is None and not window.runs
-    if isinstance(window, TimeBatches):
-        plain = window.calendar is None
-    if not plain or not isinstance(window, Last | First | FirstSpan | TimeBatches | TimeLengthBatches | Best | Ends):
+def _role(window: DataWindowKind | Ends, verb: str) -> AsPart:
+    if window.as_part is None:
         raise PlanError(f"{verb} does not take this window: {window}.", remedy=f"It takes {_TAKEN}.")
-
-
-def _makes_batches(window: Kind | Ends) -> bool:
-    if isinstance(window, Last):
-        return not window.partial and window.every == window.count
-    return isinstance(window, TimeBatches | TimeLengthBatches)
+    return window.as_part

@@ -16,7 +16,6 @@ from gpu_ops.plan.data_windows import (
     Best,
     First,
     FirstSpan,
-    Kind,
     Last,
     LastStarts,
     Sample,
@@ -27,6 +26,7 @@ from gpu_ops.plan.expressions import Expression, as_expression, bare_column
 from gpu_ops.plan.lifetimes import AlterLifetime, Lifetime, SetDuration
 from gpu_ops.plan.nodes import Node, Project
 from gpu_ops.plan.window_conditions import While, window_condition
+from gpu_ops.plan.window_kinds import DataWindowKind
 from gpu_ops.time import MAX_TIME, MIN_TIME, TICK, Duration, Instant, instant, positive_ticks
 from gpu_ops.windowed import DataWindowed
 
@@ -362,7 +362,7 @@ class DataWindowing(Batching):
 
     def _data_window(
         self,
-        window: Kind,
+        window: DataWindowKind,
         *,
         within: tuple[str, ...] = (),
         order: Order = None,

@@ -14,11 +14,12 @@ from gpu_ops.other_names import OtherNames
 from gpu_ops.own_errors import of_methods
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.combinations import Combinable, hangs_on_bounds
-from gpu_ops.plan.data_windows import STATUS, DataWindow, Kind, LastStarts, Output, enters_late
+from gpu_ops.plan.data_windows import STATUS, DataWindow, Output
 from gpu_ops.plan.expressions import LIFETIME, bare_column, column_names
 from gpu_ops.plan.fills import filled
 from gpu_ops.plan.lifetimes import Lifetime, Shift, ToPoint
 from gpu_ops.plan.nodes import Node, Project
+from gpu_ops.plan.window_kinds import DataWindowKind
 from gpu_ops.plan.windows import Snapshot, Window, WindowAggregate, aggregated, by_name
 from gpu_ops.ranking import Ranking
 from gpu_ops.time import TICK
@@ -84,7 +85,12 @@ class DataWindowed(Combining, Windowed):
     """
 
     def __init__(
-        self, below: Node, window: Kind, within: tuple[str, ...], order: tuple[str, ...], names: tuple[str, ...]
+        self,
+        below: Node,
+        window: DataWindowKind,
+        within: tuple[str, ...],
+        order: tuple[str, ...],
+        names: tuple[str, ...],
     ) -> None:
         self._below, self._kind, self._within, self._order, self._names = below, window, within, order, names
         super().__init__(self._given("alive"), Snapshot())
@@ -112,14 +118,14 @@ class DataWindowed(Combining, Windowed):
         return super().agg(*aggregates, **named)
 
     def _results(self, made: Node) -> Stream:
-        if isinstance(self._kind, LastStarts):
+        if self._kind.counts == "starts":
             made = Lifetime(Lifetime(made, ToPoint()), Shift(TICK))
         return super()._results(made)
 
     def _aggregated(self, aggregates: Mapping[str, object]) -> Node:
         """Of events with the lifetimes that they have themselves, and not those for which they are in."""
         core, combined = self._parts(aggregates)
-        changed = LIFETIME if enters_late(self._kind) else ("end",)
+        changed = LIFETIME if self._kind.enters != "at its start" else ("end",)
         if not any(column_names(each, changed) for aggregate in core.aggregates for each in aggregate.reads):
             return super()._aggregated(aggregates)
         below, lowered = self._below_of(core)

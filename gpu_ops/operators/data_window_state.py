@@ -14,19 +14,17 @@ import pyarrow as pa
 from gpu_ops.buffers import integers, to_arrow
 from gpu_ops.devices import Device
 from gpu_ops.operators.alive import Alive as Kept
-from gpu_ops.operators.data_windows import UNKNOWN
 from gpu_ops.operators.running_each import RunningEach
 from gpu_ops.operators.state import GroupNumbers, Rows, Runs, rows_from_arrow, rows_table, shown_time
 from gpu_ops.operators.state_fields import NUMBERED_TIME, TIME, group_columns, row_columns
 from gpu_ops.operators.window_groups import Groups
-from gpu_ops.operators.window_machines import BITS
-from gpu_ops.plan.data_windows import DataWindow, LastStarts, Sample, Session
-from gpu_ops.plan.together import Together
+from gpu_ops.plan.data_windows import DataWindow
+from gpu_ops.plan.window_kinds import UNKNOWN
 from gpu_ops.state_tables import Field, Rule, StateTable, Tables, counter
 from gpu_ops.time import MIN_TIME
 
-NUMBER, ENTER, FLOOR, CAP, HASH, MEMO = (("row", name) for name in ("number", "enter", "floor", "cap", "hash", "memo"))
-"""The columns of the rows that are kept."""
+NUMBER, ENTER, FLOOR = (("row", name) for name in ("number", "enter", "floor"))
+"""The columns of the rows that are kept, beside that of the kind's `RowNote`."""
 
 _MAYBE = replace(NUMBERED_TIME, besides=(UNKNOWN,))
 
@@ -91,21 +89,18 @@ class DataWindowState(ABC):
             Rule(number, "is not below the number of rows that its group has had", lambda kept: _counted(kept, tables)),
             Rule("low", "is before a row that came earlier in its group", _in_order),
         )
-        unique = () if isinstance(node.window, LastStarts) else ("group", number)
+        unique = () if node.window.counts == "starts" else ("group", number)
         yield StateTable(
             "kept", columns | row_columns(TIME, TIME, groups, numbers=self._noted()), None, False, unique, rules
         )
 
     def _noted(self) -> dict[tuple[str, str], Field]:
         """What is noted of the rows that are kept."""
-        window = self._node.window
         noted = {NUMBER: counter(_MOST_ROWS), ENTER: _MAYBE, FLOOR: _MAYBE}
-        if isinstance(window, Session):
-            noted[CAP] = Field(pa.int64(), most=UNKNOWN, above="low")
-        if isinstance(window, Together):
-            noted[MEMO] = counter((1 << BITS * len(window.parts)) - 1)
-        if isinstance(window, Sample):
-            noted[HASH] = Field(pa.int64())
+        note = self._node.window.note
+        if note is not None:
+            above = "low" if note.after_start else None
+            noted["row", note.name] = Field(pa.int64(), least=note.least, most=note.most, above=above)
         return noted
 
     def restore(self, tables: Mapping[str, pa.Table]) -> None:

@@ -8,8 +8,8 @@ the rows that are not done yet beside the new ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar, cast
 
 import narwhals as nw
 import numpy as np
@@ -27,7 +27,6 @@ from gpu_ops.plan.data_windows import (
     DataWindow,
     First,
     FirstSpan,
-    Kind,
     Last,
     LastStarts,
     Sample,
@@ -36,100 +35,28 @@ from gpu_ops.plan.data_windows import (
     TimeLengthBatches,
 )
 from gpu_ops.plan.nodes import Feed
+from gpu_ops.plan.window_kinds import ASSIGNERS, CHANGED, OUT, UNKNOWN, DataWindowKind, Held, Stay
 from gpu_ops.plan.windows import Snapshot, WindowAggregate
 from gpu_ops.time import MAX_TIME, TICK
 
-UNKNOWN = 1 << 62
-"""A time that is not known yet: it is the CTI's or later."""
-
 _NULL = -(1 << 63)
 
-OUT = -(1 << 62)
-"""The enter of a row that is never in."""
+Kind = TypeVar("Kind", bound=DataWindowKind)
 
 
-@dataclass(frozen=True)
-class Held:
-    """Rows of some groups, in order of group, then of their coming.
+def assigns(kind: type[Kind]) -> Callable[[Callable[[Kind, Held, Device], Stay]], Callable[[Kind, Held, Device], Stay]]:
+    """Let a function say how rows enter and leave a kind of window."""
 
-    Attributes:
-        code: int32 number of each row's group, ``0 … groups - 1``, ascending.
-        bounds: int64: group g's rows are ``bounds[g] … bounds[g + 1] - 1``.
-        start: int64 ticks.
-        end: int64 ticks.
-        number: int64 number of the row in its group, or of its distinct start, as the window counts; from 0 on.
-        first: int64 first start of each group ever; of sessions its last one before these rows, `UNKNOWN` for none.
-        cap: int64 for each group where its first row's session ends at the latest, or when its last batch was complete;
-            `UNKNOWN` if that is to be found, or none was.
-        rank: int64 order code of what the best are chosen by, the best the greatest; None where nothing is.
-        ranked: Which rows have one; None for all.
-        unique: int64 numbers, equal for rows of which only one may be kept; empty where nothing is unique.
-        cti: No row that comes later starts before it.
-        enter: int64 ticks at which a row entered in an earlier step; `UNKNOWN` before it does.
-        before: int64 for each group the number that its next row had before this step.
-        frame: The payload.
-        schema: Its types.
-        memo: int64 for each row what the window noted of it in the step before, 0 of a new one; None of most windows.
-        rows: Whether it is asked with which rows each enters and leaves.
-    """
+    def registered(function: Callable[[Kind, Held, Device], Stay]) -> Callable[[Kind, Held, Device], Stay]:
+        ASSIGNERS[kind] = function
+        return function
 
-    code: Any
-    bounds: Any
-    start: Any
-    end: Any
-    number: Any
-    first: Any
-    cap: Any
-    rank: Any | None
-    ranked: Any | None
-    unique: Any
-    cti: int
-    enter: Any
-    before: Any
-    frame: Any
-    schema: pa.Schema
-    memo: Any | None = None
-    rows: bool = True
-
-    def __len__(self) -> int:
-        return len(self.start)
-
-    @property
-    def index(self) -> Any:
-        """0, 1, …, one for each row."""
-        return np.arange(len(self.start), like=self.start)
+    return registered
 
 
-@dataclass
-class Stay:
-    """When rows are in their window.
-
-    Attributes:
-        enter: int64 ticks; `OUT` for a row that is never in, `UNKNOWN` if it may enter yet.
-        leave: int64 ticks; `UNKNOWN` if it is not known yet, the end of time if never.
-        entered: int64 index of the row with which it enters, -1 where time alone makes it; it may be None where nobody
-            asks, and so may ``left``.
-        left: Likewise of the row with which it leaves.
-        cap: int64 for each row where its session ends at the latest; None of other windows.
-        due: int64 for each group the time at which something happens even if no row comes; None if nothing does.
-        closed: int64 for each group the last time at which a batch was complete; of sessions its last start, of windows
-            together when their timer is due; None of other windows.
-        memo: int64 for each row what the window has to know of it in the next step; None of most windows.
-    """
-
-    enter: Any
-    leave: Any
-    entered: Any
-    left: Any
-    cap: Any | None = None
-    due: Any | None = None
-    closed: Any | None = None
-    memo: Any | None = None
-
-
-def stays(window: Kind, held: Held, device: Device) -> Stay:
-    """When each row is in its window, as far as it is known."""
-    return STAYS[type(window)](window, held, device)
+def index_of(held: Held) -> Any:
+    """0, 1, …, one for each row."""
+    return np.arange(len(held), like=held.start)
 
 
 def _at(held: Held, index: Any, device: Device) -> tuple[Any, Any]:
@@ -145,6 +72,7 @@ def _numbered(held: Held, number: Any, device: Device) -> tuple[Any, Any]:
     return _at(held, device.kernels.search_pairs(held.code, held.number, held.code, number - 1), device)
 
 
+@assigns(Last)
 def _last(window: Last, held: Held, device: Device) -> Stay:
     count, every = window.count, window.every
     if every == 1 and window.partial and not bool((held.before > 0).any()):
@@ -154,11 +82,11 @@ def _last(window: Last, held: Held, device: Device) -> Stay:
         left[:-count] = np.where(same, held.start[count:], UNKNOWN)
         if not held.rows:
             return Stay(held.start, left, None, None)
-        by = np.where(left == UNKNOWN, -1, held.index + count)
-        return Stay(held.start, left, held.index, by)
+        by = np.where(left == UNKNOWN, -1, index_of(held) + count)
+        return Stay(held.start, left, index_of(held), by)
     if every == 1 and window.partial:
         left, by = _numbered(held, held.number + count, device)
-        return Stay(held.start, left, held.index, by)
+        return Stay(held.start, left, index_of(held), by)
     enter = held.number // every * every + (every - 1)
     if not window.partial:
         enter = np.maximum(enter, (count - 1) // every * every + (every - 1))
@@ -169,16 +97,19 @@ def _last(window: Last, held: Held, device: Device) -> Stay:
     return Stay(np.where(leave <= enter, OUT, entered), left, row, by)
 
 
+@assigns(LastStarts)
 def _last_starts(window: LastStarts, held: Held, device: Device) -> Stay:
     entered, row = _numbered(held, np.maximum(held.number, window.count - 1), device)
     left, by = _numbered(held, held.number + window.count, device)
     return Stay(entered, left, row, by)
 
 
+@assigns(First)
 def _first(window: First, held: Held, device: Device) -> Stay:
     return _ever(held, held.number < window.count)
 
 
+@assigns(FirstSpan)
 def _first_span(window: FirstSpan, held: Held, device: Device) -> Stay:
     if window.since is None:
         return _ever(held, held.start - held.first[held.code] < window.span)
@@ -187,13 +118,15 @@ def _first_span(window: FirstSpan, held: Held, device: Device) -> Stay:
 
 def _ever(held: Held, inside: Any) -> Stay:
     never = np.full_like(held.start, MAX_TIME)
-    return Stay(np.where(inside, held.start, OUT), never, held.index, np.full_like(held.start, -1))
+    return Stay(np.where(inside, held.start, OUT), never, index_of(held), np.full_like(held.start, -1))
 
 
+@assigns(Alive)
 def _alive(window: Alive, held: Held, device: Device) -> Stay:
-    return Stay(held.start, held.end, held.index, np.full_like(held.start, -1))
+    return Stay(held.start, held.end, index_of(held), np.full_like(held.start, -1))
 
 
+@assigns(TimeBatches)
 def _time_batches(window: TimeBatches, held: Held, device: Device) -> Stay:
     by_time = np.full_like(held.start, -1)
     if window.calendar is not None:
@@ -208,9 +141,10 @@ def _time_batches(window: TimeBatches, held: Held, device: Device) -> Stay:
     return Stay(enter, enter + window.span, by_time, by_time)
 
 
+@assigns(Session)
 def _session(window: Session, held: Held, device: Device) -> Stay:
     kernels, rows, start = device.kernels, len(held), held.start
-    index = held.index
+    index, memo = index_of(held), cast("Any", held.memo)
     fresh = np.concatenate([np.ones_like(start[:1], dtype=np.bool_), start[1:] - start[:-1] >= window.gap])
     fresh[held.bounds[:-1]] = True
     opens, opening = kernels.keep(fresh), fresh
@@ -224,9 +158,10 @@ def _session(window: Session, held: Held, device: Device) -> Stay:
             cut = np.minimum(cut, ahead)
             grown = np.minimum(grown, np.where(past == 0, ahead, ahead + window.grid_cap))
         begins = held.bounds[:-1]
-        grown[begins] = np.where(held.cap == UNKNOWN, grown[begins], held.cap)
+        known = memo[begins]
+        grown[begins] = np.where(known == UNKNOWN, grown[begins], known)
         # Of a session that is over and gone it is known when its last row came: the next one may go on with it.
-        goes_on = (held.cap == UNKNOWN) & (held.first != UNKNOWN) & (start[begins] - held.first < window.gap)
+        goes_on = (known == UNKNOWN) & (held.noted != UNKNOWN) & (start[begins] - held.noted < window.gap)
         # A session is opened by a row after a gap, or by one that the cap has cut off: one place for either.
         limits = np.concatenate([grown, cut])
         codes = np.concatenate([held.code, held.code])
@@ -259,7 +194,7 @@ def _session(window: Session, held: Held, device: Device) -> Stay:
     # Who is in a session from its first start on enters there with all the others.
     entered = index if window.running else by_time
     leave, caps = kernels.take(leave, session), None if cap is None else kernels.take(limit, session)
-    return Stay(enter, leave, entered, by_time, caps, due, start[held.bounds[1:] - 1])
+    return Stay(enter, leave, entered, by_time, due, start[held.bounds[1:] - 1], caps)
 
 
 def _ends_group(code: Any) -> Any:
@@ -270,12 +205,13 @@ def _ends_group(code: Any) -> Any:
     return np.concatenate([code[1:] != code[:-1], np.ones_like(code[:1], dtype=np.bool_)])
 
 
+@assigns(TimeLengthBatches)
 def _time_length_batches(window: TimeLengthBatches, held: Held, device: Device) -> Stay:
     kernels, rows, start = device.kernels, len(held), held.start
     # Rows of the batch that is out come first; those of the one that gathers have not entered yet.
     out = np.concatenate([np.zeros_like(held.bounds[:1]), np.cumsum(held.enter != UNKNOWN)])
     begins = held.bounds[:-1] + out[held.bounds[1:]] - out[held.bounds[:-1]]
-    closed = held.cap if window.since is None else np.where(held.cap == UNKNOWN, window.since, held.cap)
+    closed = held.noted if window.since is None else np.where(held.noted == UNKNOWN, window.since, held.noted)
     turns = UNKNOWN if window.runs else 2
     over = kernels.timed_batches(start, begins, held.bounds[1:], closed, window.span, window.count, turns)
     opens = kernels.keep(over != _NULL)
@@ -284,7 +220,7 @@ def _time_length_batches(window: TimeLengthBatches, held: Held, device: Device) 
     leads = kernels.keep(begins > held.bounds[:-1])
     opens = np.concatenate([opens, held.bounds[leads]])
     is_out = np.arange(len(opens), like=start) >= len(over)
-    over, code = np.concatenate([over, held.cap[leads]]), np.concatenate([code, leads.astype(np.int32)])
+    over, code = np.concatenate([over, held.noted[leads]]), np.concatenate([code, leads.astype(np.int32)])
     order = np.argsort(opens, kind="stable")
     opens, is_out, over, code = opens[order], is_out[order], over[order], code[order]
     ends = np.concatenate([opens[1:], np.full_like(opens[:1], rows)])
@@ -299,25 +235,57 @@ def _time_length_batches(window: TimeLengthBatches, held: Held, device: Device) 
     alone = np.where((closed + window.span <= held.cti) | ~last, closed + window.span, UNKNOWN)
     leave = np.where(soon, np.concatenate([closed[1:], closed[:1]]), np.where(closed == UNKNOWN, UNKNOWN, alone))
     left = np.where(soon, np.concatenate([by[1:], by[:1]]), -1)
-    batch = np.searchsorted(opens, held.index, side="right") - 1
-    due, done = np.full_like(held.first, UNKNOWN), held.cap.copy()
+    batch = np.searchsorted(opens, index_of(held), side="right") - 1
+    due, done = np.full_like(held.first, UNKNOWN), held.noted.copy()
     ending = kernels.keep(last)
     waits = np.where(closed == UNKNOWN, over, closed + window.span)[ending]
     due[code[ending]] = np.where((leave == UNKNOWN)[ending], waits, UNKNOWN)
     complete = kernels.keep(closed != UNKNOWN)
     newest = complete[kernels.keep(_ends_group(code[complete]))]
     done[code[newest]] = closed[newest]
-    return Stay(closed[batch], leave[batch], by[batch], left[batch], None, due, done)
+    return Stay(closed[batch], leave[batch], by[batch], left[batch], due, done)
 
 
-def _best(window: Best | Sample, held: Held, device: Device) -> Stay:
-    kernels, index = device.kernels, held.index
-    rows = index if held.ranked is None else kernels.keep(held.ranked)
-    ranks: Any = held.rank
-    rank, unique = ranks[rows], held.unique
-    if len(unique):
-        unique = np.unique(unique[rows], return_inverse=True)[1].astype(np.int64)
-    found = kernels.best_rows(held.code[rows], rank, unique, window.count)
+@assigns(Best)
+def _best(window: Best, held: Held, device: Device) -> Stay:
+    rank, ranked = ranks_of(held.frame, window.by, held.schema.field(window.by).type, device)
+    unique = None
+    if window.unique:
+        same, count, _ = device.columns.key_codes(held.frame, window.unique)
+        unique = held.code.astype(np.int64) * count + same
+    return _greatest(window.count, rank if window.highest else ~rank, ranked, unique, held, device)
+
+
+@assigns(Sample)
+def _sample(window: Sample, held: Held, device: Device) -> Stay:
+    # All rows of one start come in one step.
+    index = index_of(held)
+    fresh = np.concatenate([np.ones_like(index[:1], dtype=np.bool_), held.start[1:] != held.start[:-1]])
+    fresh[held.bounds[:-1]] = True
+    ties = device.kernels.keep(fresh)
+    among = index - ties[np.searchsorted(ties, index, side="right") - 1]
+    is_new = held.number >= held.before[held.code]
+    drawn: Any = np.where(is_new, hashes(window.seed, held.start, among), held.memo)
+    stay = _greatest(window.count, ~drawn, None, None, held, device)
+    stay.memo = drawn
+    return stay
+
+
+def _greatest(count: int, rank: Any, ranked: Any | None, unique: Any | None, held: Held, device: Device) -> Stay:
+    """When rows are in that are the best of those so far.
+
+    Args:
+        count: How many are in.
+        rank: int64 for each row, the best the greatest.
+        ranked: Which rows have one; None for all.
+        unique: int64, equal for rows of which only one may be in; None where any may.
+        held: The rows.
+        device: Where arrays live.
+    """
+    kernels, index = device.kernels, index_of(held)
+    rows = index if ranked is None else kernels.keep(ranked)
+    same = held.start[:0] if unique is None else np.unique(unique[rows], return_inverse=True)[1].astype(np.int64)
+    found = kernels.best_rows(held.code[rows], rank[rows], same, count)
     left = np.full_like(held.start, -1)
     stay = Stay(np.full_like(held.start, OUT), np.full_like(held.start, UNKNOWN), index, left)
     place = np.arange(len(rows), like=held.start)
@@ -328,18 +296,31 @@ def _best(window: Best | Sample, held: Held, device: Device) -> Stay:
     return stay
 
 
-STAYS: dict[type, Callable[[Any, Held, Device], Stay]] = {
-    Last: _last,
-    LastStarts: _last_starts,
-    First: _first,
-    FirstSpan: _first_span,
-    Session: _session,
-    TimeBatches: _time_batches,
-    TimeLengthBatches: _time_length_batches,
-    Best: _best,
-    Sample: _best,
-    Alive: _alive,
-}
+# What a step may change
+
+
+def _last_changed(window: Last, before: Any, after: Any, due: Any, cti: int) -> Any:
+    if window.every > 1:
+        # When the window moves, rows enter and leave; in between none does.
+        return np.where(after // window.every > before // window.every, UNKNOWN, 0)
+    leaves = np.maximum(after - window.count, 0)
+    return leaves if window.partial else _once_full(window.count, before, after, leaves)
+
+
+def _once_full(count: int, before: Any, after: Any, leaves: Any) -> Any:
+    # Before there are so many, none is in.
+    return np.where(before >= count, leaves, np.where(after >= count, UNKNOWN, 0))
+
+
+def _starts_changed(window: LastStarts, before: Any, after: Any, due: Any, cti: int) -> Any:
+    return _once_full(window.count, before, after, np.maximum(after - window.count, 0))
+
+
+def _batches_changed(window: TimeBatches, before: Any, after: Any, due: Any, cti: int) -> Any:
+    return np.where(due <= cti, UNKNOWN, 0)
+
+
+CHANGED |= {Last: _last_changed, LastStarts: _starts_changed, TimeBatches: _batches_changed}
 
 
 # One row for each

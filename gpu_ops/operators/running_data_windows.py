@@ -17,25 +17,17 @@ from gpu_ops.operators import together, window_conditions  # noqa: F401  (their 
 from gpu_ops.operators.aggregates import Column
 from gpu_ops.operators.alive import Alive as Kept
 from gpu_ops.operators.alive import Least
-from gpu_ops.operators.data_window_state import CAP, ENTER, FLOOR, HASH, MEMO, NUMBER, DataWindowState
-from gpu_ops.operators.data_windows import OUT, UNKNOWN, Held, Stay, each_row, hashes, ranks_of, row_order, stays
+from gpu_ops.operators.data_window_state import ENTER, FLOOR, NUMBER, DataWindowState
+from gpu_ops.operators.data_windows import each_row, row_order
 from gpu_ops.operators.events import Events, present, whole_groups
 from gpu_ops.operators.running_each import RunningEach
 from gpu_ops.operators.state import GroupNumbers, Rows, Runs, concat_rows
-from gpu_ops.operators.window_groups import KNOWS_LEAVES, Groups, at_rest
-from gpu_ops.plan.data_windows import (
-    STATUS,
-    Alive,
-    Best,
-    DataWindow,
-    Last,
-    LastStarts,
-    Sample,
-    Session,
-    TimeBatches,
-)
-from gpu_ops.plan.together import Together
+from gpu_ops.operators.window_groups import Groups, at_rest
+from gpu_ops.plan.data_windows import STATUS, DataWindow, Last
+from gpu_ops.plan.window_kinds import OUT, UNKNOWN, Assigned, Held, Stay
 from gpu_ops.time import MAX_TIME, MIN_TIME, TICK
+
+Assigned.check()
 
 _ALWAYS = MIN_TIME - 1
 """Before all ends: rows are kept until they are taken out."""
@@ -57,7 +49,7 @@ class RunningDataWindow(DataWindowState):
         self._groups = Groups.new(0, device)
         self._each_of = RunningEach.of(node, device)
         # Of these rows that end take part no longer; others are kept until they are taken out.
-        self._ends = self._each_of is not None and isinstance(node.window, Alive)
+        self._ends = self._each_of is not None and node.window.is_lifetime
         self._done = _ALWAYS
         self._opens = False
         self._opened: list[Events] = []
@@ -66,7 +58,8 @@ class RunningDataWindow(DataWindowState):
     @property
     def gives_open(self) -> bool:
         """Whether it can give events before it is known when they leave, and does not always know that."""
-        return self._node.output == "alive" and not self._goes_back and not isinstance(self._node.window, KNOWS_LEAVES)
+        window = self._node.window
+        return self._node.output == "alive" and not window.holds_enters and window.leaves in {"later", "at once"}
 
     def open(self) -> None:
         """Give events as soon as they enter, and again when they leave: what takes them counts them at once."""
@@ -168,26 +161,15 @@ class RunningDataWindow(DataWindowState):
             rows, codes = rows.take(order, device), device.kernels.take(codes, order)
         held = self._held(rows, codes, touched, groups, before, cti)
         groups.due[touched] = rest
-        stay = stays(self._node.window, held, device)
+        stay = self._node.window.stays(held, device)
         return self._settled(rows, codes, stay, groups, touched, cti)
 
     def _changes(self, touched: Any, before: Any, groups: Groups, cti: int) -> Any | None:
         """Of which kept rows of some groups something changes: of those below a number; None for all."""
-        window, every = self._node.window, groups.seen[touched]
-        if self._node.output == "each" and self._each_of is None:
+        node = self._node
+        if node.output == "each" and self._each_of is None:
             return None
-        if isinstance(window, Last | LastStarts):
-            if isinstance(window, Last) and window.every > 1:
-                # When the window moves, rows enter and leave; in between none does.
-                return np.where(every // window.every > before // window.every, UNKNOWN, 0)
-            leaves = np.maximum(every - window.count, 0)
-            if isinstance(window, Last) and window.partial:
-                return leaves
-            # Before there are so many, none is in.
-            return np.where(before >= window.count, leaves, np.where(every >= window.count, UNKNOWN, 0))
-        if isinstance(window, TimeBatches):
-            return np.where(groups.due[touched] <= cti, UNKNOWN, 0)
-        return None
+        return node.window.changed(before, groups.seen[touched], groups.due[touched], cti)
 
     def _taken(self, touched: Any, upto: Any | None) -> Rows | None:
         """The rows that are kept of some groups, those below a number of each; they are kept no longer."""
@@ -231,10 +213,9 @@ class RunningDataWindow(DataWindowState):
         present = device.kernels.keep(bounds[1:] > bounds[:-1])
         here, begins, ends = touched[present], bounds[present], bounds[present + 1]
         source, number = device.kernels.expand(ends - begins)
-        if isinstance(node.window, LastStarts | Sample):
+        if node.window.counts == "starts":
             starts = np.concatenate([np.ones_like(codes[:1], dtype=np.bool_), rows.low[1:] != rows.low[:-1]])
             starts[begins] = True
-        if isinstance(node.window, LastStarts):
             place = np.cumsum(starts)
             number = place - place[begins][source]
         seen = groups.seen[here]
@@ -244,50 +225,28 @@ class RunningDataWindow(DataWindowState):
         groups.first[here] = np.minimum(groups.first[here], rows.low[begins])
         unknown = Column((np.full_like(rows.low, UNKNOWN),), None)
         columns = {NUMBER: Column((number,), None), ENTER: unknown, FLOOR: unknown}
-        if isinstance(node.window, Session):
-            columns[CAP] = unknown
-        if isinstance(node.window, Together):
-            columns[MEMO] = Column((np.zeros_like(rows.low),), None)
-        if isinstance(node.window, Sample):
-            tied = device.kernels.keep(starts)
-            index = np.arange(len(rows), like=rows.low)
-            among = index - tied[np.searchsorted(tied, index, side="right") - 1]
-            columns[HASH] = Column((hashes(node.window.seed, rows.low, among),), None)
+        note = node.window.note
+        if note is not None:
+            columns["row", note.name] = Column((np.full_like(rows.low, note.new),), None)
         return replace(rows, columns=columns)
 
     def _held(self, rows: Rows, codes: Any, touched: Any, groups: Groups, before: Any, cti: int) -> Held:
-        node, device = self._node, self._device
-        window = node.window
-        bounds = _bounds(codes, len(touched))
-        first = (groups.closed if isinstance(window, Session) else groups.first)[touched]
-        cap = _column(rows, CAP)[bounds[:-1]] if isinstance(window, Session) else groups.closed[touched]
-        rank, ranked = None, None
-        unique = rows.low[:0]
-        if isinstance(window, Best):
-            rank, ranked = ranks_of(rows.frame, window.by, node.input.schema.field(window.by).type, device)
-            rank = rank if window.highest else ~rank
-            if window.unique:
-                unique, _, _ = device.columns.key_codes(rows.frame, tuple(dict.fromkeys((*node.group, *window.unique))))
-        elif isinstance(window, Sample):
-            rank = ~_column(rows, HASH)
+        note = self._node.window.note
         return Held(
-            codes,
-            bounds,
-            rows.low,
-            rows.high,
-            _column(rows, NUMBER),
-            first,
-            cap,
-            rank,
-            ranked,
-            unique,
-            cti,
-            _column(rows, ENTER),
-            before,
-            rows.frame,
-            node.input.schema,
-            _column(rows, MEMO) if isinstance(window, Together) else None,
-            node.output == "each",
+            code=codes,
+            bounds=_bounds(codes, len(touched)),
+            start=rows.low,
+            end=rows.high,
+            number=_column(rows, NUMBER),
+            first=groups.first[touched],
+            noted=groups.closed[touched],
+            cti=cti,
+            enter=_column(rows, ENTER),
+            before=before,
+            frame=rows.frame,
+            schema=self._node.input.schema,
+            memo=None if note is None else _column(rows, ("row", note.name)),
+            rows=self._node.output == "each",
         )
 
     def _settled(self, rows: Rows, codes: Any, stay: Stay, groups: Groups, touched: Any, cti: int) -> list[Events]:
@@ -301,28 +260,22 @@ class RunningDataWindow(DataWindowState):
         stay = replace(stay, enter=enter, leave=leave)
         if stay.due is not None:
             groups.due[touched] = stay.due
-        if stay.closed is not None:
-            groups.closed[touched] = stay.closed
+        if stay.noted is not None:
+            groups.closed[touched] = stay.noted
         if self._node.output == "each":
             return self._each(rows, codes, stay, groups, touched, cti)
         if cti != MAX_TIME:
             holds = self._node.output == "alive" and not self._opens
-            holds = holds or (self._goes_back and self._node.output != "remove")
+            holds = holds or (self._node.window.holds_enters and self._node.output != "remove")
             self._keep_open(rows, stay, (enter != OUT) & (leave == UNKNOWN), enter, enter if holds else None)
         return self._given(rows, codes, stay, is_new)
-
-    @property
-    def _goes_back(self) -> bool:
-        """Whether who comes later may enter before: into a session that is open, where it began."""
-        return isinstance(self._node.window, Session) and not self._node.window.running
 
     def _keep_open(self, rows: Rows, stay: Stay, which: Any, enter: Any, floor: Any | None) -> None:
         columns = rows.columns | {ENTER: Column((enter,), None)}
         columns[FLOOR] = Column((np.full_like(enter, UNKNOWN) if floor is None else floor,), None)
-        if stay.cap is not None:
-            columns[CAP] = Column((stay.cap,), None)
-        if stay.memo is not None:
-            columns[MEMO] = Column((stay.memo,), None)
+        note = self._node.window.note
+        if note is not None and stay.memo is not None:
+            columns["row", note.name] = Column((stay.memo,), None)
         self._keep(replace(rows, columns=columns).take(self._device.kernels.keep(which), self._device))
 
     def _given(self, rows: Rows, codes: Any, stay: Stay, is_new: Any) -> list[Events]:
@@ -356,10 +309,9 @@ class RunningDataWindow(DataWindowState):
         node, device = self._node, self._device
         before = _column(rows, ENTER)
         inside = (stay.enter != OUT) & (stay.enter != UNKNOWN)
-        final = inside & (before == UNKNOWN)
-        if isinstance(node.window, TimeBatches):
-            final = final & (stay.enter <= cti)
-        elif self._goes_back:
+        # An enter that time alone makes may be known long before.
+        final = inside & (before == UNKNOWN) & (stay.enter <= cti)
+        if self._node.window.holds_enters:
             final = final & (stay.leave != UNKNOWN)
         told = final | (before != UNKNOWN)
         running = self._each_of if self._numbers.seen else None
@@ -386,7 +338,7 @@ class RunningDataWindow(DataWindowState):
         if not len(at):
             return []
         columns, window = self._device.columns, self._node.window
-        assert isinstance(window, Last)  # noqa: S101  (the last n rows are those that are kept)
+        assert isinstance(window, Last)  # noqa: S101  (with_prior makes no other: it is that row that it asks for)
         frame = columns.take(rows.frame, at)
         number = _column(rows, NUMBER)
         there = number[at] >= window.count

@@ -15,29 +15,16 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.devices import Device
-from gpu_ops.operators.data_windows import Stay, row_order
+from gpu_ops.operators.data_windows import row_order
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.running import RunningWindow
 from gpu_ops.operators.state import Rows
-from gpu_ops.plan.data_windows import (
-    Alive,
-    Best,
-    DataWindow,
-    First,
-    FirstSpan,
-    Last,
-    LastStarts,
-    Sample,
-    Session,
-    TimeBatches,
-)
+from gpu_ops.plan.data_windows import DataWindow
 from gpu_ops.plan.nodes import Feed
+from gpu_ops.plan.window_kinds import Stay
 from gpu_ops.plan.windows import Snapshot, WindowAggregate
 from gpu_ops.state_tables import StateTable, Tables
 from gpu_ops.time import TICK
-
-_STAYS_A_WHILE = Alive | Best | First | FirstSpan | Last | LastStarts | Sample | Session | TimeBatches
-"""Windows that no row leaves with its own coming."""
 
 
 class _Moments(RunningWindow):
@@ -63,10 +50,8 @@ class RunningEach:
     def of(cls, node: DataWindow, device: Device) -> Self | None:
         """For a data window that gives a row for each; None if its aggregates need all that is in."""
         window, schema = node.window, node.input.schema
-        if node.output != "each" or not isinstance(window, _STAYS_A_WHILE):
-            return None
-        if isinstance(window, Session) and not window.running:
-            # Whoever comes later enters where the session began.
+        # A row that goes with its own coming leaves nothing to take off; later ones may not come in before others.
+        if node.output != "each" or window.leaves == "at once" or window.holds_enters:
             return None
         if not all(each.keeps(schema) != "events" for each in node.aggregates):
             return None

@@ -7,6 +7,7 @@ step of a running query makes its machines anew from the rows that it has kept.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, cast
 
@@ -14,14 +15,16 @@ import numpy as np
 
 from gpu_ops.devices import Device
 from gpu_ops.errors import TimeError
-from gpu_ops.operators.data_windows import OUT, STAYS, UNKNOWN, Held, Stay, ranks_of
+from gpu_ops.operators.data_windows import assigns, ranks_of
 from gpu_ops.operators.events import check_times
-from gpu_ops.operators.window_machines import BITS, MACHINES, Columns, Machine, Rows
+from gpu_ops.operators.window_machines import MACHINES, Columns, Machine, Rows
 from gpu_ops.plan.data_windows import Best, FirstSpan, TimeBatches, TimeLengthBatches
-from gpu_ops.plan.together import Ends, Part, Together
+from gpu_ops.plan.together import BITS, Ends, Part, Together
+from gpu_ops.plan.window_kinds import OUT, UNKNOWN, Held, Stay
 from gpu_ops.time import MAX_TIME, format_time
 
 
+@assigns(Together)
 def together(window: Together, held: Held, device: Device) -> Stay:
     """When each row is in all of several windows, or in any."""
     columns = [_columns(part, held, device) for part in window.parts]
@@ -32,7 +35,7 @@ def together(window: Together, held: Held, device: Device) -> Stay:
     told = _Told(host(held.enter).tolist())
     due: list[int] = []
     timers: list[int] = []
-    timer = host(held.cap).tolist()
+    timer = host(held.noted).tolist()
     for code, (first, last) in enumerate(pairwise(bounds)):
         machines = [
             MACHINES[type(part.window)](part.window, each) for part, each in zip(window.parts, columns, strict=True)
@@ -65,35 +68,60 @@ def together(window: Together, held: Held, device: Device) -> Stay:
         return device.columns.array(np.array(values, np.int64))
 
     enter, leave, entered, left = (array(each) for each in (told.enter, told.leave, told.entered, told.left))
-    return Stay(enter, leave, entered, left, due=array(due), closed=array(timers) if timers else None, memo=array(memo))
+    return Stay(enter, leave, entered, left, due=array(due), noted=array(timers) if timers else None, memo=array(memo))
+
+
+# What a machine reads of each row
 
 
 def _columns(part: Part, held: Held, device: Device) -> Columns:
-    window, host = part.window, device.columns.host
-    made = Columns()
+    read = _READ.get(type(part.window))
+    made = Columns() if read is None else read(part.window, held, device)
     if part.within:
-        made.within = host(device.columns.key_codes(held.frame, part.within)[0]).tolist()
-    if isinstance(window, FirstSpan):
-        since = held.first[held.code] if window.since is None else window.since
-        made.taken = host((held.start >= since) & (held.start - since < window.span)).tolist()
-    elif isinstance(window, TimeBatches):
-        origin = held.first[held.code] if window.align is None else window.align
-        ends = (held.start - origin) // window.span * window.span + window.span + origin
-        check_times(ends, window.span, device, verb="time_batches")
-        made.time = host(ends).tolist()
-    elif isinstance(window, TimeLengthBatches):
-        check_times(held.start + window.span, window.span, device, verb="time_length_batches")
-        made.time = host(held.start + window.span).tolist()
-    elif isinstance(window, Ends):
-        ends = _ends(window, held, device)
-        made.time, made.taken = host(ends).tolist(), host(ends > held.start).tolist()
-    elif isinstance(window, Best):
-        rank, ranked = ranks_of(held.frame, window.by, held.schema.field(window.by).type, device)
-        made.rank = host(rank if window.highest else ~rank).tolist()
-        made.taken = None if ranked is None else host(ranked).tolist()
-        if window.unique:
-            made.unique = host(device.columns.key_codes(held.frame, window.unique)[0]).tolist()
+        made.within = device.columns.host(device.columns.key_codes(held.frame, part.within)[0]).tolist()
     return made
+
+
+def _of_span(window: FirstSpan, held: Held, device: Device) -> Columns:
+    since = held.first[held.code] if window.since is None else window.since
+    inside = (held.start >= since) & (held.start - since < window.span)
+    return Columns(taken=device.columns.host(inside).tolist())
+
+
+def _of_time_batches(window: TimeBatches, held: Held, device: Device) -> Columns:
+    origin = held.first[held.code] if window.align is None else window.align
+    ends = (held.start - origin) // window.span * window.span + window.span + origin
+    check_times(ends, window.span, device, verb="time_batches")
+    return Columns(time=device.columns.host(ends).tolist())
+
+
+def _of_timer(window: TimeLengthBatches, held: Held, device: Device) -> Columns:
+    check_times(held.start + window.span, window.span, device, verb="time_length_batches")
+    return Columns(time=device.columns.host(held.start + window.span).tolist())
+
+
+def _of_ends(window: Ends, held: Held, device: Device) -> Columns:
+    ends, host = _ends(window, held, device), device.columns.host
+    return Columns(time=host(ends).tolist(), taken=host(ends > held.start).tolist())
+
+
+def _of_best(window: Best, held: Held, device: Device) -> Columns:
+    rank, ranked = ranks_of(held.frame, window.by, held.schema.field(window.by).type, device)
+    host = device.columns.host
+    return Columns(
+        rank=host(rank if window.highest else ~rank).tolist(),
+        taken=None if ranked is None else host(ranked).tolist(),
+        unique=host(device.columns.key_codes(held.frame, window.unique)[0]).tolist() if window.unique else None,
+    )
+
+
+_READ: dict[type, Callable[[Any, Held, Device], Columns]] = {
+    FirstSpan: _of_span,
+    TimeBatches: _of_time_batches,
+    TimeLengthBatches: _of_timer,
+    Ends: _of_ends,
+    Best: _of_best,
+}
 
 
 def _ends(window: Ends, held: Held, device: Device) -> Any:
@@ -217,6 +245,3 @@ class _Any(_Windows):
             for row in gone:
                 if not any(machine.how(row) for machine in self._machines):
                     self._told.goes(row, time, by)
-
-
-STAYS[Together] = together

@@ -22,10 +22,11 @@ import pyarrow as pa
 from gpu_ops.devices import Device
 from gpu_ops.errors import IntegerOverflowError, SumOverflowError
 from gpu_ops.operators.checked import checked
-from gpu_ops.operators.data_windows import STAYS, UNKNOWN, Held, Stay
+from gpu_ops.operators.data_windows import assigns, index_of
 from gpu_ops.operators.events import Events
 from gpu_ops.plan.expressions import exact_divisions, guards
 from gpu_ops.plan.window_conditions import COUNT, OLDEST, SUM, Until, While, condition_fields, spoken
+from gpu_ops.plan.window_kinds import UNKNOWN, Held, Stay
 from gpu_ops.time import TICK, TIME_TYPE
 
 _CELLS = 1 << 20
@@ -41,15 +42,17 @@ WALK_WHILE, WALK_UNTIL, WALK_BEFORE = 0, 1, 2
 """How `window_walk` goes on: rows leave one by one; batches with the row that ends them; batches without it."""
 
 
+@assigns(While)
 def keep_while(window: While, held: Held, device: Device) -> Stay:
     """When each row is in a window that the oldest leave until a condition holds."""
     begins = held.bounds[:-1]
     left = _walked(window.condition, WALK_WHILE, held, begins, _fresh(held, device), device)
     gone = left >= 0
     leave = np.where(gone, held.start[np.where(gone, left, 0)], UNKNOWN)
-    return Stay(held.start, leave, held.index, left)
+    return Stay(held.start, leave, index_of(held), left)
 
 
+@assigns(Until)
 def batches_until(window: Until, held: Held, device: Device) -> Stay:
     """When each row is in a batch: from the row that ends its own to the one that ends the next."""
     mode = WALK_UNTIL if window.include_trigger else WALK_BEFORE
@@ -62,7 +65,7 @@ def batches_until(window: Until, held: Held, device: Device) -> Stay:
     complete = ends[device.kernels.keep(ends >= 0)]
     past = np.full_like(begins, len(held), shape=1)
     opens = np.unique(np.concatenate([begins, complete + (1 if mode == WALK_UNTIL else 0), past]))
-    batch = np.searchsorted(opens, held.index, side="right") - 1
+    batch = np.searchsorted(opens, index_of(held), side="right") - 1
     first = np.where(gathers, opens[np.maximum(batch, 0)], 0)
     entered = np.where(gathers, ends[first], -1)
     # A row leaves when the batch after its own is complete; after one that is out already, when the first one is.
@@ -334,6 +337,3 @@ def _integer_sums(
         return total, counted(oldest, newest), pa.int64()
 
     return between
-
-
-STAYS.update({While: keep_while, Until: batches_until})

@@ -8,21 +8,8 @@ from typing import Any, Self
 import numpy as np
 
 from gpu_ops.devices import Device
-from gpu_ops.operators.data_windows import UNKNOWN
 from gpu_ops.operators.running_blocks import grown
-from gpu_ops.plan.data_windows import (
-    Alive,
-    Best,
-    First,
-    FirstSpan,
-    Kind,
-    Last,
-    Session,
-    TimeBatches,
-    TimeLengthBatches,
-)
-from gpu_ops.plan.together import Ends, Together
-from gpu_ops.plan.window_conditions import Until, While
+from gpu_ops.plan.window_kinds import UNKNOWN, DataWindowKind
 
 
 @dataclass
@@ -33,8 +20,7 @@ class Groups:
         seen: int64: how many rows, or distinct starts, it has had.
         first: int64: its first start; `UNKNOWN` before.
         due: int64: when something happens even if no row comes; `UNKNOWN` if nothing does.
-        closed: int64: when its last batch was complete; `UNKNOWN` if none was. Of windows together, when their timer is
-            due; of sessions, its last start.
+        closed: int64: what the window noted of it (`Stay.noted`); `UNKNOWN` before it did.
     """
 
     seen: Any
@@ -76,36 +62,14 @@ class Groups:
         return Groups(*(each[which] for each in vars(self).values()))
 
 
-KNOWS_LEAVES = Alive | First | FirstSpan | TimeBatches
-"""Windows that know of each row when it leaves as soon as it comes."""
-
-_FROM_ROWS = Last | First | Best | Ends
-"""Windows that, taken together with others, know nothing but the rows that they hold."""
-
-
-def at_rest(window: Kind, groups: Groups, count: int, cti: int) -> Any | None:
-    """Which of so many groups a row may come to as if it were their first one, if they hold none; None if none may.
-
-    What counts rows from the first one on, or time from the first start on, does so for ever.
-    """
-    if isinstance(window, TimeLengthBatches) and not window.runs:
-        # A clock that was set a second time and met no row stands still.
-        last = np.where(groups.closed[:count] == UNKNOWN, -UNKNOWN, groups.closed[:count])
-        if window.since is not None:
-            last = np.maximum(last, window.since)
-        return last + 2 * window.span <= cti
-    if isinstance(window, Together):
-        aside = all(isinstance(part.window, _FROM_ROWS) or _looks_not_back(part.window) for part in window.parts)
-    else:
-        aside = isinstance(window, Best | While | Until) or _looks_not_back(window)
-    return np.ones_like(groups.seen[:count], dtype=np.bool_) if aside else None
-
-
-def _looks_not_back(window: Kind | Ends) -> bool:
-    """Whether nothing that a window does depends on rows that are gone."""
-    return (
-        isinstance(window, Alive)
-        or (isinstance(window, Session) and window.grid_cap is None)
-        or (isinstance(window, TimeBatches) and (window.align is not None or window.calendar is not None))
-        or (isinstance(window, FirstSpan) and window.since is not None)
-    )
+def at_rest(window: DataWindowKind, groups: Groups, count: int, cti: int) -> Any | None:
+    """Which of so many groups a row may come to as if it were their first one, if they hold none; None if none may."""
+    rests, noted = window.rests, groups.closed[:count]
+    if rests == "all":
+        return None
+    if rests == "nothing":
+        return np.ones_like(noted, dtype=np.bool_)
+    last = np.where(noted == UNKNOWN, -UNKNOWN, noted)
+    if rests.since is not None:
+        last = np.maximum(last, rests.since)
+    return last + rests.span <= cti

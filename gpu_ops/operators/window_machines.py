@@ -7,19 +7,17 @@ from bisect import bisect_left, insort
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from heapq import heappop, heappush
 from typing import Any
 
-from gpu_ops.operators.data_windows import UNKNOWN
 from gpu_ops.plan.data_windows import Best, First, FirstSpan, Last, TimeBatches, TimeLengthBatches
 from gpu_ops.plan.together import Ends
+from gpu_ops.plan.window_kinds import UNKNOWN
 from gpu_ops.time import MAX_TIME
 
 _NO, _HELD, _IS_OUT = 0, 1, 2
 """How a machine holds a row: not at all; it is in, or gathers for a batch; it is of the batch that is out."""
-
-BITS = 2
-"""How many bits it takes to say so."""
 
 Rows = Sequence[int]
 _NONE: Rows = ()
@@ -83,9 +81,8 @@ class Machine(ABC):
 class _Counted(Machine):
     """The first or the last rows, of each value of some columns."""
 
-    def __init__(self, window: Last | First, columns: Columns) -> None:
-        self._count, self._within = window.count, columns.within
-        self._keeps_last = isinstance(window, Last)
+    def __init__(self, window: Last | First, columns: Columns, *, keeps_last: bool) -> None:
+        self._count, self._within, self._keeps_last = window.count, columns.within, keeps_last
         self._rows: defaultdict[int, OrderedDict[int, None]] = defaultdict(OrderedDict)
 
     def _window(self, row: int) -> OrderedDict[int, None]:
@@ -301,12 +298,12 @@ class _TimerBatches(_Gathering):
 
 
 def _last(window: Last, columns: Columns) -> Machine:
-    return _Counted(window, columns) if window.partial else _Batches(window, columns)
+    return _Counted(window, columns, keeps_last=True) if window.partial else _Batches(window, columns)
 
 
 MACHINES: dict[type, Callable[[Any, Columns], Machine]] = {
     Last: _last,
-    First: _Counted,
+    First: partial(_Counted, keeps_last=False),
     FirstSpan: _Spanned,
     Ends: _Ending,
     Best: _Ranked,

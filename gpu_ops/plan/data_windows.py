@@ -7,9 +7,10 @@ streams are their two ends.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Literal, Self
 
 import pyarrow as pa
 
@@ -18,13 +19,30 @@ from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.arguments import whole
 from gpu_ops.plan.calendars import Calendar
 from gpu_ops.plan.nodes import Computed, Unary
-from gpu_ops.plan.together import Ends, Together
-from gpu_ops.plan.window_conditions import Until, While, condition_fields
+from gpu_ops.plan.window_conditions import condition_fields
+from gpu_ops.plan.window_kinds import (
+    UNKNOWN,
+    Alone,
+    Around,
+    AsPart,
+    Assigned,
+    Clock,
+    Context,
+    DataWindowKind,
+    Enters,
+    Living,
+    Rests,
+    RowNote,
+    Silence,
+    Stretches,
+)
 from gpu_ops.time import MAX_TIME, MIN_TIME, TICK, format_span, format_time
+
+_FIRST = "which events come first, all before them say"
 
 
 @dataclass(frozen=True)
-class Last:
+class Last(Assigned):
     """The last ``count`` rows, moving at each ``every``-th one; without ``partial`` nothing before there are so many.
 
     Row r, counted from 0, enters at the first moving row at or after it, and leaves at the first one at which it is no
@@ -35,47 +53,103 @@ class Last:
     every: int = 1
     partial: bool = True
 
+    leaves = "later"
+    ties = "by place"
+    rests = "all"
+
     def __str__(self) -> str:
         every = "" if self.every == 1 else f" every={self.every}"
         return f"last {self.count}{every}{'' if self.partial else ' partial=False'}"
 
+    @property
+    def enters(self) -> Enters:
+        return "at its start" if self.every == 1 and self.partial else "later"
+
+    @property
+    def context(self) -> Context:
+        # With the last n at a multiple of m, a row is in until n + m - 1 rows after it at the latest.
+        return Around(self.count + self.every - 1, self.every)
+
+    @property
+    def as_part(self) -> AsPart | None:
+        if self.partial:
+            return AsPart() if self.every == 1 else None
+        return AsPart(batches=True) if self.every == self.count else None
+
 
 @dataclass(frozen=True)
-class LastStarts:
+class LastStarts(Assigned):
     """The events of the last ``count`` distinct starts, once there are so many (StreamInsight: count window)."""
 
     count: int
 
+    enters = "later"
+    leaves = "later"
+    ties = "alike"
+    rests = "all"
+    counts = "starts"
+
     def __str__(self) -> str:
         return f"count window {self.count}"
 
+    @property
+    def context(self) -> Context:
+        return Around(self.count, starts=True)
+
 
 @dataclass(frozen=True)
-class First:
+class First(Assigned):
     """The first ``count`` rows, for ever (Esper: firstlength, firstunique)."""
 
     count: int
+
+    enters = "at its start"
+    leaves = "known"
+    ties = "by place"
+    rests = "all"
+    context = _FIRST
+    as_part = AsPart()
 
     def __str__(self) -> str:
         return f"first {self.count}"
 
 
 @dataclass(frozen=True)
-class FirstSpan:
+class FirstSpan(Assigned):
     """What starts within a span from the group's first start, or from a time, for ever (Esper: firsttime)."""
 
     span: int
     since: int | None = None
 
+    enters = "at its start"
+    leaves = "known"
+    ties = "alike"
+
     def __str__(self) -> str:
-        if self.span > MAX_TIME - MIN_TIME:
+        if self._is_all:
             return "keep all"
         since = "" if self.since is None else f" since={format_time(self.since)}"
         return f"first span {format_span(self.span)}{since}"
 
+    @property
+    def _is_all(self) -> bool:
+        return self.span > MAX_TIME - MIN_TIME
+
+    @property
+    def rests(self) -> Rests:
+        return "all" if self.since is None else "nothing"
+
+    @property
+    def context(self) -> str:
+        return "all events stay, and a slice would be shown all that come before it" if self._is_all else _FIRST
+
+    @property
+    def as_part(self) -> AsPart:
+        return AsPart(rests="all" if self.since is None else "nothing")
+
 
 @dataclass(frozen=True)
-class Session:
+class Session(Assigned):
     """Sessions: one ends ``gap`` after its last start, or at its cap.
 
     A session that opens at t lasts to ``t + cap`` at most. ``grid_cap`` m is Trill's: to the second point of the grid
@@ -89,15 +163,33 @@ class Session:
     align: int = MIN_TIME
     running: bool = False
 
+    leaves = "later"
+    ties = "alike"
+    note = RowNote("cap", UNKNOWN, most=UNKNOWN, after_start=True)
+    """When the row's session ends at the latest, once that is known."""
+
     def __str__(self) -> str:
         cap = "" if self.cap is None else f" cap={format_span(self.cap)}"
         grid = "" if self.grid_cap is None else f" grid_cap={format_span(self.grid_cap)}"
         align = "" if self.align == MIN_TIME else f" align={format_time(self.align)}"
         return f"session gap={format_span(self.gap)}{cap}{grid}{align}{' running' * self.running}"
 
+    @property
+    def enters(self) -> Enters:
+        return "at its start" if self.running else "with the first"
+
+    @property
+    def rests(self) -> Rests:
+        # Trill's cap asks whether the session before was cut.
+        return "nothing" if self.grid_cap is None else "all"
+
+    @property
+    def context(self) -> Context:
+        return Silence(self.gap)
+
 
 @dataclass(frozen=True)
-class TimeBatches:
+class TimeBatches(Assigned):
     """The events of each span ``[align + k * span, + span)`` during the next one (Esper: time_batch).
 
     Without ``align`` spans are counted from the group's first start. With a ``calendar`` its windows are the spans.
@@ -107,15 +199,36 @@ class TimeBatches:
     align: int | None = None
     calendar: Calendar | None = None
 
+    enters = "later"
+    leaves = "known"
+    ties = "alike"
+
     def __str__(self) -> str:
         if self.calendar is not None:
             return f"time batches of {self.calendar}"
         align = "first" if self.align is None else format_time(self.align)
         return f"time batches {format_span(self.span)} align={align}"
 
+    @property
+    def rests(self) -> Rests:
+        return "all" if self.align is None and self.calendar is None else "nothing"
+
+    @property
+    def context(self) -> Context:
+        return Stretches(self.span, self.align, self.calendar)
+
+    def duration(self, given: int | None) -> int | None:
+        del given
+        return self.span if self.calendar is None else None
+
+    @property
+    def as_part(self) -> AsPart | None:
+        rests: Literal["all", "nothing"] = "all" if self.align is None else "nothing"
+        return AsPart(batches=True, rests=rests) if self.calendar is None else None
+
 
 @dataclass(frozen=True)
-class TimeLengthBatches:
+class TimeLengthBatches(Assigned):
     """Batches complete with ``count`` events, or with the span's clock (Esper: time_length_batch).
 
     The clock is first set by a group's first event, or ``since`` a time; with nothing to do it stops, or ``runs`` on.
@@ -126,13 +239,34 @@ class TimeLengthBatches:
     since: int | None = None
     runs: bool = False
 
+    enters = "later"
+    leaves = "at once"
+    ties = "by place"
+
     def __str__(self) -> str:
         since = "" if self.since is None else f" since={format_time(self.since)}"
         return f"batches {format_span(self.span)} or {self.count}{since}{' idle=run' * self.runs}"
 
+    @property
+    def rests(self) -> Rests:
+        # A clock that was set a second time and met no row stands still.
+        return "all" if self.runs else Clock(2 * self.span, self.since)
+
+    @property
+    def context(self) -> Context | str:
+        if self.since is not None or self.runs:
+            return "when the clock that never stops runs out, all events before say"
+        # The clock runs out for the batch that gathers, for the one that is out, and once more with nothing to do.
+        return Silence(3 * self.span)
+
+    @property
+    def as_part(self) -> AsPart | None:
+        plain = self.since is None and not self.runs
+        return AsPart(batches=True, timer=True, rests="all") if plain else None
+
 
 @dataclass(frozen=True)
-class Best:
+class Best(Assigned):
     """The ``count`` rows with the greatest (``highest``) or least values; of equal ones the oldest leaves first.
 
     With ``unique`` at most one row of each combination of these columns: a later one takes the place of the one before.
@@ -144,45 +278,60 @@ class Best:
     highest: bool = True
     unique: tuple[str, ...] = ()
 
+    enters = "at its start"
+    leaves = "later"
+    ties = "by payload"
+    rests = "nothing"
+    as_part = AsPart()
+
     def __str__(self) -> str:
         unique = f" unique={', '.join(self.unique)}" if self.unique else ""
         return f"{'highest' if self.highest else 'lowest'} {self.count} by {self.by}{unique}"
 
+    @property
+    def context(self) -> str:
+        return f"which values are the {'highest' if self.highest else 'lowest'} so far, all events before say"
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.by, *self.unique)
+
+    def renamed(self, names: Mapping[str, str]) -> Self:
+        return replace(self, by=names.get(self.by, self.by))
+
 
 @dataclass(frozen=True)
-class Sample:
+class Sample(Assigned):
     """``count`` rows drawn from all so far: those with the least hashes of seed, start, number among equal starts."""
 
     count: int
     seed: int
+
+    enters = "at its start"
+    leaves = "later"
+    ties = "by payload"
+    rests = "all"
+    context = "which events are drawn so far, all before them say"
+    note = RowNote("hash")
 
     def __str__(self) -> str:
         return f"sample {self.count} seed={self.seed}"
 
 
 @dataclass(frozen=True)
-class Alive:
+class Alive(Assigned):
     """Events are in for as long as they live."""
+
+    enters = "at its start"
+    leaves = "at its end"
+    ties = "alike"
+    rests = "nothing"
+    context = Alone()
 
     def __str__(self) -> str:
         return "alive"
 
 
-Kind = (
-    Last
-    | LastStarts
-    | First
-    | FirstSpan
-    | Session
-    | TimeBatches
-    | TimeLengthBatches
-    | Best
-    | Sample
-    | Alive
-    | While
-    | Until
-    | Together
-)
 Output = Literal["alive", "insert", "remove", "changes", "each", "prior"]
 
 STATUS = "status"
@@ -205,7 +354,7 @@ class DataWindow(Unary):
         prior: (name, column of the row before) each.
     """
 
-    window: Kind
+    window: DataWindowKind
     within: tuple[str, ...] = ()
     order: tuple[str, ...] = ()
     output: Output = "alive"
@@ -214,10 +363,7 @@ class DataWindow(Unary):
 
     def __post_init__(self) -> None:
         known = self.input.schema.names
-        asked = [*self.within, *self.order]
-        if isinstance(self.window, Best):
-            asked += [self.window.by, *self.window.unique]
-        for name in asked:
+        for name in (*self.within, *self.order, *self.window.reads):
             if name not in known:
                 raise unknown_column(name, known)
             dtype = self.input.schema.field(name).type
@@ -255,9 +401,7 @@ class DataWindow(Unary):
 
     @property
     def computed(self) -> tuple[Computed, ...]:
-        if not isinstance(self.window, While | Until):
-            return ()
-        return ((self.window.condition, condition_fields(self.input.schema)),)
+        return self.window.computed(lambda: condition_fields(self.input.schema))
 
     @property
     def group(self) -> tuple[str, ...]:
@@ -267,8 +411,7 @@ class DataWindow(Unary):
     @property
     def counts_rows(self) -> bool:
         """Whether the order of events of one start matters."""
-        kinds = Last | First | TimeLengthBatches | Best | Sample | While | Until | Together
-        return self.output == "each" or isinstance(self.window, kinds)
+        return self.output == "each" or self.window.ties != "alike"
 
     @property
     def read(self) -> tuple[str, ...]:
@@ -276,7 +419,7 @@ class DataWindow(Unary):
         if self.counts_rows:
             # Of events of one start the whole payload decides which comes first.
             return tuple(self.input.schema.names)
-        return self.group
+        return (*self.group, *self.window.reads)
 
     def needed(self, wanted: tuple[str, ...]) -> tuple[str, ...]:
         """The columns that it needs of its input to give the wanted ones."""
@@ -289,11 +432,26 @@ class DataWindow(Unary):
             return self.input.duration
         if self.output != "alive":
             return TICK
-        if isinstance(self.window, Alive):
-            return self.input.duration
-        if isinstance(self.window, TimeBatches) and self.window.calendar is None:
-            return self.window.span
-        return None
+        return self.window.duration(self.input.duration)
+
+    @property
+    def context(self) -> Context | str:
+        """How far the stays of rows hang on others; or why that has no bound, in words.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> s = g.events(pa.table({"at": [0, 1], "v": [1, 2]}), start="at", unit="s")
+            >>> str(s.last(3).rows()._node.context)
+            'a slice is shown 3 events before it and after it'
+            >>> s.first(3).rows()._node.context
+            'which events come first, all before them say'
+        """
+        if self.output != "each":
+            return self.window.context
+        if self.within:
+            return "each event is told what is in the windows of all others too, and a slice does not see these"
+        return Living() if self.window.is_lifetime else self.window.context
 
     @property
     def stateless(self) -> bool:
@@ -307,22 +465,6 @@ class DataWindow(Unary):
             output += f" {', '.join(str(aggregate) for aggregate in self.aggregates)}"
         output += "".join(f" {name}={column}" for name, column in self.prior)
         return f"DataWindow {self.window}{within}{order}{output}"
-
-
-def enters_late(window: Kind) -> bool:
-    """Whether rows may enter later than they start, or earlier: with others.
-
-    Examples:
-        >>> enters_late(Last(2)), enters_late(Last(2, every=2))
-        (False, True)
-    """
-    if isinstance(window, Together):
-        return any(not isinstance(part.window, Ends) and enters_late(part.window) for part in window.parts)
-    if isinstance(window, Last):
-        return window.every > 1 or not window.partial
-    if isinstance(window, Session):
-        return not window.running
-    return isinstance(window, LastStarts | TimeBatches | TimeLengthBatches | Until)
 
 
 def positive(value: object, *, name: str) -> int:

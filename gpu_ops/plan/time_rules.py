@@ -6,7 +6,7 @@ from functools import singledispatch
 from typing import Any
 
 from gpu_ops.plan.advance import AdvanceTime, Late
-from gpu_ops.plan.data_windows import DataWindow, Session
+from gpu_ops.plan.data_windows import DataWindow
 from gpu_ops.plan.expressions import LIFETIME, column_names
 from gpu_ops.plan.fills import Fill
 from gpu_ops.plan.joins import Binary, ClipBy, Join, Union
@@ -67,11 +67,7 @@ def _window_rule(node: WindowAggregate | DataWindow) -> str:
         if isinstance(node.window, Grid):
             return "CTI T leaves as the start of the oldest window that is not final at T"
         return "CTI T leaves as T, or as the start of the oldest snapshot that does not end by T"
-    if node.output == "alive":
-        return "CTI T leaves as T, or as the enter of the oldest event that may yet leave after T"
-    if isinstance(node.window, Session) and not node.window.running and node.output != "remove":
-        return "CTI T leaves as T, or as the beginning of the oldest session that is open at T"
-    return "CTI T leaves as T"
+    return node.window.time_rule(node.output)
 
 
 @singledispatch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import narwhals as nw
@@ -10,6 +11,7 @@ import pyarrow as pa
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
 from gpu_ops.other_names import OtherNames
 from gpu_ops.plan.expressions import Expression, as_expression, check_boolean, column_names
+from gpu_ops.plan.window_kinds import Assigned
 from gpu_ops.time import TIME_TYPE
 
 COUNT = "window count"
@@ -58,18 +60,34 @@ class WindowExpressions(OtherNames):
         return nw.col(f"{SUM}{name}")
 
 
+class _Conditioned(Assigned, family=True):
+    """What a condition on the rows of a window decides."""
+
+    condition: nw.Expr
+
+    leaves = "at once"
+    ties = "by payload"
+    rests = "nothing"
+    context = "what the condition has left in the window, all events before say"
+
+    def computed(self, fields: Callable[[], pa.Schema]) -> tuple[tuple[nw.Expr, pa.Schema], ...]:
+        return ((self.condition, fields()),)
+
+
 @dataclass(frozen=True, eq=False)
-class While:
+class While(_Conditioned):
     """As each row comes, the oldest leave until a condition holds, or nothing is left (Esper: expr)."""
 
     condition: nw.Expr
+
+    enters = "at its start"
 
     def __str__(self) -> str:
         return f"while {self.condition!r}"
 
 
 @dataclass(frozen=True, eq=False)
-class Until:
+class Until(_Conditioned):
     """Rows gather until, with the row that has just come, a condition holds; then they are a batch (Esper: expr_batch).
 
     Without ``include_trigger`` that row is the first of the next batch.
@@ -77,6 +95,8 @@ class Until:
 
     condition: nw.Expr
     include_trigger: bool = True
+
+    enters = "later"
 
     def __str__(self) -> str:
         return f"batches until {self.condition!r}{'' if self.include_trigger else ' include_trigger=False'}"

@@ -1,7 +1,7 @@
 """Data windows cut in time: each slice is shown as much before it and after it as its rows' stays need.
 
 A row is at home in one slice, which gives what the window says of it; of the other rows that a slice is shown it gives
-nothing. How far a window's rows reach, `gpu_ops.engines.spark.contexts` says. That is found here:
+nothing. How far a window's rows reach, its kind says. That is found here:
 
 - So many rows: sums within the slices, and sums of these, say how many rows of the key come before each start. So it is
   known at which start the row is that comes so many before a slice, or so many after it: it is shown all between these.
@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import reduce, singledispatch
+from typing import Any
 
 import narwhals as nw
 import pyarrow as pa
@@ -25,7 +26,6 @@ from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
 from gpu_ops.engines.spark import lifetimes
 from gpu_ops.engines.spark.carriers import carried_schema, lowered_columns
-from gpu_ops.engines.spark.contexts import Around, Context, Grid, Living, Silence, context
 from gpu_ops.engines.spark.cutting import NUMBER, SLICE, Cut, filled, in_slices, lowered_keys, one_of
 from gpu_ops.engines.spark.grids import at_begins
 from gpu_ops.engines.spark.slices import AFTER, slices_of
@@ -33,6 +33,7 @@ from gpu_ops.engines.spark.types import column, to_ticks, to_timestamp
 from gpu_ops.engines.spark.worker import Task
 from gpu_ops.plan.data_windows import DataWindow
 from gpu_ops.plan.nodes import Feed, Filter
+from gpu_ops.plan.window_kinds import Alone, Around, Living, Silence, Stretches
 from gpu_ops.time import TICK
 
 _HOME = "__gpu_ops_home"
@@ -48,7 +49,7 @@ def cut_data_window(first: DataWindow, frame: DataFrame, schema: pa.Schema, answ
         answer: What is asked of its results.
         count: How many slices.
     """
-    given, start, end = context(first), to_ticks(F.col("start")), to_ticks(F.col("end"))
+    given, start, end = first.context, to_ticks(F.col("start")), to_ticks(F.col("end"))
     assert not isinstance(given, str)  # noqa: S101  (nothing is against it)
     events = frame.select(start.alias("low"), end.alias("high"), *lowered_columns(schema))
     times = events if isinstance(given, Living) else events.select("low", F.col("low").alias("high"))
@@ -76,9 +77,8 @@ def _lasting(frame: DataFrame, start: str, end: str) -> DataFrame:
     return frame.withColumns({"start": to_timestamp(F.col(start)), "end": to_timestamp(F.col(end))})
 
 
-def _shown(
-    given: Context, events: DataFrame, slices: DataFrame, keys: Sequence[str]
-) -> tuple[DataFrame, DataFrame | None]:
+@singledispatch
+def _shown(given: Any, events: DataFrame, slices: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, DataFrame | None]:
     """The rows that each slice is shown, and its markers.
 
     Args:
@@ -91,27 +91,51 @@ def _shown(
         Events with the ``begin`` of a slice that is shown them, and whether it is their ``home``; and, where there are
         any, for markers this ``begin``, the keys under names of their own, and a time, ``marker``.
     """
-    starts = (F.col("low") >= F.col("begin")) & (F.col("low") < F.col("finish"))
-    always, markers = F.lit(True), None
-    if isinstance(given, Around):
-        return _shown_around(given, events, slices, keys).withColumn("home", starts), None
-    if isinstance(given, Living):
-        alive = (F.col("low") < F.col("finish")) & (F.col("high") > F.col("begin"))
-        return in_slices(events, slices, alive).withColumn("home", starts), None
-    if isinstance(given, Silence):
-        rows = _beside(events, _after_silence(events, slices, keys, given.gap), keys, starts)
-    elif isinstance(given, Grid) and given.calendar is not None:
-        rows = in_slices(events, at_begins(slices, given.calendar), starts)
-    elif isinstance(given, Grid) and given.align is None:
-        shown = _on_grids(events, slices, keys, given.span)
-        rows = _beside(events, shown, keys, starts)
-        time = F.col("begin") - lifetimes.span(given.span)
-        markers = shown.where(F.col("begin") > F.col("origin")).withColumn("marker", time)
-    elif isinstance(given, Grid):
-        rows = in_slices(events, _on_grid(slices, F.lit(given.align), given.span), starts)
-    else:
-        rows = in_slices(events, slices, starts)
-    return rows.withColumn("home", always), markers
+    raise TypeError(given)
+
+
+def _own() -> Column:
+    """The events that start in a slice."""
+    return (F.col("low") >= F.col("begin")) & (F.col("low") < F.col("finish"))
+
+
+def _at_home(rows: DataFrame) -> DataFrame:
+    return rows.withColumn("home", F.lit(True))
+
+
+@_shown.register
+def _(given: Alone, events: DataFrame, slices: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, None]:
+    return _at_home(in_slices(events, slices, _own())), None
+
+
+@_shown.register
+def _(given: Living, events: DataFrame, slices: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, None]:
+    alive = (F.col("low") < F.col("finish")) & (F.col("high") > F.col("begin"))
+    return in_slices(events, slices, alive).withColumn("home", _own()), None
+
+
+@_shown.register
+def _(given: Around, events: DataFrame, slices: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, None]:
+    return _shown_around(given, events, slices, keys).withColumn("home", _own()), None
+
+
+@_shown.register
+def _(given: Silence, events: DataFrame, slices: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, None]:
+    return _at_home(_beside(events, _after_silence(events, slices, keys, given.gap), keys, _own())), None
+
+
+@_shown.register
+def _(
+    given: Stretches, events: DataFrame, slices: DataFrame, keys: Sequence[str]
+) -> tuple[DataFrame, DataFrame | None]:
+    if given.calendar is not None:
+        return _at_home(in_slices(events, at_begins(slices, given.calendar), _own())), None
+    if given.align is not None:
+        return _at_home(in_slices(events, _on_grid(slices, F.lit(given.align), given.span), _own())), None
+    shown = _on_grids(events, slices, keys, given.span)
+    time = F.col("begin") - lifetimes.span(given.span)
+    markers = shown.where(F.col("begin") > F.col("origin")).withColumn("marker", time)
+    return _at_home(_beside(events, shown, keys, _own())), markers
 
 
 # Which rows a slice is shown
@@ -129,9 +153,8 @@ def _beside(events: DataFrame, shown: DataFrame, keys: Sequence[str], where: Col
 
 def _placed(events: DataFrame, slices: DataFrame, keys: Sequence[str]) -> DataFrame:
     """The keys and starts of events, each with its slice."""
-    own = (F.col("low") >= F.col("begin")) & (F.col("low") < F.col("finish"))
     names = [column(name).alias(other) for name, other in zip(keys, _renamed(keys), strict=True)]
-    return in_slices(events.select(*names, "low"), slices, own)
+    return in_slices(events.select(*names, "low"), slices, _own())
 
 
 def _shown_around(given: Around, events: DataFrame, slices: DataFrame, keys: Sequence[str]) -> DataFrame:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from gpu_ops.operators import joins, lifetimes, relational
-from gpu_ops.plan.data_windows import Alive, DataWindow, First, Last, TimeLengthBatches
+from gpu_ops.plan.data_windows import DataWindow
 from gpu_ops.plan.expressions import bare_column, output_schema
 from gpu_ops.plan.fills import Fill
 from gpu_ops.plan.joins import AsOf, Binary, ClipBy, Join
@@ -108,7 +108,7 @@ def gathers(node: Node) -> bool:
 
 def as_they_live(node: Node) -> bool:
     """Whether a node is a data window whose events are in for as long as they live: it gives what it gets."""
-    return isinstance(node, DataWindow) and isinstance(node.window, Alive) and node.output == "alive"
+    return isinstance(node, DataWindow) and node.window.is_lifetime and node.output == "alive"
 
 
 def _nowhere(_: Node) -> bool:
@@ -240,7 +240,7 @@ def _needed_by(node: DataWindow, wanted: tuple[str, ...]) -> tuple[str, ...]:
     Of events of one start the whole payload decides which comes first. Where nothing that is wanted tells them apart,
     and all live as long, any order gives the same.
     """
-    alike = isinstance(node.window, Last | First | TimeLengthBatches) and node.input.duration is not None
+    alike = node.window.ties == "by place" and node.input.duration is not None
     if alike and node.output == "alive" and node.group and {*wanted} <= {*node.group}:
         return node.group
     return node.needed(wanted)

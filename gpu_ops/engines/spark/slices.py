@@ -18,7 +18,6 @@ from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
 from gpu_ops.engines.spark.carriers import carrier
 from gpu_ops.engines.spark.checks import our_errors
-from gpu_ops.engines.spark.contexts import context
 from gpu_ops.engines.spark.fragments import gathers
 from gpu_ops.engines.spark.types import column
 from gpu_ops.errors import PlanError
@@ -61,8 +60,7 @@ def uncut(node: Node) -> str | None:
     if isinstance(node, WindowAggregate):
         return _uncut_window(node)
     if isinstance(node, DataWindow):
-        found = context(node)
-        return found if isinstance(found, str) else None
+        return node.context if isinstance(node.context, str) else None
     if isinstance(node, AsOf | ClipBy):
         return None
     if isinstance(node, Fill):
@@ -188,7 +186,7 @@ def cut_ways(node: Node, reason: str, count: int, keys: Sequence[str]) -> list[s
     passes = f"events in at most {count} slices, repartition by {by}, then mapInArrow with the local engine"
     lines = [f"Spark: cut in time, as {reason}: {passes}"]
     if isinstance(node, DataWindow):
-        lines.append(str(context(node)))
+        lines.append(str(node.context))
     if isinstance(node, AsOf):
         lines.append("the last right event before each slice: from one more such pass, of right events alone")
     if isinstance(node, Join) and node.condition is not None and node.how != "inner":
