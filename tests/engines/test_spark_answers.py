@@ -198,6 +198,29 @@ def test_what_is_not_found_is_not_reported(spark: SparkSession, answer: Path, mo
     assert there(answer) == 5
 
 
+def test_what_is_found_in_part_is_not_reported(
+    spark: SparkSession, answer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the driver has the disk of some of the workers."""
+    found = Hadoop.sizes
+
+    def elsewhere(files: Hadoop, path: str) -> Any:
+        sizes = found(files, path)
+        return {name: size for name, size in sizes.items() if "part-00001" not in name} if sizes else sizes
+
+    with monkeypatch.context() as hidden:
+        hidden.setattr(Hadoop, "sizes", elsewhere)
+        with pytest.raises(SourceError, match=r"8 rows of an answer .* finds 4 of them\. .* see alike"):
+            write_files(spark.range(0, 8, 1, 2), answer, "parquet", replace=True)
+    assert there(answer) == 5
+
+
+def test_more_lines_than_rows_are_no_fault(spark: SparkSession, tmp_path: Path) -> None:
+    """A reader of CSV takes each line for a row."""
+    frame = spark.createDataFrame(pa.table({"text": ["two\nlines", "one"]}))
+    assert write_files(frame, tmp_path / "text.csv", "csv").rows >= 2
+
+
 DRIVERS = """
 import os, signal, sys
 from pathlib import Path

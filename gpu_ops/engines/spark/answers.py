@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 
 from gpu_ops.engines.spark.checks import our_errors
 from gpu_ops.engines.spark.hadoop import Hadoop, place
+from gpu_ops.engines.spark.metrics import rows_written, tagged
 from gpu_ops.engines.spark.spills import Spills
 from gpu_ops.engines.spark.swaps import Sizes, Writing
 from gpu_ops.errors import SourceError
@@ -53,7 +54,8 @@ def write_files(
     assert isinstance(files, Hadoop)  # noqa: S101  (as `place` makes it)
     writing = Writing.begin(where, replace=replace)
     try:
-        _run(frame, writing.new, form, options)
+        with tagged(frame.sparkSession, _tag(writing)):
+            _run(frame, writing.new, form, options)
         rows, groups, whole = _read_back(frame, writing, form, options)
         writing.swap(whole)
     except BaseException as error:
@@ -87,6 +89,20 @@ def _lost(writing: Writing) -> bool:
         return False
 
 
+def _tag(writing: Writing) -> str:
+    return f"gpu_ops-{writing.name}"
+
+
+def _unseen(writing: Writing, wrote: str, found: str) -> SourceError:
+    """The error for tasks on machines whose disks the driver does not see, or some of which it does not."""
+    path = writing.place.path
+    letters = "" if path.isascii() else ", and start each worker with LC_ALL=C.UTF-8, so that it can spell the name"
+    return SourceError(
+        f"Tasks have written {wrote} for {path}, and the driver finds {found}.",
+        remedy=f"Give a path that the driver and all workers see alike, on a file system that they share{letters}.",
+    )
+
+
 def _read_back(frame: DataFrame, writing: Writing, form: str, options: dict[str, str]) -> tuple[int, int, Sizes]:
     """Rows, row groups and files of the new answer, as they are on its file system."""
     files: Any = writing.place.files
@@ -95,16 +111,16 @@ def _read_back(frame: DataFrame, writing: Writing, form: str, options: dict[str,
     if not data:
         if writing.lost():
             raise writing.taken()
-        raise SourceError(
-            f"Tasks have written an answer for {writing.place.path}, and the driver finds none of its files.",
-            remedy="Give a path that the driver and all workers see alike, on a file system that they share.",
-        )
+        raise _unseen(writing, "an answer", "none of its files")
     if form != "parquet":
         with our_errors():
             reader = frame.sparkSession.read.format(form).options(**options, **_LITERALLY).schema(frame.schema)
-            return reader.load(writing.new).count(), len(data), whole
-    rows = groups = 0
-    for name in data:
-        footer = files.parquet_footer(f"{writing.new}/{name}")
-        rows, groups = rows + footer[0], groups + footer[1]
+            rows, groups = reader.load(writing.new).count(), len(data)
+    else:
+        footers = [files.parquet_footer(f"{writing.new}/{name}") for name in data]
+        rows, groups = (sum(each) for each in zip(*footers, strict=True))
+    said = rows_written(frame.sparkSession, _tag(writing))
+    # A reader of CSV takes each line of a text for a row.
+    if said is not None and rows < said:
+        raise _unseen(writing, f"{said:,} rows of an answer", f"{rows:,} of them")
     return rows, groups, whole
