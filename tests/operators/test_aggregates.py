@@ -286,9 +286,11 @@ def test_what_is_no_aggregate_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "make",
-    [g.sum, g.mean, g.variance, g.product, g.geometric_mean, g.harmonic_mean, g.skewness, g.kurtosis, g.median]
-    + [g.integral, g.time_weighted_mean, g.mean_absolute_deviation, lambda v: g.weighted_mean("w", v)]
-    + [lambda v: g.covariance(v, "w"), lambda v: g.slope("w", v)],
+    [
+        *(g.sum, g.mean, g.variance, g.product, g.geometric_mean, g.harmonic_mean, g.skewness, g.kurtosis, g.median),
+        *(g.integral, g.time_weighted_mean, g.mean_absolute_deviation, lambda v: g.weighted_mean("w", v)),
+        *(lambda v: g.covariance(v, "w"), lambda v: g.slope("w", v)),
+    ],
 )
 def test_numbers_that_are_codes_of_some_values_are_no_numbers(make: Any) -> None:
     # Their codes would be taken for them: the product of 7, 5, 7 came to 0 * 1 * 0.
