@@ -146,3 +146,19 @@ def _called(call: str) -> Any:
 def _declares(function: Any) -> bool:
     """Whether a function of the package makes an aggregate, and no stream or store."""
     return str(function.__module__).startswith("gpu_ops.plan.")
+
+
+def test_the_files_that_internals_names_are_there() -> None:
+    said = (DOCS / "internals.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(gpu_ops/[\w/]+(?:\.py)?)`", said)
+    walked = re.findall(r"^ *((?:engines|ingest|operators|devices)/[\w/]+\.py)  ([\w.]+)", said, re.MULTILINE)
+    assert len(named) > 10
+    assert len(walked) > 10
+    missing = [each for each in named if not (DOCS.parent / each).exists()]
+    for file, name in walked:
+        path = DOCS.parent / "gpu_ops" / file
+        if not path.exists() or not re.search(
+            rf"\b(def|class) {name.split('.')[-1]}\b", path.read_text(encoding="utf-8")
+        ):
+            missing.append(f"{file} {name}")
+    assert not missing
