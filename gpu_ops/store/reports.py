@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpu_ops.buffers import booleans
+from gpu_ops.ingest.rows import keep_rows, whole
 from gpu_ops.time import TIME_TYPE
 
 
@@ -66,8 +67,6 @@ class StoreReport:
 
 def alive(table: pa.Table, start: int | None, end: int | None) -> pa.Table:
     """The events that are alive within ``[start, end)``."""
-    from gpu_ops.ingest.rows import keep_rows, whole
-
     tests = [(pc.greater, "end", start), (pc.less, "start", end)]
     for holds, side, bound in tests:
         if bound is not None:

@@ -8,13 +8,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import pyarrow as pa
 
 from gpu_ops.bounds import Bounds
 from gpu_ops.errors import PlanError, SourceError, shown, unknown_column
 from gpu_ops.frames import empty_table
+from gpu_ops.ingest.raw import Piece, RawSource, shown_shape
 from gpu_ops.other_names import OtherNames
 from gpu_ops.own_errors import of_methods, own_errors
 from gpu_ops.store.batch_files import LIFETIME, Compression, DamageError, Staged, damaged, load, split, stage
@@ -26,9 +27,6 @@ from gpu_ops.store.names import Log, Sealed
 from gpu_ops.store.reports import StoredBatch, StoreReport, alive
 from gpu_ops.store.writer import MERGED_ROWS, Writer, conform
 from gpu_ops.time import MAX_TIME, Duration, Instant, format_time, instant, positive_ticks, ticks
-
-if TYPE_CHECKING:
-    from gpu_ops.ingest.raw import RawSource
 
 STAGING = ".staging-"
 """What a folder's name begins with in which others make files that a writer will seal."""
@@ -465,8 +463,6 @@ class Store(OtherNames):
         Raises:
             SourceError: It has no batch yet, or as `log`.
         """
-        from gpu_ops.ingest.raw import Piece, RawSource, shown_shape
-
         schema, rows, until = self.schema, len(self), self.sequence
         return RawSource(
             schema,

@@ -14,6 +14,7 @@ import pyarrow as pa
 from gpu_ops.buffers import to_arrow
 from gpu_ops.errors import ColumnError, PlanError, SourceError, TimeError
 from gpu_ops.frames import empty_table
+from gpu_ops.ingest import open_source
 from gpu_ops.own_errors import of_methods
 from gpu_ops.store.batch_files import (
     LIFETIME,
@@ -436,8 +437,6 @@ def conform(events: Any, schema: pa.Schema | None, cti: int | None) -> pa.Table:
         ColumnError: A column is missing, is one more, or has another type.
         TimeError: A lifetime is not valid, or starts before the CTI.
     """
-    from gpu_ops.ingest import open_source
-
     if isinstance(events, pa.RecordBatch):
         events = pa.Table.from_batches([events])
     elif not isinstance(events, pa.Table):
