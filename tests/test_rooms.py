@@ -1,0 +1,60 @@
+"""A module imports from its own room and those below, in no circle, late or for types too; exceptions are listed."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1] / "gpu_ops"
+ROOMS = [  # the lowest first
+    "bounds errors forking marks other_names own_errors time types",
+    "arrow_claims arrow_files buffers frames soundness state_tables",
+    *("devices", "ingest", "store", "plan", "operators", "engines"),
+    "__init__ answering batching combining data_windowing joining ranking retiming stream windowed windowing",
+    "plot",  # it draws streams, and no verb draws
+    "cli demo nexmark queries spark_report",
+]
+UPWARD = {(f"engines.{name}", "__init__") for name in ("checkpoints", "spark.sending")}  # they ask for the version
+UPWARD |= {("engines.spark.engine", "stream"), ("ingest.entrance", "plan.advance")}
+CIRCULAR = {(name, "stream") for name in ("data_windowing", "joining", "ranking", "retiming", "windowed")}
+CIRCULAR |= {("operators.running_blocks", f"operators.running_{name}") for name in ("orders", "values")}
+CIRCULAR |= {("engines.feeding", "engines.live"), ("engines.following", "engines.live")}
+CIRCULAR |= {("combining", "windowed"), ("plan.together", "plan.data_windows")}
+
+
+@cache
+def imports() -> set[tuple[str, str]]:
+    paths = {".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in PACKAGE.rglob("*.py")}
+    found = set()
+    for name, path in paths.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [f"{getattr(node, 'module', '')}.{each.name}".lstrip(".") for each in node.names]
+                for _, *parts in (each.split(".") for each in names if each.startswith("gpu_ops")):
+                    ways = (parts, [*parts, "__init__"], parts[:-1], [*parts[:-1], "__init__"])
+                    found.add((name, next(way for way in map(".".join, ways) if way in paths)))
+    return found
+
+
+def circle(edges: set[tuple[str, str]]) -> list[str]:
+    below = TopologicalSorter[str]()
+    for name, there in edges:
+        below.add(name, there)
+    try:
+        below.prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_a_module_imports_from_its_own_room_and_from_those_below() -> None:
+    floor = {name: number for number, names in enumerate(ROOMS) for name in names.split()}
+    assert {(a, b) for a, b in imports() if floor[a.split(".")[0]] < floor[b.split(".")[0]]} == UPWARD
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    edges = imports() - UPWARD
+    assert circle(edges - CIRCULAR) == []
+    assert [each for each in CIRCULAR if each not in edges or not circle(edges - CIRCULAR | {each})] == []
