@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from gpu_ops.devices.cpu.compiling import CODES, INT, INTS, inlined, kernel, unsigned
+from gpu_ops.devices.cpu.compiling import CODES, INT, INTS, Bools, Codes, Ints, inlined, kernel, unsigned
 from gpu_ops.devices.cpu.order import group_order, is_ordered, take
 from gpu_ops.devices.cpu.ranges import keep
-
-Bools = npt.NDArray[np.bool_]
-Codes = npt.NDArray[np.int32]
-Ints = npt.NDArray[np.int64]
 
 
 def axis(codes: Codes, start: Ints, end: Ints) -> tuple[Codes, Ints, Ints, Ints]:

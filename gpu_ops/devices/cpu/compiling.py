@@ -17,9 +17,16 @@ from typing import Any, ParamSpec, TypeVar
 
 import numba
 import numpy as np
+import numpy.typing as npt
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+Array = npt.NDArray[Any]
+Bools = npt.NDArray[np.bool_]
+Codes = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 INT = numba.types.int64
 FLOAT = numba.types.float64

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numba
 import numpy as np
-import numpy.typing as npt
 
-from gpu_ops.devices.cpu.compiling import CODES, INT, INTS, kernel, output, unsigned
-
-Array = npt.NDArray[Any]
-Codes = npt.NDArray[np.int32]
-Ints = npt.NDArray[np.int64]
+from gpu_ops.devices.cpu.compiling import CODES, INT, INTS, Array, Codes, Ints, kernel, output, unsigned
 
 
 def grid_ranges(start: Ints, end: Ints | int, size: int, hop: int, align: int) -> tuple[Ints, Ints]:

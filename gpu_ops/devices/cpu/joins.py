@@ -8,18 +8,12 @@ so nothing is compared with what it does not meet, however long some lifetimes a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from gpu_ops.buffers import room
-from gpu_ops.devices.cpu.compiling import CODES, INT, INTS, kernel, output, unsigned
+from gpu_ops.devices.cpu.compiling import CODES, INT, INTS, Array, Codes, Ints, kernel, output, unsigned
 from gpu_ops.devices.cpu.order import take_into
-
-Codes = npt.NDArray[np.int32]
-Ints = npt.NDArray[np.int64]
-Array = npt.NDArray[Any]
 
 OUT = output(INT)
 

@@ -1,7 +1,7 @@
 """Kernels on the CPU, by Numba: all that operators may call, from the modules beside this one.
 
 `gpu_ops.devices.kernels.Kernels` says what each does; the functions themselves give an example, and say what is true
-here alone.
+here alone. What NumPy's loops do as quickly as compiled ones is the GPU's function.
 """
 
 # ruff: noqa: F401  (operators call them by way of this module; pyproject.toml lets mypy see them here)
@@ -22,21 +22,7 @@ from gpu_ops.devices.cpu.grids import (
 )
 from gpu_ops.devices.cpu.joins import coverage, joined, last_started, meetings, pair_offsets, starts_within
 from gpu_ops.devices.cpu.means import mean_limbs
-from gpu_ops.devices.cpu.numbers import (
-    exact_limbs_decimal,
-    exact_limbs_int,
-    float_limbs,
-    join_decimal,
-    join_int,
-    join_unsigned,
-    limb_plan,
-    order_float,
-    round_limbs,
-    square_limbs,
-    square_limbs_int,
-    unorder_float,
-    variance,
-)
+from gpu_ops.devices.cpu.numbers import float_limbs, limb_plan, round_limbs, square_limbs, variance
 from gpu_ops.devices.cpu.order import (
     ascends,
     extent,
@@ -73,6 +59,16 @@ from gpu_ops.devices.gpu.digits import (
     sum_digits,
 )
 from gpu_ops.devices.gpu.logarithms import exp_limbs, log_limbs
+from gpu_ops.devices.gpu.numbers import (
+    exact_limbs_decimal,
+    exact_limbs_int,
+    join_decimal,
+    join_int,
+    join_unsigned,
+    order_float,
+    square_limbs_int,
+    unorder_float,
+)
 
 # glibc hands freed memory back to the system at once, so that each block of events would have its arrays faulted in
 # anew, which took half of the time of a snapshot on one thread and more on two. For sizes up to that of the largest

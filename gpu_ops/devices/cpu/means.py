@@ -11,16 +11,9 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from gpu_ops.devices.cpu.compiling import FLOAT, INT, INT_TABLE, INTS, inlined, kernel, unsigned
+from gpu_ops.devices.cpu.compiling import FLOAT, INT, INT_TABLE, INTS, Bools, Floats, Ints, inlined, kernel, unsigned
 from gpu_ops.devices.gpu import means as exact
-
-__all__ = ["mean_limbs"]
-
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 _LEAST_NORMAL = math.ldexp(1.0, -1022)
 _SPLIT = 134217729.0  # 2**27 + 1: the factor by which Veltkamp halves a float64

@@ -10,40 +10,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from gpu_ops.devices.cpu.compiling import INT, INT_TABLE, INTS, inlined, kernel
-
-# Element by element, NumPy's loops are as quick as compiled ones: these are the same functions on both devices.
-from gpu_ops.devices.gpu.numbers import (
-    exact_limbs_decimal,
-    exact_limbs_int,
-    join_decimal,
-    join_int,
-    join_unsigned,
-    order_float,
-    square_limbs_int,
-    unorder_float,
-)
-
-__all__ = [
-    "exact_limbs_decimal",
-    "exact_limbs_int",
-    "float_limbs",
-    "join_decimal",
-    "join_int",
-    "join_unsigned",
-    "limb_plan",
-    "order_float",
-    "round_limbs",
-    "square_limbs",
-    "square_limbs_int",
-    "unorder_float",
-    "variance",
-]
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from gpu_ops.devices.cpu.compiling import INT, INT_TABLE, INTS, Floats, Ints, inlined, kernel
 
 _FRACTION = (1 << 52) - 1
 

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
 from gpu_ops.buffers import room
-from gpu_ops.devices.cpu.compiling import CODES, INT, INTS, inlined, kernel, output, unsigned
-
-Array = npt.NDArray[Any]
-Codes = npt.NDArray[np.int32]
-Ints = npt.NDArray[np.int64]
+from gpu_ops.devices.cpu.compiling import CODES, INT, INTS, Array, Codes, Ints, inlined, kernel, output, unsigned
 
 # How many events are looked at before a loop that may end early tests whether to: inside, it can use wide instructions.
 _CHUNK = 4096

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from gpu_ops.devices.cpu.compiling import BOOLS, CODES, INT, INTS, inlined, kernel, unsigned
+from gpu_ops.devices.cpu.compiling import BOOLS, CODES, INT, INTS, Bools, Codes, Floats, Ints, inlined, kernel, unsigned
 from gpu_ops.devices.cpu.order import ascends, take
-
-Bools = npt.NDArray[np.bool_]
-Codes = npt.NDArray[np.int32]
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 _LEAST = np.iinfo(np.int64).min
 

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from gpu_ops.devices.cpu.compiling import BOOLS, CODES, INT, INTS, inlined, kernel
-
-Bools = npt.NDArray[np.bool_]
-Codes = npt.NDArray[np.int32]
-Ints = npt.NDArray[np.int64]
+from gpu_ops.devices.cpu.compiling import BOOLS, CODES, INT, INTS, Bools, Codes, Ints, inlined, kernel
 
 _LEAST = np.iinfo(np.int64).min
 _NONE = 1 << 62

@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gpu_ops.devices.cpu.compiling import INT, INTS, inlined, kernel, unsigned
+from gpu_ops.devices.cpu.compiling import INT, INTS, Ints, inlined, kernel, unsigned
 from gpu_ops.devices.cpu.order import ascends, take
-
-Ints = npt.NDArray[np.int64]
 
 _LIST = 160
 """Up to how many events at a time a sorted list, of which half is moved for each, beats a tree; measured on W7."""

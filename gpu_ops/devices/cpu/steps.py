@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from gpu_ops.devices.cpu.compiling import CODES, INT, INTS, inlined, kernel
-
-Codes = npt.NDArray[np.int32]
-Ints = npt.NDArray[np.int64]
+from gpu_ops.devices.cpu.compiling import CODES, INT, INTS, Codes, Ints, inlined, kernel
 
 
 @kernel(CODES, INTS, INTS, INT, INTS, INT, INT, INT)
