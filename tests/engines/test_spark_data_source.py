@@ -252,6 +252,30 @@ def test_a_file_that_was_merged_since_the_plan_was_made_is_found_again(
     assert list(reader.read(None)) == []
 
 
+def test_workers_are_told_where_the_drivers_store_is(
+    store: g.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a cluster they stand in folders of their own."""
+    from pyspark.sql.types import StructType
+
+    from gpu_ops.engines.spark.data_source import StoreDataSource, StoreReader, StoreWriter
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for path in ("store", "~/store", f"file://{tmp_path}/store", store.path):
+        source = StoreDataSource({"path": path})
+        reader, writer = source.reader(StructType()), source.writer(StructType(), overwrite=False)
+        assert isinstance(reader, StoreReader)
+        assert isinstance(writer, StoreWriter)
+        assert reader.options["path"] == writer.options["path"] == str(tmp_path / "store")
+        writer.abort([])
+    pytest.importorskip("fsspec")
+    source = StoreDataSource({"path": "memory://bids"})
+    reader = source.reader(StructType())
+    assert isinstance(reader, StoreReader)
+    assert reader.options["path"] == "memory://bids"
+
+
 def test_a_store_is_no_stream_of_spark(registered: SparkSession, store: g.Store) -> None:
     """Spark asks for no stream when it loads one, so it is refused where it is used: in a query, or when it starts."""
     from pyspark.sql.types import StructType

@@ -10,6 +10,7 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -99,7 +100,7 @@ class StoreDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """What reads the store."""
-        return StoreReader(dict(self.options), tuple(schema.names), self._instant("start"), self._instant("end"))
+        return StoreReader(_everywhere(self.options), tuple(schema.names), self._instant("start"), self._instant("end"))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001  (Spark's signature)
         """What writes to the store."""
@@ -108,7 +109,7 @@ class StoreDataSource(DataSource):
                 "A store is appended to and never overwritten.", remedy='Say .mode("append"), or give another path.'
             )
         columns = pa.schema([pa.field(each.name, arrow_type(each.name, each.dataType)) for each in schema])
-        writer = StoreWriter(dict(self.options), columns, self._instant("cti"))
+        writer = StoreWriter(_everywhere(self.options), columns, self._instant("cti"))
         # On the driver, once: a task that goes on when the job was given up finds the folder gone.
         _store(self.options).staging(writer.job)
         return writer
@@ -137,6 +138,13 @@ def _store(options: Mapping[str, str]) -> Store:
     if not options.get("path"):
         raise PlanError("A store has a path.", remedy=f'Say spark.read.format("{NAME}").load(path).')
     return store(options["path"], compression=options.get("compression", "zstd"))  # type: ignore[arg-type]
+
+
+def _everywhere(options: Mapping[str, str]) -> dict[str, str]:
+    """Options for workers: on a cluster they stand in folders of their own, so a local path is the driver's, whole."""
+    path, given = _store(options).path, options["path"]
+    local = "://" not in given or given.startswith("file://")
+    return {**options, "path": str(Path(path).absolute())} if local else dict(options)
 
 
 def _columns(schema: pa.Schema) -> pa.Schema:
