@@ -55,7 +55,10 @@ def can_run_in_order(node: Node) -> bool:
 
 @contextmanager
 def in_order(
-    batches: Iterable[pa.RecordBatch], budget: int, spilled: Callable[[Spill], None] | None = None
+    batches: Iterable[pa.RecordBatch],
+    budget: int,
+    spilled: Callable[[Spill], None] | None = None,
+    within: str | None = None,
 ) -> Iterator[Iterator[tuple[pa.Table, int]] | list[pa.RecordBatch]]:
     """Batches as they are if they fit in memory, else in order of their column ``start``.
 
@@ -63,6 +66,7 @@ def in_order(
         batches: With a column ``start`` of timestamps, all of one schema.
         budget: Bytes of batches that are held at once. Sorting them takes as much again.
         spilled: Is told what was sorted in files, before the first row of it is given.
+        within: The folder in which there is one of the files; None is the system's for what is temporary.
 
     Yields:
         The batches; or (table, CTI) pairs: no row that comes in a later pair starts before the CTI.
@@ -76,7 +80,7 @@ def in_order(
     """
     held: list[pa.RecordBatch] = []
     size = whole = 0
-    with tempfile.TemporaryDirectory(prefix="gpu_ops-") as folder:
+    with tempfile.TemporaryDirectory(prefix="gpu_ops-", dir=within) as folder:
         runs = _Runs(Path(folder), budget)
         for batch in batches:
             held.append(batch)

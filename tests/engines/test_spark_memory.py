@@ -92,6 +92,23 @@ def test_what_is_sorted_in_files_is_said(
     assert "spark.gpu_ops.worker.memory" in caplog.text
 
 
+def test_files_are_where_spark_removes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark ends a worker whose task it gives up without a word, and removes the folder of its executor."""
+    (tmp_path / "executor").mkdir()
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path}/gone,{tmp_path}/executor")
+    whole = table(4)
+    feed = Feed(whole.select(["k"]).schema, ("k",), None)
+    plan = g.events(whole, start="start", end="end").by("k").snapshot().agg(n=g.count())._node
+    assert isinstance(plan, WindowAggregate)
+    task = Task(replace(plan, input=feed), (feed.schema,), plan.schema)
+    rows = whole.select(["start", "end", "k"]).rename_columns(["start", "end", "0_k"]).to_batches(max_chunksize=100)
+    answer = iter(run_task(task, "cpu", rows, 5000))
+    assert next(answer).num_rows
+    assert list((tmp_path / "executor").glob("gpu_ops-*/*.arrow"))
+    assert sum(batch.num_rows for batch in answer)
+    assert list((tmp_path / "executor").iterdir()) == []
+
+
 def test_the_session_says_how_much_a_task_may_hold(spark: SparkSession) -> None:
     frame = spark.range(1)
     assert worker_memory(frame) is None

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from zipimport import zipimporter
 
@@ -116,7 +117,7 @@ def run_task(
     with concise(), ExitStack() as stack:
         found: Iterable[Any] = batches
         if can_run_in_order(task.plan) and not all(node.stateless for node in task.plan.walk()):
-            found = stack.enter_context(in_order(batches, budget, tell))
+            found = stack.enter_context(in_order(batches, budget, tell, scratch_folder()))
         # Batches that are held in memory are a list; those that need no memory are not held at all.
         by_time = found is not batches and not isinstance(found, list)
         for result in _by_time(task, device, found) if by_time else _at_once(task, device, found):
@@ -184,6 +185,15 @@ def worker_memory() -> int:
     """
     allowed = int(os.environ.get("PYSPARK_EXECUTOR_MEMORY_MB", "-1"))
     return (allowed << 20) // 8 if allowed > 0 else 512 << 20
+
+
+def scratch_folder() -> str | None:
+    """Where a task sorts in files: in the executor's own folder, of which Spark says to Python where it is.
+
+    Spark removes it with the executor, also where a worker was killed, as Spark does with tasks that it gives up.
+    """
+    folders = [each for each in os.environ.get("SPARK_LOCAL_DIRS", "").split(",") if Path(each).is_dir()]
+    return folders[os.getpid() % len(folders)] if folders else None
 
 
 def _restored(payload: pa.Schema, ends: bool, batches: Batches) -> Iterator[pa.RecordBatch]:  # noqa: FBT001
