@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 
@@ -42,7 +43,7 @@ def rows_written(session: SparkSession, tag: str) -> int | None:
             run = runs.apply(number)
             if any(run.jobs().contains(job) for job in jobs):
                 return _rows(store, run.executionId())
-    except (Py4JError, ValueError):  # what is asked here is no public interface
+    except (Py4JError, PySparkException, ValueError):  # what is asked here is no public interface
         pass
     return None
 
