@@ -97,6 +97,9 @@ class Block:
             self._memo[name] = compute()
         return self._memo[name]
 
+    def check_whole(self, aggregate: Aggregate) -> None:
+        """Refuse to show an aggregate the events where these are not all that its windows hold."""
+
     # Which events take part
 
     def mask(self, aggregate: Aggregate, form: str | None) -> Any | None:

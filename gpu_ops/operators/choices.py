@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.devices import Device
+from gpu_ops.errors import PlanError
 from gpu_ops.operators.aggregates import Block
 from gpu_ops.operators.columns import FORMS, GREATEST, Choice, Key, PartName, column_name, ranked_by
 from gpu_ops.plan.aggregate_kinds import AggregateKind, Extreme, kind_named, order_form, ordered_type
@@ -33,12 +34,20 @@ class Extremum:
 
     @staticmethod
     def of(aggregate: Aggregate, schema: pa.Schema) -> Extremum:
-        """That of an aggregate which is an extreme, or the extreme of another column."""
+        """That of an aggregate which is an extreme, or the extreme of another column.
+
+        Raises:
+            PlanError: It is neither.
+        """
         way = aggregate.kind.incremental
         if isinstance(way, Extreme) and way.of is not None:
             aggregate = way.of(aggregate, schema)
             way = aggregate.kind.incremental
-        assert isinstance(way, Extreme)  # noqa: S101  (whoever asks knows that it keeps an extreme)
+        if not isinstance(way, Extreme):
+            raise PlanError(
+                f"Results of {aggregate.kind} are an extreme, and it does not say of what.",
+                remedy="Declare it incremental=Extreme(), or Extreme(least=True) (docs/extending.md).",
+            )
         return Extremum(
             aggregate, way.form or order_form(schema.field(column_name(aggregate.expression)).type), way.least
         )
@@ -85,7 +94,8 @@ def extreme(block: Block, aggregate: Aggregate) -> Any:
     return block.of_codes(found.aggregate, found.form, best, valid)
 
 
-def _extreme_columns(aggregate: Aggregate, schema: pa.Schema) -> list[tuple[str, str]]:
+def extreme_columns(aggregate: Aggregate, schema: pa.Schema) -> list[tuple[str, str]]:
+    """The column whose order codes decide."""
     found = Extremum.of(aggregate, schema)
     return [(found.column, found.form)]
 
@@ -117,4 +127,4 @@ for _name, _way in {
     "arg_min": Extreme(of=partial(_choice, (-1, -1), True)),
     "arg_max": Extreme(of=partial(_choice, (1, -1), True)),
 }.items():
-    AggregateKind(name=_name, types=ordered_type, columns=_extreme_columns, result=extreme, incremental=_way)
+    AggregateKind(name=_name, types=ordered_type, columns=extreme_columns, result=extreme, incremental=_way)

@@ -51,6 +51,7 @@ class Members:
 
 def members(block: Block, aggregate: Aggregate, columns: Sequence[Column]) -> Members:
     """The events for which an aggregate's condition holds and none of some columns is null."""
+    block.check_whole(aggregate)
     mask = block.mask(aggregate, None)
     for column in columns:
         if column.valid is not None:
@@ -163,26 +164,59 @@ def _quantile(block: Block, aggregate: Aggregate) -> Any:
             lower = lower + (rest > 0)
         codes, found = _asked(block, aggregate, form, block.slots, lower)
         return block.of_codes(aggregate, form, _codes(block, codes, found, valid), valid)
-    # Two questions of each slot, one after the other: one sweep answers both.
-    asked = np.stack([lower, lower + (rest > 0)], axis=1).ravel()
-    codes, found = _asked(block, aggregate, form, np.repeat(block.slots, 2), asked)
-    numbers = _numbers(block, aggregate, form, codes)
-    low, high = (_codes(block, numbers, found[at::2].copy(), valid) for at in (0, 1))
+    low, high = Ordered(block, aggregate).kth(lower, lower + (rest > 0))
     plain = low.astype(np.float64, copy=False)
     with np.errstate(invalid="ignore", over="ignore"):  # infinities and NaN, as IEEE 754 has them
         part = rest / float(under)
         halfway = way == "midpoint" or under == 2  # wherever it is between two values
         between = None if halfway else plain * (1.0 - part) + high * part
         if halfway or under % 2 == 0:
-            middle = _mean_of_two(low, high, numbers, block)
+            middle = _mean_of_two(low, high, block)
             between = middle if halfway else np.where(part == 0.5, middle, between)
     return np.where((rest == 0) | (low == high), plain, between), valid, pa.float64()
 
 
-def _mean_of_two(low: Any, high: Any, numbers: Any, block: Block) -> Any:
-    """The means of two numbers each, rounded once; ``numbers`` are all that these are of."""
+@dataclass(frozen=True)
+class Ordered:
+    """The numbers that an aggregate is over, by their place in order; NaN is the greatest.
+
+    Attributes:
+        block: The block.
+        aggregate: The aggregate, whose columns are `ordered_columns`.
+    """
+
+    block: Block
+    aggregate: Aggregate
+
+    @property
+    def _form(self) -> str:
+        return order_form(self.block.type_of(self.aggregate))
+
+    def count(self) -> Any:
+        """int64: how many there are in each slot."""
+        return self.block.counts(self.aggregate, self._form)
+
+    def kth(self, *places: Any) -> list[Any]:
+        """For each of some places, from 0 on for the least, the number there in each slot.
+
+        All places are asked for at once, since that is one sweep. A place that a slot has not is that of its least or
+        greatest number; of a slot without any it is 0.
+
+        Args:
+            places: int64, one for each slot.
+        """
+        block, form, counts = self.block, self._form, self.count()
+        highest, many = np.maximum(counts - 1, 0), len(places)
+        asked = np.stack([np.minimum(np.maximum(each, 0), highest) for each in places], axis=1).ravel()
+        codes, found = _asked(block, self.aggregate, form, np.repeat(block.slots, many), asked)
+        numbers, valid = _numbers(block, self.aggregate, form, codes), block.present(self.aggregate, form)
+        return [_codes(block, numbers, found[at::many].copy(), valid) for at in range(many)]
+
+
+def _mean_of_two(low: Any, high: Any, block: Block) -> Any:
+    """The means of two numbers each, the first of which is not the greater one, rounded once."""
     if low.dtype.kind != "f":
-        if not len(numbers) or (int(numbers.min()) >= -1 << 62 and int(numbers.max()) < 1 << 62):
+        if not len(low) or (int(low.min()) >= -1 << 62 and int(high.max()) < 1 << 62):
             return (low + high) * 0.5
         kernels = block.device.kernels
         limbs = zip(kernels.exact_limbs_int(low), kernels.exact_limbs_int(high), strict=True)

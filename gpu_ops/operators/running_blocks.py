@@ -309,6 +309,17 @@ class RunningBlock(Block):
         rows = self.device.columns.rows(distinct)
         return super().from_ranks(aggregate, distinct, np.clip(best, 0, max(rows - 1, 0)), valid)
 
+    def check_whole(self, aggregate: Aggregate) -> None:
+        """Refuse it: what was alive before the step is in totals alone.
+
+        Raises:
+            PlanError: Always.
+        """
+        raise PlanError(
+            f"Results of {aggregate.kind} ask for the events of windows, and its running window does not keep them.",
+            remedy="Declare it incremental=Events() (docs/extending.md).",
+        )
+
     def _final(self, totals: list[Any]) -> list[Any]:
         return [self.device.kernels.take(total, self._emitted) for total in totals]
 

@@ -1,0 +1,85 @@
+"""What gpu_ops can be extended by: kinds of aggregates of your own (docs/extending.md).
+
+A kind is declared once, with all of its parts; what is left out is an error where it is declared. It works then like
+the kinds of this package: over all windows, in a batch, in a running query however its input is cut, on every device,
+and on Spark, whose workers are sent it with the plan.
+
+Examples:
+    >>> import gpu_ops as g
+    >>> from gpu_ops import extend
+    >>> import numpy as np, pyarrow as pa
+    >>> def result(block, aggregate):
+    ...     values = extend.taken(block, aggregate)
+    ...     count = values.count()
+    ...     squares = values.total("squares", values.floats(0) ** 2)
+    ...     return extend.as_float(np.sqrt(squares / np.maximum(count, 1)), count > 0)
+    >>> rms = extend.AggregateKind(
+    ...     name="root_mean_square",
+    ...     types=extend.float_of_numbers,
+    ...     columns=extend.number_columns,
+    ...     result=result,
+    ...     incremental=extend.Sums(),
+    ... )
+    >>> power = pa.table({"at": [0, 1], "amps": [3.0, 4.0]})
+    >>> windows = g.events(power, start="at", unit="s").tumbling("1min")
+    >>> windows.agg(rms=extend.aggregate(rms, "amps")).collect()["rms"].to_pylist()
+    [3.5355339059327378]
+"""
+
+from __future__ import annotations
+
+from gpu_ops.operators.aggregates import Block
+from gpu_ops.operators.choices import extreme, extreme_columns
+from gpu_ops.operators.columns import no_columns, number_columns, ordered_columns, valid_columns
+from gpu_ops.operators.exact_sums import Taken, as_float, taken
+from gpu_ops.operators.holistic import Ordered
+from gpu_ops.plan.aggregate_kinds import (
+    AggregateKind,
+    Events,
+    Extreme,
+    Incremental,
+    Order,
+    Sums,
+    float_of_numbers,
+    ordered_type,
+    refused,
+    value_type,
+)
+from gpu_ops.plan.aggregates import Aggregate, aggregate
+
+__all__ = [
+    "Aggregate",
+    "AggregateKind",
+    "Block",
+    "Events",
+    "Extreme",
+    "Incremental",
+    "Order",
+    "Ordered",
+    "Sums",
+    "Taken",
+    "aggregate",
+    "as_float",
+    "extreme",
+    "extreme_columns",
+    "float_of_numbers",
+    "no_columns",
+    "number_columns",
+    "ordered",
+    "ordered_columns",
+    "ordered_type",
+    "refused",
+    "taken",
+    "valid_columns",
+    "value_type",
+]
+
+
+def ordered(block: Block, aggregate: Aggregate) -> Ordered:
+    """The numbers that an aggregate is over, by their place in order.
+
+    Args:
+        block: As the function of a kind's results is handed it.
+        aggregate: Likewise; the columns of its kind are `ordered_columns`.
+    """
+    return Ordered(block, aggregate)
