@@ -16,7 +16,7 @@ from gpu_ops.plan.nodes import KeyBy, Node
 from gpu_ops.plan.ordered_aggregates import RANK, every_row, ranked
 from gpu_ops.plan.own_functions import table_function
 from gpu_ops.plan.unnest import Unnest
-from gpu_ops.plan.windows import Window
+from gpu_ops.plan.window_kinds import TimeWindowKind
 
 if TYPE_CHECKING:
     from gpu_ops.stream import Stream
@@ -29,7 +29,7 @@ class Ranking:
     """Verbs of windows that give any number of rows for each."""
 
     _node: Node
-    _window: Window
+    _window: TimeWindowKind
     _filling: tuple[Any, tuple[int, int] | None] | None
 
     def top(self, k: int, *, by: Expression, descending: bool = True) -> Stream:

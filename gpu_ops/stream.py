@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from gpu_ops.answering import Answering
-from gpu_ops.data_windowing import DataWindowing
 from gpu_ops.errors import PlanError, refuse_names, shown
+from gpu_ops.extending import OwnWindowing
 from gpu_ops.joining import Joining
 from gpu_ops.other_names import OtherNames
 from gpu_ops.own_errors import of_methods, own_errors, theirs
@@ -152,7 +152,7 @@ def events(
 
 
 @of_methods
-class Stream(Retiming, Windowing, DataWindowing, Joining, Answering, OtherNames):
+class Stream(Retiming, Windowing, OwnWindowing, Joining, Answering, OtherNames):
     """Events with lifetimes and payloads, as a plan. Streams are immutable and may be used in many queries.
 
     Examples:

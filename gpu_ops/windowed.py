@@ -19,8 +19,8 @@ from gpu_ops.plan.expressions import LIFETIME, bare_column, column_names
 from gpu_ops.plan.fills import filled
 from gpu_ops.plan.lifetimes import Lifetime, Shift, ToPoint
 from gpu_ops.plan.nodes import Node, Project
-from gpu_ops.plan.window_kinds import DataWindowKind
-from gpu_ops.plan.windows import Snapshot, Window, WindowAggregate, aggregated, by_name
+from gpu_ops.plan.window_kinds import DataWindowKind, TimeWindowKind
+from gpu_ops.plan.windows import Snapshot, WindowAggregate, aggregated, by_name
 from gpu_ops.ranking import Ranking
 from gpu_ops.time import TICK
 
@@ -34,7 +34,9 @@ class Windowed(Ranking, OtherNames):
 
     _known_as = "windows"
 
-    def __init__(self, node: Node, window: Window, filling: tuple[Any, tuple[int, int] | None] | None = None) -> None:
+    def __init__(
+        self, node: Node, window: TimeWindowKind, filling: tuple[Any, tuple[int, int] | None] | None = None
+    ) -> None:
         self._node = node
         self._window = window
         self._filling = filling

@@ -1,4 +1,7 @@
-"""Windows of the calendar: when their periods begin and end, as local clocks say, and which of them events overlap."""
+"""Grids whose windows are listed, as those of the calendar are: when they begin and end, and which events overlap them.
+
+A listed grid says when the windows of some numbers begin and end (`GridKind`); the calendar's, as local clocks do.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import numpy.typing as npt
 from gpu_ops.devices import Device
 from gpu_ops.ingest.zones import Zone
 from gpu_ops.plan.calendars import Calendar, CalendarSpan
+from gpu_ops.plan.window_kinds import LISTINGS, GridKind, Listing
 from gpu_ops.time import MAX_TIME, MIN_TIME
 
 Ticks = npt.NDArray[np.int64]
@@ -22,20 +26,7 @@ _MARGIN = 2
 """By so many periods a guess from UTC may be wrong: clocks differ from it by a day at most."""
 
 
-def begins(window: Calendar, numbers: Ticks) -> Ticks:
-    """When some windows begin, by their numbers; those out of the years 1 to 9999 as near to them as there are days."""
-    return _to_utc(window, _local(window.every, window.anchor, numbers))
-
-
-def finishes(window: Calendar, numbers: Ticks) -> Ticks:
-    """When they end."""
-    span, every = window.size, window.every
-    if span.months:
-        return _to_utc(window, _local(CalendarSpan(months=1), window.anchor, numbers * every.months + span.months))
-    return _to_utc(window, _local(every, window.anchor, numbers) + span.days * _DAY)
-
-
-def overlapped(window: Calendar, start: Any, end: Any, device: Device) -> tuple[Any, Any]:
+def overlapped(window: GridKind, start: Any, end: Any, device: Device) -> tuple[Any, Any]:
     """(low, high): each event overlaps the windows ``low … high - 1``.
 
     Args:
@@ -52,39 +43,60 @@ def overlapped(window: Calendar, start: Any, end: Any, device: Device) -> tuple[
     return low, first + np.searchsorted(array(begin), finite, side="left")
 
 
-def lifetimes(window: Calendar, numbers: Any, device: Device) -> tuple[Any, Any]:
+def lifetimes(window: GridKind, numbers: Any, device: Device) -> tuple[Any, Any]:
     """(start, end) of some windows, in ticks."""
     host = device.columns.host(numbers)
     least, most = int(host.min()), int(host.max())
     known = np.arange(least, most + 1)
     at = numbers - least
-    begin, finish = (device.columns.array(function(window, known)) for function in (begins, finishes))
+    begin, finish = (device.columns.array(function(known)) for function in (window.begins, window.finishes))
     return device.kernels.take(begin, at), device.kernels.take(finish, at)
 
 
-def first_open(window: Calendar, time: int) -> int:
+def first_open(window: GridKind, time: int) -> int:
     """The number of the first window that ends after a time."""
     first, _, finish = table(window, time, time)
     return first + int(np.searchsorted(finish, time, side="right"))
 
 
 @lru_cache(maxsize=64)
-def begin_of(window: Calendar, number: int) -> int:
+def begin_of(window: GridKind, number: int) -> int:
     """When one window begins, in ticks."""
-    return int(begins(window, np.array([number]))[0])
+    return int(window.begins(np.array([number]))[0])
 
 
-def table(window: Calendar, least: int, most: int) -> tuple[int, Ticks, Ticks]:
+def table(window: GridKind, least: int, most: int) -> tuple[int, Ticks, Ticks]:
     """(number of the first, begins, ends) of all windows that events between two times can overlap, and some more."""
-    reach = -(-_days(window.size) // _days(window.every)) + _MARGIN
-    first, last = _guess(window, least) - reach, _guess(window, most) + _MARGIN
-    return _made(window, first, last)
+    return _made(window, window.around(least)[0], window.around(most)[1])
 
 
 @lru_cache(maxsize=64)
-def _made(window: Calendar, first: int, last: int) -> tuple[int, Ticks, Ticks]:
+def _made(window: GridKind, first: int, last: int) -> tuple[int, Ticks, Ticks]:
     numbers = np.arange(first, last + 1)
-    return first, begins(window, numbers), finishes(window, numbers)
+    return first, window.begins(numbers), window.finishes(numbers)
+
+
+# Of the calendar
+
+
+def begins(window: Calendar, numbers: Ticks) -> Ticks:
+    """When some windows begin, by their numbers; those out of the years 1 to 9999 as near to them as there are days."""
+    return _to_utc(window, _local(window.every, window.anchor, numbers))
+
+
+def finishes(window: Calendar, numbers: Ticks) -> Ticks:
+    """When they end."""
+    span, every = window.size, window.every
+    if span.months:
+        return _to_utc(window, _local(CalendarSpan(months=1), window.anchor, numbers * every.months + span.months))
+    return _to_utc(window, _local(every, window.anchor, numbers) + span.days * _DAY)
+
+
+def around(window: Calendar, time: int) -> tuple[int, int]:
+    """(least, most) of the numbers of the windows that hold a time."""
+    reach = -(-_days(window.size) // _days(window.every)) + _MARGIN
+    guess = _guess(window, time)
+    return guess - reach, guess + _MARGIN
 
 
 def _days(span: CalendarSpan) -> int:
@@ -114,3 +126,6 @@ def _to_utc(window: Calendar, local: Ticks) -> Ticks:
     # A midnight that comes twice is the first one, and one that a clock change skips is when the clock goes on.
     instants, _ = Zone(window.zone).to_utc(known, "earliest", "shift_forward")
     return instants
+
+
+LISTINGS[Calendar] = Listing(begins, finishes, around)

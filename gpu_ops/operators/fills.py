@@ -20,7 +20,6 @@ from gpu_ops.operators.state import GroupNumbers
 from gpu_ops.operators.state_fields import AFTER, BEFORE, extent, group_columns
 from gpu_ops.operators.windows import result_times
 from gpu_ops.plan.fills import Fill
-from gpu_ops.plan.windows import Calendar
 from gpu_ops.state_tables import Field, StateTable, Tables
 from gpu_ops.time import MAX_TIME, MIN_TIME, TICK
 
@@ -51,20 +50,22 @@ class RunningFill:
         """(low, high): the windows ``low … high - 1`` overlap a span."""
         array, window = self._device.columns.array, self._node.window
         start, finish = array(np.array([begin])), array(np.array([end]))
-        if isinstance(window, Calendar):
+        regular = window.regular
+        if regular is None:
             low, high = calendars.overlapped(window, start, finish, self._device)
-        elif window.membership == "start":
+        elif regular.membership == "start":
             # The grid point T holds what starts in (T - size, T]: those points within the span.
-            low, high = -(-(start - window.align) // window.hop), -(-(finish - window.align) // window.hop)
+            low, high = -(-(start - regular.align) // regular.hop), -(-(finish - regular.align) // regular.hop)
         else:
-            low, high = self._device.kernels.grid_ranges(start, finish, window.size, window.hop, window.align)
+            low, high = self._device.kernels.grid_ranges(start, finish, regular.size, regular.hop, regular.align)
         return int(low[0]), int(high[0])
 
     def _numbered(self, start: Any) -> Any:
         """The numbers of windows, by their results' starts."""
         window, array = self._node.window, self._device.columns.array
-        if not isinstance(window, Calendar):
-            return (start - window.lifetime[0] - window.align) // window.hop
+        regular = window.regular
+        if regular is not None:
+            return (start - regular.lifetime[0] - regular.align) // regular.hop
         least, most = self._device.kernels.extent(start)
         first, begins, finishes = calendars.table(window, int(least) - TICK, int(most) + TICK)
         known = finishes if window.output == "point" else begins
@@ -78,11 +79,12 @@ class RunningFill:
         if cti == MAX_TIME:
             return AFTER
         window = self._node.window
-        if isinstance(window, Calendar):
+        regular = window.regular
+        if regular is None:
             first, begins, finishes = calendars.table(window, cti, cti)
             known = finishes if window.output == "point" else begins
             return first + int(np.searchsorted(known, cti))
-        return -(-(cti - window.lifetime[0] - window.align) // window.hop)
+        return -(-(cti - regular.lifetime[0] - regular.align) // regular.hop)
 
     def step(self, events: Events | None, cti: int) -> tuple[list[Events], int]:
         """Take results in, and give them with those of the windows between them, and the CTI after them."""

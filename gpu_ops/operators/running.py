@@ -57,7 +57,7 @@ from gpu_ops.operators.windows import (
 )
 from gpu_ops.plan.aggregate_kinds import kind_named
 from gpu_ops.plan.aggregates import Aggregate
-from gpu_ops.plan.windows import Grid, WindowAggregate
+from gpu_ops.plan.windows import WindowAggregate
 from gpu_ops.time import MAX_TIME
 
 
@@ -130,7 +130,7 @@ class RunningWindow(WindowState):
         self._last = grown(self._last, len(self._groups))
         touched = self._touched(begun, ended, limit)
         results = self._results(begun, ended, touched, limit) if len(touched) else []
-        if not isinstance(self._node.window, Grid):
+        if self._node.window.grid is None:
             rows = self._device.kernels.take(self._totals.limbs[ROWS][0], touched)
             self._oldest.moved(touched[rows > 0], self._last)
         self._done = max(self._done, limit)
@@ -143,7 +143,7 @@ class RunningWindow(WindowState):
         An extreme is then the first or the last in the order of all that is alive: of what may go at any time, no event
         stands in the way of another.
         """
-        if isinstance(self._node.window, Grid) or self._ranked:
+        if self._node.window.grid is not None or self._ranked:
             return False
         for aggregate in self._node.aggregates:
             if aggregate.keeps(self._node.input.schema) == "extreme":
@@ -155,8 +155,9 @@ class RunningWindow(WindowState):
         return limit_of(self._node.window, cti)
 
     def _promise(self, cti: int) -> int:
-        if isinstance(self._node.window, Grid):
-            return grid_promise(self._node.window, self._done, cti)
+        grid = self._node.window.grid
+        if grid is not None:
+            return grid_promise(grid, self._done, cti)
         oldest = self._oldest.place(self._last, self._totals.limbs[ROWS][0])
         return cti if oldest is None else min(cti, oldest)
 
@@ -194,12 +195,13 @@ class RunningWindow(WindowState):
         """Events as rows; those that lie in no window, between two of them, are left out unless every one is asked."""
         node, device = self._node, self._device
         codes = self._groups.codes(events.frame)
-        if isinstance(node.window, Grid):
-            check_open(node.window, events)
+        grid = node.window.grid
+        if grid is not None:
+            check_open(grid, events)
             if every:
-                (low, high), at = covered_windows(node.window, events, device), None
+                (low, high), at = covered_windows(grid, events, device), None
             else:
-                low, high, at = window_numbers(node.window, events.start, events.end, device)
+                low, high, at = window_numbers(grid, events.start, events.end, device)
         else:
             low, high, at = events.start, events.ends, None
         rows = self._loaded(events.frame, codes)
@@ -257,7 +259,7 @@ class RunningWindow(WindowState):
 
     def _forces(self, limit: int) -> bool:
         """Whether each group with events has a boundary at the limit: windows end there, or time does."""
-        if isinstance(self._node.window, Grid):
+        if self._node.window.grid is not None:
             return self._done < limit < AFTER - 1
         return self._done < limit == MAX_TIME
 
@@ -273,7 +275,7 @@ class RunningWindow(WindowState):
     @property
     def _never(self) -> int:
         """The place from which on nothing ends."""
-        return AFTER if isinstance(self._node.window, Grid) else MAX_TIME
+        return MAX_TIME if self._node.window.grid is None else AFTER
 
     # Results
 
@@ -346,8 +348,8 @@ class RunningWindow(WindowState):
             return []
         group, begin, end = kernels.slot_bounds(axis_code, axis, block.slots)
         group = group.astype(np.int64)
-        if isinstance(node.window, Grid):
-            return list(grid_results(node.window, begin, end, self._groups.keys_of(touched), group, frame, device))
+        if node.window.grid is not None:
+            return list(grid_results(node.window.grid, begin, end, self._groups.keys_of(touched), group, frame, device))
         keys = self._groups.keys_of(kernels.take(touched, group))
         return [Events(begin, end, frame if keys is None else device.columns.beside(keys, frame))]
 

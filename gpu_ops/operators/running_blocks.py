@@ -22,7 +22,7 @@ from gpu_ops.operators.running_extremes import CODES, staircase
 from gpu_ops.operators.state import Rows
 from gpu_ops.operators.state_fields import AFTER, BEFORE
 from gpu_ops.plan.aggregates import Aggregate
-from gpu_ops.plan.windows import Calendar, Grid, Window
+from gpu_ops.plan.window_kinds import GridKind, TimeWindowKind
 from gpu_ops.state_tables import Field, StateTable, counter
 from gpu_ops.time import MAX_TIME, MIN_TIME
 
@@ -48,27 +48,30 @@ _LIMBS = {"integer": 2, "decimal": 4}
 ROWS: PartName = ("count", None, None)
 
 
-def limit_of(window: Window, cti: int) -> int:
+def limit_of(window: TimeWindowKind, cti: int) -> int:
     """A CTI's place on a window's axis: results up to there are final."""
-    if not isinstance(window, Grid):
+    grid = window.grid
+    if grid is None:
         return cti
     if cti == MAX_TIME:
         return AFTER - 1
     if cti < MIN_TIME:
         return BEFORE + 1
-    if isinstance(window, Calendar):
-        return calendars.first_open(window, cti)
-    align = window.align - window.size + 1 if window.membership == "start" else window.align
-    return (cti - window.size - align) // window.hop + 1
+    regular = grid.regular
+    if regular is None:
+        return calendars.first_open(grid, cti)
+    align = regular.align - regular.size + 1 if regular.membership == "start" else regular.align
+    return (cti - regular.size - align) // regular.hop + 1
 
 
-def grid_promise(window: Grid, done: int, cti: int) -> int:
+def grid_promise(window: GridKind, done: int, cti: int) -> int:
     """The CTI behind a grid whose results are given up to the window ``done``: no later one begins before it."""
     if not BEFORE + 1 < done < AFTER - 1:
         return cti
-    if isinstance(window, Calendar):
+    regular = window.regular
+    if regular is None:
         return max(MIN_TIME, min(cti, calendars.begin_of(window, done)))
-    return max(MIN_TIME, min(cti, window.align + done * window.hop + window.lifetime[0]))
+    return max(MIN_TIME, min(cti, regular.align + done * regular.hop + regular.lifetime[0]))
 
 
 @dataclass

@@ -19,7 +19,7 @@ from gpu_ops.operators.running_values import CODES as CODES_OF_VALUES
 from gpu_ops.operators.running_values import Values
 from gpu_ops.operators.state import GroupNumbers, Rows, Runs, rows_from_arrow, rows_table, shown_time
 from gpu_ops.operators.state_fields import AFTER, BEFORE, clock, extent, group_columns, row_columns
-from gpu_ops.plan.windows import Grid, WindowAggregate
+from gpu_ops.plan.windows import WindowAggregate
 from gpu_ops.state_tables import Field, StateTable, Tables
 from gpu_ops.time import TIME_TYPE
 
@@ -75,7 +75,7 @@ class WindowState(ABC):
         return orders | {stored("values", (name,)): each for name, each in self._values.items()}
 
     def _shown(self, places: Any) -> pa.Array:
-        return to_arrow(places, pa.int64()) if isinstance(self._node.window, Grid) else shown_time(places)
+        return shown_time(places) if self._node.window.grid is None else to_arrow(places, pa.int64())
 
     def _group_table(self) -> pa.Table:
         columns, count = self._device.columns, len(self._groups)
@@ -112,7 +112,7 @@ class WindowState(ABC):
         texts = {"column": Field(pa.string()), "form": Field(pa.string())}
         yield StateTable("nullable", texts, unique=tuple(texts))
         nothing, least, most = self._nothing(), *extent(node.window)
-        grid = isinstance(node.window, Grid)
+        grid = node.window.grid is not None
         frame = pa.schema([schema.field(name) for name in self._framed])
         # An event whose end is not known yet ends after all others.
         open_end = (AFTER,) if grid and node.input.gives_open else ()
@@ -142,7 +142,7 @@ class WindowState(ABC):
 
     @property
     def _axis(self) -> pa.DataType:
-        return pa.int64() if isinstance(self._node.window, Grid) else TIME_TYPE
+        return TIME_TYPE if self._node.window.grid is None else pa.int64()
 
     def restore(self, tables: Mapping[str, pa.Table]) -> None:
         """The state that `tables` gave."""

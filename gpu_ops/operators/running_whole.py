@@ -32,7 +32,7 @@ from gpu_ops.operators.state import (
 )
 from gpu_ops.operators.state_fields import BEFORE, clock, extent, group_columns, row_columns
 from gpu_ops.operators.windows import check_open, placed_results, window_aggregate, window_numbers
-from gpu_ops.plan.windows import Grid, WindowAggregate
+from gpu_ops.plan.windows import WindowAggregate
 from gpu_ops.state_tables import Field, StateTable, Tables
 from gpu_ops.time import MAX_TIME, TIME_TYPE
 
@@ -60,7 +60,7 @@ class RunningWhole:
     def take_open(self) -> bool:
         """Whether it takes events whose ends are not known yet: not on a grid, nor where values cannot be compared."""
         types = [self._node.input.schema.field(name).type for name in self._read]
-        return not isinstance(self._node.window, Grid) and not any(map(pa.types.is_nested, types))
+        return self._node.window.grid is None and not any(map(pa.types.is_nested, types))
 
     def step(
         self, events: Events | None, cti: int, opened: Events | None = None, closed: Events | None = None
@@ -104,7 +104,7 @@ class RunningWhole:
             self._count(changed[-1], -1)
         touched = self._touched(changed, held, limit)
         results = self._results(touched, held, limit) if len(touched) else []
-        if not isinstance(self._node.window, Grid):
+        if self._node.window.grid is None:
             self._oldest.moved(touched[self._device.kernels.take(self._counts, touched) > 0], self._last)
         self._done, self._closing = max(self._done, limit), None
         self._forget()
@@ -121,19 +121,20 @@ class RunningWhole:
         return concat_rows(begun, self._device) if begun else None
 
     def _rows(self, events: Events) -> Rows:
-        device, window = self._device, self._node.window
+        device, grid = self._device, self._node.window.grid
         codes = self._groups.codes(events.frame)
         frame = device.columns.select(events.frame, self._read) if self._read else None
-        if not isinstance(window, Grid):
+        if grid is None:
             return Rows(codes, events.start, events.ends, {}, frame)
-        check_open(window, events)
-        low, high, at = window_numbers(window, events.start, events.end, device)
+        check_open(grid, events)
+        low, high, at = window_numbers(grid, events.start, events.end, device)
         rows = Rows(codes, codes, codes, {}, frame)
         return replace(rows if at is None else rows.take(at, device), low=low, high=high)
 
     def _promise(self, cti: int) -> int:
-        if isinstance(self._node.window, Grid):
-            return grid_promise(self._node.window, self._done, cti)
+        grid = self._node.window.grid
+        if grid is not None:
+            return grid_promise(grid, self._done, cti)
         oldest = self._oldest.place(self._last, self._counts)
         return cti if oldest is None else min(cti, oldest)
 
@@ -144,7 +145,7 @@ class RunningWhole:
     def _touched(self, changed: list[Any], held: Any, limit: int) -> Any:
         """int64 numbers of the groups that have a boundary in this step, ascending."""
         none = self._device.columns.array(np.zeros(0, np.int64))
-        forced = isinstance(self._node.window, Grid) and self._done < limit
+        forced = self._node.window.grid is not None and self._done < limit
         if forced:
             changed = [*changed, self._device.kernels.keep(held)]
         return np.unique(np.concatenate([none, *changed]))
@@ -156,7 +157,7 @@ class RunningWhole:
         kernels = device.kernels
         rows = self._of_groups(touched)
         local = np.searchsorted(touched, rows.code).astype(np.int32)
-        if isinstance(node.window, Grid):
+        if node.window.grid is not None:
             low, high = np.maximum(rows.low, self._done), np.minimum(rows.high, limit)
         else:
             bounds = np.concatenate([rows.low, rows.high])
@@ -260,7 +261,7 @@ class RunningWhole:
         return made
 
     def _shown(self, places: Any) -> pa.Array:
-        return to_arrow(places, pa.int64()) if isinstance(self._node.window, Grid) else shown_time(places)
+        return shown_time(places) if self._node.window.grid is None else to_arrow(places, pa.int64())
 
     def declared(self, tables: Tables) -> Iterator[StateTable]:
         """The tables that `tables` gives."""
@@ -269,7 +270,7 @@ class RunningWhole:
         node, schema = self._node, self._node.input.schema
         yield clock(node.window)
         done = int(tables["clock"]["done"][0].as_py())
-        grid, (least, most) = isinstance(node.window, Grid), extent(node.window)
+        grid, (least, most) = node.window.grid is not None, extent(node.window)
         axis = pa.int64() if grid else TIME_TYPE
         keys = group_columns(node.group, schema)
         last = Field(axis, least=BEFORE, most=max(done, 0))

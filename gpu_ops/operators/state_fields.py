@@ -8,33 +8,26 @@ from typing import Any
 import pyarrow as pa
 
 from gpu_ops.operators.columns import Columns
-from gpu_ops.plan.windows import Calendar, Grid, Window
+from gpu_ops.plan.window_kinds import TimeWindowKind
 from gpu_ops.state_tables import Field, StateTable, Tables
 from gpu_ops.time import MAX_TIME, MIN_TIME, TIME_TYPE
 
 BEFORE, AFTER = -(1 << 62), 1 << 62
 """Places on the axis for what began in an earlier step, and for what has not ended in this one."""
 
-_DAY = 86_400_000_000
-
 TIME = Field(TIME_TYPE, least=MIN_TIME, most=MAX_TIME)
 
 NUMBERED_TIME = Field(pa.int64(), least=MIN_TIME, most=MAX_TIME)
 
 
-def extent(window: Window) -> tuple[int, int]:
+def extent(window: TimeWindowKind) -> tuple[int, int]:
     """(least, most): what no place of a window's axis in the years 1 to 9999 is below, or above."""
-    if not isinstance(window, Grid):
+    if window.grid is None:
         return MIN_TIME, MAX_TIME
-    if isinstance(window, Calendar):
-        every, size = ((each.days or 28 * each.months) * _DAY for each in (window.every, window.size))
-        align = window.anchor
-    else:
-        every, size, align = window.hop, window.size, window.align
-    return (MIN_TIME - align - 2 * size) // every - 2, (MAX_TIME - align + 2 * size) // every + 2
+    return window.grid.around(MIN_TIME)[0] - 2, window.grid.around(MAX_TIME)[1] + 2
 
 
-def clock(window: Window | None = None) -> StateTable:
+def clock(window: TimeWindowKind | None = None) -> StateTable:
     """The table that says up to where results are given: a time, or a place on a window's axis."""
     least, most = (MIN_TIME, MAX_TIME) if window is None else (BEFORE, AFTER)
     return StateTable("clock", {"done": Field(pa.int64(), least=least, most=most)}, rows=1, required=True)

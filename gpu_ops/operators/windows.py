@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,7 +22,8 @@ from gpu_ops.operators import calendars, grids
 from gpu_ops.operators.aggregates import Block, Columns, Places, load_columns
 from gpu_ops.operators.events import Events, check_times, concat
 from gpu_ops.operators.sizes import expanded, refuse_counts
-from gpu_ops.plan.windows import Calendar, Grid, Hopping, Snapshot, Window, WindowAggregate
+from gpu_ops.plan.window_kinds import GridKind, TimeWindowKind
+from gpu_ops.plan.windows import Hopping, WindowAggregate
 from gpu_ops.time import MAX_TIME, TICK, format_time
 
 T = TypeVar("T")
@@ -83,9 +84,10 @@ def window_aggregate(node: WindowAggregate, pieces: Iterable[Events], device: De
         yield from results
 
 
-def check_open(window: Window, events: Events) -> None:
+def check_open(window: TimeWindowKind, events: Events) -> None:
     """Refuse events that never end where each has a window every hop."""
-    if not isinstance(window, Grid) or window.until is not None or window.membership == "start":
+    grid = window.grid
+    if grid is None or grid.until is not None or grid.membership == "start":
         return
     if isinstance(events.end, int) or int(events.end.max()) != MAX_TIME:
         return
@@ -102,8 +104,8 @@ def _dense(
     node: WindowAggregate, events: Events, codes: Any, count: int, keys: Any | None, loaded: Columns, device: Device
 ) -> Iterator[Events] | None:
     """The results by a dense table, where that is the better way."""
-    window = node.window
-    if not isinstance(window, Hopping) or not grids.applies(node, loaded, len(events)):
+    window = None if node.window.grid is None else node.window.grid.regular
+    if window is None or not grids.applies(node, loaded, len(events)):
         return None
     grid = grids.plan_grid(window, events, count, device)
     if grid is None:
@@ -127,10 +129,11 @@ def _lasting(window: Hopping, point: Any, device: Device) -> tuple[Any, int]:
     return start, finish - begin
 
 
-def result_times(window: Grid, numbers: Any, device: Device) -> tuple[Any, Any]:
+def result_times(window: GridKind, numbers: Any, device: Device) -> tuple[Any, Any]:
     """(start, end or duration) of the results of some windows, by their numbers."""
-    if isinstance(window, Hopping):
-        return _lasting(window, numbers * window.hop + window.align, device)
+    regular = window.regular
+    if regular is not None:
+        return _lasting(regular, numbers * regular.hop + regular.align, device)
     start, end = calendars.lifetimes(window, numbers, device)
     return (end, TICK) if window.output == "point" else (start, end)
 
@@ -173,10 +176,11 @@ def _blocks(groups: Groups, rows: int | None) -> Iterator[Groups]:
 
 
 def _block_results(node: WindowAggregate, block: Groups, device: Device) -> Iterator[Events]:
-    if isinstance(node.window, Snapshot):
+    grid = node.window.grid
+    if grid is None:
         low, high = block.start, block.start + block.end if isinstance(block.end, int) else block.end
     else:
-        low, high, block = _grid(node.window, block, device)
+        low, high, block = _grid(grid, block, device)
     if len(low):
         yield from _placed_results(node, block, low, high, device)
 
@@ -203,19 +207,19 @@ def placed_results(
 
 
 def _placed_results(node: WindowAggregate, block: Groups, low: Any, high: Any, device: Device) -> Iterator[Events]:
-    window, kernels = node.window, device.kernels
+    grid, kernels = node.window.grid, device.kernels
     axis_code, axis, first, last = kernels.axis(block.codes, low, high)
-    if isinstance(window, Grid) and any(each.options.get("bounds") for each in node.aggregates):
+    if grid is not None and any(each.options.get("bounds") for each in node.aggregates):
         axis_code, axis, first, last = _each_window(axis_code, axis, first, last, device)
     ranges = Block(device, first, last, len(axis), block.columns, node.input.schema)
     shown = ranges.slots  # not the block itself, which would stay in memory until somebody looked for circles
     ranges.places = lambda: places_of(node, kernels.slot_bounds(axis_code, axis, shown), block.keys, device)
     frame = ranges.results(node.aggregates)
     group, low, high = kernels.slot_bounds(axis_code, axis, ranges.slots)
-    if isinstance(window, Snapshot):
+    if grid is None:
         yield Events(low, high, with_keys(block.keys, group, frame, device))
     else:
-        yield from grid_results(window, low, high, block.keys, group, frame, device)
+        yield from grid_results(grid, low, high, block.keys, group, frame, device)
 
 
 def _each_window(axis_code: Any, axis: Any, first: Any, last: Any, device: Device) -> tuple[Any, Any, Any, Any]:
@@ -233,14 +237,14 @@ def _each_window(axis_code: Any, axis: Any, first: Any, last: Any, device: Devic
 def places_of(node: WindowAggregate, bounds: tuple[Any, Any, Any], keys: Any | None, device: Device) -> Places:
     """Where slots are in time; a slot of a grid that is several windows wide is where the first of them is."""
     group, start, end = bounds
-    if isinstance(node.window, Grid):
-        start, end = result_times(replace(node.window, output="window"), start, device)
+    if node.window.grid is not None:
+        start, end = result_times(node.window.grid.giving("window"), start, device)
         end = start + end if isinstance(end, int) else end
     return Places(group, start, end, keys, node.group)
 
 
 def grid_results(
-    window: Grid, low: Any, high: Any, keys: Any | None, group: Any, frame: Any, device: Device
+    window: GridKind, low: Any, high: Any, keys: Any | None, group: Any, frame: Any, device: Device
 ) -> Iterator[Events]:
     """Results of slots of a grid, each as often as the slot has windows, a bounded number at a time."""
     kernels = device.kernels
@@ -253,7 +257,7 @@ def grid_results(
             yield Events(start, end, with_keys(keys, kernels.take(group, source), rows, device))
 
 
-def _grid(window: Grid, block: Groups, device: Device) -> tuple[Any, Any, Groups]:
+def _grid(window: GridKind, block: Groups, device: Device) -> tuple[Any, Any, Groups]:
     """The numbers of each event's windows, without the events that have none."""
     low, high, at = window_numbers(window, block.start, block.end, device)
     if at is None:
@@ -266,36 +270,37 @@ def _grid(window: Grid, block: Groups, device: Device) -> tuple[Any, Any, Groups
     return low, high, Groups(take(block.codes, at), block.bounds, take(block.start, at), end, columns, block.keys)
 
 
-def window_numbers(window: Grid, start: Any, end: Any | int, device: Device) -> tuple[Any, Any, Any | None]:
+def window_numbers(window: GridKind, start: Any, end: Any | int, device: Device) -> tuple[Any, Any, Any | None]:
     """(low, high, indices): the numbers ``low … high - 1`` of each event's windows.
 
     Events that are in none are left out; then ``indices`` says which are left, else it is None.
     """
-    kernels = device.kernels
-    if isinstance(window, Calendar):
-        return _in_any(*_calendar_numbers(window, start, end, device), device)
-    if window.membership == "start":
-        low, high = kernels.grid_ranges_by_start(start, window.size, window.hop, window.align)
+    kernels, regular = device.kernels, window.regular
+    if regular is None:
+        return _in_any(*_listed_numbers(window, start, end, device), device)
+    if regular.membership == "start":
+        low, high = kernels.grid_ranges_by_start(start, regular.size, regular.hop, regular.align)
     else:
-        if window.until is not None:
-            end = np.minimum(start + end if isinstance(end, int) else end, window.until)
-        low, high = kernels.grid_ranges(start, end, window.size, window.hop, window.align)
-    if window.until is not None:
-        high = np.where(start < window.until, high, low)
-    if window.until is None and window.hop <= window.size:
+        if regular.until is not None:
+            end = np.minimum(start + end if isinstance(end, int) else end, regular.until)
+        low, high = kernels.grid_ranges(start, end, regular.size, regular.hop, regular.align)
+    if regular.until is not None:
+        high = np.where(start < regular.until, high, low)
+    if regular.until is None and regular.hop <= regular.size:
         return low, high, None
     return _in_any(low, high, device)
 
 
-def covered_windows(window: Grid, events: Events, device: Device) -> tuple[Any, Any]:
+def covered_windows(window: GridKind, events: Events, device: Device) -> tuple[Any, Any]:
     """(low, high) of events of a window without a bound, none left out; an event that never ends has any ``high``."""
-    if isinstance(window, Calendar):
-        return _calendar_numbers(window, events.start, events.end, device)
-    low, high = device.kernels.grid_ranges(events.start, events.end, window.size, window.hop, window.align)
+    regular = window.regular
+    if regular is None:
+        return _listed_numbers(window, events.start, events.end, device)
+    low, high = device.kernels.grid_ranges(events.start, events.end, regular.size, regular.hop, regular.align)
     return low, high
 
 
-def _calendar_numbers(window: Calendar, start: Any, end: Any | int, device: Device) -> tuple[Any, Any]:
+def _listed_numbers(window: GridKind, start: Any, end: Any | int, device: Device) -> tuple[Any, Any]:
     if not len(start):
         return start, start
     end = start + end if isinstance(end, int) else end

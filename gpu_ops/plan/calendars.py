@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from gpu_ops.errors import PlanError
 from gpu_ops.ingest.zones import Zone
-from gpu_ops.time import MIN_TIME, Duration, format_time
+from gpu_ops.plan.window_kinds import AssignedGrid, WindowOutput
+from gpu_ops.time import MIN_TIME, TICK, Duration, format_time
 
 _UNITS = {"d": (0, 1), "w": (0, 7), "mo": (1, 0), "q": (3, 0), "y": (12, 0)}
 _WRITTEN = re.compile(r"\s*(\d+)\s*(d|w|mo|q|y)\s*")
@@ -31,7 +32,7 @@ class CalendarSpan:
 
 
 @dataclass(frozen=True)
-class Calendar:
+class Calendar(AssignedGrid):
     """Windows ``[anchor + k * every, + size)`` on the calendar of a zone; a day there has 23 to 25 hours.
 
     Attributes:
@@ -47,10 +48,8 @@ class Calendar:
     every: CalendarSpan
     zone: str
     anchor: int = MIN_TIME
-    output: str = "window"
+    output: WindowOutput = "window"
     until: int | None = None
-
-    membership = "overlap"
 
     def __post_init__(self) -> None:
         """Refuse what is no calendar's."""
@@ -68,6 +67,10 @@ class Calendar:
         until = "" if self.until is None else f" until={format_time(self.until)}"
         output = "" if self.output == "window" else f" output={self.output}"
         return f"{kind} size={self.size}{every} zone={self.zone}{align}{until}{output}"
+
+    @property
+    def duration(self) -> int | None:
+        return TICK if self.output == "point" else None
 
 
 def calendar_span(span: Duration, *, name: str) -> CalendarSpan:

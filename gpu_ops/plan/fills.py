@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from gpu_ops.errors import PlanError, unknown_column
 from gpu_ops.plan.nodes import Node, Unary
-from gpu_ops.plan.windows import Grid, WindowAggregate
+from gpu_ops.plan.window_kinds import GridKind
+from gpu_ops.plan.windows import WindowAggregate
 from gpu_ops.time import format_time
 
 FillValue = Literal["null", "zero", "last"]
@@ -27,7 +28,7 @@ class Fill(Unary):
         span: From when to when, in ticks; None for each group from its first window to its last.
     """
 
-    window: Grid
+    window: GridKind
     group: tuple[str, ...]
     values: Mapping[str, FillValue]
     span: tuple[int, int] | None = None
@@ -99,7 +100,8 @@ def filled(
     Raises:
         PlanError: The windows are of no grid; a column has no zero.
     """
-    if not isinstance(windows.window, Grid):
+    grid = windows.window.grid
+    if grid is None:
         raise PlanError("Only windows of a grid can be empty.", remedy="Fill hopping, tumbling or calendar windows.")
     names = [name for name in results.schema.names if name not in windows.group]
     given = dict(fill) if isinstance(fill, Mapping) else dict.fromkeys(names, fill)
@@ -107,4 +109,4 @@ def filled(
         if name not in names:
             raise unknown_column(name, names, what="window's result")
     values = {name: given.get(name, "null") for name in names}
-    return Fill(results, windows.window, windows.group, values, span)
+    return Fill(results, grid, windows.group, values, span)

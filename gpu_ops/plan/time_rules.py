@@ -19,7 +19,7 @@ from gpu_ops.plan.lifetimes import (
     Stitch,
 )
 from gpu_ops.plan.nodes import Node
-from gpu_ops.plan.windows import Grid, WindowAggregate
+from gpu_ops.plan.windows import WindowAggregate
 from gpu_ops.time import MAX_TIME, MIN_TIME, format_span
 
 
@@ -64,9 +64,7 @@ def time_rule(node: Node) -> str:
 
 def _window_rule(node: WindowAggregate | DataWindow) -> str:
     if isinstance(node, WindowAggregate):
-        if isinstance(node.window, Grid):
-            return "CTI T leaves as the start of the oldest window that is not final at T"
-        return "CTI T leaves as T, or as the start of the oldest snapshot that does not end by T"
+        return node.window.time_rule
     return node.window.time_rule(node.output)
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import narwhals as nw
 import pyarrow as pa
@@ -22,6 +22,7 @@ from gpu_ops.time import format_span, format_time
 if TYPE_CHECKING:
     from gpu_ops.devices import Device
     from gpu_ops.plan.calendars import Calendar
+    from gpu_ops.plan.windows import Hopping
 
 UNKNOWN = 1 << 62
 """A time that is not known yet: it is the CTI's or later."""
@@ -415,3 +416,102 @@ class Assigned(DataWindowKind, family=True):
         missing = [each.__name__ for each in cls._kinds if each not in ASSIGNERS]
         if missing:
             raise PlanError(f"No operator says how rows enter and leave: {', '.join(missing)}.", remedy="Register one.")
+
+
+# Time windows
+
+
+WindowOutput = Literal["window", "point", "hop"]
+Membership = Literal["overlap", "start"]
+
+
+class TimeWindowKind(Declaration, family=True):
+    """A kind of window over stretches of time: a frozen dataclass of its parameters that says all of this.
+
+    Either its windows lie between the ends of lifetimes (`gpu_ops.plan.windows.Snapshot`, and no other), or they are a
+    `GridKind`. Each row is in what its own lifetime says, so no row waits for another, nothing of a group rests but the
+    rows that are alive, and a slice of time is shown what is alive in its windows.
+    """
+
+    @property
+    @abstractmethod
+    def grid(self) -> GridKind | None:
+        """Itself, if its windows are there whatever the rows are; None of snapshots."""
+
+    @property
+    @abstractmethod
+    def time_rule(self) -> str:
+        """How a CTI passes it, in words."""
+
+    @property
+    @abstractmethod
+    def duration(self) -> int | None:
+        """How long each result lasts, if that is one span, in ticks."""
+
+
+class GridKind(TimeWindowKind, family=True):
+    """Windows that are there whatever the rows are, numbered in the order in which they begin.
+
+    Neither begins nor ends go back from a window to the next. A row is in each window that it overlaps.
+    """
+
+    membership: Membership = "overlap"
+    output: WindowOutput = "window"
+    until: int | None = None
+
+    @abstractmethod
+    def begins(self, numbers: Any) -> Any:
+        """When windows begin: int64 ticks for int64 numbers, NumPy arrays on any device."""
+
+    @abstractmethod
+    def finishes(self, numbers: Any) -> Any:
+        """When they end, exclusive."""
+
+    @abstractmethod
+    def around(self, time: int) -> tuple[int, int]:
+        """(least, most): windows of lower numbers have ended by a time, and those of higher ones begin after it."""
+
+    @property
+    def duration(self) -> int | None:
+        return None
+
+    @property
+    def grid(self) -> GridKind:
+        return self
+
+    @property
+    def time_rule(self) -> str:
+        return "CTI T leaves as the start of the oldest window that is not final at T"
+
+    @property
+    def regular(self) -> Hopping | None:
+        """Itself, if arithmetic finds its windows, as kernels do; of others they are listed, as the calendar's are."""
+        return None
+
+    def giving(self, output: WindowOutput) -> Self:
+        """The same windows with another lifetime of results."""
+        return self if output == self.output else replace(self, output=output)  # type: ignore[type-var]
+
+
+class Listing(NamedTuple):
+    """What `gpu_ops.operators` says of a grid of this package that arithmetic does not find: as in `GridKind`."""
+
+    begins: Callable[[Any, Any], Any]
+    finishes: Callable[[Any, Any], Any]
+    around: Callable[[Any, int], tuple[int, int]]
+
+
+LISTINGS: dict[type, Listing] = {}
+
+
+class AssignedGrid(GridKind, family=True):
+    """A grid of this package: what it does with arrays is in the room of the operators."""
+
+    def begins(self, numbers: Any) -> Any:
+        return LISTINGS[type(self)].begins(self, numbers)
+
+    def finishes(self, numbers: Any) -> Any:
+        return LISTINGS[type(self)].finishes(self, numbers)
+
+    def around(self, time: int) -> tuple[int, int]:
+        return LISTINGS[type(self)].around(self, time)

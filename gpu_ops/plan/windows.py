@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
-from typing import Literal
+from typing import Any
 
 import narwhals as nw
 import pyarrow as pa
@@ -17,23 +17,24 @@ from gpu_ops.plan.calendars import Calendar
 from gpu_ops.plan.combinations import Combinable, Combination
 from gpu_ops.plan.expressions import LIFETIME, as_expression, bare_column, column_names, guards, output_schema
 from gpu_ops.plan.nodes import Computed, Ends, Node, Project, Unary
+from gpu_ops.plan.window_kinds import GridKind, Membership, TimeWindowKind, WindowOutput
 from gpu_ops.time import MIN_TIME, TICK, format_span, format_time
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class Snapshot(TimeWindowKind):
     """The stretches between neighbouring end points of lifetimes; none where no event is alive (StreamInsight)."""
+
+    grid = None
+    duration = None
+    time_rule = "CTI T leaves as T, or as the start of the oldest snapshot that does not end by T"
 
     def __str__(self) -> str:
         return "snapshot"
 
 
-WindowOutput = Literal["window", "point", "hop"]
-Membership = Literal["overlap", "start"]
-
-
 @dataclass(frozen=True)
-class Hopping:
+class Hopping(GridKind):
     """Windows on a grid; tumbling windows are those whose hop is their size.
 
     With ``membership="overlap"`` (StreamInsight) window k is ``[align + k * hop, + size)`` and holds every event that
@@ -72,18 +73,36 @@ class Hopping:
             return 0, self.hop
         return ends - self.size, ends
 
+    @property
+    def duration(self) -> int:
+        start, end = self.lifetime
+        return end - start
 
-Grid = Hopping | Calendar
-"""Windows that are there whatever the events are, numbered from the oldest on."""
+    @property
+    def regular(self) -> Hopping:
+        return self
 
-Window = Snapshot | Grid
+    @property
+    def _first(self) -> int:
+        """Where window 0 begins."""
+        return self.align if self.membership == "overlap" else self.align - self.size + TICK
+
+    def begins(self, numbers: Any) -> Any:
+        return numbers * self.hop + self._first
+
+    def finishes(self, numbers: Any) -> Any:
+        return self.begins(numbers) + self.size
+
+    def around(self, time: int) -> tuple[int, int]:
+        past = time - self._first
+        return (past - self.size) // self.hop, past // self.hop + 1
 
 
 @dataclass(frozen=True, eq=False)
 class WindowAggregate(Unary):
     """Aggregates over each window, for each group by itself. Its key is spent: the result is not grouped."""
 
-    window: Window
+    window: TimeWindowKind
     aggregates: tuple[Aggregate, ...]
 
     def __post_init__(self) -> None:
@@ -113,12 +132,7 @@ class WindowAggregate(Unary):
 
     @property
     def duration(self) -> int | None:
-        if isinstance(self.window, Hopping):
-            start, end = self.window.lifetime
-            return end - start
-        if isinstance(self.window, Calendar) and self.window.output == "point":
-            return TICK
-        return None
+        return self.window.duration
 
     @property
     def stateless(self) -> bool:
@@ -129,9 +143,10 @@ class WindowAggregate(Unary):
         read = [each for aggregate in self.aggregates for each in aggregate.reads]
         if any("end" in column_names(each, ["end"]) for each in read):
             return "needed"
-        if isinstance(self.window, Hopping) and self.window.membership == "start":
+        grid = self.window.grid
+        if grid is not None and grid.membership == "start":
             return "unread"
-        if isinstance(self.window, Hopping | Calendar) and self.window.until is not None:
+        if grid is not None and grid.until is not None:
             return "needed"
         # A minimum or maximum would have to know, to forget the others.
         adds_up = all(each.keeps(self.input.schema) == "sums" for each in self.aggregates)
@@ -270,7 +285,7 @@ def _own_name(node: Node, given: Combinable, where: str) -> str:
 
 def aggregated(
     node: Node,
-    window: Window,
+    window: TimeWindowKind,
     named: Mapping[str, object],
     *,
     fill: Callable[[Node, WindowAggregate], Node] | None = None,
@@ -315,11 +330,11 @@ def aggregated(
 
 __all__ = [
     "Calendar",
-    "Grid",
     "Hopping",
+    "Membership",
     "Snapshot",
-    "Window",
     "WindowAggregate",
+    "WindowOutput",
     "aggregated",
     "as_expression",
     "named_aggregates",

@@ -15,10 +15,10 @@ from pyspark.sql import DataFrame
 from gpu_ops.engines.spark.sending import Sent
 from gpu_ops.engines.spark.slices import AFTER, BEFORE
 from gpu_ops.operators import calendars
-from gpu_ops.plan.windows import Grid, Hopping
+from gpu_ops.plan.window_kinds import GridKind
 
 
-def at_begins(slices: DataFrame, window: Grid) -> DataFrame:
+def at_begins(slices: DataFrame, window: GridKind) -> DataFrame:
     """Slices that begin where the next window does each, as rows ``begin``, ``finish`` and ``reach``.
 
     Args:
@@ -31,12 +31,12 @@ def at_begins(slices: DataFrame, window: Grid) -> DataFrame:
     return slices.mapInArrow(Sent(partial(_each_at_begins, window)), "begin LONG, finish LONG, reach LONG")
 
 
-def _each_at_begins(window: Grid, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _each_at_begins(window: GridKind, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         yield seams_at_begins(window, batch)
 
 
-def seams_at_begins(window: Grid, slices: pa.RecordBatch) -> pa.RecordBatch:
+def seams_at_begins(window: GridKind, slices: pa.RecordBatch) -> pa.RecordBatch:
     """Slices that begin with a window each, and when the last window that begins in them ends: ``reach``.
 
     Args:
@@ -44,6 +44,7 @@ def seams_at_begins(window: Grid, slices: pa.RecordBatch) -> pa.RecordBatch:
         slices: ``begin`` and ``finish``, in ticks.
 
     Examples:
+        >>> from gpu_ops.plan.windows import Hopping
         >>> slices = pa.RecordBatch.from_pydict({"begin": [BEFORE, 3, 4, 13], "finish": [3, 4, 13, AFTER]})
         >>> seams_at_begins(Hopping(15, 10, align=0), slices).to_pydict()["finish"][:-1]
         [10, 20]
@@ -58,11 +59,8 @@ def seams_at_begins(window: Grid, slices: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(each, pa.int64()) for each in columns], ["begin", "finish", "reach"])
 
 
-def _next_begin(window: Grid, time: int) -> tuple[int, int]:
+def _next_begin(window: GridKind, time: int) -> tuple[int, int]:
     """When the first window begins at a time or after it, and when the one before it ends."""
-    if isinstance(window, Hopping):
-        begin = time + (window.align - time) % window.hop
-        return begin, begin - window.hop + window.size
     first, begins, _ = calendars.table(window, time, time)
     number = first + int(np.searchsorted(begins, time))
-    return calendars.begin_of(window, number), int(calendars.finishes(window, np.array([number - 1]))[0])
+    return calendars.begin_of(window, number), int(window.finishes(np.array([number - 1]))[0])

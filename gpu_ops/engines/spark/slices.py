@@ -26,7 +26,7 @@ from gpu_ops.plan.expressions import column_names
 from gpu_ops.plan.fills import Fill
 from gpu_ops.plan.joins import AsOf, Binary, ClipBy, Join
 from gpu_ops.plan.nodes import Node, Unary
-from gpu_ops.plan.windows import Hopping, Snapshot, WindowAggregate
+from gpu_ops.plan.windows import WindowAggregate
 from gpu_ops.time import MAX_TIME
 
 _SLICES = "spark.gpu_ops.slices"
@@ -71,8 +71,8 @@ def uncut(node: Node) -> str | None:
 
 
 def _uncut_window(node: WindowAggregate) -> str | None:
-    trills = isinstance(node.window, Hopping) and node.window.membership == "start"
-    if asks_for_bounds(node) and (trills or isinstance(node.window, Snapshot)):
+    grid = node.window.grid
+    if asks_for_bounds(node) and (grid is None or grid.membership == "start"):
         return "an aggregate asks where its window begins and ends, and a slice does not know"
     below = node.input
     while isinstance(below, Unary) and not gathers(below):

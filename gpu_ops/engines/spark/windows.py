@@ -30,7 +30,8 @@ from gpu_ops.engines.spark.worker import Task
 from gpu_ops.plan.aggregates import Aggregate, aggregate
 from gpu_ops.plan.data_windows import DataWindow
 from gpu_ops.plan.nodes import Feed
-from gpu_ops.plan.windows import Grid, Hopping, WindowAggregate
+from gpu_ops.plan.window_kinds import GridKind
+from gpu_ops.plan.windows import Hopping, WindowAggregate
 from gpu_ops.time import MAX_TIME, TICK
 
 _REAL, _NEXT, _COUNT, _FINISH = (f"__gpu_ops_{name}" for name in ("real", "next", "count", "finish"))
@@ -50,9 +51,10 @@ def cut_window(
     """
     if isinstance(first, DataWindow):
         return cut_data_window(first, frame, schema, answer, count)
-    if not isinstance(first.window, Grid):
+    grid = first.window.grid
+    if grid is None:
         return _cut_snapshots(first, frame, schema, answer, count)
-    if first.window.until is None and first.window.membership == "overlap":
+    if grid.until is None and grid.membership == "overlap":
         frame = checked(
             frame,
             to_ticks(F.col("end")) != MAX_TIME,
@@ -64,9 +66,9 @@ def cut_window(
                 "Bound them: .hopping(…, until=…).",
             ),
         )
-    if isinstance(first.window, Hopping) and not asks_for_bounds(first):
-        return _cut_numbers(first, first.window, frame, schema, answer, count)
-    return _cut_at_begins(first, first.window, frame, schema, answer, count)
+    if grid.regular is not None and not asks_for_bounds(first):
+        return _cut_numbers(first, grid.regular, frame, schema, answer, count)
+    return _cut_at_begins(first, grid, frame, schema, answer, count)
 
 
 def _cut_numbers(
@@ -112,7 +114,7 @@ def _window_numbers(window: Hopping, start: Column, end: Column) -> tuple[Column
 
 
 def _cut_at_begins(
-    first: WindowAggregate, window: Grid, frame: DataFrame, schema: pa.Schema, answer: pa.Schema, count: int
+    first: WindowAggregate, window: GridKind, frame: DataFrame, schema: pa.Schema, answer: pa.Schema, count: int
 ) -> Cut:
     events = _ticks(frame, schema)
     slices = at_begins(slices_of([events], count), window)
@@ -131,7 +133,7 @@ def _cut_at_begins(
     )
     feed = Feed(passing, (SLICE, _FINISH, *first.group), None)
     back = pa.schema([*answer, NUMBER, finish])
-    plan = replace(first, input=feed, window=replace(window, output="window"))
+    plan = replace(first, input=feed, window=window.giving("window"))
 
     def finished(done: DataFrame) -> DataFrame:
         begin, after = (column(carried_fields(back)[name][0].name) for name in (SLICE, _FINISH))

@@ -1,0 +1,272 @@
+"""Kinds of windows that this file alone declares work as the package's own, and what a kind leaves out is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import isqrt
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gpu_ops as g
+from gpu_ops.errors import ColumnError, PlanError
+from gpu_ops.extending import OUT, UNKNOWN, Around, DataWindowKind, GridKind, Held, Stay
+from tests import data_window_reference as brute
+from tests import reference
+from tests.operators.test_data_windows import ASKED, EVENTS, KEYS, pushed, source
+from tests.reference import Aggregate, Event
+from tests.rows import check, rows
+from tests.ticks import at_us
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class LastOfEach(DataWindowKind):
+    """The last ``count`` events of each value of a column."""
+
+    count: int
+    by: str
+
+    enters = "at its start"
+    leaves = "later"
+    ties = "by payload"
+    rests = "nothing"
+    context = "how far back the last events of a value lie has no bound"
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.by,)
+
+    def stays(self, held: Held, device: Any) -> Stay:
+        values, distinct, _ = device.columns.key_codes(held.frame, (self.by,))
+        same = held.code.astype(np.int64) * distinct + values
+        order = np.argsort(same, kind="stable")
+        placed = same[order]
+        follows = placed[self.count :] == placed[: -self.count]
+        gone, by = order[: -self.count][follows], order[self.count :][follows]
+        leave, left = np.full_like(held.start, UNKNOWN), np.full_like(held.start, -1)
+        leave[gone], left[gone] = held.start[by], by
+        return Stay(held.start, leave, np.arange(len(held), like=held.start), left)
+
+
+@dataclass(frozen=True)
+class UntilFlag(DataWindowKind):
+    """Events are in until the next one of which a column is above zero; that one is never in."""
+
+    flag: str
+
+    enters = "at its start"
+    leaves = "later"
+    ties = "by payload"
+    rests = "nothing"
+    context = "when the next flag comes has no bound"
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.flag,)
+
+    def stays(self, held: Held, device: Any) -> Stay:
+        values, valid = device.columns.values(held.frame, self.flag)
+        raised = values > 0
+        raised = raised if valid is None else raised & valid
+        flags, rows = device.kernels.keep(raised), np.arange(len(held), like=held.start)
+        at = np.searchsorted(flags, rows, side="right")
+        after = np.concatenate([flags, np.full_like(held.bounds[:1], len(held))])[at]
+        gone = after < held.bounds[held.code + 1]
+        left = np.where(gone, after, -1)
+        leave = np.where(gone, held.start[np.maximum(left, 0)], UNKNOWN)
+        return Stay(np.where(raised, OUT, held.start), leave, rows, left)
+
+
+@dataclass(frozen=True)
+class Squares(GridKind):
+    """Windows from the square of one whole number to that of the next, in some unit; before 0 they are mirrored."""
+
+    unit: int
+
+    def begins(self, numbers: Any) -> Any:
+        return numbers * abs(numbers) * self.unit
+
+    def finishes(self, numbers: Any) -> Any:
+        return self.begins(numbers + 1)
+
+    def around(self, time: int) -> tuple[int, int]:
+        root = isqrt(abs(time) // self.unit)
+        number = root if time >= 0 else -root
+        return number - 2, number + 2
+
+
+@dataclass(frozen=True)
+class UntilTheNth(DataWindowKind):
+    """Each event is in until the ``count``-th one after it."""
+
+    count: int
+
+    enters = "at its start"
+    leaves = "later"
+    ties = "by place"
+    rests = "nothing"
+
+    @property
+    def context(self) -> Around:
+        return Around(self.count)
+
+    def stays(self, held: Held, device: Any) -> Stay:
+        del device
+        rows = np.arange(len(held), like=held.start)
+        known = rows + self.count < held.bounds[held.code + 1]
+        left = np.where(known, rows + self.count, -1)
+        leave = np.where(known, held.start[np.maximum(left, 0)], UNKNOWN)
+        return Stay(held.start, leave, rows, left)
+
+
+def last_of_each(count: int, by: str) -> brute.Window:
+    def stays(rows: list[Event]) -> list[brute.Stay]:
+        found: list[brute.Stay] = []
+        for at, row in enumerate(rows):
+            later = [no for no in range(at + 1, len(rows)) if rows[no].payload[by] == row.payload[by]]
+            gone = (rows[later[count - 1]].start, later[count - 1]) if len(later) >= count else None
+            found.append(((row.start, at), gone))
+        return found
+
+    return stays
+
+
+def until_flag(name: str) -> brute.Window:
+    def stays(rows: list[Event]) -> list[brute.Stay]:
+        flags = [at for at, row in enumerate(rows) if (row.payload[name] or 0) > 0]
+        found: list[brute.Stay] = []
+        for at, row in enumerate(rows):
+            after = next((flag for flag in flags if flag > at), None)
+            gone = None if after is None else (rows[after].start, after)
+            found.append(None if at in flags else ((row.start, at), gone))
+        return found
+
+    return stays
+
+
+KINDS: dict[str, tuple[DataWindowKind, brute.Window]] = {
+    "last of each": (LastOfEach(2, "v"), last_of_each(2, "v")),
+    "until flag": (UntilFlag("v"), until_flag("v")),
+    "until the nth": (UntilTheNth(3), brute.last(3)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=15)
+@given(events=EVENTS, key=KEYS)
+def test_a_batch_holds_what_the_kind_says(
+    device_name: Any, kind: str, events: list[Event], key: tuple[str, ...]
+) -> None:
+    declared, stays = KINDS[kind]
+    window = source(events).by(*key).data_window(declared)
+    check(window.rows(), device_name, brute.rows(events, stays, key))
+    check(window.changes(), device_name, brute.changes(events, stays, key))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=15)
+@given(data=st.data())
+def test_live_is_batch_in_any_cut(
+    tmp_path_factory: pytest.TempPathFactory, device_name: Any, kind: str, data: st.DataObject
+) -> None:
+    events, key, chance = data.draw(EVENTS), data.draw(KEYS), data.draw(st.randoms(use_true_random=False))
+    window = source(events).by(*key).data_window(KINDS[kind][0])
+    query = ASKED[data.draw(st.sampled_from([*ASKED]))](window)
+    expected = rows(query.collect(device=device_name))
+    folder = tmp_path_factory.mktemp("live") if data.draw(st.booleans()) else None
+    assert rows(pushed(query, device_name, events, chance, folder)) == expected
+
+
+def test_groups_of_which_nothing_rests_are_forgotten() -> None:
+    flags = g.events(pa.table({"at": [0], "k": [0], "flag": [0]}), start="at", unit="us").by("k")
+    live = flags.data_window(UntilFlag("flag")).rows().start(device="cpu")
+    for step in range(0, 30_000, 2_000):
+        at = range(step, step + 2_000)
+        live.push(pa.table({"at": at, "k": [each // 2 for each in at], "flag": [each % 2 for each in at]}))
+        live.advance(at_us(step + 2_000))
+    assert live.status().alive == 0
+    (groups,) = (table for name, table in live.state().items() if name.endswith("groups"))
+    assert len(groups) < 10_000
+
+
+def test_spark_cuts_in_time_what_says_how_far_it_looks(spark: SparkSession) -> None:
+    from tests.engines.test_spark_joins import PARTITIONS, agree, drawn, setting
+    from tests.engines.test_spark_slices import SLICES
+
+    def asked(kind: DataWindowKind, *key: str) -> Callable[[g.Stream, g.Stream], g.Stream]:
+        return lambda s, _: s.by(*key).data_window(kind).agg(n=g.count(), total=g.sum("v"))
+
+    queries = {name: asked(kind) for name, (kind, _) in KINDS.items()}
+    queries["squares"] = lambda s, _: s.set_duration("5us").time_window(Squares(2)).agg(n=g.count(), total=g.sum("v"))
+    queries |= {f"{name} by k": asked(kind, "k") for name, (kind, _) in KINDS.items()}
+    tables = drawn(7, 50), drawn(8, 20)
+    with setting(spark, PARTITIONS, "2"), setting(spark, SLICES, "5"):
+        found = agree(spark, tables, queries)
+        assert all(table.num_rows for table in found.values())
+        from tests.engines.test_spark import to_spark
+
+        far = g.events(to_spark(spark, tables[0]), start="s", end="e")
+        said = {name: asked(kind)(far, far).explain() for name, (kind, _) in KINDS.items()}
+    assert "a slice is shown 3 events before it and after it" in said["until the nth"]
+    assert "not cut in time: when the next flag comes has no bound" in said["until flag"]
+
+
+ENDING = EVENTS.map(lambda events: [each._replace(end=min(each.end, each.start + 30)) for each in events])
+
+
+@settings(max_examples=25)
+@given(data=st.data())
+def test_a_grid_of_ones_own(tmp_path_factory: pytest.TempPathFactory, device_name: Any, data: st.DataObject) -> None:
+    events, key, chance = data.draw(ENDING), data.draw(KEYS), data.draw(st.randoms(use_true_random=False))
+    query = source(events).by(*key).time_window(Squares(2)).agg(n=g.count(), s=g.sum("v"), m=g.max("v"))
+    windows = [(2 * k * k, 2 * (k + 1) ** 2) for k in range(8)]
+    aggregates = {"n": Aggregate("count"), "s": Aggregate("sum", "v"), "m": Aggregate("max", "v")}
+    expected = [
+        Event(begin, end, {**of, **{name: reference.aggregate(each, inside) for name, each in aggregates.items()}})
+        for begin, end in windows
+        for of, members in reference.groups(events, key)
+        if (inside := [each for each in members if each.start < end and each.end > begin])
+    ]
+    check(query, device_name, expected)
+    folder = tmp_path_factory.mktemp("live") if data.draw(st.booleans()) else None
+    assert rows(pushed(query, device_name, events, chance, folder)) == rows(query.collect(device=device_name))
+
+
+@pytest.mark.parametrize("part", ["enters", "leaves", "ties", "rests", "context", "stays"])
+def test_a_kind_that_leaves_a_part_out_is_not_made(part: str) -> None:
+    whole = {
+        "enters": "at its start",
+        "leaves": "later",
+        "ties": "alike",
+        "rests": "nothing",
+        "context": "no bound",
+        "stays": UntilTheNth.stays,
+    }
+    type("Whole", (DataWindowKind,), whole)
+    with pytest.raises(PlanError, match=rf"The window kind Half does not say: {part}\."):
+        type("Half", (DataWindowKind,), {name: said for name, said in whole.items() if name != part})
+
+
+def test_a_grid_that_leaves_a_part_out_is_not_made() -> None:
+    with pytest.raises(PlanError, match=r"The window kind Half does not say: around, finishes\."):
+        type("Half", (GridKind,), {"begins": Squares.begins})
+
+
+def test_what_is_no_kind_or_asks_for_no_column_is_refused() -> None:
+    s = g.events(pa.table({"at": [0], "v": [1]}), start="at", unit="s")
+    with pytest.raises(PlanError, match="data_window takes a kind of window, not int"):
+        s.data_window(3)  # type: ignore[arg-type]
+    with pytest.raises(PlanError, match="time_window takes a kind of window, not UntilFlag"):
+        s.time_window(UntilFlag("v"))  # type: ignore[arg-type]
+    with pytest.raises(ColumnError, match="w"):
+        s.data_window(UntilFlag("w"))
+    with pytest.raises(PlanError, match="intersect does not take this window"):
+        s.last(2).intersect(s.data_window(UntilTheNth(2)))
