@@ -12,8 +12,8 @@ from gpu_ops.devices import Device
 from gpu_ops.errors import PlanError
 from gpu_ops.ingest.counts import Counts
 from gpu_ops.ingest.entrance import Admitted, Entrance
-from gpu_ops.operators.alive import Least
 from gpu_ops.operators.events import Events
+from gpu_ops.operators.state import Least
 from gpu_ops.operators.steps import Fed, Running, View
 from gpu_ops.plan.advance import AdvanceTime, Late
 from gpu_ops.plan.identity import Identity

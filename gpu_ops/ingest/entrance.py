@@ -331,10 +331,10 @@ class Entrance:
             state.counts.update(counts)
         kept_aside = self._diverted(diverted[: clock[k.DIVERTS]], find) if clock[k.DIVERTS] else None
         if clock[k.RELEASED]:
-            state.rows.drop(released[: clock[k.RELEASED]])
+            state.rows.forget(released[: clock[k.RELEASED]])
         if kept.any():
             stay = np.flatnonzero(kept)
-            state.rows.add(stay + state.arrived, columns.take(find.frame, stay))
+            state.rows.hold(stay + state.arrived, columns.take(find.frame, stay))
         state.promise()
         admitted = Admitted(start, end, payload, state.promised, ctis[: clock[k.CTIS]], rows_late, kept_aside, counts)
         if not self.hands_out_open:

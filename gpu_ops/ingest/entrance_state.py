@@ -290,7 +290,7 @@ def _refill(state: State, given: Mapping[str, pa.Table]) -> None:
     edges = np.flatnonzero(slots[:, k.KIND] != Kind.INSERT)
     if len(edges):
         slots[:, k.HASH], slots[:, k.MORE_HASH] = identities(frame, total, edges)
-    state.rows.add(slots[:, k.NUMBER].copy(), frame)
+    state.rows.hold(slots[:, k.NUMBER].copy(), frame)
     state.refill(slots)
 
 

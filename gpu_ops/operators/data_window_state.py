@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from gpu_ops.buffers import integers, to_arrow
 from gpu_ops.devices import Device
-from gpu_ops.operators.alive import Alive as Kept
+from gpu_ops.operators.row_runs import RowRuns
 from gpu_ops.operators.running_each import RunningEach
-from gpu_ops.operators.state import GroupNumbers, Rows, Runs, rows_from_arrow, rows_table, shown_time
+from gpu_ops.operators.state import GroupNumbers, Rows, rows_from_arrow, shown_time
 from gpu_ops.operators.state_fields import NUMBERED_TIME, TIME, group_columns, row_columns
 from gpu_ops.operators.window_groups import Groups
 from gpu_ops.plan.data_windows import DataWindow
@@ -38,11 +38,10 @@ class DataWindowState(ABC):
     _node: DataWindow
     _device: Device
     _numbers: GroupNumbers
-    _waiting: Runs
-    _kept: Kept
+    _waiting: RowRuns
+    _kept: RowRuns
     _groups: Groups
     _each_of: RunningEach | None
-    _done: int
 
     @abstractmethod
     def _keep(self, rows: Rows) -> None:
@@ -63,11 +62,10 @@ class DataWindowState(ABC):
             table = device.columns.to_arrow(self._numbers.keys, keys)
             made |= {f"key/{name}": table[name] for name in table.column_names}
         tables = {"groups": pa.table(made)}
-        if len(self._waiting):
-            tables["waiting"] = rows_table(self._waiting, schema, device, shown_time)
-        kept = self._kept.rows(self._done)
-        if kept is not None:
-            tables["kept"] = kept.to_arrow(schema, device, shown_time)
+        for name, runs in (("waiting", self._waiting), ("kept", self._kept)):
+            rows = runs.rows()
+            if rows is not None:
+                tables[name] = rows.to_arrow(schema, device, shown_time)
         return tables if self._each_of is None else tables | self._each_of.tables()
 
     def declared(self, tables: Tables) -> Iterator[StateTable]:

@@ -22,6 +22,7 @@ from gpu_ops.operators.aggregates import Column, Columns, PartName, column_name,
 from gpu_ops.operators.choices import Extremum
 from gpu_ops.operators.columns import FORMS, ranked_by
 from gpu_ops.operators.events import FEW, MANY, Events
+from gpu_ops.operators.row_runs import RowRuns
 from gpu_ops.operators.running_blocks import (
     ROWS,
     Best,
@@ -42,7 +43,6 @@ from gpu_ops.operators.state import (
     GroupNumbers,
     Oldest,
     Rows,
-    Runs,
     all_of,
     concat_rows,
 )
@@ -73,7 +73,7 @@ class RunningWindow(WindowState):
         self.node = self._node = node
         self._device = device
         self._groups = GroupNumbers(node.group, node.input.schema, device)
-        self._waiting, self._ending = Runs("low", device), Runs("high", device)
+        self._waiting, self._ending = RowRuns(("low",), device), RowRuns(("high",), device)
         self._totals = Totals()
         self._last = device.columns.array(np.zeros(0, np.int64))
         self._done = BEFORE
@@ -340,7 +340,7 @@ class RunningWindow(WindowState):
         )
         frame = block.results(node.aggregates)
         for name, left in block.left.items():
-            self._best[name].add(left, limit)
+            self._best[name].add(left)
         for name, came in block.came.items():
             self._orders[name].come(*came)
         self._last[touched] = kernels.take(axis, kernels.take(slots.all, slots.after))
@@ -411,8 +411,8 @@ class RunningWindow(WindowState):
             return
         host, count = self._device.columns.host, len(self._groups)
         used = host(self._totals.limbs[ROWS][0][:count] > 0).copy()
-        for run in self._waiting.runs():
-            used[host(run.code)] = True
+        for rows in self._waiting.pieces():
+            used[host(rows.code)] = True
         numbers = self._groups.forget(used)
         if numbers is None:
             return
@@ -424,6 +424,6 @@ class RunningWindow(WindowState):
         self._waiting.renumber(numbers)
         self._ending.renumber(numbers)
         for staircases in self._best.values():
-            staircases.renumber(numbers, self._done)
+            staircases.renumber(numbers)
         for orders in self._orders.values():
             orders.renumber(numbers)

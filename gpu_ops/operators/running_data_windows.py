@@ -15,22 +15,18 @@ import pyarrow as pa
 from gpu_ops.devices import Device
 from gpu_ops.operators import together, window_conditions  # noqa: F401  (their kinds)
 from gpu_ops.operators.aggregates import Column
-from gpu_ops.operators.alive import Alive as Kept
-from gpu_ops.operators.alive import Least
 from gpu_ops.operators.data_window_state import ENTER, FLOOR, NUMBER, DataWindowState
 from gpu_ops.operators.data_windows import each_row, row_order
 from gpu_ops.operators.events import Events, present, whole_groups
+from gpu_ops.operators.row_runs import RowRuns
 from gpu_ops.operators.running_each import RunningEach
-from gpu_ops.operators.state import GroupNumbers, Rows, Runs, concat_rows
+from gpu_ops.operators.state import GroupNumbers, Least, Rows, concat_rows
 from gpu_ops.operators.window_groups import Groups, at_rest
 from gpu_ops.plan.data_windows import STATUS, DataWindow, Last
 from gpu_ops.plan.window_kinds import OUT, UNKNOWN, Assigned, Held, Stay
-from gpu_ops.time import MAX_TIME, MIN_TIME, TICK
+from gpu_ops.time import MAX_TIME, TICK
 
 Assigned.check()
-
-_ALWAYS = MIN_TIME - 1
-"""Before all ends: rows are kept until they are taken out."""
 
 
 class RunningDataWindow(DataWindowState):
@@ -44,13 +40,12 @@ class RunningDataWindow(DataWindowState):
     def __init__(self, node: DataWindow, device: Device) -> None:
         self._node, self._device = node, device
         self._numbers = GroupNumbers(node.group, node.input.schema, device)
-        self._waiting, self._kept = Runs("low", device), Kept("low", device)
+        self._waiting, self._kept = RowRuns(("low",), device), RowRuns(("group", "low"), device)
         self._floors = Least()
         self._groups = Groups.new(0, device)
         self._each_of = RunningEach.of(node, device)
         # Of these rows that end take part no longer; others are kept until they are taken out.
         self._ends = self._each_of is not None and node.window.is_lifetime
-        self._done = _ALWAYS
         self._opens = False
         self._opened: list[Events] = []
         self._closed: list[Events] = []
@@ -113,7 +108,6 @@ class RunningDataWindow(DataWindowState):
 
     def _ended(self, cti: int) -> Rows | None:
         """The rows that end by then, each once."""
-        self._done = cti
         ended = [run.rows.take(at, self._device) for run, at in self._kept.ended(cti) if len(at)]
         return concat_rows(ended, self._device) if ended else None
 
@@ -137,7 +131,7 @@ class RunningDataWindow(DataWindowState):
         return np.union1d(here, due) if len(due) else here
 
     def _kept_groups(self) -> Any:
-        kept = self._kept.rows(self._done)
+        kept = self._kept.rows()
         if kept is None:
             return self._device.columns.array(np.zeros(0, np.int64))
         return np.unique(kept.code).astype(np.int64)
@@ -196,7 +190,7 @@ class RunningDataWindow(DataWindowState):
         return rows
 
     def _keep(self, rows: Rows) -> None:
-        self._kept.add(rows, self._done)
+        self._kept.add(rows)
         floor = _column(rows, FLOOR)
         self._floors.add(self._device.columns.host(floor[floor != UNKNOWN]))
 
@@ -379,16 +373,16 @@ class RunningDataWindow(DataWindowState):
         rests = at_rest(self._node.window, self._groups, len(self._numbers), cti)
         if rests is None:
             return
-        host, kept = self._device.columns.host, self._kept.rows(self._done)
+        host = self._device.columns.host
         used = ~host(rests)
-        for run in (*self._waiting.runs(), *([] if kept is None else [kept])):
-            used[host(run.code)] = True
+        for rows in (*self._waiting.pieces(), *self._kept.pieces()):
+            used[host(rows.code)] = True
         numbers = self._numbers.forget(used)
         if numbers is None:
             return
         self._groups = self._groups.left(self._device.columns.array(np.flatnonzero(used)))
         self._waiting.renumber(numbers)
-        self._kept.renumber(numbers, self._done)
+        self._kept.renumber(numbers)
 
 
 def _column(rows: Rows, name: tuple[str, str]) -> Any:

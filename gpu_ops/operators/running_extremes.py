@@ -8,7 +8,7 @@ in between or the first one after them; no step has to look at the others.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import pyarrow as pa
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates import Column
 from gpu_ops.operators.choices import Extremum
+from gpu_ops.operators.row_runs import RowRuns
 from gpu_ops.operators.state import Rows, concat_rows
 from gpu_ops.operators.state_fields import row_columns
 from gpu_ops.state_tables import Field, StateTable
@@ -25,16 +26,8 @@ CODES = ("order", "numbers")
 """The column of order codes: the greater, the nearer to the extreme. Of ranked values they compare within a run."""
 
 
-@dataclass
-class _Run:
-    """Rows in order of group and end; how many of them have ended."""
-
-    rows: Rows
-    ended: int = 0
-
-
-class Staircases:
-    """The events that can still become one extreme, as a few runs, each more than twice as long as the next.
+class Staircases(RowRuns):
+    """The events that can still become one extreme, in runs by group and end.
 
     Each run is a staircase for itself. Rows that have ended, or are worth less than one of another run, stay until runs
     are merged, or until most of a run has ended: every row ends once, in a step of its group, and is counted then.
@@ -45,8 +38,8 @@ class Staircases:
     """
 
     def __init__(self, extreme: Extremum, device: Device) -> None:
-        self.extreme, self._device = extreme, device
-        self._runs: list[_Run] = []
+        super().__init__(("group", "high"), device)
+        self.extreme = extreme
         self._none: Rows | None = None
 
     def reach(self, touched: Any, done: int, limit: int) -> Rows | None:
@@ -60,48 +53,33 @@ class Staircases:
         Returns:
             The rows, still there; None before any were added.
         """
-        kernels = self._device.kernels
+        kernels, self._done = self._device.kernels, limit
         groups = touched.astype(np.int32)
         # Two searches for each group, one after the other, so that the second has hardly any way to go.
         twice = np.repeat(groups, 2)
         places = np.full_like(twice, limit, dtype=np.int64)
         places[::2] = done
         pieces = []
-        for run in self._runs:
+        for run in self.runs:
             found = kernels.search_pairs(run.rows.code, run.rows.high, twice, places)
             begin, end = found[::2].copy(), found[1::2].copy()
             last = len(run.rows) - 1
             follows = (end <= last) & (kernels.take(run.rows.code, np.minimum(end, last)) == groups)
-            run.ended += int((end - begin).sum())
+            run.left -= int((end - begin).sum())
             source, offset = kernels.expand(end - begin + follows)
             pieces.append(run.rows.take(kernels.take(begin, source) + offset, self._device))
         return concat_rows(pieces, self._device) if pieces else self._none
 
-    def add(self, rows: Rows, done: int) -> None:
-        """More rows.
-
-        Args:
-            rows: A `staircase`; none has ended.
-            done: The place of the CTI.
-        """
+    def add(self, rows: Rows) -> None:
+        """More rows: a `staircase`, of which none has ended."""
         self._none = rows.cut(0, 0, self._device) if self._none is None else self._none
-        made: list[_Run] = []
-        for run in (*self._runs, _Run(rows)):
-            made.append(_Run(self._alive(run, done)) if 2 * run.ended > len(run.rows) else run)
-            if not len(made[-1].rows):
-                made.pop()
-            while len(made) > 1 and len(made[-2].rows) < 2 * len(made[-1].rows):
-                made[-2:] = [_Run(self._merged([self._alive(each, done) for each in made[-2:]]))]
-        self._runs = made
+        super().add(rows)
 
-    def rows(self, done: int) -> Rows | None:
-        """All that have not ended at a place, as one staircase; None if there is none."""
-        whole: list[Rows] = []
-        for run in reversed(self._runs):
-            alive = self._alive(run, done)
-            whole = [self._merged([alive, *whole])] if len(alive) else whole
+    def rows(self) -> Rows | None:
+        """All that have not ended, as one staircase; None if there is none."""
+        pieces = self.pieces()
         # Ranked among themselves, the same rows have the same codes, whatever came between.
-        return self._coded(whole[0]) if whole else None
+        return self._coded(self._merged(pieces)) if pieces else None
 
     def declared(self, name: str, place: Field, groups: int, schema: pa.Schema) -> StateTable:
         """The table of `rows`.
@@ -116,36 +94,12 @@ class Staircases:
         order = {CODES: Field(pa.int64())}
         return StateTable(name, row_columns(place, place, groups, numbers=order, frame=frame))
 
-    def restore(self, rows: Rows, groups: int) -> None:
+    def restore(self, rows: Rows) -> None:
         """What `rows` gave, in any order."""
-        order = self._device.kernels.group_order(rows.code, groups, rows.high)
-        self._runs = []
-        self.add(self._merged([rows.take(order, self._device)]), 0)
-
-    def renumber(self, numbers: Any, done: int) -> None:
-        """Give each group ``g`` the number ``numbers[g]``; groups that have ended have none. Their order stays."""
-        alive = [self._alive(run, done) for run in self._runs]
-        self._runs = [_Run(replace(rows, code=numbers[rows.code])) for rows in alive if len(rows)]
-
-    def _alive(self, run: _Run, done: int) -> Rows:
-        if not run.ended:
-            return run.rows
-        return run.rows.take(self._device.kernels.keep(run.rows.high > done), self._device)
+        self.add(self._merged([self._ordered(rows)]))
 
     def _merged(self, pieces: Sequence[Rows]) -> Rows:
-        """One run of at most two."""
-        rows, device = concat_rows(pieces, self._device), self._device
-        if len(pieces) == 2:
-            early, late = pieces
-            before = device.kernels.search_pairs(early.code, early.high, late.code, late.high)
-            at = before + device.columns.array(np.arange(len(late)))
-            is_early = np.ones_like(rows.code, dtype=np.bool_)
-            is_early[at] = False
-            order = np.empty_like(rows.high)
-            order[at] = device.columns.array(np.arange(len(early), len(rows)))
-            order[device.kernels.keep(is_early)] = device.columns.array(np.arange(len(early)))
-            rows = rows.take(order, device)
-        return staircase(self._coded(rows), device)
+        return staircase(self._coded(super()._merged(pieces)), self._device)
 
     def _coded(self, rows: Rows) -> Rows:
         """The rows, with codes that compare among them all."""

@@ -16,13 +16,15 @@ import pyarrow as pa
 
 from gpu_ops.devices import Device
 from gpu_ops.operators import joins
-from gpu_ops.operators.alive import CURSOR, Alive, Least, Run, ordered, with_cursor
+from gpu_ops.operators.aggregates import Column
 from gpu_ops.operators.covers import Matches, covered_until, covers_of, uncovered
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.joins import Pairs, Side
-from gpu_ops.operators.state import GroupNumbers, Rows, Runs, concat_rows, rows_from_arrow, rows_table, shown_time
+from gpu_ops.operators.row_runs import RowRuns, ordered
+from gpu_ops.operators.state import GroupNumbers, Least, Rows, concat_rows, rows_from_arrow, shown_time
 from gpu_ops.operators.state_fields import AFTER, NUMBERED_TIME, TIME, clock, group_columns, group_count, row_columns
 from gpu_ops.plan.joins import AsOf, Binary, ClipBy, Join
+from gpu_ops.sorted_runs import Run
 from gpu_ops.state_tables import Field, StateTable, Tables
 from gpu_ops.time import MAX_TIME, MIN_TIME
 
@@ -32,14 +34,20 @@ _NULLS = 2
 _SIDES = ("left", "right")
 
 
+CURSOR = ("cursor", "numbers")
+"""The column that says from where on nothing has been given of an event yet."""
+
+_GIVEN = "given"
+
+
 class RunningBinary(ABC):
     """What the steps of all nodes with two inputs share: numbers of keys, and events that wait for their start."""
 
-    def __init__(self, node: Binary, device: Device, kept: tuple[Alive, ...]) -> None:
+    def __init__(self, node: Binary, device: Device, kept: tuple[RowRuns, ...]) -> None:
         self._node, self._device = node, device
         names = tuple(name for name, _ in node.on)
         self._groups = GroupNumbers(names, node.left.schema, device)
-        self._waiting = Runs("low", device), Runs("low", device)
+        self._waiting = RowRuns(("low",), device), RowRuns(("low",), device)
         self._kept = kept
         self._done = MIN_TIME
 
@@ -118,10 +126,11 @@ class RunningBinary(ABC):
             schema = pa.schema([node.left.schema.field(name).with_nullable(True) for name, _ in node.on])
             made["keys"] = device.columns.to_arrow(self._groups.keys, schema)
         for name, part, runs in zip(_SIDES, node.inputs, self._waiting, strict=True):
-            if len(runs):
-                made[f"waiting {name}"] = rows_table(runs, part.schema, device, shown_time)
+            rows = runs.rows()
+            if rows is not None:
+                made[f"waiting {name}"] = rows.to_arrow(part.schema, device, shown_time)
         for name, part, kept in zip(self._kept_names, self._kept_inputs, self._kept, strict=True):
-            rows = kept.rows(self._done)
+            rows = kept.rows()
             if rows is not None:
                 made[name] = rows.to_arrow(part.schema, device, shown_time)
         return made
@@ -172,10 +181,10 @@ class RunningBinary(ABC):
         for name, kept in zip(self._kept_names, self._kept, strict=True):
             if name in tables:
                 rows = rows_from_arrow(tables[name], self._device)
-                kept.add(rows, self._done)
+                kept.add(rows)
                 self._again(kept, rows)
 
-    def _again(self, kept: Alive, rows: Rows) -> None:
+    def _again(self, kept: RowRuns, rows: Rows) -> None:
         """Learn anew what is known besides of rows that are kept again: of most nodes nothing."""
         del kept, rows
 
@@ -184,20 +193,15 @@ class RunningBinary(ABC):
         if not self._groups.crowded:
             return
         used = np.zeros(len(self._groups) + _NULLS, np.bool_)
-        for run in (*self._waiting[0].runs(), *self._waiting[1].runs()):
-            used[self._device.columns.host(run.code)] = True
-        for kept in self._kept:
-            rows = kept.rows(self._done)
-            if rows is not None:
+        for runs in (*self._waiting, *self._kept):
+            for rows in runs.pieces():
                 used[self._device.columns.host(rows.code)] = True
         numbers = self._groups.forget(used[_NULLS:])
         if numbers is not None:
             own = self._device.columns.array(np.arange(_NULLS, dtype=np.int32))
             numbers = np.concatenate([own, numbers + np.int32(_NULLS)])
-            for runs in self._waiting:
+            for runs in (*self._waiting, *self._kept):
                 runs.renumber(numbers)
-            for kept in self._kept:
-                kept.renumber(numbers, self._done)
             self._renumbered(used)
 
     def _renumbered(self, used: Any) -> None:
@@ -214,6 +218,22 @@ def _side(rows: Rows) -> Side:
     return Side(rows.code, rows.low, rows.high, rows.frame)
 
 
+class _GivenUpTo(RowRuns):
+    """Rows of which it changes from where on nothing has been given of each: that stands beside their runs."""
+
+    def _run(self, rows: Rows) -> Run[Rows]:
+        run = super()._run(rows)
+        if CURSOR in rows.columns:
+            run.beside[_GIVEN] = rows.columns[CURSOR].arrays[0].copy()
+        return run
+
+    def _rest(self, run: Run[Rows]) -> Rows:
+        if CURSOR not in run.rows.columns:
+            return super()._rest(run)
+        columns = {CURSOR: Column((run.beside[_GIVEN].copy(),), None)}
+        return super()._rest(replace(run, rows=replace(run.rows, columns=columns)))
+
+
 class RunningJoin(RunningBinary):
     """The steps of a join, but for a semi join: that one is several nodes.
 
@@ -223,7 +243,7 @@ class RunningJoin(RunningBinary):
     """
 
     def __init__(self, node: Join, device: Device) -> None:
-        super().__init__(node, device, (Alive("high", device), Alive("high", device)))
+        super().__init__(node, device, (_GivenUpTo(("group", "high"), device), _GivenUpTo(("group", "high"), device)))
         self._join, self._bare = node, replace(node, condition=None)
         self._oldest = Least(), Least()
         self._others = tuple(joins.nothing(each.schema, device).frame for each in node.inputs)
@@ -234,7 +254,7 @@ class RunningJoin(RunningBinary):
     def _meet(self, left: Rows, right: Rows, cti: int) -> Iterator[Events]:
         node, device = self._join, self._device
         # Of each side what is alone is found per part: the new events, and each run of the kept ones.
-        parts: tuple[list[Run | None], list[Run | None]] = ([None, *self._kept[0].runs], [None, *self._kept[1].runs])
+        parts = [None, *self._kept[0].runs], [None, *self._kept[1].runs]
         matches: tuple[list[Matches], list[Matches]] = ([[] for _ in parts[0]], [[] for _ in parts[1]])
         for one, other, found in self._meetings(left, right):
             rows = tuple(
@@ -253,7 +273,7 @@ class RunningJoin(RunningBinary):
             if not node.alone[at]:
                 for _ in self._kept[at].ended(cti):
                     pass
-                self._kept[at].add(fresh.take(lasting, device), cti)
+                self._kept[at].add(fresh.take(lasting, device))
                 continue
             ended = {id(run): rows for run, rows in self._kept[at].ended(cti)}
             for run, found_here in zip(parts[at][1:], matches[at][1:], strict=True):
@@ -273,7 +293,7 @@ class RunningJoin(RunningBinary):
             for found in self._met(right, run):
                 yield number, 0, found.swapped()
 
-    def _met(self, fresh: Rows, run: Run) -> Iterator[Pairs]:
+    def _met(self, fresh: Rows, run: Run[Rows]) -> Iterator[Pairs]:
         """New events with those of a run that have not ended when they start."""
         kernels, rows = self._device.kernels, run.rows
         if not len(fresh) or not len(rows):
@@ -283,19 +303,19 @@ class RunningJoin(RunningBinary):
         for found in joins.pairs(first, last, fresh.high, _side(rows), self._device):
             yield replace(found, start=kernels.take(fresh.low, found.rows))
 
-    def _alone(self, at: int, run: Run, ended: Any, matches: Matches, cti: int) -> Iterator[Events]:
+    def _alone(self, at: int, run: Run[Rows], ended: Any, matches: Matches, cti: int) -> Iterator[Events]:
         """What is final of the times without partner of a run's events; their cursors move on."""
         device, take = self._device, self._device.kernels.take
         met = [rows for rows, _, _ in matches]
         if not len(ended) and not met:
             return
         concerned = np.unique(np.concatenate([ended, *met]))
-        cursor, end = take(run.cursors(), concerned), take(run.rows.high, concerned)
+        cursor, end = take(run.beside[_GIVEN], concerned), take(run.rows.high, concerned)
         numbered = [(np.searchsorted(concerned, rows), start, over) for rows, start, over in matches]
         final, moved = self._pieces(cursor, end, numbered, cti)
         self._oldest[at].remove(cursor[cursor < end])
         self._oldest[at].add(moved[(moved < end) & (end > cti)])
-        run.cursors()[concerned] = moved
+        run.beside[_GIVEN][concerned] = moved
         rows, start, over = final
         if len(rows):
             frame = device.columns.take(run.rows.frame, take(concerned, rows))
@@ -305,9 +325,9 @@ class RunningJoin(RunningBinary):
         """The same of new events; those that have not ended are kept."""
         device, take = self._device, self._device.kernels.take
         final, moved = self._pieces(fresh.low, fresh.high, matches, cti)
-        kept = with_cursor(fresh, moved).take(lasting, device)
+        kept = replace(fresh, columns={CURSOR: Column((moved,), None)}).take(lasting, device)
         self._oldest[at].add(take(moved, lasting)[take(moved, lasting) < kept.high])
-        self._kept[at].add(kept, cti)
+        self._kept[at].add(kept)
         rows, start, over = final
         if len(rows):
             yield Events(start, over, self._given(at, device.columns.take(fresh.frame, rows)))
@@ -332,7 +352,7 @@ class RunningJoin(RunningBinary):
         name, form = CURSOR
         return {f"{name}.{form}.0": replace(NUMBERED_TIME, from_="low")} if self._join.alone[at] else {}
 
-    def _again(self, kept: Alive, rows: Rows) -> None:
+    def _again(self, kept: RowRuns, rows: Rows) -> None:
         at = self._kept.index(kept)
         if self._join.alone[at]:
             cursors = rows.columns[CURSOR].arrays[0]
@@ -348,7 +368,7 @@ class RunningClip(RunningBinary):
     """
 
     def __init__(self, node: ClipBy, device: Device) -> None:
-        super().__init__(node, device, (Alive("low", device),))
+        super().__init__(node, device, (RowRuns(("group", "low"), device),))
         self._clip = node
         self._oldest = Least()
         self._cut = device.columns.array(np.zeros(0, np.int64))
@@ -389,28 +409,27 @@ class RunningClip(RunningBinary):
             yield Events(kernels.take(left.low, done), kernels.take(ends, done), frame)
         kept = left.take(kernels.keep(~final), device)
         self._oldest.add(kept.low)
-        self._kept[0].add(kept, cti)
+        self._kept[0].add(kept)
         if len(groups):
             last = np.concatenate([first[1:], np.full_like(first, len(right), shape=1)]) - 1
             self._cut[groups] = kernels.take(right.low, last)
 
-    def _out(self, run: Run, ended: Any, groups: Any, starts: Any) -> Iterator[Events]:
+    def _out(self, run: Run[Rows], ended: Any, groups: Any, starts: Any) -> Iterator[Events]:
         """The events of a run that end in this step, by themselves or by a right start."""
         kernels, rows = self._device.kernels, run.rows
         first = kernels.search_pairs(rows.code, rows.low, groups, self._cut[groups] - 1)
         last = kernels.search_pairs(rows.code, rows.low, groups, np.full_like(starts, AFTER))
         source, offset = kernels.expand(last - first)
         clipped = kernels.take(first, source) + offset
-        if run.gone is None:
-            run.gone = np.zeros_like(rows.code, dtype=np.bool_)
         until = np.minimum(kernels.take(rows.high, clipped), kernels.take(starts, source))
-        # What ended in an earlier step has been given; what ends in this one has not.
-        fresh = kernels.keep(~kernels.take(run.gone, clipped))
-        clipped, until = kernels.take(clipped, fresh), kernels.take(until, fresh)
-        run.gone[clipped] = True
-        run.lost += len(clipped) - int(kernels.take(run.gone, ended).sum())
+        if run.gone is not None:
+            # What ended in an earlier step has been given; what ends in this one has not.
+            fresh = kernels.keep(~kernels.take(run.gone, clipped))
+            clipped, until = kernels.take(clipped, fresh), kernels.take(until, fresh)
+        run.left += len(ended)  # they are dropped with the others
+        self._kept[0].drop(run, clipped)
         alone = kernels.take(ended, kernels.keep(~kernels.take(run.gone, ended)))
-        run.gone[alone] = True
+        self._kept[0].drop(run, alone)
         at = np.concatenate([clipped, alone])
         if len(at):
             self._oldest.remove(kernels.take(rows.low, at))
@@ -420,12 +439,26 @@ class RunningClip(RunningBinary):
     def _promise(self, cti: int) -> int:
         return self._oldest.least(cti)
 
-    def _again(self, kept: Alive, rows: Rows) -> None:
+    def _again(self, kept: RowRuns, rows: Rows) -> None:
         self._oldest.add(rows.low)
 
     def _renumbered(self, used: Any) -> None:
         used[:_NULLS] = True
         self._cut = self._device.kernels.take(self._cut, self._device.columns.array(np.flatnonzero(used)))
+
+
+class _Lasts(RowRuns):
+    """Events by group and start; of each run's groups the last one alone."""
+
+    def _ordered(self, rows: Rows) -> Rows:
+        return self._last(super()._ordered(rows))
+
+    def _merged(self, pieces: Sequence[Rows]) -> Rows:
+        return self._last(super()._merged(pieces))
+
+    def _last(self, rows: Rows) -> Rows:
+        later = np.concatenate([rows.code[1:] == rows.code[:-1], np.zeros_like(rows.code[:1], dtype=np.bool_)])
+        return rows.take(self._device.kernels.keep(~later), self._device)
 
 
 class RunningAsOf(RunningBinary):
@@ -437,7 +470,7 @@ class RunningAsOf(RunningBinary):
     """
 
     def __init__(self, node: AsOf, device: Device) -> None:
-        super().__init__(node, device, (Alive("low", device, last=True),))
+        super().__init__(node, device, (_Lasts(("group", "low"), device),))
         self._as_of = node
 
     def _batch(self, left: Events | None, right: Events | None) -> Iterator[Events]:
@@ -472,6 +505,6 @@ class RunningAsOf(RunningBinary):
         # Of a group only the last one can still be met; how long it lasts plays no part, but for the tolerance.
         far = MAX_TIME if node.tolerance is None else node.tolerance + 1
         lasts = np.minimum(fresh.start, MAX_TIME - far) + far
-        self._kept[0].add(Rows(fresh.codes, fresh.start, lasts, {}, fresh.frame), cti)
+        self._kept[0].add(Rows(fresh.codes, fresh.start, lasts, {}, fresh.frame))
         for _ in self._kept[0].ended(cti):
             pass

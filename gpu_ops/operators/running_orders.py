@@ -6,7 +6,9 @@ of all that was alive throughout, a step needs the codes around the rank that it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate, takewhile
 from typing import Any
 
 import numpy as np
@@ -14,42 +16,34 @@ import pyarrow as pa
 
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates import Column
-from gpu_ops.operators.alive import ordered
+from gpu_ops.operators.row_runs import RowRuns
 from gpu_ops.operators.running_blocks import grown
 from gpu_ops.operators.state import Rows
+from gpu_ops.sorted_runs import Run
 from gpu_ops.state_tables import MANY, Field, StateTable
 
 _WEIGHT = ("order", "weight")
 
 
-@dataclass
-class _Run:
-    """Distinct pairs of a group and a code, in order, and how often each came less how often it went."""
-
-    codes: Any
-    values: Any
-    weights: Any
-
-    def __len__(self) -> int:
-        return len(self.codes)
-
-
-class Orders:
-    """Codes by group, in runs one behind the other, each more than four times as long as the next.
+class Orders(RowRuns):
+    """Codes by group, in runs: rows of a group, a code (low) and a weight, each pair once.
 
     What goes is written down as what comes, with a weight of its own: the two cancel where their runs are merged. So
-    a code is moved as often as the logarithm of how many there are.
+    a code is moved as often as the logarithm of how many there are. All runs stand one behind the other in arrays
+    beside, to be searched at once.
 
     Args:
         device: Where arrays live.
     """
 
+    _factor = 4
+
     def __init__(self, device: Device) -> None:
-        self._device = device
+        super().__init__(("group", "low"), device)
         none = device.columns.array(np.zeros(0, np.int64))
-        self._codes, self._values, self._sums = none.astype(np.int32), none, none
-        self._weights = none
-        self._bounds = [0]
+        self._none = Rows(none.astype(np.int32), none, none, {_WEIGHT: Column((none,), None)})
+        self._beside = [none.astype(np.int32), none, none, none]
+        self._placed: list[Run[Rows]] = []
         self._counts = none
         self._coming: list[tuple[Any, Any]] = []
 
@@ -72,8 +66,7 @@ class Orders:
         groups, at = np.unique(codes, return_inverse=True)
         every = self._device.columns.array(np.arange(len(groups)))
         self._counts[groups] += self._device.kernels.range_sum(weights, at, at + 1, len(groups), every)
-        rows = Rows(codes, values, values, {_WEIGHT: Column((weights,), None)})
-        self._append(self._as_run(rows))
+        self.add(Rows(codes, values, values, {_WEIGHT: Column((weights,), None)}))
 
     def come(self, codes: Any, values: Any) -> None:
         """Some codes are there from now on."""
@@ -96,113 +89,85 @@ class Orders:
             high: One past that of the last one, no more than there are.
         """
         kernels, array = self._device.kernels, self._device.columns.array
-        runs, end = len(self._bounds) - 1, self._bounds[-1]
+        runs = len(self.runs)
         if not runs:
             return low[:0], low[:0]
-        codes, values, sums = (each[:end] for each in (self._codes, self._values, self._sums))
-        begins, ends, before = kernels.runs_between(
-            codes, values, sums, array(np.array(self._bounds)), groups, low, high
-        )
+        bounds = self._bounds()
+        codes, values, weights, sums = (each[: bounds[-1]] for each in self._all())
+        begins, ends, before = kernels.runs_between(codes, values, sums, array(np.array(bounds)), groups, low, high)
         source, offset = kernels.expand(ends - begins)
         at, query = kernels.take(begins, source) + offset, source // runs
         rows = Rows(
             query.astype(np.int32),
             kernels.take(values, at),
             query,
-            {_WEIGHT: Column((kernels.take(self._weights, at),), None)},
+            {_WEIGHT: Column((kernels.take(weights, at),), None)},
         )
-        run = self._as_run(rows)
-        query = run.codes.astype(np.int64)
-        upto = np.cumsum(run.weights)
-        first = np.searchsorted(run.codes, run.codes).astype(np.int64, copy=False)
-        after = kernels.take(before, query) + upto - kernels.take(upto - run.weights, first)
+        found = self._ordered(rows)
+        query, weights = found.code.astype(np.int64), _weights(found)
+        upto = np.cumsum(weights)
+        first = np.searchsorted(found.code, found.code).astype(np.int64, copy=False)
+        after = kernels.take(before, query) + upto - kernels.take(upto - weights, first)
         # Equal codes at either end are there as often as their ranks are asked for.
-        begin = np.maximum(after - run.weights, kernels.take(low, query))
+        begin = np.maximum(after - weights, kernels.take(low, query))
         count = np.minimum(after, kernels.take(high, query)) - begin
         source, _ = kernels.expand(np.maximum(count, 0))
-        return kernels.take(query, source), kernels.take(run.values, source)
+        return kernels.take(query, source), kernels.take(found.low, source)
 
-    def _append(self, run: _Run) -> None:
-        while len(self._bounds) > 1 and self._bounds[-1] - self._bounds[-2] < 4 * len(run):
-            low, high = self._bounds[-2:]
-            before = _Run(self._codes[low:high], self._values[low:high], self._weights[low:high])
-            self._bounds.pop()
-            run = self._merged(before, run)
-        if not len(run):
-            return
-        low = self._bounds[-1]
-        high = low + len(run)
-        if high > len(self._codes):
-            self._codes, self._values, self._weights, self._sums = (
-                grown(each[:low], high) for each in (self._codes, self._values, self._weights, self._sums)
-            )
-        self._codes[low:high], self._values[low:high], self._weights[low:high] = run.codes, run.values, run.weights
-        self._sums[low:high] = np.cumsum(run.weights)
-        self._bounds.append(high)
+    def _bounds(self) -> list[int]:
+        return list(accumulate((len(run.rows) for run in self.runs), initial=0))
 
-    def _merged(self, early: _Run, late: _Run) -> _Run:
-        before = self._device.kernels.search_pairs(early.codes, early.values, late.codes, late.values)
-        at = before + self._device.columns.array(np.arange(len(late)))
-        is_early = np.ones_like(early.codes, shape=len(early) + len(late), dtype=np.bool_)
-        is_early[at] = False
-        places = self._device.kernels.keep(is_early)
-        made = []
-        for one, other in zip(
-            (early.codes, early.values, early.weights), (late.codes, late.values, late.weights), strict=True
-        ):
-            both = np.empty_like(one, shape=len(is_early))
-            both[places], both[at] = one, other
-            made.append(both)
-        return self._distinct(_Run(*made))
+    def _all(self) -> list[Any]:
+        """The groups, codes, weights and sums of weights of all runs, one behind the other; new ones are written."""
+        pairs, bounds = zip(self._placed, self.runs, strict=False), self._bounds()
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], pairs))
+        if bounds[-1] > len(self._beside[0]):
+            self._beside = [grown(each[: bounds[same]], bounds[-1]) for each in self._beside]
+        for run, low, high in zip(self.runs[same:], bounds[same:], bounds[same + 1 :], strict=False):
+            rows, weights = run.rows, _weights(run.rows)
+            for each, part in zip(self._beside, (rows.code, rows.low, weights, np.cumsum(weights)), strict=True):
+                each[low:high] = part
+        self._placed = list(self.runs)
+        return self._beside
 
-    def _as_run(self, rows: Rows) -> _Run:
-        """Rows of a group (code), a code (low) and a weight, in any order."""
-        if len(rows):
-            rows = ordered(rows, "low", self._device)
-        return self._distinct(_Run(rows.code, rows.low, rows.columns[_WEIGHT].arrays[0]))
+    def _ordered(self, rows: Rows) -> Rows:
+        return self._distinct(super()._ordered(rows))
 
-    def _distinct(self, run: _Run) -> _Run:
-        """A run in order, with one row for each pair, and none for what has come as often as it has gone."""
-        if not len(run):
-            return run
-        kernels = self._device.kernels
-        last = np.ones_like(run.codes, dtype=np.bool_)
-        last[:-1] = (run.codes[1:] != run.codes[:-1]) | (run.values[1:] != run.values[:-1])
+    def _merged(self, pieces: Sequence[Rows]) -> Rows:
+        return self._distinct(super()._merged(pieces))
+
+    def _distinct(self, rows: Rows) -> Rows:
+        """Rows in order, one for each pair of group and code, and none for what has come as often as it has gone."""
+        if not len(rows):
+            return rows
+        kernels, weights = self._device.kernels, _weights(rows)
+        last = np.ones_like(rows.code, dtype=np.bool_)
+        last[:-1] = (rows.code[1:] != rows.code[:-1]) | (rows.low[1:] != rows.low[:-1])
         if bool(last.all()):
-            if bool((run.weights != 0).all()):
-                return run
-            at, weights = kernels.keep(run.weights != 0), run.weights
-            return _Run(kernels.take(run.codes, at), kernels.take(run.values, at), kernels.take(weights, at))
+            some = weights != 0
+            return rows if bool(some.all()) else rows.take(kernels.keep(some), self._device)
         at = kernels.keep(last)
-        sums = kernels.take(np.cumsum(run.weights), at)
+        sums = kernels.take(np.cumsum(weights), at)
         weights = np.concatenate([sums[:1], sums[1:] - sums[:-1]])
         some = kernels.keep(weights != 0)
-        at = kernels.take(at, some)
-        return _Run(kernels.take(run.codes, at), kernels.take(run.values, at), kernels.take(weights, some))
+        rows = rows.take(kernels.take(at, some), self._device)
+        return replace(rows, columns={_WEIGHT: Column((kernels.take(weights, some),), None)})
 
     # The state, to be looked at and kept
 
-    def _whole(self) -> _Run:
-        """All that is there."""
-        self.go(self._codes[:0], self._values[:0])
-        whole = _Run(self._codes[:0], self._values[:0], self._weights[:0])
-        for low, high in reversed(list(zip(self._bounds[:-1], self._bounds[1:], strict=True))):
-            whole = self._merged(_Run(self._codes[low:high], self._values[low:high], self._weights[low:high]), whole)
-        return whole
+    def rows(self) -> Rows | None:
+        """All that is there, as one run; None if there is nothing."""
+        self.go(self._none.code, self._none.low)
+        whole = self._merged(self.pieces() or [self._none])
+        return whole if len(whole) else None
 
     def table(self) -> pa.Table | None:
         """For each group (int32) its codes, and how often each is there; None if there are none."""
-        whole = self._whole()
-        if not len(whole):
+        rows, host = self.rows(), self._device.columns.host
+        if rows is None:
             return None
-        host = self._device.columns.host
-        return pa.table(
-            {
-                "group": pa.array(host(whole.codes).copy()),
-                "code": pa.array(host(whole.values).copy()),
-                "count": pa.array(host(whole.weights).copy()),
-            }
-        )
+        made = {"group": rows.code, "code": rows.low, "count": _weights(rows)}
+        return pa.table({name: pa.array(host(each).copy()) for name, each in made.items()})
 
     @staticmethod
     def declared(name: str, groups: int) -> StateTable:
@@ -218,17 +183,19 @@ class Orders:
         """What `table` gave, in any order."""
         array = self._device.columns.array
         codes, values, weights = (array(table[name].to_numpy().copy()) for name in ("group", "code", "count"))
-        self._replace(self._as_run(Rows(codes, values, values, {_WEIGHT: Column((weights,), None)})))
+        self._begin(self._ordered(Rows(codes, values, values, {_WEIGHT: Column((weights,), None)})))
 
     def renumber(self, numbers: Any) -> None:
         """Give each group ``g`` the number ``numbers[g]``; groups without codes have none. Their order stays."""
-        whole = self._whole()
-        self._replace(_Run(numbers[whole.codes], whole.values, whole.weights))
+        rows = self.rows() or self._none
+        self._begin(replace(rows, code=numbers[rows.code]))
 
-    def _replace(self, run: _Run) -> None:
-        self._bounds, self._coming = [0], []
-        groups = int(run.codes.max()) + 1 if len(run) else 0
-        every = self._device.columns.array(np.arange(groups))
-        code = run.codes.astype(np.int64)
-        self._counts = self._device.kernels.range_sum(run.weights, code, code + 1, groups, every)
-        self._append(run)
+    def _begin(self, rows: Rows) -> None:
+        self.replace([rows] if len(rows) else [])
+        groups = int(rows.code.max()) + 1 if len(rows) else 0
+        every, code = self._device.columns.array(np.arange(groups)), rows.code.astype(np.int64)
+        self._counts = self._device.kernels.range_sum(_weights(rows), code, code + 1, groups, every)
+
+
+def _weights(rows: Rows) -> Any:
+    return rows.columns[_WEIGHT].arrays[0]

@@ -12,12 +12,13 @@ import pyarrow as pa
 from gpu_ops.buffers import integers, to_arrow
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates import Block, PartName, column_name
+from gpu_ops.operators.row_runs import RowRuns
 from gpu_ops.operators.running_blocks import Totals, stored
 from gpu_ops.operators.running_extremes import Staircases
 from gpu_ops.operators.running_orders import Orders
 from gpu_ops.operators.running_values import CODES as CODES_OF_VALUES
 from gpu_ops.operators.running_values import Values
-from gpu_ops.operators.state import GroupNumbers, Rows, Runs, rows_from_arrow, rows_table, shown_time
+from gpu_ops.operators.state import GroupNumbers, Rows, rows_from_arrow, shown_time
 from gpu_ops.operators.state_fields import AFTER, BEFORE, clock, extent, group_columns, row_columns
 from gpu_ops.plan.windows import WindowAggregate
 from gpu_ops.state_tables import Field, StateTable, Tables
@@ -30,8 +31,8 @@ class WindowState(ABC):
     _node: WindowAggregate
     _device: Device
     _groups: GroupNumbers
-    _waiting: Runs
-    _ending: Runs
+    _waiting: RowRuns
+    _ending: RowRuns
     _totals: Totals
     _last: Any
     _done: int
@@ -52,15 +53,14 @@ class WindowState(ABC):
             return {}
         device, schema = self._device, self._node.input.schema
         made = {"groups": self._group_table(), "clock": pa.table({"done": pa.array([self._done], pa.int64())})}
-        for name, runs in (("waiting", self._waiting), ("ending", self._ending)):
-            if len(runs):
-                made[name] = rows_table(runs, schema, device, self._shown)
-        for extreme, staircases in self._best.items():
-            rows = staircases.rows(self._done)
+        kept = {"waiting": self._waiting, "ending": self._ending}
+        kept |= {stored("extreme", extreme): staircases for extreme, staircases in self._best.items()}
+        for name, runs in kept.items():
+            rows = runs.rows()
             if rows is not None:
-                made[stored("extreme", extreme)] = rows.to_arrow(schema, device, self._shown)
-        kept = {name: each.table() for name, each in self._remembered().items()}
-        made |= {name: table for name, table in kept.items() if table is not None}
+                made[name] = rows.to_arrow(schema, device, self._shown)
+        remembered = {name: each.table() for name, each in self._remembered().items()}
+        made |= {name: table for name, table in remembered.items() if table is not None}
         if self._totals.plans:
             made["floats"] = self._totals.plan_table()
         if self._nullable:
@@ -170,7 +170,7 @@ class WindowState(ABC):
                 )
         for extreme, staircases in self._best.items():
             if stored("extreme", extreme) in tables:
-                staircases.restore(rows_from_arrow(tables[stored("extreme", extreme)], device), len(self._groups))
+                staircases.restore(rows_from_arrow(tables[stored("extreme", extreme)], device))
         for name, remembered in self._remembered().items():
             if name in tables:
                 remembered.restore(tables[name])

@@ -11,7 +11,8 @@ import pyarrow as pa
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates import Column
 from gpu_ops.operators.events import Events
-from gpu_ops.operators.state import GroupNumbers, Rows, Runs, concat_rows, rows_from_arrow, rows_table, shown_time
+from gpu_ops.operators.row_runs import RowRuns
+from gpu_ops.operators.state import GroupNumbers, Rows, concat_rows, rows_from_arrow, shown_time
 from gpu_ops.operators.state_fields import NUMBERED_TIME, TIME, group_columns, group_count, row_columns
 from gpu_ops.operators.stitch import leading, whole
 from gpu_ops.plan.lifetimes import Stitch
@@ -35,7 +36,7 @@ class RunningStitch:
     def __init__(self, node: Stitch, device: Device) -> None:
         self._node, self._device = node, device
         self._groups = GroupNumbers(node.compared, node.schema, device)
-        self._waiting, self._chains = Runs("low", device), Runs("high", device, least=_CHAIN)
+        self._waiting, self._chains = RowRuns(("low",), device), RowRuns(("high",), device)
 
     def step(self, events: Events | None, cti: int) -> tuple[list[Events], int]:
         """Take pieces in, and give the joined events that a CTI makes final, and the CTI after them."""
@@ -75,7 +76,7 @@ class RunningStitch:
         return results, self._promise(cti)
 
     def _promise(self, cti: int) -> int:
-        oldest = self._chains.least()
+        oldest = self._chains.least(_CHAIN)
         return cti if oldest is None else oldest
 
     @property
@@ -92,9 +93,9 @@ class RunningStitch:
         """The state: distinct payloads, pieces that wait for their start, chains that wait for what follows them."""
         device = self._device
         made = {
-            name: rows_table(runs, self._node.schema, device, shown_time)
+            name: rows.to_arrow(self._node.schema, device, shown_time)
             for name, runs in (("waiting", self._waiting), ("chains", self._chains))
-            if len(runs)
+            if (rows := runs.rows()) is not None
         }
         if self._groups.keys is not None:
             schema = pa.schema([self._node.schema.field(name) for name in self._node.compared])
@@ -133,7 +134,7 @@ class RunningStitch:
         if not self._groups.crowded:
             return
         used = np.zeros(len(self._groups), np.bool_)
-        for run in (*self._waiting.runs(), *self._chains.runs()):
+        for run in (*self._waiting.pieces(), *self._chains.pieces()):
             used[self._device.columns.host(run.code)] = True
         for runs, numbers in zip((self._waiting, self._chains), [self._groups.forget(used)] * 2, strict=True):
             if numbers is not None:

@@ -12,8 +12,9 @@ import pyarrow as pa
 from gpu_ops.buffers import integers, to_arrow
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates import Column
+from gpu_ops.operators.row_runs import RowRuns
 from gpu_ops.operators.running_blocks import grown
-from gpu_ops.operators.state import GroupNumbers, Runs
+from gpu_ops.operators.state import GroupNumbers
 from gpu_ops.operators.state_fields import group_columns
 from gpu_ops.state_tables import StateTable, counter
 
@@ -86,7 +87,7 @@ class Values:
                 counts = columns.array(integers(table[name].combine_chunks()).copy())
                 self._counts[name.removeprefix("count/")] = counts
 
-    def forget(self, kept: Iterable[Runs]) -> None:
+    def forget(self, kept: Iterable[RowRuns]) -> None:
         """Forget values that nothing has any more, once they are most of all.
 
         Args:
@@ -99,7 +100,7 @@ class Values:
             # Also of events that are not kept, since nobody knows when they end, or since they never do.
             used[: len(counts)] |= self._device.columns.host(counts[: len(used)] > 0)
         for runs in kept:
-            for rows in runs.runs():
+            for rows in runs.pieces():
                 used[self._device.columns.host(rows.columns[name].arrays[0])] = True
         numbers = self._numbers.forget(used)
         if numbers is None:
@@ -108,4 +109,4 @@ class Values:
         for condition, counts in self._counts.items():
             self._counts[condition] = self._device.kernels.take(grown(counts, len(used)), left)
         for runs in kept:
-            runs.renumber_values(name, numbers.astype(np.int64))
+            runs.renumber_column(name, numbers.astype(np.int64))

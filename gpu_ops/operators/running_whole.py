@@ -17,17 +17,15 @@ import pyarrow as pa
 from gpu_ops.buffers import integers, to_arrow
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates import column_name
-from gpu_ops.operators.alive import Alive
 from gpu_ops.operators.events import Events, concat
+from gpu_ops.operators.row_runs import RowRuns
 from gpu_ops.operators.running_blocks import grid_promise, grown, limit_of
 from gpu_ops.operators.state import (
     GroupNumbers,
     Oldest,
     Rows,
-    Runs,
     concat_rows,
     rows_from_arrow,
-    rows_table,
     shown_time,
 )
 from gpu_ops.operators.state_fields import BEFORE, clock, extent, group_columns, row_columns
@@ -49,7 +47,7 @@ class RunningWhole:
         self.node = self._node = node
         self._device = device
         self._groups = GroupNumbers(node.group, node.input.schema, device)
-        self._waiting, self._alive = Runs("low", device), Alive("low", device)
+        self._waiting, self._alive = RowRuns(("low",), device), RowRuns(("group", "low"), device)
         none = device.columns.array(np.zeros(0, np.int64))
         self._last, self._counts = none, none
         self._done = BEFORE
@@ -89,7 +87,7 @@ class RunningWhole:
         if begun is not None:
             changed.append(begun.code)
             self._count(begun.code, 1)
-            self._alive.add(begun, self._done)
+            self._alive.add(begun)
         if closed is not None and len(closed):
             over = self._rows(closed)
             self._close(over)
@@ -98,7 +96,7 @@ class RunningWhole:
             self._count(changed[-1], -1)
             # What ends in this step is looked at in it alone, also at the CTI of the last one.
             self._closing = over.take(self._device.kernels.keep(due), self._device)
-            self._alive.add(over.take(self._device.kernels.keep(~due), self._device), self._done)
+            self._alive.add(over.take(self._device.kernels.keep(~due), self._device))
         for run, at in self._alive.ended(limit):
             changed.append(self._device.kernels.take(run.rows.code, at))
             self._count(changed[-1], -1)
@@ -253,11 +251,10 @@ class RunningWhole:
             keys = device.columns.to_arrow(self._groups.keys, fields)
             columns |= {f"key/{name}": keys[name] for name in keys.column_names}
         made = {"groups": pa.table(columns), "clock": pa.table({"done": pa.array([self._done], pa.int64())})}
-        if len(self._waiting):
-            made["waiting"] = rows_table(self._waiting, schema, device, self._shown)
-        rows = self._alive.rows(self._done)
-        if rows is not None:
-            made["alive"] = rows.to_arrow(schema, device, self._shown)
+        for name, runs in (("waiting", self._waiting), ("alive", self._alive)):
+            rows = runs.rows()
+            if rows is not None:
+                made[name] = rows.to_arrow(schema, device, self._shown)
         return made
 
     def _shown(self, places: Any) -> pa.Array:
@@ -298,7 +295,7 @@ class RunningWhole:
             self._waiting.add(rows_from_arrow(tables["waiting"], self._device))
         if "alive" in tables:
             rows = rows_from_arrow(tables["alive"], self._device)
-            self._alive.add(rows, self._done)
+            self._alive.add(rows)
             self._count(rows.code, 1)
 
     def _forget(self) -> None:
@@ -307,8 +304,8 @@ class RunningWhole:
             return
         host, count = self._device.columns.host, len(self._groups)
         used = host(self._counts[:count] > 0).copy()
-        for run in self._waiting.runs():
-            used[host(run.code)] = True
+        for rows in self._waiting.pieces():
+            used[host(rows.code)] = True
         numbers = self._groups.forget(used)
         if numbers is None:
             return
@@ -316,7 +313,7 @@ class RunningWhole:
         left = self._device.columns.array(np.flatnonzero(used))
         self._last, self._counts = (self._device.kernels.take(each, left) for each in (self._last, self._counts))
         self._waiting.renumber(numbers)
-        self._alive.renumber(numbers, self._done)
+        self._alive.renumber(numbers)
 
 
 def _one_slot_each(codes: Any, values: Any, some: Any, groups: int, device: Device) -> tuple[Any, Any, Any, int, Any]:

@@ -1,16 +1,16 @@
-"""What a running query remembers between steps: rows in order of time, and the numbers of its groups.
+"""What a running query remembers between steps: rows of events, the oldest of them, and the numbers of its groups.
 
 State is arrays on the device while a query runs and Arrow tables whenever somebody looks: `Rows.to_arrow`. Rows are
-kept as a few sorted runs, each more than twice as long as the next, so that a row is moved as often as the logarithm of
-how many there are, and taking what is due costs what is due.
+kept in sorted runs (`gpu_ops.operators.row_runs`), so that taking what is due costs what is due.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from gpu_ops.buffers import booleans, integers, nulls, to_arrow
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates import Column, Columns
+from gpu_ops.sorted_runs import SortedRuns
 from gpu_ops.time import MAX_TIME, TIME_TYPE
 
 _CROWD = 1 << 12
@@ -62,7 +63,9 @@ class Rows:
             for name, column in self.columns.items()
         }
         frame = None if self.frame is None else device.columns.take(self.frame, indices)
-        return Rows(take(self.code, indices), take(self.low, indices), take(self.high, indices), columns, frame)
+        low = take(self.low, indices)
+        high = low if self.high is self.low else take(self.high, indices)
+        return Rows(take(self.code, indices), low, high, columns, frame)
 
     def cut(self, low: int, high: int, device: Device) -> Rows:
         """The rows from ``low`` to ``high``, without copying an array."""
@@ -93,11 +96,6 @@ class Rows:
             frame = device.columns.to_arrow(self.frame, held)
             made |= {f"{name}.frame": frame[name] for name in frame.column_names}
         return pa.table(made)
-
-
-def rows_table(runs: Runs, schema: pa.Schema, device: Device, axis: Callable[[Any], pa.Array]) -> pa.Table:
-    """`Rows.to_arrow` of all runs."""
-    return concat_rows(runs.runs(), device).to_arrow(schema, device, axis)
 
 
 def shown_time(ticks: Any) -> pa.Array:
@@ -160,10 +158,12 @@ def concat_rows(pieces: Sequence[Rows], device: Device) -> Rows:
             valid = np.concatenate([all_of(piece.code) if part.valid is None else part.valid for piece, part in known])
         columns[name] = replace(first, arrays=arrays, valid=valid)
     frames = [piece.frame for piece in pieces]
+    low = np.concatenate([piece.low for piece in pieces])
+    one = all(piece.high is piece.low for piece in pieces)
     return Rows(
         np.concatenate([piece.code for piece in pieces]),
-        np.concatenate([piece.low for piece in pieces]),
-        np.concatenate([piece.high for piece in pieces]),
+        low,
+        low if one else np.concatenate([piece.high for piece in pieces]),
         columns,
         None if frames[0] is None else device.columns.concat(frames),
     )
@@ -172,109 +172,6 @@ def concat_rows(pieces: Sequence[Rows], device: Device) -> Rows:
 def all_of(array: Any) -> Any:
     """As many bools, all true."""
     return np.ones_like(array, dtype=np.bool_)
-
-
-@dataclass
-class _Run:
-    """Rows in order, of which the first ones are taken out.
-
-    Attributes:
-        rows: All of them.
-        taken: How many are taken out.
-        least: The least value of a column from each row on; None if nobody asks.
-    """
-
-    rows: Rows
-    taken: int = 0
-    least: Any | None = None
-
-    def __len__(self) -> int:
-        return len(self.rows) - self.taken
-
-    def rest(self, device: Device) -> Rows:
-        """The rows that are left."""
-        return self.rows.cut(self.taken, len(self.rows), device) if self.taken else self.rows
-
-
-class Runs:
-    """Rows in order of one of their places.
-
-    Args:
-        place: Which one.
-        device: Where arrays live.
-        least: A column of int64 numbers, the least of which is asked for.
-    """
-
-    def __init__(self, place: Literal["low", "high"], device: Device, least: tuple[str, str] | None = None) -> None:
-        self._place = place
-        self._device = device
-        self._column = least
-        self._runs: list[_Run] = []
-
-    def __len__(self) -> int:
-        return sum(len(run) for run in self._runs)
-
-    def add(self, rows: Rows) -> None:
-        """More rows, in any order."""
-        if not len(rows):
-            return
-        made = [*self._runs, _Run(self._ordered(rows))]
-        while len(made) > 1 and len(made[-2]) < 2 * len(made[-1]):
-            pieces = [run.rest(self._device) for run in made[-2:]]
-            made[-2:] = [_Run(self._ordered(concat_rows(pieces, self._device)))]
-        self._runs = [*made[:-1], _Run(made[-1].rows, 0, self._least_from(made[-1].rows))]
-
-    def _ordered(self, rows: Rows) -> Rows:
-        places = getattr(rows, self._place)
-        if self._device.kernels.ascends(places):
-            return rows
-        # Two runs one after the other: a sort that knows ascending stretches only merges them.
-        return rows.take(np.argsort(places, kind="stable"), self._device)
-
-    def _least_from(self, rows: Rows) -> Any | None:
-        """The least of the column from each row on: rows are taken out from the front alone."""
-        if self._column is None:
-            return None
-        every = self._device.columns.array(np.arange(len(rows)))
-        none = np.zeros_like(every)
-        return ~self._device.kernels.range_max(~rows.columns[self._column].arrays[0], none, every + 1, len(rows), every)
-
-    def due(self, limit: int) -> list[Rows]:
-        """Take the rows out whose place is at most ``limit``."""
-        due = []
-        for run in self._runs:
-            until = int(np.searchsorted(getattr(run.rows, self._place), limit, side="right"))
-            if until > run.taken:
-                due.append(run.rows.cut(run.taken, until, self._device))
-                run.taken = until
-        self._runs = [self._shorter(run) for run in self._runs if len(run)]
-        return due
-
-    def _shorter(self, run: _Run) -> _Run:
-        """The run, without what is taken out if that is most of it: cutting a frame copies what is left."""
-        if 2 * run.taken <= len(run.rows):
-            return run
-        return _Run(run.rest(self._device), 0, None if run.least is None else run.least[run.taken :])
-
-    def least(self) -> int | None:
-        """The least number of the column that was named; None without rows."""
-        return min((int(run.least[run.taken]) for run in self._runs if run.least is not None), default=None)
-
-    def runs(self) -> list[Rows]:
-        """The rows, still there."""
-        return [run.rest(self._device) for run in self._runs]
-
-    def renumber(self, numbers: Any) -> None:
-        """Give each group ``g`` the number ``numbers[g]``."""
-        for run in self._runs:
-            run.rows = replace(run.rows, code=numbers[run.rows.code])
-
-    def renumber_values(self, name: tuple[str, str], numbers: Any) -> None:
-        """Give each value ``v`` of a column of numbers the number ``numbers[v]``."""
-        for run in self._runs:
-            column = run.rows.columns[name]
-            changed = replace(column, arrays=(numbers[column.arrays[0]],))
-            run.rows = replace(run.rows, columns=run.rows.columns | {name: changed})
 
 
 class Oldest:
@@ -343,17 +240,65 @@ class Oldest:
         return None
 
 
+class Least:
+    """The least of some times that come and go, at the cost of a heap."""
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+        self._heap: list[int] = []
+
+    def add(self, times: Any) -> None:
+        """More times."""
+        for time, count in _counted(times):
+            if time not in self._counts:
+                heapq.heappush(self._heap, time)
+            self._counts[time] = self._counts.get(time, 0) + count
+
+    def remove(self, times: Any) -> None:
+        """Times that were added, one of each."""
+        for time, count in _counted(times):
+            self._counts[time] -= count
+            if not self._counts[time]:
+                del self._counts[time]
+
+    def least(self, otherwise: int) -> int:
+        """The least time; ``otherwise`` if that is less, or if there is none."""
+        while self._heap and self._heap[0] not in self._counts:
+            heapq.heappop(self._heap)
+        return min(self._heap[0], otherwise) if self._heap else otherwise
+
+
+def _counted(times: Any) -> Iterator[tuple[int, int]]:
+    found, counts = np.unique(times, return_counts=True)
+    return zip(found.tolist(), counts.tolist(), strict=True)
+
+
+class _Keys(SortedRuns[Any]):
+    """Keys as frames, in the order of their groups' numbers."""
+
+    _factor, _least = 4, _CROWD
+
+    def __init__(self, device: Device) -> None:
+        super().__init__()
+        self._device = device
+
+    def _merged(self, pieces: Sequence[Any]) -> Any:
+        whole = self._device.columns.concat(pieces)
+        # Taken anew, it is one piece of memory.
+        return self._device.columns.take(whole, self._device.columns.array(np.arange(len(whole))))
+
+
 class GroupNumbers:
     """A number for each group that was ever seen, the same in every step.
 
-    Their keys are kept in pieces, each more than four times as long as the next: a frame that grows row by row is slow.
+    Their keys are kept in runs: a frame that grows row by row is slow.
     """
 
     def __init__(self, names: tuple[str, ...], schema: pa.Schema, device: Device) -> None:
         self._names = names
         self._device = device
         self._numbers: dict[tuple[Any, ...], int] = {}
-        self._keys: list[Any] = []
+        self._keys = _Keys(device)
         self._seen = False
         plain = [schema.field(name).type for name in names]
         self._is_integer = len(plain) == 1 and (pa.types.is_integer(plain[0]) or pa.types.is_temporal(plain[0]))
@@ -372,34 +317,27 @@ class GroupNumbers:
     @property
     def keys(self) -> Any | None:
         """A frame with row g for group g; None without a key."""
-        return self._device.columns.concat(self._keys) if self._keys else None
+        pieces = [run.rows for run in self._keys.runs]
+        return self._device.columns.concat(pieces) if pieces else None
 
     def keys_of(self, codes: Any) -> Any | None:
         """A frame with the key of each of some groups, int64 numbers; None without a key."""
-        device = self._device
-        if len(self._keys) < 2:
-            return device.columns.take(self._keys[0], codes) if self._keys else None
+        device, pieces = self._device, [run.rows for run in self._keys.runs]
+        if len(pieces) < 2:
+            return device.columns.take(pieces[0], codes) if pieces else None
         if not device.kernels.ascends(codes):
             order = np.argsort(codes, kind="stable")
             back = np.empty_like(codes)
             back[order] = device.columns.array(np.arange(len(codes)))
             return device.columns.take(self.keys_of(device.kernels.take(codes, order)), back)
-        begins = np.cumsum([0, *map(device.columns.rows, self._keys)])
+        begins = np.cumsum([0, *map(device.columns.rows, pieces)])
         cuts = device.columns.host(np.searchsorted(codes, device.columns.array(begins))).tolist()
         found = [
             device.columns.take(piece, codes[low:high] - int(begin))
-            for piece, begin, low, high in zip(self._keys, begins[:-1], cuts[:-1], cuts[1:], strict=True)
+            for piece, begin, low, high in zip(pieces, begins[:-1], cuts[:-1], cuts[1:], strict=True)
             if low < high
         ]
-        return device.columns.concat(found) if found else device.columns.take(self._keys[0], codes)
-
-    def _add_keys(self, more: Any) -> None:
-        columns = self._device.columns
-        self._keys.append(more)
-        while len(self._keys) > 1 and columns.rows(self._keys[-2]) < max(4 * columns.rows(self._keys[-1]), _CROWD):
-            whole = columns.concat(self._keys[-2:])
-            # Taken anew, it is one piece of memory.
-            self._keys[-2:] = [columns.take(whole, columns.array(np.arange(columns.rows(whole))))]
+        return device.columns.concat(found) if found else device.columns.take(pieces[0], codes)
 
     def codes(self, frame: Any) -> Any:
         """int32 number of each row's group; groups that are new get the next ones."""
@@ -462,7 +400,7 @@ class GroupNumbers:
             found[at] = number
         numbers[used] = found
         if fresh:
-            self._add_keys(columns.take(present, columns.array(np.array(fresh))))
+            self._keys.add(columns.take(present, columns.array(np.array(fresh))))
         self._missed += len(used)
         if self._is_integer and self._missed >= len(self._numbers):
             self._learn()
@@ -498,5 +436,5 @@ class GroupNumbers:
         self._seen = True
         self._known = None
         if self._names:
-            self._keys = [keys]
+            self._keys.replace([keys])
             self._numbers = {key: at for at, key in enumerate(self._device.columns.tuples(keys))}

@@ -86,9 +86,9 @@ def test_a_step_reads_what_can_be_the_greatest_in_it(
                 assert best(alive, default=None) == best(seen, default=None)
         done = limit
         known = [event for event in known if event[1] > done] + events
-        kept.add(staircase(rows_of(events, device, ranked=ranked, negative=kind == "min"), device), done)
-        assert sum(len(run.rows) for run in kept._runs) <= 2 * len(known)
-        lengths = [len(run.rows) for run in kept._runs]
+        kept.add(staircase(rows_of(events, device, ranked=ranked, negative=kind == "min"), device))
+        assert sum(len(run.rows) for run in kept.runs) <= 2 * len(known)
+        lengths = [len(run.rows) for run in kept.runs]
         assert all(early >= 2 * late for early, late in pairwise(lengths))
 
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from gpu_ops.devices import Device, choose
 from gpu_ops.operators.aggregates import Column
-from gpu_ops.operators.state import GroupNumbers, Oldest, Rows, Runs
+from gpu_ops.operators.row_runs import RowRuns
+from gpu_ops.operators.state import GroupNumbers, Oldest, Rows
 
 VALUE = ("v", "numbers")
 
@@ -43,14 +44,14 @@ def test_runs_give_what_is_due_and_know_the_least_of_the_rest(
     name: str, steps: list[tuple[list[tuple[int, int]], int]]
 ) -> None:
     device = choose(name)
-    runs, known = Runs("high", device, least=VALUE), list[tuple[int, int]]()
+    runs, known = RowRuns(("high",), device), list[tuple[int, int]]()
     for fresh, limit in steps:
         runs.add(some_rows(fresh, device))
         known += fresh
         assert values(runs.due(limit), device) == sorted(value for place, value in known if place <= limit)
         known = [pair for pair in known if pair[0] > limit]
-        assert (len(runs), values(runs.runs(), device)) == (len(known), sorted(value for _, value in known))
-        assert runs.least() == min((value for _, value in known), default=None)
+        assert (len(runs), values(runs.pieces(), device)) == (len(known), sorted(value for _, value in known))
+        assert runs.least(VALUE) == min((value for _, value in known), default=None)
 
 
 @pytest.mark.parametrize("name", ["cpu", "array"])
@@ -119,4 +120,4 @@ def test_keys_of_groups_that_came_in_many_steps(name: str, text: bool) -> None: 
             by_number = {code: key for key, code in known.items()}
             assert named["k"].to_list() == [by_number[code] for code in asked]  # type: ignore[index]
     assert numbers.keys["k"].to_list() == sorted(known, key=known.__getitem__)  # type: ignore[index]
-    assert len(numbers._keys) <= 6
+    assert len(numbers._keys.runs) <= 6
