@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import re
 import subprocess
 import sys
-import sysconfig
-import venv
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,11 +13,9 @@ import pytest
 from pyarrow import parquet
 
 import gpu_ops as g
+from tests.support.cluster import CONF, JAVA, NO_CLUSTER, spark_home, surroundings, without_gpu_ops
 
 pytestmark = [pytest.mark.services, pytest.mark.spark]
-
-ROOT = Path(__file__).parents[2]
-CONF = ROOT / "spark_conf"
 
 # Each ride learns from the worker that reads it where that worker has gpu_ops from; others match and count.
 QUERY = """
@@ -41,53 +35,27 @@ def query(rides, zones):
 RIDES = pa.table({"pickup": [0, 60, 70], "dropoff": [120, 90, 95], "zone": ["A", "A", "B"]})
 ZONES = pa.table({"opened": [0, 80], "closed": [75, 100], "zone": ["A", "B"], "fee": [1, 2]})
 
-# What Spark says where its processes cannot reach each other or get no memory.
-NO_CLUSTER = re.compile("BindException|Master removed our application|has not accepted any resources")
-
 
 def package(folder: Path, *arguments: str) -> None:
     subprocess.run([sys.executable, str(CONF / "package.py"), str(folder), *arguments], check=True, cwd=folder)
 
 
-def surroundings(**more: str) -> dict[str, str]:
-    """The environment without what tells a Python where to look."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK"))} | more
-
-
 @pytest.fixture
 def dependencies(tmp_path: Path) -> Path:
-    """An interpreter with all that gpu_ops depends on.
-
-    A folder that a .pth file names is searched for modules and not for .pth files, by one of which gpu_ops is here.
-    """
-    made = tmp_path / "dependencies"
-    venv.create(made, symlinks=True)
-    named = {"base": str(made), "platbase": str(made)}
-    (Path(sysconfig.get_path("purelib", "venv", named)) / "here.pth").write_text(sysconfig.get_path("purelib"))
-    python = made / "bin" / "python"
-    command = [str(python), "-c", "import importlib.util as u, sys; sys.exit(u.find_spec('gpu_ops') is not None)"]
-    if subprocess.run(command, check=False, cwd=tmp_path, env=surroundings()).returncode:
-        pytest.skip("gpu_ops is among its dependencies: it is not installed as `make` does it")
-    return python
+    """An interpreter with all that gpu_ops depends on."""
+    return without_gpu_ops(tmp_path)
 
 
 def submitted(folder: Path, settings: Sequence[str], *arguments: str) -> pa.Table:
     """What the job answers on a cluster."""
-    import pyspark
-
-    # Executors work in a folder of Spark's home.
-    home = folder / "spark"
-    home.mkdir()
-    for name in ("bin", "data", "jars", "python"):
-        (home / name).symlink_to(Path(pyspark.__file__).parent / name)
+    home = spark_home(folder)
     for name, table in (("rides", RIDES), ("zones", ZONES)):
         parquet.write_table(table, folder / f"{name}.parquet")
     (folder / "query.py").write_text(QUERY)
-    java = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     cluster = (
         *("spark.master=local-cluster[1,2,1024]", "spark.executor.memory=600m", "spark.driver.host=127.0.0.1"),
-        *(f"spark.executor.extraJavaOptions={java}", f"spark.local.dir={folder / 'local'}"),
-        f"spark.driver.extraJavaOptions={java} -Dlog4j2.configurationFile=file:{CONF / 'log4j2.properties'}",
+        *(f"spark.executor.extraJavaOptions={JAVA}", f"spark.local.dir={folder / 'local'}"),
+        f"spark.driver.extraJavaOptions={JAVA} -Dlog4j2.configurationFile=file:{CONF / 'log4j2.properties'}",
         "spark.sql.shuffle.partitions=2",
     )
     command = [
