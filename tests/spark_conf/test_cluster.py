@@ -29,14 +29,15 @@ if [ -n "$HANDLES" ]; then ulimit -n "$HANDLES"; fi
 exec {python} "$@"
 """
 
+# Tasks wait for a file, if one is named.
 QUERIES = """
-import time
+import os, time
 import gpu_ops as g
 def query(rides):
     def slow(batches):
-        for batch in batches:
-            time.sleep({seconds})
-            yield batch
+        while {awaited!r} and not os.path.exists({awaited!r}):
+            time.sleep(0.05)
+        return batches
     rides = rides.repartition(4).mapInArrow(slow, rides.schema)
     return g.events(rides, start="pickup", end="dropoff", unit="s").filter(g.col("fee") > 3)
 """
@@ -154,8 +155,8 @@ def test_drivers_that_are_killed_and_drivers_that_meet(whole: Cluster, tmp_path:
     parquet.write_table(busy(rides()).collect(), place / "part-0.parquet")
     sizes = {answered(place), costly(rides()).collect().num_rows}
     for moment, pattern in MOMENTS.items():
-        seconds = 0 if moment == "swaps" else 2
-        driver = job(whole, tmp_path, moment, QUERIES.format(seconds=seconds), str(place))
+        awaited = "" if moment == "swaps" else "nothing"
+        driver = job(whole, tmp_path, moment, QUERIES.format(awaited=awaited), str(place))
         log = tmp_path / f"{moment} log"
         wait_for(driver, aside, pattern)
         kill(driver)
@@ -165,9 +166,11 @@ def test_drivers_that_are_killed_and_drivers_that_meet(whole: Cluster, tmp_path:
         else:
             assert {answered(each) for each in aside.glob("*/.???-*")} == sizes
     apart = ("spark.cores.max=1",)
-    first = job(whole, tmp_path, "first", QUERIES.format(seconds=3), str(place), apart)
+    first = job(whole, tmp_path, "first", QUERIES.format(awaited=str(tmp_path / "began")), str(place), apart)
     wait_for(first, aside, MOMENTS["writes"])
-    second = job(whole, tmp_path, "second", QUERIES.format(seconds=0), str(place), apart)
+    second = job(whole, tmp_path, "second", QUERIES.format(awaited=""), str(place), apart)
+    wait_for(second, aside, MOMENTS["began"])
+    (tmp_path / "began").touch()
     said = ended(second, tmp_path / "second log")
     assert said.endswith(f"{check(place, costly):,} rows: {place}\n")
     assert "has given way" in ended(first, tmp_path / "first log", 1)
