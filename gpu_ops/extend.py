@@ -28,10 +28,13 @@ Examples:
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from gpu_ops.operators import exact_sums
 from gpu_ops.operators.aggregates import Block
 from gpu_ops.operators.choices import extreme, extreme_columns
 from gpu_ops.operators.columns import no_columns, number_columns, ordered_columns, valid_columns
-from gpu_ops.operators.exact_sums import Taken, as_float, taken
+from gpu_ops.operators.exact_sums import Taken, as_float
 from gpu_ops.operators.holistic import Ordered
 from gpu_ops.plan.aggregate_kinds import (
     AggregateKind,
@@ -73,6 +76,19 @@ __all__ = [
     "valid_columns",
     "value_type",
 ]
+
+
+def taken(block: Block, aggregate: Aggregate) -> Taken:
+    """The numbers that an aggregate is over, event by event: those events of which all of its inputs are there.
+
+    Counts and totals of them have names, which are the kind's own; aggregates of one kind and the same options share
+    them.
+
+    Args:
+        block: As the function of a kind's results is handed it.
+        aggregate: Likewise; the columns of its kind are `number_columns`.
+    """
+    return replace(exact_sums.taken(block, aggregate), owner=", ".join((str(aggregate.kind), *aggregate.said)))
 
 
 def ordered(block: Block, aggregate: Aggregate) -> Ordered:

@@ -105,6 +105,42 @@ def defined(name: str, values: list[Any]) -> Any:
     return float(sum(sorted(set(values) if name == "once" else values)[-2:]))
 
 
+PARTS: dict[str, Any] = {
+    "name": "left_out",
+    "types": extend.float_of_numbers,
+    "columns": extend.number_columns,
+    "result": _root_mean_square,
+    "incremental": extend.Sums(),
+}
+
+
+def _power(block: extend.Block, aggregate: g.Aggregate) -> Any:
+    values = extend.taken(block, aggregate)
+    many = values.count_if("many", values.floats(0) > aggregate.options["over"])
+    return extend.as_float(values.total("all", values.floats(0) ** aggregate.options["power"]) + many, many >= 0)
+
+
+@pytest.mark.parametrize("live", [False, True], ids=["batch", "live"])
+def test_what_kinds_call_by_one_name_is_each_ones_own(
+    live: bool,  # noqa: FBT001
+    device_name: str,
+    tmp_path: Path,
+) -> None:
+    one, other = (extend.AggregateKind(**PARTS | {"name": name, "result": _power}) for name in ("power", "strength"))
+    said = [(one, 1, 0), (one, 2, 0), (one, 1, 2), (other, 3, 3)]
+    aggregates = {
+        f"r{at}": extend.aggregate(kind, "v", options={"power": power, "over": over})
+        for at, (kind, power, over) in enumerate(said)
+    }
+    arrived = table([(1, 9, "a", 2, None, None), (2, 9, "a", 3, None, None)])
+    query = source(arrived).sliding("100us").agg(**aggregates, p=g.product("v"))
+    for seed in range(8 if live else 1):
+        cut = [in_any_cut(query, arrived, device_name, random.Random(seed), tmp_path)] if live else []
+        (found,) = cut or [query.collect(device=device_name)]
+        last = found.sort_by("start").to_pylist()[-2]
+        assert [last[f"r{at}"] for at in range(4)] == [2 + 3 + 2, 4 + 9 + 2, 2 + 3 + 1, 8 + 27]
+
+
 @pytest.mark.parametrize("dtype", [pa.int16(), pa.int64(), pa.float64(), pa.decimal128(30, 2)], ids=str)
 def test_a_batch_gives_what_it_is_by_definition(dtype: pa.DataType, device_name: str) -> None:
     schema = pa.schema([("v", dtype), ("x", pa.int64()), ("t", pa.string())])
@@ -205,15 +241,6 @@ def test_spark_gives_what_the_local_engine_gives(spark: SparkSession) -> None:
 
 
 # What a declaration must say
-
-
-PARTS: dict[str, Any] = {
-    "name": "left_out",
-    "types": extend.float_of_numbers,
-    "columns": extend.number_columns,
-    "result": _root_mean_square,
-    "incremental": extend.Sums(),
-}
 
 
 @pytest.mark.parametrize("part", ["types", "columns", "result", "incremental"])

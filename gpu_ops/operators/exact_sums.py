@@ -51,6 +51,7 @@ class Taken:
         indices: Of the events; None for all.
         first: First slot of each.
         last: One past its last slot.
+        owner: Whose counts and totals these are, if the kind is declared elsewhere: its names are its own.
     """
 
     block: Block
@@ -60,6 +61,7 @@ class Taken:
     indices: Any | None
     first: Any
     last: Any
+    owner: str = ""
 
     def arrays(self, at: int) -> list[Any]:
         """The values of a column, as numbers or words."""
@@ -96,7 +98,8 @@ class Taken:
             kind: A name for what they are, under which a running window keeps the count; ask for it in each call.
             mask: Which; one value for each event.
         """
-        found = self.block.count_if(self.name(kind), mask, self.first, self.last)
+        name = self.name("counted", self.owner, kind) if self.owner else self.name(kind)
+        found = self.block.count_if(name, mask, self.first, self.last)
         return np.zeros_like(self.count()) if found is None else found
 
     def total(self, kind: str, values: Any) -> Any:
@@ -106,7 +109,7 @@ class Taken:
             kind: A name for what they are, under which a running window keeps the sum; ask for it in each call.
             values: float64, one for each event.
         """
-        _, name, which = self.name(kind)
+        _, name, which = self.name("float", self.owner, kind)
         limbs, special = self.block.limbs_of((str(name), which), values, self.first, self.last)
         return with_special(self.block.device.kernels.round_limbs(*limbs), special)
 

@@ -39,7 +39,7 @@ _LOWEST, _HIGHEST = -1074, 1024
 _MOST_LIMBS = 2 * ((_HIGHEST - _LOWEST) // 26 + 3)
 """No number that floats or products of two are made of has more limbs."""
 
-_COUNTS = {"count", "nan", "inf", "-inf", "up", "down", "strange"}
+_COUNTS = {"count", "counted", "nan", "inf", "-inf", "up", "down", "strange"}
 """Parts that are counts."""
 
 _LIMBS = {"integer": 2, "decimal": 4}

@@ -55,9 +55,14 @@ class Aggregate(Combinable):
 
     def __str__(self) -> str:
         read = [repr(each) for each in (self.expression, *self.others) if each is not None]
-        read += [f"{name}={_shown(value)}" for name, value in self.options.items()]
+        read += self.said
         where = "" if self.filter is None else f" where {self.filter!r}"
         return f"{self.name}={self.kind}({'distinct ' * self.distinct}{', '.join(read)}){where}"
+
+    @property
+    def said(self) -> list[str]:
+        """What else is said of it, option by option."""
+        return [f"{name}={_shown(value)}" for name, value in self.options.items()]
 
     def keeps(self, schema: pa.Schema) -> Kept:
         """What a running window keeps to bring it up to date."""
