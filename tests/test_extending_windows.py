@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isqrt
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gpu_ops as g
-from gpu_ops.errors import ColumnError, PlanError
+from gpu_ops.errors import ColumnError, PlanError, SourceError
 from gpu_ops.extending import OUT, UNKNOWN, Around, DataWindowKind, GridKind, Held, Stay
 from tests import data_window_reference as brute
 from tests import reference
@@ -258,6 +259,36 @@ def test_a_kind_that_leaves_a_part_out_is_not_made(part: str) -> None:
 def test_a_grid_that_leaves_a_part_out_is_not_made() -> None:
     with pytest.raises(PlanError, match=r"The window kind Half does not say: around, finishes\."):
         type("Half", (GridKind,), {"begins": Squares.begins})
+
+
+def test_a_memo_without_a_note_is_refused_before_it_is_lost() -> None:
+    class Forgetful(UntilTheNth):
+        def stays(self, held: Held, device: Any) -> Stay:
+            stay = super().stays(held, device)
+            stay.memo = held.start
+            return stay
+
+    live = g.events(pa.table({"at": [0], "v": [1]}), start="at", unit="us").data_window(Forgetful(1)).rows().start()
+    live.push(pa.table({"at": [0], "v": [1]}))
+    with pytest.raises(PlanError, match="declares no note of it"):
+        live.advance(at_us(5))
+
+
+def test_a_checkpoint_is_not_taken_up_by_a_kind_that_does_something_else(tmp_path: Path) -> None:
+    class Other(UntilTheNth):
+        def stays(self, held: Held, device: Any) -> Stay:
+            return UntilTheNth.stays(replace(self, count=1), held, device)
+
+        def __str__(self) -> str:
+            return repr(UntilTheNth(self.count))
+
+    one = g.events(pa.table({"at": [0], "v": [1]}), start="at", unit="us")
+    live = one.data_window(UntilTheNth(2)).rows().start()
+    live.push(pa.table({"at": [0], "v": [1]}))
+    live.checkpoint(tmp_path / "checkpoint")
+    g.restore(tmp_path / "checkpoint", one.data_window(UntilTheNth(2)).rows())
+    with pytest.raises(SourceError, match=r"window\.stays changed"):
+        g.restore(tmp_path / "checkpoint", one.data_window(Other(2)).rows())
 
 
 def test_what_is_no_kind_or_asks_for_no_column_is_refused() -> None:

@@ -14,7 +14,6 @@ from gpu_ops.plan.lifetimes import Stitch
 from gpu_ops.plan.nodes import Filter, KeyBy, Node, Project, Source
 from gpu_ops.plan.sameness import owned
 from gpu_ops.plan.time_rules import time_rule
-from gpu_ops.plan.together import Together
 from gpu_ops.plan.windows import WindowAggregate
 from gpu_ops.time import format_span
 
@@ -89,7 +88,7 @@ def _local_place(node: Node) -> str:
         return "names the key, moves nothing"
     if isinstance(node, WindowAggregate):
         return "all events it needs of its input are held in memory; kernels run over blocks of whole groups"
-    if isinstance(node, DataWindow) and isinstance(node.window, Together):
+    if isinstance(node, DataWindow) and node.window.on_host:
         return "all events of its input are held in memory, and taken one by one, on the host"
     if isinstance(node, DataWindow | Stitch):
         return "all events of its input are held in memory"

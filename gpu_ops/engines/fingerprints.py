@@ -24,6 +24,7 @@ from gpu_ops.engines.checkpoints import made_by
 from gpu_ops.errors import PlanError, SourceError
 from gpu_ops.plan.identity import inside
 from gpu_ops.plan.nodes import Node
+from gpu_ops.plan.window_kinds import Declaration
 
 IfFunctionsChanged = Literal["raise", "accept"]
 
@@ -112,6 +113,10 @@ def _held(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], 
     parts = inside(value)
     if isinstance(value, types.FunctionType) and _ours(value):
         parts = dict(zip(value.__code__.co_freevars, _cells(value), strict=True))
+    elif isinstance(value, Declaration):  # a kind of window is what its methods do
+        named = {name: getattr(type(value), name) for name in dir(type(value)) if name[:2] != "__"}
+        methods = {name: each for name, each in named.items() if isinstance(each, types.FunctionType)}
+        parts = dict(parts or {}) | methods
     elif parts is None and callable(value) and not _ours(value):
         yield path, value
     for name, each in (parts or {}).items():

@@ -8,7 +8,7 @@ the rows that are not done yet beside the new ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
 import narwhals as nw
@@ -144,38 +144,10 @@ def _time_batches(window: TimeBatches, held: Held, device: Device) -> Stay:
 @assigns(Session)
 def _session(window: Session, held: Held, device: Device) -> Stay:
     kernels, rows, start = device.kernels, len(held), held.start
-    index, memo = index_of(held), cast("Any", held.memo)
     fresh = np.concatenate([np.ones_like(start[:1], dtype=np.bool_), start[1:] - start[:-1] >= window.gap])
     fresh[held.bounds[:-1]] = True
-    opens, opening = kernels.keep(fresh), fresh
-    cap = None
-    if window.cap is not None or window.grid_cap is not None:
-        grown = np.minimum(start + window.cap, UNKNOWN) if window.cap is not None else np.full_like(start, UNKNOWN)
-        cut = grown
-        if window.grid_cap is not None:
-            past = (start - window.align) % window.grid_cap
-            ahead = start - past + window.grid_cap
-            cut = np.minimum(cut, ahead)
-            grown = np.minimum(grown, np.where(past == 0, ahead, ahead + window.grid_cap))
-        begins = held.bounds[:-1]
-        known = memo[begins]
-        grown[begins] = np.where(known == UNKNOWN, grown[begins], known)
-        # Of a session that is over and gone it is known when its last row came: the next one may go on with it.
-        goes_on = (known == UNKNOWN) & (held.noted != UNKNOWN) & (start[begins] - held.noted < window.gap)
-        # A session is opened by a row after a gap, or by one that the cap has cut off: one place for either.
-        limits = np.concatenate([grown, cut])
-        codes = np.concatenate([held.code, held.code])
-        after = np.searchsorted(opens, index, side="right")
-        gap = np.where(after < len(opens), opens[np.minimum(after, len(opens) - 1)], rows)
-        over = kernels.search_pairs(held.code, start, codes, limits - 1)
-        following = np.minimum(np.concatenate([gap, gap]), over)
-        closed = following >= held.bounds[codes + 1]
-        at = np.where(closed, 0, following)
-        following = np.where(closed, 2 * rows, np.where(fresh[at], at, at + rows))
-        found = kernels.reached(following, np.where(goes_on, begins + rows, begins))
-        opening = found[:rows] | found[rows:]
-        opens = kernels.keep(opening)
-        cap = np.where(found[rows:], cut, grown)
+    opening, cap = _capped(window, held, fresh, device)
+    opens = kernels.keep(opening)
     ends = np.concatenate([opens[1:], np.full_like(opens[:1], rows)])
     session, _ = kernels.expand(ends - opens)
     limit = np.full_like(opens, UNKNOWN) if cap is None else cap[opens]
@@ -192,9 +164,51 @@ def _session(window: Session, held: Held, device: Device) -> Stay:
     by_time = np.full_like(start, -1) if held.rows else None
     enter = start if window.running else kernels.take(start[opens], session)
     # Who is in a session from its first start on enters there with all the others.
-    entered = index if window.running else by_time
+    entered = index_of(held) if window.running else by_time
     leave, caps = kernels.take(leave, session), None if cap is None else kernels.take(limit, session)
     return Stay(enter, leave, entered, by_time, due, start[held.bounds[1:] - 1], caps)
+
+
+def _capped(window: Session, held: Held, fresh: Any, device: Device) -> tuple[Any, Any | None]:
+    """(which rows open a session, when one that each row opens ends at the latest): None where nothing caps it.
+
+    Args:
+        window: The window.
+        held: Its rows.
+        fresh: Which rows come after a gap.
+        device: Where arrays live.
+    """
+    if window.cap is None and window.grid_cap is None:
+        return fresh, None
+    kernels, rows, start = device.kernels, len(held), held.start
+    grown, cut = _session_limits(window, start)
+    begins, memo = held.bounds[:-1], cast("Any", held.memo)
+    known = memo[begins]
+    grown[begins] = np.where(known == UNKNOWN, grown[begins], known)
+    # Of a session that is over and gone it is known when its last row came: the next one may go on with it.
+    goes_on = (known == UNKNOWN) & (held.noted != UNKNOWN) & (start[begins] - held.noted < window.gap)
+    # A session is opened by a row after a gap, or by one that the cap has cut off: one place for either.
+    limits, codes = np.concatenate([grown, cut]), np.concatenate([held.code, held.code])
+    gaps = kernels.keep(fresh)
+    after = np.searchsorted(gaps, index_of(held), side="right")
+    gap = np.where(after < len(gaps), gaps[np.minimum(after, len(gaps) - 1)], rows)
+    over = kernels.search_pairs(held.code, start, codes, limits - 1)
+    following = np.minimum(np.concatenate([gap, gap]), over)
+    closed = following >= held.bounds[codes + 1]
+    at = np.where(closed, 0, following)
+    following = np.where(closed, 2 * rows, np.where(fresh[at], at, at + rows))
+    found = kernels.reached(following, np.where(goes_on, begins + rows, begins))
+    return found[:rows] | found[rows:], np.where(found[rows:], cut, grown)
+
+
+def _session_limits(window: Session, start: Any) -> tuple[Any, Any]:
+    """When a session ends at the latest that opens with each row: (after a gap, as the one before was cut)."""
+    grown = np.full_like(start, UNKNOWN) if window.cap is None else np.minimum(start + window.cap, UNKNOWN)
+    if window.grid_cap is None:
+        return grown, grown.copy()
+    past = (start - window.align) % window.grid_cap
+    ahead = start - past + window.grid_cap
+    return np.minimum(grown, np.where(past == 0, ahead, ahead + window.grid_cap)), np.minimum(grown, ahead)
 
 
 def _ends_group(code: Any) -> Any:
@@ -205,45 +219,72 @@ def _ends_group(code: Any) -> Any:
     return np.concatenate([code[1:] != code[:-1], np.ones_like(code[:1], dtype=np.bool_)])
 
 
+@dataclass(frozen=True)
+class _Batches:
+    """Batches of rows, in order of group and time: those that are out, complete, or gather.
+
+    Attributes:
+        opens: int64 index of each one's first row.
+        ends: int64 index after its last row.
+        code: int32 group.
+        over: int64 ticks at which its clock has run out; of one that is out, since when it is.
+        is_out: Whether it is out.
+    """
+
+    opens: Any
+    ends: Any
+    code: Any
+    over: Any
+    is_out: Any
+
+
 @assigns(TimeLengthBatches)
 def _time_length_batches(window: TimeLengthBatches, held: Held, device: Device) -> Stay:
     kernels, rows, start = device.kernels, len(held), held.start
+    made = _timed_batches(window, held, device)
+    opens, ends, code = made.opens, made.ends, made.code
+    full = (ends - opens == window.count) & ~made.is_out
+    last = _ends_group(code)
+    known = made.is_out | ~last | (made.over <= held.cti)
+    complete = np.where(full, start[ends - 1], np.where(known, made.over, UNKNOWN))
+    latest = np.where(complete == UNKNOWN, start[opens], complete)
+    check_times(start[opens], latest, device, verb="time_length_batches")
+    by = np.where(full, ends - 1, -1)
+    # It goes when the next one is complete; a span after it came, if no row comes before.
+    soon = ~last & (start[np.minimum(ends, rows - 1)] < complete + window.span)
+    alone = np.where((complete + window.span <= held.cti) | ~last, complete + window.span, UNKNOWN)
+    leave = np.where(soon, np.concatenate([complete[1:], complete[:1]]), np.where(complete == UNKNOWN, UNKNOWN, alone))
+    left = np.where(soon, np.concatenate([by[1:], by[:1]]), -1)
+    batch = np.searchsorted(opens, index_of(held), side="right") - 1
+    due, noted = np.full_like(held.first, UNKNOWN), held.noted.copy()
+    ending = kernels.keep(last)
+    waits = np.where(complete == UNKNOWN, made.over, complete + window.span)[ending]
+    due[code[ending]] = np.where((leave == UNKNOWN)[ending], waits, UNKNOWN)
+    done = kernels.keep(complete != UNKNOWN)
+    newest = done[kernels.keep(_ends_group(code[done]))]
+    noted[code[newest]] = complete[newest]
+    return Stay(complete[batch], leave[batch], by[batch], left[batch], due, noted)
+
+
+def _timed_batches(window: TimeLengthBatches, held: Held, device: Device) -> _Batches:
+    kernels, start = device.kernels, held.start
     # Rows of the batch that is out come first; those of the one that gathers have not entered yet.
     out = np.concatenate([np.zeros_like(held.bounds[:1]), np.cumsum(held.enter != UNKNOWN)])
     begins = held.bounds[:-1] + out[held.bounds[1:]] - out[held.bounds[:-1]]
-    closed = held.noted if window.since is None else np.where(held.noted == UNKNOWN, window.since, held.noted)
+    set_at = held.noted if window.since is None else np.where(held.noted == UNKNOWN, window.since, held.noted)
     turns = UNKNOWN if window.runs else 2
-    over = kernels.timed_batches(start, begins, held.bounds[1:], closed, window.span, window.count, turns)
-    opens = kernels.keep(over != _NULL)
-    over, code = over[opens], held.code[opens]
+    over = kernels.timed_batches(start, begins, held.bounds[1:], set_at, window.span, window.count, turns)
+    gathered = kernels.keep(over != _NULL)
     # What is out is a batch too, complete since the rows entered; so it opens with the group's first row.
     leads = kernels.keep(begins > held.bounds[:-1])
-    opens = np.concatenate([opens, held.bounds[leads]])
-    is_out = np.arange(len(opens), like=start) >= len(over)
-    over, code = np.concatenate([over, held.noted[leads]]), np.concatenate([code, leads.astype(np.int32)])
+    opens = np.concatenate([gathered, held.bounds[leads]])
+    over = np.concatenate([over[gathered], held.noted[leads]])
+    code = np.concatenate([held.code[gathered], leads.astype(np.int32)])
+    is_out = np.arange(len(opens), like=start) >= len(gathered)
     order = np.argsort(opens, kind="stable")
-    opens, is_out, over, code = opens[order], is_out[order], over[order], code[order]
-    ends = np.concatenate([opens[1:], np.full_like(opens[:1], rows)])
-    full = (ends - opens == window.count) & ~is_out
-    last = _ends_group(code)
-    known = is_out | ~last | (over <= held.cti)
-    closed = np.where(full, start[ends - 1], np.where(known, over, UNKNOWN))
-    check_times(start[opens], np.where(closed == UNKNOWN, start[opens], closed), device, verb="time_length_batches")
-    by = np.where(full, ends - 1, -1)
-    # It goes when the next one is complete; a span after it came, if no row comes before.
-    soon = ~last & (start[np.minimum(ends, rows - 1)] < closed + window.span)
-    alone = np.where((closed + window.span <= held.cti) | ~last, closed + window.span, UNKNOWN)
-    leave = np.where(soon, np.concatenate([closed[1:], closed[:1]]), np.where(closed == UNKNOWN, UNKNOWN, alone))
-    left = np.where(soon, np.concatenate([by[1:], by[:1]]), -1)
-    batch = np.searchsorted(opens, index_of(held), side="right") - 1
-    due, done = np.full_like(held.first, UNKNOWN), held.noted.copy()
-    ending = kernels.keep(last)
-    waits = np.where(closed == UNKNOWN, over, closed + window.span)[ending]
-    due[code[ending]] = np.where((leave == UNKNOWN)[ending], waits, UNKNOWN)
-    complete = kernels.keep(closed != UNKNOWN)
-    newest = complete[kernels.keep(_ends_group(code[complete]))]
-    done[code[newest]] = closed[newest]
-    return Stay(closed[batch], leave[batch], by[batch], left[batch], due, done)
+    opens = opens[order]
+    ends = np.concatenate([opens[1:], np.full_like(opens[:1], len(held))])
+    return _Batches(opens, ends, code[order], over[order], is_out[order])
 
 
 @assigns(Best)

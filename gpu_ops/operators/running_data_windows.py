@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.devices import Device
+from gpu_ops.errors import PlanError
 from gpu_ops.operators import together, window_conditions  # noqa: F401  (their kinds)
 from gpu_ops.operators.aggregates import Column
 from gpu_ops.operators.data_window_state import ENTER, FLOOR, NUMBER, DataWindowState
@@ -259,16 +260,27 @@ class RunningDataWindow(DataWindowState):
         if self._node.output == "each":
             return self._each(rows, codes, stay, groups, touched, cti)
         if cti != MAX_TIME:
-            holds = self._node.output == "alive" and not self._opens
-            holds = holds or (self._node.window.holds_enters and self._node.output != "remove")
-            self._keep_open(rows, stay, (enter != OUT) & (leave == UNKNOWN), enter, enter if holds else None)
+            self._keep_open(rows, stay, (enter != OUT) & (leave == UNKNOWN), enter, enter if self._holds else None)
         return self._given(rows, codes, stay, is_new)
+
+    @property
+    def _holds(self) -> bool:
+        """Whether an enter is given with its leave, so that no CTI after it may be promised before."""
+        output = self._node.output
+        if output == "alive" and not self._opens:
+            return True
+        return self._node.window.holds_enters and output != "remove"
 
     def _keep_open(self, rows: Rows, stay: Stay, which: Any, enter: Any, floor: Any | None) -> None:
         columns = rows.columns | {ENTER: Column((enter,), None)}
         columns[FLOOR] = Column((np.full_like(enter, UNKNOWN) if floor is None else floor,), None)
-        note = self._node.window.note
-        if note is not None and stay.memo is not None:
+        if stay.memo is not None:
+            note = self._node.window.note
+            if note is None:
+                raise PlanError(
+                    f"The window {self._node.window} gives a memo of each row, and declares no note of it.",
+                    remedy="Declare a RowNote: without one the next step would not know it.",
+                )
             columns["row", note.name] = Column((stay.memo,), None)
         self._keep(replace(rows, columns=columns).take(self._device.kernels.keep(which), self._device))
 
@@ -305,18 +317,15 @@ class RunningDataWindow(DataWindowState):
         inside = (stay.enter != OUT) & (stay.enter != UNKNOWN)
         # An enter that time alone makes may be known long before.
         final = inside & (before == UNKNOWN) & (stay.enter <= cti)
-        if self._node.window.holds_enters:
+        if node.window.holds_enters:
             final = final & (stay.leave != UNKNOWN)
         told = final | (before != UNKNOWN)
         running = self._each_of if self._numbers.seen else None
         if cti != MAX_TIME:
+            # What stays for ever is in the running aggregates, and waits for nothing.
             stays = (stay.leave > cti) if running is None else (stay.leave > cti) & (stay.leave != MAX_TIME)
             which = (stay.enter != OUT) & (stays | ~told)
-            floor = np.where(inside & ~told, stay.enter, UNKNOWN)
-            self._keep_open(rows, stay, which, np.where(told, stay.enter, UNKNOWN), floor)
-            if not self._ends:
-                times = np.where(which, np.where(told, stay.leave, stay.enter), UNKNOWN)
-                groups.wake(codes, times, touched, device)
+            self._keep_for_others(rows, codes, stay, which, told, groups, touched)
         at = device.kernels.keep(final)
         if running is not None:
             values = running.values(rows, stay, final, told & inside & (stay.leave <= min(cti, MAX_TIME - 1)))
@@ -326,6 +335,17 @@ class RunningDataWindow(DataWindowState):
         if not len(at):
             return []
         return [Events(stay.enter[at], TICK, device.columns.beside(device.columns.take(rows.frame, at), values))]
+
+    def _keep_for_others(
+        self, rows: Rows, codes: Any, stay: Stay, which: Any, told: Any, groups: Groups, touched: Any
+    ) -> None:
+        """Some rows are kept for those that enter later; their groups are looked at again when one enters or leaves."""
+        enter = np.where(told, stay.enter, UNKNOWN)
+        floor = np.where(told | (stay.enter == OUT), UNKNOWN, stay.enter)
+        self._keep_open(rows, stay, which, enter, floor)
+        if not self._ends:
+            times = np.where(which, np.where(told, stay.leave, stay.enter), UNKNOWN)
+            groups.wake(codes, times, touched, self._device)
 
     def _beside_prior(self, rows: Rows, codes: Any, at: Any) -> list[Events]:
         """Rows that have come, as they are, beside those so many places before them."""

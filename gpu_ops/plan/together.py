@@ -63,6 +63,7 @@ class Together(Assigned):
 
     leaves = "at once"
     ties = "by payload"
+    on_host = True
     context = "what one window drops is dropped from the others, and all events before say what"
 
     def __str__(self) -> str:

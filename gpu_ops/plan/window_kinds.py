@@ -315,6 +315,9 @@ class DataWindowKind(Declaration, family=True):
     counts: ClassVar[Literal["rows", "starts"]] = "rows"
     """What `Held.number` counts."""
 
+    on_host: ClassVar[bool] = False
+    """Whether rows are taken one by one, on the host, as `explain` says then."""
+
     @property
     def note(self) -> RowNote | None:
         """What it remembers of each row."""
