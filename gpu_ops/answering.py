@@ -292,7 +292,7 @@ class Answering:
 
     def _sources(self) -> dict[str, EventSource]:
         """The sources by their names, in the order in which the plan reads them."""
-        nodes = [node for node in self._node.walk() if isinstance(node, Source)]
+        nodes = self._node.all(Source)
         if not nodes:
             raise PlanError(
                 "Rows of a Spark DataFrame are judged on the cluster, by Spark's own expressions, which count nothing.",

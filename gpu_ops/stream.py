@@ -418,9 +418,7 @@ class Stream(Retiming, Windowing, OwnWindowing, Joining, Answering, OtherNames):
         )
         if not isinstance(advance_with, Stream | None):
             raise PlanError(f"advance_with is {shown(advance_with)}.", remedy="It is another stream, from g.events(…).")
-        other: Any = None if advance_with is None else advance_with._node  # noqa: SLF001
-        while isinstance(other, KeyBy):
-            other = other.input
+        other: Any = None if advance_with is None else advance_with._node.unkeyed  # noqa: SLF001
         return self._below_key(lambda node: AdvanceTime(node, settings, other))
 
     def late(self) -> Stream:

@@ -23,7 +23,6 @@ try:
     from gpu_ops.engines.spark.checks import unwrapped
     from gpu_ops.engines.spark.engine import compiled, placed, write_answer
     from gpu_ops.errors import GpuOpsError, SourceError
-    from gpu_ops.plan.nodes import SparkSource
     from gpu_ops.queries import parse_inputs, query_answers
     from gpu_ops.stream import Stream
 except Exception as error:  # noqa: BLE001  (gpu_ops may be missing, or refuse this PySpark by an error of its own)
@@ -89,7 +88,7 @@ def run(session: SparkSession, asked: argparse.Namespace) -> None:
 
 def answer(session: SparkSession, stream: Stream, path: str, asked: argparse.Namespace) -> None:
     plan = stream._plan
-    if not any(isinstance(each, SparkSource) for each in plan.walk()):
+    if not plan.on_spark:
         raise SourceError(
             f"The answer for {path} does not come from Spark.", remedy="Query the inputs that query gets."
         )

@@ -7,14 +7,8 @@ from typing import TYPE_CHECKING
 
 from gpu_ops.devices import gpu_refusal
 from gpu_ops.engines.placing import place
-from gpu_ops.plan.advance import AdvanceTime, Late
-from gpu_ops.plan.data_windows import DataWindow
-from gpu_ops.plan.joins import Binary, Join, Union
-from gpu_ops.plan.lifetimes import Stitch
-from gpu_ops.plan.nodes import Filter, KeyBy, Node, Project, Source
+from gpu_ops.plan.nodes import Node
 from gpu_ops.plan.sameness import owned
-from gpu_ops.plan.time_rules import time_rule
-from gpu_ops.plan.windows import WindowAggregate
 from gpu_ops.time import format_span
 
 if TYPE_CHECKING:
@@ -35,7 +29,7 @@ def explain(node: Node, device: str) -> str:
     chosen = place(node, device)
 
     def local(each: Node) -> list[str]:
-        return [f"local engine, {chosen.name}: {_local_place(each)}", f"time, live: {time_rule(each)}"]
+        return [f"local engine, {chosen.name}: {each.held}", f"time, live: {each.time_rule}"]
 
     lines = [*_tree(node, local, set()), f"device {chosen.name}: {chosen.why}"]
     if chosen.name != "gpu" and device != "auto":
@@ -71,31 +65,6 @@ def _tree(node: Node, notes: Notes, shown: set[Node]) -> list[str]:
 
 def _facts(node: Node) -> list[str]:
     columns = ", ".join(f"{field.name}: {field.type}" for field in node.schema)
-    group = node.group if isinstance(node, WindowAggregate | DataWindow) else node.key
     lasts = "" if node.duration is None else f"; every lifetime lasts {format_span(node.duration)}"
     own = [str(each) for each in owned(node)]
-    return [*own, f"key: {', '.join(group) or 'none'}{lasts}", f"gives: start, end, {columns}"]
-
-
-def _local_place(node: Node) -> str:
-    if isinstance(node, Source):
-        return "read in batches" if node.source.rows is None else "in memory, not copied"
-    if isinstance(node, AdvanceTime | Late):
-        return "rows judged one after the other as they come, on the host"
-    if isinstance(node, Filter | Project):
-        return "expressions, batch by batch"
-    if isinstance(node, KeyBy):
-        return "names the key, moves nothing"
-    if isinstance(node, WindowAggregate):
-        return "all events it needs of its input are held in memory; kernels run over blocks of whole groups"
-    if isinstance(node, DataWindow) and node.window.on_host:
-        return "all events of its input are held in memory, and taken one by one, on the host"
-    if isinstance(node, DataWindow | Stitch):
-        return "all events of its input are held in memory"
-    if isinstance(node, Join):
-        return "both inputs in memory, in order of key and start; pairs in pieces, as they are asked for"
-    if isinstance(node, Binary):
-        return "both inputs in memory, in order of key and start"
-    if isinstance(node, Union):
-        return "one input after the other, batch by batch"
-    return "lifetimes, batch by batch"
+    return [*own, f"key: {', '.join(node.grouped) or 'none'}{lasts}", f"gives: start, end, {columns}"]

@@ -20,7 +20,7 @@ from gpu_ops.buffers import integers
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.steps import Fed, running
-from gpu_ops.plan.lifetimes import AlterLifetime, Lifetime
+from gpu_ops.plan.lifetimes import Lifetime
 from gpu_ops.plan.nodes import Feed, Node
 from gpu_ops.store.files import regrouped
 from gpu_ops.time import MAX_TIME
@@ -49,8 +49,7 @@ class Spill:
 
 def can_run_in_order(node: Node) -> bool:
     """Whether a plan gives the same when its rows come in order of start: no verb moves starts as it likes."""
-    changes = [each.change for each in node.walk() if isinstance(each, Lifetime)]
-    return not any(isinstance(change, AlterLifetime) and change.start is not None for change in changes)
+    return all(each.new_start is None for each in node.all(Lifetime))
 
 
 @contextmanager

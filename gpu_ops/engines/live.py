@@ -34,7 +34,6 @@ from gpu_ops.ingest.counts import Counts
 from gpu_ops.ingest.rules import IngestReport
 from gpu_ops.other_names import OtherNames
 from gpu_ops.own_errors import own_errors
-from gpu_ops.plan.advance import AdvanceTime, Late
 from gpu_ops.plan.arguments import callback, whole
 from gpu_ops.plan.nodes import Node, merged
 from gpu_ops.store.stores import Store
@@ -101,7 +100,7 @@ class RunningQuery(Taking, OtherNames):
         self._schema = output_schema(node)
         self._given_schema = shape_schema(self._schema, shape)
         # Whether every event is final by itself.
-        self._passes = all(each.stateless for each in node.walk() if not isinstance(each, AdvanceTime | Late))
+        self._passes = all(each.stateless or each.comes_in for each in node.walk())
         self._calls = Calls()
         self._begin()
         self.positions: dict[str, int] = {}

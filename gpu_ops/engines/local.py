@@ -29,11 +29,10 @@ from gpu_ops.operators.stitch import stitch
 from gpu_ops.operators.unnest import several
 from gpu_ops.plan.advance import Advance, AdvanceTime, Late
 from gpu_ops.plan.data_windows import DataWindow
-from gpu_ops.plan.expressions import bare_column
 from gpu_ops.plan.fills import Fill
 from gpu_ops.plan.joins import AsOf, Binary, ClipBy, Join, Union
 from gpu_ops.plan.lifetimes import Chop, Lifetime, Stitch
-from gpu_ops.plan.nodes import Feed, Filter, KeyBy, Node, Project, Source
+from gpu_ops.plan.nodes import Expressions, Feed, KeyBy, Node, Source
 from gpu_ops.plan.unnest import Repeat, Unnest
 from gpu_ops.plan.windows import WindowAggregate
 from gpu_ops.store.files import WriteReport
@@ -88,7 +87,7 @@ def write(
 
 def origin(node: Node) -> str:
     """The kind of frame that the first source came from."""
-    return next((each.source.origin for each in node.walk() if isinstance(each, Source)), "pyarrow")
+    return next((each.source.origin for each in node.all(Source)), "pyarrow")
 
 
 def output_schema(node: Node) -> pa.Schema:
@@ -170,7 +169,7 @@ def _ticks(column: pa.Array | pa.ChunkedArray, device: Device) -> Any:
 def tables(node: Node, device: Device, *, kept: bool = False) -> Iterator[pa.Table]:
     """The answer in pieces; at least one, if an empty one. ``kept`` says that they are all kept."""
     schema = output_schema(node)
-    sizes = [each.source.rows for each in node.walk() if isinstance(each, Source)]
+    sizes = [each.source.rows for each in node.all(Source)]
     total = None if None in sizes else sum(size for size in sizes if size is not None)
     nothing = True
     with Progress(total) as progress:
@@ -183,13 +182,12 @@ def tables(node: Node, device: Device, *, kept: bool = False) -> Iterator[pa.Tab
 
 
 def _answers(node: Node, schema: pa.Schema, run: Run) -> Iterator[pa.Table]:
-    while isinstance(node, KeyBy):
-        node = node.input
-    if not isinstance(node, Filter | Project):
+    node = node.unkeyed
+    chain = node.chain(run.shared)
+    if not chain:
         yield from (to_table(events, schema, run.device) for events in execute(node, run, tuple(node.schema.names)))
         return
     # What columns alone compute goes out as it comes, without arrays of times in between.
-    chain = _chain(node, run)
     for events in execute(chain[0].input, run, relational.wanted_below(chain, tuple(node.schema.names))):
         yield relational.answer(chain, events, schema, run.device)
 
@@ -219,12 +217,12 @@ def shared(node: Node) -> dict[Node, list[Events] | None]:
 def _gathered(node: Node, *, kept: bool) -> frozenset[Node]:
     """The nodes whose rows are all kept: by whom the answer is handed to, or by the node above."""
     found = {node} if kept else set()
-    found |= {each for above in node.walk() if isinstance(above, WindowAggregate | Binary) for each in above.inputs}
-    waiting = [each for each in found if isinstance(each, Project | KeyBy | Union)]
+    found |= {each for above in node.walk() if above.collects for each in above.inputs}
+    waiting = [each for each in found if each.keeps_rows]
     while waiting:
         below = [each for each in waiting.pop().inputs if each not in found]
         found.update(below)
-        waiting += [each for each in below if isinstance(each, Project | KeyBy | Union)]
+        waiting += [each for each in below if each.keeps_rows]
     return frozenset(found)
 
 
@@ -275,17 +273,16 @@ def _(node: KeyBy, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
     yield from execute(node.input, run, wanted)
 
 
-@_give.register(Filter)
-@_give.register(Project)
-def _(node: Filter | Project, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
-    chain = _chain(node, run)
+@_give.register
+def _(node: Expressions, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
+    chain = node.chain(run.shared)
     for events in execute(chain[0].input, run, relational.wanted_below(chain, wanted)):
         yield relational.run(chain, events, run.device)
 
 
 @_give.register
 def _(node: Lifetime, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
-    for events in execute(node.input, run, lifetimes.wanted_below(node, wanted)):
+    for events in execute(node.input, run, *node.needs(wanted)):
         yield lifetimes.changed(node, events, run.device)
 
 
@@ -320,23 +317,11 @@ def _(node: DataWindow, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
 def _whole(node: Node, group: Sequence[str], run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
     """What a node gives, in pieces that each hold whole groups: as they come where they do, else all in one."""
     pieces = execute(node, run, wanted)
-    key = _grouped_by(node)
+    key = node.whole
     if key is not None and set(key) <= set(group):
         yield from pieces
     elif (given := concat(pieces, run.device)) is not None:
         yield given
-
-
-def _grouped_by(node: Node) -> tuple[str, ...] | None:
-    """The columns by which all rows of a group are in one of the pieces that a node gives; None where that is open."""
-    passed: list[set[str | None]] = []
-    while isinstance(node, Project | Filter | KeyBy | Lifetime):
-        if isinstance(node, Project):
-            passed.append({bare_column(expression) for expression in node.expressions})
-        node = node.input
-    if not isinstance(node, DataWindow) or node.output == "changes":
-        return None
-    return node.group if all(each.issuperset(node.group) for each in passed) else None
 
 
 @_give.register
@@ -389,19 +374,11 @@ def _(node: ClipBy, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
 
 
 def _sides(node: Binary, run: Run, wanted: tuple[str, ...]) -> tuple[Events | None, Events | None]:
-    left, right = joins.wanted_below(node, wanted)
+    left, right = node.needs(wanted)
     return (
         concat(execute(node.left, run, left), run.device),
         concat(execute(node.right, run, right), run.device),
     )
-
-
-def _chain(node: Filter | Project, run: Run) -> list[Filter | Project]:
-    """The filters and projections that end in a node, the first of them first."""
-    chain = [node]
-    while isinstance(chain[0].input, Filter | Project) and chain[0].input not in run.shared:
-        chain.insert(0, chain[0].input)
-    return chain
 
 
 def _read(node: Source, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:

@@ -21,7 +21,6 @@ from gpu_ops.operators.covers import Matches, covered, covers_of, uncovered
 from gpu_ops.operators.events import Events
 from gpu_ops.plan.expressions import column_names
 from gpu_ops.plan.joins import AsOf, Binary, ClipBy, Join, Numbered, On
-from gpu_ops.plan.nodes import Node
 from gpu_ops.time import TICK
 
 PAIRS = 1 << 20
@@ -53,24 +52,6 @@ class Side:
         end = self.end if isinstance(self.end, int) else take(self.end, indices)
         frame = device.columns.take(self.frame, indices)
         return Side(take(self.codes, indices), take(self.start, indices), end, frame)
-
-
-def wanted_below(node: Binary, wanted: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The columns that a node needs of each input to give the wanted ones."""
-    read = set(wanted)
-    left, right = ({each[at] for each in node.on} for at in (0, 1))
-    if isinstance(node, AsOf):
-        right.update(node.right.schema.names)  # of equal starts the payload decides
-    elif isinstance(node, Join):
-        if node.condition is not None:
-            read.update(column_names(node.condition, node.paired.names))
-        right.update(name for name, new in node.renamed.items() if new in read)
-    left |= read
-    return tuple(_known(node.left, left)), tuple(_known(node.right, right))
-
-
-def _known(node: Node, names: set[str]) -> list[str]:
-    return [name for name in node.schema.names if name in names]
 
 
 def join(

@@ -13,7 +13,6 @@ from gpu_ops.errors import TimeError
 from gpu_ops.operators.checked import checked
 from gpu_ops.operators.events import Events, check_times
 from gpu_ops.operators.sizes import expanded
-from gpu_ops.plan.expressions import column_names
 from gpu_ops.plan.lifetimes import (
     AlterLifetime,
     Chop,
@@ -31,16 +30,6 @@ from gpu_ops.time import MAX_TIME, TICK, format_time
 
 _LONGEST = 1 << 60
 """Ticks: longer than from the first to the last time."""
-
-
-def wanted_below(node: Lifetime, wanted: tuple[str, ...]) -> tuple[str, ...]:
-    """The columns that a change of lifetime needs of its input to give the wanted ones."""
-    if not isinstance(node.change, AlterLifetime):
-        return wanted
-    known = node.input.schema.names
-    given = (node.change.start, node.change.duration, node.change.end)
-    read = {name for expression in given if expression is not None for name in column_names(expression, known)}
-    return tuple(name for name in known if name in wanted or name in read)
 
 
 @singledispatch

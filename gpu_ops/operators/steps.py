@@ -26,13 +26,11 @@ from gpu_ops.operators.running_joins import RunningAsOf, RunningBinary, RunningC
 from gpu_ops.operators.running_stitch import RunningStitch
 from gpu_ops.operators.running_whole import RunningWhole
 from gpu_ops.operators.unnest import several
-from gpu_ops.plan.advance import AdvanceTime, Late
 from gpu_ops.plan.data_windows import DataWindow
 from gpu_ops.plan.fills import Fill
 from gpu_ops.plan.joins import AsOf, ClipBy, Join, Numbered, Union
-from gpu_ops.plan.lifetimes import AlterLifetime, Chop, Lifetime, Stitch
-from gpu_ops.plan.nodes import Ends, Feed, Filter, KeyBy, Node, Project, Source
-from gpu_ops.plan.time_rules import depends_on_start_alone, moved_cti
+from gpu_ops.plan.lifetimes import Chop, Lifetime, Stitch
+from gpu_ops.plan.nodes import Ends, Expressions, KeyBy, Node
 from gpu_ops.plan.unnest import Repeat, Unnest
 from gpu_ops.plan.windows import WindowAggregate
 from gpu_ops.state_tables import StateTable, Tables, counter
@@ -86,7 +84,7 @@ class Stateless:
 class Columns(Stateless):
     """A chain of filters and projections."""
 
-    def __init__(self, chain: Sequence[Filter | Project], device: Device) -> None:
+    def __init__(self, chain: Sequence[Expressions], device: Device) -> None:
         super().__init__(device)
         self._chain = chain
 
@@ -158,13 +156,14 @@ class Lifetimes(Stateless):
         Raises:
             TimeError: A new start lies before a CTI that went the same way: starts do not keep their order.
         """
-        change = self._node.exact
-        made = [] if events is None else [lifetimes.changed(self._node, events, self._device)]
-        moved = moved_cti(change, cti)
-        if moved is None and isinstance(change, AlterLifetime) and change.start is not None:
+        node = self._node
+        made = [] if events is None else [lifetimes.changed(node, events, self._device)]
+        moved = node.moved_cti(cti)
+        if moved is None:
             self._check(made)
-            moved = self._as_start(change.start, cti) if depends_on_start_alone(self._node) else MIN_TIME
-        self._promised = max(self._promised, cti if moved is None else moved)
+            new = node.new_start if node.by_start_alone else None
+            moved = MIN_TIME if new is None else self._as_start(new, cti)
+        self._promised = max(self._promised, moved)
         return made, self._promised
 
     def _as_start(self, new: nw.Expr, cti: int) -> int:
@@ -175,7 +174,7 @@ class Lifetimes(Stateless):
         start = columns.array(np.array([cti]))
 
         def step(frame: Any) -> Any:
-            return frame.select("start", "end", __moved=new.cast(nw.Datetime("us", "UTC")))
+            return frame.select("start", "end", __moved=new)
 
         _, _, made = columns.evaluate(start, TICK, columns.from_arrow(nothing), [step])
         moved, valid = columns.values(made, "__moved")
@@ -374,7 +373,7 @@ def _open_windows(plan: Running, device: Device) -> None:
         if not isinstance(node.own, RunningWindow | RunningWhole):
             continue
         (below,) = node.below
-        while used[below] == 1 and (isinstance(below.node, KeyBy) or _looks_at_no_end(below)):
+        while used[below] == 1 and (below.node.unkeyed is not below.node or _looks_at_no_end(below)):
             (below,) = below.below
         window = below.own
         if used[below] > 1 or not isinstance(window, RunningDataWindow) or not window.gives_open:
@@ -400,14 +399,11 @@ def _running(node: Node, view: View, device: Device, known: Known) -> Running:
         below = (_seen(each, asked[read], device, known) for each, read in zip(first.inputs, reads, strict=True))
         return Running(node, own, tuple(below), view, reads)
 
-    if isinstance(node, Source | Late | Feed) or (isinstance(node, AdvanceTime) and isinstance(node.input, Source)):
+    if node.comes_in:
         return Running(node, None, view=view)
-    if isinstance(node, KeyBy | AdvanceTime | Union):
+    if isinstance(node, KeyBy | Union):
         return made(None)
-    if isinstance(node, Filter | Project):
-        chain: list[Filter | Project] = [node]
-        while isinstance(chain[0].input, Filter | Project):
-            chain.insert(0, chain[0].input)
+    if chain := node.chain():
         return made(Columns(chain, device), chain[0])
     if isinstance(node, WindowAggregate):
         lowered = node.lowered()

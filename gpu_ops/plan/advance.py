@@ -136,13 +136,21 @@ class AdvanceTime(Unary):
         assert isinstance(self.input, Source)  # noqa: S101  (held by __post_init__)
         return self.input
 
-    @property
-    def stateless(self) -> bool:
-        return False
+    stateless = False
 
     def ends(self, at: int) -> Ends:
         del at
         return "passed on"
+
+    comes_in = True
+
+    @property
+    def held(self) -> str:
+        return "rows judged one after the other as they come, on the host"
+
+    @property
+    def time_rule(self) -> str:
+        return "CTIs are made and late events judged here"
 
     @property
     def duration(self) -> int | None:
@@ -192,9 +200,17 @@ class Late(Unary):
             pa.field(late_by, pa.duration("us"))
         )
 
+    stateless = False
+
+    comes_in = True
+
     @property
-    def stateless(self) -> bool:
-        return False
+    def held(self) -> str:
+        return "rows judged one after the other as they come, on the host"
+
+    @property
+    def time_rule(self) -> str:
+        return "no CTI before the end: what is late can be as late as it likes"
 
     def describe(self) -> str:
         return "Late"

@@ -7,7 +7,7 @@ streams are their two ends.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, Self
@@ -453,9 +453,49 @@ class DataWindow(Unary):
             return "each event is told what is in the windows of all others too, and a slice does not see these"
         return Living() if self.window.is_lifetime else self.window.context
 
+    stateless = False
+
     @property
-    def stateless(self) -> bool:
-        return False
+    def grouped(self) -> tuple[str, ...]:
+        return self.group
+
+    @property
+    def time_rule(self) -> str:
+        return self.window.time_rule(self.output)
+
+    @property
+    def held(self) -> str:
+        one_by_one = ", and taken one by one, on the host" * self.window.on_host
+        return f"all events of its input are held in memory{one_by_one}"
+
+    def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        # Where nothing that is wanted tells events of one start apart, and all live as long, any order gives the same.
+        alike = self.window.ties == "by place" and self.input.duration is not None
+        if alike and self.output == "alive" and self.group and {*wanted} <= {*self.group}:
+            return [self.group]
+        return [self.needed(tuple(wanted))]
+
+    @property
+    def gathers(self) -> bool:
+        return not self.passes_on
+
+    @property
+    def passes_on(self) -> bool:
+        """Whether events are in for as long as they live, so that it gives what it gets."""
+        return self.window.is_lifetime and self.output == "alive"
+
+    @property
+    def together(self) -> tuple[str, ...]:
+        # By the key alone, if there is one: what is above it may share its task. What is in when one enters is asked of
+        # all windows of a key.
+        return self.key or (() if self.output == "each" else self.group)
+
+    @property
+    def matched(self) -> tuple[tuple[str, ...], ...]:
+        return (self.key or self.group,)
+
+    def _whole(self) -> tuple[str, ...] | None:
+        return None if self.output == "changes" else self.group
 
     def describe(self) -> str:
         within = f" for each {', '.join(self.within)}" if self.within else ""

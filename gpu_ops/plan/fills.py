@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -43,9 +43,24 @@ class Fill(Unary):
                     remedy=f'Say what each takes: fill={{"{name}": "null"}}, or "last".',
                 )
 
+    stateless = False
+
     @property
-    def stateless(self) -> bool:
-        return False
+    def gathers(self) -> bool:
+        return True
+
+    @property
+    def together(self) -> tuple[str, ...]:
+        return self.group
+
+    @property
+    def time_rule(self) -> str:
+        if self.span is None:
+            return "CTI T leaves as T, or as the start of the first window that some group may yet have empty"
+        return "CTI T leaves as T, or as the start of the span while it is being filled"
+
+    def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        return [tuple(dict.fromkeys((*self.group, *wanted)))]
 
     def describe(self) -> str:
         kinds = set(self.values.values())

@@ -51,9 +51,48 @@ class Binary(Node):
     def key(self) -> tuple[str, ...]:
         return self.left.key
 
+    stateless = False
+
     @property
-    def stateless(self) -> bool:
-        return False
+    def alone(self) -> tuple[bool, bool]:
+        """Whether left and right events give anything where they have no partner."""
+        raise NotImplementedError
+
+    @property
+    def gathers(self) -> bool:
+        return True
+
+    @property
+    def together(self) -> tuple[str, ...]:
+        return tuple(left for left, _ in self.on)
+
+    @property
+    def matched(self) -> tuple[tuple[str, ...], ...]:
+        return tuple(zip(*self.on, strict=True))
+
+    @property
+    def time_rule(self) -> str:
+        return "the older CTI of both inputs leaves"
+
+    @property
+    def held(self) -> str:
+        return "both inputs in memory, in order of key and start"
+
+    collects = True
+
+    def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        read = set(wanted)
+        left, right = ({each[at] for each in self.on} for at in (0, 1))
+        right |= self._needs_right(read)
+        return [
+            tuple(name for name in each.schema.names if name in names)
+            for each, names in ((self.left, left | read), (self.right, right))
+        ]
+
+    def _needs_right(self, read: set[str]) -> set[str]:
+        """The right columns that it needs, besides its keys, to give some; with what it reads itself these are more."""
+        del read
+        return set()
 
     @property
     def _shown_on(self) -> str:
@@ -146,7 +185,6 @@ class Join(Binary):
 
     @property
     def alone(self) -> tuple[bool, bool]:
-        """Whether left and right events are given where they have no partner."""
         return self.how in {"left", "full", "anti"}, self.how in {"right", "full"}
 
     @cached_property
@@ -161,6 +199,21 @@ class Join(Binary):
     @property
     def computed(self) -> tuple[Computed, ...]:
         return () if self.condition is None else ((self.condition, self.paired),)
+
+    @property
+    def time_rule(self) -> str:
+        if any(self.alone) or not self.pairs:
+            return "the older CTI of both inputs leaves, or the start of the oldest piece that may still go on"
+        return super().time_rule
+
+    @property
+    def held(self) -> str:
+        return f"{super().held}; pairs in pieces, as they are asked for"
+
+    def _needs_right(self, read: set[str]) -> set[str]:
+        if self.condition is not None:
+            read.update(column_names(self.condition, self.paired.names))
+        return {name for name, new in self.renamed.items() if new in read}
 
     def as_inner(self) -> Node:
         """What a semi join means, said by other nodes: left events joined with when each of them has a partner.
@@ -194,9 +247,7 @@ class Numbered(Unary):
     def schema(self) -> pa.Schema:
         return self.input.schema.append(pa.field(self.name, pa.int64(), nullable=False))
 
-    @property
-    def stateless(self) -> bool:
-        return False
+    stateless = False
 
     def describe(self) -> str:
         return "Numbered"
@@ -213,6 +264,14 @@ class ClipBy(Binary):
     def ends(self, at: int) -> Ends:
         # Of right events the starts alone matter.
         return "unread" if at else "needed"
+
+    @property
+    def alone(self) -> tuple[bool, bool]:
+        return True, False
+
+    @property
+    def time_rule(self) -> str:
+        return f"{super().time_rule}, or the start of the oldest event that has not ended by then"
 
     def describe(self) -> str:
         return f"ClipBy{self._shown_on}"
@@ -250,6 +309,14 @@ class AsOf(Binary):
     @cached_property
     def duration(self) -> int | None:
         return self.left.duration
+
+    @property
+    def alone(self) -> tuple[bool, bool]:
+        return self.how == "left", False
+
+    def _needs_right(self, read: set[str]) -> set[str]:
+        del read
+        return set(self.right.schema.names)  # of equal starts the payload decides
 
     def describe(self) -> str:
         tolerance = "" if self.tolerance is None else f" tolerance={format_span(self.tolerance)}"
@@ -292,6 +359,16 @@ class Union(Node):
     def ends(self, at: int) -> Ends:
         del at
         return "passed on"
+
+    @property
+    def time_rule(self) -> str:
+        return "the oldest CTI of all inputs leaves"
+
+    @property
+    def held(self) -> str:
+        return "one input after the other, batch by batch"
+
+    keeps_rows = True
 
     def describe(self) -> str:
         return f"Union of {len(self.parts)}"

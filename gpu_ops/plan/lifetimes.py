@@ -2,77 +2,138 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
-from gpu_ops.plan.expressions import check_row_wise, exact_divisions, guards, output_schema
+from gpu_ops.plan.expressions import LIFETIME, check_row_wise, column_names, exact_divisions, guards, output_schema
 from gpu_ops.plan.integers import Guard
 from gpu_ops.plan.nodes import Computed, Ends, Unary
-from gpu_ops.time import MIN_TIME, TICK, format_span
+from gpu_ops.time import MAX_TIME, MIN_TIME, TICK, format_span
+
+
+class Change:
+    """What becomes of a lifetime."""
+
+    reads_end: ClassVar[bool] = True
+    """Whether it asks when an event ends."""
+
+    @property
+    def time_rule(self) -> str:
+        """How a CTI passes, in a few words."""
+        return "CTI T leaves as T"
+
+    @property
+    def given(self) -> dict[str, nw.Expr]:
+        """The expressions that it computes, each in the type that it is taken in."""
+        return {}
+
+    def exact(self, schema: pa.Schema) -> Change:
+        """The same, its expressions as they are evaluated here, over a payload."""
+        del schema
+        return self
+
+    def moved(self, cti: int) -> int | None:
+        """A CTI behind it, which is neither the first time nor the last; None if an expression says it."""
+        return cti
+
+    def lasting(self, before: int | None) -> int | None:
+        """Ticks that every lifetime lasts behind it, by those that it lasted before; None where they differ."""
+        del before
+        return None
 
 
 @dataclass(frozen=True)
-class SetDuration:
+class SetDuration(Change):
     """``[start, start + duration)`` (StreamInsight: AlterEventDuration)."""
 
+    reads_end = False
     duration: int
+
+    def lasting(self, before: int | None) -> int | None:
+        return self.duration
 
     def __str__(self) -> str:
         return f"SetDuration {format_span(self.duration)}"
 
 
 @dataclass(frozen=True)
-class Shift:
+class Shift(Change):
     """Start and end move by as much; an open end stays open (StreamInsight: ShiftEventTime)."""
 
     by: int
+
+    @property
+    def time_rule(self) -> str:
+        return f"CTI T leaves as T {'+' if self.by >= 0 else '-'} {format_span(abs(self.by))}"
+
+    def moved(self, cti: int) -> int | None:
+        return cti + self.by
+
+    def lasting(self, before: int | None) -> int | None:
+        return before
 
     def __str__(self) -> str:
         return f"Shift {format_span(self.by)}"
 
 
 @dataclass(frozen=True)
-class Extend:
+class Extend(Change):
     """The end moves by ``by``; an event that shrinks to nothing is gone; an open end stays open (ExtendLifetime)."""
 
     by: int
+
+    def lasting(self, before: int | None) -> int | None:
+        return None if before is None or before + self.by <= 0 else before + self.by
 
     def __str__(self) -> str:
         return f"Extend {format_span(self.by)}"
 
 
 @dataclass(frozen=True)
-class ClipDuration:
+class ClipDuration(Change):
     """No lifetime is longer than ``limit`` (Trill: ClipEventDuration with a constant)."""
 
     limit: int
+
+    def lasting(self, before: int | None) -> int | None:
+        return None if before is None else min(before, self.limit)
 
     def __str__(self) -> str:
         return f"ClipDuration {format_span(self.limit)}"
 
 
 @dataclass(frozen=True)
-class ToPoint:
+class ToPoint(Change):
     """``[start, start + 1 tick)`` (StreamInsight: ToPointEventStream)."""
+
+    reads_end = False
+
+    def lasting(self, before: int | None) -> int | None:
+        return TICK
 
     def __str__(self) -> str:
         return "ToPoint"
 
 
 @dataclass(frozen=True)
-class PointAtEnd:
+class PointAtEnd(Change):
     """``[end, end + 1 tick)``; an event that never ends has none (Trill: PointAtEnd)."""
+
+    def lasting(self, before: int | None) -> int | None:
+        return TICK
 
     def __str__(self) -> str:
         return "PointAtEnd"
 
 
 @dataclass(frozen=True, eq=False)
-class AlterLifetime:
+class AlterLifetime(Change):
     """A new start, and a new duration or end, each an expression (StreamInsight: AlterEventLifetime).
 
     A result that is empty (duration of zero or less) is gone, as in Trill.
@@ -84,7 +145,6 @@ class AlterLifetime:
 
     @property
     def given(self) -> dict[str, nw.Expr]:
-        """What is given, each in the type that it is taken in."""
         casts = {
             "start": (self.start, nw.Datetime("us", "UTC")),
             "end": (self.end, nw.Datetime("us", "UTC")),
@@ -92,13 +152,24 @@ class AlterLifetime:
         }
         return {name: value.cast(dtype) for name, (value, dtype) in casts.items() if value is not None}
 
+    def exact(self, schema: pa.Schema) -> AlterLifetime:
+        """The same, its expressions as they are evaluated here, over a payload."""
+        made = (
+            None if each is None else exact_divisions([each], schema)[0]
+            for each in (self.start, self.duration, self.end)
+        )
+        return AlterLifetime(*made)
+
+    def moved(self, cti: int) -> int | None:
+        return cti if self.start is None else None
+
     def __str__(self) -> str:
         given = {"start": self.start, "duration": self.duration, "end": self.end}
         return "AlterLifetime " + ", ".join(f"{name}={value!r}" for name, value in given.items() if value is not None)
 
 
 @dataclass(frozen=True)
-class HopLifetime:
+class HopLifetime(Change):
     """Trill's HoppingWindowLifetime: the event counts in the windows ``(T - size, T]``, reported on ``[T, T + hop)``.
 
     The start is rounded up to the grid ``align + k * hop``. With ``hop <= size`` the lifetime becomes
@@ -106,16 +177,27 @@ class HopLifetime:
     ``[ceil(start), ceil(start) + size)``. The end that came in plays no part.
     """
 
+    reads_end = False
     size: int
     hop: int
     align: int = MIN_TIME
+
+    @property
+    def time_rule(self) -> str:
+        return f"CTI T leaves as T rounded up to the grid of {format_span(self.hop)}"
+
+    def moved(self, cti: int) -> int | None:
+        return -((self.align - cti) // self.hop) * self.hop + self.align
+
+    def lasting(self, before: int | None) -> int | None:
+        return self.size if self.size % self.hop == 0 or self.hop > self.size else None
 
     def __str__(self) -> str:
         return f"HopLifetime size={format_span(self.size)} every={format_span(self.hop)}"
 
 
 @dataclass(frozen=True)
-class Quantize:
+class Quantize(Change):
     """Trill's QuantizeLifetime: the start rounded down to ``align + k * progress``, the end to the grid of window ends.
 
     ``end = floor(max(end + hop - 1, start + size))`` on the grid ``align + size + k * hop``; an open end stays open.
@@ -127,12 +209,17 @@ class Quantize:
     align: int = MIN_TIME
     progress: int | None = None
 
+    @property
+    def time_rule(self) -> str:
+        return f"CTI T leaves as T rounded down to the grid of {format_span(self.progress or self.hop)}"
+
+    def moved(self, cti: int) -> int | None:
+        grid = self.progress or self.hop
+        return (cti - self.align) // grid * grid + self.align
+
     def __str__(self) -> str:
         progress = "" if self.progress is None else f" progress={format_span(self.progress)}"
         return f"Quantize size={format_span(self.size)} every={format_span(self.hop)}{progress}"
-
-
-Change = SetDuration | Shift | Extend | ClipDuration | ToPoint | PointAtEnd | AlterLifetime | HopLifetime | Quantize
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,51 +251,59 @@ class Lifetime(Unary):
 
     def ends(self, at: int) -> Ends:
         del at
-        return "unread" if isinstance(self.change, SetDuration | ToPoint | HopLifetime) else "needed"
+        return "needed" if self.change.reads_end else "unread"
 
     @cached_property
     def duration(self) -> int | None:
-        change, before = self.change, self.input.duration
-        if isinstance(change, SetDuration):
-            return change.duration
-        if isinstance(change, ToPoint | PointAtEnd):
-            return TICK
-        if isinstance(change, Shift):
-            return before
-        if isinstance(change, HopLifetime):
-            return change.size if change.size % change.hop == 0 or change.hop > change.size else None
-        if before is None:
-            return None
-        if isinstance(change, Extend):
-            return before + change.by if before + change.by > 0 else None
-        if isinstance(change, ClipDuration):
-            return min(before, change.limit)
-        return None
+        return self.change.lasting(self.input.duration)
 
     @cached_property
     def exact(self) -> Change:
         """The change, its expressions as they are evaluated here."""
-        change = self.change
-        if not isinstance(change, AlterLifetime):
-            return change
-        given = {name: getattr(change, name) for name in ("start", "duration", "end")}
-        exact = {
-            name: None if expression is None else exact_divisions([expression], self.input.schema)[0]
-            for name, expression in given.items()
-        }
-        return AlterLifetime(**exact)
+        return self.change.exact(self.input.schema)
 
     @cached_property
     def guards(self) -> dict[int, Guard]:
         """What watches over expressions of `AlterLifetime` whose whole numbers may not fit, by their places there."""
-        if not isinstance(self.change, AlterLifetime) or not isinstance(self.exact, AlterLifetime):
-            return {}
         return guards(list(self.change.given.values()), self.input.schema, list(self.exact.given.values()))
 
     @property
     def computed(self) -> tuple[Computed, ...]:
-        given = self.change.given.values() if isinstance(self.change, AlterLifetime) else ()
-        return tuple((each, self.input.schema) for each in given)
+        return tuple((each, self.input.schema) for each in self.change.given.values())
+
+    def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        known = self.input.schema.names
+        read = {name for each in self.change.given.values() for name in column_names(each, known)}
+        return [tuple(name for name in known if name in wanted or name in read)]
+
+    @property
+    def new_start(self) -> nw.Expr | None:
+        """The new start as it is evaluated here, if it can be anywhere."""
+        return self.exact.given.get("start")
+
+    @property
+    def by_start_alone(self) -> bool:
+        """Whether a new start is computed from the start and nothing else, so that a CTI can go the same way."""
+        new = self.change.given.get("start")
+        return new is not None and column_names(new, [*self.input.schema.names, *LIFETIME]) == ["start"]
+
+    @property
+    def time_rule(self) -> str:
+        if self.new_start is None:
+            return self.change.time_rule
+        if self.by_start_alone:
+            return "CTI T leaves as the new start of an event at T; an earlier new start is then an error"
+        return "no CTI before the end: a new start can be anywhere"
+
+    def moved_cti(self, cti: int) -> int | None:
+        """The CTI behind it, if it needs no expression."""
+        if cti in {MIN_TIME, MAX_TIME}:
+            return cti
+        moved = self.change.moved(cti)
+        return None if moved is None else max(MIN_TIME, min(MAX_TIME, moved))
+
+    def _whole(self) -> tuple[str, ...] | None:
+        return self.input.whole
 
     def describe(self) -> str:
         return str(self.change)
@@ -265,9 +360,31 @@ class Stitch(Unary):
     def duration(self) -> int | None:
         return None
 
+    stateless = False
+
     @property
-    def stateless(self) -> bool:
-        return False
+    def gathers(self) -> bool:
+        return True
+
+    @property
+    def together(self) -> tuple[str, ...]:
+        return self.compared
+
+    @property
+    def takes_part(self) -> bool:
+        return True
+
+    @property
+    def time_rule(self) -> str:
+        return "CTI T leaves as T, or as the start of the oldest event that may still go on"
+
+    @property
+    def held(self) -> str:
+        return "all events of its input are held in memory"
+
+    def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        del wanted
+        return [tuple(self.schema.names)]
 
     def describe(self) -> str:
         return f"Stitch on {', '.join(self.on)}" if self.on else "Stitch"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import narwhals as nw
 import pyarrow as pa
@@ -38,6 +38,7 @@ Ends = Literal["needed", "later", "unread", "passed on"]
 takes the event when it starts, and its end later; it never looks at the end; it hands on events without their ends."""
 
 Computed = tuple[nw.Expr, pa.Schema]
+N = TypeVar("N", bound="Node")
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,10 +103,8 @@ class Node(Identified):
         """Ticks that every lifetime lasts, where the plan knows that they all last as long."""
         return None
 
-    @property
-    def stateless(self) -> bool:
-        """Whether each event is handled by itself, so that input may come in pieces of any size."""
-        return True
+    stateless: ClassVar[bool] = True
+    """Whether each event is handled by itself, so that input may come in pieces of any size."""
 
     def ends(self, at: int) -> Ends:
         """What it does with the ends of the events of an input.
@@ -115,6 +114,91 @@ class Node(Identified):
         """
         del at
         return "needed"
+
+    comes_in: ClassVar[bool] = False
+    """Whether its events come into a running query here: what is below it has been looked at already."""
+
+    @property
+    def grouped(self) -> tuple[str, ...]:
+        """The columns by which it groups, or which it hands on as the key."""
+        return self.key
+
+    @property
+    def unkeyed(self) -> Node:
+        """The node that makes its events: of one that only names the key, what is below."""
+        return self
+
+    @property
+    def time_rule(self) -> str:
+        """How a CTI passes: what it promises of its results, given what was promised of its events, in a few words."""
+        return "CTI T leaves as T"
+
+    @property
+    def held(self) -> str:
+        """How the local engine takes its events in a batch, and what of them is in memory, in a few words."""
+        return "lifetimes, batch by batch"
+
+    keeps_rows: ClassVar[bool] = False
+    """Whether its rows are all those that it takes: who keeps its rows keeps theirs."""
+
+    collects: ClassVar[bool] = False
+    """Whether all rows of its inputs are in memory together before it gives any."""
+
+    @property
+    def whole(self) -> tuple[str, ...] | None:
+        """The columns by which all rows of a group are in one of the pieces that it gives; None where that is open."""
+        made: tuple[str, ...] | None = self._known("_whole_by", lambda node: node._whole())  # noqa: SLF001  (its own kind)
+        return made
+
+    def _whole(self) -> tuple[str, ...] | None:
+        """The same, asked once that of its inputs is known."""
+        return None
+
+    @property
+    def gathers(self) -> bool:
+        """Whether it needs all events of a group at once."""
+        return False
+
+    @property
+    def together(self) -> tuple[str, ...]:
+        """The columns of its (left) input that events agree in which it needs together; none if it needs all."""
+        return tuple(self.schema.names)
+
+    @property
+    def takes_part(self) -> bool:
+        """Whether some of the columns of `together` are as good as all of them."""
+        return not self.gathers
+
+    @property
+    def matched(self) -> tuple[tuple[str, ...], ...]:
+        """For each input the columns by which it groups or matches events; nothing if it does neither."""
+        return ()
+
+    def lowered(self) -> Node:
+        """The same over plain columns, where it computes with expressions that may be computed below it."""
+        return self
+
+    def keeps(self, name: str) -> bool:
+        """Whether a column comes out as it went in."""
+        del name
+        return True
+
+    def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        """The columns that it needs of each input to give the wanted ones."""
+        return [tuple(wanted)] * len(self.inputs)
+
+    def chain(self, apart: Collection[Node] = ()) -> list[Expressions]:
+        """The nodes that can be evaluated as one and end in it, the first of them first; nothing if it is not such.
+
+        Args:
+            apart: Nodes that are evaluated by themselves.
+        """
+        del apart
+        return []
+
+    def all(self, kind: type[N]) -> list[N]:
+        """The nodes of a kind among it and all below it, in the order of `walk`."""
+        return [each for each in self.walk() if isinstance(each, kind)]
 
     @cached_property
     def gives_open(self) -> bool:
@@ -222,6 +306,12 @@ class Source(Node):
     def gives_open(self) -> bool:
         return self.source.edges
 
+    comes_in = True
+
+    @property
+    def held(self) -> str:
+        return "read in batches" if self.source.rows is None else "in memory, not copied"
+
     def describe(self) -> str:
         return f"Source {self.name or ''}{' ' * bool(self.name)}{self.source!r}"
 
@@ -285,12 +375,82 @@ class Feed(Node):
     def duration(self) -> int | None:
         return self.length
 
+    comes_in = True
+
     def describe(self) -> str:
         return "Feed"
 
 
 @dataclass(frozen=True, eq=False)
-class Filter(Unary):
+class Expressions(Unary):
+    """A node that computes expressions, of each row by itself. One behind the other, they are evaluated as one."""
+
+    @property
+    def computed(self) -> tuple[Computed, ...]:
+        raise NotImplementedError
+
+    @cached_property
+    def exact(self) -> tuple[nw.Expr, ...]:
+        """The expressions as they are evaluated here."""
+        raise NotImplementedError
+
+    @cached_property
+    def guards(self) -> dict[int, Guard]:
+        """What watches over expressions whose whole numbers may not fit, by their places."""
+        return guards([each for each, _ in self.computed], self.input.schema, self.exact, self.names)
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """What columns are called, in an error, that the user has not named."""
+        return {}
+
+    @cached_property
+    def picked(self) -> list[str] | None:
+        """The columns that it picks, if it does nothing else."""
+        return None
+
+    @cached_property
+    def values(self) -> dict[str, Term]:
+        """What the expressions give, by the names of their columns."""
+        return {}
+
+    @property
+    def beside(self) -> bool:
+        """Whether the columns before stay."""
+        return True
+
+    def evaluated(self, frame: Any, expressions: Iterable[nw.Expr]) -> Any:
+        """A Narwhals frame of events behind it, its expressions being written as these."""
+        raise NotImplementedError
+
+    def ends(self, at: int) -> Ends:
+        del at
+        needed = any("end" in column_names(each, ["end"]) for each, _ in self.computed)
+        return "needed" if needed else "passed on"
+
+    def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        known = self.input.schema.names
+        read = {name for expression, _ in self.computed for name in column_names(expression, known)}
+        read.update(wanted if self.beside else ())
+        return [tuple(name for name in known if name in read)]
+
+    def chain(self, apart: Collection[Node] = ()) -> list[Expressions]:
+        found = [self]
+        while isinstance(below := found[-1].input, Expressions) and below not in apart:
+            found.append(below)
+        return found[::-1]
+
+    @property
+    def held(self) -> str:
+        return "expressions, batch by batch"
+
+    def _whole(self) -> tuple[str, ...] | None:
+        key = self.input.whole
+        return key if key is not None and all(map(self.keeps, key)) else None
+
+
+@dataclass(frozen=True, eq=False)
+class Filter(Expressions):
     """Events for which a condition holds; null counts as no."""
 
     condition: nw.Expr
@@ -299,22 +459,15 @@ class Filter(Unary):
         check_boolean(self.input.schema, self.condition, where="filter")
 
     @cached_property
-    def exact(self) -> nw.Expr:
-        """The condition as it is evaluated here."""
+    def exact(self) -> tuple[nw.Expr, ...]:
         (condition,) = exact_divisions([self.condition], self.input.schema)
         if column_names(self.condition, [*self.input.schema.names, *LIFETIME]):
-            return condition
+            return (condition,)
         # A constant is one value for each row, which an expression only says where it reads a column.
-        return nw.all_horizontal(condition, ~nw.col("start").is_null(), ignore_nulls=False)
+        return (nw.all_horizontal(condition, ~nw.col("start").is_null(), ignore_nulls=False),)
 
-    def ends(self, at: int) -> Ends:
-        del at
-        return _of_expressions([self.condition])
-
-    @cached_property
-    def guards(self) -> dict[int, Guard]:
-        """What watches over the condition, if its whole numbers may not fit."""
-        return guards([self.condition], self.input.schema, [self.exact])
+    def evaluated(self, frame: Any, expressions: Iterable[nw.Expr]) -> Any:
+        return frame.filter(*expressions)
 
     @property
     def computed(self) -> tuple[Computed, ...]:
@@ -325,7 +478,7 @@ class Filter(Unary):
 
 
 @dataclass(frozen=True, eq=False)
-class Project(Unary):
+class Project(Expressions):
     """The payload anew: ``keep`` says whether the columns before stay beside the new ones.
 
     ``said`` has what columns are called, in an error, that the user has not named.
@@ -347,23 +500,36 @@ class Project(Unary):
 
     @cached_property
     def picked(self) -> list[str] | None:
-        """The columns that it picks, if it does nothing else."""
         names = [bare_column(expression) for expression in self.expressions]
         return None if self.keep or names != self.schema.names else [str(name) for name in names]
 
     @cached_property
     def exact(self) -> tuple[nw.Expr, ...]:
-        """The expressions as they are evaluated here."""
         return exact_divisions(self.expressions, self.input.schema)
 
-    @cached_property
-    def guards(self) -> dict[int, Guard]:
-        """What watches over expressions whose whole numbers may not fit, by their places."""
-        return guards(self.expressions, self.input.schema, self.exact, self.said)
+    @property
+    def names(self) -> Mapping[str, str]:
+        return self.said
+
+    @property
+    def beside(self) -> bool:
+        return self.keep
+
+    keeps_rows = True
+
+    def keeps(self, name: str) -> bool:
+        if any(bare_column(expression) == name for expression in self.expressions):
+            return True
+        made = output_schema(self.input.schema, self.expressions, where="select", only_columns=True)
+        return self.keep and name not in made.names
+
+    def evaluated(self, frame: Any, expressions: Iterable[nw.Expr]) -> Any:
+        if self.keep:
+            return frame.with_columns(*expressions)
+        return frame.select(nw.col("start"), nw.col("end"), *expressions)
 
     @cached_property
     def values(self) -> dict[str, Term]:
-        """What the expressions give, by the names of their columns."""
         return values(self.exact, self.input.schema)
 
     @cached_property
@@ -379,10 +545,6 @@ class Project(Unary):
     @property
     def schema(self) -> pa.Schema:
         return self._schema
-
-    def ends(self, at: int) -> Ends:
-        del at
-        return _of_expressions(self.expressions)
 
     @property
     def computed(self) -> tuple[Computed, ...]:
@@ -420,6 +582,22 @@ class KeyBy(Unary):
     def ends(self, at: int) -> Ends:
         del at
         return "passed on"
+
+    @property
+    def unkeyed(self) -> Node:
+        node: Node = self
+        while isinstance(node, KeyBy):
+            node = node.input
+        return node
+
+    @property
+    def held(self) -> str:
+        return "names the key, moves nothing"
+
+    keeps_rows = True
+
+    def _whole(self) -> tuple[str, ...] | None:
+        return self.input.whole
 
     def describe(self) -> str:
         return f"By {', '.join(self.columns)}"
@@ -465,9 +643,7 @@ def make_room(node: Node) -> None:
     depths: dict[Node, int] = {}
     for each in node.walk():
         # A chain of filters and projections is evaluated as one.
-        depths[each] = max((depths[below] for below in each.inputs), default=0) + (
-            not isinstance(each, Filter | Project)
-        )
+        depths[each] = max((depths[below] for below in each.inputs), default=0) + (not isinstance(each, Expressions))
     if depths[node] > (most := _most_steps()):
         raise PlanError(
             f"The query has {depths[node]:,} steps, one behind the other, and {most:,} are the most here.",
@@ -489,11 +665,6 @@ def _most_steps() -> int:
     threading.stack_size(asked)  # to ask for it sets it back
     size = asked or (512 << 10 if sys.platform == "darwin" else _STACK)
     return min(_STEPS, _STEPS * size // _STACK)
-
-
-def _of_expressions(expressions: Sequence[nw.Expr]) -> Ends:
-    """What a node that evaluates expressions does with ends."""
-    return "needed" if any("end" in column_names(each, ["end"]) for each in expressions) else "passed on"
 
 
 def filter_condition(conditions: tuple[object, ...]) -> nw.Expr:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -35,6 +36,10 @@ class Unnest(Unary):
         del at
         return "passed on"
 
+    def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        del wanted
+        return [tuple(self.input.schema.names)]
+
     def describe(self) -> str:
         return f"Unnest {', '.join(self.rows.names)}"
 
@@ -63,6 +68,10 @@ class Repeat(Unary):
     def ends(self, at: int) -> Ends:
         del at
         return "passed on"
+
+    def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        del wanted
+        return [tuple(self.input.schema.names)]
 
     def describe(self) -> str:
         return "Repeat"

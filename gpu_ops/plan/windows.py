@@ -134,9 +134,7 @@ class WindowAggregate(Unary):
     def duration(self) -> int | None:
         return self.window.duration
 
-    @property
-    def stateless(self) -> bool:
-        return False
+    stateless = False
 
     def ends(self, at: int) -> Ends:
         del at
@@ -152,6 +150,37 @@ class WindowAggregate(Unary):
         adds_up = all(each.keeps(self.input.schema) == "sums" for each in self.aggregates)
         return "later" if adds_up else "needed"
 
+    @property
+    def gathers(self) -> bool:
+        return True
+
+    @property
+    def together(self) -> tuple[str, ...]:
+        return self.group
+
+    @property
+    def matched(self) -> tuple[tuple[str, ...], ...]:
+        return (self.group,)
+
+    @property
+    def grouped(self) -> tuple[str, ...]:
+        return self.group
+
+    @property
+    def time_rule(self) -> str:
+        return self.window.time_rule
+
+    @property
+    def held(self) -> str:
+        return "all events it needs of its input are held in memory; kernels run over blocks of whole groups"
+
+    collects = True
+
+    def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        del wanted
+        lowered = self.lowered()
+        return [()] if lowered is self else lowered.input.needs(())
+
     def describe(self) -> str:
         aggregates = ", ".join(str(aggregate) for aggregate in self.aggregates)
         return f"Window {self.window} agg {aggregates}"
@@ -161,7 +190,7 @@ class WindowAggregate(Unary):
         return tuple((each, self.input.schema) for aggregate in self.aggregates for each in aggregate.reads)
 
     def lowered(self) -> WindowAggregate:
-        """The same node over plain columns: every aggregate's input and filter computed by a projection before it.
+        """The same over plain columns: every aggregate's input and filter computed by a projection before it.
 
         What is left needs no expressions, so it can be shipped as it is, and no column that it does not need.
         """

@@ -29,7 +29,6 @@ from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 from gpu_ops.engines.spark.checks import fitting
 from gpu_ops.engines.spark.expressions import computed_otherwise, spelled
 from gpu_ops.engines.spark.types import column, plain_type, to_ticks
-from gpu_ops.operators.joins import wanted_below
 from gpu_ops.plan.expressions import function_names, guards
 from gpu_ops.plan.joins import Join
 
@@ -89,7 +88,7 @@ def unplanned(node: Join, read: Collection[str] | None = None) -> str | None:
         dtype = plain_type(node.left.schema.field(name).type)
         if pa.types.is_nested(dtype) or _holds(dtype, _UNJOINED):
             return f"key {name!r}: the RAPIDS plugin joins on no {dtype}"
-    names = wanted_below(node, tuple(node.schema.names if read is None else read))
+    names = node.needs(tuple(node.schema.names if read is None else read))
     sides = [[each.schema.field(name) for name in wanted] for each, wanted in zip(node.inputs, names, strict=True)]
     for field in chain(*sides):
         if _holds(field.type, _UNCARRIED):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial, reduce
+from functools import partial, reduce, singledispatchmethod
 from typing import Any
 
 import narwhals as nw
@@ -29,8 +29,6 @@ from gpu_ops.engines.spark.expressions import computed_otherwise, spelled
 from gpu_ops.engines.spark.fragments import (
     ONE,
     Fragment,
-    Gathering,
-    as_they_live,
     fragment,
     needed,
     over_feed,
@@ -47,12 +45,11 @@ from gpu_ops.engines.spark.types import column, plain_type, spark_type, to_ticks
 from gpu_ops.engines.spark.windows import cut_window
 from gpu_ops.engines.spark.worker import Task, run_task
 from gpu_ops.errors import PlanError
-from gpu_ops.operators.joins import wanted_below
 from gpu_ops.plan.data_windows import DataWindow
 from gpu_ops.plan.expressions import LIFETIME, column_names, guards
 from gpu_ops.plan.joins import Binary, Join, Union
 from gpu_ops.plan.lifetimes import AlterLifetime, Chop, Lifetime
-from gpu_ops.plan.nodes import Filter, KeyBy, Node, Project, SparkSource, Unary
+from gpu_ops.plan.nodes import Expressions, KeyBy, Node, SparkSource, Unary
 from gpu_ops.plan.unnest import Repeat, Unnest
 from gpu_ops.plan.windows import WindowAggregate
 from gpu_ops.time import TICK
@@ -82,7 +79,7 @@ class Compiler:
         self.device = device
         self._read = read_columns(plan)
         self._frames: dict[Node, DataFrame] = {}
-        session: SparkSession = next(each.frame.sparkSession for each in plan.walk() if isinstance(each, SparkSource))
+        session: SparkSession = plan.all(SparkSource)[0].frame.sparkSession
         self._wish = wish(session)
         self._reasons: dict[Node, str | None] = {}
         self.notes: dict[Node, list[str]] = {}
@@ -105,44 +102,52 @@ class Compiler:
             self._frames[node] = made
         return self._frames[node]
 
+    @singledispatchmethod
     def _made(self, node: Node) -> DataFrame:
-        if isinstance(node, SparkSource):
-            return self._source(node)
-        if isinstance(node, KeyBy):
-            self._note(node, "Spark: names the key, moves nothing")
-            return self.frame(node.input)
-        if isinstance(node, Filter | Project):
-            return self._expressions(node)
-        if isinstance(node, Lifetime):
-            if isinstance(node.change, AlterLifetime):
-                return self._altered(node, node.change)
-            self._note(node, f"Spark: arithmetic on LONG microseconds; {_GPU}")
-            return lifetimes.change(self.frame(node.input), node.change)
-        if isinstance(node, Chop):
-            self._note(node, f"Spark: explode(sequence(…)) over the grid, one row for each piece; {_GPU}")
-            return lifetimes.chop(self.frame(node.input), node)
-        if isinstance(node, Unnest):
-            self._note(node, "Spark: explode(…), one row for each struct")
-            return lifetimes.unnest(self.frame(node.input), node)
-        if isinstance(node, Repeat):
-            self._note(node, f"Spark: explode(sequence(…)), one row for each time; {_GPU}")
-            return lifetimes.repeat(self.frame(node.input), node)
-        if isinstance(node, Union):
-            return self._union(node)
-        if isinstance(node, Binary):
-            return self._matched(node)
-        if as_they_live(node):
-            self._note(node, "Spark: nothing, events are in for as long as they live")
-            return self.frame(node.inputs[0])
-        if isinstance(node, Gathering):
+        if node.gathers:
             return self._gathered(node)
         raise PlanError(f"Spark does not run {type(node).__name__}.", remedy="Collect it on its own engine.")
+
+    @_made.register
+    def _(self, node: KeyBy) -> DataFrame:
+        self._note(node, "Spark: names the key, moves nothing")
+        return self.frame(node.input)
+
+    @_made.register
+    def _(self, node: Lifetime) -> DataFrame:
+        if isinstance(node.change, AlterLifetime):
+            return self._altered(node, node.change)
+        self._note(node, f"Spark: arithmetic on LONG microseconds; {_GPU}")
+        return lifetimes.change(self.frame(node.input), node.change)
+
+    @_made.register
+    def _(self, node: Chop) -> DataFrame:
+        self._note(node, f"Spark: explode(sequence(…)) over the grid, one row for each piece; {_GPU}")
+        return lifetimes.chop(self.frame(node.input), node)
+
+    @_made.register
+    def _(self, node: Unnest) -> DataFrame:
+        self._note(node, "Spark: explode(…), one row for each struct")
+        return lifetimes.unnest(self.frame(node.input), node)
+
+    @_made.register
+    def _(self, node: Repeat) -> DataFrame:
+        self._note(node, f"Spark: explode(sequence(…)), one row for each time; {_GPU}")
+        return lifetimes.repeat(self.frame(node.input), node)
+
+    @_made.register
+    def _(self, node: DataWindow) -> DataFrame:
+        if node.gathers:
+            return self._gathered(node)
+        self._note(node, "Spark: nothing, events are in for as long as they live")
+        return self.frame(node.input)
 
     def _note(self, node: Node, *lines: str) -> None:
         self.notes[node] = list(lines)
 
     # What Spark does itself
 
+    @_made.register
     def _source(self, node: SparkSource) -> DataFrame:
         outside = [f"{field.name} ({field.type})" for field in node.schema if _no_zone(field.type)]
         gpu = f"the RAPIDS plugin reads no TIMESTAMP_NTZ: {', '.join(outside)}" if outside else _GPU
@@ -153,22 +158,18 @@ class Compiler:
         end = to_timestamp(to_ticks(F.col("start")) + lifetimes.span(TICK))
         return frame.select("start", end.alias("end"), *(column(name) for name in node.schema.names))
 
-    def _expressions(self, node: Filter | Project) -> DataFrame:
+    @_made.register
+    def _expressions(self, node: Expressions) -> DataFrame:
         frame = self.frame(node.input)
-        expressions = [node.condition] if isinstance(node, Filter) else list(node.expressions)
-
-        said = None if isinstance(node, Filter) else node.said
+        expressions = [each for each, _ in node.computed]
 
         def native() -> DataFrame:
-            lazy: Any = nw.from_native(self._fitting(frame, node, expressions, said))
-            meant = [spelled(each, node.input.schema) for each in expressions]
-            if isinstance(node, Filter):
-                made: DataFrame = lazy.filter(*meant).to_native()
+            lazy: Any = nw.from_native(self._fitting(frame, node, expressions, node.names))
+            made: DataFrame = node.evaluated(
+                lazy, [spelled(each, node.input.schema) for each in expressions]
+            ).to_native()
+            if node.schema is node.input.schema:
                 return made
-            if node.keep:
-                made = lazy.with_columns(*meant).to_native()
-            else:
-                made = lazy.select(nw.col("start"), nw.col("end"), *meant).to_native()
             return made.select("start", "end", *_declared(made, node.schema))
 
         return self._native_or_python(node, expressions, native, f"Spark: {type(node).__name__}")
@@ -231,6 +232,7 @@ class Compiler:
         task = Task(over_feed(node.input, (node,)), (schema,), node.schema)
         return self._through(self._lowered([self.frame(node.input)], task), task, node)
 
+    @_made.register
     def _union(self, node: Union) -> DataFrame:
         read = [node.schema.field(name) for name in self._read[node]]
         refused = {each.name: reason for each in read if (reason := _union_refusal(each.type)) is not None}
@@ -255,10 +257,9 @@ class Compiler:
 
     # What Python workers do
 
-    def _matched(self, node: Binary) -> DataFrame:
+    @_made.register
+    def _joined(self, node: Join) -> DataFrame:
         """Two inputs matched by workers, or by a join of Spark's."""
-        if not isinstance(node, Join):
-            return self._gathered(node)
         strategy, why = self._strategy(node)
         if strategy == "sql":
             frames = self.frame(node.left), self.frame(node.right)
@@ -296,19 +297,19 @@ class Compiler:
         plugin = "com.nvidia.spark.SQLPlugin" in str(session.conf.get("spark.plugins", ""))
         return choose(node, plugin=plugin, read=self._read[node])
 
-    def _gathered(self, node: Gathering) -> DataFrame:
+    def _gathered(self, node: Node) -> DataFrame:
         part = fragment(node, self._apart)
         first = part.nodes[0]
         reason = self._cut_because(node)
         if reason is not None:
             return self._cut(node, part, reason)
-        handed = self._both(part, first) if isinstance(first, Binary) else self._one(part)
+        handed = self._both(part) if len(first.inputs) > 1 else self._one(part)
         frames, schemas = zip(*handed, strict=True)
-        plan = part.plan(None if isinstance(first, Binary | DataWindow) else schemas[0])
+        plan = part.plan(None if len(first.inputs) > 1 or isinstance(first, DataWindow) else schemas[0])
         slots = shared_slots(schemas, part.partitions) if len(frames) > 1 else None
         answer = _of(node, self._read[node])
         task = Task(plan, schemas, answer, slots, named=answer == node.schema and as_they_are(answer))
-        spread = isinstance(node, Binary) and any(part.keeps)
+        spread = len(node.inputs) > 1 and any(part.keeps)
         whole = _whole(part, self._wish)
         self._note(node, *ways(part, spread=spread), *whole, *self._passage([*schemas, task.answer]))
         below = list(node.inputs)
@@ -330,7 +331,7 @@ class Compiler:
             self._reasons[node] = cut_because(node, self._wish, lambda: [self.frame(each) for each in node.inputs])
         return self._reasons[node]
 
-    def _cut(self, node: Gathering, part: Fragment, reason: str) -> DataFrame:
+    def _cut(self, node: Node, part: Fragment, reason: str) -> DataFrame:
         """A window or a join, slice by slice of time."""
         first, answer = part.nodes[0], _of(node, self._read[node])
         passed: list[pa.Schema] = []
@@ -342,7 +343,7 @@ class Compiler:
             return cut.finished(self._passed(gathered, cut.task))
 
         if isinstance(first, Binary):
-            sides = [Side(each, *handed) for each, handed in zip(first.inputs, self._both(part, first), strict=True)]
+            sides = [Side(each, *handed) for each, handed in zip(first.inputs, self._both(part), strict=True)]
             done = cut_match(first, sides[0], sides[1], answer, self._wish.count, run)
         else:
             assert isinstance(first, WindowAggregate | DataWindow)  # noqa: S101  (nothing else is cut)
@@ -363,9 +364,10 @@ class Compiler:
             frame = frame.select("start", "end", *columns)
         return [(frame, schema)]
 
-    def _both(self, part: Fragment, first: Binary) -> list[Handed]:
+    def _both(self, part: Fragment) -> list[Handed]:
         """What a fragment needs of the inputs that it matches, without the events that give nothing."""
-        needed = [set(names) for names in wanted_below(first, self._read[first])]
+        first = part.nodes[0]
+        needed = [set(names) for names in first.needs(self._read[first])]
         if len(part.inputs) == 1:
             needed = [needed[0] | needed[1]]
         handed = []

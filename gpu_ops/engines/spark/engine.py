@@ -44,7 +44,7 @@ def compiled(node: Node, device: str) -> Compiler:
         device: As in `collect`.
     """
     check_name(device)  # the workers choose: the driver may have no GPU
-    check_sessions([each.frame for each in node.walk() if isinstance(each, SparkSource)])
+    check_sessions([each.frame for each in node.all(SparkSource)])
     compiler = Compiler(node, device)
     compiler.frame(node)
     return compiler
@@ -124,7 +124,7 @@ def invalid_rows(stream: Stream) -> DataFrame:
         >>> invalid_rows(stream).collect()
         [Row(pickup=60, dropoff=60, zone='B', rule='zero_length')]
     """
-    found = dict.fromkeys(each for each in stream._node.walk() if isinstance(each, SparkSource))  # noqa: SLF001
+    found = stream._node.all(SparkSource)  # noqa: SLF001
     if not found:
         raise PlanError("The stream has no Spark source.", remedy="Use .rejected() with on_invalid='divert'.")
     if len(found) > 1:

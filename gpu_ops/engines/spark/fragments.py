@@ -7,19 +7,12 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from gpu_ops.operators import joins, lifetimes, relational
 from gpu_ops.plan.data_windows import DataWindow
-from gpu_ops.plan.expressions import bare_column, output_schema
-from gpu_ops.plan.fills import Fill
-from gpu_ops.plan.joins import AsOf, Binary, ClipBy, Join
-from gpu_ops.plan.lifetimes import Lifetime, Stitch
-from gpu_ops.plan.nodes import Feed, Filter, Node, Project, Unary
-from gpu_ops.plan.unnest import Repeat, Unnest
+from gpu_ops.plan.expressions import bare_column
+from gpu_ops.plan.joins import Binary
+from gpu_ops.plan.nodes import Feed, Node
 from gpu_ops.plan.windows import WindowAggregate
 from gpu_ops.time import TICK
-
-Gathering = WindowAggregate | DataWindow | Fill | Stitch | Binary
-"""What needs all events of a group at once."""
 
 ONE = pa.schema([("one", pa.bool_())])
 """What workers get of events of which nothing but the lifetime is asked."""
@@ -36,7 +29,7 @@ class Fragment:
     """
 
     inputs: tuple[Node, ...]
-    nodes: tuple[Unary | Binary, ...]
+    nodes: tuple[Node, ...]
     partition: tuple[str, ...]
 
     @property
@@ -59,7 +52,7 @@ class Fragment:
         first = self.nodes[0]
         if not isinstance(first, Binary) or not first.on:
             return (True,) * len(self.inputs)
-        kept = keeps_alone(first)
+        kept = first.alone
         return kept if len(self.inputs) > 1 else (any(kept),)
 
     def plan(self, schema: pa.Schema | None = None) -> Node:
@@ -72,50 +65,32 @@ class Fragment:
         if not isinstance(first, Binary):
             return over_feed(self.input, (first, *self.nodes[1:]), schema)
         feeds = [Feed(each.schema, each.key, each.duration) for each in self.inputs]
-        if isinstance(first, ClipBy) and len(feeds) > 1:
-            feeds[1] = replace(feeds[1], length=TICK)  # when it ends plays no part
-        return _stacked(replace(first, left=feeds[0], right=feeds[-1]), self.nodes[1:])
+        if len(feeds) > 1 and first.ends(1) == "unread":
+            feeds[1] = replace(feeds[1], length=TICK)
+        return _stacked(first.over(feeds[0], feeds[-1]), self.nodes[1:])
 
 
-def over_feed(below: Node, nodes: Sequence[Unary | Binary], schema: pa.Schema | None = None) -> Node:
+def over_feed(below: Node, nodes: Sequence[Node], schema: pa.Schema | None = None) -> Node:
     """Nodes over a `Feed` that stands for what is below them; its payload is ``schema``, if not all of it."""
     return _stacked(Feed(below.schema if schema is None else schema, below.key, below.duration), nodes)
 
 
-def _stacked(plan: Node, nodes: Sequence[Unary | Binary]) -> Node:
+def _stacked(plan: Node, nodes: Sequence[Node]) -> Node:
     for node in nodes:
-        assert isinstance(node, Unary)  # noqa: S101  (two inputs are the first of a fragment)
-        plan = replace(node, input=plan)
+        plan = node.over(plan)
     return plan
 
 
 def feeds(plan: Node) -> list[Feed]:
     """The leaves of a fragment's plan, left ones first."""
-    return list(dict.fromkeys(each for each in plan.walk() if isinstance(each, Feed)))
-
-
-def keeps_alone(node: Binary) -> tuple[bool, bool]:
-    """Whether left and right events give anything where they have no partner."""
-    if isinstance(node, Join):
-        return node.alone
-    return (node.how == "left" if isinstance(node, AsOf) else True), False
-
-
-def gathers(node: Node) -> bool:
-    """Whether a node needs all events of a group at once."""
-    return isinstance(node, Gathering) and not as_they_live(node)
-
-
-def as_they_live(node: Node) -> bool:
-    """Whether a node is a data window whose events are in for as long as they live: it gives what it gets."""
-    return isinstance(node, DataWindow) and node.window.is_lifetime and node.output == "alive"
+    return plan.all(Feed)
 
 
 def _nowhere(_: Node) -> bool:
     return False
 
 
-def fragment(node: Unary | Binary, alone: Callable[[Node], bool] = _nowhere) -> Fragment:
+def fragment(node: Node, alone: Callable[[Node], bool] = _nowhere) -> Fragment:
     """The fragment whose last node is a window, a stitch or a join, as far down as one shuffle reaches.
 
     A window joins the fragment of what is below it when it groups by the columns that decide the task already, perhaps
@@ -138,28 +113,18 @@ def fragment(node: Unary | Binary, alone: Callable[[Node], bool] = _nowhere) -> 
     if isinstance(node, Binary):
         itself = node.left is node.right and all(left == right for left, right in node.on) and not alone(node)
         return Fragment((node.left,) if itself else node.inputs, (node,), tuple(left for left, _ in node.on))
-    lowered = node.lowered() if isinstance(node, WindowAggregate) else node
-    wanted = tuple(node.schema.names)
-    if isinstance(node, WindowAggregate | Fill):
-        wanted = node.group
-    elif isinstance(node, DataWindow):
-        # By the key alone, if there is one: what is above it may share its task. What is in when one enters is asked of
-        # all windows of a key.
-        wanted = node.key or (() if node.output == "each" else node.group)
-    elif isinstance(node, Stitch):
-        wanted = node.compared
-    between: list[Unary] = []
-    below = lowered.input
-    while isinstance(below, Unary) and not gathers(below):
+    lowered, wanted = node.lowered(), node.together
+    between: list[Node] = []
+    below = lowered.inputs[0]
+    while len(below.inputs) == 1 and not below.gathers:
         between.insert(0, below)
-        below = below.input
-    if isinstance(below, Gathering) and not alone(node) and not alone(below):
+        (below,) = below.inputs
+    if below.gathers and not alone(node) and not alone(below):
         inner = fragment(below, alone)
-        kept = tuple(name for name in inner.partition if name in wanted and all(_keeps(each, name) for each in between))
-        only_stitches = all(isinstance(each, Stitch) or not gathers(each) for each in inner.nodes)
-        if kept == inner.partition or (kept and only_stitches):
+        kept = tuple(name for name in inner.partition if name in wanted and all(each.keeps(name) for each in between))
+        if kept == inner.partition or (kept and all(each.takes_part for each in inner.nodes)):
             return Fragment(inner.inputs, (*inner.nodes, *between, lowered), kept)
-    return Fragment((lowered.input,), (lowered,), wanted)
+    return Fragment(lowered.inputs, (lowered,), wanted)
 
 
 def ways(part: Fragment, *, spread: bool) -> list[str]:
@@ -192,7 +157,7 @@ def read_columns(plan: Node) -> dict[Node, tuple[str, ...]]:
             return
         read[node] = (before or set()) | set(wanted)
         names = _in_order(node, read[node])
-        for below, needed in zip(node.inputs, _read_below(node, names), strict=True):
+        for below, needed in zip(node.inputs, node.needs(names), strict=True):
             visit(below, needed)
 
     visit(plan, plan.schema.names)
@@ -212,7 +177,7 @@ def needed(part: Fragment, read: Mapping[Node, tuple[str, ...]]) -> tuple[pa.Sch
     names: set[str] = set()
     counted: set[str] = set()
     if isinstance(first, DataWindow):
-        names |= set(_needed_by(first, read[first]))
+        names.update(*first.needs(read[first]))
     elif isinstance(first, WindowAggregate):
         names |= set(first.group)
         for aggregate in first.aggregates:
@@ -234,49 +199,5 @@ def needed(part: Fragment, read: Mapping[Node, tuple[str, ...]]) -> tuple[pa.Sch
     return pa.schema(fields), counted
 
 
-def _needed_by(node: DataWindow, wanted: tuple[str, ...]) -> tuple[str, ...]:
-    """The columns that a data window needs of its input to give the wanted ones.
-
-    Of events of one start the whole payload decides which comes first. Where nothing that is wanted tells them apart,
-    and all live as long, any order gives the same.
-    """
-    alike = node.window.ties == "by place" and node.input.duration is not None
-    if alike and node.output == "alive" and node.group and {*wanted} <= {*node.group}:
-        return node.group
-    return node.needed(wanted)
-
-
 def _in_order(node: Node, names: set[str]) -> tuple[str, ...]:
     return tuple(name for name in node.schema.names if name in names)
-
-
-def _read_below(node: Node, wanted: tuple[str, ...]) -> Sequence[tuple[str, ...]]:
-    """The columns that a node reads of each input to give the wanted ones."""
-    if isinstance(node, Filter | Project):
-        return [relational.wanted_below([node], wanted)]
-    if isinstance(node, Lifetime):
-        return [lifetimes.wanted_below(node, wanted)]
-    if isinstance(node, DataWindow):
-        return [_needed_by(node, wanted)]
-    if isinstance(node, Fill):
-        return [tuple(dict.fromkeys((*node.group, *wanted)))]
-    if isinstance(node, Stitch):
-        return [tuple(node.schema.names)]
-    if isinstance(node, Unnest | Repeat):
-        return [tuple(node.input.schema.names)]
-    if isinstance(node, WindowAggregate):
-        lowered = node.lowered()
-        return [() if lowered is node else relational.wanted_below([lowered.input], ())]  # type: ignore[list-item]
-    if isinstance(node, Binary):
-        return joins.wanted_below(node, wanted)
-    return [wanted] * len(node.inputs)
-
-
-def _keeps(node: Unary, name: str) -> bool:
-    """Whether a column comes out of a node as it went in."""
-    if not isinstance(node, Project):
-        return True
-    if any(bare_column(expression) == name for expression in node.expressions):
-        return True
-    made = output_schema(node.input.schema, node.expressions, where="select", only_columns=True)
-    return node.keep and name not in made.names

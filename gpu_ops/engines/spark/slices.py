@@ -9,23 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import reduce, singledispatch
 
-import narwhals as nw
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
 from gpu_ops.engines.spark.carriers import carrier
 from gpu_ops.engines.spark.checks import our_errors
-from gpu_ops.engines.spark.fragments import gathers
 from gpu_ops.engines.spark.types import column
 from gpu_ops.errors import PlanError
 from gpu_ops.plan.data_windows import DataWindow
 from gpu_ops.plan.expressions import column_names
 from gpu_ops.plan.fills import Fill
-from gpu_ops.plan.joins import AsOf, Binary, ClipBy, Join
-from gpu_ops.plan.nodes import Node, Unary
+from gpu_ops.plan.joins import AsOf, Binary, Join
+from gpu_ops.plan.nodes import Node
 from gpu_ops.plan.windows import WindowAggregate
 from gpu_ops.time import MAX_TIME
 
@@ -45,6 +43,7 @@ BEFORE, AFTER = -(1 << 62), 1 << 62
 # Whether, and into how many
 
 
+@singledispatch
 def uncut(node: Node) -> str | None:
     """Why a node is not cut in time; None where it can be.
 
@@ -57,44 +56,54 @@ def uncut(node: Node) -> str | None:
         >>> uncut(Join(side, side, (), "anti", nw.col("tags").list.len() > nw.col("v_right")))
         "the condition reads 'tags', and by list<item: string> no event is told from others"
     """
-    if isinstance(node, WindowAggregate):
-        return _uncut_window(node)
-    if isinstance(node, DataWindow):
-        return node.context if isinstance(node.context, str) else None
-    if isinstance(node, AsOf | ClipBy):
-        return None
-    if isinstance(node, Fill):
-        return "what stands in a window without events, the results before it say; there are not many"
-    if not isinstance(node, Join):
-        return "windows and joins are cut in time, and no others"
-    return None if node.condition is None else _uncut_condition(node, node.condition)
+    del node
+    return "windows and joins are cut in time, and no others"
 
 
-def _uncut_window(node: WindowAggregate) -> str | None:
+@uncut.register
+def _(node: DataWindow) -> str | None:
+    return node.context if isinstance(node.context, str) else None
+
+
+@uncut.register
+def _(node: Binary) -> str | None:
+    del node
+    return None
+
+
+@uncut.register
+def _(node: Fill) -> str | None:
+    del node
+    return "what stands in a window without events, the results before it say; there are not many"
+
+
+@uncut.register
+def _(node: WindowAggregate) -> str | None:
     grid = node.window.grid
     if asks_for_bounds(node) and (grid is None or grid.membership == "start"):
         return "an aggregate asks where its window begins and ends, and a slice does not know"
     below = node.input
-    while isinstance(below, Unary) and not gathers(below):
-        below = below.input
+    while len(below.inputs) == 1 and not below.gathers:
+        (below,) = below.inputs
     if isinstance(below, DataWindow) and (below.key or below.group) == node.group and uncut(below) is not None:
         return "the data window below it is not cut, and does this in the same task"
+    return None
+
+
+@uncut.register
+def _(node: Join) -> str | None:
+    kept = node.alone[0] or node.how == "semi", node.alone[1]
+    for name in [] if node.condition is None else column_names(node.condition, node.paired.names):
+        field = node.paired.field(name)
+        listed = any(pa.types.is_list(each) for each in carrier(field.type).types)
+        if listed and kept[name in node.renamed.values()]:
+            return f"the condition reads {name!r}, and by {field.type} no event is told from others"
     return None
 
 
 def asks_for_bounds(node: WindowAggregate) -> bool:
     """Whether an aggregate asks where its window begins and ends."""
     return any(each.options.get("bounds") for each in node.aggregates)
-
-
-def _uncut_condition(node: Join, condition: nw.Expr) -> str | None:
-    kept = node.alone[0] or node.how == "semi", node.alone[1]
-    for name in column_names(condition, node.paired.names):
-        field = node.paired.field(name)
-        listed = any(pa.types.is_list(each) for each in carrier(field.type).types)
-        if listed and kept[name in node.renamed.values()]:
-            return f"the condition reads {name!r}, and by {field.type} no event is told from others"
-    return None
 
 
 @dataclass(frozen=True)
@@ -142,13 +151,7 @@ def cut_because(node: Node, wished: Wish, frames: Callable[[], Sequence[DataFram
     """
     if wished.count == 1 or uncut(node) is not None:
         return None
-    keys: list[list[str]] = []
-    if isinstance(node, Binary):
-        keys = [list(each) for each in zip(*node.on, strict=True)]
-    elif isinstance(node, WindowAggregate) and node.group:
-        keys = [list(node.group)]
-    elif isinstance(node, DataWindow) and node.group:
-        keys = [list(node.key or node.group)]
+    keys = [each for each in node.matched if each]
     if not keys:
         return "there is no key"
     if wished.keyed:
@@ -185,13 +188,32 @@ def cut_ways(node: Node, reason: str, count: int, keys: Sequence[str]) -> list[s
     by = ", ".join(("slice", *keys))
     passes = f"events in at most {count} slices, repartition by {by}, then mapInArrow with the local engine"
     lines = [f"Spark: cut in time, as {reason}: {passes}"]
-    if isinstance(node, DataWindow):
-        lines.append(str(node.context))
-    if isinstance(node, AsOf):
-        lines.append("the last right event before each slice: from one more such pass, of right events alone")
-    if isinstance(node, Join) and node.condition is not None and node.how != "inner":
-        lines.append("pieces of events: one more repartition, by event, and mapInArrow, which joins those that touch")
-    return lines
+    return [*lines, *_shown_besides(node)]
+
+
+@singledispatch
+def _shown_besides(node: Node) -> list[str]:
+    """What slices are shown besides their own events, in words."""
+    del node
+    return []
+
+
+@_shown_besides.register
+def _(node: DataWindow) -> list[str]:
+    return [str(node.context)]
+
+
+@_shown_besides.register
+def _(node: AsOf) -> list[str]:
+    del node
+    return ["the last right event before each slice: from one more such pass, of right events alone"]
+
+
+@_shown_besides.register
+def _(node: Join) -> list[str]:
+    if node.condition is None or node.how == "inner":
+        return []
+    return ["pieces of events: one more repartition, by event, and mapInArrow, which joins those that touch"]
 
 
 # Which slices there are
