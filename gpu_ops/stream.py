@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -445,8 +444,8 @@ class Stream(Retiming, Windowing, OwnWindowing, Joining, Answering, OtherNames):
 
     def _below_key(self, make: Callable[[Node], Node]) -> Stream:
         """What is about the source stands behind it, and the grouping behind that."""
-        if isinstance(self._node, KeyBy):
-            return Stream(replace(self._node, input=make(self._node.input)))
+        if self._node.unkeyed is not self._node:
+            return Stream(self._node.over(make(*self._node.inputs)))
         return Stream(make(self._node))
 
 

@@ -95,7 +95,7 @@ def sorted_sides(node: Binary, left: Events | None, right: Events | None, device
     whole = [nothing(schemas[at], device) if each is None else each for at, each in enumerate((left, right))]
     codes, groups = shared_codes(node.on, whole[0].frame, whole[1].frame, device)
     frames = [events.frame for events in whole]
-    if isinstance(node, AsOf) or (isinstance(node, Join) and not node.alone[1]):
+    if not node.alone[1]:
         # Left has the keys: right's are not asked for again.
         names = [name for name in frames[1].columns if name in node.renamed]
         frames[1] = device.columns.select(frames[1], names) if names else frames[1]

@@ -98,10 +98,9 @@ def changed(node: Lifetime, events: Events, device: Device) -> Events:
         IntegerOverflowError: A time or a duration that an expression gives does not fit its type.
         TimeError: A new lifetime is none.
     """
-    change = node.exact
-    if not isinstance(change, AlterLifetime):
-        return change_lifetimes(change, events, device)
-    given = change.given
+    given = node.exact.given
+    if not given:
+        return change_lifetimes(node.exact, events, device)
     return _altered(
         dict(zip(given, checked(node.guards, [*given.values()], events, device), strict=True)), events, device
     )

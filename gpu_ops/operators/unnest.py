@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,13 @@ from gpu_ops.operators.sizes import expanded
 from gpu_ops.plan.unnest import Repeat, Unnest
 
 
-def several(node: Unnest | Repeat, events: Events, device: Device) -> Events:
+@singledispatch
+def several(node: Any, events: Events, device: Device) -> Events:
     """Several events of each."""
-    return unnest(node, events, device) if isinstance(node, Unnest) else repeat(node, events, device)
+    raise TypeError(f"no rule for {node}")
 
 
+@several.register
 def repeat(node: Repeat, events: Events, device: Device) -> Events:
     """Each event as many times as a column says."""
     columns, take = device.columns, device.kernels.take
@@ -32,6 +35,7 @@ def repeat(node: Repeat, events: Events, device: Device) -> Events:
     return Events(take(events.start, source), end, frame)
 
 
+@several.register
 def unnest(node: Unnest, events: Events, device: Device) -> Events:
     """An event for each struct of each event's list; none for an empty one."""
     columns, take = device.columns, device.kernels.take

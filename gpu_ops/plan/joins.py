@@ -58,6 +58,11 @@ class Binary(Node):
         """Whether left and right events give anything where they have no partner."""
         raise NotImplementedError
 
+    @cached_property
+    def renamed(self) -> dict[str, str]:
+        """The right columns that go beside the left ones, by their names before: all but the keys, or none."""
+        return {}
+
     @property
     def gathers(self) -> bool:
         return True
@@ -135,7 +140,6 @@ class Join(Binary):
 
     @cached_property
     def renamed(self) -> dict[str, str]:
-        """The right columns that go beside the left ones, by their names before: all but the keys."""
         if self.condition is None and not self.pairs:
             return {}  # nobody sees them
         return beside_names(self.left.schema, self.right.schema, [name for _, name in self.on], self.suffix)
@@ -292,7 +296,6 @@ class AsOf(Binary):
 
     @cached_property
     def renamed(self) -> dict[str, str]:
-        """As in `Join`."""
         return beside_names(self.left.schema, self.right.schema, [name for _, name in self.on], self.suffix)
 
     @cached_property

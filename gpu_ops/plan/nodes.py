@@ -174,6 +174,11 @@ class Node(Identified):
         """For each input the columns by which it groups or matches events; nothing if it does neither."""
         return ()
 
+    @property
+    def alone(self) -> tuple[bool, ...]:
+        """For each input whether its events give anything where they match none."""
+        return (True,) * len(self.inputs)
+
     def lowered(self) -> Node:
         """The same over plain columns, where it computes with expressions that may be computed below it."""
         return self

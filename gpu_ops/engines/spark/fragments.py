@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from gpu_ops.plan.data_windows import DataWindow
 from gpu_ops.plan.expressions import bare_column
-from gpu_ops.plan.joins import Binary
 from gpu_ops.plan.nodes import Feed, Node
 from gpu_ops.plan.windows import WindowAggregate
 from gpu_ops.time import TICK
@@ -40,20 +39,18 @@ class Fragment:
     @property
     def partitions(self) -> tuple[tuple[str, ...], ...]:
         """For each input its columns that decide the task of its events."""
-        first = self.nodes[0]
-        if not isinstance(first, Binary):
+        matched = self.nodes[0].matched
+        if len(self.inputs) < 2:
             return (self.partition,)
-        right = dict(first.on)
+        right = dict(zip(*matched, strict=True)) if matched else {}
         return (self.partition, tuple(right[name] for name in self.partition))[: len(self.inputs)]
 
     @property
     def keeps(self) -> tuple[bool, ...]:
         """For each input, whether an event that has a null among its keys gives anything."""
         first = self.nodes[0]
-        if not isinstance(first, Binary) or not first.on:
-            return (True,) * len(self.inputs)
-        kept = first.alone
-        return kept if len(self.inputs) > 1 else (any(kept),)
+        kept = first.alone if first.matched else (True,) * len(first.inputs)
+        return kept if len(self.inputs) == len(kept) else (any(kept),)
 
     def plan(self, schema: pa.Schema | None = None) -> Node:
         """The nodes over a `Feed` for each input, as `gpu_ops.engines.local.run_fragment` takes them.
@@ -62,7 +59,7 @@ class Fragment:
             schema: The payload of a single input, if not all of it.
         """
         first = self.nodes[0]
-        if not isinstance(first, Binary):
+        if len(first.inputs) < 2:
             return over_feed(self.input, (first, *self.nodes[1:]), schema)
         feeds = [Feed(each.schema, each.key, each.duration) for each in self.inputs]
         if len(feeds) > 1 and first.ends(1) == "unread":
@@ -110,9 +107,9 @@ def fragment(node: Node, alone: Callable[[Node], bool] = _nowhere) -> Fragment:
         >>> [type(each).__name__ for each in fragment(busy._node).nodes], fragment(busy._node).partition
         (['WindowAggregate', 'KeyBy', 'Project', 'WindowAggregate'], ('item',))
     """
-    if isinstance(node, Binary):
-        itself = node.left is node.right and all(left == right for left, right in node.on) and not alone(node)
-        return Fragment((node.left,) if itself else node.inputs, (node,), tuple(left for left, _ in node.on))
+    if len(node.inputs) > 1:
+        itself = len({*node.inputs}) == 1 and len({*node.matched}) < 2 and not alone(node)
+        return Fragment(node.inputs[:1] if itself else node.inputs, (node,), node.together)
     lowered, wanted = node.lowered(), node.together
     between: list[Node] = []
     below = lowered.inputs[0]

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import reduce, singledispatch
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
@@ -51,6 +51,7 @@ from gpu_ops.plan.nodes import Feed
 _KEY, _SAME, _FROM, _UNTIL = (f"__gpu_ops_{name}" for name in ("key_", "same", "from", "until"))
 
 
+@singledispatch
 def cut_match(node: Binary, left: Side, right: Side, answer: pa.Schema, count: int, run: Run) -> DataFrame:
     """A node with two inputs over slices of time.
 
@@ -65,33 +66,41 @@ def cut_match(node: Binary, left: Side, right: Side, answer: pa.Schema, count: i
     Returns:
         The results, with the columns of the answer as lowered.
     """
-    if isinstance(node, Join):
-        if node.condition is None or node.how == "inner":
-            return cut_join(node, left, right, answer, count, run)
-        return _cut_condition(node, (left, right), answer, count, run)
     slices = slices_of([each.ticks.withColumn("high", F.col("low")) for each in (left, right)], count)
     both = both_sides(node, left, right, answer)
     starts = (F.col("low") >= F.col("begin")) & (F.col("low") < F.col("finish"))
     placed = in_slices(both.rows, slices, starts).withColumn(both.number, F.col("begin"))
-    if isinstance(node, AsOf):
-        markers = _last_before(node, both, placed, right.schema, run)
-    else:
-        assert isinstance(node, ClipBy)  # noqa: S101  (there is no other)
-        markers = _first_after(both, placed)
+    markers = _markers(node, both, placed, right.schema, run)
     return run(both.cut(placed.select(*map(column, both.names)).union(markers)))
+
+
+@cut_match.register
+def _(node: Join, left: Side, right: Side, answer: pa.Schema, count: int, run: Run) -> DataFrame:
+    if node.condition is None or node.how == "inner":
+        return cut_join(node, left, right, answer, count, run)
+    return _cut_condition(node, (left, right), answer, count, run)
+
+
+@singledispatch
+def _markers(node: Binary, both: Both, placed: DataFrame, schema: pa.Schema, run: Run) -> DataFrame:
+    """For each slice and key with left events, the right rows of other slices that tell what these do not."""
+    raise TypeError(f"no rule for {node}")
 
 
 # Clipping, and as-of joins
 
 
-def _first_after(both: Both, placed: DataFrame) -> DataFrame:
+@_markers.register
+def _(node: ClipBy, both: Both, placed: DataFrame, schema: pa.Schema, run: Run) -> DataFrame:
     """For each slice and key with left events, the first right start of all later slices: as a right row."""
+    del node, schema, run
     asked = _told(both, placed, F.min, (1, Window.unboundedFollowing))
     time = to_timestamp(F.col("time"))
     return asked.select(time.alias("start"), time.alias("end"), F.lit(True).alias(MARK), *_keyed(both, F.col("begin")))
 
 
-def _last_before(node: AsOf, both: Both, placed: DataFrame, schema: pa.Schema, run: Run) -> DataFrame:
+@_markers.register
+def _(node: AsOf, both: Both, placed: DataFrame, schema: pa.Schema, run: Run) -> DataFrame:
     """For each slice and key with left events, the last right event of all slices before: as a right row.
 
     That is an as-of join by itself. The slice asks when that event starts, in the slice in which it does; and to know
