@@ -1,4 +1,4 @@
-"""What gpu_ops can be extended by: kinds of aggregates of your own (docs/extending.md).
+"""What gpu_ops can be extended by: aggregates (docs/extending.md) and windows (docs/extending_windows.md) of your own.
 
 A kind is declared once, with all of its parts; what is left out is an error where it is declared. It works then like
 the kinds of this package: over all windows, in a batch, in a running query however its input is cut, on every device,
@@ -49,16 +49,44 @@ from gpu_ops.plan.aggregate_kinds import (
     value_type,
 )
 from gpu_ops.plan.aggregates import Aggregate, aggregate
+from gpu_ops.plan.window_kinds import (
+    OUT,
+    UNKNOWN,
+    Alone,
+    Around,
+    Clock,
+    DataWindowKind,
+    GridKind,
+    Held,
+    Living,
+    RowNote,
+    Silence,
+    Stay,
+    Stretches,
+)
 
 __all__ = [
+    "OUT",
+    "UNKNOWN",
     "Aggregate",
     "AggregateKind",
+    "Alone",
+    "Around",
     "Block",
+    "Clock",
+    "DataWindowKind",
     "Events",
     "Extreme",
+    "GridKind",
+    "Held",
     "Incremental",
+    "Living",
     "Order",
     "Ordered",
+    "RowNote",
+    "Silence",
+    "Stay",
+    "Stretches",
     "Sums",
     "Taken",
     "aggregate",

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from gpu_ops.answering import Answering
 from gpu_ops.errors import PlanError, refuse_names, shown
-from gpu_ops.extending import OwnWindowing
 from gpu_ops.joining import Joining
 from gpu_ops.other_names import OtherNames
 from gpu_ops.own_errors import of_methods, own_errors, theirs
+from gpu_ops.own_windows import OwnWindowing
 from gpu_ops.plan.advance import Advance, AdvanceTime, Late
 from gpu_ops.plan.arguments import names
 from gpu_ops.plan.expressions import Expression, as_expression

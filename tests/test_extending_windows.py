@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops.errors import ColumnError, PlanError, SourceError
-from gpu_ops.extending import OUT, UNKNOWN, Around, DataWindowKind, GridKind, Held, Stay
+from gpu_ops.extend import OUT, UNKNOWN, Around, DataWindowKind, GridKind, Held, Stay
 from tests import data_window_reference as brute
 from tests import reference
 from tests.operators.test_data_windows import ASKED, EVENTS, KEYS, pushed, source

@@ -10,9 +10,10 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "gpu_ops"
 ROOMS = [  # the lowest first
     "bounds errors forking marks other_names own_errors time types",
-    "arrow_claims arrow_files buffers frames soundness state_tables",
+    "arrow_claims arrow_files buffers frames sorted_runs soundness state_tables",
     *("devices", "ingest", "store", "plan", "operators", "engines"),
-    "__init__ answering batching combining data_windowing joining ranking retiming stream windowed windowing",
+    "__init__ answering batching combining data_windowing extend joining own_windows ranking retiming stream windowed "
+    "windowing",
     "plot",  # it draws streams, and no verb draws
     "cli demo nexmark queries spark_report",
 ]
@@ -21,7 +22,8 @@ UPWARD |= {("engines.spark.engine", "stream"), ("ingest.entrance", "plan.advance
 CIRCULAR = {(name, "stream") for name in ("data_windowing", "joining", "ranking", "retiming", "windowed")}
 CIRCULAR |= {("operators.running_blocks", f"operators.running_{name}") for name in ("orders", "values")}
 CIRCULAR |= {("engines.feeding", "engines.live"), ("engines.following", "engines.live")}
-CIRCULAR |= {("combining", "windowed"), ("plan.together", "plan.data_windows")}
+CIRCULAR |= {("combining", "windowed"), ("plan.aggregate_kinds", "plan.aggregates")}
+CIRCULAR |= {("plan.window_kinds", f"plan.{name}") for name in ("calendars", "windows")}
 
 
 @cache

@@ -1,8 +1,4 @@
-"""Windows of kinds of your own. `gpu_ops.Stream` has the verbs; what a kind declares, the classes here say.
-
-A kind that is declared works wherever the package's own do: in a batch, live in any cut of the input, on any device
-whose arrays its functions take, and on Spark, where its module has to be there for the workers, too.
-"""
+"""The verbs of `gpu_ops.Stream` that take a window kind of the user's own; `gpu_ops.extend` has what it declares."""
 
 from __future__ import annotations
 
@@ -13,38 +9,8 @@ from gpu_ops.data_windowing import DataWindowing
 from gpu_ops.errors import PlanError
 from gpu_ops.own_errors import of_methods
 from gpu_ops.plan.arguments import names
-from gpu_ops.plan.window_kinds import (
-    OUT,
-    UNKNOWN,
-    Alone,
-    Around,
-    Clock,
-    DataWindowKind,
-    GridKind,
-    Held,
-    Living,
-    RowNote,
-    Silence,
-    Stay,
-    Stretches,
-)
+from gpu_ops.plan.window_kinds import DataWindowKind, GridKind
 from gpu_ops.windowed import DataWindowed, Windowed
-
-__all__ = [
-    "OUT",
-    "UNKNOWN",
-    "Alone",
-    "Around",
-    "Clock",
-    "DataWindowKind",
-    "GridKind",
-    "Held",
-    "Living",
-    "RowNote",
-    "Silence",
-    "Stay",
-    "Stretches",
-]
 
 
 @of_methods
@@ -104,5 +70,5 @@ def _check(given: object, family: type, *, verb: str) -> None:
     if not isinstance(given, family):
         raise PlanError(
             f"{verb} takes a kind of window, not {type(given).__name__}.",
-            remedy=f"Derive its class from gpu_ops.extending.{family.__name__} (docs/extending_windows.md).",
+            remedy=f"Derive its class from gpu_ops.extend.{family.__name__} (docs/extending_windows.md).",
         )
