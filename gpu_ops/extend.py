@@ -14,7 +14,7 @@ Examples:
     ...     squares = values.total("squares", values.floats(0) ** 2)
     ...     return extend.as_float(np.sqrt(squares / np.maximum(count, 1)), count > 0)
     >>> rms = extend.AggregateKind(
-    ...     name="root_mean_square",
+    ...     name="quadratic_mean",
     ...     types=extend.float_of_numbers,
     ...     columns=extend.number_columns,
     ...     result=result,
