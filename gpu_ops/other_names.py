@@ -72,7 +72,7 @@ _TABLE: dict[str, dict[Kind, str]] = {
     },
     "expanding cumsum cumcount cummax cummin": {"stream": 'Write .keep_all().agg(total=g.sum("v")).'},
     "window": {"stream": 'Write .tumbling("1min").agg(n=g.count()).'},
-    "resample groupbydynamic tumble tumblewindow tumblingwindow timewindow truncate": {
+    "resample groupbydynamic tumble tumblewindow tumblingwindow truncate": {
         "stream": 'Write .tumbling("1min").agg(n=g.count()).',
         "module": 'Write stream.tumbling("1min").agg(n=g.count()).',
     },

@@ -68,7 +68,9 @@ class OwnWindowing(DataWindowing):
 
 def _check(given: object, family: type, *, verb: str) -> None:
     if not isinstance(given, family):
+        said = '.last("1min")' if family is DataWindowKind else '.tumbling("1min")'
         raise PlanError(
             f"{verb} takes a kind of window, not {type(given).__name__}.",
-            remedy=f"Derive its class from gpu_ops.extend.{family.__name__} (docs/extending_windows.md).",
+            remedy=f"Write {said} for a span of time; or derive a class from gpu_ops.extend.{family.__name__} "
+            "(docs/extending_windows.md).",
         )

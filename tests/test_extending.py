@@ -42,7 +42,7 @@ def _root_mean_square(block: extend.Block, aggregate: g.Aggregate) -> Any:
 
 
 ROOT_MEAN_SQUARE = extend.AggregateKind(
-    name="root_mean_square",
+    name="root_of_mean_square",
     types=extend.float_of_numbers,
     columns=extend.number_columns,
     result=_root_mean_square,
