@@ -45,6 +45,19 @@ class RowRuns(SortedRuns[Rows]):
         self.runs = self._tidied()
         return due
 
+    def through(self, fresh: Sequence[Rows], limit: int) -> Rows | None:
+        """The rows that are due, of those that wait and of new ones; new ones that are not wait from now on."""
+        due, keep = self.due(limit), self._device.kernels.keep
+        for rows in fresh:
+            now = getattr(rows, self._place) <= limit
+            if bool(now.all()):
+                due.append(rows)
+            else:
+                self.add(rows.take(keep(~now), self._device))
+                due.append(rows.take(keep(now), self._device))
+        due = [rows for rows in due if len(rows)]
+        return concat_rows(due, self._device) if due else None
+
     def ended(self, limit: int) -> Iterator[tuple[Run[Rows], Any]]:
         """Per run the indices of the rows that have ended at a place, each once; not of those that were dropped before.
 

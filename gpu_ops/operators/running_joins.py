@@ -7,7 +7,7 @@ that time reaches its end: then nothing can meet it any more.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,9 +19,10 @@ from gpu_ops.operators import joins
 from gpu_ops.operators.aggregates import Column
 from gpu_ops.operators.covers import Matches, covered_until, covers_of, uncovered
 from gpu_ops.operators.events import Events
+from gpu_ops.operators.incremental import Incremental
 from gpu_ops.operators.joins import Pairs, Side
 from gpu_ops.operators.row_runs import RowRuns, ordered
-from gpu_ops.operators.state import GroupNumbers, Least, Rows, concat_rows, rows_from_arrow, shown_time
+from gpu_ops.operators.state import Least, Rows
 from gpu_ops.operators.state_fields import AFTER, NUMBERED_TIME, TIME, clock, group_columns, group_count, row_columns
 from gpu_ops.plan.joins import AsOf, Binary, ClipBy, Join
 from gpu_ops.sorted_runs import Run
@@ -40,16 +41,24 @@ CURSOR = ("cursor", "numbers")
 _GIVEN = "given"
 
 
-class RunningBinary(ABC):
-    """What the steps of all nodes with two inputs share: numbers of keys, and events that wait for their start."""
+class RunningBinary(Incremental, ABC):
+    """What the steps of all nodes with two inputs share: numbers of keys, and events that wait for their start.
 
-    def __init__(self, node: Binary, device: Device, kept: tuple[RowRuns, ...]) -> None:
-        self._node, self._device = node, device
-        names = tuple(name for name, _ in node.on)
-        self._groups = GroupNumbers(names, node.left.schema, device)
+    Args:
+        node: The node.
+        device: Where arrays live.
+        kept: The events that may still be met, by their sides.
+    """
+
+    _group_table, _key_prefix, _own_numbers = "keys", "", _NULLS
+
+    def __init__(self, node: Binary, device: Device, kept: dict[str, RowRuns]) -> None:
         self._waiting = RowRuns(("low",), device), RowRuns(("low",), device)
-        self._kept = kept
-        self._done = MIN_TIME
+        runs = {f"waiting {side}": runs for side, runs in zip(_SIDES, self._waiting, strict=True)} | kept
+        super().__init__(node, tuple(name for name, _ in node.on), node.left.schema, device, runs)
+        self._keys = pa.schema([key.with_nullable(True) for key in self._keys])
+        self._frames = {name: node.inputs["right" in name].schema for name in runs}
+        self._node, self._kept = node, kept
 
     def step(self, events: Sequence[Events | None], ctis: Sequence[int]) -> tuple[list[Events], int]:
         """Take events of both sides in, and give the results that their CTIs make final, and the CTI after them.
@@ -65,9 +74,8 @@ class RunningBinary(ABC):
         before = cti if cti == MAX_TIME else cti - 1
         due = []
         for at, each in enumerate(events):
-            if each is not None and len(each):
-                self._waiting[at].add(self._rows(at, each))
-            due.append(self._together(at, self._waiting[at].due(before)))
+            fresh = [] if each is None or not len(each) else [self._rows(at, each)]
+            due.append(self._by_group(at, self._waiting[at].through(fresh, before)))
         results = list(self._meet(due[0], due[1], cti))
         self._done = max(self._done, cti)
         self._forget()
@@ -100,48 +108,11 @@ class RunningBinary(ABC):
             codes = np.where(known, codes, np.int32(at)).astype(np.int32)
         return Rows(codes, events.start, events.ends, {}, events.frame)
 
-    def _together(self, at: int, pieces: list[Rows]) -> Rows:
-        if pieces:
-            return ordered(concat_rows(pieces, self._device), "low", self._device)
+    def _by_group(self, at: int, rows: Rows | None) -> Rows:
+        if rows is not None:
+            return ordered(rows, "low", self._device)
         none = joins.nothing(self._node.inputs[at].schema, self._device)
         return Rows(none.start.astype(np.int32), none.start, none.start, {}, none.frame)
-
-    @property
-    def waiting(self) -> int:
-        """How many events wait for a CTI to pass their start."""
-        return sum(map(len, self._waiting))
-
-    @property
-    def alive(self) -> int:
-        """How many events are kept."""
-        return sum(len(runs) for runs in self._waiting) + sum(len(kept) for kept in self._kept)
-
-    def tables(self) -> dict[str, pa.Table]:
-        """The state: keys, the events of either side that wait for their start, and those that may still be met."""
-        if not self._groups.seen:
-            return {}
-        device, node = self._device, self._node
-        made = {"clock": pa.table({"done": pa.array([self._done], pa.int64())})}
-        if self._groups.keys is not None:
-            schema = pa.schema([node.left.schema.field(name).with_nullable(True) for name, _ in node.on])
-            made["keys"] = device.columns.to_arrow(self._groups.keys, schema)
-        for name, part, runs in zip(_SIDES, node.inputs, self._waiting, strict=True):
-            rows = runs.rows()
-            if rows is not None:
-                made[f"waiting {name}"] = rows.to_arrow(part.schema, device, shown_time)
-        for name, part, kept in zip(self._kept_names, self._kept_inputs, self._kept, strict=True):
-            rows = kept.rows()
-            if rows is not None:
-                made[name] = rows.to_arrow(part.schema, device, shown_time)
-        return made
-
-    @property
-    def _kept_names(self) -> tuple[str, ...]:
-        return _SIDES
-
-    @property
-    def _kept_inputs(self) -> tuple[Any, ...]:
-        return self._node.inputs
 
     def declared(self, tables: Tables) -> Iterator[StateTable]:
         """The tables that `tables` gives."""
@@ -152,61 +123,21 @@ class RunningBinary(ABC):
         names = tuple(name for name, _ in self._node.on)
         keys = group_columns(names, self._node.left.schema, prefix="")
         if keys:
-            yield StateTable("keys", keys, unique=tuple(keys))
+            yield StateTable("keys", keys, required=True, unique=tuple(keys))
         groups = group_count(names, tables, "keys") + _NULLS
         end = replace(TIME, above="low")
         begin = replace(TIME, least=done)
         for at, (name, part) in enumerate(zip(_SIDES, self._node.inputs, strict=True)):
             yield StateTable(f"waiting {name}", _rows(at, begin, end, groups, part.schema))
         begun = replace(TIME, most=done)
-        for name, part in zip(self._kept_names, self._kept_inputs, strict=True):
+        for name in self._kept:
             at = _SIDES.index(name)
-            yield StateTable(name, _rows(at, begun, end, groups, part.schema) | self._kept_besides(at))
+            yield StateTable(name, _rows(at, begun, end, groups, self._frames[name]) | self._kept_besides(at))
 
     def _kept_besides(self, at: int) -> dict[str, Field]:
         """The columns that the rows of a side have which are kept, beside those of all rows: most nodes have none."""
         del at
         return {}
-
-    def restore(self, tables: Mapping[str, pa.Table]) -> None:
-        """The state that `tables` gave."""
-        if not tables:
-            return
-        self._done = tables["clock"]["done"][0].as_py()
-        keys = tables.get("keys")
-        self._groups.restore(None if keys is None else self._device.columns.from_arrow(keys))
-        for name, runs in zip(_SIDES, self._waiting, strict=True):
-            if f"waiting {name}" in tables:
-                runs.add(rows_from_arrow(tables[f"waiting {name}"], self._device))
-        for name, kept in zip(self._kept_names, self._kept, strict=True):
-            if name in tables:
-                rows = rows_from_arrow(tables[name], self._device)
-                kept.add(rows)
-                self._again(kept, rows)
-
-    def _again(self, kept: RowRuns, rows: Rows) -> None:
-        """Learn anew what is known besides of rows that are kept again: of most nodes nothing."""
-        del kept, rows
-
-    def _forget(self) -> None:
-        """Forget keys that nothing has any more, once they are most of all."""
-        if not self._groups.crowded:
-            return
-        used = np.zeros(len(self._groups) + _NULLS, np.bool_)
-        for runs in (*self._waiting, *self._kept):
-            for rows in runs.pieces():
-                used[self._device.columns.host(rows.code)] = True
-        numbers = self._groups.forget(used[_NULLS:])
-        if numbers is not None:
-            own = self._device.columns.array(np.arange(_NULLS, dtype=np.int32))
-            numbers = np.concatenate([own, numbers + np.int32(_NULLS)])
-            for runs in (*self._waiting, *self._kept):
-                runs.renumber(numbers)
-            self._renumbered(used)
-
-    def _renumbered(self, used: Any) -> None:
-        """Keys have new numbers; ``used`` says which of the old ones are left. Most nodes keep nothing by number."""
-        del used
 
 
 def _rows(at: int, low: Field, high: Field, groups: int, frame: pa.Schema) -> dict[str, Field]:
@@ -243,7 +174,8 @@ class RunningJoin(RunningBinary):
     """
 
     def __init__(self, node: Join, device: Device) -> None:
-        super().__init__(node, device, (_GivenUpTo(("group", "high"), device), _GivenUpTo(("group", "high"), device)))
+        super().__init__(node, device, {side: _GivenUpTo(("group", "high"), device) for side in _SIDES})
+        self._sides = self._kept["left"], self._kept["right"]
         self._join, self._bare = node, replace(node, condition=None)
         self._oldest = Least(), Least()
         self._others = tuple(joins.nothing(each.schema, device).frame for each in node.inputs)
@@ -254,7 +186,7 @@ class RunningJoin(RunningBinary):
     def _meet(self, left: Rows, right: Rows, cti: int) -> Iterator[Events]:
         node, device = self._join, self._device
         # Of each side what is alone is found per part: the new events, and each run of the kept ones.
-        parts = [None, *self._kept[0].runs], [None, *self._kept[1].runs]
+        parts = [None, *self._sides[0].runs], [None, *self._sides[1].runs]
         matches: tuple[list[Matches], list[Matches]] = ([[] for _ in parts[0]], [[] for _ in parts[1]])
         for one, other, found in self._meetings(left, right):
             rows = tuple(
@@ -271,11 +203,11 @@ class RunningJoin(RunningBinary):
         for at, fresh in enumerate((left, right)):
             lasting = device.kernels.keep(fresh.high > cti)
             if not node.alone[at]:
-                for _ in self._kept[at].ended(cti):
+                for _ in self._sides[at].ended(cti):
                     pass
-                self._kept[at].add(fresh.take(lasting, device))
+                self._sides[at].add(fresh.take(lasting, device))
                 continue
-            ended = {id(run): rows for run, rows in self._kept[at].ended(cti)}
+            ended = {id(run): rows for run, rows in self._sides[at].ended(cti)}
             for run, found_here in zip(parts[at][1:], matches[at][1:], strict=True):
                 assert run is not None  # noqa: S101  (only the first part is none)
                 yield from self._alone(at, run, ended[id(run)], found_here, cti)
@@ -286,10 +218,10 @@ class RunningJoin(RunningBinary):
         device = self._device
         for found in joins.meetings(self._bare, _side(left), _side(right), device):
             yield 0, 0, found
-        for number, run in enumerate(self._kept[1].runs, start=1):
+        for number, run in enumerate(self._sides[1].runs, start=1):
             for found in self._met(left, run):
                 yield 0, number, found
-        for number, run in enumerate(self._kept[0].runs, start=1):
+        for number, run in enumerate(self._sides[0].runs, start=1):
             for found in self._met(right, run):
                 yield number, 0, found.swapped()
 
@@ -327,7 +259,7 @@ class RunningJoin(RunningBinary):
         final, moved = self._pieces(fresh.low, fresh.high, matches, cti)
         kept = replace(fresh, columns={CURSOR: Column((moved,), None)}).take(lasting, device)
         self._oldest[at].add(take(moved, lasting)[take(moved, lasting) < kept.high])
-        self._kept[at].add(kept)
+        self._sides[at].add(kept)
         rows, start, over = final
         if len(rows):
             yield Events(start, over, self._given(at, device.columns.take(fresh.frame, rows)))
@@ -352,9 +284,8 @@ class RunningJoin(RunningBinary):
         name, form = CURSOR
         return {f"{name}.{form}.0": replace(NUMBERED_TIME, from_="low")} if self._join.alone[at] else {}
 
-    def _again(self, kept: RowRuns, rows: Rows) -> None:
-        at = self._kept.index(kept)
-        if self._join.alone[at]:
+    def _again(self, name: str, rows: Rows) -> None:
+        if name in _SIDES and self._join.alone[at := _SIDES.index(name)]:
             cursors = rows.columns[CURSOR].arrays[0]
             self._oldest[at].add(cursors[cursors < rows.high])
 
@@ -368,7 +299,8 @@ class RunningClip(RunningBinary):
     """
 
     def __init__(self, node: ClipBy, device: Device) -> None:
-        super().__init__(node, device, (RowRuns(("group", "low"), device),))
+        self._lefts = RowRuns(("group", "low"), device)
+        super().__init__(node, device, {"left": self._lefts})
         self._clip = node
         self._oldest = Least()
         self._cut = device.columns.array(np.zeros(0, np.int64))
@@ -376,14 +308,6 @@ class RunningClip(RunningBinary):
     def _batch(self, left: Events | None, right: Events | None) -> Iterator[Events]:
         clipped = joins.clip_by(self._clip, left, right, self._device)
         return iter([] if clipped is None else [clipped])
-
-    @property
-    def _kept_names(self) -> tuple[str, ...]:
-        return ("left",)
-
-    @property
-    def _kept_inputs(self) -> tuple[Any, ...]:
-        return (self._node.left,)
 
     def _rows(self, at: int, events: Events) -> Rows:
         rows = super()._rows(at, events)
@@ -399,7 +323,7 @@ class RunningClip(RunningBinary):
         first = kernels.keep(begins)
         groups = kernels.take(right.code, first)
         starts = kernels.take(right.low, first)
-        for run, ended in self._kept[0].ended(cti):
+        for run, ended in self._lefts.ended(cti):
             yield from self._out(run, ended, groups, starts)
         ends = joins.clipped_ends(_side(left), _side(right), device)
         final = (ends < left.high) | (ends <= cti)
@@ -409,7 +333,7 @@ class RunningClip(RunningBinary):
             yield Events(kernels.take(left.low, done), kernels.take(ends, done), frame)
         kept = left.take(kernels.keep(~final), device)
         self._oldest.add(kept.low)
-        self._kept[0].add(kept)
+        self._lefts.add(kept)
         if len(groups):
             last = np.concatenate([first[1:], np.full_like(first, len(right), shape=1)]) - 1
             self._cut[groups] = kernels.take(right.low, last)
@@ -427,9 +351,9 @@ class RunningClip(RunningBinary):
             fresh = kernels.keep(~kernels.take(run.gone, clipped))
             clipped, until = kernels.take(clipped, fresh), kernels.take(until, fresh)
         run.left += len(ended)  # they are dropped with the others
-        self._kept[0].drop(run, clipped)
+        self._lefts.drop(run, clipped)
         alone = kernels.take(ended, kernels.keep(~kernels.take(run.gone, ended)))
-        self._kept[0].drop(run, alone)
+        self._lefts.drop(run, alone)
         at = np.concatenate([clipped, alone])
         if len(at):
             self._oldest.remove(kernels.take(rows.low, at))
@@ -439,12 +363,12 @@ class RunningClip(RunningBinary):
     def _promise(self, cti: int) -> int:
         return self._oldest.least(cti)
 
-    def _again(self, kept: RowRuns, rows: Rows) -> None:
-        self._oldest.add(rows.low)
+    def _again(self, name: str, rows: Rows) -> None:
+        if name == "left":
+            self._oldest.add(rows.low)
 
-    def _renumbered(self, used: Any) -> None:
-        used[:_NULLS] = True
-        self._cut = self._device.kernels.take(self._cut, self._device.columns.array(np.flatnonzero(used)))
+    def _renumber(self, numbers: Any, left: Any) -> None:
+        self._cut = self._device.kernels.take(self._cut, left)
 
 
 class _Lasts(RowRuns):
@@ -470,19 +394,12 @@ class RunningAsOf(RunningBinary):
     """
 
     def __init__(self, node: AsOf, device: Device) -> None:
-        super().__init__(node, device, (_Lasts(("group", "low"), device),))
+        self._lasts = _Lasts(("group", "low"), device)
+        super().__init__(node, device, {"right": self._lasts})
         self._as_of = node
 
     def _batch(self, left: Events | None, right: Events | None) -> Iterator[Events]:
         return joins.as_of(self._as_of, left, right, self._device)
-
-    @property
-    def _kept_names(self) -> tuple[str, ...]:
-        return ("right",)
-
-    @property
-    def _kept_inputs(self) -> tuple[Any, ...]:
-        return (self._node.right,)
 
     def _meet(self, left: Rows, right: Rows, cti: int) -> Iterator[Events]:
         device, kernels = self._device, self._device.kernels
@@ -490,7 +407,7 @@ class RunningAsOf(RunningBinary):
         fresh = joins.last_of_each_start(_side(right), node.right.schema, device)
         rest = _side(left)
         # The newest first: what started later counts.
-        for other in (fresh, *(_side(run.rows) for run in reversed(self._kept[0].runs))):
+        for other in (fresh, *(_side(run.rows) for run in reversed(self._lasts.runs))):
             at = joins.last_started(rest, other, None, device)
             found = kernels.keep(at >= 0)
             if len(found):
@@ -505,6 +422,6 @@ class RunningAsOf(RunningBinary):
         # Of a group only the last one can still be met; how long it lasts plays no part, but for the tolerance.
         far = MAX_TIME if node.tolerance is None else node.tolerance + 1
         lasts = np.minimum(fresh.start, MAX_TIME - far) + far
-        self._kept[0].add(Rows(fresh.codes, fresh.start, lasts, {}, fresh.frame))
-        for _ in self._kept[0].ended(cti):
+        self._lasts.add(Rows(fresh.codes, fresh.start, lasts, {}, fresh.frame))
+        for _ in self._lasts.ended(cti):
             pass
