@@ -11,7 +11,6 @@ import pyarrow as pa
 from gpu_ops.devices import Device
 from gpu_ops.operators.row_runs import RowRuns
 from gpu_ops.operators.state import GroupNumbers, Rows, rows_from_arrow, shown_time
-from gpu_ops.plan.nodes import Node
 from gpu_ops.time import MIN_TIME
 
 
@@ -30,11 +29,11 @@ class Incremental:
     The last two have states of their own.
 
     Args:
-        node: The node.
         names: The columns that tell groups apart.
-        schema: Their types, among others.
+        schema: The types of these and of what rows have.
         device: Where arrays live.
         runs: The rows, by the names of their tables. Those wait whose table's name begins with "waiting".
+        done: Up to where results are given before there is any row.
     """  # noqa: E501
 
     _group_table, _key_prefix = "groups", "key/"
@@ -45,13 +44,11 @@ class Incremental:
     _has_clock = True
 
     def __init__(
-        self, node: Node, names: tuple[str, ...], schema: pa.Schema, device: Device, runs: dict[str, RowRuns]
+        self, names: tuple[str, ...], schema: pa.Schema, device: Device, runs: dict[str, RowRuns], done: int = MIN_TIME
     ) -> None:
         self._device, self._groups = device, GroupNumbers(names, schema, device)
         self._keys = pa.schema([schema.field(name) for name in names])
-        self._frames = dict.fromkeys(runs, node.schema)
-        self._runs = runs
-        self._done = MIN_TIME
+        self._runs, self._schema, self._done = runs, schema, done
 
     @property
     def waiting(self) -> int:
@@ -78,7 +75,7 @@ class Incremental:
         for name, runs in self._runs.items():
             rows = runs.rows()
             if rows is not None:
-                made[name] = rows.to_arrow(self._frames[name], self._device, self._shown)
+                made[name] = rows.to_arrow(self._frame(name), self._device, self._shown)
         return made
 
     def restore(self, tables: Mapping[str, pa.Table]) -> None:
@@ -93,8 +90,8 @@ class Incremental:
         self._restore_groups(groups)
         for name, runs in self._runs.items():
             if name in tables:
-                rows = rows_from_arrow(tables[name], self._device)
-                runs.add(rows)
+                rows = self._completed(name, rows_from_arrow(tables[name], self._device))
+                runs.put_back(rows)
                 self._again(name, rows)
 
     def _forget(self) -> None:
@@ -123,6 +120,16 @@ class Incremental:
     def _shown(self, places: Any) -> pa.Array:
         """Places as they stand in tables."""
         return shown_time(places)
+
+    def _frame(self, name: str) -> pa.Schema:
+        """The types of what the rows of a table have."""
+        del name
+        return self._schema
+
+    def _completed(self, name: str, rows: Rows) -> Rows:
+        """Rows that a table had, with all columns that they need."""
+        del name
+        return rows
 
     def _group_columns(self, count: int) -> dict[str, Any]:
         """What is known of so many groups, as columns beside their keys."""

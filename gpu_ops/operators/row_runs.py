@@ -80,6 +80,10 @@ class RowRuns(SortedRuns[Rows]):
         pieces = self.pieces()
         return concat_rows(pieces, self._device) if pieces else None
 
+    def put_back(self, rows: Rows) -> None:
+        """What `rows` gave, in any order."""
+        self.add(rows)
+
     def renumber(self, numbers: Any) -> None:
         """Give each group ``g`` the number ``numbers[g]``; the order of those that are left stays."""
         self.replace([replace(rows, code=numbers[rows.code]) for rows in self.pieces()])

@@ -33,6 +33,7 @@ from gpu_ops.operators.running_blocks import (
     grown,
     limit_of,
     places_among,
+    stored,
 )
 from gpu_ops.operators.running_extremes import CODES, Staircases
 from gpu_ops.operators.running_orders import Orders
@@ -40,7 +41,6 @@ from gpu_ops.operators.running_state import WindowState
 from gpu_ops.operators.running_values import CODES as CODES_OF_VALUES
 from gpu_ops.operators.running_values import Values
 from gpu_ops.operators.state import (
-    GroupNumbers,
     Oldest,
     Rows,
     all_of,
@@ -71,12 +71,11 @@ class RunningWindow(WindowState):
 
     def __init__(self, node: WindowAggregate, device: Device) -> None:
         self.node = self._node = node
-        self._device = device
-        self._groups = GroupNumbers(node.group, node.input.schema, device)
         self._waiting, self._ending = RowRuns(("low",), device), RowRuns(("high",), device)
+        runs = {"waiting": self._waiting, "ending": self._ending}
+        super().__init__(node.group, node.input.schema, device, runs, BEFORE)
         self._totals = Totals()
         self._last = device.columns.array(np.zeros(0, np.int64))
-        self._done = BEFORE
         self._oldest = Oldest(device)
         self._nullable: set[tuple[str, str]] = set()
         ranked: dict[tuple[str, str], None] = {}
@@ -95,6 +94,7 @@ class RunningWindow(WindowState):
                 self._best[extreme.name] = Staircases(extreme, device)
                 if extreme.by_rank:
                     ranked[extreme.column, extreme.form] = None
+        self._runs |= {stored("extreme", name): each for name, each in self._best.items()}
         self._ranked = list(ranked)
         # What is ranked stays a frame, to be ranked in each step; only which rows take part is read as it comes.
         self._read = [
@@ -148,7 +148,7 @@ class RunningWindow(WindowState):
         for aggregate in self._node.aggregates:
             if aggregate.keeps(self._node.input.schema) == "extreme":
                 self._order(aggregate)
-        self._best = {}
+        self._best, self._runs = {}, {"waiting": self._waiting, "ending": self._ending}
         return True
 
     def _limit(self, cti: int) -> int:
@@ -167,7 +167,6 @@ class RunningWindow(WindowState):
         self, events: Events | None, opened: Events | None, closed: Events | None, limit: int
     ) -> tuple[Rows | None, Rows | None]:
         """The rows that begin in this step, and the earlier ones that end in it."""
-        begun = self._waiting.due(limit)
         if closed is not None and len(closed):
             # It counts since its start edge; from its end on it does not.
             self._ending.add(self._rows(closed, every=True))
@@ -175,16 +174,8 @@ class RunningWindow(WindowState):
         if opened is not None and len(opened):
             rows = self._rows(opened, every=True)
             fresh.append(replace(rows, high=np.full_like(rows.high, AFTER, dtype=np.int64)))
-        for rows in fresh:
-            due = rows.low <= limit
-            if bool(due.all()):
-                begun.append(rows)
-            else:
-                kernels = self._device.kernels
-                self._waiting.add(rows.take(kernels.keep(~due), self._device))
-                begun.append(rows.take(kernels.keep(due), self._device))
+        started = self._waiting.through(fresh, limit)
         ended = self._ending.due(limit)
-        started = concat_rows(begun, self._device) if begun else None
         if started is not None:
             # What never ends need not be remembered for its end: at the end of time every group has a boundary.
             lasting = (started.high > limit) & (started.high < self._never)
@@ -392,11 +383,6 @@ class RunningWindow(WindowState):
     # The state, to be looked at and kept
 
     @property
-    def waiting(self) -> int:
-        """How many events wait for a CTI to pass their start."""
-        return len(self._waiting)
-
-    @property
     def alive(self) -> int:
         """How many events are kept that have not ended."""
         over = self._done >= self._never  # then that has ended, too, which never does
@@ -407,23 +393,16 @@ class RunningWindow(WindowState):
         """Forget groups of which nothing is left, once they are most of all."""
         for values in self._values.values():
             values.forget((self._waiting, self._ending))
-        if not self._groups.crowded:
-            return
-        host, count = self._device.columns.host, len(self._groups)
-        used = host(self._totals.limbs[ROWS][0][:count] > 0).copy()
-        for rows in self._waiting.pieces():
-            used[host(rows.code)] = True
-        numbers = self._groups.forget(used)
-        if numbers is None:
-            return
+        super()._forget()
+
+    def _note_used(self, used: Any) -> None:
+        used |= self._device.columns.host(self._totals.limbs[ROWS][0][: len(used)] > 0)
+
+    def _renumber(self, numbers: Any, left: Any) -> None:
+        take = self._device.kernels.take
         self._oldest.forget()
-        take, left = self._device.kernels.take, self._device.columns.array(np.flatnonzero(used))
         self._last = take(self._last, left)
         for arrays in self._totals.limbs.values():
             arrays[:] = [take(values, left) for values in arrays]
-        self._waiting.renumber(numbers)
-        self._ending.renumber(numbers)
-        for staircases in self._best.values():
-            staircases.renumber(numbers)
         for orders in self._orders.values():
             orders.renumber(numbers)

@@ -94,7 +94,7 @@ class Staircases(RowRuns):
         order = {CODES: Field(pa.int64())}
         return StateTable(name, row_columns(place, place, groups, numbers=order, frame=frame))
 
-    def restore(self, rows: Rows) -> None:
+    def put_back(self, rows: Rows) -> None:
         """What `rows` gave, in any order."""
         self.add(self._merged([self._ordered(rows)]))
 

@@ -55,9 +55,8 @@ class RunningBinary(Incremental, ABC):
     def __init__(self, node: Binary, device: Device, kept: dict[str, RowRuns]) -> None:
         self._waiting = RowRuns(("low",), device), RowRuns(("low",), device)
         runs = {f"waiting {side}": runs for side, runs in zip(_SIDES, self._waiting, strict=True)} | kept
-        super().__init__(node, tuple(name for name, _ in node.on), node.left.schema, device, runs)
+        super().__init__(tuple(name for name, _ in node.on), node.left.schema, device, runs)
         self._keys = pa.schema([key.with_nullable(True) for key in self._keys])
-        self._frames = {name: node.inputs["right" in name].schema for name in runs}
         self._node, self._kept = node, kept
 
     def step(self, events: Sequence[Events | None], ctis: Sequence[int]) -> tuple[list[Events], int]:
@@ -108,6 +107,9 @@ class RunningBinary(Incremental, ABC):
             codes = np.where(known, codes, np.int32(at)).astype(np.int32)
         return Rows(codes, events.start, events.ends, {}, events.frame)
 
+    def _frame(self, name: str) -> pa.Schema:
+        return self._node.inputs["right" in name].schema
+
     def _by_group(self, at: int, rows: Rows | None) -> Rows:
         if rows is not None:
             return ordered(rows, "low", self._device)
@@ -132,7 +134,7 @@ class RunningBinary(Incremental, ABC):
         begun = replace(TIME, most=done)
         for name in self._kept:
             at = _SIDES.index(name)
-            yield StateTable(name, _rows(at, begun, end, groups, self._frames[name]) | self._kept_besides(at))
+            yield StateTable(name, _rows(at, begun, end, groups, self._frame(name)) | self._kept_besides(at))
 
     def _kept_besides(self, at: int) -> dict[str, Field]:
         """The columns that the rows of a side have which are kept, beside those of all rows: most nodes have none."""

@@ -10,32 +10,26 @@ from typing import Any
 import pyarrow as pa
 
 from gpu_ops.buffers import integers, to_arrow
-from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates import Block, PartName, column_name
-from gpu_ops.operators.row_runs import RowRuns
+from gpu_ops.operators.incremental import Incremental
 from gpu_ops.operators.running_blocks import Totals, stored
 from gpu_ops.operators.running_extremes import Staircases
 from gpu_ops.operators.running_orders import Orders
 from gpu_ops.operators.running_values import CODES as CODES_OF_VALUES
 from gpu_ops.operators.running_values import Values
-from gpu_ops.operators.state import GroupNumbers, Rows, rows_from_arrow, shown_time
+from gpu_ops.operators.state import Rows, shown_time
 from gpu_ops.operators.state_fields import AFTER, BEFORE, clock, extent, group_columns, row_columns
 from gpu_ops.plan.windows import WindowAggregate
 from gpu_ops.state_tables import Field, StateTable, Tables
 from gpu_ops.time import TIME_TYPE
 
 
-class WindowState(ABC):
+class WindowState(Incremental, ABC):
     """The state of a running window; `RunningWindow` steps it."""
 
     _node: WindowAggregate
-    _device: Device
-    _groups: GroupNumbers
-    _waiting: RowRuns
-    _ending: RowRuns
     _totals: Totals
     _last: Any
-    _done: int
     _nullable: set[tuple[str, str]]
     _orders: dict[PartName, Orders]
     _values: dict[str, Values]
@@ -49,16 +43,9 @@ class WindowState(ABC):
 
     def tables(self) -> dict[str, pa.Table]:
         """The state: groups with their totals, events that wait for their start, events by their end, extremes."""
-        if not self._groups.seen:
+        made = super().tables()
+        if not made:
             return {}
-        device, schema = self._device, self._node.input.schema
-        made = {"groups": self._group_table(), "clock": pa.table({"done": pa.array([self._done], pa.int64())})}
-        kept = {"waiting": self._waiting, "ending": self._ending}
-        kept |= {stored("extreme", extreme): staircases for extreme, staircases in self._best.items()}
-        for name, runs in kept.items():
-            rows = runs.rows()
-            if rows is not None:
-                made[name] = rows.to_arrow(schema, device, self._shown)
         remembered = {name: each.table() for name, each in self._remembered().items()}
         made |= {name: table for name, table in remembered.items() if table is not None}
         if self._totals.plans:
@@ -77,15 +64,19 @@ class WindowState(ABC):
     def _shown(self, places: Any) -> pa.Array:
         return shown_time(places) if self._node.window.grid is None else to_arrow(places, pa.int64())
 
-    def _group_table(self) -> pa.Table:
-        columns, count = self._device.columns, len(self._groups)
-        made = {"last": self._shown(columns.host(self._last[:count]).copy())}
-        made |= self._totals.columns(count, self._device)
-        if self._groups.keys is not None:
-            schema = pa.schema([self._node.input.schema.field(name) for name in self._node.group])
-            keys = columns.to_arrow(self._groups.keys, schema)
-            made |= {f"key/{name}": keys[name] for name in keys.column_names}
-        return pa.table(made)
+    def _group_columns(self, count: int) -> dict[str, Any]:
+        last = self._shown(self._device.columns.host(self._last[:count]).copy())
+        return {"last": last} | self._totals.columns(count, self._device)
+
+    def _restore_groups(self, groups: pa.Table) -> None:
+        self._last = self._device.columns.array(integers(groups["last"].combine_chunks()).copy())
+        self._totals.restore(groups, self._device)
+
+    def _completed(self, name: str, rows: Rows) -> Rows:
+        if name not in {"waiting", "ending"}:
+            return rows
+        nothing = self._nothing().columns
+        return replace(rows, columns={each: rows.columns.get(each, nothing[each]) for each in nothing})
 
     def declared(self, tables: Tables) -> Iterator[StateTable]:
         """The tables that `tables` gives."""
@@ -146,31 +137,11 @@ class WindowState(ABC):
 
     def restore(self, tables: Mapping[str, pa.Table]) -> None:
         """The state that `tables` gave."""
-        if not tables:
-            return
-        device = self._device
-        groups = tables["groups"].combine_chunks()
-        keys = {name: groups[f"key/{name}"] for name in self._node.group}
-        self._groups.restore(device.columns.from_arrow(pa.table(keys)) if keys else None)
-        self._last = device.columns.array(integers(groups["last"].combine_chunks()).copy())
-        self._totals.restore(groups, device)
-        self._done = tables["clock"]["done"][0].as_py()
+        super().restore(tables)
         if "floats" in tables:
             self._totals.restore_plans(tables["floats"])
         if "nullable" in tables:
             self._nullable = {(row["column"], row["form"]) for row in tables["nullable"].to_pylist()}
-        nothing = self._nothing()
-        for name, runs in (("waiting", self._waiting), ("ending", self._ending)):
-            if name in tables:
-                rows = rows_from_arrow(tables[name], device)
-                runs.add(
-                    replace(
-                        rows, columns={each: rows.columns.get(each, nothing.columns[each]) for each in nothing.columns}
-                    )
-                )
-        for extreme, staircases in self._best.items():
-            if stored("extreme", extreme) in tables:
-                staircases.restore(rows_from_arrow(tables[stored("extreme", extreme)], device))
         for name, remembered in self._remembered().items():
             if name in tables:
                 remembered.restore(tables[name])

@@ -39,7 +39,7 @@ class RunningStitch(Incremental):
     def __init__(self, node: Stitch, device: Device) -> None:
         self._waiting, self._chains = RowRuns(("low",), device), RowRuns(("high",), device)
         runs = {"waiting": self._waiting, "chains": self._chains}
-        super().__init__(node, node.compared, node.schema, device, runs)
+        super().__init__(node.compared, node.schema, device, runs)
         self._node = node
 
     def step(self, events: Events | None, cti: int) -> tuple[list[Events], int]:

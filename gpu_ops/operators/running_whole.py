@@ -7,7 +7,7 @@ computation is run over them. So a step costs what is alive in the groups that i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -18,14 +18,13 @@ from gpu_ops.buffers import integers, to_arrow
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates import column_name
 from gpu_ops.operators.events import Events, concat
+from gpu_ops.operators.incremental import Incremental
 from gpu_ops.operators.row_runs import RowRuns
 from gpu_ops.operators.running_blocks import grid_promise, grown, limit_of
 from gpu_ops.operators.state import (
-    GroupNumbers,
     Oldest,
     Rows,
     concat_rows,
-    rows_from_arrow,
     shown_time,
 )
 from gpu_ops.operators.state_fields import BEFORE, clock, extent, group_columns, row_columns
@@ -35,7 +34,7 @@ from gpu_ops.state_tables import Field, StateTable, Tables
 from gpu_ops.time import MAX_TIME, TIME_TYPE
 
 
-class RunningWhole:
+class RunningWhole(Incremental):
     """The steps of one window node that keeps its events.
 
     Args:
@@ -45,12 +44,11 @@ class RunningWhole:
 
     def __init__(self, node: WindowAggregate, device: Device) -> None:
         self.node = self._node = node
-        self._device = device
-        self._groups = GroupNumbers(node.group, node.input.schema, device)
         self._waiting, self._alive = RowRuns(("low",), device), RowRuns(("group", "low"), device)
+        runs = {"waiting": self._waiting, "alive": self._alive}
+        super().__init__(node.group, node.input.schema, device, runs, BEFORE)
         none = device.columns.array(np.zeros(0, np.int64))
         self._last, self._counts = none, none
-        self._done = BEFORE
         self._closing: Rows | None = None
         self._oldest = Oldest(device)
         self._read = list(dict.fromkeys(column_name(each) for one in node.aggregates for each in one.reads))
@@ -80,7 +78,8 @@ class RunningWhole:
             # All there is in one step, and nothing before it: a batch.
             pieces = [] if events is None else [events]
             return list(window_aggregate(self._node, pieces, self._device)), cti
-        begun = self._begun(events, limit)
+        fresh = [] if events is None or not len(events) else [self._rows(events)]
+        begun = self._waiting.through(fresh, limit)
         self._last, self._counts = (grown(each, len(self._groups)) for each in (self._last, self._counts))
         held = self._counts > 0
         changed = []
@@ -107,16 +106,6 @@ class RunningWhole:
         self._done, self._closing = max(self._done, limit), None
         self._forget()
         return results, self._promise(cti)
-
-    def _begun(self, events: Events | None, limit: int) -> Rows | None:
-        begun, kernels = self._waiting.due(limit), self._device.kernels
-        if events is not None and len(events):
-            rows = self._rows(events)
-            due = rows.low <= limit
-            self._waiting.add(rows.take(kernels.keep(~due), self._device))
-            begun.append(rows.take(kernels.keep(due), self._device))
-        begun = [rows for rows in begun if len(rows)]
-        return concat_rows(begun, self._device) if begun else None
 
     def _rows(self, events: Events) -> Rows:
         device, grid = self._device, self._node.window.grid
@@ -230,32 +219,20 @@ class RunningWhole:
 
     # The state, to be looked at and kept
 
-    @property
-    def waiting(self) -> int:
-        """How many events wait for a CTI to pass their start."""
-        return len(self._waiting)
+    def _group_columns(self, count: int) -> dict[str, Any]:
+        return {"last": self._shown(self._device.columns.host(self._last[:count]).copy())}
 
-    @property
-    def alive(self) -> int:
-        """How many events are kept that have not ended."""
-        return len(self._waiting) + len(self._alive)
+    def _restore_groups(self, groups: pa.Table) -> None:
+        self._last = self._device.columns.array(integers(groups["last"].combine_chunks()).copy())
+        self._counts = np.zeros_like(self._last)
 
-    def tables(self) -> dict[str, pa.Table]:
-        """The state: groups, events that wait for their start, events that are alive."""
-        if not self._groups.seen:
-            return {}
-        device, schema, count = self._device, self._node.input.schema, len(self._groups)
-        columns = {"last": self._shown(device.columns.host(self._last[:count]).copy())}
-        if self._groups.keys is not None:
-            fields = pa.schema([schema.field(name) for name in self._node.group])
-            keys = device.columns.to_arrow(self._groups.keys, fields)
-            columns |= {f"key/{name}": keys[name] for name in keys.column_names}
-        made = {"groups": pa.table(columns), "clock": pa.table({"done": pa.array([self._done], pa.int64())})}
-        for name, runs in (("waiting", self._waiting), ("alive", self._alive)):
-            rows = runs.rows()
-            if rows is not None:
-                made[name] = rows.to_arrow(schema, device, self._shown)
-        return made
+    def _again(self, name: str, rows: Rows) -> None:
+        if name == "alive":
+            self._count(rows.code, 1)
+
+    def _renumber(self, numbers: Any, left: Any) -> None:
+        self._oldest.forget()
+        self._last, self._counts = (self._device.kernels.take(each, left) for each in (self._last, self._counts))
 
     def _shown(self, places: Any) -> pa.Array:
         return shown_time(places) if self._node.window.grid is None else to_arrow(places, pa.int64())
@@ -280,40 +257,6 @@ class RunningWhole:
             ("alive", Field(axis, least=least, most=min(done, most))),
         ):
             yield StateTable(name, row_columns(begin, end, groups, frame=frame))
-
-    def restore(self, tables: Mapping[str, pa.Table]) -> None:
-        """The state that `tables` gave."""
-        if not tables:
-            return
-        columns, groups = self._device.columns, tables["groups"].combine_chunks()
-        keys = {name: groups[f"key/{name}"] for name in self._node.group}
-        self._groups.restore(columns.from_arrow(pa.table(keys)) if keys else None)
-        self._last = columns.array(integers(groups["last"].combine_chunks()).copy())
-        self._counts = np.zeros_like(self._last)
-        self._done = tables["clock"]["done"][0].as_py()
-        if "waiting" in tables:
-            self._waiting.add(rows_from_arrow(tables["waiting"], self._device))
-        if "alive" in tables:
-            rows = rows_from_arrow(tables["alive"], self._device)
-            self._alive.add(rows)
-            self._count(rows.code, 1)
-
-    def _forget(self) -> None:
-        """Forget groups of which nothing is left, once they are most of all."""
-        if not self._groups.crowded:
-            return
-        host, count = self._device.columns.host, len(self._groups)
-        used = host(self._counts[:count] > 0).copy()
-        for rows in self._waiting.pieces():
-            used[host(rows.code)] = True
-        numbers = self._groups.forget(used)
-        if numbers is None:
-            return
-        self._oldest.forget()
-        left = self._device.columns.array(np.flatnonzero(used))
-        self._last, self._counts = (self._device.kernels.take(each, left) for each in (self._last, self._counts))
-        self._waiting.renumber(numbers)
-        self._alive.renumber(numbers)
 
 
 def _one_slot_each(codes: Any, values: Any, some: Any, groups: int, device: Device) -> tuple[Any, Any, Any, int, Any]:

@@ -1,0 +1,70 @@
+"""Sorted runs of events: they give what is wanted, are few, and what a run holds never changes."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpu_ops.devices import Device, choose
+from gpu_ops.operators.row_runs import RowRuns
+from gpu_ops.operators.state import Rows
+
+Event = tuple[int, int, int]
+"""Its group, its start, its end."""
+
+STEPS = st.lists(
+    st.tuples(
+        st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(1, 30)), max_size=12), st.integers(0, 9)
+    ),
+    max_size=12,
+)
+
+
+def rows_of(events: list[Event], device: Device) -> Rows:
+    code, low, high = (device.columns.array(np.array(each)) for each in zip(*events, strict=True))
+    return Rows(code.astype(np.int32), low, high, {})
+
+
+def told(rows: Rows, device: Device) -> list[Event]:
+    return list(zip(*(device.columns.host(each).tolist() for each in (rows.code, rows.low, rows.high)), strict=True))
+
+
+@pytest.mark.parametrize("name", ["cpu", "array"])
+@given(steps=STEPS, chance=st.randoms(use_true_random=False))
+def test_what_a_run_holds_never_changes(
+    name: str, steps: list[tuple[list[tuple[int, int, int]], int]], chance: random.Random
+) -> None:
+    device = choose(name)
+    runs, known, done = RowRuns(("group", "low"), device), list[Event](), 0
+    seen: dict[int, list[Event]] = {}
+    for fresh, further in steps:
+        more = [(group, done + start, done + start + lasts) for group, start, lasts in fresh]
+        before = max(seen, default=0)
+        if more:
+            runs.add(rows_of(more, device))
+        known += more
+        assert not more or runs.runs[-1].name > before
+        for run in runs.runs:
+            here = told(run.rows, device)
+            assert here == sorted(here, key=lambda event: event[:2])
+            assert seen.setdefault(run.name, here) == here
+        assert all(len(early.rows) >= 2 * len(late.rows) for early, late in pairwise(runs.runs))
+        for run in runs.runs:
+            if run.left and chance.random() < 0.5:
+                gone = np.zeros(len(run.rows), np.bool_) if run.gone is None else device.columns.host(run.gone)
+                ends = device.columns.host(run.rows.high)
+                at = int(chance.choice(np.flatnonzero(~gone & (ends > done)).tolist()))
+                runs.drop(run, device.columns.array(np.array([at])))
+                known.remove(seen[run.name][at])
+        done += further
+        ended = [told(run.rows.take(at, device), device) for run, at in runs.ended(done)]
+        assert sorted(each for part in ended for each in part) == sorted(each for each in known if each[2] <= done)
+        known = [event for event in known if event[2] > done]
+        left = runs.rows()
+        assert sorted([] if left is None else told(left, device)) == sorted(known)
+        assert len(runs) == len(known)
