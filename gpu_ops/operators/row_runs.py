@@ -52,6 +52,8 @@ class RowRuns(SortedRuns[Rows]):
             now = getattr(rows, self._place) <= limit
             if bool(now.all()):
                 due.append(rows)
+            elif not bool(now.any()):
+                self.add(rows)
             else:
                 self.add(rows.take(keep(~now), self._device))
                 due.append(rows.take(keep(now), self._device))
