@@ -155,6 +155,9 @@ class AggregateKind:
             )
         KINDS[self.name] = self
 
+    def __repr__(self) -> str:
+        return f"AggregateKind({self.name!r})"
+
     def __str__(self) -> str:
         return self.name
 

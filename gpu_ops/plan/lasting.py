@@ -29,6 +29,9 @@ class OverTime(Combinable):
     aggregate: Aggregate
     alone: Combinable
 
+    def __str__(self) -> str:
+        return str(self.aggregate)
+
     def within(self, window: object) -> Combinable:
         """The one of the two that these windows need."""
         if isinstance(window, Snapshot):
