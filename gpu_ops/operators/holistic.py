@@ -164,14 +164,14 @@ def _quantile(block: Block, aggregate: Aggregate) -> Any:
             lower = lower + (rest > 0)
         codes, found = _asked(block, aggregate, form, block.slots, lower)
         return block.of_codes(aggregate, form, _codes(block, codes, found, valid), valid)
-    low, high = Ordered(block, aggregate).kth(lower, lower + (rest > 0))
+    (low, high), numbers = _numbers_at(block, aggregate, form, [lower, lower + (rest > 0)])
     plain = low.astype(np.float64, copy=False)
     with np.errstate(invalid="ignore", over="ignore"):  # infinities and NaN, as IEEE 754 has them
         part = rest / float(under)
         halfway = way == "midpoint" or under == 2  # wherever it is between two values
         between = None if halfway else plain * (1.0 - part) + high * part
         if halfway or under % 2 == 0:
-            middle = _mean_of_two(low, high, block)
+            middle = _mean_of_two(low, high, numbers, block)
             between = middle if halfway else np.where(part == 0.5, middle, between)
     return np.where((rest == 0) | (low == high), plain, between), valid, pa.float64()
 
@@ -205,18 +205,27 @@ class Ordered:
         Args:
             places: int64, one for each slot.
         """
-        block, form, counts = self.block, self._form, self.count()
-        highest, many = np.maximum(counts - 1, 0), len(places)
-        asked = np.stack([np.minimum(np.maximum(each, 0), highest) for each in places], axis=1).ravel()
-        codes, found = _asked(block, self.aggregate, form, np.repeat(block.slots, many), asked)
-        numbers, valid = _numbers(block, self.aggregate, form, codes), block.present(self.aggregate, form)
-        return [_codes(block, numbers, found[at::many].copy(), valid) for at in range(many)]
+        highest = np.maximum(self.count() - 1, 0)
+        clamped = [np.minimum(np.maximum(each, 0), highest) for each in places]
+        return _numbers_at(self.block, self.aggregate, self._form, clamped)[0]
 
 
-def _mean_of_two(low: Any, high: Any, block: Block) -> Any:
-    """The means of two numbers each, the first of which is not the greater one, rounded once."""
+def _numbers_at(block: Block, aggregate: Aggregate, form: str, places: Sequence[Any]) -> tuple[list[Any], Any]:
+    """(for each of some places in order the number there in each slot, all numbers that these are of).
+
+    The places of a slot are asked for one after the other: one sweep answers all.
+    """
+    many = len(places)
+    asked = np.stack(places, axis=1).ravel()
+    codes, found = _asked(block, aggregate, form, np.repeat(block.slots, many), asked)
+    numbers, valid = _numbers(block, aggregate, form, codes), block.present(aggregate, form)
+    return [_codes(block, numbers, found[at::many].copy(), valid) for at in range(many)], numbers
+
+
+def _mean_of_two(low: Any, high: Any, numbers: Any, block: Block) -> Any:
+    """The means of two numbers each, rounded once; ``numbers`` are all that these are of."""
     if low.dtype.kind != "f":
-        if not len(low) or (int(low.min()) >= -1 << 62 and int(high.max()) < 1 << 62):
+        if not len(numbers) or (int(numbers.min()) >= -1 << 62 and int(numbers.max()) < 1 << 62):
             return (low + high) * 0.5
         kernels = block.device.kernels
         limbs = zip(kernels.exact_limbs_int(low), kernels.exact_limbs_int(high), strict=True)
