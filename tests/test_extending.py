@@ -258,14 +258,14 @@ def test_a_name_is_one_kinds() -> None:
         with pytest.raises(PlanError, match=f"There is a kind of aggregate {name} already"):
             extend.AggregateKind(**PARTS | {"name": name})
     with pytest.raises(PlanError, match=r"already: its results are those of .*_root_mean_square"):
-        two_greatest_by("root_mean_square", extend.Order())
+        two_greatest_by("root_of_mean_square", extend.Order())
     # A cell that runs again declares its kind again.
     assert from_notebook() is not from_notebook(NOTEBOOK.replace("Sums()", "Events()"))
 
 
 def test_a_kind_says_what_it_does_not_take() -> None:
     texts = stream([Event(0, 1, {"v": "a"})], pa.schema([("v", pa.string())])).snapshot()
-    with pytest.raises(ColumnError, match="root_mean_square does not take string") as refused:
+    with pytest.raises(ColumnError, match="root_of_mean_square does not take string") as refused:
         texts.agg(r=extend.aggregate(ROOT_MEAN_SQUARE, "v"))
     assert refused.value.column == "v"
     with pytest.raises(PlanError, match=r"two_greatest\(distinct=True\) needs the values"):

@@ -199,7 +199,7 @@ def kind_named(name: str) -> AggregateKind:
 
 def _origin(kind: AggregateKind) -> tuple[str, str]:
     """Where the function of its results is from, which a function of the same code has in every process."""
-    return getattr(kind.result, "__module__", ""), getattr(kind.result, "__qualname__", "")
+    return str(getattr(kind.result, "__module__", "")), str(getattr(kind.result, "__qualname__", ""))
 
 
 # In which form columns are taken

@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 
 import gpu_ops as g
+from gpu_ops.plan.data_windows import Last
+from gpu_ops.plan.windows import Hopping
 from gpu_ops.windowed import DataWindowed, Windowed
 from tests.cuts import in_any_cut, in_some_order
 from tests.engines.test_spark_joins import SIDES, agree
@@ -77,6 +79,7 @@ WINDOWS: Mapping[str, Verb] = {
     "first_span": lambda s: s.first_span("9us"),
     "first_unique": lambda s: s.first_unique("v"),
     "highest": lambda s: s.highest(2, "v"),
+    "data_window": lambda s: s.data_window(Last(2)),
     "hopping": lambda s: s.hopping("6us", "3us"),
     "keep_all": lambda s: s.keep_all(),
     "keep_while": lambda s: s.keep_while(g.window.sum("v") < 50),
@@ -89,6 +92,7 @@ WINDOWS: Mapping[str, Verb] = {
     "snapshot": lambda s: s.snapshot(),
     "time_batches": lambda s: s.time_batches("6us"),
     "time_length_batches": lambda s: s.time_length_batches("6us", 3),
+    "time_window": lambda s: s.time_window(Hopping(6, 3, align=0)),
     "tumbling": lambda s: s.tumbling("6us"),
     "unique": lambda s: s.unique("v"),
     "until": lambda s: s.until(g.col("end")),
