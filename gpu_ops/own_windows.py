@@ -68,7 +68,7 @@ class OwnWindowing(DataWindowing):
 
 def _check(given: object, family: type, *, verb: str) -> None:
     if not isinstance(given, family):
-        said = '.last("1min")' if family is DataWindowKind else '.tumbling("1min")'
+        said = '.last_span("1min")' if family is DataWindowKind else '.tumbling("1min")'
         raise PlanError(
             f"{verb} takes a kind of window, not {type(given).__name__}.",
             remedy=f"Write {said} for a span of time; or derive a class from gpu_ops.extend.{family.__name__} "

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import gpu_ops as g
 from gpu_ops import extend
 from gpu_ops.engines.fingerprints import functions_held
-from gpu_ops.errors import ColumnError, PlanError, SourceError
+from gpu_ops.errors import ColumnError, FunctionError, PlanError, SourceError
 from gpu_ops.operators.holistic import members
 from tests.cuts import in_any_cut, in_some_order
 from tests.engines.test_live import DEVICES, events, source, table
@@ -323,3 +323,22 @@ def test_a_checkpoint_remembers_how_a_kind_is_computed(tmp_path: Path) -> None:
     assert g.restore(tmp_path / "c", query(f"# moved\n{NOTEBOOK}")).status().events_in == 1
     with pytest.raises(SourceError, match=r"made with other functions: .*kind\.result changed"):
         g.restore(tmp_path / "c", query(NOTEBOOK.replace("** 2", "** 4")))
+
+
+@pytest.mark.parametrize("size", [99, 0, None])
+def test_results_that_do_not_fit_the_windows_are_refused_by_name(device_name: str, size: int | None) -> None:
+    def result(block: extend.Block, aggregate: g.Aggregate) -> Any:
+        valid = extend.taken(block, aggregate).count() > 0
+        return None if size is None else extend.as_float(np.zeros(size), valid)
+
+    misfit = extend.AggregateKind(**PARTS | {"name": f"misfit_{device_name}_{size}", "result": result})
+    windows = stream([Event(0, 1, {"v": 1}), Event(3, 4, {"v": 2})], pa.schema([("v", pa.int64())])).snapshot()
+    asked = windows.agg(r=extend.aggregate(misfit, "v"))
+    with pytest.raises(FunctionError, match=r"The results of misfit_.* do not fit .* for 2 windows\.") as refused:
+        asked.collect(device=device_name)
+    assert refused.value.column == "r"
+
+
+def test_what_is_no_kind_is_refused() -> None:
+    with pytest.raises(PlanError, match=r"takes a kind of aggregate, not NoneType.*extend\.AggregateKind"):
+        extend.aggregate(None, "v")  # type: ignore[arg-type]

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.devices import Device
+from gpu_ops.errors import FunctionError
 from gpu_ops.operators.columns import Column, Columns, PartName, column_name, load_columns, order_codes
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.time import format_time
@@ -220,12 +221,30 @@ class Block:
         for aggregate in aggregates:
             made = aggregate.kind.result(self, aggregate)
             if isinstance(made, tuple):
+                self._check(made, aggregate)
                 columns[aggregate.name] = made
-            else:
+            elif hasattr(made, "columns"):
                 frames.append(made)
+            else:
+                raise self._unfit(aggregate, type(made).__name__)
         if columns:
             frames.insert(0, self.device.columns.build(columns))
         return self.device.columns.select(self.device.columns.beside(*frames), [each.name for each in aggregates])
+
+    def _check(self, made: tuple[Any, ...], aggregate: Aggregate) -> None:
+        """Refuse results that are not one for each slot, as a kind of the user's may give."""
+        wanted = self.slots.shape
+        for each in made[:2]:
+            found = getattr(each, "shape", None)
+            if each is not None and found != wanted:
+                raise self._unfit(aggregate, f"{type(each).__name__} of shape {found}")
+
+    def _unfit(self, aggregate: Aggregate, found: str) -> FunctionError:
+        return FunctionError(
+            f"The results of {aggregate.kind} do not fit its windows: {found}, for {len(self.slots)} windows.",
+            column=aggregate.name,
+            remedy="Give one result for each window, as extend.as_float(values, valid) makes them (docs/extending.md).",
+        )
 
     def type_of(self, aggregate: Aggregate) -> pa.DataType:
         """The Arrow type of an aggregate's values."""

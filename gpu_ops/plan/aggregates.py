@@ -152,9 +152,14 @@ def aggregate(
         options: What else is said of it, for the functions of its kind.
 
     Raises:
-        PlanError: An argument is no column, no expression, or no condition.
+        PlanError: It is no kind of aggregate; or an argument is no column, no expression, or no condition.
     """
     kind = kind_named(kind) if isinstance(kind, str) else kind
+    if not isinstance(kind, AggregateKind):
+        raise PlanError(
+            f"aggregate takes a kind of aggregate, not {type(kind).__name__}.",
+            remedy="Declare one: gpu_ops.extend.AggregateKind(…) (docs/extending.md).",
+        )
     inputs = [as_expression(each, where=f"{kind}(…)") for each in given]
     if flag(distinct, name="distinct") and not inputs:
         raise PlanError(
