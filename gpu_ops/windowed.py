@@ -207,7 +207,7 @@ class DataWindowed(Combining, Windowed):
 
         Raises:
             ColumnError: An aggregate has the name of a payload column.
-            PlanError: As in `Windowed.agg`; or an aggregate hangs on how long a window lasts.
+            PlanError: As in `Windowed.agg`; or an aggregate depends on how long a window lasts.
 
         Examples:
             >>> import gpu_ops as g
@@ -221,7 +221,7 @@ class DataWindowed(Combining, Windowed):
         for name, aggregate in asked.items():
             if isinstance(aggregate, Combinable) and hangs_on_bounds(aggregate.within(Snapshot())):
                 raise PlanError(
-                    f"each({name}=…) hangs on how long a window lasts, and a row for each event lasts a tick.",
+                    f"each({name}=…) depends on how long a window lasts, and a row for each event lasts a tick.",
                     remedy="Take it from .agg(…), or a rate over a span: g.rate('1s', over='1min').",
                 )
         core, combined = self._parts(asked)

@@ -79,7 +79,7 @@ def order_keys(block: Block, expressions: Sequence[Any], chosen: Members) -> lis
     """What orders events by some columns, the first before the others; nulls come first.
 
     Of floats that are equal (0.0 and -0.0, any two NaNs) the bits decide in the end: which of two is handed on first
-    must not hang on how the input is cut.
+    must not depend on how the input is cut.
     """
     keys, bits = [], []
     for expression in expressions:

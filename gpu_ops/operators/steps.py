@@ -379,7 +379,7 @@ def _open_windows(plan: Running, device: Device) -> None:
         if used[below] > 1 or not isinstance(window, RunningDataWindow) or not window.gives_open:
             continue
         if not node.own.take_open():
-            # What is kept of an extreme by rank hangs on when events end. All events say it without.
+            # What is kept of an extreme by rank depends on when events end. All events say it without.
             whole = RunningWhole(node.own.node, device)
             if not whole.take_open():
                 continue

@@ -210,7 +210,7 @@ class Late(Unary):
 
     @property
     def time_rule(self) -> str:
-        return "no CTI before the end: what is late can be as late as it likes"
+        return "late stream: its CTI stays at minus infinity until the end of input"
 
     def describe(self) -> str:
         return "Late"

@@ -164,7 +164,7 @@ def _side(side: object, names: Sequence[str]) -> Any:
 
 
 def hangs_on_bounds(side: object) -> bool:
-    """Whether an aggregate, or a side of a combination, hangs on when its window begins and ends."""
+    """Whether an aggregate, or a side of a combination, depends on when its window begins and ends."""
     if isinstance(side, Combination):
         return hangs_on_bounds(side.left) or hangs_on_bounds(side.right)
     return isinstance(side, Span) or bool(getattr(side, "options", {}).get("bounds"))

@@ -436,7 +436,7 @@ class DataWindow(Unary):
 
     @property
     def context(self) -> Context | str:
-        """How far the stays of rows hang on others; or why that has no bound, in words.
+        """How far the stays of rows depend on others; or why that has no bound, in words.
 
         Examples:
             >>> import gpu_ops as g

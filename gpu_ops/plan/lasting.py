@@ -19,7 +19,7 @@ _LIFETIME = (nw.col("start"), nw.col("end"))
 
 @dataclass(frozen=True, eq=False)
 class OverTime(Combinable):
-    """An aggregate that hangs on how long events are in a window: over snapshots, throughout.
+    """An aggregate that depends on how long events are in a window: over snapshots, throughout.
 
     Attributes:
         aggregate: Over a grid, which clips lifetimes to each window.

@@ -1,4 +1,4 @@
-"""Expressions whose values may hang on where they are computed: `explain` marks and ``exact=True`` refuses them."""
+"""Expressions whose values may depend on where they are computed: `explain` marks and ``exact=True`` refuses them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def owned(node: Node) -> list[Own]:
 
 
 def check_same(plan: Node) -> None:
-    """Refuse a plan whose answer may hang on where it runs.
+    """Refuse a plan whose answer may depend on where it runs.
 
     Raises:
         PlanError: An expression is the backend's own.

@@ -1,7 +1,7 @@
 """What a kind of window has to say of itself. A part that a kind leaves out is an error where its class is made.
 
 There are two families. A *data window* takes rows one by one: each has a stretch ``[enter, leave)`` for which it is in,
-which hangs on the other rows of its group. A *time window* (`gpu_ops.plan.windows`) is a stretch of time:
+which depends on the other rows of its group. A *time window* (`gpu_ops.plan.windows`) is a stretch of time:
 which rows are in it, their lifetimes alone say. So a data window says when rows come and go, what is remembered of a
 group, and how far around its rows it looks; a time window says where its bounds lie.
 """
@@ -53,7 +53,7 @@ class Declaration(ABC):  # noqa: B024  (what is abstract, each family says)
         if missing and not family:
             raise PlanError(
                 f"The window kind {cls.__name__} does not say: {', '.join(missing)}.",
-                remedy="Declare each of them: no part of a window kind has a default that an answer hangs on.",
+                remedy="Declare each of them: no part of a window kind has a default that an answer depends on.",
             )
 
 
@@ -131,7 +131,7 @@ class Stretches:
 
 
 Context = Alone | Living | Around | Silence | Stretches
-"""How far the stay of a row hangs on rows before it and after it."""
+"""How far the stay of a row depends on rows before it and after it."""
 
 
 # How rows come and go
@@ -261,7 +261,7 @@ class DataWindowKind(Declaration, family=True):
 
     Its state is the rows that it holds; `stays` is a function of them, of the new ones and of a CTI. The same function
     serves a batch, whose CTI is the end of time, and each step of a running query: what is settled by the rows that are
-    there must not hang on how many steps they came in.
+    there must not depend on how many steps they came in.
     """
 
     @property
@@ -301,7 +301,7 @@ class DataWindowKind(Declaration, family=True):
     @property
     @abstractmethod
     def context(self) -> Context | str:
-        """What a slice of time is shown: how far a row's stay hangs on others; or why no bound is known, in words."""
+        """What a slice of time is shown: how far a row's stay depends on others; or why no bound is known, in words."""
 
     @abstractmethod
     def stays(self, held: Held, device: Device) -> Stay:

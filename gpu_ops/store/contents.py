@@ -43,7 +43,7 @@ def content_crc(table: pa.Table) -> int:
 
 
 def _mixed(values: Hashes) -> Hashes:
-    """Numbers each bit of which hangs on all bits of the given ones: the end of SplitMix64 (Steele et al., 2014)."""
+    """Numbers each bit of which depends on all bits of the given ones: the end of SplitMix64 (Steele et al., 2014)."""
     values = values + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

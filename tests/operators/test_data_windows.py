@@ -434,7 +434,7 @@ BAD_PLANS: dict[str, Callable[[Any], Any]] = {
     "an order from other rows": lambda s: s.last(2, order=g.col("v").shift(1)),
     "no aggregate": lambda s: s.last(2).each(n=g.col("v")),
     "an aggregate with a column's name": lambda s: s.last(2).each(v=g.sum("v")),
-    "what hangs on how long a window lasts": lambda s: s.last(2).each(n=1 + g.integral("v")),
+    "what depends on how long a window lasts": lambda s: s.last(2).each(n=1 + g.integral("v")),
     "a function told of how long it lasts": lambda s: s.last(2).each(
         n=g.window_function(len, returns=pa.int64(), of="v", time_sensitive=True)
     ),

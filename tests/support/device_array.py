@@ -30,7 +30,7 @@ class Tally:
     Attributes:
         calls: Functions, operators, gathers and writes by index.
         launches: How many kernels these would launch, by the estimates of `device_functions.py`.
-        synchronisations: How often the host waits: a value is looked at, or a result's length hangs on values.
+        synchronisations: How often the host waits: a value is looked at, or a result's length depends on values.
         uploads: Arrays that were copied from the host.
     """
 

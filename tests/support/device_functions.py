@@ -2,7 +2,7 @@
 
 How launches are estimated: one for each pass over memory that CuPy's sources make on an array of any size, nothing for
 a view. A radix sort is one pass for each byte of the values, a histogram and its sum; an argsort writes the positions
-and a copy of the values before. What hangs on the size (a comparison sort) is counted as on a million rows.
+and a copy of the values before. What depends on the size (a comparison sort) is counted as on a million rows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Kernels as functions of an array namespace (CuPy's on a GPU, NumPy's in tests): all that operators may call.
 
 `gpu_ops.devices.kernels.Kernels` says what each does. They are built of stable sorts, searches and running sums of
-integers; where something is written by index, no index occurs twice. So no result hangs on which thread comes first.
+integers; where something is written by index, no index occurs twice. So no result depends on which thread comes first.
 """
 
 # ruff: noqa: F401  (operators call them by way of this module; pyproject.toml lets mypy see them here)

@@ -3,7 +3,7 @@
 A limb is a digit of ``limb_bits`` bits and its number's sign. Limbs are summed as integers, which no order of addition
 changes, so the rounded total has the same bits on every device and for every cut of the input.
 `gpu_ops.devices.kernels.Numbers` says what each function takes and gives. Integers and shifts do the work: no result
-hangs on how a device would fuse a multiplication with an addition.
+depends on how a device would fuse a multiplication with an addition.
 """
 
 from __future__ import annotations
