@@ -40,7 +40,7 @@ NO_MAVEN := Maven (mvn) is missing: it fetches the RAPIDS jar
 .PHONY: demo test test-fast test-services test-deep bench pictures lint types lock jar package clean java
 
 demo: java $(READY)
-	@$(RUN) -m gpu_ops.demo
+	@$(RUN) -m gpu_ops.apps.demo
 
 test: java $(READY)
 	@$(PYTEST)

@@ -19,7 +19,7 @@ import pytest
 if os.environ.get("HYPOTHESIS_PROFILE") != "deep":
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
-# Before pytest imports its modules one by one: `gpu_ops.store` is a function, and the package where it is written.
+# Before pytest imports its modules one by one: the package declares its kinds of aggregates when it is imported whole.
 import gpu_ops  # noqa: F401
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent
 
 # It imports cuDF when it is loaded, and pytest loads every module of the package to look for doctests.
-collect_ignore = [] if importlib.util.find_spec("cudf") else ["gpu_ops/devices/gpu/columns.py"]
+collect_ignore = [] if importlib.util.find_spec("cudf") else ["gpu_ops/devices/cuda/columns.py"]
 
 _INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 """Settings with which Spark interprets its plans: there are few rows and many plans, and to compile costs more."""
@@ -168,7 +168,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture(autouse=True)
 def _no_defects(request: pytest.FixtureRequest) -> Iterator[None]:
     """A test that sees a `DefectError` fails, unless it is about one: ``pytest.raises(GpuOpsError)`` would take it."""
-    from gpu_ops.own_errors import defects
+    from gpu_ops.core.own_errors import defects
 
     before = defects.copy()
     yield

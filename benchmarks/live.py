@@ -20,7 +20,7 @@ import pyarrow as pa
 
 import gpu_ops as g
 from benchmarks.workloads import FULL, points
-from gpu_ops.time import utc
+from gpu_ops.core.time import utc
 
 BLOCK = 1_000_000
 HOUR = 3_600_000_000

@@ -33,7 +33,7 @@ from rich.table import Table
 
 import gpu_ops as g
 from benchmarks.workloads import splitmix64
-from gpu_ops.time import MAX_TIME, TIME_TYPE, utc
+from gpu_ops.core.time import MAX_TIME, TIME_TYPE, utc
 
 OVERLAPS = (1, 10, 100, 1000)
 KEYS = 10

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from gpu_ops.time import TIME_TYPE
+from gpu_ops.core.time import TIME_TYPE
 
 FULL = 10_000_000
 """The number of events that most answers in `WORKLOADS` belong to: one day of them."""

@@ -41,6 +41,9 @@ from narwhals import (
     when,
 )
 
+from gpu_ops.api.stream import Stream, events, restore
+from gpu_ops.api.windowed import DataWindowed, Windowed
+from gpu_ops.core.other_names import refuse
 from gpu_ops.errors import (
     ColumnError,
     DefectError,
@@ -59,8 +62,9 @@ from gpu_ops.errors import (
     WaitingError,
     WorkerError,
 )
-from gpu_ops.operators import aggregate_kinds as _aggregate_kinds  # noqa: F401  (the kinds declare themselves)
-from gpu_ops.other_names import refuse
+from gpu_ops.microbatches.reports import StoredBatch
+from gpu_ops.microbatches.stores import Store, store
+from gpu_ops.operators.aggregates import kinds as _aggregate_kinds  # noqa: F401  (the kinds declare themselves)
 from gpu_ops.plan.aggregates import Aggregate, count, max, mean, min, standard_deviation, sum, variance  # noqa: A004
 from gpu_ops.plan.choices import all, any, arg_max, arg_min, first, last  # noqa: A004
 from gpu_ops.plan.lasting import integral, time_weighted_mean
@@ -91,10 +95,6 @@ from gpu_ops.plan.ordered_aggregates import (
 )
 from gpu_ops.plan.own_functions import incremental, window_function
 from gpu_ops.plan.window_conditions import WindowExpressions
-from gpu_ops.store.reports import StoredBatch
-from gpu_ops.store.stores import Store, store
-from gpu_ops.stream import Stream, events, restore
-from gpu_ops.windowed import DataWindowed, Windowed
 
 __version__ = "0.1.0"
 

@@ -30,12 +30,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpu_ops.operators import exact_sums
-from gpu_ops.operators.aggregates import Block
-from gpu_ops.operators.choices import extreme, extreme_columns
-from gpu_ops.operators.columns import no_columns, number_columns, ordered_columns, valid_columns
-from gpu_ops.operators.exact_sums import Taken, as_float
-from gpu_ops.operators.holistic import Ordered
+from gpu_ops.operators.aggregates import exact_sums
+from gpu_ops.operators.aggregates.block import Block
+from gpu_ops.operators.aggregates.exact_sums import Taken, as_float
+from gpu_ops.operators.aggregates.forms import no_columns, number_columns, ordered_columns, valid_columns
+from gpu_ops.operators.aggregates.holistic import Ordered
+from gpu_ops.operators.aggregates.selection import extreme, extreme_columns
 from gpu_ops.plan.aggregate_kinds import (
     AggregateKind,
     Events,

@@ -19,12 +19,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 try:
+    from gpu_ops.api.stream import Stream
+    from gpu_ops.apps.queries import parse_inputs, query_answers
     from gpu_ops.engines.explain import explain_placed
     from gpu_ops.engines.spark.checks import unwrapped
     from gpu_ops.engines.spark.engine import compiled, placed, write_answer
     from gpu_ops.errors import GpuOpsError, SourceError
-    from gpu_ops.queries import parse_inputs, query_answers
-    from gpu_ops.stream import Stream
 except Exception as error:  # noqa: BLE001  (gpu_ops may be missing, or refuse this PySpark by an error of its own)
     missing = isinstance(error, ImportError)
     said = f"gpu_ops does not load in the driver's Python {sys.executable}: {error}." if missing else str(error)

@@ -16,7 +16,7 @@ from tests.support.devices import HERE
 
 
 def _strict() -> Modules:
-    from gpu_ops.devices.gpu import kernels
+    from gpu_ops.devices.array import kernels
     from tests.support import device_columns
 
     return Modules(kernels, device_columns)

@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops import extend
-from gpu_ops.engines.fingerprints import functions_held
+from gpu_ops.engines.live.fingerprints import functions_held
 from gpu_ops.errors import ColumnError, FunctionError, PlanError, SourceError
-from gpu_ops.operators.holistic import members
-from tests.cuts import in_any_cut, in_some_order
+from gpu_ops.operators.aggregates.holistic import members
 from tests.engines.test_live import DEVICES, events, source, table
 from tests.engines.test_spark_joins import SIDES, agree, setting
 from tests.engines.test_spark_slices import SLICES
-from tests.reference import Event
-from tests.rows import rows, stream, to_events
-from tests.ticks import at_us
+from tests.support.cuts import in_any_cut, in_some_order
+from tests.support.reference import Event
+from tests.support.rows import rows, stream, to_events
+from tests.support.ticks import at_us
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 import gpu_ops as g
 from gpu_ops.errors import ColumnError, PlanError, SourceError
 from gpu_ops.extend import OUT, UNKNOWN, Around, DataWindowKind, GridKind, Held, Stay
-from tests import data_window_reference as brute
-from tests import reference
 from tests.operators.test_data_windows import ASKED, EVENTS, KEYS, pushed, source
-from tests.reference import Aggregate, Event
-from tests.rows import check, rows
-from tests.ticks import at_us
+from tests.support import data_window_reference as brute
+from tests.support import reference
+from tests.support.reference import Aggregate, Event
+from tests.support.rows import check, rows
+from tests.support.ticks import at_us
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

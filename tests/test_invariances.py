@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 import gpu_ops as g
 from gpu_ops import Stream
 from gpu_ops.errors import GpuOpsError
-from tests import reference
-from tests.reference import NEVER, Aggregate, Event
-from tests.rows import rows, to_events, to_table
-from tests.ticks import at_us, timed, us
+from tests.support import reference
+from tests.support.reference import NEVER, Aggregate, Event
+from tests.support.rows import rows, to_events, to_table
+from tests.support.ticks import at_us, timed, us
 
 Events = list[Event]
 

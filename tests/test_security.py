@@ -30,11 +30,11 @@ LISTENS = {"socketserver", "http", "xmlrpc", "wsgiref", "ssl", "multiprocessing"
 RUNS = {"eval", "exec", "compile", "__import__"}
 
 # Where code of others is run, or a name of the socket module is used.
-QUERY_FILES = {"queries/__init__.py", "demo.py"}
+QUERY_FILES = {"apps/queries/__init__.py", "apps/demo.py"}
 SENT_BY_SPARK = {"engines/spark/sending.py"}
 """A worker unpickles what the driver made: Spark's own exchange, which is trusted."""
-PROCESSES = {"demo.py", "engines/spark/sending.py"}
-HOST_NAMES = {"store/folders.py"}
+PROCESSES = {"apps/demo.py", "engines/spark/sending.py"}
+HOST_NAMES = {"microbatches/folders.py"}
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
+from gpu_ops.core.forking import use_threads
 from gpu_ops.devices.columns import Columns
 from gpu_ops.devices.kernels import Kernels
 from gpu_ops.errors import DeviceError, PlanError, is_one_of, shown
-from gpu_ops.forking import use_threads
 
 
 @dataclass(frozen=True)
@@ -131,15 +131,16 @@ def _cpu() -> Modules:
 
 
 def _gpu() -> Modules:
-    from gpu_ops.devices.gpu import columns, kernels
+    from gpu_ops.devices.array import kernels
+    from gpu_ops.devices.cuda import columns
 
     return Modules(kernels, columns)
 
 
 def _array() -> Modules:
     """The GPU's kernels on NumPy's arrays, for tests: theirs put in a stricter array."""
+    from gpu_ops.devices.array import kernels
     from gpu_ops.devices.cpu import columns
-    from gpu_ops.devices.gpu import kernels
 
     return Modules(kernels, columns)
 

@@ -4,7 +4,7 @@ A device has a module with these functions, and mypy holds each module to the na
 here. They are pure functions of one-dimensional contiguous arrays of the device: they write into no input (but a dense
 grid's ``into``) and trust their arguments, so that an index out of range is not noticed. Every device gives the same
 bytes, whatever the order in which its threads come; tests compare them. What a function of the CPU's says besides, an
-example mostly, is beside it in ``devices/cpu``; how the GPU does it, in ``devices/gpu``.
+example mostly, is beside it in ``devices/cpu``; how the GPU does it, in ``devices/array``.
 """
 
 from __future__ import annotations

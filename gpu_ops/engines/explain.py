@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from gpu_ops.core.time import format_span
 from gpu_ops.devices import gpu_refusal
-from gpu_ops.engines.placing import place
+from gpu_ops.engines.local.placing import place
 from gpu_ops.plan.nodes import Node
 from gpu_ops.plan.sameness import owned
-from gpu_ops.time import format_span
 
 if TYPE_CHECKING:
     from gpu_ops.engines.spark import Placement

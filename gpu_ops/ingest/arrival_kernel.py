@@ -19,8 +19,8 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
 from gpu_ops.devices.cpu.compiling import INTS, inlined, kernel, output
-from gpu_ops.time import MAX_TIME, MIN_TIME, TICK
 
 Ints = npt.NDArray[np.int64]
 Table = npt.NDArray[np.int64]

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from gpu_ops.arrow_files import read_batches, read_schema
-from gpu_ops.bounds import Bounds, Meter, unreadable
+from gpu_ops.core.arrow_files import read_batches, read_schema
+from gpu_ops.core.bounds import Bounds, Meter, unreadable
+from gpu_ops.core.soundness import legible, sound
 from gpu_ops.errors import GpuOpsError, SourceError
 from gpu_ops.ingest.csv_options import CsvOptions
-from gpu_ops.soundness import legible, sound
 
 FileFormat = Literal["parquet", "arrow", "csv"]
 

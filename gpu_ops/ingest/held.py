@@ -11,9 +11,9 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from gpu_ops.core.polars_frames import to_frame
+from gpu_ops.core.sorted_runs import Run, SortedRuns
 from gpu_ops.devices.cpu import columns
-from gpu_ops.frames import to_frame
-from gpu_ops.sorted_runs import Run, SortedRuns
 
 Numbers = npt.NDArray[np.int64]
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from gpu_ops.buffers import integers
+from gpu_ops.core.arrow_buffers import integers
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.ingest.arrivals import Kind
 from gpu_ops.ingest.rules import UNKNOWN_EDGE, UNKNOWN_KIND, Rule, Shape

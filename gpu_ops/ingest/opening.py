@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from gpu_ops import types
-from gpu_ops.bounds import Bounds
+from gpu_ops.core import types
+from gpu_ops.core.bounds import Bounds
 from gpu_ops.errors import ColumnError, PlanError, SourceError, TimeError, unknown_column
 from gpu_ops.ingest.csv_options import CsvOptions
 from gpu_ops.ingest.files import FileFormat

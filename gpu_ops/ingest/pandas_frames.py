@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpu_ops import marks
+from gpu_ops.core import marks
 
 _IS = pa.types
 

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from gpu_ops.bounds import Bounds
+from gpu_ops.core.bounds import Bounds
+from gpu_ops.core.soundness import sound
 from gpu_ops.errors import ColumnError, PlanError, SourceError, refuse_names
 from gpu_ops.ingest.csv_options import CsvOptions
 from gpu_ops.ingest.files import FileFormat, open_files
-from gpu_ops.soundness import sound
 
 PIECE_ROWS = 1 << 20
 """Rows that a source which is not in memory gives at a time, unless it is told."""

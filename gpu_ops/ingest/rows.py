@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from gpu_ops.buffers import to_arrow
+from gpu_ops.core.arrow_buffers import to_arrow
+from gpu_ops.core.types import restore
 from gpu_ops.ingest.zones import Mask
-from gpu_ops.types import restore
 
 _IS = pa.types
 

@@ -78,7 +78,7 @@ class IngestReport:
         valid: Rows that became events; edges and CTIs are counted too.
         invalid: For each rule that was broken, how many rows broke it. Each row is counted once.
         first: For each of them, the first such row: its index in the source and its times.
-        late: How many rows were not let in as they came, by what was done with them (`gpu_ops.ingest.entrance.FATES`);
+        late: How many rows were not let in as they came, by what was done with them (`gpu_ops.ingest.ingress.FATES`);
             empty where nothing judged that.
         sources: Of a query with several sources, what each of them counted, by its name; else empty.
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpu_ops.buffers import booleans, integers, nulls
+from gpu_ops.core.arrow_buffers import booleans, integers, nulls
 from gpu_ops.ingest.zones import DAY, Mask, Ticks
 
 _PATTERN = (

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from gpu_ops.buffers import integers, nulls, to_arrow
+from gpu_ops.core.arrow_buffers import integers, nulls, to_arrow
+from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.errors import PlanError, TimeError
 from gpu_ops.ingest.rules import (
     NO_ZONE,
@@ -24,7 +25,6 @@ from gpu_ops.ingest.rules import (
 )
 from gpu_ops.ingest.text_times import read_integers, read_times
 from gpu_ops.ingest.zones import DAY, Mask, Ticks, Zone
-from gpu_ops.time import MAX_TIME, MIN_TIME
 
 _TICKS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _IS = pa.types

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
 from gpu_ops.errors import TimeError
 from gpu_ops.ingest.arrivals import Kind
 from gpu_ops.ingest.kinds import Kinds, judged_start
@@ -24,7 +25,6 @@ from gpu_ops.ingest.rules import (
 )
 from gpu_ops.ingest.times import Times
 from gpu_ops.ingest.zones import Mask, Ticks
-from gpu_ops.time import MAX_TIME, MIN_TIME, TICK
 
 _BLOCK = 1 << 15
 """Events per step of the one pass: both arrays' pieces and the mask stay in a core's cache."""

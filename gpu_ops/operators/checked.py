@@ -8,13 +8,13 @@ from typing import Any
 import narwhals as nw
 import pyarrow as pa
 
+from gpu_ops.core.time import format_time
 from gpu_ops.devices import Device
 from gpu_ops.errors import IntegerOverflowError
 from gpu_ops.operators.events import Events
 from gpu_ops.plan.expressions import column_names
 from gpu_ops.plan.integers import Guard, Known, Tests, by_type
 from gpu_ops.plan.terms import Range
-from gpu_ops.time import format_time
 
 REMEDY = "Cast what it reads to a type that holds the result: g.col(…).cast(g.Float64), or to a decimal."
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gpu_ops.bounds import gathered
+from gpu_ops.core.bounds import gathered
+from gpu_ops.core.time import MAX_TIME, MIN_TIME, format_time
 from gpu_ops.devices import Device
 from gpu_ops.errors import TimeError
-from gpu_ops.time import MAX_TIME, MIN_TIME, format_time
 
 # NumPy's functions act on CuPy's arrays too: these dispatch (NEP 13 and NEP 18). So operators use them on any device.
 

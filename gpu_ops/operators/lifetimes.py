@@ -8,6 +8,7 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
+from gpu_ops.core.time import MAX_TIME, TICK, format_time
 from gpu_ops.devices import Device
 from gpu_ops.errors import TimeError
 from gpu_ops.operators.checked import checked
@@ -26,7 +27,6 @@ from gpu_ops.plan.lifetimes import (
     Shift,
     ToPoint,
 )
-from gpu_ops.time import MAX_TIME, TICK, format_time
 
 _LONGEST = 1 << 60
 """Ticks: longer than from the first to the last time."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_ops.bounds import refuse_rows
+from gpu_ops.core.bounds import refuse_rows
 from gpu_ops.devices import Device
 
 

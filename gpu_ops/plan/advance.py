@@ -7,10 +7,10 @@ from typing import Literal, get_args
 
 import pyarrow as pa
 
+from gpu_ops.core.time import format_span
 from gpu_ops.errors import ColumnError, PlanError, is_one_of, shown
 from gpu_ops.plan.arguments import flag, whole
 from gpu_ops.plan.nodes import Ends, Source, SparkSource, Unary
-from gpu_ops.time import format_span
 
 LatePolicy = Literal["raise", "drop", "adjust", "divert"]
 LateEnds = Literal["drop", "adjust"]

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
+from gpu_ops.core.types import storage
 from gpu_ops.errors import ColumnError, PlanError, shown
 from gpu_ops.plan.expressions import bare_column
-from gpu_ops.types import storage
 
 if TYPE_CHECKING:
     from gpu_ops.plan.aggregates import Aggregate

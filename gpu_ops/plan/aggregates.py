@@ -13,7 +13,8 @@ from typing import Any, Literal
 import narwhals as nw
 import pyarrow as pa
 
-from gpu_ops import marks
+from gpu_ops.core import marks
+from gpu_ops.core.types import storage
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.aggregate_kinds import AggregateKind, Kept, kind_named
 from gpu_ops.plan.arguments import flag, word
@@ -26,7 +27,6 @@ from gpu_ops.plan.expressions import (
     fields_read,
     output_schema,
 )
-from gpu_ops.types import storage
 
 
 @dataclass(frozen=True, eq=False)

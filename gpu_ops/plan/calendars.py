@@ -6,10 +6,10 @@ import datetime
 import re
 from dataclasses import dataclass
 
+from gpu_ops.core.time import MIN_TIME, TICK, Duration, format_time
 from gpu_ops.errors import PlanError
 from gpu_ops.ingest.zones import Zone
 from gpu_ops.plan.window_kinds import AssignedGrid, WindowOutput
-from gpu_ops.time import MIN_TIME, TICK, Duration, format_time
 
 _UNITS = {"d": (0, 1), "w": (0, 7), "mo": (1, 0), "q": (3, 0), "y": (12, 0)}
 _WRITTEN = re.compile(r"\s*(\d+)\s*(d|w|mo|q|y)\s*")

@@ -10,8 +10,8 @@ from typing import Any
 import narwhals as nw
 import pyarrow as pa
 
+from gpu_ops.core.other_names import OtherNames
 from gpu_ops.errors import PlanError
-from gpu_ops.other_names import OtherNames
 
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,

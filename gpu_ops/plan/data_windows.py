@@ -14,6 +14,7 @@ from typing import Literal, Self
 
 import pyarrow as pa
 
+from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, format_span, format_time
 from gpu_ops.errors import ColumnError, unknown_column
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.arguments import whole
@@ -36,7 +37,6 @@ from gpu_ops.plan.window_kinds import (
     Silence,
     Stretches,
 )
-from gpu_ops.time import MAX_TIME, MIN_TIME, TICK, format_span, format_time
 
 _FIRST = "which events come first, all before them say"
 

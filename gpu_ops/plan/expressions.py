@@ -16,12 +16,12 @@ import polars as pl
 import pyarrow as pa
 from narwhals.exceptions import ColumnNotFoundError
 
-from gpu_ops import marks
+from gpu_ops.core import marks
+from gpu_ops.core.polars_frames import plain_type, to_frame
+from gpu_ops.core.time import TIME_TYPE
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
-from gpu_ops.frames import plain_type, to_frame
 from gpu_ops.plan.integers import NAMES, Guard, guard
 from gpu_ops.plan.terms import Rule, Term, as_it_is, terms
-from gpu_ops.time import TIME_TYPE
 
 LIFETIME = ("start", "end")
 """The two names that belong to the lifetime; in an expression they are its timestamps."""

@@ -8,11 +8,11 @@ from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
+from gpu_ops.core.time import format_time
 from gpu_ops.errors import PlanError, unknown_column
 from gpu_ops.plan.nodes import Node, Unary
 from gpu_ops.plan.window_kinds import GridKind
 from gpu_ops.plan.windows import WindowAggregate
-from gpu_ops.time import format_time
 
 FillValue = Literal["null", "zero", "last"]
 

@@ -19,8 +19,8 @@ from typing import Any
 import narwhals as nw
 import pyarrow as pa
 
+from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.plan.terms import HIGHEST_EXPONENT, INT64, SCALES, Range, Term, is_float, terms, truncates, unnamed
-from gpu_ops.time import MAX_TIME, MIN_TIME
 
 Known = Callable[[str], Range | None]
 """From the name of a column to the range of its values; None where it holds no whole numbers."""

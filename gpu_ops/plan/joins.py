@@ -10,6 +10,7 @@ from typing import Literal, get_args
 import narwhals as nw
 import pyarrow as pa
 
+from gpu_ops.core.time import TICK, format_span
 from gpu_ops.errors import ColumnError, PlanError, is_one_of, shown, unknown_column
 from gpu_ops.plan.aggregates import count
 from gpu_ops.plan.expressions import LIFETIME, check_boolean, column_names, exact_divisions, guards
@@ -17,7 +18,6 @@ from gpu_ops.plan.integers import Guard
 from gpu_ops.plan.lifetimes import Stitch
 from gpu_ops.plan.nodes import Computed, Ends, KeyBy, Node, Project, Unary
 from gpu_ops.plan.windows import Snapshot, WindowAggregate, named_aggregates
-from gpu_ops.time import TICK, format_span
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 AsofHow = Literal["left", "inner"]

@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 
 import narwhals as nw
 
+from gpu_ops.core.time import Duration, positive_ticks
 from gpu_ops.errors import PlanError
 from gpu_ops.plan.aggregates import Aggregate, aggregate, mean
 from gpu_ops.plan.combinations import Combinable, Combination, Span
 from gpu_ops.plan.expressions import Expression, as_expression
 from gpu_ops.plan.windows import Hopping, Snapshot
-from gpu_ops.time import Duration, positive_ticks
 
 _LIFETIME = (nw.col("start"), nw.col("end"))
 

@@ -10,11 +10,11 @@ from typing import ClassVar
 import narwhals as nw
 import pyarrow as pa
 
+from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, format_span
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
 from gpu_ops.plan.expressions import LIFETIME, check_row_wise, column_names, exact_divisions, guards, output_schema
 from gpu_ops.plan.integers import Guard
 from gpu_ops.plan.nodes import Computed, Ends, Unary
-from gpu_ops.time import MAX_TIME, MIN_TIME, TICK, format_span
 
 
 class Change:

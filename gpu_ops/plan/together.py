@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+from gpu_ops.core.time import format_span
 from gpu_ops.plan.window_kinds import AsPart, Assigned, DataWindowKind, Enters, Rests, RowNote
-from gpu_ops.time import format_span
 
 BITS = 2
 """How many bits it takes to say how a window holds a row."""

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import narwhals as nw
 import pyarrow as pa
 
+from gpu_ops.core.other_names import OtherNames
+from gpu_ops.core.time import TIME_TYPE
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
-from gpu_ops.other_names import OtherNames
 from gpu_ops.plan.expressions import Expression, as_expression, check_boolean, column_names
 from gpu_ops.plan.window_kinds import Assigned
-from gpu_ops.time import TIME_TYPE
 
 COUNT = "window count"
 OLDEST, NEWEST, SUM = "oldest ", "newest ", "sum of "

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 import narwhals as nw
 import pyarrow as pa
 
+from gpu_ops.core.time import format_span, format_time
 from gpu_ops.errors import PlanError
-from gpu_ops.time import format_span, format_time
 
 if TYPE_CHECKING:
     from gpu_ops.devices import Device

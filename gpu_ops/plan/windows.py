@@ -11,6 +11,7 @@ from typing import Any
 import narwhals as nw
 import pyarrow as pa
 
+from gpu_ops.core.time import MIN_TIME, TICK, format_span, format_time
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.calendars import Calendar
@@ -18,7 +19,6 @@ from gpu_ops.plan.combinations import Combinable, Combination
 from gpu_ops.plan.expressions import LIFETIME, as_expression, bare_column, column_names, guards, output_schema
 from gpu_ops.plan.nodes import Computed, Ends, Node, Project, Unary
 from gpu_ops.plan.window_kinds import GridKind, Membership, TimeWindowKind, WindowOutput
-from gpu_ops.time import MIN_TIME, TICK, format_span, format_time
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.polars_frames import plain_type
+from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, TIME_TYPE
 from gpu_ops.errors import PlanError
-from gpu_ops.frames import plain_type
 from gpu_ops.plot.pictures import COLORS, check_columns, natural, show_time
-from gpu_ops.time import MAX_TIME, MIN_TIME, TICK, TIME_TYPE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

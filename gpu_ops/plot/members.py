@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.api.stream import Stream, events
+from gpu_ops.api.windowed import Windowed
+from gpu_ops.core.time import TIME_TYPE, format_time
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.ordered_aggregates import collect_list
 from gpu_ops.plot.bars import Bars, Lifetimes, Marks, first_lifetimes, lanes, payload, shortened, written
 from gpu_ops.plot.pictures import COLORS
-from gpu_ops.stream import Stream, events
-from gpu_ops.time import TIME_TYPE, format_time
-from gpu_ops.windowed import Windowed
 
 _MEMBERS = "__members"
 

@@ -10,9 +10,9 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from gpu_ops.core.time import MAX_TIME, MIN_TIME, TIME_TYPE
 from gpu_ops.errors import PlanError
 from gpu_ops.plot.pictures import COLORS, GREY, check_columns, natural, show_time
-from gpu_ops.time import MAX_TIME, MIN_TIME, TIME_TYPE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

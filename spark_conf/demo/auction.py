@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import gpu_ops as g
-from gpu_ops.nexmark import queries, streams
+from gpu_ops.apps.nexmark import queries, streams
 
 
 def query(auctions: Any, bids: Any) -> g.Stream:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import gpu_ops as g
-from gpu_ops.queries import idle_cores, running_tasks, shuffled_bytes
+from gpu_ops.apps.queries import idle_cores, running_tasks, shuffled_bytes
 
 # The job is short, and so are its windows.
 SIZE, EVERY = "2s", "500ms"

@@ -14,7 +14,7 @@ import pytest
 
 import gpu_ops as g
 from gpu_ops import Stream
-from tests.rows import rows, to_events
+from tests.support.rows import rows, to_events
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

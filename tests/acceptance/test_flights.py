@@ -13,8 +13,8 @@ import pytest
 import gpu_ops as g
 from gpu_ops import Stream
 from gpu_ops.errors import TimeError
-from tests.rows import rows
-from tests.ticks import us
+from tests.support.rows import rows
+from tests.support.ticks import us
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,7 +10,7 @@ import pytest
 
 import gpu_ops as g
 from gpu_ops import Stream
-from tests.rows import rows
+from tests.support.rows import rows
 
 ZONE = "America/Los_Angeles"
 CLOCK = {"ambiguous": "earliest", "non_existent": "null"}

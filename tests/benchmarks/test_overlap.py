@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks import overlap
-from gpu_ops.time import MAX_TIME
+from gpu_ops.core.time import MAX_TIME
 
 
 @pytest.mark.parametrize("kind", overlap.KINDS)

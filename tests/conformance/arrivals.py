@@ -17,10 +17,10 @@ import pyarrow as pa
 
 import gpu_ops as g
 from gpu_ops import Stream
-from gpu_ops.ingest.entrance import let_in
+from gpu_ops.core.time import MAX_TIME
+from gpu_ops.ingest.ingress import let_in
 from gpu_ops.plan.advance import AdvanceTime
 from gpu_ops.plan.nodes import Source
-from gpu_ops.time import MAX_TIME
 from tests.conformance.vectors import TRILL_NEVER, Vector
 
 _TICK = timedelta(microseconds=1)

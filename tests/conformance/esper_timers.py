@@ -17,7 +17,7 @@ from tests.conformance.epl import Period
 from tests.conformance.esper_feed import MILLISECOND, Feed, instant, later
 from tests.conformance.esper_script import Arrival, Moment
 from tests.conformance.esper_stays import Content
-from tests.ticks import at_us
+from tests.support.ticks import at_us
 
 _TURNS = 2
 """How many times the timer is set by a batch: so that it leaves, and once more."""

@@ -8,14 +8,14 @@ from typing import Any
 
 import gpu_ops as g
 from gpu_ops import Stream
-from gpu_ops.time import MAX_TIME
+from gpu_ops.core.time import MAX_TIME
 from tests.conformance.epl import Expression, Literal, Statement, View
 from tests.conformance.esper_feed import MILLISECOND, Feed, Grid, instant, later, milliseconds, number, period
 from tests.conformance.esper_script import Arrival, Moment, Script, instants
 from tests.conformance.esper_stays import Ask, Content, Stay, combined
 from tests.conformance.esper_windows import WINDOWS
 from tests.conformance.unsupported import UnsupportedError
-from tests.ticks import at_us, us
+from tests.support.ticks import at_us, us
 
 
 def content(statement: Statement, arrivals: Sequence[Arrival], script: Script, ask: Ask) -> Content:

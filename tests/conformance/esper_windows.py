@@ -17,7 +17,7 @@ from tests.conformance.esper_feed import MILLISECOND, Feed, Grid, instant, later
 from tests.conformance.esper_stays import Content, EventScope
 from tests.conformance.esper_timers import by_timer
 from tests.conformance.unsupported import UnsupportedError
-from tests.ticks import at_us, us
+from tests.support.ticks import at_us, us
 
 _ALL_MONTHS = 28
 """So many days has every month."""

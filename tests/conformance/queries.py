@@ -15,7 +15,7 @@ from tests.conformance.trill_notation import NEVER
 from tests.conformance.trill_pairs import How
 from tests.conformance.unsupported import UnsupportedError, aggregate
 from tests.conformance.vectors import Vector
-from tests.ticks import at_us, us
+from tests.support.ticks import at_us, us
 
 Params = Mapping[str, Any]
 Query = Callable[[Stream, tuple[str, ...], Params], Stream]

@@ -30,17 +30,17 @@ sys.path.insert(0, str(ROOT))  # a script finds its own folder only
 import pyarrow as pa  # noqa: E402
 
 import gpu_ops as g  # noqa: E402
+from gpu_ops.core.time import MAX_TIME  # noqa: E402
 from gpu_ops.devices import DEVICES  # noqa: E402
 from gpu_ops.plan.advance import AdvanceTime  # noqa: E402
 from gpu_ops.plan.nodes import Source  # noqa: E402
-from gpu_ops.time import MAX_TIME  # noqa: E402
-from tests import join_reference, reference  # noqa: E402
 from tests.conformance import arrivals, esper, queries, streamcruncher  # noqa: E402
 from tests.conformance.unsupported import UnsupportedError  # noqa: E402
 from tests.conformance.vectors import Vector, difference, read, table  # noqa: E402
-from tests.reference import Event  # noqa: E402
-from tests.rows import rows, to_events  # noqa: E402
-from tests.ticks import at_us  # noqa: E402
+from tests.support import join_reference, reference  # noqa: E402
+from tests.support.reference import Event  # noqa: E402
+from tests.support.rows import rows, to_events  # noqa: E402
+from tests.support.ticks import at_us  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,7 +17,7 @@ import gpu_ops as g
 from gpu_ops import Stream
 from tests.conformance.rql_structure import Alert
 from tests.conformance.streamcruncher_windows import NEVER, PLACE, instant, number
-from tests.ticks import us
+from tests.support.ticks import us
 
 _VALUE, _BORN, _FROM, _TO = "$value", "$born", "$from", "$to"
 _ONE = "1us"

@@ -24,7 +24,7 @@ from tests.conformance.esper_script import instants
 from tests.conformance.rql_structure import AggregateCall, Part, Pick
 from tests.conformance.streamcruncher_script import Cycle, Cycles, Script
 from tests.conformance.unsupported import UnsupportedError
-from tests.ticks import us
+from tests.support.ticks import us
 
 Ask = Callable[[Stream], pa.Table]
 """How a query is run."""

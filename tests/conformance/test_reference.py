@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests import join_reference, reference
 from tests.conformance.queries import PAIRS, QUERIES
 from tests.conformance.vectors import Vector, difference, read
-from tests.reference import Aggregate, Event
+from tests.support import join_reference, reference
+from tests.support.reference import Aggregate, Event
 
 Events = list[Event]
 Params = Mapping[str, Any]

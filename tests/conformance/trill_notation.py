@@ -14,7 +14,7 @@ from gpu_ops import Stream
 from tests.conformance.trill_formulas import aggregates, formula, names
 from tests.conformance.trill_pairs import PAIRS, N, condition, split
 from tests.conformance.unsupported import UnsupportedError
-from tests.ticks import at_us, us
+from tests.support.ticks import at_us, us
 
 NEVER = datetime.max.replace(tzinfo=UTC)
 """The end of an event that never ends."""

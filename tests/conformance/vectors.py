@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.reference import NEVER, Event, segments
+from tests.support.reference import NEVER, Event, segments
 
 _FIELDS = {"k": "int64", "v": "int64", "x": "float64", "id": "int64"}
 _NO_FIELDS = {"nothing": "int64"}

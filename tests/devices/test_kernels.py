@@ -26,12 +26,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.devices import choose, gpu_refusal
+from gpu_ops.devices.array import kernels as array_kernels
 from gpu_ops.devices.cpu import kernels as cpu
 from gpu_ops.devices.cpu import statistics
-from gpu_ops.devices.gpu import kernels as array_kernels
 from gpu_ops.devices.kernels import Kernels
-from gpu_ops.time import MAX_TIME, MIN_TIME
 
 SPAN = MAX_TIME - MIN_TIME
 LEAST = -(1 << 63)

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import assume, given
 
-from gpu_ops import types
-from gpu_ops.devices.gpu.lowering import device_type, lower, restore
+from gpu_ops.core import types
+from gpu_ops.core.types import carried
+from gpu_ops.devices.cuda.lowering import device_type, lower, restore
 from gpu_ops.errors import SourceError
-from gpu_ops.types import carried
-from tests.payload_table import ROWS, Row
-from tests.test_types import arrays, comparable
+from tests.core.test_types import arrays, comparable
+from tests.support.payload_table import ROWS, Row
 
 FACTS = json.loads((Path(__file__).parents[1] / "support" / "cudf_facts.json").read_text())
 """What the wheel answers; `record_cudf_facts.py` asked it."""

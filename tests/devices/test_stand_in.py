@@ -13,7 +13,7 @@ import pytest
 from array_api_compat import array_namespace
 
 from gpu_ops.devices import choose
-from gpu_ops.devices.gpu.order import first_rows
+from gpu_ops.devices.array.order import first_rows
 from tests.support import device_columns
 from tests.support.device_array import FACTS, tallied
 

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 import gpu_ops as g
-from gpu_ops.engines.checkpoints import read_checkpoint, write_checkpoint
-from gpu_ops.engines.live import RunningQuery
+from gpu_ops.core.state_tables import Field, Rule, StateTable, Tables, check
+from gpu_ops.engines.live.checkpoints import read_checkpoint, write_checkpoint
+from gpu_ops.engines.live.running_query import RunningQuery
 from gpu_ops.errors import SourceError
-from gpu_ops.operators.running import RunningWindow
-from gpu_ops.state_tables import Field, Rule, StateTable, Tables, check
+from gpu_ops.operators.windows.incremental_window import RunningWindow
 from tests.support.damage import QUERIES, WRONG, at_rest, events, go_on, outcomes, source
 
 SAMPLED = ("sums on a grid", "extremes", "orders", "values", "outer join", "filled", "together", "edges")

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 import gpu_ops as g
-from gpu_ops.engines.fingerprints import fingerprint, functions_held
+from gpu_ops.engines.live.fingerprints import fingerprint, functions_held
 from gpu_ops.errors import PlanError, SourceError
 from tests.support.following import facts_of, of_format_one, rewritten
 
@@ -118,7 +118,7 @@ def test_it_is_another(what: str) -> None:
 
 def test_it_is_the_same_in_every_process() -> None:
     code = """
-from gpu_ops.engines.fingerprints import fingerprint
+from gpu_ops.engines.live.fingerprints import fingerprint
 import datetime, re, decimal
 def f(x, names={"b", "a", "c"}, *, day=datetime.date(2026, 1, 2), form=re.compile("a+")):
     return x in {"one", "two", "three"} and {"one": 1, "two": decimal.Decimal(1)}

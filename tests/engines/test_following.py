@@ -15,10 +15,10 @@ import pytest
 from hypothesis import settings
 
 import gpu_ops as g
+from gpu_ops.core.time import MAX_TIME
 from gpu_ops.errors import PlanError, SourceError
-from gpu_ops.time import MAX_TIME
-from tests.rows import rows
-from tests.ticks import at_us
+from tests.support.rows import rows
+from tests.support.ticks import at_us
 
 UTC = pa.timestamp("us", "UTC")
 KILLS = 50 if settings().max_examples > 1000 else 5

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops.errors import ColumnError, TimeError
-from gpu_ops.store.contents import content_crc
-from tests.cuts import in_some_order
+from gpu_ops.microbatches.contents import content_crc
 from tests.engines.test_live import DEVICES, FEWER, _plan, events, plans, source, table
-from tests.ticks import at_us
+from tests.support.cuts import in_some_order
+from tests.support.ticks import at_us
 
 MEETINGS = {
     "alone": lambda s: s,

@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 
 import gpu_ops as g
-from gpu_ops.engines.pace import Pace, stopping
+from gpu_ops.core.time import MAX_TIME
+from gpu_ops.engines.live.pace import Pace, stopping
 from gpu_ops.errors import PlanError, SourceError
-from tests.rows import rows
 from tests.support.following import Killed, batch, facts_of, fill, killed_after, query
-from tests.ticks import at_us
+from tests.support.rows import rows
+from tests.support.ticks import at_us
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +46,7 @@ def plan() -> g.Stream:
 def test_checkpoints_are_written_by_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, path = fill(g.store(tmp_path / "in"), 30), tmp_path / "checkpoint"
     now = itertools.count()  # each look at the clock takes a second
-    monkeypatch.setattr("gpu_ops.engines.pace.time.monotonic", lambda: float(next(now)))
+    monkeypatch.setattr("gpu_ops.engines.live.pace.time.monotonic", lambda: float(next(now)))
     found: list[int] = []
     plan().start(device="cpu").follow(
         source,
@@ -69,7 +70,7 @@ def test_a_checkpoint_is_written_while_no_batch_comes(tmp_path: Path) -> None:
         while time.monotonic() < until and (not path.exists() or position(path) < 3):
             time.sleep(0.02)
         found.append(position(path))
-        source.advance(at_us(g.time.MAX_TIME))
+        source.advance(at_us(MAX_TIME))
 
     looking = threading.Thread(target=look)
     looking.start()

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import settings
 
 import gpu_ops as g
+from gpu_ops.core.time import MAX_TIME
 from gpu_ops.errors import SourceError
-from gpu_ops.time import MAX_TIME
-from tests.rows import rows
 from tests.support.following import UTC, facts_of, fill, query
-from tests.ticks import at_us
+from tests.support.rows import rows
+from tests.support.ticks import at_us
 
 KILLS = 40 if settings().max_examples > 1000 else 4
 BATCHES = 60

@@ -13,11 +13,10 @@ import pyarrow as pa
 import pytest
 
 import gpu_ops as g
+from gpu_ops.core.time import MAX_TIME
 from gpu_ops.errors import SourceError
-from gpu_ops.time import MAX_TIME
-from tests.rows import rows
-from tests.store.test_store_crashes import FailingFolder
-from tests.store.test_store_crashes import Killed as Dead
+from tests.microbatches.test_store_crashes import FailingFolder
+from tests.microbatches.test_store_crashes import Killed as Dead
 from tests.support.following import (
     TICKS,
     batch,
@@ -28,7 +27,8 @@ from tests.support.following import (
     query,
     rewritten,
 )
-from tests.ticks import at_us
+from tests.support.rows import rows
+from tests.support.ticks import at_us
 
 NUMBERS = itertools.count()
 

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 
 import gpu_ops as g
+from gpu_ops.api.windowed import DataWindowed, Windowed
 from gpu_ops.plan.data_windows import Last
 from gpu_ops.plan.windows import Hopping
-from gpu_ops.windowed import DataWindowed, Windowed
-from tests.cuts import in_any_cut, in_some_order
 from tests.engines.test_spark_joins import SIDES, agree
-from tests.reference import Event
-from tests.rows import rows, to_table
+from tests.support.cuts import in_any_cut, in_some_order
+from tests.support.reference import Event
+from tests.support.rows import rows, to_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

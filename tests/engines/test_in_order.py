@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops.devices import choose
-from gpu_ops.engines.in_order import TOGETHER, _Runs, can_run_in_order, in_order, run_in_order
-from gpu_ops.engines.local import from_table, output_schema, to_table
+from gpu_ops.engines.local.engine import from_table, output_schema, to_table
+from gpu_ops.engines.local.in_order import TOGETHER, _Runs, can_run_in_order, in_order, run_in_order
 from gpu_ops.plan.nodes import Feed, Node
 from tests.engines.test_live import SCHEMA, UTC, WINDOWS, events, table
 from tests.engines.test_live_joins import PAIRS
-from tests.rows import rows
+from tests.support.rows import rows
 
 ROOT = Path(__file__).parents[2]
 
@@ -78,7 +78,7 @@ FEW_FILES = """
 import resource
 import numpy as np
 import pyarrow as pa
-from gpu_ops.engines.in_order import in_order
+from gpu_ops.engines.local.in_order import in_order
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 starts = np.random.default_rng(1).integers(0, 5000, 600 * 20)
 table = pa.table({"start": pa.array(starts, pa.timestamp("us")), "row": np.arange(len(starts))})

@@ -16,16 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gpu_ops as g
+from gpu_ops.core.time import MAX_TIME
 from gpu_ops.devices import choose
-from gpu_ops.engines.live import RunningQuery
+from gpu_ops.engines.live.running_query import RunningQuery
 from gpu_ops.errors import ColumnError, PlanError, SourceError, TimeError
-from gpu_ops.operators.running_extremes import Staircases
-from gpu_ops.operators.state import Rows
-from gpu_ops.time import MAX_TIME
-from tests.cuts import in_some_order, remembered
-from tests.rows import rows
+from gpu_ops.operators.state.rows import Rows
+from gpu_ops.operators.windows.pareto_runs import Staircases
+from tests.support.cuts import in_some_order, remembered
 from tests.support.devices import HERE
-from tests.ticks import at_us, us
+from tests.support.rows import rows
+from tests.support.ticks import at_us, us
 
 UTC = pa.timestamp("us", "UTC")
 DEVICES = HERE

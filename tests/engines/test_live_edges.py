@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_ops as g
-from gpu_ops.engines.live import RunningQuery
+from gpu_ops.core.time import MAX_TIME
+from gpu_ops.engines.live.running_query import RunningQuery
 from gpu_ops.errors import GpuOpsError
-from gpu_ops.time import MAX_TIME
 from tests.engines.test_live import DEVICES, EDGES, FEWER, edge, sessions, told
-from tests.rows import rows
 from tests.support import branches
-from tests.ticks import at_us
+from tests.support.rows import rows
+from tests.support.ticks import at_us
 
 
 @FEWER

@@ -21,16 +21,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_ops as g
-from gpu_ops.engines.calls import Calls
-from gpu_ops.engines.live import RunningQuery
+from gpu_ops.core.time import MAX_TIME
+from gpu_ops.engines.live.calls import Calls
+from gpu_ops.engines.live.running_query import RunningQuery
 from gpu_ops.errors import FunctionError, PlanError, QueryFailedError, SumOverflowError, TimeError
-from gpu_ops.operators.running import RunningWindow
-from gpu_ops.store.writer import Writer
-from gpu_ops.time import MAX_TIME
+from gpu_ops.microbatches.writer import Writer
+from gpu_ops.operators.windows.incremental_window import RunningWindow
 from tests.engines.test_live import DEVICES, EDGES, FEWER, UTC, edge, sessions, told
-from tests.rows import rows
 from tests.support import branches
-from tests.ticks import at_us
+from tests.support.rows import rows
+from tests.support.ticks import at_us
 
 BIDS = pa.schema([("at", pa.int64()), ("k", pa.string()), ("v", pa.int64())])
 BIG = 1 << 62

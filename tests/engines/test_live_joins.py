@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_ops as g
+from gpu_ops.core.time import MAX_TIME
 from gpu_ops.errors import PlanError
-from gpu_ops.time import MAX_TIME
-from tests.cuts import in_some_order
 from tests.engines.test_live import DEVICES, EXAMPLES, FEWER, SCHEMA, UTC, Query, events, table
-from tests.rows import rows
-from tests.ticks import at_us
+from tests.support.cuts import in_some_order
+from tests.support.rows import rows
+from tests.support.ticks import at_us
 
 Pair = Any
 SMALLER = g.col("v") <= g.col("v_right")

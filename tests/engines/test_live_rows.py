@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_ops as g
+from gpu_ops.core.time import MAX_TIME
 from gpu_ops.errors import PlanError, WaitingError
-from gpu_ops.time import MAX_TIME
 from tests.engines.test_live import FEWER, UTC, told
-from tests.rows import rows
-from tests.ticks import at_us
+from tests.support.rows import rows
+from tests.support.ticks import at_us
 
 TASKS = pa.schema([("at", pa.int64()), ("until", pa.int64()), ("v", pa.int64())])
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import gpu_ops as g
-from tests.rows import rows
-from tests.ticks import at_us
+from tests.support.rows import rows
+from tests.support.ticks import at_us
 
 BIDS = pa.schema([("at", pa.int64()), ("k", pa.int64()), ("v", pa.int64())])
 

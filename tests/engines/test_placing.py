@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 
 import gpu_ops as g
+from gpu_ops.core.polars_frames import to_frame
+from gpu_ops.core.types import storage
 from gpu_ops.devices import Device, choose
-from gpu_ops.devices.gpu.lowering import device_type, lower, restore
-from gpu_ops.engines import placing
-from gpu_ops.engines.placing import is_stood_for, misreading
-from gpu_ops.frames import to_frame
-from gpu_ops.types import storage
-from tests.payload_table import ROWS
-from tests.ticks import us
+from gpu_ops.devices.cuda.lowering import device_type, lower, restore
+from gpu_ops.engines.local import placing
+from gpu_ops.engines.local.placing import is_stood_for, misreading
+from tests.support.payload_table import ROWS
+from tests.support.ticks import us
 
 UTC = datetime.UTC
 DAYS = [datetime.date(2020, 1, 1), datetime.date(1969, 12, 31), None, datetime.date(2024, 2, 29)]

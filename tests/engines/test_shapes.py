@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 import gpu_ops as g
+from gpu_ops.core.time import MAX_TIME
 from gpu_ops.errors import ColumnError, PlanError, TimeError
-from gpu_ops.time import MAX_TIME
 
 TASKS = pa.table({"at": [2, 4, 4], "until": [9, 6, MAX_TIME], "who": ["a", "b", "c"]})
 

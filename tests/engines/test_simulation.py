@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from gpu_ops.store.folders import LocalFolder
+from gpu_ops.microbatches.folders import LocalFolder
 from tests.support.worlds import draw, quick_collections, run, simulate
 
 PARTS = 4

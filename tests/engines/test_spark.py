@@ -17,10 +17,10 @@ import pytest
 from pyarrow import compute, parquet
 
 import gpu_ops as g
+from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.errors import ColumnError, PlanError, SourceError, SumOverflowError, TimeError
-from gpu_ops.time import MAX_TIME, MIN_TIME
-from tests.rows import rows
-from tests.ticks import at_us, us
+from tests.support.rows import rows
+from tests.support.ticks import at_us, us
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -16,15 +16,15 @@ import pytest
 from pyarrow import compute
 
 import gpu_ops as g
+from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.engines.spark.bucketed import bucketed, choose, listings, supported, unplanned
 from gpu_ops.engines.spark.compiling import Compiler
 from gpu_ops.errors import PlanError
 from gpu_ops.plan.joins import How, Join
 from gpu_ops.plan.nodes import Feed
-from gpu_ops.time import MAX_TIME, MIN_TIME
 from tests.engines.test_spark import KEYS, NESTED, times, to_spark
 from tests.engines.test_spark_joins import PARTITIONS, setting
-from tests.rows import rows
+from tests.support.rows import rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from gpu_ops.engines.spark.carriers import carried_fields, carrier, flattened_arrays, restored_arrays
+from gpu_ops.engines.spark.type_codecs import carried_fields, carrier, flattened_arrays, restored_arrays
 from gpu_ops.engines.spark.types import plain_type, spark_type
 from gpu_ops.errors import ColumnError
 

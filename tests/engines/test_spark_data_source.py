@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_ops as g
-from gpu_ops.store.names import Sealed
-from gpu_ops.time import MAX_TIME
-from tests.ticks import at_us
+from gpu_ops.core.time import MAX_TIME
+from gpu_ops.microbatches.names import Sealed
+from tests.support.ticks import at_us
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

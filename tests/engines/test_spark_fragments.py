@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 
 import gpu_ops as g
-from gpu_ops.engines.local import run_fragment
-from gpu_ops.engines.spark.fragments import Fragment, feeds, fragment, read_columns
+from gpu_ops.core.time import TIME_TYPE
+from gpu_ops.engines.local.engine import run_fragment
+from gpu_ops.engines.spark.stages import Fragment, feeds, fragment, read_columns
 from gpu_ops.engines.spark.worker import worker_device
 from gpu_ops.plan.joins import Binary
 from gpu_ops.plan.nodes import Unary
-from gpu_ops.time import TIME_TYPE
-from tests.ticks import us
+from tests.support.ticks import us
 
 BIDS = pa.table({"at": [0, 1, 2], "item": ["a", "b", "a"], "shop": [1, 1, 2], "price": [3, 4, 5]})
 

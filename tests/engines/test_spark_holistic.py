@@ -12,7 +12,7 @@ import pyarrow as pa
 import gpu_ops as g
 from tests.engines.test_spark_joins import SIDES, agree, setting
 from tests.engines.test_spark_slices import SLICES
-from tests.ticks import at_us
+from tests.support.ticks import at_us
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

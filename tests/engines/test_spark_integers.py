@@ -15,9 +15,9 @@ import gpu_ops as g
 from gpu_ops.engines.spark.checks import our_errors
 from tests.engines.test_spark import answer, same, to_spark
 from tests.engines.test_spark_plans import planned, report
+from tests.plan.test_integers import expected
 from tests.support.integer_trees import Condition, Whole, conditions, tables, wholes
-from tests.test_integers import expected
-from tests.ticks import us
+from tests.support.ticks import us
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

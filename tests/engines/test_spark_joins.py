@@ -15,12 +15,12 @@ import pytest
 from pyarrow import compute, parquet
 
 import gpu_ops as g
+from gpu_ops.core.time import MAX_TIME
 from gpu_ops.engines.spark import invalid_rows
 from gpu_ops.errors import ColumnError, PlanError, SumOverflowError
 from gpu_ops.plan.joins import How
-from gpu_ops.time import MAX_TIME
 from tests.engines.test_spark import KEYS, NESTED, answer, times, to_spark
-from tests.rows import rows
+from tests.support.rows import rows
 
 if TYPE_CHECKING:
     from pathlib import Path

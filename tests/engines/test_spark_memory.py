@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 
 import gpu_ops as g
-from gpu_ops.engines.in_order import Spill
+from gpu_ops.engines.local.in_order import Spill
 from gpu_ops.engines.spark.session import worker_memory
 from gpu_ops.engines.spark.worker import Task, run_task
 from gpu_ops.errors import PlanError
 from gpu_ops.plan.nodes import Feed
 from gpu_ops.plan.windows import WindowAggregate
 from tests.engines.test_live import UTC
-from tests.rows import rows
+from tests.support.rows import rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import gpu_ops as g
 from tests.engines.test_spark_joins import SIDES, agree, setting
 from tests.engines.test_spark_slices import SLICES
-from tests.ticks import at_us
+from tests.support.ticks import at_us
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,11 +13,11 @@ from pyarrow import compute as pc
 from pyarrow import parquet
 
 import gpu_ops as g
-from gpu_ops.engines.spark.carriers import carrier, passage
+from gpu_ops.engines.spark.type_codecs import carrier, passage
 from gpu_ops.engines.spark.types import plain_type, spark_type
 from gpu_ops.errors import ColumnError
 from tests.engines.test_spark_plans import planned, refused
-from tests.payload_table import ROWS, Row
+from tests.support.payload_table import ROWS, Row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ import pytest
 
 import gpu_ops as g
 from gpu_ops.engines.spark.planned import counted
-from tests.rows import rows
+from tests.support.rows import rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import gpu_ops as g
+from gpu_ops.core.time import MAX_TIME
 from gpu_ops.plan.joins import How
-from gpu_ops.time import MAX_TIME
 from tests.engines.test_spark import KEYS, NESTED, times, to_spark
 from tests.engines.test_spark_join_plans import PAYLOAD
 from tests.engines.test_spark_joins import MORE, PARTITIONS, SIDES, agree, drawn, joined, setting

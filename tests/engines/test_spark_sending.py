@@ -16,6 +16,7 @@ import pytest
 from pyspark import cloudpickle
 
 import gpu_ops as g
+from gpu_ops.core.time import ticks
 from gpu_ops.engines import spark as engine
 from gpu_ops.engines.spark.checks import unwrapped
 from gpu_ops.engines.spark.sending import Sent, check_workers
@@ -49,7 +50,7 @@ print(opened(bytes.fromhex(sys.argv[3])))
 def test_a_worker_says_what_is_wrong_with_its_gpu_ops() -> None:
     """None, another version, and one that calls itself the same and is another; last, what a good one does."""
     dumps: Callable[[object], bytes] = cloudpickle.dumps
-    packed, abs_packed = dumps(Sent(g.time.ticks)), dumps(Sent(abs))
+    packed, abs_packed = dumps(Sent(ticks)), dumps(Sent(abs))
     command = [sys.executable, "-c", WORKERS, packed.hex(), g.__version__, abs_packed.hex()]
     said = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout.splitlines()
     where = f"the Python {sys.executable} of a Spark worker"

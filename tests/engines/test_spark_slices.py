@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 
 import gpu_ops as g
+from gpu_ops.core.time import MAX_TIME
 from gpu_ops.errors import PlanError, TimeError
-from gpu_ops.time import MAX_TIME
 from tests.engines.test_spark import answer, times, to_spark
 from tests.engines.test_spark_join_plans import PAYLOAD
 from tests.engines.test_spark_joins import PARTITIONS, SIDES, agree, drawn, joined, setting
 from tests.engines.test_spark_plans import frame, path, planned, stream  # noqa: F401  (fixtures)
-from tests.ticks import at_us
+from tests.support.ticks import at_us
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -173,7 +173,7 @@ def test_slices_have_about_as_many_times_each(spark: SparkSession) -> None:
     """However far off some of them are: a year of events within a second, and one long before."""
     from pyspark.sql import functions
 
-    from gpu_ops.engines.spark.slices import slices_of
+    from gpu_ops.engines.spark.slice_policy import slices_of
 
     events = spark.range(20_000).select(
         functions.when(functions.col("id") == 0, functions.lit(-(10**15))).otherwise(functions.col("id")).alias("low"),

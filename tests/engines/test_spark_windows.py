@@ -10,18 +10,18 @@ import pyarrow as pa
 import pytest
 
 import gpu_ops as g
+from gpu_ops.core.time import MAX_TIME
 from gpu_ops.engines.spark.grids import seams_at_begins
-from gpu_ops.engines.spark.slices import AFTER, BEFORE
+from gpu_ops.engines.spark.slice_policy import AFTER, BEFORE
 from gpu_ops.errors import TimeError
 from gpu_ops.plan.calendars import Calendar, CalendarSpan
 from gpu_ops.plan.windows import Hopping
-from gpu_ops.time import MAX_TIME
 from tests.engines import test_spark_holistic, test_spark_moments
 from tests.engines.test_spark import answer, times, to_spark
 from tests.engines.test_spark_joins import PARTITIONS, agree, setting
 from tests.engines.test_spark_plans import frame, path, planned, stream  # noqa: F401  (fixtures)
 from tests.engines.test_spark_slices import SLICES, tasks
-from tests.ticks import at_us
+from tests.support.ticks import at_us
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

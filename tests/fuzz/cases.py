@@ -13,7 +13,7 @@ from typing import Any
 from zlib import crc32
 
 import gpu_ops as g
-from gpu_ops.store.names import IDENTITY, Sealed, parse
+from gpu_ops.microbatches.names import IDENTITY, Sealed, parse
 from tests.fuzz import readers, sound
 from tests.fuzz.child import Case
 from tests.fuzz.damage import damage_bytes, damage_json, damage_table

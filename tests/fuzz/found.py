@@ -15,7 +15,7 @@ from zlib import crc32
 import pyarrow as pa
 
 import gpu_ops as g
-from gpu_ops.store.names import parse
+from gpu_ops.microbatches.names import parse
 from tests.fuzz import readers, sound
 from tests.fuzz.child import Case
 from tests.fuzz.damage import packed

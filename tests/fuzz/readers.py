@@ -13,9 +13,9 @@ import pyarrow as pa
 from typer.testing import CliRunner
 
 import gpu_ops as g
-from gpu_ops.cli import app
+from gpu_ops.apps.cli import app
 from tests.fuzz.sound import EDGED, PLANS, SOURCES, TABLES, push
-from tests.ticks import at_us, us
+from tests.support.ticks import at_us, us
 
 Query = Callable[[g.Stream], g.Stream]
 

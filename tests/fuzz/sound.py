@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 import gpu_ops as g
 from tests.support.branches import EDGES, ONE, TWO, edges, times
-from tests.ticks import at_us, us
+from tests.support.ticks import at_us, us
 
 TIME = pa.timestamp("us", "UTC")
 ROWS = 24

@@ -14,9 +14,9 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
+from gpu_ops.core.time import MAX_TIME
 from gpu_ops.errors import ColumnError, SourceError, TimeError
 from gpu_ops.ingest import CsvOptions, EventSource, open_source
-from gpu_ops.time import MAX_TIME
 
 INSTANT = pa.timestamp("us", "UTC")
 SIZE = 500

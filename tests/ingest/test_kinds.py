@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 import gpu_ops as g
+from gpu_ops.core.time import MAX_TIME
 from gpu_ops.errors import ColumnError, PlanError, TimeError
 from gpu_ops.ingest import open_source
 from gpu_ops.plan.advance import Advance, AdvanceTime
 from gpu_ops.plan.nodes import SparkSource
-from gpu_ops.time import MAX_TIME
-from tests.rows import to_events
+from tests.support.rows import to_events
 
 Rows = list[tuple[Any, ...]]
 

@@ -16,7 +16,7 @@ import pytest
 
 import gpu_ops as g
 from gpu_ops.errors import PlanError, SourceError
-from tests.damaged_arrow import DAMAGE, Form, bomb, claims, patched, sound, written
+from tests.support.damaged_arrow import DAMAGE, Form, bomb, claims, patched, sound, written
 
 READ = """
 import sys

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.errors import TimeError
 from gpu_ops.ingest.rules import NO_ZONE, NULL, OUTSIDE, TOO_FINE, UNREADABLE, Round, Rule
 from gpu_ops.ingest.times import TimeColumn, TimePolicy, Times
 from gpu_ops.ingest.zones import Zone
-from gpu_ops.time import MAX_TIME, MIN_TIME
 
 HOUR = 3_600_000_000
 

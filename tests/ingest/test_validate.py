@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.errors import PlanError, TimeError
 from gpu_ops.ingest import EventSource, IngestReport, open_source
-from gpu_ops.time import MAX_TIME, MIN_TIME
 
 INSTANT = pa.timestamp("us", "UTC")
 

@@ -11,9 +11,9 @@ import pytest
 
 import gpu_ops as g
 from gpu_ops.errors import ColumnError, PlanError, SumOverflowError
-from tests.reference import Event
-from tests.rows import check, rows, stream, to_events
-from tests.timeline import timeline
+from tests.support.reference import Event
+from tests.support.rows import check, rows, stream, to_events
+from tests.support.timeline import timeline
 
 NAN = math.nan
 INF = math.inf

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 import gpu_ops as g
 from gpu_ops import Stream
 from gpu_ops.errors import ColumnError, PlanError
-from tests.cuts import in_any_cut, in_some_order
-from tests.reference import Event
-from tests.rows import rows, stream, to_events, to_table
+from tests.support.cuts import in_any_cut, in_some_order
+from tests.support.reference import Event
+from tests.support.rows import rows, stream, to_events, to_table
 
 PAYLOAD = pa.schema([("k", pa.string()), ("j", pa.int64()), ("v", pa.int64())])
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops.errors import ColumnError, PlanError
-from tests.join_reference import asof_join
-from tests.reference import FIRST_TIME, NEVER, Event, select
-from tests.rows import rows, stream
-from tests.ticks import us
-from tests.timeline import timeline
-from tests.two_streams import COLUMNS, KEYS, LEFT, Events, check, named, sides, streams
+from tests.support.join_reference import asof_join
+from tests.support.reference import FIRST_TIME, NEVER, Event, select
+from tests.support.rows import rows, stream
+from tests.support.ticks import us
+from tests.support.timeline import timeline
+from tests.support.two_streams import COLUMNS, KEYS, LEFT, Events, check, named, sides, streams
 
 TRADES = timeline(
     """

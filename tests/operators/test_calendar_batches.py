@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 import gpu_ops as g
 from gpu_ops import Stream
 from gpu_ops.errors import PlanError
-from tests.cuts import in_any_cut
-from tests.rows import rows
-from tests.ticks import at_us, us
+from tests.support.cuts import in_any_cut
+from tests.support.rows import rows
+from tests.support.ticks import at_us, us
 
 DAY = 86_400_000_000
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)

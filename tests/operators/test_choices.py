@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops.errors import ColumnError
-from tests.aggregate_reference import CHOICES
-from tests.cuts import in_any_cut, in_some_order
 from tests.engines.test_live import DEVICES
-from tests.reference import Event
-from tests.rows import check, rows, stream, to_table
-from tests.timeline import timeline
+from tests.support.aggregate_reference import CHOICES
+from tests.support.cuts import in_any_cut, in_some_order
+from tests.support.reference import Event
+from tests.support.rows import check, rows, stream, to_table
+from tests.support.timeline import timeline
 
 NAN, INF = math.nan, math.inf
 

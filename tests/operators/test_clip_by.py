@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops.errors import ColumnError, PlanError
-from tests.join_reference import clip_by
-from tests.reference import NEVER, Event
-from tests.rows import stream
-from tests.timeline import timeline
-from tests.two_streams import KEYS, LEFT, RIGHT, Events, check, named, sides, streams
+from tests.support.join_reference import clip_by
+from tests.support.reference import NEVER, Event
+from tests.support.rows import stream
+from tests.support.timeline import timeline
+from tests.support.two_streams import KEYS, LEFT, RIGHT, Events, check, named, sides, streams
 
 
 def test_the_first_later_start_ends_an_event(device_name: str) -> None:

@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops import DataWindowed, Stream
+from gpu_ops.core.time import MAX_TIME
 from gpu_ops.devices import choose
-from gpu_ops.engines import local
+from gpu_ops.engines.local import engine as local
 from gpu_ops.errors import PlanError, TimeError
-from gpu_ops.time import MAX_TIME
-from tests import data_window_reference as brute
-from tests import reference
-from tests.cuts import in_any_cut, in_some_order
-from tests.reference import NEVER, Aggregate, Event
-from tests.rows import check, rows, stream, to_table
-from tests.ticks import at_us, us
+from tests.support import data_window_reference as brute
+from tests.support import reference
+from tests.support.cuts import in_any_cut, in_some_order
+from tests.support.reference import NEVER, Aggregate, Event
+from tests.support.rows import check, rows, stream, to_table
+from tests.support.ticks import at_us, us
 
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("x", pa.float64())])
 

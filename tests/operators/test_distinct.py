@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops.errors import ColumnError
-from tests.join_reference import distinct
-from tests.reference import FIRST_TIME, NEVER, Event
-from tests.rows import stream
-from tests.timeline import timeline
-from tests.two_streams import BASES, LEFT, RIGHT, Events, check, events
+from tests.support.join_reference import distinct
+from tests.support.reference import FIRST_TIME, NEVER, Event
+from tests.support.rows import stream
+from tests.support.timeline import timeline
+from tests.support.two_streams import BASES, LEFT, RIGHT, Events, check, events
 
 
 def test_each_value_once_as_long_as_can_be(device_name: str) -> None:

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops.errors import ColumnError, PlanError
-from tests.cuts import in_any_cut, in_some_order
-from tests.reference import Aggregate, Event, hopping
-from tests.rows import check, rows, stream, to_events, to_table
-from tests.ticks import at_us, us
-from tests.timeline import timeline
+from tests.support.cuts import in_any_cut, in_some_order
+from tests.support.reference import Aggregate, Event, hopping
+from tests.support.rows import check, rows, stream, to_events, to_table
+from tests.support.ticks import at_us, us
+from tests.support.timeline import timeline
 
 AGGREGATES = {"n": Aggregate("count"), "v": Aggregate("sum", "v")}
 PAYLOAD = pa.schema([("k", pa.string()), ("v", pa.int64())])

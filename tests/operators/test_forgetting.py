@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops import DataWindowed
-from gpu_ops.operators import state
-from tests.cuts import in_any_cut, in_some_order
+from gpu_ops.operators.state import rows as state
 from tests.engines.test_live import DEVICES, events, source, table
-from tests.rows import rows
-from tests.ticks import at_us
+from tests.support.cuts import in_any_cut, in_some_order
+from tests.support.rows import rows
+from tests.support.ticks import at_us
 
 FORGET: dict[str, Callable[[g.Stream], DataWindowed]] = {
     "last span": lambda s: s.last_span("4us"),

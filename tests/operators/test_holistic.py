@@ -16,15 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_ops as g
+from gpu_ops.core.time import MAX_TIME
 from gpu_ops.errors import ColumnError, FunctionError, PlanError
-from gpu_ops.time import MAX_TIME
-from tests import reference
-from tests.cuts import in_any_cut, in_some_order
-from tests.reference import Event, key_value, order
-from tests.rows import check, rows, stream, to_events, to_table
+from tests.support import reference
+from tests.support.cuts import in_any_cut, in_some_order
 from tests.support.devices import HERE
-from tests.ticks import at_us
-from tests.timeline import timeline
+from tests.support.reference import Event, key_value, order
+from tests.support.rows import check, rows, stream, to_events, to_table
+from tests.support.ticks import at_us
+from tests.support.timeline import timeline
 
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("x", pa.float64()), ("t", pa.string()), ("b", pa.bool_())])
 Members = list[Event]

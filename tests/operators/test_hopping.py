@@ -8,10 +8,10 @@ import pytest
 import gpu_ops as g
 from gpu_ops.errors import PlanError, TimeError
 from gpu_ops.plan.windows import WindowOutput
-from tests.reference import FIRST_TIME, Event
-from tests.rows import check, rows, stream, to_events
-from tests.ticks import at_us, us
-from tests.timeline import timeline
+from tests.support.reference import FIRST_TIME, Event
+from tests.support.rows import check, rows, stream, to_events
+from tests.support.ticks import at_us, us
+from tests.support.timeline import timeline
 
 
 def test_an_event_is_in_each_window_that_it_overlaps(device_name: str) -> None:

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops.errors import ColumnError, PlanError
-from tests.join_reference import Condition, How, join
-from tests.reference import FIRST_TIME, NEVER, Event, Payload
-from tests.rows import stream
-from tests.timeline import timeline
-from tests.two_streams import COLUMNS, KEYS, LEFT, RIGHT, Events, check, named, sides, streams
+from tests.support.join_reference import Condition, How, join
+from tests.support.reference import FIRST_TIME, NEVER, Event, Payload
+from tests.support.rows import stream
+from tests.support.timeline import timeline
+from tests.support.two_streams import COLUMNS, KEYS, LEFT, RIGHT, Events, check, named, sides, streams
 
 HOWS: tuple[How, ...] = get_args(How)
 

@@ -12,9 +12,9 @@ import pytest
 
 import gpu_ops as g
 from gpu_ops.errors import ColumnError, PlanError
-from tests.reference import Event
-from tests.rows import check, stream, to_events
-from tests.ticks import at_us
+from tests.support.reference import Event
+from tests.support.rows import check, stream, to_events
+from tests.support.ticks import at_us
 
 NAN = math.nan
 

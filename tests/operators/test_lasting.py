@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops.errors import PlanError
-from tests.aggregate_reference import close
-from tests.cuts import in_any_cut, in_some_order
 from tests.engines.test_live import DEVICES
-from tests.reference import Event
-from tests.rows import check, rows, stream, to_events, to_table
-from tests.ticks import at_us, us
-from tests.timeline import timeline
+from tests.support.aggregate_reference import close
+from tests.support.cuts import in_any_cut, in_some_order
+from tests.support.reference import Event
+from tests.support.rows import check, rows, stream, to_events, to_table
+from tests.support.ticks import at_us, us
+from tests.support.timeline import timeline
 
 NAN, INF = math.nan, math.inf
 PAYLOAD = pa.schema([("k", pa.string()), ("x", pa.float64()), ("v", pa.int64()), ("flag", pa.bool_())])

@@ -7,10 +7,10 @@ import pytest
 import gpu_ops as g
 from gpu_ops import Stream
 from gpu_ops.errors import PlanError, TimeError
-from tests.reference import FIRST_TIME, NEVER, Event
-from tests.rows import check, stream
-from tests.ticks import at_us, us
-from tests.timeline import timeline
+from tests.support.reference import FIRST_TIME, NEVER, Event
+from tests.support.rows import check, stream
+from tests.support.ticks import at_us, us
+from tests.support.timeline import timeline
 
 Verb = Callable[[Stream], Stream]
 

@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_ops as g
-from tests.cuts import in_any_cut, in_some_order
 from tests.engines.test_live import DEVICES
-from tests.reference import Event
-from tests.rows import rows, stream, to_events, to_table
-from tests.ticks import at_us
+from tests.support.cuts import in_any_cut, in_some_order
+from tests.support.reference import Event
+from tests.support.rows import rows, stream, to_events, to_table
+from tests.support.ticks import at_us
 
 LARGEST = float(np.finfo(np.float64).max)
 LEAST = 5e-324

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops.errors import ColumnError, PlanError
-from tests import aggregate_reference as exact
-from tests.cuts import in_any_cut, in_some_order
 from tests.engines.test_live import DEVICES
-from tests.reference import Event
-from tests.rows import rows, stream, to_events, to_table
+from tests.support import aggregate_reference as exact
+from tests.support.cuts import in_any_cut, in_some_order
+from tests.support.reference import Event
+from tests.support.rows import rows, stream, to_events, to_table
 
 NAN, INF = math.nan, math.inf
 PAYLOAD = pa.schema(

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops.errors import ColumnError, PlanError
-from tests.cuts import in_any_cut, in_some_order
-from tests.reference import Event
-from tests.rows import check, rows, stream, to_table
-from tests.ticks import at_us
-from tests.timeline import timeline
+from tests.support.cuts import in_any_cut, in_some_order
+from tests.support.reference import Event
+from tests.support.rows import check, rows, stream, to_table
+from tests.support.ticks import at_us
+from tests.support.timeline import timeline
 
 PAYLOAD = pa.schema([("k", pa.string()), ("v", pa.int64()), ("s", pa.string())])
 

@@ -13,16 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_ops as g
+from gpu_ops.core.time import MAX_TIME
 from gpu_ops.errors import ColumnError, FunctionError, PlanError
-from gpu_ops.time import MAX_TIME
-from tests import reference
-from tests.cuts import in_any_cut, in_some_order
-from tests.payload_table import ROWS as TYPES
-from tests.payload_table import Row
-from tests.reference import Event, order
-from tests.rows import check, rows, stream, to_events, to_table
+from tests.support import reference
+from tests.support.cuts import in_any_cut, in_some_order
 from tests.support.devices import HERE
-from tests.ticks import at_us, us
+from tests.support.payload_table import ROWS as TYPES
+from tests.support.payload_table import Row
+from tests.support.reference import Event, order
+from tests.support.rows import check, rows, stream, to_events, to_table
+from tests.support.ticks import at_us, us
 
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("x", pa.float64())])
 ROWS = pa.schema([("low", pa.int64()), ("n", pa.int64())])

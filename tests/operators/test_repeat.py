@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops.errors import ColumnError
-from tests.cuts import in_any_cut
-from tests.reference import NEVER, Event
-from tests.rows import check, rows, stream, to_table
+from tests.support.cuts import in_any_cut
+from tests.support.reference import NEVER, Event
+from tests.support.rows import check, rows, stream, to_table
 
 SCHEMA = pa.schema([("k", pa.string()), ("n", pa.int64())])
 EVENTS = st.lists(

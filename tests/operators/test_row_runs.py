@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_ops.devices import Device, choose
-from gpu_ops.operators.row_runs import RowRuns
-from gpu_ops.operators.state import Rows
+from gpu_ops.operators.state.row_runs import RowRuns
+from gpu_ops.operators.state.rows import Rows
 
 Event = tuple[int, int, int]
 """Its group, its start, its end."""

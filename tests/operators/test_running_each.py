@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops import DataWindowed
-from gpu_ops.operators.running_data_windows import RunningDataWindow
-from tests.cuts import in_any_cut, in_some_order
+from gpu_ops.operators.row_windows.incremental import RunningDataWindow
 from tests.engines.test_live import DEVICES, events, source, table
-from tests.rows import rows
-from tests.ticks import at_us, us
+from tests.support.cuts import in_any_cut, in_some_order
+from tests.support.rows import rows
+from tests.support.ticks import at_us, us
 
 WINDOWS: dict[str, Callable[[g.Stream], DataWindowed]] = {
     "last": lambda s: s.by("k").last(3),

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops.devices import Device, choose
-from gpu_ops.operators.aggregates import Column
-from gpu_ops.operators.choices import Extremum
-from gpu_ops.operators.running_extremes import CODES, Staircases, staircase
-from gpu_ops.operators.state import Rows
+from gpu_ops.operators.aggregates.block import Column
+from gpu_ops.operators.aggregates.selection import Extremum
+from gpu_ops.operators.state.rows import Rows
+from gpu_ops.operators.windows.pareto_runs import CODES, Staircases, staircase
 
 Event = tuple[int, int, int]
 """Its group, its end, its value."""

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops.devices import choose
-from gpu_ops.operators import holistic
-from gpu_ops.operators.running_orders import Orders
-from tests.cuts import in_any_cut, in_some_order
+from gpu_ops.operators.aggregates import holistic
+from gpu_ops.operators.windows.order_statistics import Orders
 from tests.engines.test_live import DEVICES, events, source, table, told
-from tests.rows import rows
-from tests.ticks import at_us
+from tests.support.cuts import in_any_cut, in_some_order
+from tests.support.rows import rows
+from tests.support.ticks import at_us
 
 STEPS = st.lists(
     st.tuples(

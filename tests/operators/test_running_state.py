@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_ops.devices import Device, choose
-from gpu_ops.operators.aggregates import Column
-from gpu_ops.operators.row_runs import RowRuns
-from gpu_ops.operators.state import GroupNumbers, Oldest, Rows
+from gpu_ops.operators.aggregates.block import Column
+from gpu_ops.operators.state.row_runs import RowRuns
+from gpu_ops.operators.state.rows import GroupNumbers, Oldest, Rows
 
 VALUE = ("v", "numbers")
 

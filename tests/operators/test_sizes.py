@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import gpu_ops as g
-from gpu_ops import bounds
+from gpu_ops.core import bounds
 
 DAY = 86_400
 TABLE = pa.table({"at": [0, 0, 9], "until": [DAY * 30, DAY * 40, DAY * 50], "k": ["a", "b", "a"], "n": [2, 3, 4]})

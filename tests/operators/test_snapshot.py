@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 
 import gpu_ops as g
-from tests.reference import FIRST_TIME, NEVER, Event
-from tests.rows import check, stream, to_events
-from tests.ticks import at_us
-from tests.timeline import timeline
+from tests.support.reference import FIRST_TIME, NEVER, Event
+from tests.support.rows import check, stream, to_events
+from tests.support.ticks import at_us
+from tests.support.timeline import timeline
 
 
 def test_the_answer_changes_where_a_lifetime_starts_or_ends(device_name: str) -> None:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops.errors import ColumnError, PlanError
-from tests import reference
-from tests.cuts import in_any_cut, in_some_order
-from tests.reference import Event, key_value
-from tests.rows import check, rows, stream, to_table
+from tests.support import reference
+from tests.support.cuts import in_any_cut, in_some_order
+from tests.support.reference import Event, key_value
+from tests.support.rows import check, rows, stream, to_table
 
 SCHEMA = pa.schema([("k", pa.string()), ("x", pa.float64()), ("v", pa.int64()), ("w", pa.string())])
 

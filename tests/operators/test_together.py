@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 import gpu_ops as g
 from gpu_ops import DataWindowed, Stream
 from gpu_ops.errors import PlanError, TimeError
-from tests import data_window_reference as brute
-from tests import reference
 from tests.operators.test_data_windows import ASKED, EVENTS, KEYS, NUMBER, SPAN, points, pushed, source, told
-from tests.reference import NEVER, Aggregate, Event, _group, order
-from tests.rows import check, rows
-from tests.ticks import at_us, us
+from tests.support import data_window_reference as brute
+from tests.support import reference
+from tests.support.reference import NEVER, Aggregate, Event, _group, order
+from tests.support.rows import check, rows
+from tests.support.ticks import at_us, us
 
 Content = list[Event]
 """What is in, or gathers, in the order of its coming; events are told apart by who they are."""

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops.errors import ColumnError, PlanError
-from tests.join_reference import union
-from tests.reference import NEVER, Event
-from tests.rows import stream, to_table
-from tests.timeline import timeline
-from tests.two_streams import BASES, LEFT, Events, check, events
+from tests.support.join_reference import union
+from tests.support.reference import NEVER, Event
+from tests.support.rows import stream, to_table
+from tests.support.timeline import timeline
+from tests.support.two_streams import BASES, LEFT, Events, check, events
 
 
 def test_all_events_of_all(device_name: str) -> None:

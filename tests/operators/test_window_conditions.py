@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops.errors import ColumnError, PlanError
-from gpu_ops.operators import window_conditions
-from tests.cuts import in_any_cut, in_some_order
-from tests.reference import Event
-from tests.rows import rows, stream, to_table
+from gpu_ops.operators.row_windows import conditions
+from tests.support.cuts import in_any_cut, in_some_order
+from tests.support.reference import Event
+from tests.support.rows import rows, stream, to_table
 
 PAYLOAD = pa.schema([("k", pa.string()), ("v", pa.int64()), ("x", pa.float64())])
 Window = list[Event]
@@ -108,7 +108,7 @@ def test_conditions(device_name: str, how: str, found: Window, name: str, chance
     answer = rows(expected(name, how, found))
     assert rows(asked(name, how, stream(found, PAYLOAD)).collect(device=device_name)) == answer
     most = chance.randint(2, 12)  # and the ways that are meant for many rows
-    with mock.patch.multiple(window_conditions, _MOST_ROWS=most, _MOST_GROUPS=2, _FEWEST_ROWS=0, _STRIDE=2):
+    with mock.patch.multiple(conditions, _MOST_ROWS=most, _MOST_GROUPS=2, _FEWEST_ROWS=0, _STRIDE=2):
         assert rows(asked(name, how, stream(found, PAYLOAD)).collect(device=device_name)) == answer
     arriving = in_some_order(to_table(found, PAYLOAD), chance)
     assert rows(in_any_cut(asked(name, how, stream([], PAYLOAD)), arriving, device_name, chance)) == answer

@@ -10,7 +10,7 @@ import pytest
 
 import gpu_ops as g
 from gpu_ops.errors import PlanError, TimeError
-from tests.ticks import at_us
+from tests.support.ticks import at_us
 
 ROWS = pa.schema([("n", pa.int64())])
 

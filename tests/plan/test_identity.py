@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import gpu_ops as g
-from gpu_ops.engines.live import RunningQuery
+from gpu_ops.engines.live.running_query import RunningQuery
 from gpu_ops.errors import SourceError
 from gpu_ops.ingest.sources import EventSource
 from gpu_ops.plan.identity import Identity

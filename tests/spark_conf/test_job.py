@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv, orc, parquet
 
-from gpu_ops.engines.spark import slices
+from gpu_ops.engines.spark import slice_policy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -121,7 +121,7 @@ def test_statistics_are_asked_for_once(run: Job, spark: SparkSession, monkeypatc
         asked.append(frame)
         return "there are few keys"
 
-    monkeypatch.setattr(slices, "_few_or_hot", few_or_hot)
+    monkeypatch.setattr(slice_policy, "_few_or_hot", few_or_hot)
     spark.conf.set("spark.gpu_ops.statistics", "true")
     try:
         assert run(BUSY, "--input", "rides=@rides.parquet", "--output", "@busy") == 0

@@ -20,10 +20,10 @@ from unittest import mock
 import pyarrow as pa
 
 import gpu_ops as g
-from gpu_ops.engines.checkpoints import read_checkpoint
-from gpu_ops.engines.live import RunningQuery
+from gpu_ops.engines.live.checkpoints import read_checkpoint
+from gpu_ops.engines.live.running_query import RunningQuery
 from gpu_ops.errors import GpuOpsError, SourceError
-from tests.ticks import at_us
+from tests.support.ticks import at_us
 
 _DAY = 86_400
 _UNTIL = "1970-03-01T00:00:00Z"
@@ -241,7 +241,7 @@ def checkpoint_of(query: g.Stream) -> tuple[dict[str, Any], dict[str, pa.Table]]
 
 def outcome(query: g.Stream, damaged: Damaged) -> str:
     """What becomes of a damaged checkpoint: "refused", "late", "answered", or what is wrong with that."""
-    with mock.patch("gpu_ops.engines.live.read_checkpoint", return_value=(damaged.facts, damaged.tables)):
+    with mock.patch("gpu_ops.engines.live.running_query.read_checkpoint", return_value=(damaged.facts, damaged.tables)):
         try:
             live = g.restore("c", query, device="cpu")
         except SourceError as error:

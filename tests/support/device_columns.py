@@ -1,6 +1,6 @@
 """The columns of a device that is not there: Polars' frames, and arrays that are `DeviceArray` on the way in and out.
 
-What `devices/gpu/columns.py` does with cuDF is not tried by it; what operators hand over and are given is: an array of
+What `devices/cuda/columns.py` does with cuDF is not tried by it; what operators hand over and are given is: an array of
 the host is refused, also where cuDF would copy it to the device unseen.
 """
 

@@ -11,9 +11,9 @@ from typing import Any, Literal
 import pyarrow as pa
 
 import gpu_ops as g
-from gpu_ops.time import MAX_TIME, MIN_TIME
-from tests.rows import rows
-from tests.ticks import at_us
+from gpu_ops.core.time import MAX_TIME, MIN_TIME
+from tests.support.rows import rows
+from tests.support.ticks import at_us
 
 UTC = pa.timestamp("us", "UTC")
 

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 import gpu_ops as g
-from gpu_ops.time import MAX_TIME
-from tests.ticks import at_us
+from gpu_ops.core.time import MAX_TIME
+from tests.support.ticks import at_us
 
 UTC = pa.timestamp("us", "UTC")
 TICKS = 10

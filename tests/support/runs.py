@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 
 import gpu_ops as g
-from gpu_ops.time import MAX_TIME
-from tests.rows import rows
+from gpu_ops.core.time import MAX_TIME
 from tests.support.followed import Policy, Question, Uninterrupted, Written, batch
+from tests.support.rows import rows
+from tests.support.ticks import at_us
 from tests.support.witness import Seen, Witness, demand
-from tests.ticks import at_us
 
 Witnesses = Mapping[str | None, Witness]
 

@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import gpu_ops as g
-from gpu_ops.store.folders import BusyError
-from gpu_ops.store.writer import Writer
-from gpu_ops.time import MAX_TIME
+from gpu_ops.core.time import MAX_TIME
+from gpu_ops.microbatches.folders import BusyError
+from gpu_ops.microbatches.writer import Writer
 from tests.support.disk import Disk, PowerCut, Process
 from tests.support.faults import draw_faults
 from tests.support.followed import QUESTIONS, TRIPWIRE, Feed, Written
 from tests.support.runs import Run
+from tests.support.ticks import at_us
 from tests.support.witness import ViolationError, Witness, demand
-from tests.ticks import at_us
 
 Action = tuple[str, int]
 """What is done, and the seed of what it draws."""

@@ -16,14 +16,14 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from gpu_ops.buffers import integers
-from gpu_ops.buffers import nulls as nulls_of
-from gpu_ops.buffers import to_arrow as to_arrow_array
+from gpu_ops.core.arrow_buffers import integers
+from gpu_ops.core.arrow_buffers import nulls as nulls_of
+from gpu_ops.core.arrow_buffers import to_arrow as to_arrow_array
+from gpu_ops.core.polars_frames import from_frame, to_frame, together
+from gpu_ops.core.time import TIME_TYPE
 from gpu_ops.devices.columns import Step
 from gpu_ops.devices.cpu.order import extent as extent_of
 from gpu_ops.devices.cpu.order import take as gather
-from gpu_ops.frames import from_frame, to_frame, together
-from gpu_ops.time import TIME_TYPE
 
 Array = npt.NDArray[Any]
 Frame = pl.DataFrame

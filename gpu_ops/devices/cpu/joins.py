@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gpu_ops.buffers import room
+from gpu_ops.core.arrow_buffers import room
 from gpu_ops.devices.cpu.compiling import CODES, INT, INTS, Array, Codes, Ints, kernel, output, unsigned
 from gpu_ops.devices.cpu.order import take_into
 

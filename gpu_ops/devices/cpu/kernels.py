@@ -10,6 +10,27 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpu_ops.devices.array.digits import (
+    digits_decimal,
+    digits_int,
+    digits_limbs,
+    divide_digits,
+    multiply_digits,
+    round_digits,
+    scaled,
+    sum_digits,
+)
+from gpu_ops.devices.array.logarithms import exp_limbs, log_limbs
+from gpu_ops.devices.array.numbers import (
+    exact_limbs_decimal,
+    exact_limbs_int,
+    join_decimal,
+    join_int,
+    join_unsigned,
+    order_float,
+    square_limbs_int,
+    unorder_float,
+)
 from gpu_ops.devices.cpu.axis import axis, stitch_order
 from gpu_ops.devices.cpu.grids import (
     dense_count,
@@ -48,27 +69,6 @@ from gpu_ops.devices.cpu.runs import runs_between
 from gpu_ops.devices.cpu.scans import best_rows, reached, timed_batches, window_walk
 from gpu_ops.devices.cpu.statistics import merged_ranges, range_kth
 from gpu_ops.devices.cpu.steps import search_pairs, step_axis
-from gpu_ops.devices.gpu.digits import (
-    digits_decimal,
-    digits_int,
-    digits_limbs,
-    divide_digits,
-    multiply_digits,
-    round_digits,
-    scaled,
-    sum_digits,
-)
-from gpu_ops.devices.gpu.logarithms import exp_limbs, log_limbs
-from gpu_ops.devices.gpu.numbers import (
-    exact_limbs_decimal,
-    exact_limbs_int,
-    join_decimal,
-    join_int,
-    join_unsigned,
-    order_float,
-    square_limbs_int,
-    unorder_float,
-)
 
 # glibc hands freed memory back to the system at once, so that each block of events would have its arrays faulted in
 # anew, which took half of the time of a snapshot on one thread and more on two. For sizes up to that of the largest

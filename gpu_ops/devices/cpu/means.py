@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from gpu_ops.devices.array import means as exact
 from gpu_ops.devices.cpu.compiling import FLOAT, INT, INT_TABLE, INTS, Bools, Floats, Ints, inlined, kernel, unsigned
-from gpu_ops.devices.gpu import means as exact
 
 _LEAST_NORMAL = math.ldexp(1.0, -1022)
 _SPLIT = 134217729.0  # 2**27 + 1: the factor by which Veltkamp halves a float64

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numba
 import numpy as np
 
-from gpu_ops.buffers import room
+from gpu_ops.core.arrow_buffers import room
 from gpu_ops.devices.cpu.compiling import CODES, INT, INTS, Array, Codes, Ints, inlined, kernel, output, unsigned
 
 # How many events are looked at before a loop that may end early tests whether to: inside, it can use wide instructions.

@@ -15,7 +15,7 @@ from gpu_ops.engines.spark.metrics import rows_written, tagged
 from gpu_ops.engines.spark.spills import Spills
 from gpu_ops.engines.spark.swaps import Sizes, Writing
 from gpu_ops.errors import SourceError
-from gpu_ops.store.files import WriteReport
+from gpu_ops.microbatches.files import WriteReport
 
 _TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
 _LITERALLY = {"__globPaths__": "false"}

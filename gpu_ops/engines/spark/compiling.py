@@ -13,20 +13,19 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 from pyspark.sql import types as spark_types
 
+from gpu_ops.core.time import TICK
 from gpu_ops.engines.spark import lifetimes
 from gpu_ops.engines.spark.bucketed import bucketed, choose, supported, unplanned
-from gpu_ops.engines.spark.carriers import (
-    as_they_are,
-    carried_fields,
-    carrier,
-    lowered_columns,
-    passage,
-    raised_columns,
-)
 from gpu_ops.engines.spark.checks import checked, error_text, fitting, shown
-from gpu_ops.engines.spark.cutting import Cut, Side
 from gpu_ops.engines.spark.expressions import computed_otherwise, spelled
-from gpu_ops.engines.spark.fragments import (
+from gpu_ops.engines.spark.sending import Sent, check_workers
+from gpu_ops.engines.spark.session import check_names, worker_memory
+from gpu_ops.engines.spark.sides import packed, shared_slots, united
+from gpu_ops.engines.spark.slice_policy import Wish, cut_because, cut_ways, uncut, wish
+from gpu_ops.engines.spark.sliced_joins import cut_match
+from gpu_ops.engines.spark.slicing import Cut, Side
+from gpu_ops.engines.spark.spills import Spills
+from gpu_ops.engines.spark.stages import (
     ONE,
     Fragment,
     fragment,
@@ -35,12 +34,14 @@ from gpu_ops.engines.spark.fragments import (
     read_columns,
     ways,
 )
-from gpu_ops.engines.spark.seams import cut_match
-from gpu_ops.engines.spark.sending import Sent, check_workers
-from gpu_ops.engines.spark.session import check_names, worker_memory
-from gpu_ops.engines.spark.sides import packed, shared_slots, united
-from gpu_ops.engines.spark.slices import Wish, cut_because, cut_ways, uncut, wish
-from gpu_ops.engines.spark.spills import Spills
+from gpu_ops.engines.spark.type_codecs import (
+    as_they_are,
+    carried_fields,
+    carrier,
+    lowered_columns,
+    passage,
+    raised_columns,
+)
 from gpu_ops.engines.spark.types import column, plain_type, spark_type, to_ticks, to_timestamp
 from gpu_ops.engines.spark.windows import cut_window
 from gpu_ops.engines.spark.worker import Task, run_task
@@ -52,7 +53,6 @@ from gpu_ops.plan.lifetimes import AlterLifetime, Chop, Lifetime
 from gpu_ops.plan.nodes import Expressions, KeyBy, Node, SparkSource, Unary
 from gpu_ops.plan.unnest import Repeat, Unnest
 from gpu_ops.plan.windows import WindowAggregate
-from gpu_ops.time import TICK
 
 _GPU = "planned for the GPU"
 _EXPRESSIONS = "planned for the GPU where the RAPIDS plugin has a rule for every function in it"

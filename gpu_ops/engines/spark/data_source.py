@@ -31,15 +31,15 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructField, StructType
 
+from gpu_ops.core.own_errors import own_errors
+from gpu_ops.core.time import MAX_TIME, MIN_TIME, instant
 from gpu_ops.engines.spark.types import arrow_type, plain_type, spark_type
 from gpu_ops.errors import ColumnError, PlanError
-from gpu_ops.own_errors import own_errors
-from gpu_ops.store.batch_files import LIFETIME, Staged
-from gpu_ops.store.files import regrouped
-from gpu_ops.store.folders import BusyError
-from gpu_ops.store.stores import Store, store
-from gpu_ops.store.writer import MERGED_ROWS, Writer
-from gpu_ops.time import MAX_TIME, MIN_TIME, instant
+from gpu_ops.microbatches.batch_files import LIFETIME, Staged
+from gpu_ops.microbatches.files import regrouped
+from gpu_ops.microbatches.folders import BusyError
+from gpu_ops.microbatches.stores import Store, store
+from gpu_ops.microbatches.writer import MERGED_ROWS, Writer
 
 NAME = "gpu_ops"
 """What the format is called."""

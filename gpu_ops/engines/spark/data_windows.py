@@ -24,17 +24,17 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
+from gpu_ops.core.time import TICK
 from gpu_ops.engines.spark import lifetimes
-from gpu_ops.engines.spark.carriers import carried_schema, lowered_columns
-from gpu_ops.engines.spark.cutting import NUMBER, SLICE, Cut, filled, in_slices, lowered_keys, one_of
 from gpu_ops.engines.spark.grids import at_begins
-from gpu_ops.engines.spark.slices import AFTER, slices_of
+from gpu_ops.engines.spark.slice_policy import AFTER, slices_of
+from gpu_ops.engines.spark.slicing import NUMBER, SLICE, Cut, filled, in_slices, lowered_keys, one_of
+from gpu_ops.engines.spark.type_codecs import carried_schema, lowered_columns
 from gpu_ops.engines.spark.types import column, to_ticks, to_timestamp
 from gpu_ops.engines.spark.worker import Task
 from gpu_ops.plan.data_windows import DataWindow
 from gpu_ops.plan.nodes import Feed, Filter
 from gpu_ops.plan.window_kinds import Alone, Around, Living, Silence, Stretches
-from gpu_ops.time import TICK
 
 _HOME = "__gpu_ops_home"
 
@@ -43,7 +43,7 @@ def cut_data_window(first: DataWindow, frame: DataFrame, schema: pa.Schema, answ
     """A data window over slices of time.
 
     Args:
-        first: The window; `gpu_ops.engines.spark.slices.uncut` has nothing against it.
+        first: The window; `gpu_ops.engines.spark.slice_policy.uncut` has nothing against it.
         frame: Its events.
         schema: What of their payload it needs.
         answer: What is asked of its results.

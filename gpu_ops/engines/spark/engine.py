@@ -10,6 +10,9 @@ from typing import Literal
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from gpu_ops.api.stream import Stream
+from gpu_ops.core.own_errors import own_errors
+from gpu_ops.core.time import TIME_TYPE
 from gpu_ops.devices import check_name
 from gpu_ops.engines.spark.answers import write_files
 from gpu_ops.engines.spark.checks import our_errors
@@ -18,11 +21,8 @@ from gpu_ops.engines.spark.planned import summary as spark_summary
 from gpu_ops.engines.spark.sending import Sent
 from gpu_ops.engines.spark.session import check_sessions
 from gpu_ops.errors import ColumnError, PlanError, SourceError
-from gpu_ops.own_errors import own_errors
+from gpu_ops.microbatches.files import WriteReport, check_writing
 from gpu_ops.plan.nodes import Node, SparkSource
-from gpu_ops.store.files import WriteReport, check_writing
-from gpu_ops.stream import Stream
-from gpu_ops.time import TIME_TYPE
 
 
 def collect(node: Node, device: str) -> DataFrame:

@@ -13,8 +13,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from gpu_ops.engines.spark.sending import Sent
-from gpu_ops.engines.spark.slices import AFTER, BEFORE
-from gpu_ops.operators import calendars
+from gpu_ops.engines.spark.slice_policy import AFTER, BEFORE
+from gpu_ops.operators.windows import calendars
 from gpu_ops.plan.window_kinds import GridKind
 
 

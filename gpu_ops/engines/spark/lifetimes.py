@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
+from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, format_span
 from gpu_ops.engines.spark.checks import checked, error_text, shown
 from gpu_ops.engines.spark.types import column, to_ticks, to_timestamp
 from gpu_ops.errors import PlanError
@@ -28,7 +29,6 @@ from gpu_ops.plan.lifetimes import (
     ToPoint,
 )
 from gpu_ops.plan.unnest import Repeat, Unnest
-from gpu_ops.time import MAX_TIME, MIN_TIME, TICK, format_span
 
 _PIECE = "__piece"
 

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from gpu_ops.engines.spark.bucketed import supported
 from gpu_ops.engines.spark.checks import unwrapped
 from gpu_ops.engines.spark.compiling import Compiler
-from gpu_ops.engines.spark.slices import uncut
+from gpu_ops.engines.spark.slice_policy import uncut
 
 _LINE = re.compile(r"(?P<depth>[\s:|+-]*)(?:\*\(\d+\) )?(?:Gpu)?(?P<name>\w+)(?: (?P<how>\w+))?")
 _KINDS = {

@@ -15,10 +15,10 @@ from pyarrow import compute
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
-from gpu_ops.buffers import integers, to_arrow
-from gpu_ops.engines.spark.carriers import carried_fields, carried_schema, lowered_columns
+from gpu_ops.core.arrow_buffers import integers, to_arrow
+from gpu_ops.core.time import TIME_TYPE
+from gpu_ops.engines.spark.type_codecs import carried_fields, carried_schema, lowered_columns
 from gpu_ops.engines.spark.types import column, spark_type, to_ticks
-from gpu_ops.time import TIME_TYPE
 
 MARK = "right"
 """The column that says whether a row is an event of the right side."""

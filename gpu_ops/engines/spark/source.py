@@ -14,6 +14,7 @@ from pyspark.sql import types as spark_types
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import to_arrow_type
 
+from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
 from gpu_ops.engines.spark.checks import checked, shown
 from gpu_ops.engines.spark.sending import Sent
 from gpu_ops.engines.spark.session import check_names, check_session
@@ -42,7 +43,6 @@ from gpu_ops.ingest.validate import BREACHES, Breach
 from gpu_ops.ingest.zones import Zone
 from gpu_ops.plan.expressions import LIFETIME
 from gpu_ops.plan.nodes import SparkSource
-from gpu_ops.time import MAX_TIME, MIN_TIME, TICK
 
 _START, _END = "__gpu_ops_start", "__gpu_ops_end"
 _LOCAL = {"start": "__gpu_ops_local_start", "end": "__gpu_ops_local_end"}

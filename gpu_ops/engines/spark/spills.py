@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from pyspark import SparkContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
-from gpu_ops.engines.in_order import Spill
+from gpu_ops.engines.local.in_order import Spill
 
 Counts = tuple[int, int, int]
 """Tasks, files, bytes."""

@@ -18,13 +18,14 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
+from gpu_ops.core.time import MAX_TIME, TICK
 from gpu_ops.engines.spark import lifetimes
-from gpu_ops.engines.spark.carriers import carried_fields, carried_schema, lowered_columns
 from gpu_ops.engines.spark.checks import checked, error_text, shown
-from gpu_ops.engines.spark.cutting import NUMBER, SLICE, Cut, filled, in_slices, lowered_keys, one_of
 from gpu_ops.engines.spark.data_windows import cut_data_window
 from gpu_ops.engines.spark.grids import at_begins
-from gpu_ops.engines.spark.slices import asks_for_bounds, slices_of
+from gpu_ops.engines.spark.slice_policy import asks_for_bounds, slices_of
+from gpu_ops.engines.spark.slicing import NUMBER, SLICE, Cut, filled, in_slices, lowered_keys, one_of
+from gpu_ops.engines.spark.type_codecs import carried_fields, carried_schema, lowered_columns
 from gpu_ops.engines.spark.types import column, to_ticks, to_timestamp
 from gpu_ops.engines.spark.worker import Task
 from gpu_ops.plan.aggregates import Aggregate, aggregate
@@ -32,7 +33,6 @@ from gpu_ops.plan.data_windows import DataWindow
 from gpu_ops.plan.nodes import Feed
 from gpu_ops.plan.window_kinds import GridKind
 from gpu_ops.plan.windows import Hopping, WindowAggregate
-from gpu_ops.time import MAX_TIME, TICK
 
 _REAL, _NEXT, _COUNT, _FINISH = (f"__gpu_ops_{name}" for name in ("real", "next", "count", "finish"))
 
@@ -98,7 +98,7 @@ def _cut_numbers(
 
 
 def _window_numbers(window: Hopping, start: Column, end: Column) -> tuple[Column, Column]:
-    """The numbers ``low … high - 1`` of an event's windows, as `gpu_ops.operators.windows` counts them."""
+    """The numbers ``low … high - 1`` of an event's windows, as `gpu_ops.operators.windows.windows` counts them."""
     offset = window.align % window.hop
 
     def number(ticks: Column) -> Column:

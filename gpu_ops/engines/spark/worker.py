@@ -19,14 +19,14 @@ import pyarrow as pa
 import pyspark
 from pyspark import TaskContext
 
+from gpu_ops.core.time import TIME_TYPE
 from gpu_ops.devices import choose
-from gpu_ops.engines.in_order import Spill, can_run_in_order, in_order
-from gpu_ops.engines.spark.carriers import carried_schema, flattened_arrays, restored_arrays
-from gpu_ops.engines.spark.fragments import feeds
+from gpu_ops.engines.local.in_order import Spill, can_run_in_order, in_order
 from gpu_ops.engines.spark.sending import concise
 from gpu_ops.engines.spark.sides import Slots, split
+from gpu_ops.engines.spark.stages import feeds
+from gpu_ops.engines.spark.type_codecs import carried_schema, flattened_arrays, restored_arrays
 from gpu_ops.plan.nodes import Feed, Node
-from gpu_ops.time import TIME_TYPE
 
 _LOG = logging.getLogger("gpu_ops")
 
@@ -143,7 +143,7 @@ def _settle(device: str) -> None:
 
     To look through all that is loaded took it 70 ms a task.
     """
-    from gpu_ops.engines import local  # noqa: F401  (and all that it needs)
+    from gpu_ops.engines.local import engine as local  # noqa: F401  (and all that it needs)
 
     choose(device)  # which loads its kernels
     gc.collect()
@@ -164,14 +164,14 @@ def _keep_archives() -> None:
 
 def _at_once(task: Task, device: str, batches: Batches) -> Iterator[pa.RecordBatch]:
     """All of a task's events in one step."""
-    from gpu_ops.engines import local
+    from gpu_ops.engines.local import engine as local
 
     return local.run_fragment(task.plan, task.handed(batches), worker_device(device), task.answer.names)
 
 
 def _by_time(task: Task, device: str, pieces: Iterable[tuple[pa.Table, int]]) -> Iterator[pa.RecordBatch]:
     """Events in order of time: of them only those are in memory that are alive."""
-    from gpu_ops.engines import local
+    from gpu_ops.engines.local import engine as local
 
     handed = ((task.handed(table.combine_chunks().to_batches()), cti) for table, cti in pieces)
     return local.run_fragment_in_order(task.plan, handed, worker_device(device), task.answer.names)

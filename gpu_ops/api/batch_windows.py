@@ -1,0 +1,165 @@
+"""The verbs of data windows that make batches: events gather, and are in together. `gpu_ops.Stream` has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import narwhals as nw
+
+from gpu_ops.api.time_windows import aligned
+from gpu_ops.api.windowed import DataWindowed
+from gpu_ops.core.time import MIN_TIME, Duration, Instant, instant, positive_ticks
+from gpu_ops.errors import PlanError
+from gpu_ops.plan.arguments import flag, word
+from gpu_ops.plan.calendars import Calendar, calendar_span, local_time
+from gpu_ops.plan.data_windows import Last, TimeBatches, TimeLengthBatches, positive
+from gpu_ops.plan.expressions import Expression
+from gpu_ops.plan.nodes import Node
+from gpu_ops.plan.window_conditions import Until, window_condition
+from gpu_ops.plan.window_kinds import DataWindowKind
+
+Order = Expression | Sequence[Expression] | None
+
+
+class Batching:
+    """Verbs of a stream that make data windows of batches."""
+
+    _node: Node
+
+    def _data_window(
+        self,
+        window: DataWindowKind,
+        *,
+        within: tuple[str, ...] = (),
+        order: Order = None,
+        hidden: dict[str, nw.Expr] | None = None,
+    ) -> DataWindowed:
+        raise NotImplementedError
+
+    def batches(self, n: int, *, order: Order = None) -> DataWindowed:
+        """Batches of n rows: one is in from its last row's start until the next is complete (Esper: length_batch).
+
+        Args:
+            n: How many.
+            order: As in `last`.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> s = g.events(pa.table({"at": [0, 1, 2, 3, 4], "v": [1, 2, 3, 4, 5]}), start="at", unit="s")
+            >>> s.batches(2).agg(total=g.sum("v")).collect().sort_by("start")["total"].to_pylist()
+            [3, 7]
+        """
+        size = positive(n, name="n")
+        return self._data_window(Last(size, size, partial=False), order=order)
+
+    def time_batches(self, span: Duration, *, align: Instant | None = "first", zone: str | None = None) -> DataWindowed:
+        """The events of each span of time, in from its end to the end of the next one (Esper: time_batch).
+
+        Args:
+            span: A positive span; with ``zone`` one of the calendar: ``"1d"``, ``"2w"``, ``"1mo"``, ``"1q"``, ``"1y"``.
+            align: A point at which a span begins; ``"first"``: each group's spans begin with its first event; None:
+                0001-01-01T00:00.
+            zone: Spans are whole days, weeks, months, quarters or years, as the clocks of this time zone show them.
+
+        Raises:
+            PlanError: ``zone`` without an ``align`` that all groups share, or with no span of the calendar.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> s = g.events(pa.table({"at": [2, 3, 15], "v": [1, 2, 3]}), start="at", unit="s")
+            >>> r = s.time_batches("10s").agg(total=g.sum("v")).collect().sort_by("start")
+            >>> [t.second for t in r["start"].to_pylist()], r["total"].to_pylist()
+            ([12, 22], [3, 3])
+            >>> months = s.time_batches("1mo", zone="UTC", align=None).agg(total=g.sum("v")).collect()
+            >>> [str(t.date()) for t in months["start"].to_pylist()], months["total"].to_pylist()
+            (['1970-02-01'], [6])
+        """
+        if zone is not None:
+            return self._data_window(TimeBatches(0, MIN_TIME, _calendar(span, zone, align)))
+        grid = None if isinstance(align, str) and align == "first" else aligned(align)
+        return self._data_window(TimeBatches(positive_ticks(span, name="span"), grid))
+
+    def time_length_batches(
+        self,
+        span: Duration,
+        n: int,
+        *,
+        since: Instant | None = None,
+        idle: Literal["stop", "run"] = "stop",
+        order: Order = None,
+    ) -> DataWindowed:
+        """Batches complete with n events, or when a clock has run out (Esper: time_length_batch).
+
+        The clock is set to ``span`` by a group's first event, again whenever a batch is complete, and once more if it
+        runs out with no event in between; after that the next event sets it. A batch is in until the next one is
+        complete, or the clock has run out with no event. An event at that very time is of the next batch.
+
+        Args:
+            span: A positive span.
+            n: How many events at most.
+            since: When the clock is first set, whatever comes when (Esper: START_EAGER); by each group's first event
+                when left out.
+            idle: What the clock does that has run out twice with no event in between: ``"stop"``, or ``"run"`` on for
+                ever (Esper: FORCE_UPDATE).
+            order: As in `last`.
+
+        Raises:
+            PlanError: ``idle`` is neither.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> s = g.events(pa.table({"at": [0, 1, 2, 35], "v": [1, 2, 3, 4]}), start="at", unit="s")
+            >>> r = s.time_length_batches("10s", 2).agg(total=g.sum("v")).collect().sort_by("start")
+            >>> [t.second for t in r["start"].to_pylist()], r["total"].to_pylist()
+            ([1, 11, 45], [3, 3, 4])
+            >>> runs = s.time_length_batches("10s", 2, idle="run").agg(total=g.sum("v")).collect().sort_by("start")
+            >>> [t.second for t in runs["start"].to_pylist()]
+            [1, 11, 41]
+        """
+        word(idle, ["stop", "run"], name="idle")
+        begins = None if since is None else instant(since, name="since")
+        window = TimeLengthBatches(positive_ticks(span, name="span"), positive(n, name="n"), begins, idle == "run")
+        return self._data_window(window, order=order)
+
+    def batches_until(
+        self, condition: Expression, *, include_trigger: bool = True, order: Order = None
+    ) -> DataWindowed:
+        """Events gather until a condition on them holds; then they are the batch (Esper: expr_batch).
+
+        A batch is in from the start of the event that made the condition hold until the next batch is complete.
+
+        Args:
+            condition: As in `keep_while`; it is asked as each event comes.
+            include_trigger: Whether the event that makes it hold is in the batch, or the first of the next one.
+            order: As in `last`.
+
+        Raises:
+            PlanError: As `keep_while`.
+            ColumnError: As `keep_while`.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> s = g.events(pa.table({"at": [0, 1, 2, 3], "v": [4, 9, 5, 8]}), start="at", unit="s")
+            >>> s.batches_until(g.window.sum("v") > 10).agg(n=g.count(), v=g.sum("v")).collect().sort_by("start")[
+            ...     "v"
+            ... ].to_pylist()
+            [13, 13]
+        """
+        made = window_condition(self._node.schema, condition, where="batches_until")
+        return self._data_window(Until(made, flag(include_trigger, name="include_trigger")), order=order)
+
+
+def _calendar(span: Duration, zone: str, align: Instant | None) -> Calendar:
+    if isinstance(align, str) and align == "first":
+        raise PlanError(
+            "Spans of the calendar begin at a time that all groups share.",
+            remedy="Give align= a point at which one begins, or None for midnights and firsts of months.",
+        )
+    size = calendar_span(span, name="span")
+    anchor = MIN_TIME if align is None else local_time(zone, instant(align, name="align"), size)
+    return Calendar(size, size, zone, anchor)

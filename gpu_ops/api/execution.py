@@ -1,0 +1,337 @@
+"""The verbs that touch data: what a stream answers, and what its sources held. `gpu_ops.Stream` has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from gpu_ops.core.own_errors import of_methods
+from gpu_ops.errors import NotCollectedError, PlanError, is_one_of
+from gpu_ops.microbatches.stores import Store
+from gpu_ops.plan.arguments import flag
+from gpu_ops.plan.nodes import Node, Source, make_room, merged
+
+if TYPE_CHECKING:
+    from gpu_ops.engines.live.running_query import RunningQuery
+    from gpu_ops.engines.local.shapes import Shape
+    from gpu_ops.ingest import IngestReport
+    from gpu_ops.ingest.sources import EventSource
+    from gpu_ops.microbatches.files import WriteReport
+
+
+class _SchemaCapsule:
+    """A capsule of a schema, as an object that pyarrow reads one from."""
+
+    def __init__(self, capsule: object) -> None:
+        self._capsule = capsule
+
+    def __arrow_c_schema__(self) -> object:
+        return self._capsule
+
+
+def _not_collected(problem: str, remedy: str) -> NotCollectedError:
+    return NotCollectedError(f"{problem}: it is a plan, and nothing has run yet.", remedy=remedy)
+
+
+@of_methods
+class Answering:
+    """Verbs of a stream that touch data."""
+
+    _node: Node
+
+    def collect(self, *, device: str = "auto", shape: Shape = "interval", exact: bool = False) -> Any:
+        """The answer, in the kind of frame that the data came in; an Arrow table when in doubt.
+
+        Args:
+            device: ``"cpu"``, ``"gpu"`` (or an error that says why not), or ``"auto"``: a GPU if one works.
+                ``"array"`` runs the GPU's kernels on NumPy, which is slow and for tests.
+            shape: How events are shown (StreamInsight's shapes): ``"interval"``; ``"point"``, without ``end``, of
+                events that last one tick; ``"edge"``, with a column ``edge``: a row ``"start"`` for each event, and a
+                row ``"end"`` for each that ends; ``"coalesced"``, where the two are one row ``"interval"``.
+            exact: Whether a query is refused whose expressions may give other results on another engine or device:
+                `explain` marks them as the backend's own, and docs/expressions.md says which they are.
+
+        Returns:
+            Columns ``start`` and ``end`` (``timestamp[us]`` in the zone that came in), then the payload. The order of
+            rows is no part of the answer. For a PySpark source it is a DataFrame, and nothing has run yet.
+
+        Raises:
+            TimeError: A row has no valid lifetime (``on_invalid="raise"``), or a time would leave the years 1 to 9999.
+            SumOverflowError: An integer or decimal sum does not fit its type.
+            IntegerOverflowError: A whole number of an expression does not fit its type.
+            DeviceError: The device cannot be had.
+            PlanError: ``exact=True``, and an expression is the backend's own.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> g.events(pa.table({"at": [0], "v": [1]}), start="at", unit="s").collect().column_names
+            ['start', 'end', 'v']
+        """
+        self._check(exact)
+        if is_one_of(shape, ["interval"]):
+            return self._engine().collect(self._plan, device)
+        if self._on_spark:
+            raise PlanError(
+                "Answers on Spark are intervals.", remedy="Show them otherwise by DataFrame operations behind it."
+            )
+        from gpu_ops.engines.local import engine as local
+
+        return local.collect(self._plan, device, shape)
+
+    def to_reader(self, *, device: str = "auto") -> pa.RecordBatchReader:
+        """The answer as a reader of Arrow record batches, computed as it is read.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> g.events(pa.table({"at": [0], "v": [1]}), start="at", unit="s").to_reader().read_all().num_rows
+            1
+        """
+        return self._engine().reader(self._plan, device)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Arrow's PyCapsule protocol: any library that speaks it takes a stream where it takes a frame.
+
+        The query runs anew for each reader. ``requested_schema`` says other types for the same columns in the same
+        order: each batch is cast, and a value that does not fit is an error when its batch is read.
+
+        Raises:
+            PlanError: Other columns are requested, or types that the answer's cannot be cast to.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> bids = g.events(pa.table({"at": [0], "v": [1]}), start="at", unit="s")
+            >>> pa.table(bids).column_names
+            ['start', 'end', 'v']
+        """
+        reader = self.to_reader()
+        if requested_schema is None:
+            return reader.__arrow_c_stream__()
+        asked = pa.schema(_SchemaCapsule(requested_schema))
+        has, wanted = (", ".join(schema.names) for schema in (reader.schema, asked))
+        if has != wanted:
+            raise PlanError(
+                f"The answer has the columns {has}, and {wanted} are requested.",
+                remedy="Request other types alone; choose and name columns by .select(…).",
+            )
+        try:
+            return reader.cast(asked).__arrow_c_stream__()
+        except (pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+            raise PlanError(
+                f"The answer cannot be given in the requested types: {error}.",
+                remedy="Request types that Arrow casts it to, or none.",
+            ) from error
+
+    def __arrow_c_schema__(self) -> object:
+        """The schema of the answer, for readers that look at it first: ``start``, ``end``, then the payload."""
+        return self._engine().output_schema(self._node).__arrow_c_schema__()
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """The answer's record batches, as of `to_reader`."""
+        return iter(self.to_reader())
+
+    # What only an answer has. A plan that looked empty, or had a length, would be taken for its rows.
+
+    def __len__(self) -> int:
+        raise _not_collected("A stream has no length", "Collect it: .collect(), or .to_reader() for batches.")
+
+    def __bool__(self) -> bool:
+        raise _not_collected("A stream is neither true nor false", "Ask `is None`, or collect it: .collect().")
+
+    def __getitem__(self, name: object) -> Any:
+        say = (
+            f"Write .select({name!r}), or .collect()[{name!r}]." if isinstance(name, str) else "Collect it: .collect()."
+        )
+        raise _not_collected("A stream has neither columns nor rows at hand", say)
+
+    def __contains__(self, name: object) -> bool:
+        raise _not_collected("A stream holds no names and no rows", "Ask its schema: name in stream.schema.names.")
+
+    def __array__(self, dtype: object = None, copy: object = None) -> Any:
+        del dtype, copy
+        raise _not_collected(
+            "A stream is no array, and pandas' constructor would make one of it",
+            "Collect it: .collect(); of whatever source, pyarrow.table(stream).to_pandas() is a pandas frame.",
+        )
+
+    def start(
+        self,
+        *,
+        device: str = "auto",
+        on_results: Callable[[pa.Table], None] | None = None,
+        shape: Shape = "interval",
+        max_waiting: int | None = None,
+        exact: bool = False,
+    ) -> RunningQuery:
+        """Run the query live: push events and CTIs in, and take results out when they are final.
+
+        The source of the stream says what events look like; what it holds is not pushed (`RunningQuery.run` does that).
+
+        Args:
+            device: As in `collect`.
+            on_results: Called with each table of results as soon as it is there.
+            shape: As in `collect`.
+            max_waiting: How many rows may wait for an input that says nothing: what is more is refused by
+                `WaitingError`. None for any number.
+            exact: As in `collect`.
+
+        Raises:
+            PlanError: The data is a Spark DataFrame, or an argument makes no sense; or as `collect`.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> tasks = g.events(pa.table({"at": [0], "until": [9]}), start="at", end="until", unit="s")
+            >>> with tasks.snapshot().agg(n=g.count()).start() as live:
+            ...     live.push({"at": [0, 2], "until": [5, 4]})
+            >>> live.results()["n"].to_pylist()
+            [1, 2, 1]
+        """
+        from gpu_ops.engines.live.running_query import RunningQuery
+
+        if self._on_spark:
+            raise PlanError(
+                "A Spark DataFrame is a batch, and a running query takes events as they come.",
+                remedy="Start the query over local data: g.events(schema.empty_table(), …).",
+            )
+        self._check(exact)
+        make_room(self._plan)
+        return RunningQuery(self._plan, device, on_results, shape, max_waiting)
+
+    def write(
+        self,
+        path: str | Path | Store,
+        *,
+        device: str = "auto",
+        if_exists: Literal["raise", "replace"] = "raise",
+        row_group_rows: int = 1 << 20,
+        exact: bool = False,
+    ) -> WriteReport:
+        """The answer in a Parquet or Arrow IPC file (by the name's ending), whole or not at all.
+
+        Args:
+            path: Where to; ``.parquet``, ``.arrow``, ``.ipc`` or ``.feather``. Or a `gpu_ops.store`: the answer
+                is appended to it, and closes it, by a CTI at infinity. On Spark a folder of Parquet files: text is a
+                path or URL as Spark's own readers take it, and a `Path` is on the driver's machine.
+            device: As in `collect`.
+            if_exists: Whether an existing file (or folder, on Spark) is replaced or an error. What is there stays until
+                the new answer is whole; docs/spark.md says how.
+            row_group_rows: Rows per row group.
+            exact: As in `collect`.
+
+        Raises:
+            SourceError: The ending is unknown, the folder is missing, or the file exists. On Spark: the session has no
+                file system for the URL, another write to the place is at work, or what was written is not found there.
+            PlanError: As `collect`.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa, pathlib, tempfile
+            >>> path = pathlib.Path(tempfile.mkdtemp()) / "answer.parquet"
+            >>> g.events(pa.table({"at": [0], "v": [1]}), start="at", unit="s").write(path).rows
+            1
+        """
+        self._check(exact)
+        if isinstance(path, Store):
+            return path.write(self.to_reader(device=device))
+        written: WriteReport = self._engine().write(self._plan, device, path, if_exists, row_group_rows)
+        return written
+
+    def explain(self, *, device: str = "auto") -> str:
+        """The plan as a tree: per node its engine, device, key, columns, time rule, and why it runs where it runs.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> s = g.events(pa.table({"at": [0], "v": [1]}), start="at", unit="s")
+            >>> print(s.tumbling("1min").agg(n=g.count()).explain(device="cpu").splitlines()[0])
+            Window tumbling size=1min agg n=count()
+        """
+        from gpu_ops.engines.explain import explain
+
+        return explain(self._plan, device)
+
+    def report(self) -> IngestReport:
+        """What the last read of the source counted: rows, valid rows, refused rows by rule, late rows by fate.
+
+        It totals all sources of the query; ``report().sources`` breaks it down by name (``g.events(…, name=…)``). A
+        source without a name is ``"input"``; sources that share a name are numbered, as in ``"input 1"``, in the order
+        in which `explain` shows them.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> late = pa.table({"at": [5, None]})
+            >>> orders = g.events(late, start="at", unit="s", on_invalid="divert", name="orders")
+            >>> both = orders.union(g.events(pa.table({"at": [3]}), start="at", unit="s", name="offers"))
+            >>> both.collect().num_rows
+            2
+            >>> both.report().valid, {name: each.valid for name, each in both.report().sources.items()}
+            (2, {'orders': 1, 'offers': 1})
+            >>> both.rejected()["orders"]["rule"].to_pylist()
+            ['null_start']
+        """
+        from gpu_ops.ingest import IngestReport
+
+        return IngestReport.together({name: source.report() for name, source in self._sources().items()})
+
+    def rejected(self) -> Any:
+        """The rows that the last read kept aside (``on_invalid="divert"``), with the rule that each one broke.
+
+        Returns:
+            A table; of several sources, whose columns differ, a dict of tables by name, as in `report`.
+        """
+        tables = {name: source.rejected() for name, source in self._sources().items()}
+        return tables if len(tables) > 1 else next(iter(tables.values()))
+
+    def _sources(self) -> dict[str, EventSource]:
+        """The sources by their names, in the order in which the plan reads them."""
+        nodes = self._node.all(Source)
+        if not nodes:
+            raise PlanError(
+                "Rows of a Spark DataFrame are judged on the cluster, by Spark's own expressions, which count nothing.",
+                remedy='gpu_ops.engines.spark.invalid_rows(stream).groupBy("rule").count() counts what is refused, by '
+                "a job of its own, which reads the source's time columns once more.",
+            )
+        names = [node.name or "input" for node in nodes]
+        found: dict[str, EventSource] = {}
+        for at, (name, node) in enumerate(zip(names, nodes, strict=True)):
+            number = names[: at + 1].count(name)
+            own = name if names.count(name) == 1 else f"{name} {number}"
+            # One may be called "input 2" by its user.
+            while own in found or (own != name and own in names):
+                number += 1
+                own = f"{name} {number}"
+            found[own] = node.source
+        return found
+
+    def _check(self, exact: bool) -> None:  # noqa: FBT001  (as the user gave it)
+        if flag(exact, name="exact"):
+            from gpu_ops.plan.sameness import check_same
+
+            check_same(self._plan)
+
+    @cached_property
+    def _plan(self) -> Node:
+        """What engines are handed: what was written twice is there once."""
+        return merged(self._node)
+
+    @property
+    def _on_spark(self) -> bool:
+        return self._node.on_spark
+
+    def _engine(self) -> Any:
+        make_room(self._plan)
+        if self._on_spark:
+            from gpu_ops.engines import spark
+
+            return spark
+        from gpu_ops.engines.local import engine as local
+
+        return local

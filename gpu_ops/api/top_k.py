@@ -1,0 +1,177 @@
+"""The verbs of windows that give rows: the first by an order, or what a function makes. `gpu_ops.Windowed` has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from gpu_ops.core.own_errors import of_methods
+from gpu_ops.errors import ColumnError, PlanError, unknown_column
+from gpu_ops.plan.aggregates import Aggregate
+from gpu_ops.plan.arguments import flag, names
+from gpu_ops.plan.expressions import LIFETIME, Expression
+from gpu_ops.plan.nodes import KeyBy, Node
+from gpu_ops.plan.ordered_aggregates import RANK, every_row, ranked
+from gpu_ops.plan.own_functions import table_function
+from gpu_ops.plan.unnest import Unnest
+from gpu_ops.plan.window_kinds import TimeWindowKind
+
+if TYPE_CHECKING:
+    from gpu_ops.api.stream import Stream
+
+_ROWS = "__rows"
+
+
+@of_methods
+class Ranking:
+    """Verbs of windows that give any number of rows for each."""
+
+    _node: Node
+    _window: TimeWindowKind
+    _filling: tuple[Any, tuple[int, int] | None] | None
+
+    def top(self, k: int, *, by: Expression, descending: bool = True) -> Stream:
+        """The k first events of each window and group, each as a row with its payload and its ``rank``.
+
+        Ranks are SQL's RANK, from 1 on: events equal in ``by`` have the same one, and all that are equal to the k-th
+        come too (Trill: TopK). An event whose ``by`` is null has no rank.
+
+        Args:
+            k: How many.
+            by: A column's name or an expression of any type that has an order.
+            descending: Whether the greatest come first.
+
+        Returns:
+            A stream of the key's columns, ``rank``, and the payload's other columns, not grouped any more; lifetimes
+            are those of the windows.
+
+        Raises:
+            ColumnError: The payload has a column ``rank``, or ``by`` has no order.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> bids = pa.table({"at": [0, 1, 2, 3], "who": ["a", "b", "c", "d"], "price": [3, 9, 4, 4]})
+            >>> best = g.events(bids, start="at", unit="s").tumbling("1min").top(2, by="price")
+            >>> best.collect().select(["rank", "who"]).to_pylist()
+            [{'rank': 1, 'who': 'b'}, {'rank': 2, 'who': 'c'}, {'rank': 2, 'who': 'd'}]
+        """
+        payload = pa.schema([field for field in self._node.schema if field.name not in self._node.key])
+        if "rank" in self._node.schema.names:
+            raise ColumnError(
+                "top adds a column rank, and there is one.",
+                column="rank",
+                remedy="Give yours another name: .select(…).",
+            )
+        return self._rows(ranked(by, k, payload, descending=flag(descending, name="descending")))
+
+    def rows(self) -> Stream:
+        """The events of each window and group, each as a row with its payload.
+
+        An event that is in several windows is there once for each: mind how many that are.
+
+        Returns:
+            A stream of the key's columns, the payload's others, and the event's own lifetime as ``event_start`` and
+            ``event_end``, not grouped any more; lifetimes are those of the windows. An ``until=`` of the windows says
+            which of them hold an event, and does not clip what is shown as its own lifetime.
+
+        Raises:
+            ColumnError: The payload has one of these columns.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> bids = pa.table({"at": [0, 6], "price": [3, 9]})
+            >>> rows = g.events(bids, start="at", unit="s").hopping("10s", "5s").rows().collect()
+            >>> sorted((row["start"].second, row["price"]) for row in rows.to_pylist())
+            [(0, 3), (0, 9), (5, 9), (55, 3)]
+        """
+        payload = [field for field in self._node.schema if field.name not in self._node.key]
+        for name in ("event_start", "event_end"):
+            if name in self._node.schema.names:
+                raise ColumnError(
+                    f"rows adds a column {name}, and there is one.",
+                    column=name,
+                    remedy="Give yours another name: .select(…).",
+                )
+        made = self._rows(every_row(pa.schema(payload)))
+        return made.select(*(name for name in made.schema.names if name != RANK))
+
+    def apply(
+        self,
+        function: Callable[..., Any],
+        *,
+        schema: pa.Schema,
+        of: Sequence[str] | None = None,
+        time_sensitive: bool = False,
+        clip: bool = False,
+    ) -> Stream:
+        """The rows that a function of your own makes of each window (StreamInsight: a user-defined operator).
+
+        Rows stand in order of their start, then of their values. The function is called once for each stretch of time
+        in which the window holds the same events, and must give the same for the same table.
+
+        Args:
+            function: From an Arrow table of the window's events to any number of rows: a table, a dictionary of
+                columns, a list of dictionaries, or None.
+            schema: The rows' columns; the group's own columns go along unasked.
+            of: The columns that the function reads; left out, the whole payload.
+            time_sensitive: As in `gpu_ops.window_function`: the table has ``start`` and ``end``, and the function is
+                called with ``(table, start, end)``, the window's bounds.
+            clip: Whether these columns are clipped to the window.
+
+        Returns:
+            A stream of the group's columns and the schema's; lifetimes are those of the windows.
+
+        Raises:
+            FunctionError: (when data is read) The function failed, or its rows do not fit; it names the window.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> bids = pa.table({"at": [0, 1, 2], "price": [3, 9, 4]})
+            >>> windows = g.events(bids, start="at", unit="s").tumbling("1min")
+            >>> steps = windows.apply(
+            ...     lambda table: [{"step": price.as_py() * 10} for price in table["price"] if price.as_py() > 3],
+            ...     schema=pa.schema([("step", pa.int64())]),
+            ... )
+            >>> steps.collect()["step"].to_pylist()
+            [90, 40]
+        """
+        if not isinstance(schema, pa.Schema):
+            raise PlanError(
+                f"apply(schema=…) takes an Arrow schema, not {type(schema).__name__}.",
+                remedy='Write pa.schema([("price", pa.float64())]).',
+            )
+        known = self._node.schema.names
+        read = tuple(dict.fromkeys(known if of is None else names(of, where="apply(…, of=…)")))
+        for name in read:
+            if name not in known:
+                raise unknown_column(name, known)
+        for at, name in enumerate(schema.names):
+            if name in schema.names[:at]:
+                raise ColumnError("The schema has two columns of one name.", column=name, remedy="Rename one.")
+            if name in (*self._node.key, *LIFETIME):
+                raise ColumnError(
+                    "A row has the group's columns and its window's lifetime already.",
+                    column=name,
+                    remedy="Leave it out of the schema, or give it another name.",
+                )
+        return self._rows(table_function(function, schema, read, time_sensitive=time_sensitive, clip=clip))
+
+    def _rows(self, aggregate: Aggregate) -> Stream:
+        if self._filling is not None:
+            raise PlanError("A window without events has no rows to fill.", remedy="Leave fill= out.")
+        return self._results(Unnest(self._aggregated({_ROWS: aggregate}), _ROWS))
+
+    def _aggregated(self, aggregates: Mapping[str, object]) -> Node:
+        """The node of aggregates over each window."""
+        raise NotImplementedError
+
+    def _results(self, made: Node) -> Stream:
+        """What windows gave as a stream: their grouping is used up, and only the groups of an `apply` stay."""
+        from gpu_ops.api.stream import Stream
+
+        return Stream(made if made.key == made.scope else KeyBy(made, made.scope))

@@ -1,0 +1,204 @@
+"""``make demo``: a Spark job runs, its event log becomes tables, and queries on Spark say what its executors did.
+
+Everything goes through the real ``spark-submit`` of the pyspark package; what it prints goes into a file. A query that
+joins two streams then runs here, through the real ``gpu_ops run``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import runpy
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyarrow import compute, parquet
+from rich.console import Console
+from rich.markup import escape
+
+from gpu_ops.apps import nexmark
+from gpu_ops.apps.spark_event_log import SparkLog
+from gpu_ops.apps.spark_report import SparkReport
+from gpu_ops.errors import GpuOpsError
+
+ROOT = Path(__file__).parents[2]
+CONF = ROOT / "spark_conf"
+OUTPUT = ROOT / "demo_output"
+QUERIES = CONF / "demo" / "queries.py"
+ANSWERS = ("running_tasks", "idle_cores", "shuffled_bytes")
+
+ORDERS = 800_000
+
+AUCTION = CONF / "demo" / "auction.py"
+AUCTION_EVENTS = 100_000
+
+# For JVMs that live for seconds: the optimizing compiler and parallel collectors cost more than they give.
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+def main() -> int:
+    """Runs the demo into ``demo_output/``.
+
+    Returns:
+        The exit code: 0, or 1 after a message that says what went wrong.
+    """
+    console = Console()
+    try:
+        run(OUTPUT, console)
+    except (GpuOpsError, OSError) as error:
+        console.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        return 1
+    return 0
+
+
+def run(output: Path, console: Console) -> None:
+    """Makes the demo's tables, answers and picture, and prints what they say.
+
+    Args:
+        output: The folder for them; what is there is replaced.
+        console: Where the report goes.
+
+    Raises:
+        GpuOpsError: This is no checkout, Spark is missing, or what was run failed; the message then ends with what it
+            said.
+    """
+    if not CONF.is_dir():
+        raise GpuOpsError(f"The demo needs {CONF}, which a package does not hold.", remedy="Run it in a checkout.")
+    shutil.rmtree(output, ignore_errors=True)
+    events = output / "event_log"
+    events.mkdir(parents=True)
+    with tempfile.TemporaryDirectory(prefix="gpu_ops-demo-") as scratch:
+        spark = _Spark(Path(scratch), output / "spark.log")
+        with _step(console, "Spark runs a skewed job on two executors"):
+            spark.submit(*_workload(events))
+        with _step(console, "its event log becomes tables"):
+            log = SparkLog(events)
+            log.write(output)
+        answers = output / "answers"
+        with _step(console, f"Spark answers {QUERIES.relative_to(ROOT)}"):
+            spark.submit(
+                *("--properties-file", CONF / "local-cpu.properties", CONF / "job.py", QUERIES),
+                *("--input", f"tasks={output / 'tasks.parquet'}", "--input", f"cores={output / 'cores.parquet'}"),
+                *("--output", answers),
+            )
+    for answer in ANSWERS:
+        (answers / answer).rename(output / f"{answer}.parquet")
+    shutil.rmtree(answers)
+    windows = runpy.run_path(str(QUERIES))
+    report = SparkReport(log, output, windows["SIZE"], windows["EVERY"])
+    with _step(console, "the answers become a picture"):
+        report.draw().savefig(output / "timeline.png", dpi=150)
+    with _step(console, f"gpu_ops run answers {AUCTION.relative_to(ROOT)}"):
+        prices = _auction(output)
+    console.print()
+    report.print(console)
+    console.print(prices, highlight=False)
+    console.print(
+        f"Parquet, timeline.png and Spark's own output: {escape(str(output))}", highlight=False, soft_wrap=True
+    )
+
+
+@contextmanager
+def _step(console: Console, what: str) -> Iterator[None]:
+    start = time.monotonic()
+    with console.status(what):
+        yield
+    console.print(f"{time.monotonic() - start:5.1f} s  {what}", highlight=False)
+
+
+def _auction(output: Path) -> str:
+    """Makes an auction's tables, runs a query over two of them, and says what came out."""
+    auction = nexmark.generate(AUCTION_EVENTS, rate=1000)
+    command = [str(Path(sysconfig.get_path("scripts"), "gpu_ops")), "run", str(AUCTION)]
+    for name in ("auctions", "bids"):
+        path = output / f"{name}.parquet"
+        parquet.write_table(getattr(auction, name), path)
+        command += ["--input", f"{name}={path}"]
+    answer = output / "closing_prices.parquet"
+    ran = subprocess.run(  # noqa: S603  (our own arguments)
+        [*command, "--output", str(answer)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if ran.returncode:
+        raise GpuOpsError(
+            f"gpu_ops run failed with exit code {ran.returncode}.\n{ran.stderr}", remedy="Correct what it names."
+        )
+    averages = parquet.read_table(answer)
+    final = averages.filter(compute.equal(averages["end"], compute.max(averages["end"]))).sort_by("category")
+    said = (f"{each['category']}: {each['final'] / 1_000_000:.1f}" for each in final.to_pylist())
+    return (
+        f"NEXMark, {auction.auctions.num_rows:,} auctions and {auction.bids.num_rows:,} bids: the average closing "
+        f"price in millions, by category: {', '.join(said)}"
+    )
+
+
+def _workload(events: Path) -> Sequence[str | Path]:
+    settings = {
+        "spark.eventLog.dir": events.as_uri(),
+        "spark.eventLog.enabled": "true",
+        "spark.executor.extraJavaOptions": _SHORT_LIVED,
+        "spark.executor.memory": "700m",
+        "spark.sql.shuffle.partitions": "8",
+    }
+    # Two executors of two cores, each a JVM of its own: with local[4] there would be one.
+    options = ["--master", "local-cluster[2,2,1024]"]
+    for name, value in settings.items():
+        options += ["--conf", f"{name}={value}"]
+    return [*options, CONF / "demo" / "workload.py", str(ORDERS)]
+
+
+class _Spark:
+    """The ``spark-submit`` of the pyspark package.
+
+    Args:
+        scratch: A folder that goes away: local-cluster's workers leave their files in SPARK_HOME, and that should not
+            be the installed package.
+        printed: The file that gets all that Spark prints.
+    """
+
+    def __init__(self, scratch: Path, printed: Path) -> None:
+        package = importlib.util.find_spec("pyspark")
+        if package is None or package.origin is None:
+            raise GpuOpsError("The demo needs pyspark, which is not installed.", remedy="pip install 'gpu_ops[spark]'")
+        self._home = scratch / "spark"
+        self._home.mkdir()
+        for entry in Path(package.origin).parent.iterdir():
+            (self._home / entry.name).symlink_to(entry)
+        self._printed = printed
+        self._environment = {
+            **os.environ,
+            "SPARK_HOME": str(self._home),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            # Everything is on this machine, and its name need not resolve.
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_HOSTNAME": "localhost",
+            "SPARK_SUBMIT_OPTS": f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {_SHORT_LIVED}".strip(),
+        }
+
+    def submit(self, *arguments: str | Path) -> None:
+        """Submits a job and waits for it."""
+        command = [str(self._home / "bin" / "spark-submit"), "--conf", "spark.ui.enabled=false", *map(str, arguments)]
+        # In the repository's root, to which the property files' paths are relative.
+        with self._printed.open("ab") as printed:
+            printed.write(f"$ {' '.join(command)}\n".encode())
+            printed.flush()
+            start = printed.tell()
+            code = subprocess.run(  # noqa: S603  (our own arguments)
+                command, cwd=ROOT, env=self._environment, stdout=printed, stderr=printed, check=False
+            ).returncode
+        if code:
+            with self._printed.open("rb") as said:
+                said.seek(start)
+                last = b"".join(said.readlines()[-20:]).decode(errors="replace")
+            raise GpuOpsError(f"spark-submit failed with exit code {code}.\n{last}", remedy=f"See {self._printed}.")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

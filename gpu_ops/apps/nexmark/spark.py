@@ -1,0 +1,136 @@
+"""The auction as a Spark data source: each partition makes a range of event numbers, and all are the rows made here.
+
+Spark makes these objects on the driver and pickles them to the workers, so they hold numbers and no data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructField, StructType
+
+from gpu_ops.apps.nexmark.generator import BASE_TIME, DEFAULT_RATE, KINDS, SCHEMAS, Generator, Kind
+from gpu_ops.engines.spark.types import spark_type
+from gpu_ops.errors import PlanError
+
+NAME = "nexmark"
+"""What the format is called."""
+
+_PARTITION_EVENTS = 1 << 20
+
+_OPTIONS = ("kind", "events", "rate", "seed", "start", "partitions")
+
+
+def register(spark: SparkSession) -> None:
+    """Let a session make the auction: ``spark.read.format("nexmark")``.
+
+    Args:
+        spark: A classic session.
+
+    Examples:
+        >>> from gpu_ops.apps import nexmark
+        >>> from gpu_ops.apps.nexmark.spark import register
+        >>> register(spark)
+        >>> bids = spark.read.format("nexmark").options(kind="bids", events=1000, seed=7, partitions=3).load()
+        >>> bids.toArrow().equals(nexmark.generate(events=1000, seed=7).bids.combine_chunks())
+        True
+    """
+    spark.dataSource.register(NexmarkDataSource)
+
+
+class NexmarkDataSource(DataSource):
+    """The format ``nexmark``.
+
+    Options: ``kind`` (``persons``, ``auctions`` or ``bids``) and ``events``, which must be given; ``rate``, ``seed``
+    and ``start`` as in `gpu_ops.apps.nexmark.generate`; ``partitions``, by default one for every million events.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return NAME
+
+    def schema(self) -> StructType:
+        """The columns of the kind of events that is asked for."""
+        return StructType([StructField(each.name, spark_type(each.type)) for each in SCHEMAS[_kind(self.options)]])
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """What makes the events."""
+        options = self.options
+        unknown = sorted({name.lower() for name in options} - set(_OPTIONS))
+        if unknown:
+            raise PlanError(
+                f"The format {NAME} has no option {unknown[0]!r}.", remedy=f"It has: {', '.join(_OPTIONS)}."
+            )
+        if "events" not in options:
+            raise PlanError(
+                f"The format {NAME} must be told how many events to make.", remedy='Say .option("events", 1000000).'
+            )
+        generator = Generator(
+            _number(options, "events", 0),
+            _number(options, "rate", DEFAULT_RATE),
+            _number(options, "seed", 0),
+            options.get("start", BASE_TIME),
+        )
+        partitions = _number(options, "partitions", -(-generator.events // _PARTITION_EVENTS) or 1)
+        if partitions < 1:
+            raise PlanError(f"partitions {partitions} is below one.", remedy="Give one or more, or leave it out.")
+        return NexmarkReader(generator, _kind(options), partitions)
+
+
+@dataclass
+class Events(InputPartition):
+    """A partition: events of a number from one up to another."""
+
+    first: int
+    last: int
+
+
+@dataclass
+class NexmarkReader(DataSourceReader):
+    """Makes events of a kind, in ranges of their numbers.
+
+    Attributes:
+        generator: Makes them.
+        kind: Their kind.
+        number: How many partitions there are.
+    """
+
+    generator: Generator
+    kind: Kind
+    number: int
+
+    def partitions(self) -> list[InputPartition]:
+        """Ranges of about the same length."""
+        bounds = [self.generator.events * at // self.number for at in range(self.number + 1)]
+        return [Events(first, last) for first, last in pairwise(bounds)]
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """A partition's events; Spark asks for None where there is no partition."""
+        if isinstance(partition, Events):
+            yield from self.generator.batches(self.kind, partition.first, partition.last)
+
+
+def _kind(options: Mapping[str, str]) -> Kind:
+    kind = options.get("kind")
+    if kind not in KINDS:
+        raise PlanError(
+            f"The format {NAME} makes no {kind!r}." if kind else f"The format {NAME} must be told what to make.",
+            remedy=f'Say .option("kind", "bids"), for instance; there are: {", ".join(KINDS)}.',
+        )
+    return kind
+
+
+def _number(options: Mapping[str, str], name: str, default: int) -> int:
+    given = options.get(name)
+    if given is None:
+        return default
+    try:
+        return int(given)
+    except ValueError:
+        raise PlanError(f"The option {name} is {given!r}, no whole number.", remedy="Write digits alone.") from None

@@ -1,0 +1,338 @@
+"""What pandas, Polars, SQL, PySpark and Flink call things, and what to write here instead.
+
+A name that something of ours does not have is looked up in one table; else the nearest name that there is is offered.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
+
+from gpu_ops.errors import UnknownNameError
+
+Kind = Literal["stream", "windows", "live", "store", "aggregate", "condition", "module"]
+"""What a name is asked of."""
+
+_WHAT: dict[Kind, str] = {
+    "stream": "A stream",
+    "windows": "A windowed stream",
+    "live": "A running query",
+    "store": "A store",
+    "aggregate": "An aggregate",
+    "condition": "g.window",
+    "module": "gpu_ops",
+}
+
+# Names as they are written anywhere, without their underlines and in lower case.
+_TABLE: dict[str, dict[Kind, str]] = {
+    # Which events, which columns
+    "groupby partitionby keyby groupbykey": {
+        "stream": 'Group with .by("item"), then a window: .by("item").tumbling("1min").agg(n=g.count()).',
+        "windows": 'Group before the window: .by("item").tumbling("1min").agg(n=g.count()).',
+    },
+    "where query": {
+        "stream": 'Write .filter(g.col("v") > 1).',
+        "aggregate": 'Say it in the aggregate: g.sum("v", where=g.col("v") > 1).',
+    },
+    "withcolumn assign mutate withfields eval": {"stream": 'Write .with_columns(twice=g.col("v") * 2).'},
+    "drop dropcolumns": {"stream": 'Name the columns that stay: .select("item", "price").'},
+    "rename renamecolumns withcolumnrenamed todf": {"stream": 'Write .select("item", cost=g.col("price")).'},
+    "dropna dropnulls dropnans na": {"stream": 'Write .filter(~g.col("v").is_null()).'},
+    "fillna fillnull fillnan": {
+        "stream": 'Write .with_columns(v=g.col("v").fill_null(0)).',
+        "windows": 'Say it of the window: .tumbling("1min", fill="zero").',
+    },
+    "selectexpr sql": {"stream": 'Write expressions: .select("item", twice=g.col("price") * 2).'},
+    "dropduplicates uniquerows": {"stream": 'Write .distinct("item").'},
+    "explode flatmap selectmany": {"stream": 'Write .repeat("n") for each event n times.'},
+    "lag prev previous": {"stream": 'Write .with_prior(1, before="price").'},
+    "unionall unionbyname concat vstack": {
+        "stream": "Write .union(other).",
+        "module": "Write stream.union(other).",
+    },
+    "pipe": {"stream": 'Call the function: clean(stream). For each group by itself: .by("item").apply(clean).'},
+    "map foreach transform applyinpandas mapinpandas mapinarrow": {
+        "stream": 'Write expressions: .with_columns(…); or a function of a window: .tumbling("1min").apply(…).',
+    },
+    # Joins
+    "merge innerjoin leftjoin joinwhere crossjoin coalescejoin lookupjoin": {
+        "stream": 'Write .join(other, on="item"): events match where their lifetimes overlap.'
+    },
+    "joinasof mergeasof asof": {
+        "stream": 'Write .asof_join(other, on="item", tolerance="5s").',
+        "module": 'Write stream.asof_join(other, on="item", tolerance="5s").',
+    },
+    # Windows
+    "rolling rollingby groupbyrolling over": {
+        "stream": 'Write .sliding("5min").agg(mean=g.mean("v")) for a span, .last(10).agg(…) for so many rows.',
+        "aggregate": 'Windows go before aggregates: .by("item").last(10).agg(total=g.sum("v")).',
+    },
+    "expanding cumsum cumcount cummax cummin": {"stream": 'Write .keep_all().agg(total=g.sum("v")).'},
+    "window": {"stream": 'Write .tumbling("1min").agg(n=g.count()).'},
+    "resample groupbydynamic tumble tumblewindow tumblingwindow truncate": {
+        "stream": 'Write .tumbling("1min").agg(n=g.count()).',
+        "module": 'Write stream.tumbling("1min").agg(n=g.count()).',
+    },
+    "hop hopwindow hoppingwindow slidingwindow": {
+        "stream": 'Write .hopping("10min", every="1min").agg(n=g.count()).',
+        "module": 'Write stream.hopping("10min", every="1min").agg(n=g.count()).',
+    },
+    "sessionwindow sessionize sessionwith": {
+        "stream": 'Write .session("10min").agg(n=g.count()).',
+        "module": 'Write stream.session("10min").agg(n=g.count()).',
+    },
+    "watermark withwatermark assigntimestampsandwatermarks allowedlateness": {
+        "stream": 'Write .advance_time("10s", delay="5s", late="drop").',
+        "windows": 'Say it behind the source: g.events(…).advance_time("10s", delay="5s", late="drop").',
+        "live": 'Write .advance("2026-01-31T12:00:00Z"); or CTIs of the events themselves: stream.advance_time(…).',
+        "store": 'Write .advance("2026-01-31T12:00:00Z").',
+    },
+    # Aggregates
+    "aggregate reduce summarize summarise": {
+        "stream": 'Say over which windows: .tumbling("1min").agg(n=g.count()).',
+        "windows": "Write .agg(n=g.count()).",
+    },
+    "count": {"windows": "Write .agg(n=g.count())."},
+    "len size rowcount": {"windows": "Write .agg(n=g.count()).", "module": "Write g.count()."},
+    "sum": {"windows": 'Write .agg(total=g.sum("v")).'},
+    "mean": {"windows": 'Write .agg(mean=g.mean("v")).'},
+    "avg average": {"windows": 'Write .agg(mean=g.mean("v")).', "module": 'Write g.mean("v").'},
+    "min": {"windows": 'Write .agg(least=g.min("v")).'},
+    "max": {"windows": 'Write .agg(most=g.max("v")).'},
+    "median": {"windows": 'Write .agg(median=g.median("v")).'},
+    "quantile": {"windows": 'Write .agg(high=g.quantile("v", 0.9)).'},
+    "percentile percentileapprox percentilecont approxquantile": {
+        "windows": 'Write .agg(high=g.quantile("v", 0.9)).',
+        "module": 'Write g.quantile("v", 0.9).',
+    },
+    "standarddeviation": {"windows": 'Write .agg(spread=g.standard_deviation("v")).'},
+    "std stddev stdev stddevsamp stddevpop": {
+        "windows": 'Write .agg(spread=g.standard_deviation("v")).',
+        "module": 'Write g.standard_deviation("v"); of="population" for all there are.',
+    },
+    "variance": {"windows": 'Write .agg(spread=g.variance("v")).'},
+    "var varsamp varpop": {
+        "windows": 'Write .agg(spread=g.variance("v")).',
+        "module": 'Write g.variance("v"); of="population" for all there are.',
+    },
+    "countdistinct": {"windows": 'Write .agg(items=g.count_distinct("item")).'},
+    "nunique approxcountdistinct approxnunique": {
+        "windows": 'Write .agg(items=g.count_distinct("item")).',
+        "module": 'Write g.count_distinct("item").',
+    },
+    "first": {"windows": 'Write .agg(first=g.first("v")).'},
+    "firstvalue": {"windows": 'Write .agg(first=g.first("v")).', "module": 'Write g.first("v").'},
+    "last": {"windows": 'Write .agg(last=g.last("v")).'},
+    "lastvalue latest": {"windows": 'Write .agg(last=g.last("v")).', "module": 'Write g.last("v").'},
+    "argmax": {"windows": 'Write .agg(best=g.arg_max("item", "price")).'},
+    "idxmax maxby": {
+        "windows": 'Write .agg(best=g.arg_max("item", "price")).',
+        "module": 'Write g.arg_max("item", "price").',
+    },
+    "argmin": {"windows": 'Write .agg(least=g.arg_min("item", "price")).'},
+    "idxmin minby": {
+        "windows": 'Write .agg(least=g.arg_min("item", "price")).',
+        "module": 'Write g.arg_min("item", "price").',
+    },
+    "arrayagg implode tolist": {
+        "windows": 'Write .agg(all=g.collect_list("v")).',
+        "module": 'Write g.collect_list("v").',
+    },
+    "corr": {"windows": 'Write .agg(r=g.correlation("x", "y")).', "module": 'Write g.correlation("x", "y").'},
+    "cov covarsamp covarpop": {
+        "windows": 'Write .agg(c=g.covariance("x", "y")).',
+        "module": 'Write g.covariance("x", "y").',
+    },
+    "skew": {"windows": 'Write .agg(s=g.skewness("v")).', "module": 'Write g.skewness("v").'},
+    "kurt": {"windows": 'Write .agg(k=g.kurtosis("v")).', "module": 'Write g.kurtosis("v").'},
+    "prod": {"windows": 'Write .agg(p=g.product("v")).', "module": 'Write g.product("v").'},
+    "nlargest topk": {
+        "stream": 'Of each window: .tumbling("1min").top(3, by="v"); so far: .highest(3, "v").',
+        "windows": 'Write .top(3, by="v").',
+        "module": 'Write g.top("v", 3).',
+    },
+    "alias as label named": {"aggregate": 'Name it where it is asked for: .agg(total=g.sum("v")).'},
+    "cast astype round fillnull fillna abs": {
+        "aggregate": 'Change the result behind the window: .agg(t=g.sum("v")).with_columns(t=g.col("t").round(2)).'
+    },
+    # What comes out
+    "head limit take fetch tail slice": {
+        "stream": "Take rows of the answer: .collect().slice(0, 5). Each group's first five events: .first(5).rows().",
+        "live": "Take rows of the results: .results().slice(0, 5).",
+        "store": "Take rows of what is read: .read().slice(0, 5).",
+    },
+    "sort orderby sortby sortvalues sortwithinpartitions": {
+        "stream": 'Sort the answer: .collect().sort_by("v"). Of each window the best: .tumbling("1min").top(3, "v").',
+        "windows": 'Sort the answer, .agg(…).collect().sort_by("n"); the best of each window are .top(3, by="v").',
+    },
+    "collectschema dtypes printschema": {"stream": "It is the property .schema."},
+    "columns names colnames": {"stream": "Write .schema.names.", "store": "Write .schema.names."},
+    "shape height width numrows numcolumns": {
+        "stream": "It is not computed yet: .collect().num_rows; the columns are .schema.names.",
+    },
+    "topandas": {
+        "stream": "Write .collect().to_pandas().",
+        "live": "Write .results().to_pandas().",
+        "store": "Write .read().to_pandas().",
+    },
+    "topolars": {
+        "stream": "Write pl.from_arrow(stream.collect()).",
+        "live": "Write pl.from_arrow(live.results()).",
+        "store": "Write pl.from_arrow(store.read()).",
+    },
+    "toarrow totable toarrowtable": {
+        "stream": "Write .collect(), which gives a pyarrow Table.",
+        "live": "Write .results(), which gives a pyarrow Table.",
+        "store": "Write .read(), which gives a pyarrow Table.",
+    },
+    "show display print execute compute run fetchall": {
+        "stream": "Write .collect(); .explain() shows the plan.",
+        "windows": "Say what to compute, then collect: .agg(n=g.count()).collect().",
+    },
+    "collect": {
+        "windows": "Say what to compute first: .agg(n=g.count()).collect().",
+        "live": "Write .results().",
+        "store": "Write .read(); or ask about it: g.events(store).",
+    },
+    "lazy": {"stream": "A stream is lazy already: nothing is computed before .collect()."},
+    "cache persist checkpoint": {"stream": 'Write the answer, .write("answer.parquet"), and go on from there.'},
+    "writeparquet toparquet sinkparquet tocsv writecsv sinkcsv writearrow sinkipc": {
+        "stream": 'Write .write("answer.parquet").',
+        "store": "Write pq.write_table(store.read(), …); a store's own files are Arrow IPC.",
+    },
+    "writestream foreachbatch execstream": {
+        "stream": "Run it live: live = stream.start(); live.push(batch); or live.follow(store, into=other)."
+    },
+    # Running queries and stores
+    "append write": {"live": "Write .push(batch)."},
+    "add send insert ingest process feed put": {
+        "live": "Write .push(batch).",
+        "store": 'Write .append(table, cti="2026-01-31T12:00:00Z").',
+    },
+    "push": {"store": "Write .append(table)."},
+    "poll get read drain output": {"live": "Write .results()."},
+    "stop finish end awaittermination shutdown flush": {"live": "Write .close()."},
+    "save dump": {"live": 'Write .checkpoint("counts.checkpoint").'},
+    "load restore": {"live": 'Write g.restore("counts.checkpoint", stream).'},
+    "scan load open toreader": {"store": "Write .read(); or ask about it: g.events(store)."},
+    "delete vacuum purge truncate retain": {"store": 'Write .expire("2026-01-31T12:00:00Z").'},
+    "optimize mergefiles": {"store": "Write .compact()."},
+    "subscribe listen stream watch": {"store": 'Write .follow(timeout="10s"), which gives batch after batch.'},
+    # How a query begins
+    "readparquet scanparquet readcsv scancsv readipc scanipc read scan": {
+        "module": 'Write g.events("trips.parquet", start="ts").',
+    },
+    "dataframe lazyframe table fromarrow frompandas frompolars fromnative fromtable datastream source": {
+        "module": 'Write g.events(table, start="ts").',
+    },
+    "column c field": {"module": 'Write g.col("v").'},
+    "literal": {"module": "Write g.lit(1)."},
+    "case casewhen ifelse iff": {"module": 'Write g.when(g.col("v") > 1).then(2).otherwise(3).'},
+    "session tumbling hopping sliding snapshot filter select join": {
+        "module": 'It is a verb of a stream: g.events(table, start="ts").tumbling("1min") …'
+    },
+    "timedelta seconds minutes": {"module": "Write spans as text, '5min', or as datetime.timedelta."},
+    "version": {"module": "It is g.__version__."},
+}
+
+_TABLE_OF: dict[str, dict[Kind, str]] = {}
+for _names, _hints in _TABLE.items():
+    for _name in _names.split():
+        _TABLE_OF[_name] = _TABLE_OF.get(_name, {}) | _hints
+
+_CLASSES: dict[Kind, tuple[str, str]] = {
+    "stream": ("gpu_ops.api.stream", "Stream"),
+    "windows": ("gpu_ops.api.windowed", "DataWindowed"),
+    "live": ("gpu_ops.engines.live.running_query", "RunningQuery"),
+    "store": ("gpu_ops.microbatches.stores", "Store"),
+}
+
+# A name that something else has: what is asked, who has it.
+_ELSEWHERE: dict[tuple[Kind, Kind], str] = {
+    ("stream", "windows"): 'It is about windows: say which first, .tumbling("1min").{name}(…).',
+    ("stream", "live"): "A running query has it: live = stream.start(), then live.{name}(…).",
+    ("stream", "store"): "A store has it: g.store(folder).{name}(…).",
+    ("windows", "stream"): "Say it before the window, or behind what it computes: .agg(n=g.count()).{name}(…).",
+    ("live", "stream"): "It is a verb of the stream: say it before .start().",
+    ("store", "stream"): "Ask about it as a stream: g.events(store).{name}(…).",
+}
+
+# What comes before what a stream would be told.
+_FIRST: dict[Kind, str] = {
+    "windows": "Say what to compute first, .agg(n=g.count()), and then, of that stream:",
+    "live": "Say it of the stream, before .start():",
+    "store": "Ask about it as a stream, g.events(store):",
+}
+
+
+class OtherNames:
+    """What answers to names that it does not have with what to write instead."""
+
+    _known_as: ClassVar[Kind]
+
+    if not TYPE_CHECKING:  # a checker would take every name for known
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Only names that were not found come here."""
+            if not name.startswith("_") and hasattr(type(self), name):
+                # A property of ours raised AttributeError: that error is the one to see.
+                object.__getattribute__(self, name)
+            kind = type(self)._known_as  # noqa: SLF001  (its own)
+            refuse(name, kind, of=type(self).__name__, known=dir(type(self)))
+
+
+def refuse(name: str, kind: Kind, *, of: str, known: Iterable[str]) -> NoReturn:
+    """Raise the error for a name that is not there.
+
+    Args:
+        name: The name.
+        kind: What it was asked of.
+        of: What Python calls that.
+        known: The names that there are.
+
+    Raises:
+        AttributeError: Plainly, of names that begin with an underline: by these libraries and editors find things out.
+        UnknownNameError: Of all others, with what to write.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> g.avg
+        Traceback (most recent call last):
+        gpu_ops.errors.UnknownNameError: gpu_ops has no 'avg'. Write g.mean("v").
+    """
+    if name.startswith("_"):
+        raise AttributeError(f"{of!r} object has no attribute {name!r}", name=name)
+    public = [each for each in known if not each.startswith("_")]
+    raise UnknownNameError(f"{_WHAT[kind]} has no {name!r}.", remedy=_remedy(name, kind, public))
+
+
+def _remedy(name: str, kind: Kind, public: list[str]) -> str:
+    plain = name.replace("_", "").lower()
+    same = [each for each in public if each.replace("_", "").lower() == plain]
+    if same:
+        return f"Did you mean {same[0]!r}?"
+    hints = _TABLE_OF.get(plain, {})
+    if kind in hints:
+        return hints[kind]
+    for other in _CLASSES:
+        said = _ELSEWHERE.get((kind, other))
+        if said is not None and name in _verbs(other):
+            return said.format(name=name)
+    if kind == "stream" and "windows" in hints:
+        return hints["windows"].replace("Write .", 'Write .tumbling("1min").', 1)
+    if "stream" in hints and kind in _FIRST:
+        return f"{_FIRST[kind]} {hints['stream']}"
+    near = difflib.get_close_matches(name.lower(), public, n=1)
+    if near:
+        return f"Did you mean {near[0]!r}?"
+    return f"It has: {', '.join(public)}." if len(public) < 12 else "dir(…) lists what it has."
+
+
+@cache
+def _verbs(kind: Kind) -> frozenset[str]:
+    module, name = _CLASSES[kind]
+    found: Any = getattr(import_module(module), name)
+    return frozenset(each for each in dir(found) if not each.startswith("_"))

@@ -1,0 +1,242 @@
+"""What the tables of a state hold, as a declaration: what is written keeps it, and what is read back is held to it.
+
+A checkpoint is a file, and a file may say anything. Kernels do not look at what they are given: an index out of range
+reads another's memory, an order that is none makes a loop go on for ever. So nothing of a table reaches them before
+`check` has held it to what its operator declares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from gpu_ops.core.arrow_buffers import integers, nulls
+from gpu_ops.core.polars_frames import to_frame
+from gpu_ops.errors import SourceError
+
+Tables = Mapping[str, pa.Table]
+Mask = npt.NDArray[np.bool_]
+
+MANY = (1 << 62) - 1
+"""What no counter of a state comes to, and no place on an axis."""
+
+OLDER = "Restore an older one: follow(…, keep=3) keeps those before it as PATH.1 and PATH.2."
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column of a table of a state.
+
+    Attributes:
+        type: Its Arrow type.
+        nullable: Whether a value may be missing.
+        least: What no number of it is below, and no time, in ticks; None for any.
+        most: What none is above.
+        besides: Numbers out of the range that may be there too.
+        words: The texts that it has; None for any.
+        above: A column of which each row's value is less than this one's.
+        from_: A column of which each row's value is not above this one's.
+        ascends: Whether each value is above the one before.
+        optional: Whether it may be missing.
+    """
+
+    type: pa.DataType
+    nullable: bool = False
+    least: int | None = None
+    most: int | None = None
+    besides: tuple[int, ...] = ()
+    words: tuple[str, ...] | None = None
+    above: str | None = None
+    from_: str | None = None
+    ascends: bool = False
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What holds for each row of a table beside what its columns say by themselves.
+
+    Attributes:
+        column: The column that is named if it does not.
+        says: What holds, as the end of a sentence about a value.
+        holds: For which rows it does.
+    """
+
+    column: str
+    says: str
+    holds: Callable[[pa.Table], Mask]
+
+
+@dataclass(frozen=True)
+class StateTable:
+    """A table of a state.
+
+    Attributes:
+        name: Its name.
+        columns: Its columns by name, no others.
+        rows: How many rows it has; None for any number.
+        required: Whether it is there in any case.
+        unique: Columns that no two rows share the values of.
+        rules: What else holds.
+    """
+
+    name: str
+    columns: Mapping[str, Field]
+    rows: int | None = None
+    required: bool = False
+    unique: tuple[str, ...] = ()
+    rules: tuple[Rule, ...] = field(default=())
+
+
+class HasState(Protocol):
+    """What remembers something between steps."""
+
+    def tables(self) -> dict[str, pa.Table]:
+        """What it remembers."""
+
+    def declared(self, tables: Tables) -> Iterator[StateTable]:
+        """The tables that `tables` gives, one by one: each is checked before the next one is asked for.
+
+        So what a later table is held to may be read from an earlier one: how many groups there are, for instance.
+
+        Args:
+            tables: What is checked; of tables that have not been declared yet nothing is known.
+        """
+
+
+def check(of: str, tables: Tables, declared: Callable[[Tables], Iterator[StateTable]]) -> None:
+    """Hold tables to their declarations.
+
+    Args:
+        of: Whose they are, as the beginning of a sentence: "The checkpoint c is damaged: node 2".
+        tables: The tables.
+        declared: `HasState.declared`.
+
+    Raises:
+        SourceError: They do not keep them. It names the table, and if it can the column, the row and the rule.
+
+    Examples:
+        >>> def counts(tables: Tables) -> Iterator[StateTable]:
+        ...     yield StateTable("counts", {"n": Field(pa.int64(), least=0)})
+        >>> check("The state", {"counts": pa.table({"n": [3, -5]})}, counts)
+        Traceback (most recent call last):
+        gpu_ops.errors.SourceError: The state, table 'counts': -5 is not 0 or more. [column 'n', row 1] Restore an ...
+    """
+    known: dict[str, None] = {}
+    for each in declared(tables):
+        known[each.name] = None
+        if each.name in tables:
+            _Check(f"{of}, table {each.name!r}", each, tables[each.name])
+        elif each.required:
+            raise SourceError(f"{of}, table {each.name!r}: it is missing.", remedy=OLDER)
+    strange = next((name for name in tables if name not in known), None)
+    if strange is not None:
+        raise SourceError(f"{of}, table {strange!r}: there is no such table in its state.", remedy=OLDER)
+
+
+class _Check:
+    """One table that is held to its declaration."""
+
+    def __init__(self, where: str, declared: StateTable, table: pa.Table) -> None:
+        self._where, self._declared, self._table = where, declared, table
+        self._check_columns()
+        self._arrays = {name: table[name].combine_chunks() for name in table.column_names}
+        for name in table.column_names:
+            self._check_column(name, declared.columns[name])
+        for name in table.column_names:
+            self._compare(name, declared.columns[name])
+        if declared.unique:
+            self._check_unique(declared.unique)
+        for rule in declared.rules:
+            self._refuse(rule.column, ~rule.holds(table), rule.says)
+
+    def _error(self, problem: str, column: str | None = None, row: int | None = None) -> SourceError:
+        return SourceError(f"{self._where}: {problem}.", column=column, row=row, remedy=OLDER)
+
+    def _refuse(self, column: str, wrong: Mask, says: str) -> None:
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise self._error(f"{self._shown(column, row)} {says}", column, row)
+
+    def _shown(self, column: str, row: int) -> str:
+        array = self._arrays[column]
+        if array.is_null()[row].as_py():
+            return "null"
+        if _is_number(array.type):
+            return f"{int(integers(array)[row])}"
+        return repr(array[row].as_py())
+
+    def _check_columns(self) -> None:
+        names, columns = self._table.column_names, self._declared.columns
+        for name in names:
+            if name not in columns or names.count(name) > 1:
+                raise self._error("there is a column too many", name)
+        for name, each in columns.items():
+            if name not in names and not each.optional:
+                raise self._error("a column is missing", name)
+            if name in names and self._table.schema.field(name).type != each.type:
+                found = self._table.schema.field(name).type
+                raise self._error(f"a column has the type {found}, and not {each.type}", name)
+        rows = self._declared.rows
+        if rows is not None and self._table.num_rows != rows:
+            raise self._error(f"it has {self._table.num_rows} rows, and not {rows}")
+
+    def _check_column(self, name: str, each: Field) -> None:
+        array = self._arrays[name]
+        if not each.nullable and array.null_count:
+            self._refuse(name, nulls(array), "is not allowed")
+        if each.words is not None:
+            wrong = np.array([word not in each.words for word in array.to_pylist()], np.bool_)
+            self._refuse(name, wrong, f"is not one of {', '.join(each.words)}")
+        if each.least is None and each.most is None and not each.ascends:
+            return
+        values, there = self._numbers(name)
+        if each.least is not None and each.most is not None:
+            inside = (values >= each.least) & (values <= each.most)
+            says = f"is not between {each.least} and {each.most}"
+        elif each.least is not None:
+            inside, says = values >= each.least, f"is not {each.least} or more"
+        else:
+            inside = np.ones(len(values), np.bool_) if each.most is None else values <= each.most
+            says = f"is not {each.most} or less"
+        for one in each.besides:
+            inside |= values == one
+        self._refuse(name, ~inside & there, says)
+        if each.ascends:
+            self._refuse(name, np.append(False, values[1:] <= values[:-1]), "is not above the one before")
+
+    def _compare(self, name: str, each: Field) -> None:
+        for other, strictly in ((each.above, True), (each.from_, False)):
+            if other is None:
+                continue
+            (values, there), (less, too) = self._numbers(name), self._numbers(other)
+            wrong = values <= less if strictly else values < less
+            self._refuse(name, wrong & there & too, f"is not {'above' if strictly else 'at or after'} {other!r}")
+
+    def _numbers(self, name: str) -> tuple[npt.NDArray[np.int64], Mask]:
+        """(values, which are there)."""
+        array = self._arrays[name]
+        there = ~nulls(array) if array.null_count else np.ones(len(array), np.bool_)
+        return integers(array).astype(np.int64, copy=False), there
+
+    def _check_unique(self, names: tuple[str, ...]) -> None:
+        if not self._table.num_rows:
+            return
+        twice = to_frame(self._table.select(list(names))).is_duplicated().to_numpy()
+        if twice.any():
+            row = int(np.flatnonzero(twice)[-1])
+            raise self._error("another row has the same values, and there is one of each", names[0], row)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_temporal(kind))
+
+
+def counter(most: int = MANY) -> Field:
+    """A column of whole numbers from 0 on."""
+    return Field(pa.int64(), least=0, most=most)

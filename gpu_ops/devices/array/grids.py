@@ -1,0 +1,64 @@
+"""Grids of windows in array form: which an event overlaps, and totals for every window and group."""
+
+from __future__ import annotations
+
+from array_api_compat import array_namespace
+
+from gpu_ops.devices.array.ranges import keep, running_sums
+from gpu_ops.devices.kernels import Array
+
+
+def grid_ranges(start: Array, end: Array | int, size: int, hop: int, align: int) -> tuple[Array, Array]:
+    """Which windows of a grid each event overlaps."""
+    end = start + end if isinstance(end, int) else end
+    return (start - (size + align)) // hop + 1, (end - (1 + align)) // hop + 1
+
+
+def grid_ranges_by_start(start: Array, size: int, hop: int, align: int) -> tuple[Array, Array]:
+    """Which windows hold each event's start, in Trill's numbering."""
+    return grid_ranges(start, 1, size, hop, align - size + 1)
+
+
+# Dense grids: a slot for every (window, group)
+
+
+def dense_zeros(like: Array, groups: int, windows: int) -> Array:
+    """What `dense_count` and `dense_sum` add to."""
+    xp = array_namespace(like)
+    return xp.zeros((windows + 1) * groups, dtype=xp.int64)
+
+
+def dense_count(into: Array, codes: Array, first: Array, last: Array, groups: int) -> Array:
+    """Count events into a dense grid; the result is a new array."""
+    xp = array_namespace(into)
+    edges = xp.arange(into.shape[0] + 1, dtype=xp.int64)
+    for sign, windows in ((1, first), (-1, last)):
+        places = xp.searchsorted(xp.sort(windows * groups + codes), edges)
+        into = into + sign * xp.astype(places[1:] - places[:-1], xp.int64)
+    return into
+
+
+def dense_sum(into: Array, codes: Array, first: Array, last: Array, values: Array, groups: int) -> Array:
+    """Sum events' values into a dense grid; the result is a new array."""
+    xp = array_namespace(into)
+    edges = xp.arange(into.shape[0] + 1, dtype=xp.int64)
+    for sign, windows in ((1, first), (-1, last)):
+        slots = windows * groups + codes
+        order = xp.argsort(slots, stable=True)
+        sums = xp.take(running_sums(xp, xp.take(values, order)), xp.searchsorted(xp.take(slots, order), edges))
+        into = into + sign * (sums[1:] - sums[:-1])
+    return into
+
+
+def dense_totals(into: Array, groups: int) -> Array:
+    """From differences to totals: a running sum down the windows of each group."""
+    xp = array_namespace(into)
+    rows = xp.reshape(into, (-1, groups))
+    return xp.reshape(xp.cumulative_sum(rows[:-1, :], axis=0), (-1,))
+
+
+def dense_slots(counts: Array, groups: int, start: int, hop: int) -> tuple[Array, Array, Array, Array]:
+    """The places of some rows of a dense grid that hold any event."""
+    xp = array_namespace(counts)
+    slots = keep(counts > 0)
+    return slots, start + slots // groups * hop, xp.astype(slots % groups, xp.int32), xp.take(counts, slots)

@@ -1,0 +1,73 @@
+"""Kernels as functions of an array namespace (CuPy's on a GPU, NumPy's in tests): all that operators may call.
+
+`gpu_ops.devices.kernels.Kernels` says what each does. They are built of stable sorts, searches and running sums of
+integers; where something is written by index, no index occurs twice. So no result depends on which thread comes first.
+"""
+
+# ruff: noqa: F401  (operators call them by way of this module; pyproject.toml lets mypy see them here)
+
+from __future__ import annotations
+
+from gpu_ops.devices.array.axis import axis, stitch_order
+from gpu_ops.devices.array.digits import (
+    digits_decimal,
+    digits_int,
+    digits_limbs,
+    divide_digits,
+    multiply_digits,
+    round_digits,
+    scaled,
+    sum_digits,
+)
+from gpu_ops.devices.array.grids import (
+    dense_count,
+    dense_slots,
+    dense_sum,
+    dense_totals,
+    dense_zeros,
+    grid_ranges,
+    grid_ranges_by_start,
+)
+from gpu_ops.devices.array.joins import coverage, joined, last_started, meetings, pair_offsets, starts_within
+from gpu_ops.devices.array.logarithms import exp_limbs, log_limbs
+from gpu_ops.devices.array.means import mean_limbs
+from gpu_ops.devices.array.numbers import (
+    exact_limbs_decimal,
+    exact_limbs_int,
+    float_limbs,
+    join_decimal,
+    join_int,
+    join_unsigned,
+    limb_plan,
+    order_float,
+    round_limbs,
+    square_limbs,
+    square_limbs_int,
+    unorder_float,
+    variance,
+)
+from gpu_ops.devices.array.order import (
+    ascends,
+    extent,
+    group_bounds,
+    group_codes,
+    group_order,
+    is_ordered,
+    partition,
+    take,
+)
+from gpu_ops.devices.array.ranges import (
+    expand,
+    keep,
+    occupied,
+    quotient,
+    range_count,
+    range_max,
+    range_sum,
+    running_max,
+    slot_bounds,
+)
+from gpu_ops.devices.array.runs import runs_between
+from gpu_ops.devices.array.scans import best_rows, reached, timed_batches, window_walk
+from gpu_ops.devices.array.statistics import merged_ranges, range_kth
+from gpu_ops.devices.array.steps import search_pairs, step_axis

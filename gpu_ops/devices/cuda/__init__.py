@@ -1,0 +1,1 @@
+"""What needs cuDF itself: payload columns on a GPU. Nothing else imports it."""

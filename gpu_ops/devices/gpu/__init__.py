@@ -1,1 +1,0 @@
-"""The GPU: kernels written for an array namespace (CuPy's, or NumPy's in tests), columns held by cuDF."""

@@ -1,0 +1,1 @@
+"""The engine of running queries: events and CTIs are pushed in, final results come out."""

@@ -1,0 +1,164 @@
+"""Checkpoints: tables and a few facts in one file, written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import secrets
+import shutil
+import zipfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.ipc
+
+from gpu_ops.core import arrow_files
+from gpu_ops.core.bounds import TRUSTLESS, Bounds, unreadable
+from gpu_ops.core.state_tables import OLDER
+from gpu_ops.engines.live.facts import FACTS, HEAD, check_facts
+from gpu_ops.errors import GpuOpsError, PlanError, SourceError
+from gpu_ops.microbatches.files import whole_or_nothing
+
+_FORMAT = 2
+_FORMATS = (1, 2)
+"""Format 1 names no stores, no functions and no version."""
+
+
+def write_checkpoint(
+    path: Path, facts: Mapping[str, Any], tables: Mapping[str, pa.Table], *, keep: int | None = None
+) -> None:
+    """Write facts and tables to a zip archive: ``checkpoint.json``, and an Arrow IPC file for each table.
+
+    Args:
+        path: The archive.
+        facts: What is written as JSON.
+        tables: What is written as Arrow.
+        keep: How many checkpoints there are afterwards: the last one at the path, the one before it at ``path.1`` …
+            None: the last one is replaced, and those before it stay as they are.
+
+    Raises:
+        SourceError: The file system refuses. Then an older checkpoint at the path is as it was.
+        PlanError: None is to be kept.
+    """
+    if keep is not None and keep < 1:
+        raise PlanError("One checkpoint is kept, or more.", remedy="Give keep=1 or more.")
+    names = {f"{number:03}.arrow": name for number, name in enumerate(tables)}
+    with whole_or_nothing(path, "replace") as target, zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
+        for file, table in zip(names, tables.values(), strict=True):
+            with archive.open(file, "w", force_zip64=True) as sink, pa.ipc.new_file(sink, table.schema) as writer:
+                writer.write_table(table)
+        archive.writestr(FACTS, json.dumps({"format": _FORMAT, **made_by(), "tables": names, **facts}, indent=1))
+        archive.close()
+        if keep is not None:
+            _keep_older(path, keep)
+    if keep is not None:
+        _remove_beyond(path, keep)
+
+
+def made_by() -> dict[str, str]:
+    """The versions that a checkpoint names: of this package, and of Python, whose bytecode changes with it."""
+    from gpu_ops import __version__
+
+    return {"version": __version__, "python": ".".join(platform.python_version_tuple()[:2])}
+
+
+def _numbered(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.name}.{number}")
+
+
+def _keep_older(path: Path, keep: int) -> None:
+    """Give the checkpoint that is about to be replaced a second name, and older ones the next number."""
+    if keep == 1 or not path.exists():
+        return
+    newest = _numbered(path, 1)
+    if newest.exists() and newest.samefile(path):
+        return  # after this the last write failed
+    for number in range(keep - 1, 1, -1):
+        if (older := _numbered(path, number - 1)).exists():
+            older.replace(_numbered(path, number))
+    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        try:
+            os.link(path, unfinished, follow_symlinks=False)
+        except (OSError, NotImplementedError):  # the file system has no second names
+            shutil.copy(path, unfinished, follow_symlinks=False)
+        unfinished.replace(newest)
+    finally:
+        with suppress(FileNotFoundError):
+            unfinished.unlink()
+
+
+def _remove_beyond(path: Path, keep: int) -> None:
+    """Remove the numbered checkpoints that were kept when more of them were."""
+    number = keep
+    # What is no checkpoint is somebody else's. What cannot be removed stays until the next time.
+    with suppress(OSError):
+        while zipfile.is_zipfile(older := _numbered(path, number)):
+            older.unlink()
+            number += 1
+
+
+def read_checkpoint(path: Path, bounds: Bounds = TRUSTLESS) -> tuple[dict[str, Any], dict[str, pa.Table]]:
+    """What `write_checkpoint` wrote.
+
+    Args:
+        path: The archive.
+        bounds: How far it is trusted.
+
+    Raises:
+        SourceError: There is no such file, or it cannot be read, or it is no checkpoint, or a part of it is damaged.
+    """
+    try:
+        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+            _check(archive, path, path.stat().st_size, bounds)
+            facts = json.loads(archive.read(FACTS))
+            check_facts(path, facts, HEAD)
+            _check_format(path, facts)
+            tables = {
+                name: arrow_files.read_table(pa.py_buffer(archive.read(file)), None, f"{path}, {file}", bounds)
+                for file, name in _named(facts["tables"])
+            }
+    except GpuOpsError:
+        raise
+    except FileNotFoundError as error:
+        raise SourceError(f"There is no checkpoint {path}.", remedy="Start the query instead.") from error
+    except RecursionError as error:
+        raise SourceError(f"{path} is no checkpoint: its {FACTS} is nested too deep.", remedy=OLDER) from error
+    except Exception as error:
+        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None):
+            raise unreadable(str(path), error) from error
+        # Whatever zipfile, JSON and Arrow raise, with or without a number, is of what the bytes say.
+        raise SourceError(f"{path} is no checkpoint: {error}.", remedy=OLDER) from error
+    return facts, tables
+
+
+def _check(archive: zipfile.ZipFile, path: Path, size: int, bounds: Bounds) -> None:
+    """Refuse damage, and what unpacks to more than there is: parts are stored as they are, each in its own place."""
+    parts = archive.infolist()
+    if any(each.compress_type != zipfile.ZIP_STORED for each in parts) or sum(each.file_size for each in parts) > size:
+        raise SourceError(f"{path} is no checkpoint: its parts are packed, and a checkpoint's are not.", remedy=OLDER)
+    meter = bounds.meter(str(path), size)
+    for each in parts:
+        meter.take(each.file_size)
+    damaged = archive.testzip()
+    if damaged is not None:
+        raise SourceError(f"The checkpoint {path} is damaged: {damaged}.", remedy=OLDER)
+
+
+def _check_format(path: Path, facts: Mapping[str, Any]) -> None:
+    if facts["format"] not in _FORMATS:
+        raise SourceError(
+            f"The checkpoint {path} has format {facts['format']}, and this version of gpu_ops reads {_FORMAT}.",
+            remedy=f"Restore it with the version of gpu_ops that wrote it: {facts.get('version', 'unknown')}.",
+        )
+
+
+def _named(tables: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The files of a checkpoint's tables, and what the tables are called."""
+    if not all(isinstance(name, str) for name in tables.values()):
+        raise TypeError("its tables have no names")
+    return list(tables.items())

@@ -1,0 +1,81 @@
+"""A running query that is fed batch after batch until there are no more, and closed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from gpu_ops.engines.progress import Progress
+from gpu_ops.errors import PlanError, shown
+
+if TYPE_CHECKING:
+    from gpu_ops.engines.live.inputs import Input
+    from gpu_ops.engines.live.running_query import RunningQuery
+
+
+def run(live: RunningQuery, own: list[Input], batches: Iterable[Any] | None) -> Iterator[pa.Table]:
+    """`RunningQuery.run`.
+
+    Args:
+        live: The query.
+        own: Its inputs, whose sources are read if there are no batches.
+        batches: As there.
+    """
+    if batches is not None and not isinstance(batches, Iterable):
+        raise PlanError(
+            f"run takes batches, not {shown(batches)}.", remedy="Give a list of tables, or anything that yields them."
+        )
+    with Progress(_rows_there(own) if batches is None else None) as progress:
+        for name, batch in _of_sources(own) if batches is None else map(_named, batches):
+            before = live.rows_in
+            live.push(batch, input=name)
+            progress.read(live.rows_in - before)
+            if live.is_ready:
+                table = live.results()
+                progress.gave(table.num_rows)
+                yield table
+        live.close()
+        if live.is_ready:
+            yield live.results()
+
+
+async def arun(live: RunningQuery, batches: AsyncIterable[Any]) -> AsyncIterator[pa.Table]:
+    """`RunningQuery.arun`."""
+    if not isinstance(batches, AsyncIterable):
+        raise PlanError(
+            f"arun takes batches that come asynchronously, not {shown(batches)}.",
+            remedy="Give an async generator; for others there is run.",
+        )
+    async for batch in batches:
+        name, rows = _named(batch)
+        live.push(rows, input=name)
+        if live.is_ready:
+            yield live.results()
+    live.close()
+    if live.is_ready:
+        yield live.results()
+
+
+def _of_sources(own: list[Input]) -> Iterator[tuple[str, pa.Table]]:
+    """What the sources hold, a table of each in turns."""
+    left = [(each.name, each.source.raw_tables()) for each in own]
+    while left:
+        for each in list(left):
+            table = next(each[1], None)
+            if table is None:
+                left.remove(each)
+            else:
+                yield each[0], table
+
+
+def _rows_there(own: list[Input]) -> int | None:
+    counts = [each.source.rows for each in own]
+    return None if None in counts else sum(count for count in counts if count is not None)
+
+
+def _named(batch: Any) -> tuple[str | None, Any]:
+    """(input, batch) of a batch that may come with the name of its input."""
+    named = isinstance(batch, tuple) and len(batch) == 2 and isinstance(batch[0], str)
+    return (batch[0], batch[1]) if named else (None, batch)

@@ -1,0 +1,91 @@
+"""When a follower writes a checkpoint, and when it stops: batches, seconds and signals. Nothing here knows stores."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from gpu_ops.core.time import Duration, positive_ticks
+from gpu_ops.errors import PlanError
+
+
+class Pace:
+    """How often something is done: after so many steps, or after a step once so much time has passed.
+
+    Args:
+        every: Steps, or a time such as ``"10s"``.
+
+    Examples:
+        >>> pace = Pace(2)
+        >>> pace.step()
+        >>> pace.due()
+        False
+        >>> pace.step()
+        >>> pace.due()
+        True
+    """
+
+    def __init__(self, every: int | Duration) -> None:
+        self._steps = self._seconds = None
+        if isinstance(every, int):
+            if every < 1:
+                raise PlanError("A checkpoint is made after one batch or more.", remedy="Give every=1 or more.")
+            self._steps = every
+        else:
+            self._seconds = positive_ticks(every, name="every") / 1_000_000
+        self.begin()
+
+    def begin(self) -> None:
+        """Count from now on."""
+        self.waiting = 0
+        self._since = time.monotonic()
+
+    def step(self) -> None:
+        """Count a step."""
+        self.waiting += 1
+
+    def due(self) -> bool:
+        """Whether there was a step, and it is time."""
+        if self._seconds is not None:
+            return self.waiting > 0 and time.monotonic() - self._since >= self._seconds
+        return self._steps is not None and self.waiting >= self._steps
+
+
+@contextmanager
+def stopping(signals: Iterable[int]) -> Iterator[Callable[[], int | None]]:
+    """Catch signals for as long as the block lasts; a second one does what it did before the block.
+
+    Args:
+        signals: Their numbers.
+
+    Yields:
+        A function that gives the signal that came; None while there was none.
+
+    Raises:
+        PlanError: It is not the main thread, which alone gets signals.
+    """
+    caught: list[int] = []
+    before: dict[int, signal._HANDLER] = {}
+    if signals and threading.current_thread() is not threading.main_thread():
+        raise PlanError(
+            "Only the main thread gets signals.", remedy="Leave stop_on= out, or follow the store in the main thread."
+        )
+
+    def give_back() -> None:
+        for each, handler in before.items():
+            signal.signal(each, signal.SIG_DFL if handler is None else handler)
+
+    def note(number: int, frame: FrameType | None) -> None:
+        caught.append(number)
+        give_back()
+
+    try:
+        for each in signals:
+            before[each] = signal.signal(each, note)
+        yield lambda: caught[0] if caught else None
+    finally:
+        give_back()

@@ -1,0 +1,364 @@
+"""The places in its stores that a follower has come to: what a checkpoint says of them, and what is compared first.
+
+A follower reads batches of its sources and writes batches of results. It goes on from a checkpoint only in the stores
+that the checkpoint names, and only where the batch before each place is the one that it read or wrote there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Self, get_args
+
+import pyarrow as pa
+
+from gpu_ops.core.time import utc
+from gpu_ops.errors import PlanError, SourceError
+from gpu_ops.microbatches.contents import content_crc
+from gpu_ops.microbatches.identity import new_name
+from gpu_ops.microbatches.reports import StoredBatch
+from gpu_ops.microbatches.stores import Store
+from gpu_ops.microbatches.writer import Writer, conform
+
+IfOtherStore = Literal["raise", "adopt"]
+
+Range = tuple[int, int]
+"""Batches from one number to another, both included."""
+
+SINKS = ("into", "late_into")
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A place in a store.
+
+    Attributes:
+        store: The store's identity; None if it had none.
+        sequence: The number of the last batch before the place; 0 at the store's beginning.
+        rows: How many rows that batch has; None if that is not known.
+        crc: The CRC of its rows; None if that is not known.
+    """
+
+    store: str | None
+    sequence: int
+    rows: int | None = None
+    crc: int | None = None
+
+
+@dataclass
+class Place:
+    """Where a follower is in a store.
+
+    Attributes:
+        name: Its name among `RunningQuery.positions`.
+        store: The store.
+        sequence: The number of the last batch that was read, or written.
+        kept: The place as it was when it was last marked.
+        last: That batch's events; None if they have expired.
+    """
+
+    name: str
+    store: Store
+    sequence: int
+    kept: Mark
+    last: pa.Table | None = None
+
+    def mark(self) -> Mark:
+        """The place, for a checkpoint."""
+        identity = self.kept.store or self.store.identity
+        if self.kept.sequence != self.sequence:
+            self.kept = _mark(identity, self.sequence, self.last)
+        elif identity != self.kept.store:
+            self.kept = Mark(identity, self.sequence, self.kept.rows, self.kept.crc)
+        return self.kept
+
+
+@dataclass
+class Inlet(Place):
+    """Where a follower reads.
+
+    Attributes:
+        gone: The batches that had expired already when it began to read the store.
+        waited: Whether it has waited since the last batch: meanwhile the store may have been made anew.
+    """
+
+    gone: Sequence[Range] = ()
+    waited: bool = False
+
+    def admit(self, batch: StoredBatch) -> None:
+        """Refuse a batch that does not follow the last one.
+
+        Raises:
+            SourceError: Batches between have expired, or the store was made anew.
+        """
+        lost = batch.lost or 0
+        if lost > self.sequence and not _within(self.sequence + 1, lost, self.gone):
+            raise _expired(self.store, self.sequence)
+        if self.waited and self.kept.store is not None and self.store.identity != self.kept.store:
+            raise SourceError(
+                f"{self.store.path} was made anew while it was followed.",
+                remedy="Start the query afresh with an empty store for its results.",
+            )
+        self.waited = False
+
+    def took(self, batch: StoredBatch) -> None:
+        """Go on to the next batch."""
+        self.sequence, self.last = batch.sequence, None if batch.expired else batch.events
+
+
+@dataclass
+class Outlet(Place):
+    """Where tables go, one batch after the other; what is there already is compared instead.
+
+    Attributes:
+        writer: The store's.
+        there: The batches after the place that were there when the follower began.
+        found: The last of them that was looked at.
+    """
+
+    writer: Writer = field(kw_only=True)
+    there: Iterator[StoredBatch] = field(kw_only=True)
+    found: StoredBatch | None = None
+
+    def put(self, table: pa.Table, cti: int | None) -> None:
+        """Write a batch, unless it was written before the query was restored.
+
+        Raises:
+            SourceError: Another batch is there.
+        """
+        if self.sequence < self.writer.sequence:
+            self._compare(table, cti)
+        else:
+            self.writer.append(table, None if cti is None else utc(cti))
+        self.sequence += 1
+        self.last = table
+
+    def mark(self) -> Mark:
+        """The place, for a checkpoint."""
+        if self.kept.sequence != self.sequence and self.last is not None:
+            self.last = conform(self.last, self.writer.schema, None)
+        return super().mark()
+
+    def claim(self, follower: str) -> None:
+        """Write down in the store that this follower writes there."""
+        identity = self.writer.identity
+        if identity.follower != follower:
+            self.writer.claim(follower, self.sequence if identity.follower is None else identity.base)
+
+    def finish(self) -> None:
+        """Refuse a store that holds more than the query gave.
+
+        Raises:
+            SourceError: It does.
+        """
+        if self.sequence < self.writer.sequence:
+            raise _foreign(self.store, self.sequence + 1, "the query gives no such batch")
+
+    def _compare(self, table: pa.Table, cti: int | None) -> None:
+        number = self.sequence + 1
+        while self.found is None or self.found.sequence < number:
+            self.found = next(self.there)
+        if self.found.expired:
+            return
+        given = _mark(None, number, conform(table, self.writer.schema, None))
+        found = _mark(None, number, self.found.events)
+        if found != given:
+            raise _foreign(self.store, number, f"it has {_shown(found)}, and the query gives {_shown(given)}")
+        if cti is not None and self.found.cti != cti:
+            raise _foreign(self.store, number, "its CTI is not the one that the query gives")
+
+
+@dataclass
+class Following:
+    """What a running query knows of the stores that it follows and writes to; a checkpoint holds it.
+
+    Attributes:
+        follower: The query's name in the stores that it writes to; None until it first follows a store.
+        marks: The places, by their names among `RunningQuery.positions`, as a checkpoint found them.
+        gone: For each source the batches that had expired when the query began to read it.
+        places: The places, while the query follows, and after.
+        kept_at: The checkpoint that it was restored from, or that it last wrote.
+    """
+
+    follower: str | None = None
+    marks: Mapping[str, Mark] = field(default_factory=dict)
+    gone: Mapping[str, Sequence[Range]] = field(default_factory=dict)
+    places: Sequence[Place] = ()
+    kept_at: Path | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """What a checkpoint says of it."""
+        marks = {**self.marks, **{place.name: place.mark() for place in self.places}}
+        return {
+            "follower": self.follower,
+            "stores": {name: asdict(mark) for name, mark in marks.items()},
+            "gone": dict(self.gone),
+        }
+
+    @classmethod
+    def restore(cls, facts: Mapping[str, Any] | None, path: Path) -> Self:
+        """What the checkpoint at a path said; one of an older version said nothing."""
+        if facts is None:
+            return cls(kept_at=path)
+        marks = {name: Mark(**mark) for name, mark in facts["stores"].items()}
+        gone = {name: [(first, last) for first, last in ranges] for name, ranges in facts["gone"].items()}
+        return cls(facts["follower"], marks, gone, kept_at=path)
+
+
+def begin(
+    following: Following,
+    positions: Mapping[str, int],
+    sources: Mapping[str, Store],
+    sinks: Mapping[str, tuple[Store, Writer]],
+    if_other_store: IfOtherStore,
+) -> tuple[dict[str, Inlet], dict[str, Outlet]]:
+    """Go to the places where a query is, after all that can be compared was found to be as it was.
+
+    Args:
+        following: What the query knows of its stores.
+        positions: The query's positions.
+        sources: The stores to read, by their names among the positions.
+        sinks: The stores to write to, likewise, and their writers.
+        if_other_store: Whether a store with another identity, or with another follower's results, is refused.
+
+    Raises:
+        SourceError: A store is not the one that the query knows, or lacks what the query needs.
+        PlanError: The policy is unknown.
+    """
+    if if_other_store not in get_args(IfOtherStore):
+        raise PlanError(f"if_other_store={if_other_store!r} is no policy.", remedy='It is "raise" or "adopt".')
+    policy = if_other_store
+    _check_names(positions, sources, sinks)
+    outlets = {name: _outlet(name, *sink, following, positions.get(name), policy) for name, sink in sinks.items()}
+    empty = all(outlet.writer.sequence == 0 for outlet in outlets.values())
+    inlets = {name: _inlet(name, store, following, positions.get(name), policy) for name, store in sources.items()}
+    for name, inlet in inlets.items():
+        if name not in following.gone and inlet.sequence == 0:
+            # A first start. What has expired by now is not missed, unless there are results that were made of it.
+            inlet.gone = _gone(inlet.store)
+            if inlet.gone and not empty:
+                raise _expired(inlet.store, 0)
+    following.follower = following.follower or new_name()
+    following.gone = {name: inlet.gone for name, inlet in inlets.items()}
+    following.places = [*inlets.values(), *outlets.values()]
+    return inlets, outlets
+
+
+def _check_names(positions: Mapping[str, int], sources: Mapping[str, Store], sinks: Mapping[str, Any]) -> None:
+    read = {name for name in positions if name == "store" or name.startswith("store ")}
+    if read and read != set(sources):
+        raise SourceError(
+            f"The query has read {_listed(read)}, and now it is to read {_listed(sources)}.",
+            remedy="Give the stores in the same way: one store, or a mapping with the same names.",
+        )
+    for name in SINKS:
+        if name in positions and name not in sinks:
+            raise SourceError(
+                f"The query has written to a store {name}=, and now there is none.",
+                remedy=f"Give it again as {name}=, or start the query afresh.",
+            )
+
+
+def _inlet(name: str, store: Store, following: Following, position: int | None, policy: IfOtherStore) -> Inlet:
+    sequence = position or 0
+    mark = following.marks.get(name, Mark(None, sequence))
+    identity = store.identity
+    _check_store(store, store.sequence, Mark(identity, sequence), mark, policy)
+    before = next(store.batches(sequence - 1), None) if sequence else None
+    kept = _compared(store, Mark(identity, sequence), mark, before)
+    return Inlet(name, store, sequence, kept, gone=following.gone.get(name, ()))
+
+
+def _outlet(
+    name: str, store: Store, writer: Writer, following: Following, position: int | None, policy: IfOtherStore
+) -> Outlet:
+    identity = writer.identity
+    others = identity.follower is not None and identity.follower != following.follower
+    if position is None:
+        # A run whose checkpoint is lost gives all of its results again, after what was there before its first.
+        position = identity.base if others else writer.sequence
+    mark = following.marks.get(name, Mark(None, position))
+    _check_store(store, writer.sequence, Mark(identity.name, position), mark, policy)
+    if others and writer.sequence > identity.base and policy == "raise":
+        raise SourceError(
+            f"{store.path} holds the results of another run, from batch {identity.base + 1} on.",
+            remedy="Restore that run's checkpoint, or give an empty store. If the checkpoint is lost, say "
+            'if_other_store="adopt" (gpu_ops run --adopt): what the query gives again is compared with what is there.',
+        )
+    there = store.batches(max(position - 1, 0))
+    kept = _compared(store, Mark(identity.name, position), mark, next(there, None) if position else None)
+    return Outlet(name, store, position, kept, writer=writer, there=there)
+
+
+def _check_store(store: Store, there: int, place: Mark, mark: Mark, policy: IfOtherStore) -> None:
+    """Refuse a store that is too short, or that is not the one of the checkpoint."""
+    other = mark.store is not None and place.store != mark.store
+    if there < place.sequence:
+        raise SourceError(
+            f"{store.path} ends with batch {there}, and the checkpoint was made after batch {place.sequence} of it."
+            f"{' It is another store: its identity is not the one that the checkpoint names.' * other}",
+            remedy="Give the store as it was then, or a later state of it; or restore an older checkpoint; or start "
+            "the query afresh with an empty store for its results.",
+        )
+    if other and policy == "raise":
+        raise SourceError(
+            f"{store.path} is another store than the one of the checkpoint: its identity is "
+            f"{place.store or 'not there'}, and the checkpoint names {mark.store}.",
+            remedy="Give that store or a copy of it. If this one was restored from a backup with the same batches, say "
+            'if_other_store="adopt" (gpu_ops run --adopt).',
+        )
+
+
+def _compared(store: Store, place: Mark, mark: Mark, found: StoredBatch | None) -> Mark:
+    """The place with what is known of the last batch before it, which is found to be the one of the checkpoint."""
+    if found is None or found.expired:
+        return place
+    there = _mark(place.store, place.sequence, found.events)
+    if mark.sequence == place.sequence and mark.crc is not None and (there.rows, there.crc) != (mark.rows, mark.crc):
+        raise _foreign(store, place.sequence, f"it has {_shown(there)}, and the checkpoint says {_shown(mark)}")
+    return there
+
+
+def _mark(identity: str | None, sequence: int, events: pa.Table | None) -> Mark:
+    known = (None, None) if events is None else (events.num_rows, content_crc(events))
+    return Mark(identity, sequence, *known)
+
+
+def _gone(store: Store) -> list[Range]:
+    """The batches that have expired by now."""
+    found: list[Range] = []
+    for file in store.log().files:
+        if file.expired and found and found[-1][1] == file.first - 1:
+            found[-1] = (found[-1][0], file.last)
+        elif file.expired:
+            found.append((file.first, file.last))
+    return found
+
+
+def _within(first: int, last: int, ranges: Sequence[Range]) -> bool:
+    return any(begin <= first and last <= end for begin, end in ranges)
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(sorted("the only input" if name == "store" else repr(name[len("store ") :]) for name in names))
+
+
+def _shown(mark: Mark) -> str:
+    return f"{mark.rows:,} rows with the CRC {mark.crc:08x}"
+
+
+def _foreign(store: Store, number: int, why: str) -> SourceError:
+    return SourceError(
+        f"Batch {number} of {store.path} is not the one that the query knows: {why}. Somebody else wrote there, or the "
+        "query is another.",
+        remedy="Put the store back as it was; or start the query afresh with an empty store for its results.",
+    )
+
+
+def _expired(store: Store, since: int) -> SourceError:
+    return SourceError(
+        f"Batches of {store.path} after number {since}, which the query had come to, have expired.",
+        remedy="Start the query afresh from what is left, with an empty store for its results; and keep batches for "
+        "longer.",
+    )

@@ -1,0 +1,138 @@
+"""A checkpoint is a file, and is not believed: how a running query is made from one, and what it is held to."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from gpu_ops.core.state_tables import OLDER, Field, StateTable, Tables, check
+from gpu_ops.devices import Device
+from gpu_ops.engines.live.facts import PLAN, check_facts
+from gpu_ops.engines.live.inputs import Input
+from gpu_ops.engines.local.engine import from_table, output_schema
+from gpu_ops.errors import GpuOpsError, SourceError
+from gpu_ops.ingest import ingress_state
+from gpu_ops.ingest.ingress import Entrance
+from gpu_ops.operators.runtime.steps import Running
+from gpu_ops.operators.state.fields import TIME
+
+
+@contextmanager
+def ours(path: Path) -> Iterator[None]:
+    """No error of another library comes out of this: whatever a checkpoint makes one raise, it cannot be restored.
+
+    What it holds is checked before. This is for what those checks do not know of.
+    """
+    try:
+        yield
+    except GpuOpsError:
+        raise
+    except (Exception, pl.exceptions.PanicException) as error:
+        raise SourceError(
+            f"The checkpoint {path} cannot be restored, and is likely to be damaged: {type(error).__name__}: {error}.",
+            remedy=OLDER,
+        ) from error
+
+
+def check_plan(path: Path, facts: Mapping[str, Any], now: Sequence[str]) -> None:
+    """Refuse a checkpoint of another plan.
+
+    Raises:
+        SourceError: It is; the error shows the difference.
+    """
+    check_facts(path, facts, PLAN)
+    if facts["plan"] != now:
+        shown = "\n".join(line for line in difflib.ndiff(facts["plan"], now) if line[:1] in "+-")
+        raise SourceError(
+            f"The checkpoint {path} is of another plan (- then, + now):\n{shown}",
+            remedy="Restore it with the query that wrote it, or start the new one afresh.",
+        )
+
+
+def split(path: Path, state: Tables, prefixes: Sequence[str]) -> dict[str, dict[str, pa.Table]]:
+    """The tables of a state, by whose they are.
+
+    Args:
+        path: The checkpoint.
+        state: All of them.
+        prefixes: With what the names of the tables of each node and each input begin.
+
+    Raises:
+        SourceError: One is nobody's.
+    """
+    made: dict[str, dict[str, pa.Table]] = {prefix: {} for prefix in prefixes}
+    for name, table in state.items():
+        owner = max((prefix for prefix in prefixes if name.startswith(prefix)), key=len, default=None)
+        if owner is None:
+            raise SourceError(
+                f"The checkpoint {path} is damaged: its table {name!r} is of no part of the query.", remedy=OLDER
+            )
+        made[owner][name.removeprefix(owner)] = table
+    return made
+
+
+def restore_node(path: Path, number: int, node: Running, tables: Tables) -> None:
+    """Let a node remember what it gave, once that is checked.
+
+    Raises:
+        SourceError: It does not keep the node's declaration.
+    """
+    if node.own is None:
+        return
+    check(f"The checkpoint {path} is damaged: node {number} ({node.node.describe()})", tables, node.own.declared)
+    node.own.restore(tables)
+
+
+def restore_input(path: Path, known: Input, tables: Tables, device: Device) -> None:
+    """The same of an input: its entrance, and what waits behind it.
+
+    Raises:
+        SourceError: The tables do not keep the input's declaration.
+    """
+    before = known.entrance
+
+    def declared(given: Tables) -> Iterator[StateTable]:
+        yield from ingress_state.declared(known.source.schema, given)
+        yield from waiting_declared(known)
+
+    check(f"The checkpoint {path} is damaged: input {known.name!r}", tables, declared)
+    known.restored(Entrance.restore(before.settings, known.source.schema, tables, hands_out_open=before.hands_out_open))
+    for name, pieces in known.waiting().items():
+        if name in tables:
+            pieces.append(from_table(tables[name], device))
+
+
+def waiting_declared(known: Input) -> Iterator[StateTable]:
+    """The tables of what waits behind an entrance."""
+    late = known.diverts
+    for name in known.waiting() if known.leaves else ():
+        if late if name == "late" else not known.late_alone:
+            start, end, *payload = output_schema(known.leaf(late=name == "late"))
+            columns = {
+                "start": Field(start.type, least=TIME.least, most=TIME.most),
+                "end": Field(end.type, least=TIME.least, most=TIME.most, above="start"),
+            }
+            yield StateTable(name, columns | {each.name: Field(each.type, nullable=True) for each in payload})
+
+
+def check_rows(path: Path, tables: Mapping[str, pa.Table], name: str, schemas: Sequence[pa.Schema], what: str) -> None:
+    """Hold rows that are handed on as they are to one of some schemas.
+
+    Raises:
+        SourceError: They are of none of them.
+    """
+    if name not in tables:
+        return
+    found = tables[name].schema
+    if not any(found.names == each.names and found.types == each.types for each in schemas):
+        raise SourceError(
+            f"The checkpoint {path} does not go with the query: its table {name!r} has the columns "
+            f"{', '.join(map(str, found))}, and {what} have {', '.join(map(str, schemas[0]))}.",
+            remedy="Restore it with the query and the shape= that it was made with, or restore an older one.",
+        )

@@ -1,0 +1,185 @@
+"""Which device runs a plan: the one that was asked for, or the CPU where a GPU would read an expression otherwise.
+
+cuDF has no column for some types and is given others in their place (`gpu_ops.devices.cuda.lowering`). Whatever moves,
+orders or counts values does not notice; an expression may ask of a number what it means to ask of a date.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import narwhals as nw
+import pyarrow as pa
+
+from gpu_ops.core.time import TIME_TYPE
+from gpu_ops.devices import Device, choose
+from gpu_ops.devices.cuda.lowering import device_type
+from gpu_ops.errors import DeviceError
+from gpu_ops.plan.expressions import LIFETIME, column_names, values
+from gpu_ops.plan.nodes import Node
+from gpu_ops.plan.terms import Term
+
+
+def place(plan: Node, name: str) -> Device:
+    """The device for a plan: as `choose`, but ``"auto"`` is the CPU where the GPU would answer another question.
+
+    Raises:
+        DeviceError: ``"gpu"`` was asked for, and an expression of the plan means something else there; or as `choose`.
+        PlanError: As `choose`.
+    """
+    chosen = choose(name)
+    misread = misreading(plan) if chosen.name == "gpu" else None
+    if misread is None:
+        return chosen
+    if name == "auto":
+        return replace(choose("cpu"), why=f"auto: a GPU was found, but {misread}")
+    raise DeviceError(
+        f"The query cannot run on a GPU: {misread}.",
+        remedy='Use device="auto" or "cpu"; docs/gpu.md says which expressions mean the same there.',
+    )
+
+
+def misreading(plan: Node) -> str | None:
+    """The first part of a plan's expressions that would mean something else on a GPU, in words; None if none would.
+
+    Examples:
+        >>> import datetime, gpu_ops as g
+        >>> days = pa.table({"at": pa.array([0]), "day": pa.array([0], pa.date32())})
+        >>> stream = g.events(days, start="at", unit="s")
+        >>> misreading(stream.filter(g.col("day") == g.col("day"))._node) is None
+        True
+        >>> misreading(stream.select(year=g.col("day").dt.year())._node)
+        "dt.year in col(day).dt.year().alias(...) reads 'day', a date32[day], which is there as int32"
+    """
+    found = (_misread(*each) for node in plan.walk() for each in node.computed)
+    return next((each for each in found if each is not None), None)
+
+
+def _misread(expression: nw.Expr, payload: pa.Schema) -> str | None:
+    types = {field.name: field.type for field in payload} | dict.fromkeys(LIFETIME, TIME_TYPE)
+    try:
+        parts = [each for value in values([expression], payload).values() for each in value.walk()]
+    except Exception:  # noqa: BLE001  (whatever stops us in the tree, it is one that we cannot look into)
+        read = [values([nw.col(name)], payload)[name] for name in column_names(expression, list(types))]
+        lost = [f"{each.options['name']!r}" for each in read if is_stood_for(each.dtype)]
+        return f"{expression!r} cannot be looked into and reads {', '.join(lost)}" if lost else None
+    # A literal says less than what takes it beside a column.
+    own = (each for each in parts if not all(map(_is_same, (each, *(one for one in each.terms if one.name == "lit")))))
+    wrong = next(own, None)
+    if wrong is None:
+        return None
+    part = f"{wrong.name} in {expression!r}"
+    for each in wrong.walk():
+        if each.name == "col" and is_stood_for(each.dtype):
+            name = each.options["name"]
+            return f"{part} reads {name!r}, a {types[name]}, which is there as {device_type(types[name])}"
+    return f"{part} gives a {wrong.dtype}, and there is no column of these there"
+
+
+def is_stood_for(dtype: nw.dtypes.DType) -> bool:
+    """Whether another type stands for this one on a GPU, or for one within it."""
+    if isinstance(dtype, nw.Datetime):
+        return dtype.time_zone is not None
+    if isinstance(dtype, nw.Struct):
+        return any(is_stood_for(_made(field.dtype)) for field in dtype.fields)
+    if isinstance(dtype, nw.List | nw.Array):
+        return is_stood_for(_made(dtype.inner))
+    known = dtype.is_numeric() and not isinstance(dtype, nw.Float16)
+    return not (known or isinstance(dtype, nw.Boolean | nw.String | nw.Duration))
+
+
+def _made(dtype: nw.dtypes.DType | type[nw.dtypes.DType]) -> nw.dtypes.DType:
+    return dtype() if isinstance(dtype, type) else dtype
+
+
+_TEXTS = (nw.Categorical, nw.Enum, nw.String)
+
+
+def _is_same(term: Term) -> bool:
+    """Whether a part of an expression gives the same on a GPU, given that what it takes is what stands there for it."""
+    if term.name == "lit":
+        return term.options["value"] is None or not is_stood_for(term.dtype)
+    taken = [each for each in term.terms if not (each.name == "lit" and each.options["value"] is None)]
+    if not any(is_stood_for(each.dtype) for each in (term, *taken)):
+        return True
+    return term.name in _PASSING or _RULES.get(term.name, _never)(term, [each.dtype for each in taken])
+
+
+Rule = Callable[[Term, Sequence[nw.dtypes.DType]], bool]
+
+
+def _never(term: Term, given: Sequence[nw.dtypes.DType]) -> bool:
+    del term, given
+    return False
+
+
+def _alike(term: Term, given: Sequence[nw.dtypes.DType]) -> bool:
+    """What takes one type alone: its values are the same if what stands for them is."""
+    del term
+    return len(set(given)) == 1
+
+
+def _equal(term: Term, given: Sequence[nw.dtypes.DType]) -> bool:
+    return all(isinstance(each, _TEXTS) for each in given) or _ordered(term, given)
+
+
+def _ordered(term: Term, given: Sequence[nw.dtypes.DType]) -> bool:
+    """Days, times and bytes have the order of what stands for them; categories may have one of their own."""
+    return isinstance(given[0], nw.Date | nw.Time | nw.Datetime | nw.Binary | nw.Float16) and _alike(term, given)
+
+
+def _chosen(term: Term, given: Sequence[nw.dtypes.DType]) -> bool:
+    """Of ``when``, the values after the condition."""
+    return _alike(term, given[1:]) and not is_stood_for(given[0])
+
+
+def _moved(term: Term, given: Sequence[nw.dtypes.DType]) -> bool:
+    """Instants and spans of one unit: their numbers are added, whatever a zone's clock shows."""
+    times = all(isinstance(each, nw.Datetime | nw.Duration) for each in given)
+    if not times or len({each.time_unit for each in given}) != 1:  # type: ignore[attr-defined]
+        return False
+    instants = [each for each in given if isinstance(each, nw.Datetime)]
+    # Two of them are a span if they are of one type, which Narwhals asks for.
+    return all(each.time_zone is not None for each in instants) and (len(instants) == 1 or _alike(term, instants))
+
+
+def _instants(term: Term, given: Sequence[nw.dtypes.DType]) -> bool:
+    del term
+    return isinstance(given[0], nw.Datetime)
+
+
+def _in_utc(term: Term, given: Sequence[nw.dtypes.DType]) -> bool:
+    """What a clock shows: without a zone it shows UTC's."""
+    del term
+    return isinstance(given[0], nw.Datetime) and given[0].time_zone == "UTC"
+
+
+def _cast(term: Term, given: Sequence[nw.dtypes.DType]) -> bool:
+    (source,) = given
+    if isinstance(source, _TEXTS):
+        return isinstance(term.dtype, nw.String)
+    if isinstance(source, nw.Float16):
+        return isinstance(term.dtype, nw.Float32 | nw.Float64)
+    return isinstance(source, nw.Date | nw.Time | nw.Datetime) and isinstance(term.dtype, nw.Int32 | nw.Int64)
+
+
+def _is_in(term: Term, given: Sequence[nw.dtypes.DType]) -> bool:
+    return isinstance(given[0], _TEXTS) and all(isinstance(each, str) for each in term.options["other"])
+
+
+_PASSING = {"col", "alias", "is_null", "struct.field", "list.get", "list.len", "name.prefix", "name.suffix"}
+_CLOCK = "year month day hour minute second millisecond microsecond nanosecond weekday ordinal_day truncate offset_by"
+_RULES: dict[str, Rule] = {
+    **dict.fromkeys(("__eq__", "__ne__"), _equal),
+    **dict.fromkeys(("__lt__", "__le__", "__gt__", "__ge__", "is_between"), _ordered),
+    **dict.fromkeys(("max_horizontal", "min_horizontal"), _ordered),
+    **dict.fromkeys(("coalesce", "fill_null"), _alike),
+    **dict.fromkeys(("__add__", "__sub__"), _moved),
+    **dict.fromkeys((f"dt.{each}" for each in _CLOCK.split()), _in_utc),
+    "dt.timestamp": _instants,
+    "when_then": _chosen,
+    "cast": _cast,
+    "is_in": _is_in,
+}
+"""What each function may take of types that another stands for, by Narwhals' names."""

@@ -1,0 +1,299 @@
+"""Matches that reach over the seams between slices: clipping, as-of joins, and joins with a condition.
+
+The other joins find each result whole in one slice; see `gpu_ops.engines.spark.slicing`. Here:
+
+- Clipping asks for the next right start, an as-of join for the last one. A left event is in the slice in which it
+  starts, beside the right events that start there. For each key a *marker* stands for those of other slices: the first
+  start after the slice, or the last right event before it. Of that one more is asked than its time, and several may
+  start then; so workers choose it, by the rule by which they choose it anywhere.
+- Which of its partners an event has by a condition is for each event to find out, and it may be in several slices. In
+  each it is cut to the slice, and gives the pieces that it has there with a partner or without. Pieces of one event
+  that touch are one: partners that touch leave nothing between them, so they can touch at seams alone.
+
+To know the pieces of one event, it is not numbered: Spark may compute rows again, in another order. What decides an
+event's pieces is its lifetime, its keys and what the condition reads of it. Events that agree in these have the same
+pieces, so pieces go by these alone, equal ones count once, and at the end each event takes those that are its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import reduce, singledispatch
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812  (its usual name)
+
+from gpu_ops.engines.spark.sides import MARK, shared_slots, united
+from gpu_ops.engines.spark.slice_policy import slices_of
+from gpu_ops.engines.spark.slicing import (
+    Both,
+    Cut,
+    Run,
+    Side,
+    beside_nulls,
+    both_sides,
+    columns_of,
+    cut_join,
+    filled,
+    in_slices,
+    one_of,
+    pairs,
+)
+from gpu_ops.engines.spark.type_codecs import carried_fields, carried_schema, carrier, raised_columns
+from gpu_ops.engines.spark.types import column, spark_type, to_ticks, to_timestamp
+from gpu_ops.engines.spark.worker import Task
+from gpu_ops.plan.expressions import column_names
+from gpu_ops.plan.joins import AsOf, Binary, ClipBy, Join, distinct
+from gpu_ops.plan.nodes import Feed
+
+_KEY, _SAME, _FROM, _UNTIL = (f"__gpu_ops_{name}" for name in ("key_", "same", "from", "until"))
+
+
+@singledispatch
+def cut_match(node: Binary, left: Side, right: Side, answer: pa.Schema, count: int, run: Run) -> DataFrame:
+    """A node with two inputs over slices of time.
+
+    Args:
+        node: The node; `gpu_ops.engines.spark.slice_policy.uncut` has nothing against it.
+        left: Its left events.
+        right: Its right events.
+        answer: What is asked of its results.
+        count: How many slices.
+        run: What passes a cut through workers.
+
+    Returns:
+        The results, with the columns of the answer as lowered.
+    """
+    slices = slices_of([each.ticks.withColumn("high", F.col("low")) for each in (left, right)], count)
+    both = both_sides(node, left, right, answer)
+    starts = (F.col("low") >= F.col("begin")) & (F.col("low") < F.col("finish"))
+    placed = in_slices(both.rows, slices, starts).withColumn(both.number, F.col("begin"))
+    markers = _markers(node, both, placed, right.schema, run)
+    return run(both.cut(placed.select(*map(column, both.names)).union(markers)))
+
+
+@cut_match.register
+def _(node: Join, left: Side, right: Side, answer: pa.Schema, count: int, run: Run) -> DataFrame:
+    if node.condition is None or node.how == "inner":
+        return cut_join(node, left, right, answer, count, run)
+    return _cut_condition(node, (left, right), answer, count, run)
+
+
+@singledispatch
+def _markers(node: Binary, both: Both, placed: DataFrame, schema: pa.Schema, run: Run) -> DataFrame:
+    """For each slice and key with left events, the right rows of other slices that tell what these do not."""
+    raise TypeError(f"no rule for {node}")
+
+
+# Clipping, and as-of joins
+
+
+@_markers.register
+def _(node: ClipBy, both: Both, placed: DataFrame, schema: pa.Schema, run: Run) -> DataFrame:
+    """For each slice and key with left events, the first right start of all later slices: as a right row."""
+    del node, schema, run
+    asked = _told(both, placed, F.min, (1, Window.unboundedFollowing))
+    time = to_timestamp(F.col("time"))
+    return asked.select(time.alias("start"), time.alias("end"), F.lit(True).alias(MARK), *_keyed(both, F.col("begin")))
+
+
+@_markers.register
+def _(node: AsOf, both: Both, placed: DataFrame, schema: pa.Schema, run: Run) -> DataFrame:
+    """For each slice and key with left events, the last right event of all slices before: as a right row.
+
+    That is an as-of join by itself. The slice asks when that event starts, in the slice in which it does; and to know
+    who asked, as a left event that lasts until the slice begins.
+    """
+    asked = _told(both, placed, F.max, (Window.unboundedPreceding, -1))
+    asking = asked.select(
+        to_timestamp(F.col("time")).alias("start"),
+        to_timestamp(F.col("begin")).alias("end"),
+        F.lit(False).alias(MARK),
+        *_keyed(both, F.col("home")),
+    )
+    given = placed.where(F.col(MARK)).select(*map(column, both.names))
+    theirs = {other: mine for mine, other in node.on} | node.renamed
+    back = pa.schema([node.schema.field(name) for name in theirs.values()])
+    plan = both.task.plan
+    assert isinstance(plan, AsOf)  # noqa: S101  (it is made of the node)
+    task = replace(both.task, plan=replace(plan, how="inner", tolerance=None), answer=back)
+    found = run(replace(both, task=task).cut(asking.union(given)))
+    came = {name: [column(part.name) for part in parts] for name, parts in carried_fields(back).items()}
+    for name, _ in node.on:
+        # As Spark writes them, which hashes them: a decimal has several texts, and Python may have written another.
+        each = carrier(back.field(name).type)
+        came[name] = each.lower(each.raised(came[name]))
+    carried = carried_fields(both.task.payloads[1])
+    parts = {
+        both.slots.places[1][to.name]: part
+        for name in schema.names
+        for part, to in zip(came[theirs[name]], carried[name], strict=True)
+    }
+    slots = filled(both.slots.schema, parts | {both.number: to_ticks(F.col("end"))})
+    return found.select("start", "end", F.lit(True).alias(MARK), *slots)
+
+
+def _told(both: Both, placed: DataFrame, best: Callable[[Column], Column], others: tuple[int, int]) -> DataFrame:
+    """For each slice and key with left events, the first or last right start in slices before or after it.
+
+    Args:
+        both: The two sides.
+        placed: Their rows, each with the ``begin`` of the slice in which it starts.
+        best: Which start.
+        others: In which slices, counted from this one: only those in which the key has events count.
+
+    Returns:
+        The keys, ``begin``, ``time`` and the ``home`` of that start: the slice in which it is.
+    """
+    of_right = F.col(MARK)
+    own = placed.groupBy(*both.keys, "begin").agg(
+        best(F.when(of_right, F.col("low"))).alias("own"), F.count(F.when(~of_right, F.lit(1))).alias("lefts")
+    )
+    there = Window.partitionBy(*one_of(both.keys)).orderBy("begin").rowsBetween(*others)
+    told = own.withColumns(
+        {
+            "time": best(F.col("own")).over(there),
+            "home": best(F.when(F.col("own").isNotNull(), F.col("begin"))).over(there),
+        }
+    )
+    return told.where((F.col("lefts") > 0) & F.col("time").isNotNull())
+
+
+def _keyed(both: Both, number: Column) -> list[Column]:
+    """The slots of a row that has its keys and the number of its slice, and nothing else."""
+    return filled(both.slots.schema, {name: column(name) for name in both.keys} | {both.number: number})
+
+
+# Joins with a condition
+
+
+def _cut_condition(node: Join, sides: tuple[Side, Side], answer: pa.Schema, count: int, run: Run) -> DataFrame:
+    """A join with a condition: its pairs, and the times of events of a side with a partner or without."""
+    slices = slices_of([each.ticks for each in sides], count)
+    found = [run(pairs(node, *sides, slices, answer))] if node.pairs else []
+    for at, asked in enumerate(node.alone):
+        if asked or (at == 0 and node.how == "semi"):
+            mine, other = _alike(node, sides, at, timed=True), _alike(node, sides, 1 - at, timed=False)
+            pieces = run(_pieces(node, mine, other, slices))
+            found.append(run(_own_pieces(sides[at], mine, pieces, answer, columns_of(node, at))))
+    return reduce(DataFrame.union, found)
+
+
+@dataclass(frozen=True)
+class _Alike:
+    """What decides the pieces of events of one side, and which of them are alike.
+
+    Attributes:
+        frame: Their events.
+        given: The columns, by the names that the condition has for them, over those of the frame.
+        schema: Their types.
+        keys: Which of them are keys.
+    """
+
+    frame: DataFrame
+    given: dict[str, Column]
+    schema: pa.Schema
+    keys: list[str]
+
+    @property
+    def side(self) -> Side:
+        """The events with these columns as their payload."""
+        columns = (value.alias(name) for name, value in self.given.items())
+        return Side(Feed(self.schema, (), None), self.frame.select("start", "end", *columns), self.schema)
+
+    @property
+    def identity(self) -> pa.Schema:
+        """Columns without nulls that are equal where all of these are."""
+        parts = [pa.field(f"{_SAME}_{field.name}", field.type) for field in carried_schema(self.schema)]
+        return pa.schema([*parts, pa.field(_SAME, pa.string())])
+
+    def identified(self, values: Iterable[Column]) -> list[Column]:
+        """These columns: each as lowered and without its nulls, and what its value does not say then."""
+        parts_of = zip(values, self.schema, strict=True)
+        lowered = [part for value, field in parts_of for part in carrier(field.type).lower(value)]
+        parts, said = [], []
+        for value, field in zip(lowered, carried_schema(self.schema), strict=True):
+            none = _some(field.type)
+            parts.append(F.coalesce(value, none).alias(f"{_SAME}_{field.name}"))
+            known = F.when(value.isNull(), F.lit("0"))
+            if pa.types.is_floating(field.type):
+                # The zeros are equal, but a condition may tell them apart: by their quotients, as this does.
+                negative = (value == 0) & (F.pow(value.cast("double"), F.lit(-1.0)) < 0)
+                known = known.when(negative, F.lit("-"))
+            said.append(known.otherwise(F.lit("1")))
+        return [*parts, F.concat(*said).alias(_SAME)]
+
+
+def _some(dtype: pa.DataType) -> Column:
+    """Any value of the type of a lowered column."""
+    if pa.types.is_string(dtype):
+        return F.lit("")
+    if pa.types.is_date(dtype) or pa.types.is_timestamp(dtype):
+        return F.lit("1970-01-01").cast(spark_type(dtype))
+    return F.lit(0).cast(spark_type(dtype))
+
+
+def _alike(node: Join, sides: tuple[Side, Side], at: int, *, timed: bool) -> _Alike:
+    """The keys of one side and what the condition reads of it; and its lifetimes, if they are asked for."""
+    assert node.condition is not None  # noqa: S101  (looked at by the caller)
+    side, before = sides[at], {new: name for name, new in node.renamed.items()}
+    names = {f"{_KEY}{pair[0]}": pair[at] for pair in node.on}
+    keys = list(names)
+    for name in column_names(node.condition, node.paired.names):
+        if (name in before) == (at == 1):
+            names[name] = before.get(name, name)
+    given = {name: column(source) for name, source in names.items()}
+    fields = [side.schema.field(source).with_name(name) for name, source in names.items()]
+    if timed:
+        given |= {_FROM: to_ticks(F.col("start")), _UNTIL: to_ticks(F.col("end"))}
+        fields += [pa.field(name, pa.int64()) for name in (_FROM, _UNTIL)]
+    return _Alike(side.frame, given, pa.schema(fields), keys)
+
+
+def _pieces(node: Join, mine: _Alike, other: _Alike, slices: DataFrame) -> Cut:
+    """For each slice the pieces that events have there, with a partner or without."""
+    sides = mine.side, other.side
+    on = tuple((name, name) for name in mine.keys)
+    how = "semi" if node.how == "semi" else "anti"
+    match = Join(sides[0].node, sides[1].node, on, how, node.condition)  # type: ignore[arg-type]
+    both = both_sides(match, *sides, mine.schema)
+    # An event without a key is whole where it starts: it has no partner there, nor later.
+    meets = (F.col("high") > F.col("begin")) & (both.known | (F.col("low") >= F.col("begin")))
+    listed = in_slices(both.rows, slices, (F.col("low") < F.col("finish")) & meets)
+    end = F.when(both.known, F.least("high", "finish")).otherwise(F.col("high"))
+    rows = listed.withColumns(
+        {
+            both.number: F.col("begin"),
+            "start": to_timestamp(F.greatest("low", "begin")),
+            "end": to_timestamp(end),
+        }
+    )
+    return both.cut(rows)
+
+
+def _own_pieces(side: Side, alike: _Alike, pieces: DataFrame, answer: pa.Schema, columns: dict[str, str]) -> Cut:
+    """The pieces of each event, those that touch as one."""
+    wanted = {columns[name] for name in answer.names if name in columns}
+    back = pa.schema([field for field in side.schema if field.name in wanted])
+    identity = alike.identity
+    payloads = pa.schema([*back, *identity]), identity
+    came = pieces.select("start", "end", *raised_columns(alike.schema))
+    frames = (
+        side.frame.select("start", "end", *map(column, back.names), *alike.identified(alike.given.values())),
+        came.select("start", "end", *alike.identified(map(column, alike.schema.names))),
+    )
+    names = tuple(identity.names)
+    slots = shared_slots(payloads, [names, names])
+    events, found = (Feed(each, (), None) for each in payloads)
+    plan = Join(events, distinct(found, names), tuple(zip(names, names, strict=True)), "inner")
+    places, carried = slots.places[0], carried_fields(payloads[0])
+    together = [places[part.name] for name in names for part in carried[name]]
+    return Cut(
+        united(frames, payloads, [True, True], slots),
+        Task(plan, payloads, back, slots),
+        together,
+        ["start", "end", MARK, *slots.schema.names],
+        lambda done: beside_nulls(done, back, answer, columns),
+    )

@@ -1,0 +1,200 @@
+"""Which part of a plan one pass through Python workers does: the pieces between two shuffles. Plans only, no Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from gpu_ops.core.time import TICK
+from gpu_ops.plan.data_windows import DataWindow
+from gpu_ops.plan.expressions import bare_column
+from gpu_ops.plan.nodes import Feed, Node
+from gpu_ops.plan.windows import WindowAggregate
+
+ONE = pa.schema([("one", pa.bool_())])
+"""What workers get of events of which nothing but the lifetime is asked."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fragment:
+    """Nodes that a worker runs on all events that agree in some columns.
+
+    Attributes:
+        inputs: What Spark itself computes before it: one node, or a left and a right one.
+        nodes: What workers run, the first one first.
+        partition: The columns of the (left) input that decide which task an event goes to; none for a single task.
+    """
+
+    inputs: tuple[Node, ...]
+    nodes: tuple[Node, ...]
+    partition: tuple[str, ...]
+
+    @property
+    def input(self) -> Node:
+        """The first input."""
+        return self.inputs[0]
+
+    @property
+    def partitions(self) -> tuple[tuple[str, ...], ...]:
+        """For each input its columns that decide the task of its events."""
+        matched = self.nodes[0].matched
+        if len(self.inputs) < 2:
+            return (self.partition,)
+        right = dict(zip(*matched, strict=True)) if matched else {}
+        return (self.partition, tuple(right[name] for name in self.partition))[: len(self.inputs)]
+
+    @property
+    def keeps(self) -> tuple[bool, ...]:
+        """For each input, whether an event that has a null among its keys gives anything."""
+        first = self.nodes[0]
+        kept = first.alone if first.matched else (True,) * len(first.inputs)
+        return kept if len(self.inputs) == len(kept) else (any(kept),)
+
+    def plan(self, schema: pa.Schema | None = None) -> Node:
+        """The nodes over a `Feed` for each input, as `gpu_ops.engines.local.engine.run_fragment` takes them.
+
+        Args:
+            schema: The payload of a single input, if not all of it.
+        """
+        first = self.nodes[0]
+        if len(first.inputs) < 2:
+            return over_feed(self.input, (first, *self.nodes[1:]), schema)
+        feeds = [Feed(each.schema, each.key, each.duration) for each in self.inputs]
+        if len(feeds) > 1 and first.ends(1) == "unread":
+            feeds[1] = replace(feeds[1], length=TICK)
+        return _stacked(first.over(feeds[0], feeds[-1]), self.nodes[1:])
+
+
+def over_feed(below: Node, nodes: Sequence[Node], schema: pa.Schema | None = None) -> Node:
+    """Nodes over a `Feed` that stands for what is below them; its payload is ``schema``, if not all of it."""
+    return _stacked(Feed(below.schema if schema is None else schema, below.key, below.duration), nodes)
+
+
+def _stacked(plan: Node, nodes: Sequence[Node]) -> Node:
+    for node in nodes:
+        plan = node.over(plan)
+    return plan
+
+
+def feeds(plan: Node) -> list[Feed]:
+    """The leaves of a fragment's plan, left ones first."""
+    return plan.all(Feed)
+
+
+def _nowhere(_: Node) -> bool:
+    return False
+
+
+def fragment(node: Node, alone: Callable[[Node], bool] = _nowhere) -> Fragment:
+    """The fragment whose last node is a window, a stitch or a join, as far down as one shuffle reaches.
+
+    A window joins the fragment of what is below it when it groups by the columns that decide the task already, perhaps
+    by more, and nothing between the two changes them. A stitch needs events of equal payload together, so any columns
+    of the payload will do: it takes those that the node above it groups by. What has two inputs is the first of its
+    fragment; one stream beside itself, matched by the same columns, is one input.
+
+    Args:
+        node: The node.
+        alone: Which nodes are a fragment by themselves, and all of its inputs.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> import pyarrow as pa
+        >>> bids = g.events(pa.table({"at": [0], "item": ["a"], "price": [3]}), start="at", unit="s").by("item")
+        >>> busy = bids.sliding("1min").agg(n=g.count()).by("item").tumbling("1h").agg(most=g.max("n"))
+        >>> [type(each).__name__ for each in fragment(busy._node).nodes], fragment(busy._node).partition
+        (['WindowAggregate', 'KeyBy', 'Project', 'WindowAggregate'], ('item',))
+    """
+    if len(node.inputs) > 1:
+        itself = len({*node.inputs}) == 1 and len({*node.matched}) < 2 and not alone(node)
+        return Fragment(node.inputs[:1] if itself else node.inputs, (node,), node.together)
+    lowered, wanted = node.lowered(), node.together
+    between: list[Node] = []
+    below = lowered.inputs[0]
+    while len(below.inputs) == 1 and not below.gathers:
+        between.insert(0, below)
+        (below,) = below.inputs
+    if below.gathers and not alone(node) and not alone(below):
+        inner = fragment(below, alone)
+        kept = tuple(name for name in inner.partition if name in wanted and all(each.keeps(name) for each in between))
+        if kept == inner.partition or (kept and all(each.takes_part for each in inner.nodes)):
+            return Fragment(inner.inputs, (*inner.nodes, *between, lowered), kept)
+    return Fragment(lowered.inputs, (lowered,), wanted)
+
+
+def ways(part: Fragment, *, spread: bool) -> list[str]:
+    """How the events of a fragment are brought together, in words.
+
+    Args:
+        part: The fragment.
+        spread: Whether events without a key may go to any task.
+    """
+    two = len(part.inputs) > 1
+    sides = "one DataFrame of both sides' rows, " if two else ""
+    workers = "then one mapInArrow with the local engine"
+    if not part.partition:
+        return [f"Spark: {sides}one task, as there is no key: repartition(1), {workers}"]
+    lines = [f"Spark: {sides}one repartition by {', '.join(part.partition)}, {workers}"]
+    for kept, what in ((False, "left out first"), (True, "in any task")):
+        names = [name for name, keeps in zip(("left", "right"), part.keeps, strict=False) if keeps is kept]
+        if names and (spread or not kept):
+            lines.append(f"events without a key: {what}" + (f" ({' and '.join(names)})" if two else ""))
+    return lines
+
+
+def read_columns(plan: Node) -> dict[Node, tuple[str, ...]]:
+    """For each node of a plan, the columns of it that the nodes above read, or the answer has."""
+    read: dict[Node, set[str]] = {}
+
+    def visit(node: Node, wanted: Sequence[str]) -> None:
+        before = read.get(node)
+        if before is not None and before >= set(wanted):
+            return
+        read[node] = (before or set()) | set(wanted)
+        names = _in_order(node, read[node])
+        for below, needed in zip(node.inputs, node.needs(names), strict=True):
+            visit(below, needed)
+
+    visit(plan, plan.schema.names)
+    return {node: _in_order(node, names) for node, names in read.items()}
+
+
+def needed(part: Fragment, read: Mapping[Node, tuple[str, ...]]) -> tuple[pa.Schema, set[str]]:
+    """The payload that workers need of a single input, and the columns of it that are only counted.
+
+    Of these it matters where they are null and nothing else: they are BOOLEAN.
+
+    Args:
+        part: A fragment of one input.
+        read: As `read_columns` gives it.
+    """
+    schema, first = part.input.schema, part.nodes[0]
+    names: set[str] = set()
+    counted: set[str] = set()
+    if isinstance(first, DataWindow):
+        names.update(*first.needs(read[first]))
+    elif isinstance(first, WindowAggregate):
+        names |= set(first.group)
+        for aggregate in first.aggregates:
+            for expression in aggregate.reads:
+                if (name := bare_column(expression)) is not None:
+                    counts = aggregate.kind.incremental.made_of == "counts" and not aggregate.distinct
+                    only = counts and expression is aggregate.expression
+                    (counted if only else names).add(name)
+        counted -= names
+    else:
+        return schema, set()
+    if not names | counted:
+        return ONE, set()
+    fields = [
+        pa.field(field.name, pa.bool_()) if field.name in counted else field
+        for field in schema
+        if field.name in names | counted
+    ]
+    return pa.schema(fields), counted
+
+
+def _in_order(node: Node, names: set[str]) -> tuple[str, ...]:
+    return tuple(name for name in node.schema.names if name in names)

@@ -1,0 +1,257 @@
+"""One file of a store: an Arrow IPC file whose schema's metadata says what is in it, and whose name seals its bytes."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from types import NoneType
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gpu_ops.core import arrow_files
+from gpu_ops.core.bounds import TRUSTLESS, Bounds, naming, unreadable
+from gpu_ops.core.soundness import UnsoundError
+from gpu_ops.core.time import TIME_TYPE
+from gpu_ops.errors import SourceError
+from gpu_ops.microbatches.files import ROW_GROUP_ROWS
+from gpu_ops.microbatches.folders import Folder, reading, temporary, writing
+from gpu_ops.microbatches.names import Sealed
+
+Compression = Literal["zstd", "lz4"]
+
+METADATA = b"gpu_ops.store"
+"""The key of the schema's metadata under which a file says what is in it."""
+
+LIFETIME = ("start", "end")
+
+Part = tuple[int, int | None]
+"""A batch of a file: how many rows it has, and the CTI after it."""
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A file that is whole and on the disk, under a name that no reader looks at.
+
+    Attributes:
+        name: That name.
+        rows: How many events it holds.
+        start: The earliest start in ticks; None without events.
+        end: The latest end in ticks; None without events.
+        size: How many bytes it has.
+        crc: The CRC-32 of these bytes.
+        expired: Whether it stands for batches whose events are gone.
+    """
+
+    name: str
+    rows: int
+    start: int | None
+    end: int | None
+    size: int
+    crc: int
+    expired: bool = False
+
+    def sealed(self, first: int, last: int, commit: int, cti: int | None) -> Sealed:
+        """What it is called once it holds these batches of the store."""
+        return Sealed(first, last, commit, self.rows, self.start, self.end, cti, self.size, self.crc, self.expired)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a file holds.
+
+    Attributes:
+        table: The events.
+        parts: Its batches, in order; None when what they held has expired.
+        lost: Then, the number of the last of them that may have held events; those after it held a CTI alone.
+    """
+
+    table: pa.Table
+    parts: tuple[Part, ...] | None
+    lost: int | None = None
+
+
+class _Counting:
+    """A file that keeps count of what is written to it."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.size = 0
+        self.crc = 0
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        with memoryview(data) as view:
+            self.crc = zlib.crc32(view, self.crc)
+            self.size += view.nbytes
+            self._file.write(view)
+            return view.nbytes
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def tell(self) -> int:
+        return self.size
+
+
+def store_schema(payload: Iterable[pa.Field]) -> pa.Schema:
+    """A store's columns: the lifetime in UTC, and payload columns, any of which may be null."""
+    return pa.schema(
+        [*(pa.field(name, TIME_TYPE) for name in LIFETIME), *(pa.field(each.name, each.type) for each in payload)]
+    )
+
+
+def stage(
+    folder: Folder,
+    table: pa.Table,
+    *,
+    parts: Sequence[Part] | None,
+    compression: Compression,
+    within: str = "",
+    lost: int | None = None,
+) -> Staged:
+    """Write a table to a file of no name yet.
+
+    Args:
+        folder: Where to.
+        table: Events in the store's columns.
+        parts: The batches that it is made of; None where these have expired.
+        compression: How buffers are compressed.
+        within: A folder in the folder.
+        lost: Of batches that have expired, the number of the last that may have held events.
+
+    Raises:
+        SourceError: The file system refuses, or a column cannot be written.
+    """
+    rows = table.num_rows
+    start = pc.min(table["start"]).cast(pa.int64()).as_py() if rows else None
+    end = pc.max(table["end"]).cast(pa.int64()).as_py() if rows else None
+    said = {"version": 1, "rows": rows, "start": start, "end": end, "batches": parts}
+    if lost is not None:
+        said["lost"] = lost
+    whole = one_dictionary(table).replace_schema_metadata({METADATA: json.dumps(said).encode()})
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    name = f"{within}/{temporary()}" if within else temporary()
+    try:
+        with writing(folder), folder.create(name) as file:
+            counting = _Counting(file)
+            with pa.ipc.new_file(counting, whole.schema, options=options) as writer:
+                writer.write_table(whole, ROW_GROUP_ROWS)
+    except BaseException:
+        with writing(folder):
+            folder.remove([name])
+        raise
+    return Staged(name, rows, start, end, counting.size, counting.crc, parts is None)
+
+
+def one_dictionary(table: pa.Table) -> pa.Table:
+    """The same table, each dictionary column of which has one dictionary: an Arrow IPC file holds no more.
+
+    Raises:
+        SourceError: The dictionary's numbers are too few for all values.
+    """
+    try:
+        return table.unify_dictionaries().combine_chunks()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SourceError(
+            f"The dictionaries of a column cannot be made one: {error}", remedy="Cast it to its values first."
+        ) from error
+
+
+def read_schema(folder: Folder, name: str) -> pa.Schema:
+    """The columns of a file that was staged."""
+    with reading(folder, name):
+        content = folder.read(name)
+    with naming(folder.address(name)):
+        return arrow_files.read_schema(pa.BufferReader(content)).remove_metadata()
+
+
+def load(folder: Folder, file: Sealed, columns: Sequence[str] | None = None, bounds: Bounds = TRUSTLESS) -> Loaded:
+    """Read a file, after all its bytes were found to be those that were sealed.
+
+    Args:
+        folder: Where it is.
+        file: Which.
+        columns: Of these alone the values are wanted.
+        bounds: How far the store is trusted: a CRC guards against disks, not against intent.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        DamageError: It is torn, or a byte of it is not the one that was written; or it is sealed, and not sound.
+        SourceError: The file system does not let it be read, or it is larger than the bounds let through.
+    """
+    address = folder.address(file.name)
+    meter = bounds.meter(address, file.size)
+    with reading(folder, file.name):
+        content = folder.read(file.name, min(file.size, meter.piece))
+    meter.check(content.size)
+    if content.size > file.size:
+        raise damaged(folder, file, f"it has more than {file.size:,} bytes")
+    if content.size != file.size:
+        raise damaged(folder, file, f"it has {content.size:,} bytes of {file.size:,}")
+    if zlib.crc32(content) != file.crc:
+        raise damaged(folder, file, f"the CRC-32 of its bytes is not {file.crc:08x}")
+    try:
+        table = arrow_files.read_table(content, columns, address, bounds)
+        _check_lifetimes(table.schema, columns)
+        said = json.loads((table.schema.metadata or {})[METADATA])
+        facts = (said["rows"], said["start"], said["end"])
+        parts = None if said["batches"] is None else _parts(said["batches"])
+        lost = int(said.get("lost", file.last)) if parts is None else None
+    except UnsoundError as error:
+        raise damaged(folder, file, f"its column {error.column!r} is not sound ({error.__cause__})") from error
+    except SourceError:
+        raise
+    except MemoryError as error:
+        raise unreadable(address, error) from error
+    except Exception as error:  # whatever Arrow, JSON and Python raise about bytes that are in memory
+        raise damaged(folder, file, f"it is not what a store writes ({error})") from error
+    if (*facts, parts is None) != (file.rows, file.start, file.end, file.expired) or table.num_rows != file.rows:
+        raise damaged(folder, file, "its name and its schema's metadata differ")
+    if parts is not None and (len(parts), sum(rows for rows, _ in parts)) != (file.last - file.first + 1, file.rows):
+        raise damaged(folder, file, "its metadata tells of other batches than its name")
+    return Loaded(table.replace_schema_metadata(None), parts, lost)
+
+
+def _check_lifetimes(schema: pa.Schema, columns: Sequence[str] | None) -> None:
+    if any(schema.field(name).type != TIME_TYPE for name in LIFETIME if columns is None or name in columns):
+        raise ValueError("its events have no lifetimes")
+
+
+def _parts(said: Any) -> tuple[Part, ...]:
+    """The batches that a file's metadata tells of."""
+    parts = tuple((rows, cti) for rows, cti in said)
+    if any(type(rows) is not int or rows < 0 or type(cti) not in (int, NoneType) for rows, cti in parts):
+        raise ValueError("its batches are no numbers")
+    return parts
+
+
+class DamageError(SourceError):
+    """A file of a store is not what was sealed."""
+
+
+def damaged(folder: Folder, file: Sealed, why: str) -> DamageError:
+    """The error for a file that is not what was sealed."""
+    batches = f"batch {file.first}" if file.first == file.last else f"batches {file.first} to {file.last}"
+    return DamageError(
+        f"{folder.address(file.name)} is damaged: {why}.",
+        remedy=f"Put it back from a copy, or give up {batches}: .writer() has discard({file.first}).",
+    )
+
+
+def split(loaded: Loaded, file: Sealed) -> list[tuple[int, pa.Table, int | None]]:
+    """A file's batches: each with its sequence number, its events and the CTI after it.
+
+    What has expired is one batch without events, under the last of its numbers.
+    """
+    if loaded.parts is None:
+        return [(file.last, loaded.table, file.cti)]
+    bounds = [0, *accumulate(rows for rows, _ in loaded.parts)]
+    pieces = [loaded.table.slice(begin, stop - begin) for begin, stop in pairwise(bounds)]
+    # A batch that is alone has its CTI in the name: where a file is written before its turn, only that knows it.
+    ctis = [file.cti] if len(loaded.parts) == 1 else [cti for _, cti in loaded.parts]
+    return list(zip(range(file.first, file.last + 1), pieces, ctis, strict=True))

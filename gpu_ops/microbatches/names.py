@@ -1,0 +1,184 @@
+"""The names of a store's files, and the log that a listing of them is. Nothing here opens a file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gpu_ops.core.time import MAX_TIME, MIN_TIME
+from gpu_ops.errors import SourceError
+
+SUFFIX = ".arrow"
+
+IDENTITY = "store.json"
+"""The name of the file that says who a store is."""
+
+_NAME = re.compile(
+    # No more digits than the sums of many such numbers have room for.
+    r"(?P<first>\d{12,18})-(?P<last>\d{12,18})"
+    r"(?:\.commit(?P<commit>\d{12,18}))?"
+    r"\.(?:rows(?P<rows>\d{1,13})|expired)"
+    r"(?:\.start(?P<start>-?\d+)\.end(?P<end>-?\d+))?"
+    r"(?:\.cti(?P<cti>-?\d+))?"
+    r"\.size(?P<size>\d{1,18})"
+    r"\.crc(?P<crc>[0-9a-f]{8})\.arrow"
+)
+
+
+class UnsettledError(SourceError):
+    """A listing is no log. It may have been taken while files came and went: list again before it is believed."""
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """A file of a store, as its name tells it.
+
+    Attributes:
+        first: The sequence number of the first batch in it.
+        last: That of the last.
+        commit: The last sequence number of the commit that it came with: it counts once that one is there.
+        rows: How many events it holds.
+        start: The earliest start in ticks; None without events.
+        end: The latest end in ticks; None without events.
+        cti: The CTI after its last batch in ticks; None before there was any.
+        size: How many bytes it has.
+        crc: The CRC-32 of these bytes.
+        expired: Whether it stands for batches whose events are gone.
+
+    Examples:
+        >>> Sealed(1, 1, 1, 2, 0, 90, None, 1234, 0xC0FFEE).name
+        '000000000001-000000000001.rows2.start0.end90.size1234.crc00c0ffee.arrow'
+    """
+
+    first: int
+    last: int
+    commit: int
+    rows: int
+    start: int | None
+    end: int | None
+    cti: int | None
+    size: int
+    crc: int
+    expired: bool = False
+
+    @property
+    def name(self) -> str:
+        """The file's name; names sort as their first batches do."""
+        parts = [f"{self.first:012d}-{self.last:012d}"]
+        if self.commit != self.last:
+            parts.append(f"commit{self.commit:012d}")
+        parts.append("expired" if self.expired else f"rows{self.rows}")
+        if self.start is not None:
+            parts += [f"start{self.start}", f"end{self.end}"]
+        if self.cti is not None:
+            parts.append(f"cti{self.cti}")
+        return ".".join([*parts, f"size{self.size}", f"crc{self.crc:08x}"]) + SUFFIX
+
+    def overlaps(self, start: int | None, end: int | None) -> bool:
+        """Whether an event in it may be alive within ``[start, end)``; None is without bound."""
+        if self.start is None or self.end is None:
+            return False
+        return (start is None or self.end > start) and (end is None or self.start < end)
+
+
+def parse(name: str) -> Sealed | None:
+    """What a file's name tells; None if it is not one that a store gives.
+
+    Examples:
+        >>> parse("000000000002-000000000002.rows0.cti90.size700.crc00000001.arrow").cti
+        90
+        >>> parse("notes.txt") is None
+        True
+    """
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return None
+    number = {key: None if value is None else int(value) for key, value in found.groupdict().items() if key != "crc"}
+    first, last, rows, size = (number[key] or 0 for key in ("first", "last", "rows", "size"))
+    commit = last if number["commit"] is None else number["commit"]
+    expired = number["rows"] is None
+    crc = int(found["crc"], 16)
+    made = Sealed(first, last, commit, rows, number["start"], number["end"], number["cti"], size, crc, expired)
+    times = all(MIN_TIME <= each <= MAX_TIME for each in (made.start, made.end, made.cti) if each is not None)
+    sound = times and made.name == name and 1 <= first <= last <= commit and (rows > 0) == (made.start is not None)
+    return made if sound else None
+
+
+@dataclass(frozen=True)
+class Log:
+    """What a store holds, as one listing of its folder tells it.
+
+    Attributes:
+        files: The files that hold the batches: each batch in one of them, in order.
+        leftovers: Names of what a writer left behind: unfinished files, those of a commit that was not finished, and
+            those that a wider file has taken the place of.
+        foreign: Names of files that no store made.
+    """
+
+    files: tuple[Sealed, ...]
+    leftovers: tuple[str, ...]
+    foreign: tuple[str, ...]
+
+    @property
+    def sequence(self) -> int:
+        """The sequence number of the last batch; 0 without one."""
+        return self.files[-1].last if self.files else 0
+
+    @property
+    def cti(self) -> int | None:
+        """The CTI after the last batch."""
+        return self.files[-1].cti if self.files else None
+
+
+def read_log(names: Iterable[str]) -> Log:
+    """The log that a folder's listing is.
+
+    Every batch has a file from the first on: what was merged and what has expired has one with a wider range, which
+    hides the narrower. So a number without a file is a file that was lost.
+
+    Args:
+        names: The names of the files.
+
+    Raises:
+        UnsettledError: A batch has no file, or two.
+    """
+    sealed: list[Sealed] = []
+    leftovers: list[str] = []
+    foreign: list[str] = []
+    for name in sorted(names):
+        made = parse(name)
+        if made is not None:
+            sealed.append(made)
+        elif name.startswith("."):
+            leftovers += [name] if name.endswith(".tmp") else []
+        elif name != IDENTITY:
+            foreign.append(name)
+    # The last file of a commit gets its name last: without it, none of them counts.
+    whole = max((file.last for file in sealed if file.last >= file.commit), default=0)
+    leftovers += [file.name for file in sealed if file.commit > whole]
+    files: list[Sealed] = []
+    counted = (file for file in sealed if file.commit <= whole)
+    # What stands for an expired batch has the same range if that was one file.
+    for file in sorted(counted, key=lambda file: (file.first, -file.last, not file.expired)):
+        reached = files[-1].last if files else 0
+        if file.first == reached + 1:
+            files.append(file)
+        elif file.first > reached + 1:
+            raise UnsettledError(
+                f"The store has no file for batch {reached + 1}, but one for batch {file.first}.",
+                remedy="A file was removed: put it back from a copy.",
+            )
+        elif file.last > reached or _rivals(file, files[-1]):
+            raise UnsettledError(
+                f"Two files hold batch {min(file.first, reached)}: {files[-1].name} and {file.name}.",
+                remedy="Two writers were at work at once: see which of the files is right, and move the other away.",
+            )
+        else:
+            leftovers.append(file.name)
+    return Log(tuple(files), tuple(leftovers), tuple(foreign))
+
+
+def _rivals(file: Sealed, other: Sealed) -> bool:
+    """Whether two files of one range were not made one from the other."""
+    return (file.first, file.last) == (other.first, other.last) and not other.expired

@@ -1,0 +1,534 @@
+"""The micro-batch store: a folder of Arrow files that is a log of batches and CTIs, read while it is written."""
+
+from __future__ import annotations
+
+import os
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, get_args
+
+import pyarrow as pa
+
+from gpu_ops.core.bounds import Bounds
+from gpu_ops.core.other_names import OtherNames
+from gpu_ops.core.own_errors import of_methods, own_errors
+from gpu_ops.core.polars_frames import empty_table
+from gpu_ops.core.time import MAX_TIME, Duration, Instant, format_time, instant, positive_ticks, ticks
+from gpu_ops.errors import PlanError, SourceError, shown, unknown_column
+from gpu_ops.ingest.raw import Piece, RawSource, shown_shape
+from gpu_ops.microbatches.batch_files import LIFETIME, Compression, DamageError, Staged, damaged, load, split, stage
+from gpu_ops.microbatches.files import WriteReport, regrouped
+from gpu_ops.microbatches.folders import open_folder, writing
+from gpu_ops.microbatches.identity import Identity, read_identity, write_identity
+from gpu_ops.microbatches.listing import listed
+from gpu_ops.microbatches.names import Log, Sealed
+from gpu_ops.microbatches.reports import StoredBatch, StoreReport, alive
+from gpu_ops.microbatches.writer import MERGED_ROWS, Writer, conform
+
+STAGING = ".staging-"
+"""What a folder's name begins with in which others make files that a writer will seal."""
+
+
+@own_errors
+def store(
+    path: str | os.PathLike[str],
+    *,
+    filesystem: Any = None,
+    compression: Compression = "zstd",
+    trust: bool = False,
+    max_bytes: int | None = None,
+) -> Store:
+    """A store of micro-batches: a folder of Arrow files, one for each batch, whose listing is the log.
+
+    Nothing is read or made yet; the first write makes the folder.
+
+    Args:
+        path: A folder, or a URL of one on a file system that fsspec knows (``s3://bucket/bids``).
+        filesystem: An fsspec file system that the path is of, with options of its own.
+        compression: How this store's writers compress: ``"zstd"`` or ``"lz4"``.
+        trust: Whether what sound files hold is taken as it is, as in `gpu_ops.events`: the CRC of a file tells that
+            nobody's disk has changed it, and not that nobody made it to do harm.
+        max_bytes: How many bytes a file may unpack to, as there.
+
+    Raises:
+        SourceError: The path is a file's, or fsspec is needed and not installed.
+        PlanError: The compression is unknown.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> import pyarrow as pa, tempfile
+        >>> store = g.store(tempfile.mkdtemp())
+        >>> bids = pa.table({"at": [0, 1], "price": [3, 9]})
+        >>> store.append(g.events(bids, start="at", unit="s").collect(), cti="1970-01-01T00:00:02Z")
+        1
+        >>> store.read()["price"].to_pylist()
+        [3, 9]
+    """
+    given: tuple[object, ...] = (path, compression)
+    if not isinstance(given[0], str | os.PathLike):
+        raise PlanError(f"A store is in a folder, not in {shown(path)}.", remedy='Write g.store("bids.store").')
+    if not isinstance(given[1], str) or compression not in get_args(Compression):
+        raise PlanError(f"compression={shown(compression)} is unknown.", remedy='It is "zstd" or "lz4".')
+    return Store(path, filesystem, compression, Bounds(trust, max_bytes))
+
+
+@of_methods
+class Store(OtherNames):
+    """A store of micro-batches; `gpu_ops.store` opens one.
+
+    One process may write while others read. What a reader finds is whole: a batch is there, with its CTI, or is not.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> import pyarrow as pa, tempfile
+        >>> store = g.store(tempfile.mkdtemp())
+        >>> for at in range(3):
+        ...     row = pa.table({"at": [at], "price": [at * 10]})
+        ...     store.append(g.events(row, start="at", unit="s").collect())
+        1
+        2
+        3
+        >>> store.compact()
+        2
+        >>> [(batch.sequence, batch.events["price"].to_pylist()) for batch in store.batches(since=1)]
+        [(2, [10]), (3, [20])]
+        >>> g.events(store).tumbling("1min").agg(n=g.count()).collect()["n"].to_pylist()
+        [3]
+    """
+
+    _known_as = "store"
+
+    def __init__(self, path: str | os.PathLike[str], filesystem: Any, compression: Compression, bounds: Bounds) -> None:
+        self._folder = open_folder(path, filesystem)
+        self._compression = compression
+        self._bounds = bounds
+
+    # What it is
+
+    @property
+    def path(self) -> str:
+        """Where it is."""
+        return self._folder.path
+
+    @property
+    def identity(self) -> str | None:
+        """A random name that its first writer gave it, and that a copy of the folder keeps.
+
+        It is None until something is written, and in a store that an older version wrote, until the next write.
+
+        Raises:
+            SourceError: The file ``store.json`` is damaged, or cannot be read.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import tempfile
+            >>> store = g.store(tempfile.mkdtemp())
+            >>> store.identity is None
+            True
+            >>> store.writer().close()
+            >>> len(store.identity)
+            32
+        """
+        found = read_identity(self._folder)
+        return None if found is None else found.name
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Its columns: ``start``, ``end`` and the payload, as the first batch decided them.
+
+        Raises:
+            SourceError: There is no batch yet.
+        """
+        found = self._schema(self.log())
+        if found is None:
+            raise SourceError(f"{self.path} holds no batch yet.", remedy="Append one; it decides the columns.")
+        return found
+
+    @property
+    def cti(self) -> int | None:
+        """The CTI after the last batch in ticks; None before there was any."""
+        return self.log().cti
+
+    @property
+    def sequence(self) -> int:
+        """The number of the last batch; 0 without one."""
+        return self.log().sequence
+
+    def __len__(self) -> int:
+        """How many events it holds, as the names of its files tell; an empty store is true nevertheless."""
+        return sum(file.rows for file in self.log().files)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        log = self.log()
+        cti = "no CTI" if log.cti is None else f"CTI {format_time(log.cti)}"
+        rows = sum(file.rows for file in log.files)
+        return f"<Store {self.path}: {rows:,} events, {log.sequence:,} batches in {len(log.files):,} files, {cti}>"
+
+    def files(self) -> list[str]:
+        """The files that hold the batches now, for other programs that read Arrow files.
+
+        A plain listing of the folder may also show what a writer is about to remove.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import polars, pyarrow as pa, tempfile
+            >>> store = g.store(tempfile.mkdtemp())
+            >>> store.append(g.events(pa.table({"at": [0], "price": [3]}), start="at", unit="s").collect())
+            1
+            >>> polars.scan_ipc(store.files()).select("price").collect().item()
+            3
+        """
+        return [self._folder.address(file.name) for file in self.log().files]
+
+    # What it holds
+
+    def read(
+        self,
+        start: Instant | None = None,
+        end: Instant | None = None,
+        *,
+        since: int = 0,
+        columns: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """The events that are alive within ``[start, end)``. Files without such are not opened.
+
+        Args:
+            start: Events that end at or before this are left out.
+            end: Events that start at or after this are left out.
+            since: Only batches after this one.
+            columns: Payload columns; all if left out.
+
+        Returns:
+            ``start``, ``end`` (``timestamp[us, UTC]``) and the payload columns, in the order of the batches.
+
+        Raises:
+            SourceError: There is no batch yet, or a file is damaged or lost.
+            ColumnError: There is no such column.
+        """
+        schema = self.schema
+        names = list(LIFETIME)
+        for name in schema.names if columns is None else columns:
+            if name not in schema.names:
+                raise unknown_column(name, schema.names, what="store")
+            names += [] if name in LIFETIME else [name]
+        bounds = [
+            None if bound is None else instant(bound, name=name) for name, bound in (("start", start), ("end", end))
+        ]
+        tables = list(self.tables(names, since=since, start=bounds[0], end=bounds[1]))
+        return pa.concat_tables([empty_table(pa.schema(map(schema.field, names))), *tables])
+
+    def tables(
+        self,
+        columns: Sequence[str],
+        *,
+        since: int = 0,
+        until: int | None = None,
+        start: int | None = None,
+        end: int | None = None,
+    ) -> Iterator[pa.Table]:
+        """Some columns of the events that `read` would give, a table for each file.
+
+        Args:
+            columns: Names, of ``start`` and ``end`` too.
+            since: Only batches after this one.
+            until: Only batches up to this one.
+            start: In ticks, as of `read`.
+            end: In ticks, as of `read`.
+        """
+        wanted = list(dict.fromkeys([*columns, *(LIFETIME if (start, end) != (None, None) else ())]))
+        for held in self._pieces(since, until, wanted, start, end):
+            if held:
+                table = pa.concat_tables([batch.events for batch in held])
+                yield alive(table, start, end).select(list(columns))
+
+    def batches(self, since: int = 0) -> Iterator[StoredBatch]:
+        """The batches there are, one by one; the same whether or not their files have been merged.
+
+        Args:
+            since: Only those after this one.
+
+        Raises:
+            SourceError: A file is damaged or lost.
+        """
+        for held in self._pieces(since):
+            yield from held
+
+    def follow(
+        self,
+        since: int = 0,
+        *,
+        timeout: Duration | None = None,
+        poll: Duration = "100ms",
+        on_wait: Callable[[], object] | None = None,
+    ) -> Iterator[StoredBatch]:
+        """The batches there are, and those to come, as they come. It ends when the CTI is infinity: no more will.
+
+        The wait for the next batch is the only thing here that takes a clock; events have their own time.
+
+        Args:
+            since: Only those after this one.
+            timeout: How long without a new batch until it ends (``"10s"``, or 0); without it, it waits for ever.
+            poll: How long from one look at the folder to the next.
+            on_wait: Called after each look that found nothing; it ends if that gives something true.
+
+        Raises:
+            SourceError: A file is damaged or lost, or the store has become shorter than what was read of it.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa, tempfile
+            >>> store = g.store(tempfile.mkdtemp())
+            >>> store.append(g.events(pa.table({"at": [0], "price": [3]}), start="at", unit="s").collect())
+            1
+            >>> [batch.sequence for batch in store.follow(timeout=0)]
+            [1]
+        """
+        heard = time.monotonic()
+        patience = None if timeout is None else ticks(timeout, name="timeout") / 1_000_000
+        pause = positive_ticks(poll, name="poll") / 1_000_000
+        read = 0
+        while True:
+            for batch in self.batches(since):
+                since = read = batch.sequence
+                yield batch
+                heard = time.monotonic()
+            log = self.log()
+            if log.sequence < read:
+                raise SourceError(
+                    f"{self.path} ends with batch {log.sequence}, and batch {read} of it was read.",
+                    remedy="It was made anew or lost files: put it back, or start what follows it afresh.",
+                )
+            if log.cti == MAX_TIME and log.sequence <= since:
+                return
+            if patience is not None and time.monotonic() - heard >= patience:
+                return
+            if on_wait is not None and on_wait():
+                return
+            time.sleep(pause)
+
+    def verify(self) -> StoreReport:
+        """Read every byte, and say what is not as it was written; nothing is changed.
+
+        Raises:
+            SourceError: A file is lost, or two files claim one batch.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa, tempfile
+            >>> store = g.store(tempfile.mkdtemp())
+            >>> store.append(g.events(pa.table({"at": [0], "price": [3]}), start="at", unit="s").collect())
+            1
+            >>> store.verify().sound
+            True
+        """
+        log = self.log()
+        wrong = []
+        unread = []
+        for file in log.files:
+            try:
+                load(self._folder, file, None, self._bounds)
+            except DamageError as error:
+                wrong.append(str(error))
+            except SourceError as error:
+                unread.append(str(error))
+            except FileNotFoundError:
+                if file in self.log().files:
+                    wrong.append(str(damaged(self._folder, file, "it is gone")))
+        try:
+            read_identity(self._folder)
+        except DamageError as error:
+            wrong.append(str(error))
+        except SourceError as error:
+            unread.append(str(error))
+        staging = tuple(name for name in self._folder.folders() if name.startswith(STAGING))
+        rows = sum(file.rows for file in log.files)
+        found = (tuple(wrong), log.foreign, (*log.leftovers, *staging), tuple(unread))
+        return StoreReport(len(log.files), rows, log.sequence, log.cti, *found)
+
+    # How it is written
+
+    def writer(self, *, take_over: str | None = None) -> Writer:
+        """Become the store's one writer, until the writer is closed.
+
+        On this machine's file systems a lock of the operating system's sees to that, which ends with its process. On
+        others it is an object in the store, which names its owner and stays when the owner is killed.
+
+        Args:
+            take_over: The owner that the error named, once that is known to be dead. Only that one's place is taken.
+
+        Raises:
+            SourceError: The store has a writer, a file is lost, or the file system refuses.
+        """
+        with writing(self._folder):
+            self._folder.make()
+            lock = self._folder.lock(take_over)
+        try:
+            log = self.log()
+            made = Writer(self._folder, lock, self._compression, self.log, self._schema(log), self._identified())
+            made.recover()
+        except BaseException:
+            lock.release()
+            raise
+        return made
+
+    def _identified(self) -> Identity:
+        """The store's identity, which it gets now if it has none; only a writer may ask."""
+        found = read_identity(self._folder)
+        if found is None:
+            found = Identity.new()
+            write_identity(self._folder, found)
+        return found
+
+    def append(self, events: Any, cti: Instant | None = None) -> int:
+        """`Writer.append` by a writer of its own."""
+        with self.writer() as writer:
+            return writer.append(events, cti)
+
+    def advance(self, cti: Instant) -> int:
+        """`Writer.advance` by a writer of its own."""
+        with self.writer() as writer:
+            return writer.advance(cti)
+
+    def compact(self, rows: int = MERGED_ROWS) -> int:
+        """`Writer.compact` by a writer of its own."""
+        with self.writer() as writer:
+            return writer.compact(rows)
+
+    def expire(self, before: Instant) -> int:
+        """`Writer.expire` by a writer of its own."""
+        with self.writer() as writer:
+            return writer.expire(before)
+
+    def write(self, answer: pa.RecordBatchReader) -> WriteReport:
+        """Append all of an answer and close the store, in one go: all of it is there, with a CTI at infinity, or none.
+
+        Args:
+            answer: Columns ``start`` and ``end`` and a payload.
+
+        Raises:
+            GpuOpsError: As `Writer.append`.
+        """
+        if isinstance(answer, pa.Table):
+            answer = answer.to_reader()
+        if not isinstance(answer, pa.RecordBatchReader):
+            raise PlanError(
+                f"A store takes an Arrow table or reader, not {shown(answer)}.",
+                remedy="Write store.write(query.to_reader()), or query.write(store).",
+            )
+        with self.writer() as writer:
+            before = writer.sequence
+            tables = regrouped(answer, answer.schema, MERGED_ROWS)
+            writer.extend(chain([next(tables, empty_table(answer.schema))], tables), "infinity")
+            written = [file for file in self.log().files if file.first > before]
+        rows, size = sum(file.rows for file in written), sum(file.size for file in written)
+        return WriteReport(Path(self.path), rows, len(written), size)
+
+    def staging(self, job: str) -> None:
+        """Make room for what `stage` makes for a job, until `unstage`. Who is late finds none, and leaves nothing."""
+        with writing(self._folder):
+            self._folder.make()
+            self._folder.make(STAGING + job)
+
+    def stage(self, events: Any, job: str) -> Staged:
+        """Make a file of events that `Writer.adopt` may seal later, in another process too; no lock is needed.
+
+        Args:
+            events: As `Writer.append` takes.
+            job: A name for all files that are to be sealed together, as `staging` took it.
+
+        Raises:
+            GpuOpsError: As `Writer.append`.
+        """
+        log = self.log()
+        table = conform(events, self._schema(log), log.cti)
+        parts = [(table.num_rows, None)]
+        return stage(self._folder, table, parts=parts, compression=self._compression, within=STAGING + job)
+
+    def unstage(self, job: str) -> None:
+        """Remove what was staged for a job and not adopted."""
+        with writing(self._folder):
+            self._folder.remove_folder(STAGING + job)
+
+    # How it is read
+
+    def as_source(self) -> RawSource:
+        """What is in it by now, for a stream to read.
+
+        Raises:
+            SourceError: It has no batch yet, or as `log`.
+        """
+        schema, rows, until = self.schema, len(self), self.sequence
+        return RawSource(
+            schema,
+            lambda columns, _: map(Piece, self.tables(columns, until=until)),
+            "store",
+            shown_shape("micro-batch store", rows, len(schema)),
+            rows,
+        )
+
+    def log(self) -> Log:
+        """What the folder's listing tells; no file is opened.
+
+        Raises:
+            SourceError: A file is lost, or two files claim one batch.
+        """
+        return listed(self._folder)
+
+    def _schema(self, log: Log) -> pa.Schema | None:
+        """The store's columns; None without a batch. Any sound file tells them, the smallest at least cost."""
+        while log.files:
+            failed: SourceError | None = None
+            for file in sorted(log.files, key=lambda file: file.size):
+                try:
+                    return load(self._folder, file, None, self._bounds).table.schema
+                except SourceError as error:
+                    failed = failed or error
+                except FileNotFoundError:
+                    break
+            else:
+                if failed is not None:
+                    raise failed
+            log = self._without(file, log)
+        return None
+
+    def _without(self, file: Sealed, log: Log) -> Log:
+        """Look again after a file was gone: it was merged or has expired, or it was lost while it was looked for."""
+        again = self.log()
+        if file in again.files and again == log:
+            raise damaged(self._folder, file, "it is gone")
+        return again
+
+    def _pieces(
+        self,
+        since: int,
+        until: int | None = None,
+        columns: Sequence[str] | None = None,
+        start: int | None = None,
+        end: int | None = None,
+    ) -> Iterator[list[StoredBatch]]:
+        """The batches after one, up to another or to the last, of each file in which an event may be within a time."""
+        log = self.log()
+        schema: pa.Schema | None = None
+        last = log.sequence if until is None else until
+        while since < min(last, log.sequence):
+            for file in log.files[bisect_right(log.files, since, key=lambda file: file.last) :]:
+                if since >= last:
+                    return
+                if (start, end) == (None, None) or file.overlaps(start, end):
+                    try:
+                        loaded = load(self._folder, file, columns, self._bounds)
+                    except FileNotFoundError:
+                        log = self._without(file, log)
+                        break
+                    schema = schema or loaded.table.schema
+                    if loaded.table.schema != schema:
+                        raise damaged(self._folder, file, "it has other columns than the files before it")
+                    held = (piece for piece in split(loaded, file) if since < piece[0] <= last)
+                    yield [StoredBatch(*piece, file.expired, loaded.lost) for piece in held]
+                since = file.last

@@ -1,0 +1,1 @@
+"""Aggregates: their columns, what a block of windows computes of them, and their results."""

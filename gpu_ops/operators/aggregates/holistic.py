@@ -1,0 +1,469 @@
+"""Aggregates that no bounded part can say, over ranges: order statistics, lists, and functions of the user's.
+
+What stands where in an order is found for all slots at once (`range_kth`), however many events each holds: values are
+ranked, and a slot asks for the k-th rank among its own. Only lists, and functions that have to see the events, go
+through every pair of an event and a slot, a bounded number at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.core.polars_frames import empty_table
+from gpu_ops.operators.aggregates.block import Block
+from gpu_ops.operators.aggregates.forms import Column, column_name, decimal_floats, no_columns, ordered_columns
+from gpu_ops.plan.aggregate_kinds import AggregateKind, Events, Order, has_order, order_form, ordered_type
+from gpu_ops.plan.aggregates import Aggregate
+from gpu_ops.plan.ordered_aggregates import RANK, placed_type, quantile_type, ranked_type, share
+
+_DENSE = 1 << 16
+"""Up to how wide a range of codes is taken as ranks as it is, however few events there are."""
+
+
+# Which events take part, and in which order
+
+
+@dataclass(frozen=True)
+class Members:
+    """Some of a block's events: those that an aggregate is over.
+
+    Attributes:
+        at: Their indices among the block's events; None for all of them.
+        first: Their first slots.
+        last: One past their last slots.
+        counts: How many of them each of the block's slots holds.
+    """
+
+    at: Any | None
+    first: Any
+    last: Any
+    counts: Any
+
+    def pick(self, values: Any, block: Block) -> Any:
+        """What belongs to them of what belongs to the block's events."""
+        return values if self.at is None else block.device.kernels.take(values, self.at)
+
+
+def members(block: Block, aggregate: Aggregate, columns: Sequence[Column]) -> Members:
+    """The events for which an aggregate's condition holds and none of some columns is null."""
+    block.check_whole(aggregate)
+    mask = block.mask(aggregate, None)
+    for column in columns:
+        if column.valid is not None:
+            mask = column.valid if mask is None else mask & column.valid
+    if mask is None:
+        return Members(None, block.first, block.last, block.rows)
+    kernels = block.device.kernels
+    at = kernels.keep(mask)
+    first, last = kernels.take(block.first, at), kernels.take(block.last, at)
+    return Members(at, first, last, kernels.range_count(first, last, block.size, block.slots))
+
+
+def column_of(block: Block, expression: Any, form: str | None = None) -> Column:
+    """A block's column in a form; in the one that puts it in order, unless another one is asked for."""
+    name = column_name(expression)
+    return block.columns[name, order_form(block.schema.field(name).type) if form is None else form]
+
+
+def whole(block: Block, expression: Any) -> Column:
+    """A block's column as it is handed on."""
+    return column_of(block, expression, "rows")
+
+
+def order_keys(block: Block, expressions: Sequence[Any], chosen: Members) -> list[Any]:
+    """What orders events by some columns, the first before the others; nulls come first.
+
+    Of floats that are equal (0.0 and -0.0, any two NaNs) the bits decide in the end: which of two is handed on first
+    must not depend on how the input is cut.
+    """
+    keys, bits = [], []
+    for expression in expressions:
+        if has_order(block.schema.field(column_name(expression)).type):
+            column = column_of(block, expression)
+            if column.valid is not None:
+                keys.append(chosen.pick(column.valid, block))
+            keys.append(chosen.pick(block.order_codes(column.arrays[0]), block))
+        if (column_name(expression), "bits") in block.columns:
+            bits.append(chosen.pick(column_of(block, expression, "bits").arrays[0], block))
+    return keys + bits
+
+
+def in_order(block: Block, keys: Sequence[Any], count: int) -> Any:
+    """The order of so many events by some keys; equal ones keep theirs."""
+    order = block.device.columns.array(np.arange(count))
+    for key in reversed(keys):
+        order = order[np.argsort(key[order], kind="stable")]
+    return order
+
+
+def _placed(block: Block, order: Any) -> Any:
+    """The place of each event in an order."""
+    places = np.empty_like(order)
+    places[order] = block.device.columns.array(np.arange(len(order)))
+    return places
+
+
+def _ranks(block: Block, codes: Any) -> tuple[Any, Any]:
+    """(ranks, codes by rank): order codes as numbers from 0 on, close together; an offset where that is enough."""
+    if not len(codes):
+        return codes, codes
+    least, most = int(codes.min()), int(codes.max())
+    if most - least < _DENSE + 4 * len(codes):
+        return codes - least, block.device.columns.array(np.arange(most - least + 1)) + least
+    distinct, ranks = np.unique(codes, return_inverse=True)
+    return ranks, distinct
+
+
+def _kth(block: Block, ranks: Any, first: Any, last: Any, slots: Any, k: Any) -> Any:
+    return block.device.kernels.range_kth(ranks, first, last, block.size, slots, k)
+
+
+# Quantiles and modes
+
+
+def picked_ranks(block: Block, aggregate: Aggregate) -> tuple[str, Any, Any, Any, Any]:
+    """(form, ranks, codes by rank, first, last) of an aggregate's values; the same for all that are over them."""
+    form = order_form(block.type_of(aggregate))
+    identity, (values,), first, last = block.picked(aggregate, form)
+    ranks, codes = block.part(
+        ("ranked", *identity),
+        lambda: _ranks(block, block.order_codes(values)),
+    )
+    return form, ranks, codes, first, last
+
+
+def _asked(block: Block, aggregate: Aggregate, form: str, slots: Any, k: Any) -> tuple[Any, Any]:
+    """(codes by rank, ranks): the k-th least value of each of some slots; -1 where there is none."""
+    known = block.throughout(aggregate, form, slots, k)
+    if known is None:
+        _, ranks, codes, first, last = picked_ranks(block, aggregate)
+        return codes, _kth(block, ranks, first, last, slots, k)
+    _, (values,), first, last = block.picked(aggregate, form)
+    ranks, codes = _ranks(block, np.concatenate([block.order_codes(values), known[0]]))
+    first, last = np.concatenate([first, known[1]]), np.concatenate([last, known[2]])
+    return codes, _kth(block, ranks, first, last, slots, k - known[3])
+
+
+def _quantile(block: Block, aggregate: Aggregate) -> Any:
+    form = order_form(block.type_of(aggregate))
+    counts, valid = block.counts(aggregate, form), block.present(aggregate, form)
+    over, under = share(aggregate.options["q"])
+    way = aggregate.options["interpolation"]
+    place = np.maximum(counts - 1, 0) * over
+    lower = place // under
+    rest = place - lower * under
+    if way not in ("linear", "midpoint"):
+        if way == "discrete":
+            lower = np.maximum((counts * over + (under - 1)) // under - 1, 0)
+        elif way == "higher":
+            lower = lower + (rest > 0)
+        codes, found = _asked(block, aggregate, form, block.slots, lower)
+        return block.of_codes(aggregate, form, _codes(block, codes, found, valid), valid)
+    (low, high), numbers = _numbers_at(block, aggregate, form, [lower, lower + (rest > 0)])
+    plain = low.astype(np.float64, copy=False)
+    with np.errstate(invalid="ignore", over="ignore"):  # infinities and NaN, as IEEE 754 has them
+        part = rest / float(under)
+        halfway = way == "midpoint" or under == 2  # wherever it is between two values
+        between = None if halfway else plain * (1.0 - part) + high * part
+        if halfway or under % 2 == 0:
+            middle = _mean_of_two(low, high, numbers, block)
+            between = middle if halfway else np.where(part == 0.5, middle, between)
+    return np.where((rest == 0) | (low == high), plain, between), valid, pa.float64()
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """The numbers that an aggregate is over, by their place in order; NaN is the greatest.
+
+    Attributes:
+        block: The block.
+        aggregate: The aggregate, whose columns are `ordered_columns`.
+    """
+
+    block: Block
+    aggregate: Aggregate
+
+    @property
+    def _form(self) -> str:
+        return order_form(self.block.type_of(self.aggregate))
+
+    def count(self) -> Any:
+        """int64: how many there are in each slot."""
+        return self.block.counts(self.aggregate, self._form)
+
+    def kth(self, *places: Any) -> list[Any]:
+        """For each of some places, from 0 on for the least, the number there in each slot.
+
+        All places are asked for at once, since that is one sweep. A place that a slot has not is that of its least or
+        greatest number; of a slot without any it is 0.
+
+        Args:
+            places: int64, one for each slot.
+        """
+        highest = np.maximum(self.count() - 1, 0)
+        clamped = [np.minimum(np.maximum(each, 0), highest) for each in places]
+        return _numbers_at(self.block, self.aggregate, self._form, clamped)[0]
+
+
+def _numbers_at(block: Block, aggregate: Aggregate, form: str, places: Sequence[Any]) -> tuple[list[Any], Any]:
+    """(for each of some places in order the number there in each slot, all numbers that these are of).
+
+    The places of a slot are asked for one after the other: one sweep answers all.
+    """
+    many = len(places)
+    asked = np.stack(places, axis=1).ravel()
+    codes, found = _asked(block, aggregate, form, np.repeat(block.slots, many), asked)
+    numbers, valid = _numbers(block, aggregate, form, codes), block.present(aggregate, form)
+    return [_codes(block, numbers, found[at::many].copy(), valid) for at in range(many)], numbers
+
+
+def _mean_of_two(low: Any, high: Any, numbers: Any, block: Block) -> Any:
+    """The means of two numbers each, rounded once; ``numbers`` are all that these are of."""
+    if low.dtype.kind != "f":
+        if not len(numbers) or (int(numbers.min()) >= -1 << 62 and int(numbers.max()) < 1 << 62):
+            return (low + high) * 0.5
+        kernels = block.device.kernels
+        limbs = zip(kernels.exact_limbs_int(low), kernels.exact_limbs_int(high), strict=True)
+        return kernels.mean_limbs([one + other for one, other in limbs], np.full_like(low, 2, dtype=np.int64), 32, 0)
+    # A sum is exact before its half can be subnormal; and where it overflows, the halves are exact.
+    both = low + high
+    return np.where(np.isfinite(both), both * 0.5, low * 0.5 + high * 0.5)
+
+
+def _codes(block: Block, codes: Any, found: Any, valid: Any | None) -> Any:
+    """Codes by rank; 0 for slots that hold none."""
+    if not len(codes):
+        return np.zeros_like(found, dtype=codes.dtype)
+    if valid is None:
+        return block.device.kernels.take(codes, found)
+    return np.where(valid, block.device.kernels.take(codes, np.maximum(found, 0)), np.zeros_like(codes[:1]))
+
+
+def _numbers(block: Block, aggregate: Aggregate, form: str, codes: Any) -> Any:
+    """Numbers by rank: integers, or float64."""
+    kernels = block.device.kernels
+    column = column_of(block, aggregate.expression, form)
+    if column.distinct is not None:
+        # A decimal: ranks point into the frame of its values.
+        low, high, _ = block.device.columns.words(column.distinct, column_name(aggregate.expression))
+        scale = block.type_of(aggregate).scale
+        values = decimal_floats((low, high), scale, block.device)
+        return kernels.take(values, codes) if len(values) else codes.astype(np.float64)
+    return block.of_codes(aggregate, form, codes, None)[0]
+
+
+def _mode(block: Block, aggregate: Aggregate) -> Any:
+    """The most frequent value: how often a value is there is constant between the ends of its own events' ranges.
+
+    So each value has pieces with a count; a slot's mode is the greatest (count, value) of the pieces that hold it.
+    """
+    kernels = block.device.kernels
+    form, ranks, codes, first, last = picked_ranks(block, aggregate)
+    valid = block.present(aggregate, form)
+    order = kernels.group_order(ranks.astype(np.int32), len(codes), first)
+    rank, first, last = (kernels.take(each, order) for each in (ranks, first, last))
+    if not len(rank):
+        return block.of_codes(aggregate, form, np.zeros_like(block.slots), valid)
+    owner, places, begin, finish = kernels.axis(rank.astype(np.int32), first, last)
+    pieces, counts = kernels.occupied(begin, finish, len(places))
+    owner, low, high = kernels.slot_bounds(owner, places, pieces)
+    worth = counts * len(codes) + (len(codes) - 1 - owner)
+    best = kernels.range_max(worth, low, high, block.size, block.slots)
+    best = len(codes) - 1 - (best if valid is None else np.where(valid, best, 0)) % len(codes)
+    return block.of_codes(aggregate, form, _codes(block, codes, best, valid), valid)
+
+
+# What stands where
+
+
+def _nth(block: Block, aggregate: Aggregate) -> Any:
+    value = whole(block, aggregate.expression)
+    chosen = members(block, aggregate, [value])
+    keys = order_keys(block, (*aggregate.others, aggregate.expression), chosen)
+    order = in_order(block, keys, len(chosen.first))
+    n = aggregate.options["n"]
+    k = np.full_like(chosen.counts, n) if n >= 0 else chosen.counts + n
+    found = _kth(block, _placed(block, order), chosen.first, chosen.last, block.slots, k)
+    valid = found >= 0
+    name = column_name(aggregate.expression)
+    columns = block.device.columns
+    if not len(order):
+        return columns.rename(columns.nulls(value.distinct, len(found)), name, aggregate.name)
+    rows = chosen.pick(value.arrays[0], block)[order[np.maximum(found, 0)]]
+    frame = columns.take(value.distinct, rows)
+    return columns.rename(columns.null_where(frame, None if bool(valid.all()) else valid), name, aggregate.name)
+
+
+def _top(block: Block, aggregate: Aggregate) -> Any:
+    value = whole(block, aggregate.expression)
+    by = aggregate.others or (aggregate.expression,)
+    chosen = members(block, aggregate, [value, column_of(block, by[0])])
+    keys = _keys_down(block, by[0], chosen, descending=aggregate.options["descending"])
+    keys += order_keys(block, (aggregate.expression,), chosen)
+    order = in_order(block, keys, len(chosen.first))
+    counts = np.minimum(chosen.counts, aggregate.options["k"])
+    source, k = block.device.kernels.expand(counts)
+    slots = block.device.kernels.take(block.slots, source)
+    found = order[_kth(block, _placed(block, order), chosen.first, chosen.last, slots, k)]
+    values = block.device.columns.take(value.distinct, chosen.pick(value.arrays[0], block)[found])
+    return as_lists(block, aggregate, [(values, counts)])
+
+
+def _keys_down(block: Block, expression: Any, chosen: Members, *, descending: bool) -> list[Any]:
+    """What orders events that are not null by a column, the greatest first."""
+    codes = chosen.pick(block.order_codes(column_of(block, expression).arrays[0]), block)
+    return [~codes if descending else codes]
+
+
+def _ranked(block: Block, aggregate: Aggregate) -> Any:
+    """Rows with SQL's RANK; all that are equal to the last one that is asked for come too, as Trill has it."""
+    kernels, columns = block.device.kernels, block.device.columns
+    chosen = members(block, aggregate, [column_of(block, aggregate.expression)])
+    (by,) = _keys_down(block, aggregate.expression, chosen, descending=aggregate.options["descending"])
+    order = in_order(block, [by, *order_keys(block, aggregate.others, chosen)], len(chosen.first))
+    places, by = _placed(block, order), by[order]
+    counts = np.minimum(chosen.counts, aggregate.options["k"])
+    if len(order):
+        counts = _with_ties(block, chosen, places, by, counts)
+    source, k = kernels.expand(counts)
+    found = _kth(block, places, chosen.first, chosen.last, kernels.take(block.slots, source), k)
+    # A row's rank is that of the first one of its slot that is equal.
+    code = kernels.take(by, found)
+    changes = np.ones_like(k, dtype=np.bool_)
+    changes[1:] = (code[1:] != code[:-1]) | (source[1:] != source[:-1])
+    begins = kernels.keep(changes)
+    rank = kernels.take(k, kernels.take(begins, np.cumsum(changes.astype(np.int64)) - 1)) + 1
+    frames = [columns.build({RANK: (rank, None, pa.int64())})]
+    at = order[found]
+    for expression in aggregate.others:
+        column = whole(block, expression)
+        frames.append(columns.take(column.distinct, chosen.pick(column.arrays[0], block)[at]))
+    names = [column_name(each) for each in aggregate.others]
+    table = columns.to_arrow(columns.beside(*frames), _fields(block, (RANK, *names), aggregate.options["returns"]))
+    return structs(block, aggregate, [table], columns.host(counts))
+
+
+def _with_ties(block: Block, chosen: Members, places: Any, by: Any, counts: Any) -> Any:
+    """How many events come up to the last one asked for or are equal to it: a search for the last such one."""
+    kernels = block.device.kernels
+    last = kernels.take(by, np.maximum(_kth(block, places, chosen.first, chosen.last, block.slots, counts - 1), 0))
+    low, high = counts, chosen.counts
+    tied = kernels.keep(low < high)
+    jump = 1
+    while len(tied):
+        # Between ``low``, up to which all belong, and ``high``: steps of growing length, then halves.
+        middle = np.minimum(low[tied] + jump, (low[tied] + high[tied] + 1) // 2)
+        found = _kth(block, places, chosen.first, chosen.last, kernels.take(block.slots, tied), middle - 1)
+        belongs = kernels.take(by, found) == last[tied]
+        low, high = low.copy(), high.copy()
+        low[tied] = np.where(belongs, middle, low[tied])
+        high[tied] = np.where(belongs, high[tied], middle - 1)
+        tied = tied[low[tied] < high[tied]]
+        jump *= 2
+    return low
+
+
+def _fields(block: Block, names: Sequence[str], returns: pa.Schema) -> pa.Schema:
+    """A schema's types under the names that the block's columns have."""
+    del block
+    return pa.schema([pa.field(name, field.type) for name, field in zip(names, returns, strict=True)])
+
+
+def _rate(block: Block, aggregate: Aggregate) -> Any:
+    counts = members(block, aggregate, []).counts
+    options = aggregate.options
+    if "over" in options:
+        return counts * options["per"] / float(options["over"]), None, pa.float64()
+    assert block.places is not None  # noqa: S101  (whoever makes a block of such an aggregate says where it is)
+    places = block.places()
+    return counts * options["per"] / (places.end - places.start), None, pa.float64()
+
+
+# Lists
+
+
+def as_lists(block: Block, aggregate: Aggregate, pieces: Any) -> Any:
+    """A frame of one column of lists, from frames of one column and how many values each list has."""
+    columns = block.device.columns
+    made = aggregate.field(block.schema).type.value_type
+    values, counts = [], [np.zeros(1, np.int64)]
+    for frame, some in pieces:
+        values.append(columns.to_arrow(frame, pa.schema([pa.field(frame.columns[0], made)])).column(0))
+        counts.append(columns.host(some))
+    flat = pa.chunked_array([chunk for each in values for chunk in each.chunks], made).combine_chunks()
+    return _list_frame(block, aggregate, flat, np.concatenate(counts[1:]) if len(counts) > 1 else counts[0][:0])
+
+
+def structs(block: Block, aggregate: Aggregate, tables: Sequence[pa.Table], counts: Any) -> Any:
+    """A frame of one column of lists of structs, from all their rows and how many each has."""
+    returns = aggregate.options["returns"]
+    whole = (
+        pa.concat_tables([table.rename_columns(returns.names) for table in tables]) if tables else empty_table(returns)
+    )
+    flat = pa.StructArray.from_arrays([each.combine_chunks() for each in whole.columns], fields=list(returns))
+    return _list_frame(block, aggregate, flat, counts)
+
+
+def _list_frame(block: Block, aggregate: Aggregate, flat: pa.Array, counts: Any) -> Any:
+    offsets = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    if offsets[-1] >= 1 << 31:
+        lists = pa.LargeListArray.from_arrays(pa.array(offsets), flat)
+    else:
+        lists = pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), flat)
+    return block.device.columns.from_arrow(pa.table({aggregate.name: lists}))
+
+
+# What each takes
+
+
+def with_order(aggregate: Aggregate, schema: pa.Schema) -> list[tuple[str, str]]:
+    """The value as it is, and all that orders it in its form."""
+    name = column_name(aggregate.expression)
+    return [(name, "rows"), *_orders((*aggregate.others, aggregate.expression), schema)]
+
+
+def _orders(expressions: Sequence[Any], schema: pa.Schema) -> list[tuple[str, str]]:
+    types = {column_name(each): schema.field(column_name(each)).type for each in expressions}
+    bits = [(name, "bits") for name, dtype in types.items() if pa.types.is_floating(dtype)]
+    return [(name, order_form(dtype)) for name, dtype in types.items() if has_order(dtype)] + bits
+
+
+def _ranked_columns(aggregate: Aggregate, schema: pa.Schema) -> list[tuple[str, str]]:
+    return [*_rows(aggregate.others, schema), *_orders((aggregate.expression, *aggregate.others), schema)]
+
+
+def all_rows(aggregate: Aggregate, schema: pa.Schema) -> list[tuple[str, str]]:
+    """All columns as they are, and what orders them."""
+    return [*_rows(aggregate.others, schema), *_orders(aggregate.others, schema)]
+
+
+def _rows(expressions: Sequence[Any], schema: pa.Schema) -> list[tuple[str, str]]:
+    return [(name, "rows") for name in map(column_name, expressions)]
+
+
+# The kinds
+
+
+def list_of_ordered(aggregate: Aggregate, types: tuple[pa.DataType, ...]) -> pa.DataType:
+    """The type of a list of values that have an order."""
+    return pa.list_(ordered_type(aggregate, types))
+
+
+AggregateKind(name="quantile", types=quantile_type, columns=ordered_columns, result=_quantile, incremental=Order())
+AggregateKind(name="mode", types=ordered_type, columns=ordered_columns, result=_mode, incremental=Events())
+AggregateKind(name="nth", types=placed_type, columns=with_order, result=_nth, incremental=Events())
+AggregateKind(name="top", types=list_of_ordered, columns=with_order, result=_top, incremental=Events())
+AggregateKind(name="ranked", types=ranked_type, columns=_ranked_columns, result=_ranked, incremental=Events())
+AggregateKind(
+    name="rate",
+    types=lambda aggregate, types: pa.float64(),
+    columns=no_columns,
+    result=_rate,
+    incremental=Events(),
+)

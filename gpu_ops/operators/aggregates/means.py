@@ -1,0 +1,113 @@
+"""Products, geometric and harmonic means from sums of logarithms and reciprocals; what holds for any event or all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.core.types import storage
+from gpu_ops.operators.aggregates.block import Block
+from gpu_ops.operators.aggregates.exact_sums import Result, Taken, as_float, taken
+from gpu_ops.operators.aggregates.forms import number_columns
+from gpu_ops.plan.aggregate_kinds import AggregateKind, Sums, float_of_numbers, number_form, refused
+from gpu_ops.plan.aggregates import Aggregate
+
+
+def _logarithms(some: Taken) -> tuple[list[Any], dict[str, Any]]:
+    """(limb sums of logarithms of magnitudes, counts): per slot, of the values that have one, and of those that do not.
+
+    The counts are of ``zero``, ``infinite``, ``unknown`` (NaN) and ``negative`` values.
+    """
+
+    def compute() -> tuple[list[Any], dict[str, Any]]:
+        values = some.floats(0)
+        kinds = {
+            "zero": values == 0,
+            "infinite": np.isinf(values),
+            "unknown": np.isnan(values),
+            "negative": values < 0,
+        }
+        counts = {kind: some.count_if(kind, mask) for kind, mask in kinds.items()}
+        plain = ~(kinds["zero"] | kinds["infinite"] | kinds["unknown"])
+        magnitude = np.where(plain, np.abs(values), 1.0)
+        sums = some.sums("logarithm", lambda: some.block.device.kernels.log_limbs(magnitude))
+        return sums, counts
+
+    return some.part(compute, "logarithms")
+
+
+def _product(block: Block, aggregate: Aggregate) -> Result:
+    some = taken(block, aggregate)
+    sums, counts = _logarithms(some)
+    made = block.device.kernels.exp_limbs(sums, np.ones_like(some.count()))
+    made = np.where(counts["infinite"] > 0, np.inf, np.where(counts["zero"] > 0, 0.0, made))
+    made = np.where(counts["negative"] & 1, -made, made) + 0.0
+    unknown = (counts["unknown"] > 0) | ((counts["infinite"] > 0) & (counts["zero"] > 0))
+    return as_float(np.where(unknown, np.nan, made), some.count() > 0)
+
+
+def _geometric_mean(block: Block, aggregate: Aggregate) -> Result:
+    some = taken(block, aggregate)
+    sums, counts = _logarithms(some)
+    made = block.device.kernels.exp_limbs(sums, np.maximum(some.count(), 1))
+    made = np.where(counts["infinite"] > 0, np.inf, np.where(counts["zero"] > 0, 0.0, made))
+    unknown = (counts["unknown"] > 0) | ((counts["infinite"] > 0) & (counts["zero"] > 0))
+    return as_float(np.where(unknown, np.nan, made), (some.count() > 0) & (counts["negative"] == 0))
+
+
+def _harmonic_mean(block: Block, aggregate: Aggregate) -> Result:
+    some = taken(block, aggregate)
+
+    def compute() -> tuple[Any, Any]:
+        values = some.floats(0)
+        with np.errstate(over="ignore"):
+            reciprocals = np.where(values == 0, np.inf, 1.0 / np.where(values == 0, 1.0, values))
+        kinds = (("nan", np.isnan(reciprocals)), ("up", reciprocals == np.inf), ("down", reciprocals == -np.inf))
+        nan, up, down = (some.count_if(f"reciprocal {kind}", mask) for kind, mask in kinds)
+        finite = np.where(np.isfinite(reciprocals), reciprocals, 0.0)
+        kernels = block.device.kernels
+        sums, bits, lowest = block.limbs(some.name("reciprocal"), finite, some.first, some.last)
+        digits = kernels.digits_limbs(sums, bits)
+        made = kernels.divide_digits(kernels.digits_int(some.count()), digits, -lowest)
+        made = np.where((up > 0) | (down > 0), np.where(down > 0, -0.0, 0.0), made)
+        unknown = (nan > 0) | ((up > 0) & (down > 0))
+        defined = (kernels.round_digits(digits)[0] != 0) | (up > 0) | (down > 0) | unknown
+        return np.where(unknown, np.nan, made), defined
+
+    made, defined = some.part(compute, "reciprocals")
+    return as_float(made, defined & (some.count() > 0))
+
+
+def _total(block: Block, aggregate: Aggregate) -> Result:
+    form = number_form(block.type_of(aggregate))
+    ones = np.ones_like(block.counts(aggregate, form))
+    return block.over(aggregate, ones), block.present(aggregate, form), pa.float64()
+
+
+# Booleans
+
+
+def _any(block: Block, aggregate: Aggregate) -> tuple[Any, Any | None, pa.DataType]:
+    return block.integer_sums(aggregate)[0][0] > 0, block.present(aggregate, "numbers"), pa.bool_()
+
+
+def _all(block: Block, aggregate: Aggregate) -> tuple[Any, Any | None, pa.DataType]:
+    true = block.integer_sums(aggregate)[0][0]
+    return true == block.counts(aggregate, "numbers"), block.present(aggregate, "numbers"), pa.bool_()
+
+
+def _boolean(aggregate: Aggregate, types: tuple[pa.DataType, ...]) -> pa.DataType:
+    if not pa.types.is_boolean(storage(types[0])):
+        raise refused(aggregate, 0, types[0], 'Compare it: g.any(g.col("price") > 0).')
+    return pa.bool_()
+
+
+for _types, _results in (
+    (float_of_numbers, {"product": _product, "geometric_mean": _geometric_mean, "harmonic_mean": _harmonic_mean}),
+    (float_of_numbers, {"total": _total}),
+    (_boolean, {"any": _any, "all": _all}),
+):
+    for _name, _result in _results.items():
+        AggregateKind(name=_name, types=_types, columns=number_columns, result=_result, incremental=Sums())

@@ -1,0 +1,158 @@
+"""Aggregates that look at every pair of an event and a slot that it holds, a bounded number of pairs at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.operators.aggregates.block import Block
+from gpu_ops.operators.aggregates.forms import decimal_floats, number_columns, ordered_columns
+from gpu_ops.operators.aggregates.holistic import (
+    Members,
+    as_lists,
+    in_order,
+    list_of_ordered,
+    members,
+    order_keys,
+    picked_ranks,
+    whole,
+    with_order,
+)
+from gpu_ops.operators.aggregates.plain import mean as mean_of
+from gpu_ops.operators.sizes import refuse_counts
+from gpu_ops.plan.aggregate_kinds import AggregateKind, Events, float_of_numbers, number_form
+from gpu_ops.plan.aggregates import Aggregate
+from gpu_ops.plan.ordered_aggregates import placed_type
+
+_FEWER = "Choose shorter windows or a longer hop: each window's list has all of its events. Or ask for top or highest."
+
+_PAIRS = 1 << 20
+"""About how many pairs of an event and a slot are held at a time."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The events of some slots, slot by slot.
+
+    Attributes:
+        low: The first of these slots, as an index into the block's.
+        high: One past the last.
+        at: Indices of the events among the members, those of each slot in order.
+        counts: How many each slot has.
+    """
+
+    low: int
+    high: int
+    at: Any
+    counts: Any
+
+
+def pairs(block: Block, chosen: Members, order: Any) -> Iterator[Pairs]:
+    """All pairs of slots and the events that hold them, a bounded number at a time.
+
+    Args:
+        block: The block.
+        chosen: Which events.
+        order: In which order they stand within a slot.
+    """
+    kernels, columns = block.device.kernels, block.device.columns
+    first, last = kernels.take(chosen.first, order), kernels.take(chosen.last, order)
+    total = columns.host(np.cumsum(chosen.counts))
+    low = 0
+    while low < len(total):
+        before = int(total[low - 1]) if low else 0
+        high = max(low + 1, int(np.searchsorted(total, before + _PAIRS)))
+        slots = block.slots[low:high]
+        near = kernels.keep((first <= int(slots[-1])) & (last > int(slots[0])))
+        begin = np.searchsorted(slots, kernels.take(first, near))
+        end = np.searchsorted(slots, kernels.take(last, near))
+        source, offset = kernels.expand(end - begin)
+        slot = (kernels.take(begin, source) + offset).astype(np.int32)
+        by_slot = kernels.group_order(slot, high - low, columns.array(np.arange(len(slot))))
+        at = kernels.take(kernels.take(order, kernels.take(near, source)), by_slot)
+        yield Pairs(low, high, at, chosen.counts[low:high])
+        low = high
+
+
+def _collect(block: Block, aggregate: Aggregate) -> Any:
+    value = whole(block, aggregate.expression)
+    chosen = members(block, aggregate, [value])
+    refuse_counts(chosen.counts, what="collect_list", remedy=_FEWER, width=1)
+    order = in_order(block, order_keys(block, (*aggregate.others, aggregate.expression), chosen), len(chosen.first))
+    rows = chosen.pick(value.arrays[0], block)
+    columns = block.device.columns
+    lists = ((columns.take(value.distinct, rows[some.at]), some.counts) for some in pairs(block, chosen, order))
+    return as_lists(block, aggregate, lists)
+
+
+def _collect_set(block: Block, aggregate: Aggregate) -> Any:
+    form, ranks, codes, first, last = picked_ranks(block, aggregate)
+    chosen = Members(None, first, last, block.counts(aggregate, form))
+    take, columns = block.device.kernels.take, block.device.columns
+    lists = []
+    for some in pairs(block, chosen, in_order(block, [ranks], len(ranks))):
+        made = block.of_codes(aggregate, form, take(codes, take(ranks, some.at)), None)
+        lists.append((columns.build({aggregate.name: made}) if isinstance(made, tuple) else made, some.counts))
+    return as_lists(block, aggregate, lists)
+
+
+def _mean_absolute_deviation(block: Block, aggregate: Aggregate) -> Any:
+    kernels = block.device.kernels
+    mean, valid, _ = mean_of(block, aggregate)
+    dtype = block.type_of(aggregate)
+    form = number_form(dtype)
+    identity, arrays, first, last = block.picked(aggregate, form)
+    if form == "words":
+        values = decimal_floats(arrays, dtype.scale, block.device)
+    else:
+        values = arrays[0].astype(np.float64, copy=False)
+    special = block.special(identity, values, first, last)
+    mean = mean if special is None else np.where(np.isfinite(mean), mean, 0.0)
+    values = values if special is None else np.where(np.isfinite(values), values, 0.0)
+    counts = block.counts(aggregate, form)
+    chosen = Members(None, first, last, counts)
+    order = block.device.columns.array(np.arange(len(first)))
+    sums = []
+    for some in pairs(block, chosen, order):
+        source, _ = kernels.expand(some.counts)
+        means = kernels.take(mean[some.low : some.high], source)
+        with np.errstate(over="ignore"):
+            away = np.abs(kernels.take(values, some.at) - means)
+        # What overflows is infinite, and so is the sum.
+        finite = np.where(np.isfinite(away), away, 0.0)
+        bits, lowest, limbs = kernels.limb_plan(finite, len(finite))
+        ends = np.cumsum(some.counts)
+        totals = []
+        for limb in kernels.float_limbs(finite, bits, lowest, limbs):
+            running = np.concatenate([np.zeros_like(limb, shape=1), np.cumsum(limb)])
+            totals.append(running[ends] - running[ends - some.counts])
+        mean_away = kernels.mean_limbs(totals, np.maximum(some.counts, 1), bits, lowest)
+        lost = np.concatenate([np.zeros_like(ends, shape=1), np.cumsum((~np.isfinite(away)).astype(np.int64))])
+        sums.append(np.where(lost[ends] > lost[ends - some.counts], np.inf, mean_away))
+    made = np.concatenate(sums) if sums else mean
+    if special is not None:
+        made = np.where((special[0] > 0) | (special[1] > 0) | (special[2] > 0), np.nan, made)
+    return made, valid, pa.float64()
+
+
+AggregateKind(
+    name="collect_list",
+    types=lambda aggregate, types: pa.list_(placed_type(aggregate, types)),
+    columns=with_order,
+    result=_collect,
+    incremental=Events(),
+)
+AggregateKind(
+    name="collect_set", types=list_of_ordered, columns=ordered_columns, result=_collect_set, incremental=Events()
+)
+AggregateKind(
+    name="mean_absolute_deviation",
+    types=float_of_numbers,
+    columns=number_columns,
+    result=_mean_absolute_deviation,
+    incremental=Events(),
+)

@@ -1,0 +1,429 @@
+"""Two streams in a running query: both wait until the older CTI has passed their starts, and meet in order of time.
+
+So what a step sees of either stream is all that starts before a time, however the two came in. An event is kept until
+that time reaches its end: then nothing can meet it any more.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.core.sorted_runs import Run
+from gpu_ops.core.state_tables import Field, StateTable, Tables
+from gpu_ops.core.time import MAX_TIME, MIN_TIME
+from gpu_ops.devices import Device
+from gpu_ops.operators.aggregates.block import Column
+from gpu_ops.operators.events import Events
+from gpu_ops.operators.joins import joins
+from gpu_ops.operators.joins.coverage import Matches, covered_until, covers_of, uncovered
+from gpu_ops.operators.joins.joins import Pairs, Side
+from gpu_ops.operators.state.fields import AFTER, NUMBERED_TIME, TIME, clock, group_columns, group_count, row_columns
+from gpu_ops.operators.state.incremental import Incremental
+from gpu_ops.operators.state.row_runs import RowRuns, ordered
+from gpu_ops.operators.state.rows import Least, Rows
+from gpu_ops.plan.joins import AsOf, Binary, ClipBy, Join
+
+_NULLS = 2
+"""Null keys have numbers of their own, left's 0 and right's 1: no event of the other side has them."""
+
+_SIDES = ("left", "right")
+
+
+CURSOR = ("cursor", "numbers")
+"""The column that says from where on nothing has been given of an event yet."""
+
+_GIVEN = "given"
+
+
+class RunningBinary(Incremental, ABC):
+    """What the steps of all nodes with two inputs share: numbers of keys, and events that wait for their start.
+
+    Args:
+        node: The node.
+        device: Where arrays live.
+        kept: The events that may still be met, by their sides.
+    """
+
+    _group_table, _key_prefix, _own_numbers = "keys", "", _NULLS
+
+    def __init__(self, node: Binary, device: Device, kept: dict[str, RowRuns]) -> None:
+        self._waiting = RowRuns(("low",), device), RowRuns(("low",), device)
+        runs = {f"waiting {side}": runs for side, runs in zip(_SIDES, self._waiting, strict=True)} | kept
+        super().__init__(tuple(name for name, _ in node.on), node.left.schema, device, runs)
+        self._keys = pa.schema([key.with_nullable(True) for key in self._keys])
+        self._node, self._kept = node, kept
+
+    def step(self, events: Sequence[Events | None], ctis: Sequence[int]) -> tuple[list[Events], int]:
+        """Take events of both sides in, and give the results that their CTIs make final, and the CTI after them.
+
+        Args:
+            events: Left and right events that have come since the last step.
+            ctis: What either side promises.
+        """
+        cti = min(ctis)
+        if cti == MAX_TIME and not self._groups.seen:
+            # All there is in one step, and nothing before it: a batch.
+            return list(self._batch(*events)), cti
+        before = cti if cti == MAX_TIME else cti - 1
+        due = []
+        for at, each in enumerate(events):
+            fresh = [] if each is None or not len(each) else [self._rows(at, each)]
+            due.append(self._by_group(at, self._waiting[at].through(fresh, before)))
+        results = list(self._meet(due[0], due[1], cti))
+        self._done = max(self._done, cti)
+        self._forget()
+        return results, self._promise(cti)
+
+    @abstractmethod
+    def _batch(self, left: Events | None, right: Events | None) -> Iterator[Events]:
+        """The results of all events at once."""
+
+    @abstractmethod
+    def _meet(self, left: Rows, right: Rows, cti: int) -> Iterator[Events]:
+        """The results of a step, in which these begin. Both are in order of group and start."""
+
+    def _promise(self, cti: int) -> int:
+        return cti
+
+    def _rows(self, at: int, events: Events) -> Rows:
+        names = [each[at] for each in self._node.on]
+        columns = self._device.columns
+        keys = columns.select(events.frame, names) if names else events.frame
+        for mine, other in self._node.on if at else ():
+            if mine != other:
+                keys = columns.rename(keys, other, f"__{mine}")
+        for mine, other in self._node.on if at else ():
+            if mine != other:
+                keys = columns.rename(keys, f"__{mine}", mine)
+        codes = self._groups.codes(keys) + np.int32(_NULLS)
+        known = joins.known_keys(names, events.frame, self._device)
+        if known is not None:
+            codes = np.where(known, codes, np.int32(at)).astype(np.int32)
+        return Rows(codes, events.start, events.ends, {}, events.frame)
+
+    def _frame(self, name: str) -> pa.Schema:
+        return self._node.inputs["right" in name].schema
+
+    def _by_group(self, at: int, rows: Rows | None) -> Rows:
+        if rows is not None:
+            return ordered(rows, "low", self._device)
+        none = joins.nothing(self._node.inputs[at].schema, self._device)
+        return Rows(none.start.astype(np.int32), none.start, none.start, {}, none.frame)
+
+    def declared(self, tables: Tables) -> Iterator[StateTable]:
+        """The tables that `tables` gives."""
+        if not tables:
+            return
+        yield clock()
+        done = int(tables["clock"]["done"][0].as_py())
+        names = tuple(name for name, _ in self._node.on)
+        keys = group_columns(names, self._node.left.schema, prefix="")
+        if keys:
+            yield StateTable("keys", keys, required=True, unique=tuple(keys))
+        groups = group_count(names, tables, "keys") + _NULLS
+        end = replace(TIME, above="low")
+        begin = replace(TIME, least=done)
+        for at, (name, part) in enumerate(zip(_SIDES, self._node.inputs, strict=True)):
+            yield StateTable(f"waiting {name}", _rows(at, begin, end, groups, part.schema))
+        begun = replace(TIME, most=done)
+        for name in self._kept:
+            at = _SIDES.index(name)
+            yield StateTable(name, _rows(at, begun, end, groups, self._frame(name)) | self._kept_besides(at))
+
+    def _kept_besides(self, at: int) -> dict[str, Field]:
+        """The columns that the rows of a side have which are kept, beside those of all rows: most nodes have none."""
+        del at
+        return {}
+
+
+def _rows(at: int, low: Field, high: Field, groups: int, frame: pa.Schema) -> dict[str, Field]:
+    columns = row_columns(low, high, groups, frame=frame)
+    return columns | {"group": replace(columns["group"], besides=(at,), least=_NULLS)}
+
+
+def _side(rows: Rows) -> Side:
+    return Side(rows.code, rows.low, rows.high, rows.frame)
+
+
+class _GivenUpTo(RowRuns):
+    """Rows of which it changes from where on nothing has been given of each: that stands beside their runs."""
+
+    def _run(self, rows: Rows) -> Run[Rows]:
+        run = super()._run(rows)
+        if CURSOR in rows.columns:
+            run.beside[_GIVEN] = rows.columns[CURSOR].arrays[0].copy()
+        return run
+
+    def _rest(self, run: Run[Rows]) -> Rows:
+        if CURSOR not in run.rows.columns:
+            return super()._rest(run)
+        columns = {CURSOR: Column((run.beside[_GIVEN].copy(),), None)}
+        return super()._rest(replace(run, rows=replace(run.rows, columns=columns)))
+
+
+class RunningJoin(RunningBinary):
+    """The steps of a join, but for a semi join: that one is several nodes.
+
+    Args:
+        node: The node.
+        device: Where arrays live.
+    """
+
+    def __init__(self, node: Join, device: Device) -> None:
+        super().__init__(node, device, {side: _GivenUpTo(("group", "high"), device) for side in _SIDES})
+        self._sides = self._kept["left"], self._kept["right"]
+        self._join, self._bare = node, replace(node, condition=None)
+        self._oldest = Least(), Least()
+        self._others = tuple(joins.nothing(each.schema, device).frame for each in node.inputs)
+
+    def _batch(self, left: Events | None, right: Events | None) -> Iterator[Events]:
+        return joins.join(self._join, left, right, self._device)
+
+    def _meet(self, left: Rows, right: Rows, cti: int) -> Iterator[Events]:
+        node, device = self._join, self._device
+        # Of each side what is alone is found per part: the new events, and each run of the kept ones.
+        parts = [None, *self._sides[0].runs], [None, *self._sides[1].runs]
+        matches: tuple[list[Matches], list[Matches]] = ([[] for _ in parts[0]], [[] for _ in parts[1]])
+        for one, other, found in self._meetings(left, right):
+            rows = tuple(
+                fresh if number == 0 else side[number].rows  # type: ignore[union-attr]
+                for fresh, side, number in zip((left, right), parts, (one, other), strict=True)
+            )
+            for match in joins.matched(node, _side(rows[0]), _side(rows[1]), found, device):
+                if node.pairs:
+                    yield joins.pair_events(node, _side(rows[0]), _side(rows[1]), match, device)
+                if node.alone[0]:
+                    matches[0][one].append((match.rows, match.start, match.end))
+                if node.alone[1]:
+                    matches[1][other].append((match.others, match.start, match.end))
+        for at, fresh in enumerate((left, right)):
+            lasting = device.kernels.keep(fresh.high > cti)
+            if not node.alone[at]:
+                for _ in self._sides[at].ended(cti):
+                    pass
+                self._sides[at].add(fresh.take(lasting, device))
+                continue
+            ended = {id(run): rows for run, rows in self._sides[at].ended(cti)}
+            for run, found_here in zip(parts[at][1:], matches[at][1:], strict=True):
+                assert run is not None  # noqa: S101  (only the first part is none)
+                yield from self._alone(at, run, ended[id(run)], found_here, cti)
+            yield from self._fresh_alone(at, fresh, matches[at][0], lasting, cti)
+
+    def _meetings(self, left: Rows, right: Rows) -> Iterator[tuple[int, int, Pairs]]:
+        """(part of left, part of right, pairs): new with new ones, and new ones with those that are alive."""
+        device = self._device
+        for found in joins.meetings(self._bare, _side(left), _side(right), device):
+            yield 0, 0, found
+        for number, run in enumerate(self._sides[1].runs, start=1):
+            for found in self._met(left, run):
+                yield 0, number, found
+        for number, run in enumerate(self._sides[0].runs, start=1):
+            for found in self._met(right, run):
+                yield number, 0, found.swapped()
+
+    def _met(self, fresh: Rows, run: Run[Rows]) -> Iterator[Pairs]:
+        """New events with those of a run that have not ended when they start."""
+        kernels, rows = self._device.kernels, run.rows
+        if not len(fresh) or not len(rows):
+            return
+        first = kernels.search_pairs(rows.code, rows.high, fresh.code, fresh.low)
+        last = kernels.search_pairs(rows.code, rows.high, fresh.code, np.full_like(fresh.low, AFTER))
+        for found in joins.pairs(first, last, fresh.high, _side(rows), self._device):
+            yield replace(found, start=kernels.take(fresh.low, found.rows))
+
+    def _alone(self, at: int, run: Run[Rows], ended: Any, matches: Matches, cti: int) -> Iterator[Events]:
+        """What is final of the times without partner of a run's events; their cursors move on."""
+        device, take = self._device, self._device.kernels.take
+        met = [rows for rows, _, _ in matches]
+        if not len(ended) and not met:
+            return
+        concerned = np.unique(np.concatenate([ended, *met]))
+        cursor, end = take(run.beside[_GIVEN], concerned), take(run.rows.high, concerned)
+        numbered = [(np.searchsorted(concerned, rows), start, over) for rows, start, over in matches]
+        final, moved = self._pieces(cursor, end, numbered, cti)
+        self._oldest[at].remove(cursor[cursor < end])
+        self._oldest[at].add(moved[(moved < end) & (end > cti)])
+        run.beside[_GIVEN][concerned] = moved
+        rows, start, over = final
+        if len(rows):
+            frame = device.columns.take(run.rows.frame, take(concerned, rows))
+            yield Events(start, over, self._given(at, frame))
+
+    def _fresh_alone(self, at: int, fresh: Rows, matches: Matches, lasting: Any, cti: int) -> Iterator[Events]:
+        """The same of new events; those that have not ended are kept."""
+        device, take = self._device, self._device.kernels.take
+        final, moved = self._pieces(fresh.low, fresh.high, matches, cti)
+        kept = replace(fresh, columns={CURSOR: Column((moved,), None)}).take(lasting, device)
+        self._oldest[at].add(take(moved, lasting)[take(moved, lasting) < kept.high])
+        self._sides[at].add(kept)
+        rows, start, over = final
+        if len(rows):
+            yield Events(start, over, self._given(at, device.columns.take(fresh.frame, rows)))
+
+    def _pieces(self, cursor: Any, end: Any, matches: Matches, cti: int) -> tuple[tuple[Any, Any, Any], Any]:
+        """((row, start, end) of the pieces that are final, cursors after them)."""
+        device = self._device
+        covers = covers_of(matches, device)
+        numbers = device.columns.array(np.arange(len(end), dtype=np.int32))
+        pieces = uncovered(numbers, cursor, end, covers, device, closed=end <= cti)
+        return pieces, covered_until(numbers, cursor, end, covers, device)
+
+    def _given(self, at: int, frame: Any) -> Any:
+        if self._join.how == "anti":
+            return frame
+        return joins.beside_nulls(self._join, at, frame, self._others[1 - at], self._device)
+
+    def _promise(self, cti: int) -> int:
+        return min(oldest.least(cti) for oldest in self._oldest)
+
+    def _kept_besides(self, at: int) -> dict[str, Field]:
+        name, form = CURSOR
+        return {f"{name}.{form}.0": replace(NUMBERED_TIME, from_="low")} if self._join.alone[at] else {}
+
+    def _again(self, name: str, rows: Rows) -> None:
+        if name in _SIDES and self._join.alone[at := _SIDES.index(name)]:
+            cursors = rows.columns[CURSOR].arrays[0]
+            self._oldest[at].add(cursors[cursors < rows.high])
+
+
+class RunningClip(RunningBinary):
+    """The steps of `ClipBy`: left events wait for their end or for a right start, whichever comes first.
+
+    Args:
+        node: The node.
+        device: Where arrays live.
+    """
+
+    def __init__(self, node: ClipBy, device: Device) -> None:
+        self._lefts = RowRuns(("group", "low"), device)
+        super().__init__(node, device, {"left": self._lefts})
+        self._clip = node
+        self._oldest = Least()
+        self._cut = device.columns.array(np.zeros(0, np.int64))
+
+    def _batch(self, left: Events | None, right: Events | None) -> Iterator[Events]:
+        clipped = joins.clip_by(self._clip, left, right, self._device)
+        return iter([] if clipped is None else [clipped])
+
+    def _rows(self, at: int, events: Events) -> Rows:
+        rows = super()._rows(at, events)
+        # Of right events their starts alone matter.
+        return rows if at == 0 else replace(rows, high=rows.low + 1)
+
+    def _meet(self, left: Rows, right: Rows, cti: int) -> Iterator[Events]:
+        device, kernels = self._device, self._device.kernels
+        more = len(self._groups) + _NULLS - len(self._cut)
+        if more > 0:
+            self._cut = np.concatenate([self._cut, np.full_like(self._cut, MIN_TIME, shape=more + len(self._cut) // 2)])
+        begins = np.concatenate([np.ones_like(right.code[:1], dtype=np.bool_), right.code[1:] != right.code[:-1]])
+        first = kernels.keep(begins)
+        groups = kernels.take(right.code, first)
+        starts = kernels.take(right.low, first)
+        for run, ended in self._lefts.ended(cti):
+            yield from self._out(run, ended, groups, starts)
+        ends = joins.clipped_ends(_side(left), _side(right), device)
+        final = (ends < left.high) | (ends <= cti)
+        done = kernels.keep(final)
+        if len(done):
+            frame = device.columns.take(left.frame, done)
+            yield Events(kernels.take(left.low, done), kernels.take(ends, done), frame)
+        kept = left.take(kernels.keep(~final), device)
+        self._oldest.add(kept.low)
+        self._lefts.add(kept)
+        if len(groups):
+            last = np.concatenate([first[1:], np.full_like(first, len(right), shape=1)]) - 1
+            self._cut[groups] = kernels.take(right.low, last)
+
+    def _out(self, run: Run[Rows], ended: Any, groups: Any, starts: Any) -> Iterator[Events]:
+        """The events of a run that end in this step, by themselves or by a right start."""
+        kernels, rows = self._device.kernels, run.rows
+        first = kernels.search_pairs(rows.code, rows.low, groups, self._cut[groups] - 1)
+        last = kernels.search_pairs(rows.code, rows.low, groups, np.full_like(starts, AFTER))
+        source, offset = kernels.expand(last - first)
+        clipped = kernels.take(first, source) + offset
+        until = np.minimum(kernels.take(rows.high, clipped), kernels.take(starts, source))
+        if run.gone is not None:
+            # What ended in an earlier step has been given; what ends in this one has not.
+            fresh = kernels.keep(~kernels.take(run.gone, clipped))
+            clipped, until = kernels.take(clipped, fresh), kernels.take(until, fresh)
+        run.left += len(ended)  # they are dropped with the others
+        self._lefts.drop(run, clipped)
+        alone = kernels.take(ended, kernels.keep(~kernels.take(run.gone, ended)))
+        self._lefts.drop(run, alone)
+        at = np.concatenate([clipped, alone])
+        if len(at):
+            self._oldest.remove(kernels.take(rows.low, at))
+            end = np.concatenate([until, kernels.take(rows.high, alone)])
+            yield Events(kernels.take(rows.low, at), end, self._device.columns.take(rows.frame, at))
+
+    def _promise(self, cti: int) -> int:
+        return self._oldest.least(cti)
+
+    def _again(self, name: str, rows: Rows) -> None:
+        if name == "left":
+            self._oldest.add(rows.low)
+
+    def _renumber(self, numbers: Any, left: Any) -> None:
+        self._cut = self._device.kernels.take(self._cut, left)
+
+
+class _Lasts(RowRuns):
+    """Events by group and start; of each run's groups the last one alone."""
+
+    def _ordered(self, rows: Rows) -> Rows:
+        return self._last(super()._ordered(rows))
+
+    def _merged(self, pieces: Sequence[Rows]) -> Rows:
+        return self._last(super()._merged(pieces))
+
+    def _last(self, rows: Rows) -> Rows:
+        later = np.concatenate([rows.code[1:] == rows.code[:-1], np.zeros_like(rows.code[:1], dtype=np.bool_)])
+        return rows.take(self._device.kernels.keep(~later), self._device)
+
+
+class RunningAsOf(RunningBinary):
+    """The steps of an as-of join: a left event is answered when the older CTI has passed its start.
+
+    Args:
+        node: The node.
+        device: Where arrays live.
+    """
+
+    def __init__(self, node: AsOf, device: Device) -> None:
+        self._lasts = _Lasts(("group", "low"), device)
+        super().__init__(node, device, {"right": self._lasts})
+        self._as_of = node
+
+    def _batch(self, left: Events | None, right: Events | None) -> Iterator[Events]:
+        return joins.as_of(self._as_of, left, right, self._device)
+
+    def _meet(self, left: Rows, right: Rows, cti: int) -> Iterator[Events]:
+        device, kernels = self._device, self._device.kernels
+        node = self._as_of
+        fresh = joins.last_of_each_start(_side(right), node.right.schema, device)
+        rest = _side(left)
+        # The newest first: what started later counts.
+        for other in (fresh, *(_side(run.rows) for run in reversed(self._lasts.runs))):
+            at = joins.last_started(rest, other, None, device)
+            found = kernels.keep(at >= 0)
+            if len(found):
+                mine, partner = rest.take(found, device), kernels.take(at, found)
+                if node.tolerance is not None:
+                    near = mine.start - kernels.take(other.start, partner) <= node.tolerance
+                    partner = np.where(near, partner, -1)
+                yield from joins.with_last(node, mine, other, partner, device)
+                rest = rest.take(kernels.keep(at < 0), device)
+        if len(rest):
+            yield from joins.with_last(node, rest, fresh, np.full_like(rest.start, -1), device)
+        # Of a group only the last one can still be met; how long it lasts plays no part, but for the tolerance.
+        far = MAX_TIME if node.tolerance is None else node.tolerance + 1
+        lasts = np.minimum(fresh.start, MAX_TIME - far) + far
+        self._lasts.add(Rows(fresh.codes, fresh.start, lasts, {}, fresh.frame))
+        for _ in self._lasts.ended(cti):
+            pass

@@ -1,0 +1,103 @@
+"""Stitch in a running query: what ends before the CTI has found its follower, or has none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.core.state_tables import StateTable, Tables
+from gpu_ops.core.time import MAX_TIME
+from gpu_ops.devices import Device
+from gpu_ops.operators.aggregates.block import Column
+from gpu_ops.operators.events import Events
+from gpu_ops.operators.joins.stitch import leading, whole
+from gpu_ops.operators.state.fields import NUMBERED_TIME, TIME, group_columns, group_count, row_columns
+from gpu_ops.operators.state.incremental import Incremental
+from gpu_ops.operators.state.row_runs import RowRuns
+from gpu_ops.operators.state.rows import Rows, concat_rows
+from gpu_ops.plan.lifetimes import Stitch
+
+_CHAIN = ("chain", "numbers")
+
+
+class RunningStitch(Incremental):
+    """The steps of one stitch node: pieces wait for their start, chains for what may follow them.
+
+    A chain is its last piece, with the start of its first. Matching at one time needs all that ends and all that starts
+    there, so it waits until the CTI is past it.
+
+    Args:
+        node: The node.
+        device: Where arrays live.
+    """
+
+    _key_prefix, _has_clock = "", False
+
+    def __init__(self, node: Stitch, device: Device) -> None:
+        self._waiting, self._chains = RowRuns(("low",), device), RowRuns(("high",), device)
+        runs = {"waiting": self._waiting, "chains": self._chains}
+        super().__init__(node.compared, node.schema, device, runs)
+        self._node = node
+
+    def step(self, events: Events | None, cti: int) -> tuple[list[Events], int]:
+        """Take pieces in, and give the joined events that a CTI makes final, and the CTI after them."""
+        device, came = self._device, []
+        before = cti if cti == MAX_TIME else cti - 1
+        if events is not None and len(events):
+            codes = self._groups.codes(events.frame)
+            frame = device.columns.select(events.frame, self._node.carried) if self._node.carried else None
+            came = [Rows(codes, events.start, events.ends, {_CHAIN: Column((events.start,), None)}, frame)]
+        fresh = self._waiting.through(came, before)
+        if fresh is not None and self._node.carried:
+            # All that start with it have come by now.
+            frame = leading(self._node, fresh.code, fresh.low, fresh.high, fresh.frame, device)
+            fresh = replace(fresh, frame=frame)
+        due = [*([] if fresh is None else [fresh]), *self._chains.due(before)]
+        if not due:
+            return [], self._promise(cti)
+        rows = concat_rows(due, device)
+        take = device.kernels.take
+        touched, local = np.unique(rows.code, return_inverse=True)
+        order = device.kernels.group_order(local.astype(np.int32), len(touched), rows.low)
+        rows, local = rows.take(order, device), take(local.astype(np.int32), order)
+        first, last = device.kernels.stitch_order(local, rows.low, rows.high)
+        begun = take(rows.columns[_CHAIN].arrays[0], first)
+        chains = rows.take(last, device)
+        carried = None if rows.frame is None else device.columns.take(rows.frame, first)
+        chains = Rows(chains.code, chains.low, chains.high, {_CHAIN: Column((begun,), None)}, carried)
+        final = chains.high <= before
+        self._chains.add(chains.take(device.kernels.keep(~final), device))
+        done = chains.take(device.kernels.keep(final), device)
+        results = []
+        if len(done):
+            frame = self._groups.keys_of(done.code.astype(np.int64))
+            frame = frame if done.frame is None else whole(self._node, frame, done.frame, device)
+            results.append(Events(done.columns[_CHAIN].arrays[0], done.high, frame))
+        self._forget()
+        return results, self._promise(cti)
+
+    def _promise(self, cti: int) -> int:
+        oldest = self._chains.least(_CHAIN)
+        return cti if oldest is None else oldest
+
+    def declared(self, tables: Tables) -> Iterator[StateTable]:
+        """The tables that `tables` gives."""
+        node = self._node
+        keys = group_columns(node.compared, node.schema, prefix="")
+        if keys:
+            yield StateTable("groups", keys, required=bool(tables), unique=tuple(keys))
+        groups = group_count(node.compared, tables)
+        begun = {_CHAIN: NUMBERED_TIME}
+        carried = pa.schema([node.schema.field(name) for name in node.carried])
+        for name in ("waiting", "chains"):
+            columns = row_columns(
+                replace(TIME, from_=f"{'.'.join(_CHAIN)}.0"),
+                replace(TIME, above="low"),
+                groups,
+                numbers=begun,
+                frame=carried,
+            )
+            yield StateTable(name, columns)

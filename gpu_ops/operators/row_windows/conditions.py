@@ -1,0 +1,339 @@
+"""Windows by a condition on what is in them: which rows are in when a row comes depends on those that were in before.
+
+For a group the oldest row ``o`` and the newest row ``n`` say what is in, and each step goes to the next of one or the
+other, as the condition says. Two ways lead on, both for many groups at once:
+
+- A guess of the whole way, as if the condition changed but once along each line: by binary search, some ten evaluations
+  a row. Then the condition is computed for all pairs that lie on it. The first that is not as expected says where the
+  guess goes wrong, and everything before it is the way.
+- Where guesses lead nowhere, or few rows are left: the condition is computed for a block of pairs, and a kernel walks
+  through it. So a row costs as many evaluations as a block is wide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.core.time import TICK, TIME_TYPE
+from gpu_ops.devices import Device
+from gpu_ops.errors import IntegerOverflowError, SumOverflowError
+from gpu_ops.operators.checked import checked
+from gpu_ops.operators.events import Events
+from gpu_ops.operators.row_windows.data_windows import assigns, index_of
+from gpu_ops.plan.expressions import exact_divisions, guards
+from gpu_ops.plan.window_conditions import COUNT, OLDEST, SUM, Until, While, condition_fields, spoken
+from gpu_ops.plan.window_kinds import UNKNOWN, Held, Stay
+
+_CELLS = 1 << 20
+"""So many pairs are looked at together."""
+
+_WIDEST, _NARROWEST = 64, 8
+
+_MOST_ROWS, _MOST_GROUPS, _FEWEST_ROWS, _STRIDE = 1 << 18, 1 << 8, 1 << 10, 32
+"""A guess is of so many rows of so many groups at most; it pays if it leads past so many; by binary search every
+so manieth row is looked at before those between."""
+
+WALK_WHILE, WALK_UNTIL, WALK_BEFORE = 0, 1, 2
+"""How `window_walk` goes on: rows leave one by one; batches with the row that ends them; batches without it."""
+
+
+@assigns(While)
+def keep_while(window: While, held: Held, device: Device) -> Stay:
+    """When each row is in a window that the oldest leave until a condition holds."""
+    begins = held.bounds[:-1]
+    left = _walked(window.condition, WALK_WHILE, held, begins, _fresh(held, device), device)
+    gone = left >= 0
+    leave = np.where(gone, held.start[np.where(gone, left, 0)], UNKNOWN)
+    return Stay(held.start, leave, index_of(held), left)
+
+
+@assigns(Until)
+def batches_until(window: Until, held: Held, device: Device) -> Stay:
+    """When each row is in a batch: from the row that ends its own to the one that ends the next."""
+    mode = WALK_UNTIL if window.include_trigger else WALK_BEFORE
+    # Rows of the batch that is out come first; those of the one that gathers have not entered yet.
+    out = np.concatenate([np.zeros_like(held.bounds[:1]), np.cumsum(held.enter != UNKNOWN)])
+    begins = held.bounds[:-1] + out[held.bounds[1:]] - out[held.bounds[:-1]]
+    ends = _walked(window.condition, mode, held, begins, np.maximum(begins, _fresh(held, device)), device)
+    gathers = held.enter == UNKNOWN
+    # A batch that is complete is followed by one that begins with the row that completed it, or the one after that.
+    complete = ends[device.kernels.keep(ends >= 0)]
+    past = np.full_like(begins, len(held), shape=1)
+    opens = np.unique(np.concatenate([begins, complete + (1 if mode == WALK_UNTIL else 0), past]))
+    batch = np.searchsorted(opens, index_of(held), side="right") - 1
+    first = np.where(gathers, opens[np.maximum(batch, 0)], 0)
+    entered = np.where(gathers, ends[first], -1)
+    # A row leaves when the batch after its own is complete; after one that is out already, when the first one is.
+    after = np.where(gathers, opens[np.minimum(batch + 1, len(opens) - 1)], begins[held.code])
+    known = (after < held.bounds[held.code + 1]) & (~gathers | (entered >= 0))
+    left = np.where(known, ends[np.where(known, after, 0)], -1)
+    return Stay(np.where(gathers, _times(held, entered), held.enter), _times(held, left), entered, left)
+
+
+def _times(held: Held, rows: Any) -> Any:
+    return np.where(rows >= 0, held.start[np.maximum(rows, 0)], UNKNOWN)
+
+
+def _fresh(held: Held, device: Device) -> Any:
+    """int64 index of each group's first row that has just come."""
+    groups = np.arange(len(held.bounds) - 1, like=held.start).astype(np.int32)
+    return device.kernels.search_pairs(held.code, held.number, groups, held.before - 1)
+
+
+def _walked(condition: nw.Expr, mode: int, held: Held, oldest: Any, newest: Any, device: Device) -> Any:
+    """For each row the index of the row with which it leaves, or that ends the batch which it begins; -1 for none."""
+    pairs = _Pairs(condition, held, device)
+    left = np.full_like(held.start, -1)
+    oldest, newest = oldest.copy(), newest.copy()
+    ends = held.bounds[1:]
+    guesses, widest = True, _WIDEST
+    while True:
+        active = device.kernels.keep(newest < ends)
+        if not len(active):
+            return left
+        guesses = guesses and int((ends - newest)[active].sum()) > _FEWEST_ROWS
+        try:
+            if guesses:
+                groups = active[:_MOST_GROUPS]
+                first, last = oldest[groups], newest[groups]
+                limit = np.minimum(ends[groups], last + _MOST_ROWS // len(groups))
+                guess = _guess_while if mode == WALK_WHILE else _guess_batches
+                oldest[groups], newest[groups], gone, by = guess(pairs, mode, first, last, limit, device)
+                left[gone] = by
+                guesses = int((newest[groups] - last).sum()) > _FEWEST_ROWS
+                continue
+            width = int(min(widest, max(_NARROWEST, (_CELLS // len(active)) ** 0.5)))
+            for low in range(0, len(active), max(1, _CELLS // (width * width))):
+                groups = active[low : low + max(1, _CELLS // (width * width))]
+                first, last, end = oldest[groups], newest[groups], ends[groups]
+                holds = pairs.block(first, last, end, width)
+                oldest[groups], newest[groups], gone, by = device.kernels.window_walk(
+                    holds, width, first, last, end, mode
+                )
+                left[gone] = by
+        except (IntegerOverflowError, SumOverflowError):
+            # It may be of rows that are never in together: from here on one pair after the other, as they are met.
+            if widest == 1:
+                raise
+            guesses, widest = False, 1
+
+
+def _guess_while(
+    pairs: _Pairs, mode: int, oldest: Any, newest: Any, ends: Any, device: Device
+) -> tuple[Any, Any, Any, Any]:
+    """As `window_walk` in mode 0, as far as a guess leads."""
+    kernels = device.kernels
+    group, offset = kernels.expand(ends - newest)
+    row = newest[group] + offset
+    begin = oldest[group]
+    # From the first to the last row of all groups the oldest that is left never goes back.
+    left = kernels.running_max(_least(begin, row + 1, lambda some, at: pairs.hold(some, row[at]), device))
+    before = np.where(offset == 0, begin, np.concatenate([left[:1], left[:-1]]))
+    source, step = kernels.expand(np.minimum(left, row) - before + 1)
+    one, other = before[source] + step, row[source]
+    holds = pairs.hold(one, other)
+    stop = _first_of_each(holds != (one == left[source]), group[source], len(ends), device)
+    known = np.arange(len(one), like=one) <= stop[group[source]]
+    gone = kernels.keep(known & ~holds)
+    wrong = kernels.keep(stop < len(one))
+    at = stop[wrong]
+    final = np.cumsum(ends - newest) - 1
+    first, last = left[final], ends.copy()
+    first[wrong] = one[at] + ~holds[at]
+    last[wrong] = other[at] + holds[at]
+    return first, last, one[gone], other[gone]
+
+
+def _guess_batches(
+    pairs: _Pairs, mode: int, oldest: Any, newest: Any, ends: Any, device: Device
+) -> tuple[Any, Any, Any, Any]:
+    """As `window_walk` in modes 1 and 2, as far as a guess leads."""
+    kernels = device.kernels
+    after = 1 if mode == WALK_BEFORE else 0
+    groups = np.arange(len(ends), like=ends)
+    group, offset = kernels.expand(ends - newest)
+    row = newest[group] + offset
+    # The batch that gathers, and one that would begin with each row; of one row the former comes first.
+    begin = np.concatenate([oldest, row])
+    order = np.argsort(begin, kind="stable")
+    begin, group = begin[order], np.concatenate([groups, group])[order]
+    since = np.concatenate([np.maximum(newest, oldest + after), row + after])[order]
+    end = ends[group]
+    since = np.minimum(since, end)
+    over = _least(since, end, lambda some, at: pairs.hold(begin[at], some), device)
+    follows = over + (1 - after)
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order), like=order)
+    at = len(ends) + (np.cumsum(ends - newest) - ends)[group] + follows
+    following = np.where((over < end) & (follows < end), place[np.minimum(at, len(order) - 1)], len(order))
+    chosen = kernels.keep(kernels.reached(following, place[: len(ends)]))
+    begin, since, over, group, follows = (each[chosen] for each in (begin, since, over, group, follows))
+    source, step = kernels.expand(np.minimum(over + 1, ends[group]) - since)
+    one, other = begin[source], since[source] + step
+    holds = pairs.hold(one, other)
+    stop = _first_of_each(holds != (other == over[source]), group[source], len(ends), device)
+    done = kernels.keep(holds & (np.arange(len(one), like=one) <= stop[group[source]]))
+    wrong = kernels.keep(stop < len(one))
+    at = stop[wrong]
+    # The last batch of each group gathers, or another one begins where it is over.
+    final = np.searchsorted(group, groups, side="right") - 1
+    first, last = np.where(over[final] < ends, follows[final], begin[final]), ends.copy()
+    first[wrong] = np.where(holds[at], other[at] + (1 - after), one[at])
+    last[wrong] = other[at] + 1
+    return first, last, one[done], other[done]
+
+
+def _first_of_each(found: Any, group: Any, groups: int, device: Device) -> Any:
+    """int64: for each group the first place at which something is found; the number of all places where nothing is."""
+    at = device.kernels.keep(found)
+    numbers = np.arange(groups, dtype=group.dtype, like=group)
+    low, high = (np.searchsorted(group[at], numbers, side=side) for side in ("left", "right"))
+    first = np.full_like(numbers, len(found))
+    first[high > low] = at[low[high > low]]
+    return first
+
+
+def _least(low: Any, high: Any, test: Callable[[Any, Any], Any], device: Device) -> Any:
+    """int64: for each line the least number from ``low`` on that passes a test, if all after it do; ``high`` for none.
+
+    What is found on every so manieth line bounds the search on those between.
+    """
+    if len(low) > 2 * _STRIDE:
+        some = np.concatenate([np.arange(0, len(low) - 1, _STRIDE, like=low), np.full_like(low[:1], len(low) - 1)])
+        found = _least(low[some], high[some], lambda numbers, at: test(numbers, some[at]), device)
+        next_one = np.searchsorted(some, np.arange(len(low), like=low))
+        low = np.minimum(np.maximum(low, found[np.maximum(next_one - 1, 0)]), high)
+        high = np.maximum(np.minimum(high, found[next_one]), low)
+    low, high = low.copy(), high.copy()
+    while True:
+        at = device.kernels.keep(low < high)
+        if not len(at):
+            return low
+        middle = (low[at] + high[at]) // 2
+        passes = test(middle, at)
+        high[at] = np.where(passes, middle, high[at])
+        low[at] = np.where(passes, low[at], middle + 1)
+
+
+class _Pairs:
+    """A condition, to be computed for pairs of an oldest and a newest row."""
+
+    def __init__(self, condition: nw.Expr, held: Held, device: Device) -> None:
+        self._held, self._device = held, device
+        schema = held.schema
+        fields = condition_fields(schema)
+        (self._condition,) = exact_divisions([condition], fields)
+        self._guards = guards([condition], fields, [self._condition])
+        self._read = spoken(schema, condition)
+        self._sums: dict[str, Callable[[Any, Any], Any]] = {
+            column: _range_sums(held, column, schema.field(column).type, device)
+            for part, column in self._read.values()
+            if part == SUM
+        }
+        self._schema = schema
+
+    def block(self, oldest: Any, newest: Any, ends: Any, width: int) -> Any:
+        """bool: for each group ``width * width`` pairs, the oldest row by row; False for those that there are not."""
+        device = self._device
+        steps = np.arange(width, like=oldest)
+        one = (oldest[:, None, None] + steps[None, :, None] + 0 * steps[None, None, :]).reshape(-1)
+        other = (newest[:, None, None] + 0 * steps[None, :, None] + steps[None, None, :]).reshape(-1)
+        end = np.repeat(ends, width * width)
+        at = device.kernels.keep((one <= other) & (other < end))
+        found = np.zeros_like(one, dtype=np.bool_)
+        found[at] = self.hold(one[at], other[at])
+        return found
+
+    def hold(self, oldest: Any, newest: Any) -> Any:
+        """bool: for each pair whether the condition holds; false where it is null."""
+        device, held = self._device, self._held
+        columns, take = device.columns, device.kernels.take
+        frames, built = [], {}
+        for name, (part, column) in self._read.items():
+            if part == COUNT:
+                built[name] = (newest - oldest + 1, None, pa.int64())
+            elif part == SUM:
+                built[name] = self._sums[column](oldest, newest)
+            else:
+                rows = oldest if part == OLDEST else newest
+                if column == "start" and column not in self._schema.names:
+                    built[name] = (take(held.start, rows), None, TIME_TYPE)
+                else:
+                    frames.append(
+                        columns.rename(columns.take(columns.select(held.frame, [column]), rows), column, name)
+                    )
+        if built:
+            frames.append(columns.build(built))
+
+        together = Events(take(held.start, newest), TICK, columns.beside(*frames))
+        (condition,) = checked(self._guards, [self._condition], together, device)
+
+        def step(lazy: Any) -> Any:
+            return lazy.select(nw.col("start"), nw.col("end"), __holds=condition)
+
+        _, _, made = columns.evaluate(together.start, TICK, together.frame, [step])
+        values, valid = columns.values(made, "__holds")
+        holds = values != 0
+        return holds if valid is None else holds & valid
+
+
+def _range_sums(held: Held, column: str, dtype: pa.DataType, device: Device) -> Callable[[Any, Any], Any]:
+    """From (oldest, newest) to (exact sums of a column from the one to the other, where there are any, their type)."""
+    kernels = device.kernels
+    values, valid = device.columns.values(held.frame, column)
+    present = np.ones_like(values, dtype=np.bool_) if valid is None else valid
+
+    def running(numbers: Any) -> Any:
+        return np.concatenate([np.zeros_like(held.start[:1]), np.cumsum(numbers.astype(np.int64))])
+
+    counts = running(present)
+
+    def between(sums: Any, oldest: Any, newest: Any) -> Any:
+        return sums[newest + 1] - sums[oldest]
+
+    if not pa.types.is_floating(dtype):
+        return _integer_sums(column, np.where(present, values, 0), running, lambda o, n: between(counts, o, n) > 0)
+    numbers = np.where(present, values, 0.0).astype(np.float64)
+    finite = np.isfinite(numbers)
+    odd = [running(mask) for mask in (np.isnan(numbers), numbers == np.inf, numbers == -np.inf)]
+    tame = np.where(finite, numbers, 0.0)
+    bits, lowest, limbs = kernels.limb_plan(tame, max(1, len(tame)))
+    parts = [running(limb) for limb in kernels.float_limbs(tame, bits, lowest, limbs)]
+
+    def floats(oldest: Any, newest: Any) -> Any:
+        total = kernels.round_limbs([between(part, oldest, newest) for part in parts], bits, lowest)
+        nan, plus, minus = (between(each, oldest, newest) > 0 for each in odd)
+        total = np.where(plus, np.inf, np.where(minus, -np.inf, total))
+        total = np.where(nan | (plus & minus), np.nan, total)
+        return total, between(counts, oldest, newest) > 0, pa.float64()
+
+    return floats
+
+
+def _integer_sums(
+    column: str, values: Any, running: Callable[[Any], Any], counted: Callable[[Any, Any], Any]
+) -> Callable[[Any, Any], Any]:
+    """As `_range_sums`, of integers: a sum that has wrapped is told by the sum of their upper halves."""
+    whole = running(values)
+    half = min(32, 8 * values.dtype.itemsize - 1)
+    upper = running(values >> half)
+
+    def between(oldest: Any, newest: Any) -> Any:
+        total = whole[newest + 1] - whole[oldest]
+        # What the lower halves add is below one for each row, and rows are fewer than 2**31.
+        near = (upper[newest + 1] - upper[oldest]).astype(np.float64) * 2.0**half
+        wrong = np.abs(near - total.astype(np.float64)) > 2.0**63
+        if bool(wrong.any()):
+            raise SumOverflowError(
+                "A sum in a condition on windows does not fit int64.",
+                column=column,
+                remedy="Divide or scale the column first, or cast it to float64.",
+            )
+        return total, counted(oldest, newest), pa.int64()
+
+    return between

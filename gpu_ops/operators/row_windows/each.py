@@ -1,0 +1,126 @@
+"""Aggregates over what is in a data window whenever a row enters it, from what comes and goes alone.
+
+All that comes and goes of a key stands in an order: by time, what time alone does before what rows do. Whatever later
+steps bring comes after it. So each enter and leave gets the next place on an axis of its own, and the snapshots along
+it are a running window's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.core.state_tables import StateTable, Tables
+from gpu_ops.core.time import TICK
+from gpu_ops.devices import Device
+from gpu_ops.operators.events import Events, concat
+from gpu_ops.operators.row_windows.data_windows import row_order
+from gpu_ops.operators.state.rows import Rows
+from gpu_ops.operators.windows.incremental_window import RunningWindow
+from gpu_ops.plan.data_windows import DataWindow
+from gpu_ops.plan.nodes import Feed
+from gpu_ops.plan.window_kinds import Stay
+from gpu_ops.plan.windows import Snapshot, WindowAggregate
+
+
+class _Moments(RunningWindow):
+    """Snapshots of which each group's last one is given too, up to where its step ends."""
+
+    def _bound(self, limit: int) -> int:
+        return limit
+
+
+class RunningEach:
+    """The aggregates of one data window, brought up to date step by step.
+
+    Args:
+        node: The data window.
+        window: Its aggregates over snapshots.
+        device: Where arrays live.
+    """
+
+    def __init__(self, node: DataWindow, window: RunningWindow, device: Device) -> None:
+        self._node, self._window, self._device = node, window, device
+
+    @classmethod
+    def of(cls, node: DataWindow, device: Device) -> Self | None:
+        """For a data window that gives a row for each; None if its aggregates need all that is in."""
+        window, schema = node.window, node.input.schema
+        # A row that goes with its own coming leaves nothing to take off; later ones may not come in before others.
+        if node.output != "each" or window.leaves == "at once" or window.holds_enters:
+            return None
+        if not all(each.keeps(schema) != "events" for each in node.aggregates):
+            return None
+        made = _Moments(WindowAggregate(Feed(schema, node.key, None), Snapshot(), node.aggregates), device)
+        return cls(node, made, device) if made.take_open() else None
+
+    def values(self, rows: Rows, stay: Stay, enters: Any, leaves: Any) -> Any | None:
+        """A frame with a row for each row that enters; None if none does.
+
+        Args:
+            rows: Rows, those among them whose coming or going makes others come or go.
+            stay: When they are in.
+            enters: Which of them enter in this step.
+            leaves: Which leave in it.
+        """
+        device, node = self._device, self._node
+        kernels, columns = device.kernels, device.columns
+        come, go = kernels.keep(enters), kernels.keep(leaves)
+        if not len(come) and not len(go):
+            return None
+        codes, _, _ = columns.key_codes(rows.frame, node.key)
+        order = row_order(codes, rows.low, rows.high, rows.frame, node.input.schema, node.order, device, ties=True)
+        turn = np.arange(len(rows), like=rows.low)
+        if order is not None:
+            turn[order] = turn.copy()
+        moments = [
+            np.stack([np.where(by[at] < 0, -1, turn[np.maximum(by[at], 0)]), time[at], codes[at].astype(np.int64)])
+            for at, time, by in ((come, stay.enter, stay.entered), (go, stay.leave, stay.left))
+        ]
+        every = np.concatenate(moments, axis=1)
+        order = np.lexsort(every)
+        placed = every[:, order]
+        fresh = np.concatenate([np.ones_like(order[:1], dtype=np.bool_), (placed[:, 1:] != placed[:, :-1]).any(axis=0)])
+        done = max(0, self._window.done)
+        place = np.empty_like(order)
+        place[order] = np.cumsum(fresh) + done
+        low, high = np.full_like(rows.low, done), np.full_like(rows.low, done)
+        low[come], high[go] = place[: len(come)], place[len(come) :]
+        limit = done + len(order) + 1
+
+        def some(which: Any, end: Any) -> Events:
+            at = kernels.keep(which)
+            return Events(low[at], TICK if end is None else end[at], columns.take(rows.frame, at))
+
+        parts = some(enters & leaves, high), some(enters & ~leaves, None), some(leaves & ~enters, high)
+        results, _ = self._window.step(parts[0], limit, *parts[1:])
+        found = concat(results, device)
+        if found is None or not len(come):
+            return None
+        # Before that is what stayed as it was since the group's last step.
+        new = kernels.keep(found.start > done)
+        at = np.zeros_like(low, shape=limit - done)
+        at[found.start[new] - done] = new
+        values = columns.select(found.frame, [aggregate.name for aggregate in node.aggregates])
+        return columns.take(values, at[low[come] - done])
+
+    def tables(self) -> dict[str, pa.Table]:
+        """The state: that of the running window."""
+        return {f"each/{name}": table for name, table in self._window.tables().items()}
+
+    def declared(self, tables: Tables) -> Iterator[StateTable]:
+        """The tables that `tables` gives."""
+        for each in self._window.declared(_own(tables)):
+            yield replace(each, name=f"each/{each.name}")
+
+    def restore(self, tables: Mapping[str, pa.Table]) -> None:
+        """The state that `tables` gave."""
+        self._window.restore(_own(tables))
+
+
+def _own(tables: Tables) -> dict[str, pa.Table]:
+    return {name.removeprefix("each/"): table for name, table in tables.items() if name.startswith("each/")}

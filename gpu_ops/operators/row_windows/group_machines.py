@@ -1,0 +1,312 @@
+"""Data windows as small machines for a group, on the host: a row arrives, is forgotten, or time passes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import bisect_left, insort
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from heapq import heappop, heappush
+from typing import Any
+
+from gpu_ops.core.time import MAX_TIME
+from gpu_ops.plan.data_windows import Best, First, FirstSpan, Last, TimeBatches, TimeLengthBatches
+from gpu_ops.plan.together import Ends
+from gpu_ops.plan.window_kinds import UNKNOWN
+
+_NO, _HELD, _IS_OUT = 0, 1, 2
+"""How a machine holds a row: not at all; it is in, or gathers for a batch; it is of the batch that is out."""
+
+Rows = Sequence[int]
+_NONE: Rows = ()
+
+
+@dataclass
+class Columns:
+    """What a window reads of each row; None where it does not.
+
+    Attributes:
+        within: Equal for rows of one window, where a group has several.
+        rank: The best the greatest.
+        unique: Equal for rows of which only one is kept.
+        time: When the row leaves, or its batch is complete at the latest.
+        taken: Whether the window lets it in at all.
+    """
+
+    within: list[int] | None = None
+    rank: list[int] | None = None
+    unique: list[int] | None = None
+    time: list[int] | None = None
+    taken: list[bool] | None = None
+
+
+class Machine(ABC):
+    """A window of one group: which rows it holds, and which it puts out as one arrives or time passes."""
+
+    in_batches = False
+    timed = False
+    keeps_timer = False
+    timer = UNKNOWN
+    """When it is due, which no row that is held may tell."""
+
+    @abstractmethod
+    def arrive(self, row: int) -> tuple[Rows, Rows]:
+        """A row comes: (rows that come in, rows that go; the row itself is among them if it is not taken)."""
+
+    def restore(self, row: int, how: int) -> None:
+        """A row is held from before; rows are restored in the order of their coming."""
+        del how
+        self.arrive(row)
+
+    @abstractmethod
+    def forget(self, row: int) -> None:
+        """A row is dropped, if it is held."""
+
+    @abstractmethod
+    def how(self, row: int) -> int:
+        """How a row is held."""
+
+    def due(self) -> int:
+        """When time alone does something; `UNKNOWN` for never."""
+        return UNKNOWN
+
+    def wait(self, time: int) -> tuple[Rows, Rows]:
+        """The time comes at which time alone does something, in this window or another: as `arrive`."""
+        del time
+        return _NONE, _NONE
+
+
+class _Counted(Machine):
+    """The first or the last rows, of each value of some columns."""
+
+    def __init__(self, window: Last | First, columns: Columns, *, keeps_last: bool) -> None:
+        self._count, self._within, self._keeps_last = window.count, columns.within, keeps_last
+        self._rows: defaultdict[int, OrderedDict[int, None]] = defaultdict(OrderedDict)
+
+    def _window(self, row: int) -> OrderedDict[int, None]:
+        return self._rows[0 if self._within is None else self._within[row]]
+
+    def arrive(self, row: int) -> tuple[Rows, Rows]:
+        rows = self._window(row)
+        if len(rows) < self._count:
+            rows[row] = None
+            return (row,), _NONE
+        if not self._keeps_last:
+            return _NONE, (row,)
+        rows[row] = None
+        return (row,), (rows.popitem(last=False)[0],)
+
+    def forget(self, row: int) -> None:
+        self._window(row).pop(row, None)
+
+    def how(self, row: int) -> int:
+        return _HELD if row in self._window(row) else _NO
+
+
+class _Spanned(Machine):
+    """What starts within a span; nothing that it holds plays a part later."""
+
+    def __init__(self, window: FirstSpan, columns: Columns) -> None:
+        del window
+        self._taken: Any = columns.taken
+
+    def arrive(self, row: int) -> tuple[Rows, Rows]:
+        return ((row,), _NONE) if self._taken[row] else (_NONE, (row,))
+
+    def forget(self, row: int) -> None:
+        pass
+
+    def how(self, row: int) -> int:
+        return _HELD if self._taken[row] else _NO
+
+
+class _Ending(Machine):
+    """Rows until their own times."""
+
+    timed = True
+
+    def __init__(self, window: Ends, columns: Columns) -> None:
+        del window
+        self._time: Any = columns.time
+        self._taken: Any = columns.taken
+        self._rows: set[int] = set()
+        self._times: list[tuple[int, int]] = []
+
+    def arrive(self, row: int) -> tuple[Rows, Rows]:
+        if not self._taken[row]:
+            return _NONE, (row,)
+        self._rows.add(row)
+        if self._time[row] < MAX_TIME:
+            heappush(self._times, (self._time[row], row))
+        return (row,), _NONE
+
+    def forget(self, row: int) -> None:
+        self._rows.discard(row)
+
+    def how(self, row: int) -> int:
+        return _HELD if row in self._rows else _NO
+
+    def due(self) -> int:
+        while self._times and self._times[0][1] not in self._rows:
+            heappop(self._times)
+        return self._times[0][0] if self._times else UNKNOWN
+
+    def wait(self, time: int) -> tuple[Rows, Rows]:
+        gone = []
+        while self.due() <= time:
+            row = heappop(self._times)[1]
+            self._rows.remove(row)
+            gone.append(row)
+        return _NONE, gone
+
+
+class _Ranked(Machine):
+    """The best rows, and one of each value of some columns."""
+
+    def __init__(self, window: Best, columns: Columns) -> None:
+        self._count, self._unique, self._taken = window.count, columns.unique, columns.taken
+        self._rank: Any = columns.rank
+        # The least first, and of equal ones the oldest: that is who goes.
+        self._rows: list[tuple[int, int]] = []
+        self._latest: dict[int, int] = {}
+
+    def arrive(self, row: int) -> tuple[Rows, Rows]:
+        if self._taken is not None and not self._taken[row]:
+            return _NONE, (row,)
+        gone = []
+        if self._unique is not None:
+            before = self._latest.get(self._unique[row])
+            if before is not None:
+                self.forget(before)
+                gone.append(before)
+            self._latest[self._unique[row]] = row
+        insort(self._rows, (self._rank[row], row))
+        if len(self._rows) > self._count:
+            worst = self._rows[0][1]
+            self.forget(worst)
+            gone.append(worst)
+        return (_NONE if row in gone else (row,)), gone
+
+    def forget(self, row: int) -> None:
+        at = self._place(row)
+        if at is not None:
+            del self._rows[at]
+            if self._unique is not None and self._latest.get(self._unique[row]) == row:
+                del self._latest[self._unique[row]]
+
+    def how(self, row: int) -> int:
+        return _NO if self._place(row) is None else _HELD
+
+    def _place(self, row: int) -> int | None:
+        entry = (self._rank[row], row)
+        at = bisect_left(self._rows, entry)
+        return at if at < len(self._rows) and self._rows[at] == entry else None
+
+
+class _Gathering(Machine):
+    """Rows that gather for a batch, and the batch that is out."""
+
+    in_batches = True
+
+    def __init__(self) -> None:
+        self._gathers: dict[int, None] = {}
+        self._out: dict[int, None] = {}
+
+    def restore(self, row: int, how: int) -> None:
+        (self._out if how == _IS_OUT else self._gathers)[row] = None
+
+    def forget(self, row: int) -> None:
+        self._gathers.pop(row, None)
+
+    def how(self, row: int) -> int:
+        return _HELD if row in self._gathers else _IS_OUT if row in self._out else _NO
+
+    def _complete(self) -> tuple[Rows, Rows]:
+        gone, self._out, self._gathers = list(self._out), self._gathers, {}
+        return list(self._out), gone
+
+
+class _Batches(_Gathering):
+    """Batches of so many rows."""
+
+    def __init__(self, window: Last, columns: Columns) -> None:
+        del columns
+        super().__init__()
+        self._count = window.count
+
+    def arrive(self, row: int) -> tuple[Rows, Rows]:
+        self._gathers[row] = None
+        return self._complete() if len(self._gathers) == self._count else (_NONE, _NONE)
+
+
+class _TimeBatches(_Gathering):
+    """The rows of each span of a grid, in during the next one."""
+
+    timed = True
+
+    def __init__(self, window: TimeBatches, columns: Columns) -> None:
+        super().__init__()
+        self._span = window.span
+        self._time: Any = columns.time
+
+    def arrive(self, row: int) -> tuple[Rows, Rows]:
+        self._gathers[row] = None
+        return _NONE, _NONE
+
+    def due(self) -> int:
+        # Of rows that gather, as of those that are out, all are of one span.
+        gathers = self._time[next(iter(self._gathers))] if self._gathers else UNKNOWN
+        out = self._time[next(iter(self._out))] + self._span if self._out else UNKNOWN
+        return int(min(gathers, out))
+
+    def wait(self, time: int) -> tuple[Rows, Rows]:
+        return self._complete() if self.due() <= time else (_NONE, _NONE)
+
+
+class _TimerBatches(_Gathering):
+    """Batches of so many rows, or of those that gather until a timer is due.
+
+    It is set to a span after a batch is complete, if that one or the one before holds a row; else by the next row.
+    """
+
+    timed = True
+    keeps_timer = True
+
+    def __init__(self, window: TimeLengthBatches, columns: Columns) -> None:
+        super().__init__()
+        self._count, self._span = window.count, window.span
+        self._time: Any = columns.time
+
+    def arrive(self, row: int) -> tuple[Rows, Rows]:
+        self._gathers[row] = None
+        if len(self._gathers) == self._count:
+            self.timer = self._time[row]
+            return self._complete()
+        self.timer = min(self.timer, self._time[row])
+        return _NONE, _NONE
+
+    def due(self) -> int:
+        return self.timer
+
+    def wait(self, time: int) -> tuple[Rows, Rows]:
+        if self.timer > time:
+            return _NONE, _NONE
+        self.timer = self.timer + self._span if self._gathers or self._out else UNKNOWN
+        return self._complete()
+
+
+def _last(window: Last, columns: Columns) -> Machine:
+    return _Counted(window, columns, keeps_last=True) if window.partial else _Batches(window, columns)
+
+
+MACHINES: dict[type, Callable[[Any, Columns], Machine]] = {
+    Last: _last,
+    First: partial(_Counted, keeps_last=False),
+    FirstSpan: _Spanned,
+    Ends: _Ending,
+    Best: _Ranked,
+    TimeBatches: _TimeBatches,
+    TimeLengthBatches: _TimerBatches,
+}

@@ -1,0 +1,421 @@
+"""Data windows step by step: a row waits until the CTI is past its start, and is kept until its leave is known.
+
+A batch is one step whose CTI is infinity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.core.time import MAX_TIME, TICK
+from gpu_ops.devices import Device
+from gpu_ops.errors import PlanError
+from gpu_ops.operators.aggregates.block import Column
+from gpu_ops.operators.events import Events, present, whole_groups
+from gpu_ops.operators.row_windows import conditions  # noqa: F401  (their kinds)
+from gpu_ops.operators.row_windows.data_windows import each_row, row_order
+from gpu_ops.operators.row_windows.each import RunningEach
+from gpu_ops.operators.row_windows.groups import Groups, at_rest
+from gpu_ops.operators.row_windows.window_state import ENTER, FLOOR, NUMBER, DataWindowState
+from gpu_ops.operators.state.row_runs import RowRuns
+from gpu_ops.operators.state.rows import GroupNumbers, Least, Rows, concat_rows
+from gpu_ops.plan.data_windows import STATUS, DataWindow, Last
+from gpu_ops.plan.window_kinds import OUT, UNKNOWN, Assigned, Held, Stay
+
+Assigned.check()
+
+
+class RunningDataWindow(DataWindowState):
+    """The steps of one data window.
+
+    Args:
+        node: The node.
+        device: Where arrays live.
+    """
+
+    def __init__(self, node: DataWindow, device: Device) -> None:
+        self._node, self._device = node, device
+        self._numbers = GroupNumbers(node.group, node.input.schema, device)
+        self._waiting, self._kept = RowRuns(("low",), device), RowRuns(("group", "low"), device)
+        self._floors = Least()
+        self._groups = Groups.new(0, device)
+        self._each_of = RunningEach.of(node, device)
+        # Of these rows that end take part no longer; others are kept until they are taken out.
+        self._ends = self._each_of is not None and node.window.is_lifetime
+        self._opens = False
+        self._opened: list[Events] = []
+        self._closed: list[Events] = []
+
+    @property
+    def gives_open(self) -> bool:
+        """Whether it can give events before it is known when they leave, and does not always know that."""
+        window = self._node.window
+        return self._node.output == "alive" and not window.holds_enters and window.leaves in {"later", "at once"}
+
+    def open(self) -> None:
+        """Give events as soon as they enter, and again when they leave: what takes them counts them at once."""
+        self._opens = True
+
+    def edges(self) -> tuple[list[Events], list[Events]]:
+        """(opened, closed): what entered in the last step and will leave later, and what left that had been opened."""
+        opened, closed = self._opened, self._closed
+        self._opened, self._closed = [], []
+        return opened, closed
+
+    def step(self, events: Events | None, cti: int) -> tuple[list[Events], int]:
+        """Take events in, and give what a CTI makes final, and the CTI after them."""
+        if cti == MAX_TIME and not self._numbers.seen:
+            # All there is in one step, and nothing before it.
+            return [] if events is None else list(self.batch(events)), cti
+        fresh = self._due(events, cti)
+        self._groups.grow(len(self._numbers))
+        ended = self._ended(cti) if self._ends else None
+        touched = self._touched(fresh, ended, cti)
+        given = self._rows_due(fresh, touched, self._groups, cti, ended) if len(touched) else []
+        self._forget(cti)
+        return given, self._promise(cti)
+
+    def batch(self, events: Events) -> Iterator[Events]:
+        """What becomes of all the rows there are: pieces of bounded size, each with all rows of its groups.
+
+        Nothing that lasts is noted, and no row of any other step plays a part.
+        """
+        device = self._device
+        codes, count, _ = device.columns.key_codes(events.frame, self._node.group)
+        for some, code, touched in whole_groups(events, codes, count, self._node.input.schema, device):
+            rows = Rows(code, some.start, some.ends, {}, some.frame)
+            yield from self._rows_due(rows, touched, Groups.new(int(touched[-1]) + 1, device), MAX_TIME)
+
+    def _due(self, events: Events | None, cti: int) -> Rows | None:
+        """The rows whose turn it is: at the CTI itself more may come."""
+        before = cti if cti == MAX_TIME else cti - 1
+        due = self._waiting.due(before)
+        if events is not None and len(events):
+            keep, codes = self._device.kernels.keep, self._numbers.codes(events.frame)
+            rows = Rows(codes, events.start, events.ends, {}, events.frame)
+            now = rows.low <= before
+            if bool(now.all()):
+                due.append(rows)
+            else:
+                self._waiting.add(rows.take(keep(~now), self._device))
+                due.append(rows.take(keep(now), self._device))
+        due = [rows for rows in due if len(rows)]
+        return concat_rows(due, self._device) if due else None
+
+    def _ended(self, cti: int) -> Rows | None:
+        """The rows that end by then, each once."""
+        ended = [run.rows.take(at, self._device) for run, at in self._kept.ended(cti) if len(at)]
+        return concat_rows(ended, self._device) if ended else None
+
+    def _touched(self, fresh: Rows | None, ended: Rows | None, cti: int) -> Any:
+        """int64 groups in which something happens, ascending."""
+        count = len(self._numbers)
+        if self._ends:
+            due = self._device.columns.array(np.zeros(0, np.int64))
+            due = due if ended is None else np.unique(ended.code).astype(np.int64)
+        elif cti == MAX_TIME:
+            # At the end of time it is settled what becomes of all rows.
+            due = self._kept_groups()
+        else:
+            due = self._device.kernels.keep(self._groups.due[:count] <= cti)
+        if self._node.output == "each" and self._node.within and self._each_of is None:
+            # What is in of a group is in windows of several values.
+            due = self._kept_groups()
+        if fresh is None:
+            return due
+        here = present(fresh.code, count, self._device)
+        return np.union1d(here, due) if len(due) else here
+
+    def _kept_groups(self) -> Any:
+        kept = self._kept.rows()
+        if kept is None:
+            return self._device.columns.array(np.zeros(0, np.int64))
+        return np.unique(kept.code).astype(np.int64)
+
+    def _rows_due(
+        self, fresh: Rows | None, touched: Any, groups: Groups, cti: int, ended: Rows | None = None
+    ) -> list[Events]:
+        """What becomes of rows of some groups, now that these have come."""
+        device = self._device
+        before = groups.seen[touched]
+        came = None if fresh is None else self._numbered(fresh, touched, groups)
+        upto = None if cti == MAX_TIME else self._changes(touched, before, groups, cti)
+        pieces = [ended if self._ends else self._taken(touched, upto), came]
+        rest = UNKNOWN if upto is None else np.where(upto > 0, UNKNOWN, groups.due[touched])
+        if pieces[0] is None and came is None:
+            return []
+        rows = concat_rows([each for each in pieces if each is not None], device)
+        codes = _places(touched, rows.code)
+        if pieces[0] is not None:
+            order = device.kernels.group_order(codes, len(touched), _column(rows, NUMBER))
+            rows, codes = rows.take(order, device), device.kernels.take(codes, order)
+        held = self._held(rows, codes, touched, groups, before, cti)
+        groups.due[touched] = rest
+        stay = self._node.window.stays(held, device)
+        return self._settled(rows, codes, stay, groups, touched, cti)
+
+    def _changes(self, touched: Any, before: Any, groups: Groups, cti: int) -> Any | None:
+        """Of which kept rows of some groups something changes: of those below a number; None for all."""
+        node = self._node
+        if node.output == "each" and self._each_of is None:
+            return None
+        return node.window.changed(before, groups.seen[touched], groups.due[touched], cti)
+
+    def _taken(self, touched: Any, upto: Any | None) -> Rows | None:
+        """The rows that are kept of some groups, those below a number of each; they are kept no longer."""
+        kernels, found = self._device.kernels, []
+        for run in self._kept.runs:
+            low, high = (np.searchsorted(run.rows.code, touched, side=side) for side in ("left", "right"))
+            if upto is not None:
+                # They stand in the order of their coming.
+                high = kernels.search_pairs(
+                    run.rows.code, _column(run.rows, NUMBER), touched.astype(np.int32), upto - 1
+                )
+            source, offset = kernels.expand(high - low)
+            at = low[source] + offset
+            if run.gone is not None:
+                at = at[~run.gone[at]]
+            if len(at):
+                self._kept.drop(run, at)
+                found.append(run.rows.take(at, self._device))
+        if not found:
+            return None
+        rows = concat_rows(found, self._device)
+        floor = _column(rows, FLOOR)
+        self._floors.remove(self._device.columns.host(floor[floor != UNKNOWN]))
+        return rows
+
+    def _keep(self, rows: Rows) -> None:
+        self._kept.add(rows)
+        floor = _column(rows, FLOOR)
+        self._floors.add(self._device.columns.host(floor[floor != UNKNOWN]))
+
+    def _numbered(self, rows: Rows, touched: Any, groups: Groups) -> Rows:
+        """New rows in the order of their coming, with the numbers that they have in their groups."""
+        node, device = self._node, self._device
+        codes = _places(touched, rows.code)
+        order = row_order(
+            codes, rows.low, rows.high, rows.frame, node.input.schema, node.order, device, ties=node.counts_rows
+        )
+        if order is not None:
+            rows, codes = rows.take(order, device), device.kernels.take(codes, order)
+        bounds = _bounds(codes, len(touched))
+        present = device.kernels.keep(bounds[1:] > bounds[:-1])
+        here, begins, ends = touched[present], bounds[present], bounds[present + 1]
+        source, number = device.kernels.expand(ends - begins)
+        if node.window.counts == "starts":
+            starts = np.concatenate([np.ones_like(codes[:1], dtype=np.bool_), rows.low[1:] != rows.low[:-1]])
+            starts[begins] = True
+            place = np.cumsum(starts)
+            number = place - place[begins][source]
+        seen = groups.seen[here]
+        if bool(seen.any()):
+            number = number + seen[source]
+        groups.seen[here] = number[ends - 1] + 1
+        groups.first[here] = np.minimum(groups.first[here], rows.low[begins])
+        unknown = Column((np.full_like(rows.low, UNKNOWN),), None)
+        columns = {NUMBER: Column((number,), None), ENTER: unknown, FLOOR: unknown}
+        note = node.window.note
+        if note is not None:
+            columns["row", note.name] = Column((np.full_like(rows.low, note.new),), None)
+        return replace(rows, columns=columns)
+
+    def _held(self, rows: Rows, codes: Any, touched: Any, groups: Groups, before: Any, cti: int) -> Held:
+        note = self._node.window.note
+        return Held(
+            code=codes,
+            bounds=_bounds(codes, len(touched)),
+            start=rows.low,
+            end=rows.high,
+            number=_column(rows, NUMBER),
+            first=groups.first[touched],
+            noted=groups.closed[touched],
+            cti=cti,
+            enter=_column(rows, ENTER),
+            before=before,
+            frame=rows.frame,
+            schema=self._node.input.schema,
+            memo=None if note is None else _column(rows, ("row", note.name)),
+            rows=self._node.output == "each",
+        )
+
+    def _settled(self, rows: Rows, codes: Any, stay: Stay, groups: Groups, touched: Any, cti: int) -> list[Events]:
+        """What is final of some rows is given, and what may still change is kept."""
+        before = _column(rows, ENTER)
+        is_new = before == UNKNOWN
+        enter, leave = stay.enter if bool(is_new.all()) else np.where(is_new, stay.enter, before), stay.leave
+        if cti == MAX_TIME:
+            # Whatever has not left by then never will; what has not entered never does.
+            leave = np.minimum(leave, MAX_TIME)
+        stay = replace(stay, enter=enter, leave=leave)
+        if stay.due is not None:
+            groups.due[touched] = stay.due
+        if stay.noted is not None:
+            groups.closed[touched] = stay.noted
+        if self._node.output == "each":
+            return self._each(rows, codes, stay, groups, touched, cti)
+        if cti != MAX_TIME:
+            self._keep_open(rows, stay, (enter != OUT) & (leave == UNKNOWN), enter, enter if self._holds else None)
+        return self._given(rows, codes, stay, is_new)
+
+    @property
+    def _holds(self) -> bool:
+        """Whether an enter is given with its leave, so that no CTI after it may be promised before."""
+        output = self._node.output
+        if output == "alive" and not self._opens:
+            return True
+        return self._node.window.holds_enters and output != "remove"
+
+    def _keep_open(self, rows: Rows, stay: Stay, which: Any, enter: Any, floor: Any | None) -> None:
+        columns = rows.columns | {ENTER: Column((enter,), None)}
+        columns[FLOOR] = Column((np.full_like(enter, UNKNOWN) if floor is None else floor,), None)
+        if stay.memo is not None:
+            note = self._node.window.note
+            if note is None:
+                raise PlanError(
+                    f"The window {self._node.window} gives a memo of each row, and declares no note of it.",
+                    remedy="Declare a RowNote: without one the next step would not know it.",
+                )
+            columns["row", note.name] = Column((stay.memo,), None)
+        self._keep(replace(rows, columns=columns).take(self._device.kernels.keep(which), self._device))
+
+    def _given(self, rows: Rows, codes: Any, stay: Stay, is_new: Any) -> list[Events]:
+        output, enter, leave = self._node.output, stay.enter, stay.leave
+        if output == "prior":
+            return self._beside_prior(rows, codes, self._device.kernels.keep(is_new))
+        if output == "alive" and not self._opens:
+            # What may enter yet leaves no earlier, so it is not among these.
+            return self._part(rows, (leave > enter) & (leave != UNKNOWN) & (enter != OUT), enter, leave)
+        inside = (enter != OUT) & (enter != UNKNOWN)
+        if output == "alive":
+            self._opened += self._part(rows, inside & is_new & (leave == UNKNOWN), enter, TICK)
+            # One that time let in at the CTI may leave there yet, with a row that comes then: it was opened, too.
+            self._closed += self._part(rows, inside & ~is_new & (leave < MAX_TIME), enter, leave)
+            return self._part(rows, inside & is_new & (leave != UNKNOWN) & (leave > enter), enter, leave)
+        entered = [] if output == "remove" else self._part(rows, inside & is_new, enter, TICK, "new")
+        left = [] if output == "insert" else self._part(rows, inside & (leave < MAX_TIME), leave, TICK, "dead")
+        return entered + left
+
+    def _part(self, rows: Rows, which: Any, start: Any, end: Any, status: str = "") -> list[Events]:
+        """Some of the rows with these lifetimes: one piece, or none if it were empty."""
+        frame = rows.frame
+        if not bool(which.all()):
+            at = self._device.kernels.keep(which)
+            start, end = start[at], end if isinstance(end, int) else end[at]
+            frame = self._device.columns.take(frame, at)
+        return [Events(start, end, self._shown(frame, status, len(start)))] if len(start) else []
+
+    def _each(self, rows: Rows, codes: Any, stay: Stay, groups: Groups, touched: Any, cti: int) -> list[Events]:
+        """Rows whose enter is final, with what is in then; kept is what may be in for others."""
+        node, device = self._node, self._device
+        before = _column(rows, ENTER)
+        inside = (stay.enter != OUT) & (stay.enter != UNKNOWN)
+        # An enter that time alone makes may be known long before.
+        final = inside & (before == UNKNOWN) & (stay.enter <= cti)
+        if node.window.holds_enters:
+            final = final & (stay.leave != UNKNOWN)
+        told = final | (before != UNKNOWN)
+        running = self._each_of if self._numbers.seen else None
+        if cti != MAX_TIME:
+            # What stays for ever is in the running aggregates, and waits for nothing.
+            stays = (stay.leave > cti) if running is None else (stay.leave > cti) & (stay.leave != MAX_TIME)
+            which = (stay.enter != OUT) & (stays | ~told)
+            self._keep_for_others(rows, codes, stay, which, told, groups, touched)
+        at = device.kernels.keep(final)
+        if running is not None:
+            values = running.values(rows, stay, final, told & inside & (stay.leave <= min(cti, MAX_TIME - 1)))
+        elif len(at):
+            known = replace(stay, entered=np.where(before == UNKNOWN, stay.entered, -1))
+            values = each_row(node, rows.frame, rows.low, rows.high, known, at, device)
+        if not len(at):
+            return []
+        return [Events(stay.enter[at], TICK, device.columns.beside(device.columns.take(rows.frame, at), values))]
+
+    def _keep_for_others(
+        self, rows: Rows, codes: Any, stay: Stay, which: Any, told: Any, groups: Groups, touched: Any
+    ) -> None:
+        """Some rows are kept for those that enter later; their groups are looked at again when one enters or leaves."""
+        enter = np.where(told, stay.enter, UNKNOWN)
+        floor = np.where(told | (stay.enter == OUT), UNKNOWN, stay.enter)
+        self._keep_open(rows, stay, which, enter, floor)
+        if not self._ends:
+            times = np.where(which, np.where(told, stay.leave, stay.enter), UNKNOWN)
+            groups.wake(codes, times, touched, self._device)
+
+    def _beside_prior(self, rows: Rows, codes: Any, at: Any) -> list[Events]:
+        """Rows that have come, as they are, beside those so many places before them."""
+        if not len(at):
+            return []
+        columns, window = self._device.columns, self._node.window
+        assert isinstance(window, Last)  # noqa: S101  (with_prior makes no other: it is that row that it asks for)
+        frame = columns.take(rows.frame, at)
+        number = _column(rows, NUMBER)
+        there = number[at] >= window.count
+        # The rows in between may be at rest.
+        before = self._device.kernels.search_pairs(codes, number, codes[at], number[at] - window.count - 1)
+        valid = None if bool(there.all()) else there
+        for name, column in self._node.prior:
+            values = columns.take(columns.select(rows.frame, [column]), np.where(there, before, 0))
+            frame = columns.beside(frame, columns.rename(columns.null_where(values, valid), column, name))
+        return [Events(rows.low[at], rows.high[at], frame)]
+
+    def _shown(self, frame: Any, status: str, count: int) -> Any:
+        if self._node.output != "changes":
+            return frame
+        columns = self._device.columns
+        one = columns.from_arrow(pa.table({STATUS: pa.array([status], pa.string())}))
+        return columns.beside(frame, columns.take(one, columns.array(np.zeros(count, np.int64))))
+
+    def _promise(self, cti: int) -> int:
+        return cti if cti == MAX_TIME else self._floors.least(cti)
+
+    # The state, to be looked at and kept
+
+    @property
+    def waiting(self) -> int:
+        """How many events wait for a CTI to pass their start."""
+        return len(self._waiting)
+
+    @property
+    def alive(self) -> int:
+        """How many rows it keeps."""
+        return len(self._waiting) + len(self._kept)
+
+    def _forget(self, cti: int) -> None:
+        """Forget groups of which no row is left, once they are most, where what has been plays no part."""
+        if not self._numbers.crowded:
+            return
+        rests = at_rest(self._node.window, self._groups, len(self._numbers), cti)
+        if rests is None:
+            return
+        host = self._device.columns.host
+        used = ~host(rests)
+        for rows in (*self._waiting.pieces(), *self._kept.pieces()):
+            used[host(rows.code)] = True
+        numbers = self._numbers.forget(used)
+        if numbers is None:
+            return
+        self._groups = self._groups.left(self._device.columns.array(np.flatnonzero(used)))
+        self._waiting.renumber(numbers)
+        self._kept.renumber(numbers)
+
+
+def _column(rows: Rows, name: tuple[str, str]) -> Any:
+    return rows.columns[name].arrays[0]
+
+
+def _bounds(codes: Any, groups: int) -> Any:
+    """int64: where each of some groups begins among codes that ascend, and where the last one ends."""
+    return np.searchsorted(codes, np.arange(groups + 1, dtype=codes.dtype, like=codes)).astype(np.int64)
+
+
+def _places(touched: Any, codes: Any) -> Any:
+    """int32 places of groups among those that are touched, ascending; each is one of them."""
+    if len(touched) and int(touched[-1]) == len(touched) - 1:
+        return codes.astype(np.int32, copy=False)
+    return np.searchsorted(touched, codes).astype(np.int32)

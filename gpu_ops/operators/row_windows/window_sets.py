@@ -1,0 +1,247 @@
+"""Data windows taken together: what one of them drops may be dropped from the others, so rows are taken one by one.
+
+All that a window's machine knows can be told from the rows that it holds and from two bits for each that say how; so a
+step of a running query makes its machines anew from the rows that it has kept.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, cast
+
+import numpy as np
+
+from gpu_ops.core.time import MAX_TIME, format_time
+from gpu_ops.devices import Device
+from gpu_ops.errors import TimeError
+from gpu_ops.operators.events import check_times
+from gpu_ops.operators.row_windows.data_windows import assigns, ranks_of
+from gpu_ops.operators.row_windows.group_machines import MACHINES, Columns, Machine, Rows
+from gpu_ops.plan.data_windows import Best, FirstSpan, TimeBatches, TimeLengthBatches
+from gpu_ops.plan.together import BITS, Ends, Part, Together
+from gpu_ops.plan.window_kinds import OUT, UNKNOWN, Held, Stay
+
+
+@assigns(Together)
+def together(window: Together, held: Held, device: Device) -> Stay:
+    """When each row is in all of several windows, or in any."""
+    columns = [_columns(part, held, device) for part in window.parts]
+    host = device.columns.host
+    start, bounds = host(held.start).tolist(), host(held.bounds).tolist()
+    number, before = host(held.number).tolist(), host(held.before).tolist()
+    memo = host(held.memo).tolist()
+    told = _Told(host(held.enter).tolist())
+    due: list[int] = []
+    timers: list[int] = []
+    timer = host(held.noted).tolist()
+    for code, (first, last) in enumerate(pairwise(bounds)):
+        machines = [
+            MACHINES[type(part.window)](part.window, each) for part, each in zip(window.parts, columns, strict=True)
+        ]
+        group = (_All if window.rule == "all" else _Any)(machines, told)
+        for machine in machines:
+            if machine.keeps_timer:
+                machine.timer = timer[code]
+        fresh = first
+        while fresh < last and number[fresh] < before[code]:
+            for at, machine in enumerate(machines):
+                how = memo[fresh] >> BITS * at & 3
+                if how:
+                    machine.restore(fresh, how)
+            fresh += 1
+        for row in range(fresh, last):
+            group.wait(start[row])
+            group.arrive(row, start[row])
+        group.wait(held.cti)
+        # A timer that runs while nothing is held has nothing to do before the next row comes.
+        waits = any(told.leave[row] == UNKNOWN and told.enter[row] != OUT for row in range(first, last))
+        due.append(group.due() if waits else UNKNOWN)
+        if held.cti == MAX_TIME:
+            continue
+        timers += [machine.timer for machine in machines if machine.keeps_timer]
+        for row in range(first, last):
+            memo[row] = sum(machine.how(row) << BITS * at for at, machine in enumerate(machines))
+
+    def array(values: list[int]) -> Any:
+        return device.columns.array(np.array(values, np.int64))
+
+    enter, leave, entered, left = (array(each) for each in (told.enter, told.leave, told.entered, told.left))
+    return Stay(enter, leave, entered, left, due=array(due), noted=array(timers) if timers else None, memo=array(memo))
+
+
+# What a machine reads of each row
+
+
+def _columns(part: Part, held: Held, device: Device) -> Columns:
+    read = _READ.get(type(part.window))
+    made = Columns() if read is None else read(part.window, held, device)
+    if part.within:
+        made.within = device.columns.host(device.columns.key_codes(held.frame, part.within)[0]).tolist()
+    return made
+
+
+def _of_span(window: FirstSpan, held: Held, device: Device) -> Columns:
+    since = held.first[held.code] if window.since is None else window.since
+    inside = (held.start >= since) & (held.start - since < window.span)
+    return Columns(taken=device.columns.host(inside).tolist())
+
+
+def _of_time_batches(window: TimeBatches, held: Held, device: Device) -> Columns:
+    origin = held.first[held.code] if window.align is None else window.align
+    ends = (held.start - origin) // window.span * window.span + window.span + origin
+    check_times(ends, window.span, device, verb="time_batches")
+    return Columns(time=device.columns.host(ends).tolist())
+
+
+def _of_timer(window: TimeLengthBatches, held: Held, device: Device) -> Columns:
+    check_times(held.start + window.span, window.span, device, verb="time_length_batches")
+    return Columns(time=device.columns.host(held.start + window.span).tolist())
+
+
+def _of_ends(window: Ends, held: Held, device: Device) -> Columns:
+    ends, host = _ends(window, held, device), device.columns.host
+    return Columns(time=host(ends).tolist(), taken=host(ends > held.start).tolist())
+
+
+def _of_best(window: Best, held: Held, device: Device) -> Columns:
+    rank, ranked = ranks_of(held.frame, window.by, held.schema.field(window.by).type, device)
+    host = device.columns.host
+    return Columns(
+        rank=host(rank if window.highest else ~rank).tolist(),
+        taken=None if ranked is None else host(ranked).tolist(),
+        unique=host(device.columns.key_codes(held.frame, window.unique)[0]).tolist() if window.unique else None,
+    )
+
+
+_READ: dict[type, Callable[[Any, Held, Device], Columns]] = {
+    FirstSpan: _of_span,
+    TimeBatches: _of_time_batches,
+    TimeLengthBatches: _of_timer,
+    Ends: _of_ends,
+    Best: _of_best,
+}
+
+
+def _ends(window: Ends, held: Held, device: Device) -> Any:
+    if window.span is not None:
+        check_times(held.start, window.span, device, verb="last_span")
+        return held.start + window.span
+    ends, valid = device.columns.values(held.frame, cast("str", window.column))
+    if valid is not None:
+        at = int((~valid).argmax())
+        raise TimeError(
+            "until gives a null end.",
+            row=at,
+            values=f"start={format_time(int(held.start[at]))}",
+            remedy="Fill it or filter such events out first.",
+        )
+    check_times(held.start, ends, device, verb="until")
+    return ends
+
+
+# What becomes of rows
+
+
+class _Told:
+    """For each row when it comes in and goes, and with which row; -1 where time makes it."""
+
+    def __init__(self, enter: list[int]) -> None:
+        rows = len(enter)
+        self.enter, self.leave = enter, [UNKNOWN] * rows
+        self.entered, self.left = [-1] * rows, [-1] * rows
+
+    def comes(self, row: int, time: int, by: int) -> None:
+        """A row is in from now on, unless it has been before."""
+        if self.enter[row] == UNKNOWN:
+            self.enter[row], self.entered[row] = time, by
+
+    def goes(self, row: int, time: int, by: int) -> None:
+        """A row is in no longer, or it is never in if it has not been before."""
+        if self.enter[row] == UNKNOWN:
+            self.enter[row] = OUT
+        elif self.enter[row] != OUT and self.leave[row] == UNKNOWN:
+            self.leave[row], self.left[row] = time, by
+
+
+class _Windows(ABC):
+    """The windows of a group."""
+
+    def __init__(self, machines: list[Machine], told: _Told) -> None:
+        self._machines, self._told = machines, told
+        self._timed = [machine for machine in machines if machine.timed]
+
+    def due(self) -> int:
+        """When time alone does something."""
+        return min((machine.due() for machine in self._timed), default=UNKNOWN)
+
+    def wait(self, until: int) -> None:
+        """Time passes, to some time and including it."""
+        while self._timed and (time := self.due()) <= until:
+            self.pass_time(time)
+
+    @abstractmethod
+    def pass_time(self, time: int) -> None:
+        """What time does at the next time at which it does something."""
+
+    @abstractmethod
+    def arrive(self, row: int, time: int) -> None:
+        """A row comes."""
+
+
+class _All(_Windows):
+    """What is in all windows."""
+
+    def __init__(self, machines: list[Machine], told: _Told) -> None:
+        super().__init__(machines, told)
+        self._batch = next((machine for machine in machines if machine.in_batches), None)
+        self._plain = [machine for machine in machines if not machine.in_batches]
+
+    def arrive(self, row: int, time: int) -> None:
+        gone = [each for machine in self._plain for each in machine.arrive(row)[1]]
+        self._drop(gone, time, row)
+        if row in gone:
+            return
+        if self._batch is None:
+            self._told.comes(row, time, row)
+        else:
+            self._complete(*self._batch.arrive(row), time, row)
+
+    def pass_time(self, time: int) -> None:
+        self._drop([each for machine in self._plain for each in machine.wait(time)[1]], time, -1)
+        if self._batch is not None:
+            self._complete(*self._batch.wait(time), time, -1)
+
+    def _drop(self, gone: Rows, time: int, by: int) -> None:
+        for row in gone:
+            for machine in self._machines:
+                machine.forget(row)
+            self._told.goes(row, time, by)
+
+    def _complete(self, batch: Rows, out: Rows, time: int, by: int) -> None:
+        for row in out:
+            self._told.goes(row, time, by)
+        for row in batch:
+            self._told.comes(row, time, by)
+            for machine in self._plain:
+                machine.forget(row)
+
+
+class _Any(_Windows):
+    """What is in any window."""
+
+    def arrive(self, row: int, time: int) -> None:
+        self._move([machine.arrive(row) for machine in self._machines], time, row)
+
+    def pass_time(self, time: int) -> None:
+        self._move([machine.wait(time) for machine in self._machines], time, -1)
+
+    def _move(self, moves: list[tuple[Rows, Rows]], time: int, by: int) -> None:
+        for come, _ in moves:
+            for row in come:
+                self._told.comes(row, time, by)
+        for _, gone in moves:
+            for row in gone:
+                if not any(machine.how(row) for machine in self._machines):
+                    self._told.goes(row, time, by)

@@ -1,0 +1,1 @@
+"""How the operators of a plan are stepped together."""

@@ -1,0 +1,1 @@
+"""What operators keep from one step to the next: rows, runs and groups, as tables."""

@@ -1,0 +1,81 @@
+"""What the tables of operators have in common, declared: places on an axis, groups, and rows of events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from gpu_ops.core.state_tables import Field, StateTable, Tables
+from gpu_ops.core.time import MAX_TIME, MIN_TIME, TIME_TYPE
+from gpu_ops.operators.aggregates.forms import Columns
+from gpu_ops.plan.window_kinds import TimeWindowKind
+
+BEFORE, AFTER = -(1 << 62), 1 << 62
+"""Places on the axis for what began in an earlier step, and for what has not ended in this one."""
+
+TIME = Field(TIME_TYPE, least=MIN_TIME, most=MAX_TIME)
+
+NUMBERED_TIME = Field(pa.int64(), least=MIN_TIME, most=MAX_TIME)
+
+
+def extent(window: TimeWindowKind) -> tuple[int, int]:
+    """(least, most): what no place of a window's axis in the years 1 to 9999 is below, or above."""
+    if window.grid is None:
+        return MIN_TIME, MAX_TIME
+    return window.grid.around(MIN_TIME)[0] - 2, window.grid.around(MAX_TIME)[1] + 2
+
+
+def clock(window: TimeWindowKind | None = None) -> StateTable:
+    """The table that says up to where results are given: a time, or a place on a window's axis."""
+    least, most = (MIN_TIME, MAX_TIME) if window is None else (BEFORE, AFTER)
+    return StateTable("clock", {"done": Field(pa.int64(), least=least, most=most)}, rows=1, required=True)
+
+
+def group_columns(names: tuple[str, ...], schema: pa.Schema, prefix: str = "key/") -> dict[str, Field]:
+    """The columns that tell groups apart."""
+    return {f"{prefix}{name}": Field(schema.field(name).type, nullable=True) for name in names}
+
+
+def group_count(names: tuple[str, ...], tables: Tables, table: str = "groups") -> int:
+    """How many groups a table of them has that was checked; one if nothing tells them apart."""
+    if not names:
+        return 1
+    return tables[table].num_rows if table in tables else 0
+
+
+def row_columns(
+    low: Field,
+    high: Field,
+    groups: int,
+    *,
+    first: int = 0,
+    columns: Columns | None = None,
+    numbers: Mapping[tuple[str, str], Field] | None = None,
+    frame: pa.Schema | None = None,
+) -> dict[str, Field]:
+    """The columns of `Rows.to_arrow`.
+
+    Args:
+        low: The place where each begins.
+        high: Where it ends.
+        groups: One past the greatest number of a group.
+        first: The least.
+        columns: Arrays that go with rows, each with its kind of numbers; of any length.
+        numbers: What else holds for such arrays' values.
+        frame: The columns of their frame.
+    """
+    made = {"group": Field(pa.int32(), least=first, most=groups - 1), "low": low, "high": high}
+    for (name, form), column in (columns or {}).items():
+        for at, part in enumerate(column.arrays):
+            made[f"{name}.{form}.{at}"] = Field(_type(part))
+        made[f"{name}.{form}.valid"] = Field(pa.bool_(), optional=True)
+    for (name, form), each in (numbers or {}).items():
+        made[f"{name}.{form}.0"] = each
+    made |= {f"{each.name}.frame": Field(each.type, nullable=True) for each in frame or ()}
+    return made
+
+
+def _type(array: Any) -> pa.DataType:
+    return pa.bool_() if array.dtype == bool else pa.from_numpy_dtype(array.dtype)

@@ -1,0 +1,149 @@
+"""What operators have in common that remember rows by group from one step to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.core.time import MIN_TIME
+from gpu_ops.devices import Device
+from gpu_ops.operators.state.row_runs import RowRuns
+from gpu_ops.operators.state.rows import GroupNumbers, Rows, rows_from_arrow, shown_time
+
+
+class Incremental:
+    """Numbered groups, rows in runs, up to where results are given, and all that as tables.
+
+    | operator | rows | of a group it knows | a group is left while | clock | its promise |
+    |---|---|---|---|---|---|
+    | `RunningWindow` | waiting, ending, those of extremes | its last boundary, totals, orders | it has rows | place | the oldest group's last boundary; of a grid its last window |
+    | `RunningWhole` | waiting, alive | its last boundary, how many rows it has | it has rows | place | as above |
+    | `RunningBinary` | waiting and kept ones of either side; null keys have two numbers of their own | of `ClipBy` the last right start | it has rows | time | the oldest piece that is open |
+    | `RunningStitch` | waiting pieces, chains | nothing | it has rows | none | the oldest chain |
+    | `RunningDataWindow` | waiting, kept | rows so far, and when it wakes | its window is not at rest | none | the oldest row that may enter yet |
+    | `RunningFill` | none: it remembers each group's last result | its last window | always | none | the oldest group's next window |
+
+    The last two have states of their own.
+
+    Args:
+        names: The columns that tell groups apart.
+        schema: The types of these and of what rows have.
+        device: Where arrays live.
+        runs: The rows, by the names of their tables. Those wait whose table's name begins with "waiting".
+        done: Up to where results are given before there is any row.
+    """  # noqa: E501
+
+    _group_table, _key_prefix = "groups", "key/"
+
+    _own_numbers = 0
+    """So many numbers are no group's; those of groups come after them."""
+
+    _has_clock = True
+
+    def __init__(
+        self, names: tuple[str, ...], schema: pa.Schema, device: Device, runs: dict[str, RowRuns], done: int = MIN_TIME
+    ) -> None:
+        self._device, self._groups = device, GroupNumbers(names, schema, device)
+        self._keys = pa.schema([schema.field(name) for name in names])
+        self._runs, self._schema, self._done = runs, schema, done
+
+    @property
+    def waiting(self) -> int:
+        """How many events wait for a CTI to pass their start."""
+        return sum(len(runs) for name, runs in self._runs.items() if name.startswith("waiting"))
+
+    @property
+    def alive(self) -> int:
+        """How many events are kept."""
+        return sum(map(len, self._runs.values()))
+
+    def tables(self) -> dict[str, pa.Table]:
+        """The state: groups, up to where results are given, and rows; nothing before there was any row."""
+        if not self._groups.seen:
+            return {}
+        made, columns = dict[str, pa.Table](), self._group_columns(len(self._groups))
+        if self._groups.keys is not None:
+            keys = self._device.columns.to_arrow(self._groups.keys, self._keys)
+            columns |= {f"{self._key_prefix}{name}": keys[name] for name in keys.column_names}
+        if columns:
+            made[self._group_table] = pa.table(columns)
+        if self._has_clock:
+            made["clock"] = pa.table({"done": pa.array([self._done], pa.int64())})
+        for name, runs in self._runs.items():
+            rows = runs.rows()
+            if rows is not None:
+                made[name] = rows.to_arrow(self._frame(name), self._device, self._shown)
+        return made
+
+    def restore(self, tables: Mapping[str, pa.Table]) -> None:
+        """The state that `tables` gave."""
+        if not tables:
+            return
+        groups = tables[self._group_table].combine_chunks() if self._group_table in tables else pa.table({})
+        keys = {name: groups[f"{self._key_prefix}{name}"] for name in self._keys.names}
+        self._groups.restore(self._device.columns.from_arrow(pa.table(keys)) if keys else None)
+        if self._has_clock:
+            self._done = tables["clock"]["done"][0].as_py()
+        self._restore_groups(groups)
+        for name, runs in self._runs.items():
+            if name in tables:
+                rows = self._completed(name, rows_from_arrow(tables[name], self._device))
+                runs.put_back(rows)
+                self._again(name, rows)
+
+    def _forget(self) -> None:
+        """Forget groups of which nothing is left, once they are most of all."""
+        if not self._groups.crowded:
+            return
+        host, own = self._device.columns.host, self._own_numbers
+        used = np.zeros(len(self._groups) + own, np.bool_)
+        for runs in self._runs.values():
+            for rows in runs.pieces():
+                used[host(rows.code)] = True
+        self._note_used(used)
+        numbers = self._groups.forget(used[own:])
+        if numbers is None:
+            return
+        if own:
+            mine = self._device.columns.array(np.arange(own, dtype=np.int32))
+            numbers = np.concatenate([mine, numbers + np.int32(own)])
+            used[:own] = True
+        for runs in self._runs.values():
+            runs.renumber(numbers)
+        self._renumber(numbers, self._device.columns.array(np.flatnonzero(used)))
+
+    # What an operator knows beside
+
+    def _shown(self, places: Any) -> pa.Array:
+        """Places as they stand in tables."""
+        return shown_time(places)
+
+    def _frame(self, name: str) -> pa.Schema:
+        """The types of what the rows of a table have."""
+        del name
+        return self._schema
+
+    def _completed(self, name: str, rows: Rows) -> Rows:
+        """Rows that a table had, with all columns that they need."""
+        del name
+        return rows
+
+    def _group_columns(self, count: int) -> dict[str, Any]:
+        """What is known of so many groups, as columns beside their keys."""
+        del count
+        return {}
+
+    def _restore_groups(self, groups: pa.Table) -> None:
+        """Know what `_group_columns` gave."""
+
+    def _again(self, name: str, rows: Rows) -> None:
+        """Know what else there is of rows of a table that are kept again."""
+
+    def _note_used(self, used: Any) -> None:
+        """Say which groups are needed though they have no rows, in host bools."""
+
+    def _renumber(self, numbers: Any, left: Any) -> None:
+        """Groups have new numbers; ``left`` has the former ones of those that are left, in order."""

@@ -1,0 +1,170 @@
+"""Rows of events in sorted runs: by a place alone, or by group and place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import accumulate, pairwise
+from typing import Any, Literal
+
+import numpy as np
+
+from gpu_ops.core.sorted_runs import Run, SortedRuns
+from gpu_ops.devices import Device
+from gpu_ops.operators.state.rows import Rows, concat_rows
+
+Place = Literal["low", "high"]
+Key = tuple[Place] | tuple[Literal["group"], Place]
+
+_FEW = 1024
+
+
+class RowRuns(SortedRuns[Rows]):
+    """Events in sorted runs.
+
+    Args:
+        key: By what they stand: a place, which is then where time passes them too; or their group and a place, and
+            time passes them at their end.
+        device: Where arrays live.
+    """
+
+    def __init__(self, key: Key, device: Device) -> None:
+        super().__init__()
+        self._place, self._by_group, self._device = key[-1], len(key) > 1, device
+        self._done: int | None = None
+
+    def due(self, limit: int) -> list[Rows]:
+        """Take the rows out whose place is at most ``limit``; they stand by it alone."""
+        due = []
+        for run in self.runs:
+            until = int(np.searchsorted(getattr(run.rows, self._place), limit, side="right"))
+            if until > run.passed:
+                due.append(run.rows.cut(run.passed, until, self._device))
+                run.left -= until - run.passed
+                run.passed = until
+        self.runs = self._tidied()
+        return due
+
+    def through(self, fresh: Sequence[Rows], limit: int) -> Rows | None:
+        """The rows that are due, of those that wait and of new ones; new ones that are not wait from now on."""
+        due, keep = self.due(limit), self._device.kernels.keep
+        for rows in fresh:
+            now = getattr(rows, self._place) <= limit
+            if bool(now.all()):
+                due.append(rows)
+            elif not bool(now.any()):
+                self.add(rows)
+            else:
+                self.add(rows.take(keep(~now), self._device))
+                due.append(rows.take(keep(now), self._device))
+        due = [rows for rows in due if len(rows)]
+        return concat_rows(due, self._device) if due else None
+
+    def ended(self, limit: int) -> Iterator[tuple[Run[Rows], Any]]:
+        """Per run the indices of the rows that have ended at a place, each once; not of those that were dropped before.
+
+        They are no longer wanted. They stay where they are until rows are added.
+        """
+        self._done = limit if self._done is None else max(self._done, limit)
+        for run in self.runs:
+            if "by_end" not in run.beside:
+                by_end = np.argsort(run.rows.high, kind="stable")
+                run.beside |= {"by_end": by_end, "ends": self._device.kernels.take(run.rows.high, by_end)}
+            before = run.passed
+            run.passed = max(before, int(np.searchsorted(run.beside["ends"], limit, side="right")))
+            at = run.beside["by_end"][before : run.passed]
+            at = at if run.gone is None else at[~run.gone[at]]
+            run.left -= len(at)
+            yield run, at
+
+    def rows(self) -> Rows | None:
+        """All that are wanted; None if there are none."""
+        pieces = self.pieces()
+        return concat_rows(pieces, self._device) if pieces else None
+
+    def put_back(self, rows: Rows) -> None:
+        """What `rows` gave, in any order."""
+        self.add(rows)
+
+    def renumber(self, numbers: Any) -> None:
+        """Give each group ``g`` the number ``numbers[g]``; the order of those that are left stays."""
+        self.replace([replace(rows, code=numbers[rows.code]) for rows in self.pieces()])
+
+    def renumber_column(self, name: tuple[str, str], numbers: Any) -> None:
+        """Give each value ``v`` of a column of numbers the number ``numbers[v]``."""
+        made = []
+        for rows in self.pieces():
+            column = replace(rows.columns[name], arrays=(numbers[rows.columns[name].arrays[0]],))
+            made.append(replace(rows, columns=rows.columns | {name: column}))
+        self.replace(made)
+
+    def least(self, column: tuple[str, str]) -> int | None:
+        """The least of a column of int64 numbers of rows that stand by a place alone; None without rows."""
+        found = []
+        for run in self.runs:
+            if "least" not in run.beside:
+                values, kernels = run.rows.columns[column].arrays[0], self._device.kernels
+                every = self._device.columns.array(np.arange(len(values)))
+                none = np.zeros_like(every)
+                run.beside["least"] = ~kernels.range_max(~values, none, every + 1, len(values), every)
+            found.append(int(run.beside["least"][run.passed]))
+        return min(found, default=None)
+
+    def _rest(self, run: Run[Rows]) -> Rows:
+        rows = run.rows
+        if not self._by_group:
+            return rows.cut(run.passed, len(rows), self._device) if run.passed else rows
+        if run.left == len(rows):
+            return rows
+        wanted = np.ones_like(rows.code, dtype=np.bool_) if self._done is None else rows.high > self._done
+        wanted = wanted if run.gone is None else wanted & ~run.gone
+        return rows.take(self._device.kernels.keep(wanted), self._device)
+
+    def _ordered(self, rows: Rows) -> Rows:
+        return ordered(rows, self._place, self._device) if self._by_group else self._in_time(rows)
+
+    def _merged(self, pieces: Sequence[Rows]) -> Rows:
+        rows = concat_rows(pieces, self._device)
+        if not self._by_group:
+            return self._in_time(rows)
+        order = _interleaved(rows.code, getattr(rows, self._place), pieces, self._device)
+        return rows.take(order, self._device)
+
+    def _in_time(self, rows: Rows) -> Rows:
+        places = getattr(rows, self._place)
+        if self._device.kernels.ascends(places):
+            return rows
+        # Of runs one behind the other: a sort that knows ascending stretches only merges them.
+        return rows.take(np.argsort(places, kind="stable"), self._device)
+
+
+def _interleaved(codes: Any, places: Any, pieces: Sequence[Rows], device: Device) -> Any:
+    """The order of group and place of pieces that have it, one behind the other; of equal rows the older come first."""
+    kernels, array = device.kernels, device.columns.array
+    bounds = list(pairwise(accumulate(map(len, pieces), initial=0)))
+    order, late_codes, late_places = array(np.arange(*bounds[-1])), pieces[-1].code, places[bounds[-1][0] :]
+    for low, high in reversed(bounds[:-1]):
+        before = kernels.search_pairs(codes[low:high], places[low:high], late_codes, late_places)
+        at = before + array(np.arange(len(order)))
+        both = np.empty_like(order, shape=high - low + len(order))
+        is_early = np.ones_like(both, dtype=np.bool_)
+        is_early[at] = False
+        both[at] = order
+        both[kernels.keep(is_early)] = array(np.arange(low, high))
+        order = both
+        if low:
+            late_codes, late_places = kernels.take(codes, order), kernels.take(places, order)
+    return order
+
+
+def ordered(rows: Rows, place: Place, device: Device) -> Rows:
+    """Rows in order of group and place."""
+    places = getattr(rows, place)
+    if device.kernels.is_ordered(rows.code, places):
+        return rows
+    code, groups = rows.code, int(rows.code.max()) + 1
+    if groups > 8 * len(rows) + _FEW:
+        # A table of all groups would cost more than the rows.
+        present, local = np.unique(code, return_inverse=True)
+        code, groups = local.astype(np.int32), len(present)
+    return rows.take(device.kernels.group_order(code, groups, places), device)

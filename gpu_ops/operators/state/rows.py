@@ -1,0 +1,440 @@
+"""What a running query remembers between steps: rows of events, the oldest of them, and the numbers of its groups.
+
+State is arrays on the device while a query runs and Arrow tables whenever somebody looks: `Rows.to_arrow`. Rows are
+kept in sorted runs (`gpu_ops.operators.state.row_runs`), so that taking what is due costs what is due.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gpu_ops.core.arrow_buffers import booleans, integers, nulls, to_arrow
+from gpu_ops.core.sorted_runs import SortedRuns
+from gpu_ops.core.time import MAX_TIME, TIME_TYPE
+from gpu_ops.devices import Device
+from gpu_ops.operators.aggregates.block import Column, Columns
+
+_CROWD = 1 << 12
+"""From how many groups on it pays to look for those that can be forgotten."""
+
+_TABLE = 1 << 16
+"""Up to how wide a range of integers has a table from each to its number, however few there are."""
+
+_UNKNOWN = 1 << 62
+"""The end of an event that is open: past all times."""
+
+_CODE, _LOW, _HIGH = "group", "low", "high"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Events of a window's axis.
+
+    Attributes:
+        code: int32 number of each event's group.
+        low: int64 place on the axis where it begins.
+        high: int64 place where it ends.
+        columns: What aggregates need of it as arrays.
+        frame: What they need as a frame, since it is ordered or compared as values are; None if nothing.
+    """
+
+    code: Any
+    low: Any
+    high: Any
+    columns: Columns
+    frame: Any | None = None
+
+    def __len__(self) -> int:
+        return len(self.code)
+
+    def take(self, indices: Any, device: Device) -> Rows:
+        """The rows at these indices."""
+        take = device.kernels.take
+        columns = {
+            name: column.with_parts([take(part, indices) for part in column.parts()])
+            for name, column in self.columns.items()
+        }
+        frame = None if self.frame is None else device.columns.take(self.frame, indices)
+        low = take(self.low, indices)
+        high = low if self.high is self.low else take(self.high, indices)
+        return Rows(take(self.code, indices), low, high, columns, frame)
+
+    def cut(self, low: int, high: int, device: Device) -> Rows:
+        """The rows from ``low`` to ``high``, without copying an array."""
+        columns = {
+            name: column.with_parts([part[low:high] for part in column.parts()])
+            for name, column in self.columns.items()
+        }
+        frame = None
+        if self.frame is not None:
+            frame = device.columns.take(self.frame, device.columns.array(np.arange(low, high)))
+        return Rows(self.code[low:high], self.low[low:high], self.high[low:high], columns, frame)
+
+    def to_arrow(self, schema: pa.Schema, device: Device, axis: Callable[[Any], Any]) -> pa.Table:
+        """A table with a row for each: the group's number, where it begins and ends, and the columns as stored.
+
+        Args:
+            schema: Arrow types of the frame's columns.
+            device: Where the arrays are.
+            axis: From places on the axis to what is shown of them: an Arrow array.
+        """
+        host = device.columns.host
+        made = {_CODE: _array(host(self.code)), _LOW: axis(host(self.low)), _HIGH: axis(host(self.high))}
+        for (name, form), column in self.columns.items():
+            for at, part in enumerate(column.parts()):
+                made[f"{name}.{form}.{'valid' if at == len(column.arrays) else at}"] = _array(host(part))
+        if self.frame is not None:
+            held = pa.schema([schema.field(name) for name in self.frame.columns])
+            frame = device.columns.to_arrow(self.frame, held)
+            made |= {f"{name}.frame": frame[name] for name in frame.column_names}
+        return pa.table(made)
+
+
+def shown_time(ticks: Any) -> pa.Array:
+    """Ticks as timestamps; null where a time is not known yet."""
+    unknown = ticks > MAX_TIME
+    shown = to_arrow(np.where(unknown, 0, ticks), TIME_TYPE)
+    return pc.if_else(to_arrow(unknown, pa.bool_()), None, shown) if unknown.any() else shown
+
+
+def rows_from_arrow(table: pa.Table, device: Device) -> Rows:
+    """What `Rows.to_arrow` was made from."""
+    arrays: dict[str, Any] = {}
+    frame: dict[str, Any] = {}
+    columns: dict[tuple[str, str], list[Any]] = {}
+    valid: dict[tuple[str, str], Any] = {}
+    for name in table.column_names:
+        whole = table[name].combine_chunks()
+        if name in {_CODE, _LOW, _HIGH}:
+            places = np.where(nulls(whole), _UNKNOWN, integers(whole)) if whole.null_count else integers(whole).copy()
+            arrays[name] = device.columns.array(places)
+            continue
+        column, form, *at = name.rsplit(".", 2) if not name.endswith(".frame") else (name[: -len(".frame")], "frame")
+        if form == "frame":
+            frame[column] = whole
+            continue
+        part = device.columns.array(_values(whole))
+        columns.setdefault((column, form), [])
+        if at == ["valid"]:
+            valid[column, form] = part
+        else:
+            columns[column, form].append(part)
+    made = {name: Column(tuple(parts), valid.get(name)) for name, parts in columns.items()}
+    kept = device.columns.from_arrow(pa.table(frame)) if frame else None
+    return Rows(arrays[_CODE].astype(np.int32, copy=False), arrays[_LOW], arrays[_HIGH], made, kept)
+
+
+def _array(values: Any) -> pa.Array:
+    return to_arrow(values, pa.bool_() if values.dtype == np.bool_ else pa.from_numpy_dtype(values.dtype))
+
+
+def _values(array: pa.Array) -> Any:
+    if pa.types.is_boolean(array.type):
+        return booleans(array)
+    whole = integers(array)
+    wanted = np.dtype(array.type.to_pandas_dtype())
+    return whole.view(wanted).copy()
+
+
+def concat_rows(pieces: Sequence[Rows], device: Device) -> Rows:
+    """All rows in one; there is at least one piece, and all have the same columns."""
+    if len(pieces) == 1:
+        return pieces[0]
+    columns: Columns = {}
+    for name, first in pieces[0].columns.items():
+        parts = [piece.columns[name] for piece in pieces]
+        arrays = tuple(np.concatenate([part.arrays[at] for part in parts]) for at in range(len(first.arrays)))
+        valid = None
+        if any(part.valid is not None for part in parts):
+            known = zip(pieces, parts, strict=True)
+            valid = np.concatenate([all_of(piece.code) if part.valid is None else part.valid for piece, part in known])
+        columns[name] = replace(first, arrays=arrays, valid=valid)
+    frames = [piece.frame for piece in pieces]
+    low = np.concatenate([piece.low for piece in pieces])
+    one = all(piece.high is piece.low for piece in pieces)
+    return Rows(
+        np.concatenate([piece.code for piece in pieces]),
+        low,
+        low if one else np.concatenate([piece.high for piece in pieces]),
+        columns,
+        None if frames[0] is None else device.columns.concat(frames),
+    )
+
+
+def all_of(array: Any) -> Any:
+    """As many bools, all true."""
+    return np.ones_like(array, dtype=np.bool_)
+
+
+class Oldest:
+    """Which group has waited longest for its next boundary, as a queue that is put right when somebody asks.
+
+    Whatever a step moves comes after all that earlier steps moved, so entries stand in order of their places. One is
+    out of date once its group has moved again or has nothing left. Entries are read when they come and when they go.
+
+    Args:
+        device: Where arrays live.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._queue: deque[tuple[Any, Any]] | None = None
+        self._count = 0
+
+    def moved(self, groups: Any, last: Any) -> None:
+        """Some groups have a new last boundary.
+
+        Args:
+            groups: Their int64 numbers; none is empty.
+            last: int64 place of every group's last boundary.
+        """
+        if self._queue is None or not len(groups):
+            return
+        take = self._device.kernels.take
+        groups = take(groups, np.argsort(take(last, groups), kind="stable"))
+        places = take(last, groups)
+        if self._queue and int(self._queue[-1][1][-1]) > int(places[0]):
+            self.forget()
+            return
+        self._queue.append((groups, places))
+        self._count += len(groups)
+
+    def forget(self) -> None:
+        """Look at all groups when next asked."""
+        self._queue = None
+
+    def place(self, last: Any, rows: Any) -> int | None:
+        """The least of the last boundaries; None if all groups are empty.
+
+        Args:
+            last: int64 place of every group's last boundary.
+            rows: How many rows each has.
+        """
+        if len(rows) <= _CROWD:
+            # Of few groups to look at all takes less than to keep a queue.
+            least = int(np.where(rows > 0, last, MAX_TIME).min()) if len(rows) else MAX_TIME
+            return None if least == MAX_TIME else least
+        if self._queue is None or self._count > 2 * len(rows) + _CROWD:
+            self._queue, self._count = deque(), 0
+            self.moved(self._device.kernels.keep(rows > 0), last)
+        take, stride = self._device.kernels.take, 1
+        while self._queue:
+            groups, places = self._queue.popleft()
+            here = groups[:stride]
+            holds = (take(last, here) == places[:stride]) & (take(rows, here) > 0)
+            passed = int(holds.argmax()) if bool(holds.any()) else len(here)
+            self._count -= passed
+            if passed < len(groups):
+                self._queue.appendleft((groups[passed:], places[passed:]))
+            if passed < len(here):
+                return int(places[passed])
+            stride *= 2
+        return None
+
+
+class Least:
+    """The least of some times that come and go, at the cost of a heap."""
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+        self._heap: list[int] = []
+
+    def add(self, times: Any) -> None:
+        """More times."""
+        for time, count in _counted(times):
+            if time not in self._counts:
+                heapq.heappush(self._heap, time)
+            self._counts[time] = self._counts.get(time, 0) + count
+
+    def remove(self, times: Any) -> None:
+        """Times that were added, one of each."""
+        for time, count in _counted(times):
+            self._counts[time] -= count
+            if not self._counts[time]:
+                del self._counts[time]
+
+    def least(self, otherwise: int) -> int:
+        """The least time; ``otherwise`` if that is less, or if there is none."""
+        while self._heap and self._heap[0] not in self._counts:
+            heapq.heappop(self._heap)
+        return min(self._heap[0], otherwise) if self._heap else otherwise
+
+
+def _counted(times: Any) -> Iterator[tuple[int, int]]:
+    found, counts = np.unique(times, return_counts=True)
+    return zip(found.tolist(), counts.tolist(), strict=True)
+
+
+class _Keys(SortedRuns[Any]):
+    """Keys as frames, in the order of their groups' numbers."""
+
+    _factor, _least = 4, _CROWD
+
+    def __init__(self, device: Device) -> None:
+        super().__init__()
+        self._device = device
+
+    def _merged(self, pieces: Sequence[Any]) -> Any:
+        whole = self._device.columns.concat(pieces)
+        # Taken anew, it is one piece of memory.
+        return self._device.columns.take(whole, self._device.columns.array(np.arange(len(whole))))
+
+
+class GroupNumbers:
+    """A number for each group that was ever seen, the same in every step.
+
+    Their keys are kept in runs: a frame that grows row by row is slow.
+    """
+
+    def __init__(self, names: tuple[str, ...], schema: pa.Schema, device: Device) -> None:
+        self._names = names
+        self._device = device
+        self._numbers: dict[tuple[Any, ...], int] = {}
+        self._keys = _Keys(device)
+        self._seen = False
+        plain = [schema.field(name).type for name in names]
+        self._is_integer = len(plain) == 1 and (pa.types.is_integer(plain[0]) or pa.types.is_temporal(plain[0]))
+        self._known: tuple[Any | None, Any, int] | None = None
+        self._missed = 0
+        self._look_at = _CROWD
+
+    def __len__(self) -> int:
+        return len(self._numbers) if self._names else 1
+
+    @property
+    def seen(self) -> bool:
+        """Whether there was any row."""
+        return self._seen
+
+    @property
+    def keys(self) -> Any | None:
+        """A frame with row g for group g; None without a key."""
+        pieces = [run.rows for run in self._keys.runs]
+        return self._device.columns.concat(pieces) if pieces else None
+
+    def keys_of(self, codes: Any) -> Any | None:
+        """A frame with the key of each of some groups, int64 numbers; None without a key."""
+        device, pieces = self._device, [run.rows for run in self._keys.runs]
+        if len(pieces) < 2:
+            return device.columns.take(pieces[0], codes) if pieces else None
+        if not device.kernels.ascends(codes):
+            order = np.argsort(codes, kind="stable")
+            back = np.empty_like(codes)
+            back[order] = device.columns.array(np.arange(len(codes)))
+            return device.columns.take(self.keys_of(device.kernels.take(codes, order)), back)
+        begins = np.cumsum([0, *map(device.columns.rows, pieces)])
+        cuts = device.columns.host(np.searchsorted(codes, device.columns.array(begins))).tolist()
+        found = [
+            device.columns.take(piece, codes[low:high] - int(begin))
+            for piece, begin, low, high in zip(pieces, begins[:-1], cuts[:-1], cuts[1:], strict=True)
+            if low < high
+        ]
+        return device.columns.concat(found) if found else device.columns.take(pieces[0], codes)
+
+    def codes(self, frame: Any) -> Any:
+        """int32 number of each row's group; groups that are new get the next ones."""
+        self._seen = self._seen or self._device.columns.rows(frame) > 0
+        found = self._by_value(frame) if self._is_integer else None
+        return self._by_key(frame) if found is None else found
+
+    def _by_value(self, frame: Any) -> Any | None:
+        """Numbers of integers that are all known, looked up in a table or in their order; None if one is not."""
+        if self._known is None:
+            return None
+        values, valid = self._device.columns.values(frame, self._names[0])
+        if valid is not None or not len(values):
+            return None
+        known, numbers, least = self._known
+        take = self._device.kernels.take
+        if known is None:
+            if int(values.min()) < least or int(values.max()) - least >= len(numbers):
+                return None
+            found = take(numbers, (values - values.dtype.type(least)).astype(np.int64, copy=False))
+            return found if int(found.min()) >= 0 else None
+        at = np.minimum(np.searchsorted(known, values), len(known) - 1)
+        return take(numbers, at) if bool((take(known, at) == values).all()) else None
+
+    def _learn(self) -> None:
+        """Bring the table of known integers up to date, which costs no more than what was looked up since."""
+        self._missed = 0
+        values, valid = self._device.columns.values(self.keys, self._names[0])
+        order = np.argsort(values, kind="stable")
+        if valid is not None:
+            order = order[valid[order]]
+        if not len(order):
+            return
+        known = self._device.kernels.take(values, order)
+        least, most = int(known[0]), int(known[-1])
+        if most - least < max(_TABLE, 4 * len(known)):
+            numbers = self._device.columns.array(np.full(most - least + 1, -1, np.int32))
+            numbers[(known - known.dtype.type(least)).astype(np.int64)] = order
+            self._known = None, numbers, least
+        else:
+            self._known = known, order.astype(np.int32), least
+
+    def _by_key(self, frame: Any) -> Any:
+        columns = self._device.columns
+        local, count, keys = columns.key_codes(frame, self._names)
+        if not self._names or not len(local):
+            return local
+        here = np.zeros(count, np.bool_)
+        here[columns.host(local)] = True
+        used = np.flatnonzero(here)
+        present = columns.take(keys, columns.array(used))
+        numbers = np.empty(count, np.int32)
+        found = np.empty(len(used), np.int32)
+        fresh = []
+        for at, key in enumerate(columns.tuples(present)):
+            number = self._numbers.get(key)
+            if number is None:
+                number = self._numbers[key] = len(self._numbers)
+                fresh.append(at)
+            found[at] = number
+        numbers[used] = found
+        if fresh:
+            self._keys.add(columns.take(present, columns.array(np.array(fresh))))
+        self._missed += len(used)
+        if self._is_integer and self._missed >= len(self._numbers):
+            self._learn()
+        return self._device.kernels.take(columns.array(numbers), local.astype(np.int64, copy=False))
+
+    @property
+    def crowded(self) -> bool:
+        """Whether it is time to look for groups that nothing is left of: each time there are twice as many."""
+        return bool(self._names) and len(self._numbers) >= self._look_at
+
+    def forget(self, used: Any) -> Any | None:
+        """Forget the groups that are not used, if they are most.
+
+        Args:
+            used: Host bools, one for each group.
+
+        Returns:
+            int32 new number of each group that is left; None if nothing is forgotten.
+        """
+        left = np.flatnonzero(used)
+        self._look_at = max(_CROWD, 2 * len(self._numbers))
+        if 2 * len(left) > len(used):
+            return None
+        columns = self._device.columns
+        self.restore(columns.take(self.keys, columns.array(left)))
+        self._look_at = max(_CROWD, 2 * len(left))
+        numbers = np.zeros(len(used), np.int32)
+        numbers[left] = np.arange(len(left), dtype=np.int32)
+        return columns.array(numbers)
+
+    def restore(self, keys: Any | None) -> None:
+        """Groups as they were numbered; of a window without a key, that there was any row."""
+        self._seen = True
+        self._known = None
+        if self._names:
+            self._keys.replace([keys])
+            self._numbers = {key: at for at, key in enumerate(self._device.columns.tuples(keys))}

@@ -1,0 +1,278 @@
+"""Results for windows that hold no event: between those of a group, or over a given span."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.core.arrow_buffers import integers, to_arrow
+from gpu_ops.core.polars_frames import empty_table
+from gpu_ops.core.state_tables import Field, StateTable, Tables
+from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
+from gpu_ops.devices import Device
+from gpu_ops.operators.events import Events
+from gpu_ops.operators.sizes import expanded
+from gpu_ops.operators.state.fields import AFTER, BEFORE, extent, group_columns
+from gpu_ops.operators.state.rows import GroupNumbers
+from gpu_ops.operators.windows import calendars
+from gpu_ops.operators.windows.incremental_block import grown
+from gpu_ops.operators.windows.windows import result_times
+from gpu_ops.plan.fills import Fill
+
+_FEW = 4096
+
+
+class RunningFill:
+    """The steps of one fill; a batch is one step.
+
+    A group's windows come in order of their numbers. Of each group it knows the last number that has a row, and the
+    result that was there, in a store of results that is made anew when most of them are not needed any more.
+
+    Args:
+        node: The node.
+        device: Where arrays live.
+    """
+
+    def __init__(self, node: Fill, device: Device) -> None:
+        self._node, self._device = node, device
+        self._groups = GroupNumbers(node.group, node.schema, device)
+        none = device.columns.array(np.zeros(0, np.int64))
+        self._number, self._row = none, none
+        self._store: list[Any] = []
+        self._rows = 0
+        self._low, self._high = (BEFORE, AFTER) if node.span is None else self._numbers_of(*node.span)
+
+    def _numbers_of(self, begin: int, end: int) -> tuple[int, int]:
+        """(low, high): the windows ``low … high - 1`` overlap a span."""
+        array, window = self._device.columns.array, self._node.window
+        start, finish = array(np.array([begin])), array(np.array([end]))
+        regular = window.regular
+        if regular is None:
+            low, high = calendars.overlapped(window, start, finish, self._device)
+        elif regular.membership == "start":
+            # The grid point T holds what starts in (T - size, T]: those points within the span.
+            low, high = -(-(start - regular.align) // regular.hop), -(-(finish - regular.align) // regular.hop)
+        else:
+            low, high = self._device.kernels.grid_ranges(start, finish, regular.size, regular.hop, regular.align)
+        return int(low[0]), int(high[0])
+
+    def _numbered(self, start: Any) -> Any:
+        """The numbers of windows, by their results' starts."""
+        window, array = self._node.window, self._device.columns.array
+        regular = window.regular
+        if regular is not None:
+            return (start - regular.lifetime[0] - regular.align) // regular.hop
+        least, most = self._device.kernels.extent(start)
+        first, begins, finishes = calendars.table(window, int(least) - TICK, int(most) + TICK)
+        known = finishes if window.output == "point" else begins
+        return first + np.searchsorted(array(known), start)
+
+    def _starts(self, numbers: Any) -> Any:
+        return result_times(self._node.window, numbers, self._device)[0]
+
+    def _settled(self, cti: int) -> int:
+        """Windows with a number below this one have no more events to come."""
+        if cti == MAX_TIME:
+            return AFTER
+        window = self._node.window
+        regular = window.regular
+        if regular is None:
+            first, begins, finishes = calendars.table(window, cti, cti)
+            known = finishes if window.output == "point" else begins
+            return first + int(np.searchsorted(known, cti))
+        return -(-(cti - regular.lifetime[0] - regular.align) // regular.hop)
+
+    def step(self, events: Events | None, cti: int) -> tuple[list[Events], int]:
+        """Take results in, and give them with those of the windows between them, and the CTI after them."""
+        given: list[Events] = []
+        if events is not None and len(events):
+            given = self._filled(events)
+        elif self._node.span is not None and not self._node.group and not len(self._number):
+            # Without a key there is one group, whether it has any event or not.
+            self._number = self._device.columns.array(np.array([self._low - 1]))
+            self._row = self._device.columns.array(np.array([-1]))
+        if self._node.span is not None:
+            given += self._trailing(min(self._high, self._settled(cti)))
+        promised = self._promise(cti)
+        if cti == MAX_TIME:
+            self._number, self._row, self._store, self._rows = self._number[:0], self._row[:0], [], 0
+        return given, promised
+
+    def _filled(self, events: Events) -> list[Events]:
+        kernels = self._device.kernels
+        codes = self._groups.codes(events.frame).astype(np.int64)
+        before = len(self._number)
+        self._number, self._row = (grown(each, len(self._groups)) for each in (self._number, self._row))
+        self._number[before:], self._row[before:] = BEFORE, -1
+        numbers = self._numbered(events.start)
+        # Of a single event lexsort gives a number on a GPU, and no array.
+        order = np.lexsort(np.stack([numbers, codes])) if len(codes) > 1 else np.zeros_like(codes)
+        codes, numbers = kernels.take(codes, order), kernels.take(numbers, order)
+        placed = order + self._rows
+        self._store.append(events.frame)
+        self._rows += len(events)
+        first = np.concatenate([np.ones_like(codes[:1], dtype=np.bool_), codes[1:] != codes[:-1]])
+        source = np.concatenate([placed[:1], placed[:-1]])
+        previous = np.concatenate([numbers[:1], numbers[:-1]])
+        known, stored = kernels.take(self._number, codes), kernels.take(self._row, codes)
+        previous, source = np.where(first, known, previous), np.where(first, stored, source)
+        if self._node.span is None:
+            previous = np.where(previous == BEFORE, numbers - 1, previous)
+        rest = np.concatenate([codes[:-1] != codes[1:], np.ones_like(codes[:1], dtype=np.bool_)])
+        at = kernels.keep(rest)
+        self._number[kernels.take(codes, at)] = np.maximum(
+            kernels.take(self._number, kernels.take(codes, at)), kernels.take(numbers, at)
+        )
+        self._row[kernels.take(codes, at)] = kernels.take(placed, at)
+        gaps = self._gaps(codes, previous + 1, numbers, source)
+        self._compact()
+        return [events, *gaps]
+
+    def _trailing(self, settled: int) -> list[Events]:
+        """Rows after each group's last one, up to a number."""
+        groups = len(self._groups) if self._node.group else len(self._number)
+        numbers = self._number[:groups]
+        behind = self._device.kernels.keep((numbers + 1 < settled) & (numbers != BEFORE))
+        if not len(behind):
+            return []
+        take = self._device.kernels.take
+        upto = np.full_like(behind, settled)
+        made = self._gaps(behind, take(numbers, behind) + 1, upto, take(self._row, behind))
+        self._number[behind] = np.maximum(take(self._number, behind), settled - 1)
+        return made
+
+    def _gaps(self, codes: Any, low: Any, high: Any, source: Any) -> list[Events]:
+        """Rows for the windows ``low … high - 1`` of some groups; ``source`` says where the last result is, or -1."""
+        device, kernels = self._device, self._device.kernels
+        low, high = np.maximum(low, self._low), np.minimum(high, self._high)
+        remedy = "Choose longer windows, a shorter span, or fewer groups: each has a row for each window."
+        at, offset = expanded(np.maximum(high - low, 0), device, what="fill", remedy=remedy)
+        if not len(at):
+            return []
+        numbers = kernels.take(low, at) + offset
+        start, end = result_times(self._node.window, numbers, device)
+        frame = self._values(kernels.take(codes, at), kernels.take(source, at))
+        return [Events(start, end, frame)]
+
+    def _values(self, codes: Any, source: Any) -> Any:
+        """The payload of rows without events."""
+        columns, node = self._device.columns, self._node
+        names = self._store[0].columns if self._store else node.schema.names
+        plain = [name for name in names if node.values.get(name) in {"null", "zero"}]
+        parts = [] if not node.group else [self._groups.keys_of(codes)]
+        if plain:
+            made = {name: _one(node.schema.field(name).type, node.values[name]) for name in plain}
+            row = columns.from_arrow(pa.table(made))
+            parts.append(columns.take(row, np.zeros_like(codes)))
+        last = [name for name in names if node.values.get(name) == "last"]
+        if last and self._store:
+            whole = columns.select(self._whole(), last)
+            known = source >= 0
+            valid = None if bool(known.all()) else known
+            parts.append(columns.null_where(columns.take(whole, np.maximum(source, 0)), valid))
+        elif last:
+            none = columns.from_arrow(empty_table(pa.schema([node.schema.field(name) for name in last])))
+            parts += [columns.nulls(columns.select(none, [name]), len(codes)) for name in last]
+        return columns.select(columns.beside(*parts), list(names))
+
+    def _whole(self) -> Any:
+        if len(self._store) > 1:
+            self._store = [self._device.columns.concat(self._store)]
+        return self._store[0]
+
+    def _compact(self) -> None:
+        """Forget results that are no group's last one, once they are most of all."""
+        groups = len(self._groups) if self._node.group else len(self._number)
+        if self._rows <= 2 * groups + _FEW:
+            return
+        known = self._device.kernels.keep(self._row[:groups] >= 0)
+        rows = self._device.kernels.take(self._row, known)
+        self._store = [self._device.columns.take(self._whole(), rows)]
+        self._row[known] = self._device.columns.array(np.arange(len(known)))
+        self._rows = len(known)
+
+    def _promise(self, cti: int) -> int:
+        if cti == MAX_TIME:
+            return cti
+        groups = len(self._groups) if self._node.group else len(self._number)
+        numbers = self._number[:groups]
+        if self._node.span is None:
+            # A group's next row may be the one after its last.
+            oldest = None if not len(numbers) else int(numbers.min()) + 1
+        elif self._node.group:
+            # A group of which nothing was seen yet may have rows from the span's beginning on.
+            oldest = self._low
+        else:
+            oldest = None if not len(numbers) else max(self._low, int(numbers.min()) + 1)
+            oldest = self._low if oldest is None else oldest
+        if oldest is None or oldest <= BEFORE + 1 or oldest >= self._high:
+            return cti
+        return max(MIN_TIME, min(cti, int(self._starts(self._device.columns.array(np.array([oldest])))[0])))
+
+    waiting = 0
+    """What comes in is given on at once."""
+
+    @property
+    def alive(self) -> int:
+        """How many groups it remembers."""
+        return min(len(self._groups), len(self._number)) if self._node.group else len(self._number)
+
+    def tables(self) -> dict[str, pa.Table]:
+        """The state: of each group its key, the number of the last window that has a row, and its last result."""
+        groups = self.alive
+        if not groups or not len(self._number):
+            return {}
+        device = self._device
+        host = device.columns.host
+        row = host(self._row[:groups])
+        made = {"number": to_arrow(host(self._number[:groups]).copy(), pa.int64()), "known": pa.array(row >= 0)}
+        keys = self._groups.keys
+        if keys is not None:
+            table = device.columns.to_arrow(
+                keys, pa.schema([self._node.schema.field(name) for name in self._node.group])
+            )
+            made |= {f"key/{name}": table[name] for name in table.column_names}
+        if self._store:
+            whole = self._whole()
+            schema = pa.schema([self._node.schema.field(name) for name in whole.columns])
+            last = device.columns.to_arrow(whole, schema).take(pa.array(np.maximum(row, 0)))
+            made |= {f"last/{name}": last[name] for name in last.column_names}
+        return {"groups": pa.table(made)}
+
+    def declared(self, tables: Tables) -> Iterator[StateTable]:
+        """The tables that `tables` gives."""
+        node, (least, most) = self._node, extent(self._node.window)
+        keys = group_columns(node.group, node.schema)
+        last = group_columns(tuple(node.schema.names), node.schema, prefix="last/")
+        columns = {
+            "number": Field(pa.int64(), least=max(least, self._low - 1), most=min(most, self._high), besides=(BEFORE,)),
+            "known": Field(pa.bool_()),
+        }
+        # Of a group of which no row has come there is no last one.
+        held = {name: replace(each, optional=True) for name, each in last.items()}
+        if "groups" in tables and any(name.startswith("last/") for name in tables["groups"].column_names):
+            held = last
+        yield StateTable("groups", columns | keys | held, None if keys else 1, unique=tuple(keys))
+
+    def restore(self, tables: Mapping[str, pa.Table]) -> None:
+        """The state that `tables` gave."""
+        if "groups" not in tables:
+            return
+        device, groups = self._device, tables["groups"].combine_chunks()
+        keys = {name: groups[f"key/{name}"] for name in self._node.group}
+        self._groups.restore(device.columns.from_arrow(pa.table(keys)) if keys else None)
+        number = groups["number"].combine_chunks()
+        self._number = device.columns.array(integers(number).copy())
+        known = groups["known"].to_numpy()
+        self._row = device.columns.array(np.where(known, np.arange(len(groups)), -1))
+        last = {name[5:]: groups[name] for name in groups.column_names if name.startswith("last/")}
+        self._store = [device.columns.from_arrow(pa.table(last))] if last else []
+        self._rows = len(groups) if last else 0
+
+
+def _one(dtype: pa.DataType, value: str) -> pa.Array:
+    return pa.nulls(1, dtype) if value == "null" else pa.array([0], dtype)

@@ -1,0 +1,493 @@
+"""What a step of a running window computes: a block over the step's events on top of what is alive throughout."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.core.arrow_buffers import integers, to_arrow
+from gpu_ops.core.state_tables import Field, StateTable, counter
+from gpu_ops.core.time import MAX_TIME, MIN_TIME
+from gpu_ops.devices import Device
+from gpu_ops.errors import PlanError
+from gpu_ops.operators.aggregates.block import Block, Column, PartName, column_name
+from gpu_ops.operators.aggregates.exact_sums import factors
+from gpu_ops.operators.aggregates.selection import Extremum
+from gpu_ops.operators.events import FEW, MANY
+from gpu_ops.operators.state.fields import AFTER, BEFORE
+from gpu_ops.operators.state.rows import Rows
+from gpu_ops.operators.windows import calendars
+from gpu_ops.operators.windows.pareto_runs import CODES, staircase
+from gpu_ops.plan.aggregates import Aggregate
+from gpu_ops.plan.window_kinds import GridKind, TimeWindowKind
+
+if TYPE_CHECKING:
+    from gpu_ops.operators.windows.order_statistics import Orders
+    from gpu_ops.operators.windows.value_counts import Values
+
+_LIMB_BITS = {"float": 30, "reciprocal": 30, "digits": 26}
+"""Of floats' limbs in the state: 2**32 events can be alive at once without an overflow."""
+
+_LOWEST, _HIGHEST = -1074, 1024
+"""The exponents of float64."""
+
+_MOST_LIMBS = 2 * ((_HIGHEST - _LOWEST) // 26 + 3)
+"""No number that floats or products of two are made of has more limbs."""
+
+_COUNTS = {"count", "counted", "nan", "inf", "-inf", "up", "down", "strange"}
+"""Parts that are counts."""
+
+_LIMBS = {"integer": 2, "decimal": 4}
+"""Of parts that are always cut alike: how many limbs they have at most."""
+
+ROWS: PartName = ("count", None, None)
+
+
+def limit_of(window: TimeWindowKind, cti: int) -> int:
+    """A CTI's place on a window's axis: results up to there are final."""
+    grid = window.grid
+    if grid is None:
+        return cti
+    if cti == MAX_TIME:
+        return AFTER - 1
+    if cti < MIN_TIME:
+        return BEFORE + 1
+    regular = grid.regular
+    if regular is None:
+        return calendars.first_open(grid, cti)
+    align = regular.align - regular.size + 1 if regular.membership == "start" else regular.align
+    return (cti - regular.size - align) // regular.hop + 1
+
+
+def grid_promise(window: GridKind, done: int, cti: int) -> int:
+    """The CTI behind a grid whose results are given up to the window ``done``: no later one begins before it."""
+    if not BEFORE + 1 < done < AFTER - 1:
+        return cti
+    regular = window.regular
+    if regular is None:
+        return max(MIN_TIME, min(cti, calendars.begin_of(window, done)))
+    return max(MIN_TIME, min(cti, regular.align + done * regular.hop + regular.lifetime[0]))
+
+
+@dataclass
+class Totals:
+    """Sums over what is alive, per group.
+
+    Attributes:
+        limbs: int64 arrays by part; one for a count, one or more for a sum, the lowest limb first.
+        plans: Of floats: the exponent of the lowest limb, and how many limbs there are.
+    """
+
+    limbs: dict[PartName, list[Any]] = field(default_factory=dict)
+    plans: dict[PartName, tuple[int, int]] = field(default_factory=dict)
+
+    def grow(self, like: Any, groups: int) -> None:
+        """Room for so many groups."""
+        for arrays in self.limbs.values():
+            for at, values in enumerate(arrays):
+                arrays[at] = grown(values, groups)
+        if ROWS not in self.limbs:
+            self.limbs[ROWS] = [grown(like[:0], groups)]
+
+    def of(self, name: PartName, count: int) -> list[Any]:
+        """The arrays of a part, at least so many."""
+        rows = self.limbs[ROWS][0]
+        arrays = self.limbs.setdefault(name, [])
+        while len(arrays) < count:
+            arrays.append(np.zeros_like(rows))
+        return arrays
+
+    def first_null(self, column: str) -> None:
+        """From now on it is counted how many values a column has; all there are so far are there."""
+        for (kind, of, where), arrays in list(self.limbs.items()):
+            if kind == "count" and of is None and ("count", column, where) not in self.limbs:
+                self.limbs["count", column, where] = [arrays[0].copy()]
+
+    def plan(self, name: PartName, lowest: int, limbs: int) -> tuple[int, int]:
+        """A plan for these floats too: limbs lie on one grid of exponents, so that a wider plan only adds some."""
+        bits = _LIMB_BITS[name[0]]
+        highest = lowest + limbs * bits
+        lowest = (lowest - _LOWEST) // bits * bits + _LOWEST
+        limbs = -(-(highest - lowest) // bits)
+        if name in self.plans:
+            lowest_before, limbs_before = self.plans[name]
+            below = max(0, lowest_before - lowest) // bits
+            above = max(0, (lowest + limbs * bits - lowest_before) // bits - limbs_before)
+            for part, arrays in self.limbs.items():
+                # A product's lowest limb is where those of its factors multiply.
+                arrays[:0] = [np.zeros_like(arrays[0]) for _ in range(below * factors(part).count(name))]
+            lowest, limbs = lowest_before - below * bits, below + limbs_before + above
+        self.plans[name] = lowest, limbs
+        return lowest, limbs
+
+    def columns(self, count: int, device: Device) -> dict[str, pa.Array]:
+        """The sums of so many groups, by names."""
+        return {
+            stored(name[0], (*name[1:], str(at))): to_arrow(device.columns.host(values[:count]), pa.int64())
+            for name, arrays in self.limbs.items()
+            for at, values in enumerate(arrays)
+        }
+
+    def restore(self, table: pa.Table, device: Device) -> None:
+        """What `columns` gave, among others."""
+        for name in table.column_names:
+            kind, *rest = name.split("/")
+            if kind not in {"last", "key"}:
+                column, where = (text.replace("%2F", "/") or None for text in rest[:2])
+                values = integers(table[name].combine_chunks())
+                self.limbs.setdefault((kind, column, where), []).append(device.columns.array(values.copy()))
+
+    @staticmethod
+    def declared(names: Iterable[str], plans: Mapping[PartName, int]) -> dict[str, Field]:
+        """The columns among some that `columns` may have given: of each part all limbs from the lowest on.
+
+        Args:
+            names: The columns that are there.
+            plans: How many limbs the floats have that have a plan.
+        """
+        made, found = {stored("count", (None, None, "0")): counter()}, Counter[PartName]()
+        for name in names:
+            kind, *rest = name.split("/")
+            if len(rest) != 3 or kind in {"last", "key"}:
+                continue
+            column, where = (text.replace("%2F", "/") or None for text in rest[:2])
+            part: PartName = (kind, column, where)
+            most = 1 if kind in _COUNTS else _LIMBS.get(kind, plans.get(part, len(plans) * _MOST_LIMBS + _MOST_LIMBS))
+            if rest[2] != str(found[part]) or found[part] >= most or not _is_part(part):
+                continue
+            found[part] += 1
+            made[name] = counter() if kind in _COUNTS else Field(pa.int64())
+        return made
+
+    def plan_table(self) -> pa.Table:
+        """The plans, with a row for each."""
+        kinds, columns, wheres = zip(*self.plans, strict=True)
+        made: dict[str, Any] = dict(zip(("kind", "column", "where"), (kinds, columns, wheres), strict=True))
+        made = {name: pa.array(values, pa.string()) for name, values in made.items()}
+        lowest, limbs = zip(*self.plans.values(), strict=True)
+        return pa.table(made | {"lowest": pa.array(lowest, pa.int64()), "limbs": pa.array(limbs, pa.int64())})
+
+    @staticmethod
+    def plans_declared() -> StateTable:
+        """The table that `plan_table` gives."""
+        text = Field(pa.string())
+        columns = {
+            "kind": Field(pa.string(), words=tuple(_LIMB_BITS)),
+            "column": text,
+            "where": Field(pa.string(), nullable=True),
+            "lowest": Field(pa.int64(), least=_LOWEST - 30, most=_HIGHEST),
+            "limbs": Field(pa.int64(), least=1, most=_MOST_LIMBS),
+        }
+        return StateTable("floats", columns, unique=("kind", "column", "where"))
+
+    @staticmethod
+    def plans_of(table: pa.Table) -> dict[PartName, int]:
+        """How many limbs each part of a table of plans has."""
+        return {(row["kind"], row["column"], row["where"]): row["limbs"] for row in table.to_pylist()}
+
+    def restore_plans(self, table: pa.Table) -> None:
+        """What `plan_table` gave."""
+        for row in table.to_pylist():
+            self.plans[row["kind"], row["column"], row["where"]] = row["lowest"], row["limbs"]
+
+
+def _is_part(part: PartName) -> bool:
+    """Whether it can be asked what a part is made of."""
+    try:
+        return bool(factors(part))
+    except (ValueError, TypeError, RecursionError):
+        return False
+
+
+def stored(kind: str, name: Iterable[str | None]) -> str:
+    """The name of a table or column of the state."""
+    return "/".join((kind, *("" if each is None else each.replace("/", "%2F") for each in name)))
+
+
+def places_among(touched: Any, groups: int, device: Device) -> Callable[[Any], Any]:
+    """From groups' numbers to their places among the touched ones, int32; -1 where they are not."""
+    if groups <= MANY * len(touched) + FEW:
+        table = device.columns.array(np.full(groups, -1, np.int32))
+        table[touched] = device.columns.array(np.arange(len(touched), dtype=np.int32))
+        return lambda codes: table[codes]
+
+    def found(codes: Any) -> Any:
+        at = np.minimum(np.searchsorted(touched, codes), len(touched) - 1)
+        return np.where(touched[at] == codes, at, -1).astype(np.int32)
+
+    return found
+
+
+def grown(values: Any, groups: int) -> Any:
+    """A longer array with zeros at its end, if it is too short: by half at least, so that growing costs little."""
+    if len(values) >= groups:
+        return values
+    more = np.zeros_like(values, shape=max(groups - len(values), len(values) // 2))
+    return np.concatenate([values, more])
+
+
+@dataclass(frozen=True)
+class Slots:
+    """The slots of a step: per group one before all its boundaries, the ones between them, one after the last.
+
+    Attributes:
+        all: Their numbers, ascending.
+        group: int32 which of the step's groups each belongs to.
+        before: Where in ``all`` each group's first slot is.
+        after: Where its last one is.
+        touched: int64 numbers of the groups.
+        owners: int32 which of the step's groups each boundary belongs to; a slot has its first boundary's number.
+    """
+
+    all: Any
+    group: Any
+    before: Any
+    after: Any
+    touched: Any
+    owners: Any
+
+
+@dataclass
+class RunningBlock(Block):
+    """A block over a step's events on top of what is alive throughout.
+
+    Attributes:
+        of_step: The step's slots.
+        totals: Of all that was alive, which each part that is computed brings up to date.
+        best: What the step needs of the state's extremes.
+        events: The block's events.
+        ended: How many of them began in earlier steps and end in this one; they come first.
+        limit: The CTI's place.
+        left: What the step's own events add to the state of extremes.
+        orders: The codes of what was alive, by column and condition.
+        came: What the step's own events add to them: (int32 groups, codes).
+        values: The values of what was alive, by column.
+    """
+
+    of_step: Slots = None  # type: ignore[assignment]
+    totals: Totals = None  # type: ignore[assignment]
+    best: dict[PartName, Best] = field(default_factory=dict)
+    events: Rows = None  # type: ignore[assignment]
+    ended: int = 0
+    limit: int = 0
+    left: dict[PartName, Rows] = field(default_factory=dict)
+    orders: Mapping[PartName, Orders] = field(default_factory=dict)
+    came: dict[PartName, tuple[Any, Any]] = field(default_factory=dict)
+    values: Mapping[str, Values] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        kernels, slots = self.device.kernels, self.of_step
+        counts = kernels.range_count(self.first, self.last, self.size, slots.all)
+        rows = self._on_base(ROWS, [counts])[0]
+        holds = rows > 0
+        holds[slots.before] = False
+        holds[slots.after] = False
+        self._emitted = kernels.keep(holds)
+        self.slots = kernels.take(slots.all, self._emitted)
+        self.rows = kernels.take(rows, self._emitted)
+
+    def _on_base(self, name: PartName, sums: list[Any]) -> list[Any]:
+        """Sums over the step's events as totals over all, per slot; the state moves on."""
+        take, slots = self.device.kernels.take, self.of_step
+        arrays = self.totals.of(name, len(sums))
+        made = []
+        for at, values in enumerate(arrays):
+            ended = take(sums[at], slots.before) if at < len(sums) else 0
+            base = take(values, slots.touched) - ended
+            total = take(base, slots.group)
+            if at < len(sums):
+                total = total + sums[at]
+            values[slots.touched] = take(total, slots.after)
+            made.append(total)
+        return made
+
+    def from_ranks(self, aggregate: Aggregate, distinct: Any, best: Any, valid: Any | None) -> Any:
+        """Values by their rank, as a frame of one column."""
+        # A state that is not its own may have lost an event whose value is asked for: no index leaves the table.
+        rows = self.device.columns.rows(distinct)
+        return super().from_ranks(aggregate, distinct, np.clip(best, 0, max(rows - 1, 0)), valid)
+
+    def check_whole(self, aggregate: Aggregate) -> None:
+        """Refuse it: what was alive before the step is in totals alone.
+
+        Raises:
+            PlanError: Always.
+        """
+        raise PlanError(
+            f"Results of {aggregate.kind} ask for the events of windows, and its running window does not keep them.",
+            remedy="Declare it incremental=Events() (docs/extending.md).",
+        )
+
+    def _final(self, totals: list[Any]) -> list[Any]:
+        return [self.device.kernels.take(total, self._emitted) for total in totals]
+
+    def count(self, name: PartName, first: Any, last: Any) -> Any:
+        """How many hold each slot, of the step's events and of all that was alive; the state moves on."""
+
+        def compute() -> Any:
+            counts = self.device.kernels.range_count(first, last, self.size, self.of_step.all)
+            return self._final(self._on_base(name, [counts]))[0]
+
+        return self.part(("total", *name), compute)
+
+    def sums(self, name: PartName, limbs: Sequence[Any], first: Any, last: Any) -> list[Any]:
+        """The sums per slot over the step's events and all that was alive; the state moves on."""
+
+        def compute() -> list[Any]:
+            kernels, slots = self.device.kernels, self.of_step.all
+            sums = [kernels.range_sum(limb, first, last, self.size, slots) for limb in limbs]
+            return self._final(self._on_base(name, sums))
+
+        # Once a step, whichever aggregates ask: the state moves on.
+        totals: list[Any] = self.part(("total", *name), compute)
+        return totals
+
+    def limb_plan(self, name: PartName, values: Any) -> tuple[int, int, int]:
+        """A plan for what was alive, too."""
+        bits = _LIMB_BITS[name[0]]
+        if name in self.totals.plans and not bool(values.any()):
+            return bits, *self.totals.plans[name]
+        bits, lowest, limbs = self.device.kernels.limb_plan(values, 1 << (62 - bits))
+        return bits, *self.totals.plan(name, lowest, limbs)
+
+    def _remembers(self, name: PartName) -> bool:
+        return name in self.totals.limbs
+
+    def _all_finite(self, identity: tuple[str, str | None], values: Any) -> bool:
+        return ("nan", *identity) not in self.totals.limbs and super()._all_finite(identity, values)
+
+    def _integers(self, aggregate: Aggregate) -> tuple[list[Any], Any, Any, int]:
+        _, (values,), first, last = self.picked(aggregate, "numbers")
+        if values.dtype.itemsize < 8:
+            return [values.astype(np.int64, copy=False)], first, last, (1 << 63) - 1
+        whole = values if values.dtype == np.uint64 else values.astype(np.int64, copy=False)
+        return list(self.device.kernels.exact_limbs_int(whole)), first, last, 1 << 64
+
+    def throughout(self, aggregate: Aggregate, form: str, slots: Any, k: Any) -> tuple[Any, Any, Any, Any] | None:
+        """A rank among all values is that among the state's, but for as many places as the step has events."""
+        kernels, of_step = self.device.kernels, self.of_step
+        _, (values,), first, _ = self.picked(aggregate, form)
+        orders = self._moved(aggregate, form, self.order_codes(values))
+        group = self._group_of(slots)
+        fresh = np.concatenate([np.ones_like(group[:1], dtype=np.bool_), group[1:] != group[:-1]])
+        asked, at = group[fresh], np.cumsum(fresh) - 1
+        every = np.arange(len(asked), like=group)
+        most, least = (kernels.range_max(each, at, at + 1, len(asked), every) for each in (k, ~k))
+        events = np.sort(self._group_of(first))
+        count = np.searchsorted(events, asked, side="right") - np.searchsorted(events, asked)
+        groups = kernels.take(of_step.touched, asked)
+        there = orders.counts(groups)
+        low = np.minimum(np.maximum(~least - count, 0), there)
+        high = np.minimum(np.maximum(most + 1, low), there)
+        query, codes = orders.between(groups.astype(np.int32), low, high)
+        return codes, *self._whole_step(kernels.take(asked, query)), kernels.take(low, at)
+
+    def _group_of(self, slots: Any) -> Any:
+        """int64: which of the step's groups some slots belong to."""
+        return self.device.kernels.take(self.of_step.owners, slots).astype(np.int64, copy=False)
+
+    def _whole_step(self, group: Any) -> tuple[Any, Any]:
+        """(first, last) of what is alive throughout the step in some of its groups."""
+        take, slots = self.device.kernels.take, self.of_step
+        return take(slots.all, take(slots.before, group)), take(slots.all, take(slots.after, group)) + 1
+
+    def _moved(self, aggregate: Aggregate, form: str, codes: Any) -> Orders:
+        """The state's codes, without those that go in this step; what comes is added to them after it."""
+        indices = self.selection(aggregate, form)[1]
+        name: PartName = ("order", column_name(aggregate.expression), self.which(aggregate))
+
+        def move() -> Orders:
+            if name not in self.orders:
+                raise PlanError(
+                    f"Results of {aggregate.kind} ask for values by their order, and its running window keeps none.",
+                    remedy="Declare it incremental=Order(), Extreme() or Events() (docs/extending.md).",
+                )
+            at = self.device.columns.array(np.arange(len(self.events))) if indices is None else indices
+            groups, gone = self.device.kernels.take(self.events.code, at), at < self.ended
+            stays = ~gone & (self.device.kernels.take(self.events.high, at) > self.limit)
+            self.orders[name].go(groups[gone], codes[gone])
+            self.came[name] = groups[stays], codes[stays]
+            return self.orders[name]
+
+        orders: Orders = self.part(name, move)
+        return orders
+
+    def _once(self, aggregate: Aggregate) -> tuple[Any, Any, Any]:
+        """Values that are there throughout the step count beside the step's own events, if one of these has them."""
+        kernels, array = self.device.kernels, self.device.columns.array
+        mask, name = self.mask(aggregate, "codes"), column_name(aggregate.expression)
+        at = array(np.arange(len(self.events))) if mask is None else kernels.keep(mask)
+        (numbers,) = self.columns[name, "codes"].arrays
+        present, example, local = np.unique(kernels.take(numbers, at), return_index=True, return_inverse=True)
+        gone = at < self.ended
+        stays = ~gone & (kernels.take(self.events.high, at) > self.limit)
+        every = array(np.arange(len(present)))
+        went, came = (
+            kernels.range_sum(each.astype(np.int64), local, local + 1, len(present), every) for each in (gone, stays)
+        )
+        there = self.values[name].move(self.which(aggregate), present, went, came)
+        lasting = kernels.keep(there > 0)
+        owner = kernels.take(at, kernels.take(example, lasting))
+        first, last = self._whole_step(self._group_of(kernels.take(self.first, owner)))
+        events, first, last = kernels.merged_ranges(
+            np.concatenate([local, lasting]),
+            np.concatenate([kernels.take(self.first, at), first]),
+            np.concatenate([kernels.take(self.last, at), last]),
+        )
+        return kernels.take(np.concatenate([at, owner]), events), first, last
+
+    def greatest(self, aggregate: Aggregate, codes: Any, first: Any, last: Any) -> Any:
+        """The greatest order code per slot, of the step's events and of the state's, which moves on."""
+        device, extreme = self.device, Extremum.of(aggregate, self.schema)
+        name = extreme.name
+        if name not in self.best:
+            return self._greatest_in_order(extreme, codes, first, last)
+        known = self.best[name]
+        best = device.kernels.range_max(
+            np.concatenate([codes, known.codes]),
+            np.concatenate([first, known.first]),
+            np.concatenate([last, known.last]),
+            self.size,
+            self.slots,
+        )
+        indices = self.selection(aggregate, extreme.form)[1]
+        if indices is None:
+            indices = device.columns.array(np.arange(len(self.events)))
+        indices = indices[indices >= self.ended]
+        order = codes[len(codes) - len(indices) :]
+        begun = self.events.take(indices, device)
+        frame = None if known.rows.frame is None else device.columns.select(begun.frame, extreme.framed)
+        rows = Rows(begun.code, begun.high, begun.high, {CODES: Column((order,), None)}, frame)
+        rows = rows.take(device.kernels.keep(rows.high > self.limit), device)
+        touched = self.of_step.touched
+        local = np.searchsorted(touched, rows.code).astype(np.int32)
+        rows = rows.take(device.kernels.group_order(local, len(touched), rows.high), device)
+        self.left[name] = staircase(rows, device)
+        return best
+
+    def _greatest_in_order(self, extreme: Extremum, codes: Any, first: Any, last: Any) -> Any:
+        """The greatest code of the step's events and of all the state's that stay: of these one for each group."""
+        orders = self._moved(extreme.aggregate, extreme.form, extreme.turned(codes))
+        touched = self.of_step.touched
+        there = orders.counts(touched)
+        low = np.zeros_like(there) if extreme.least else np.maximum(there - 1, 0)
+        group, known = orders.between(touched.astype(np.int32), low, np.minimum(low + 1, there))
+        begin, end = self._whole_step(group)
+        pieces = ((codes, extreme.turned(known)), (first, begin), (last, end))
+        values, begins, ends = (np.concatenate(each) for each in pieces)
+        return self.device.kernels.range_max(values, begins, ends, self.size, self.slots)
+
+
+@dataclass(frozen=True)
+class Best:
+    """What a step needs of an extreme's state: rows, their order codes, their slots in the step."""
+
+    rows: Rows
+    codes: Any
+    first: Any
+    last: Any

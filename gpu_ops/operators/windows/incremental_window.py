@@ -1,0 +1,408 @@
+"""Windows of a running query: each step makes the results that the CTI has made final, from what is new alone.
+
+On a window's axis an event begins at ``low`` and ends at ``high``. A step takes the events that begin, and those that
+end, at or before the CTI's place there. Of each group that one of them belongs to it knows what holds throughout: the
+totals of all that was alive, less those that end in the step. With these as a base, the block of the step's own events
+gives every slot between the group's last boundary and its newest one; what comes after that is not final yet.
+
+So a step costs what came in and what became final, times the logarithm that sorted runs cost. Extremes also keep, per
+group, the events that can still become one (`running_extremes`); of these a step reads those that end in it, and one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.core.time import MAX_TIME
+from gpu_ops.devices import Device
+from gpu_ops.operators.aggregates.block import Column, Columns, PartName, column_name, load_columns
+from gpu_ops.operators.aggregates.forms import FORMS, ranked_by
+from gpu_ops.operators.aggregates.selection import Extremum
+from gpu_ops.operators.events import FEW, MANY, Events
+from gpu_ops.operators.state.fields import AFTER, BEFORE
+from gpu_ops.operators.state.row_runs import RowRuns
+from gpu_ops.operators.state.rows import (
+    Oldest,
+    Rows,
+    all_of,
+    concat_rows,
+)
+from gpu_ops.operators.windows.incremental_block import (
+    ROWS,
+    Best,
+    RunningBlock,
+    Slots,
+    Totals,
+    grid_promise,
+    grown,
+    limit_of,
+    places_among,
+    stored,
+)
+from gpu_ops.operators.windows.order_statistics import Orders
+from gpu_ops.operators.windows.pareto_runs import CODES, Staircases
+from gpu_ops.operators.windows.value_counts import CODES as CODES_OF_VALUES
+from gpu_ops.operators.windows.value_counts import Values
+from gpu_ops.operators.windows.window_state import WindowState
+from gpu_ops.operators.windows.windows import (
+    check_open,
+    covered_windows,
+    grid_results,
+    places_of,
+    window_aggregate,
+    window_numbers,
+)
+from gpu_ops.plan.aggregate_kinds import kind_named
+from gpu_ops.plan.aggregates import Aggregate
+from gpu_ops.plan.windows import WindowAggregate
+
+
+class RunningWindow(WindowState):
+    """The steps of one window node.
+
+    Args:
+        node: The node, lowered to plain columns.
+        device: Where arrays live.
+    """
+
+    def __init__(self, node: WindowAggregate, device: Device) -> None:
+        self.node = self._node = node
+        self._waiting, self._ending = RowRuns(("low",), device), RowRuns(("high",), device)
+        runs = {"waiting": self._waiting, "ending": self._ending}
+        super().__init__(node.group, node.input.schema, device, runs, BEFORE)
+        self._totals = Totals()
+        self._last = device.columns.array(np.zeros(0, np.int64))
+        self._oldest = Oldest(device)
+        self._nullable: set[tuple[str, str]] = set()
+        ranked: dict[tuple[str, str], None] = {}
+        self._orders: dict[PartName, Orders] = {}
+        self._values: dict[str, Values] = {}
+        self._best: dict[PartName, Staircases] = {}
+        for aggregate in node.aggregates:
+            keeps = aggregate.keeps(node.input.schema)
+            if keeps == "values":
+                name = column_name(aggregate.expression)
+                self._values.setdefault(name, Values(node.group, name, node.input.schema, device))
+            elif keeps == "order":
+                self._order(aggregate)
+            elif keeps == "extreme":
+                extreme = Extremum.of(aggregate, node.input.schema)
+                self._best[extreme.name] = Staircases(extreme, device)
+                if extreme.by_rank:
+                    ranked[extreme.column, extreme.form] = None
+        self._runs |= {stored("extreme", name): each for name, each in self._best.items()}
+        self._ranked = list(ranked)
+        # What is ranked stays a frame, to be ranked in each step; only which rows take part is read as it comes.
+        self._read = [
+            replace(each, kind=kind_named("count"), expression=None, others=(), distinct=False)
+            if self._by_rank(each)
+            else replace(each, distinct=False)
+            for each in node.aggregates
+        ]
+        self._framed = list(dict.fromkeys(name for each in self._ranked for name in ranked_by(*each)))
+
+    def _order(self, aggregate: Aggregate) -> None:
+        where = None if aggregate.filter is None else column_name(aggregate.filter)
+        self._orders.setdefault(("order", column_name(aggregate.expression), where), Orders(self._device))
+
+    def step(
+        self, events: Events | None, cti: int, opened: Events | None = None, closed: Events | None = None
+    ) -> tuple[list[Events], int]:
+        """Take events in, and give the results that a CTI makes final, and the CTI after them.
+
+        Args:
+            events: What has come since the last step; no start is before that step's CTI.
+            cti: Ticks; no event that comes later starts before it.
+            opened: Events whose ends are not known yet, likewise; their ends are not looked at.
+            closed: Events that were opened in earlier steps, with their ends, which are not before the CTI of the last.
+        """
+        limit = self._limit(cti)
+        if cti == MAX_TIME and not self._groups.seen and opened is None and closed is None:
+            # All there is in one step, and nothing before it: a batch.
+            pieces = [] if events is None else [events]
+            return list(window_aggregate(self._node, pieces, self._device)), cti
+        begun, ended = self._due(events, opened, closed, limit)
+        self._totals.grow(self._last, len(self._groups))
+        self._last = grown(self._last, len(self._groups))
+        touched = self._touched(begun, ended, limit)
+        results = self._results(begun, ended, touched, limit) if len(touched) else []
+        if self._node.window.grid is None:
+            rows = self._device.kernels.take(self._totals.limbs[ROWS][0], touched)
+            self._oldest.moved(touched[rows > 0], self._last)
+        self._done = max(self._done, limit)
+        self._forget()
+        return results, self._promise(cti)
+
+    def take_open(self) -> bool:
+        """Take events whose ends are not known yet, if it can: not on a grid, nor where values are only ranked.
+
+        An extreme is then the first or the last in the order of all that is alive: of what may go at any time, no event
+        stands in the way of another.
+        """
+        if self._node.window.grid is not None or self._ranked:
+            return False
+        for aggregate in self._node.aggregates:
+            if aggregate.keeps(self._node.input.schema) == "extreme":
+                self._order(aggregate)
+        self._best, self._runs = {}, {"waiting": self._waiting, "ending": self._ending}
+        return True
+
+    def _limit(self, cti: int) -> int:
+        return limit_of(self._node.window, cti)
+
+    def _promise(self, cti: int) -> int:
+        grid = self._node.window.grid
+        if grid is not None:
+            return grid_promise(grid, self._done, cti)
+        oldest = self._oldest.place(self._last, self._totals.limbs[ROWS][0])
+        return cti if oldest is None else min(cti, oldest)
+
+    # What comes in, and what is due
+
+    def _due(
+        self, events: Events | None, opened: Events | None, closed: Events | None, limit: int
+    ) -> tuple[Rows | None, Rows | None]:
+        """The rows that begin in this step, and the earlier ones that end in it."""
+        if closed is not None and len(closed):
+            # It counts since its start edge; from its end on it does not.
+            self._ending.add(self._rows(closed, every=True))
+        fresh = [] if events is None or not len(events) else [self._rows(events)]
+        if opened is not None and len(opened):
+            rows = self._rows(opened, every=True)
+            fresh.append(replace(rows, high=np.full_like(rows.high, AFTER, dtype=np.int64)))
+        started = self._waiting.through(fresh, limit)
+        ended = self._ending.due(limit)
+        if started is not None:
+            # What never ends need not be remembered for its end: at the end of time every group has a boundary.
+            lasting = (started.high > limit) & (started.high < self._never)
+            self._ending.add(started.take(self._device.kernels.keep(lasting), self._device))
+        return started, concat_rows(ended, self._device) if ended else None
+
+    def _rows(self, events: Events, *, every: bool = False) -> Rows:
+        """Events as rows; those that lie in no window, between two of them, are left out unless every one is asked."""
+        node, device = self._node, self._device
+        codes = self._groups.codes(events.frame)
+        grid = node.window.grid
+        if grid is not None:
+            check_open(grid, events)
+            if every:
+                (low, high), at = covered_windows(grid, events, device), None
+            else:
+                low, high, at = window_numbers(grid, events.start, events.end, device)
+        else:
+            low, high, at = events.start, events.ends, None
+        rows = self._loaded(events.frame, codes)
+        return replace(rows if at is None else rows.take(at, device), low=low, high=high)
+
+    def _loaded(self, frame: Any, codes: Any) -> Rows:
+        """Rows of a frame, without places."""
+        device = self._device
+        columns = load_columns(self._read, self._node.input.schema, frame, device)
+        columns |= {(name, CODES_OF_VALUES): values.of(frame) for name, values in self._values.items()}
+        for name, column in columns.items():
+            if column.valid is not None:
+                self._has_null(name)
+        ranked = device.columns.select(frame, self._framed) if self._framed else None
+        return Rows(codes, codes, codes, columns, ranked)
+
+    def _with_valid(self, rows: Rows) -> Rows:
+        """The rows, and of each column that ever had a null which values are there."""
+        columns = {
+            name: replace(column, valid=all_of(rows.code))
+            if column.valid is None and name in self._nullable
+            else column
+            for name, column in rows.columns.items()
+        }
+        return replace(rows, columns=columns)
+
+    def _has_null(self, name: tuple[str, str]) -> None:
+        if name not in self._nullable:
+            self._nullable.add(name)
+            self._totals.first_null(name[0])
+
+    def _nothing(self) -> Rows:
+        """No rows, with all columns."""
+        device, schema = self._device, self._node.input.schema
+        frame = device.columns.from_arrow(pa.Table.from_batches([], schema))
+        none = device.columns.array(np.zeros(0, np.int64))
+        return replace(self._loaded(frame, none.astype(np.int32)), low=none, high=none)
+
+    def _by_rank(self, aggregate: Aggregate) -> bool:
+        schema = self._node.input.schema
+        return aggregate.keeps(schema) == "extreme" and Extremum.of(aggregate, schema).by_rank
+
+    def _touched(self, begun: Rows | None, ended: Rows | None, limit: int) -> Any:
+        """int64 numbers of the groups that have a boundary in this step, ascending."""
+        codes = [rows.code for rows in (begun, ended) if rows is not None]
+        if not self._forces(limit) and len(self._groups) > MANY * sum(map(len, codes)) + FEW:
+            none = self._device.columns.array(np.zeros(0, np.int64))
+            return np.unique(np.concatenate([none, *codes]))
+        found = self._device.columns.array(np.zeros(len(self._groups), np.bool_))
+        for each in codes:
+            found[each] = True
+        if self._forces(limit):
+            found = found | (self._totals.limbs[ROWS][0][: len(self._groups)] > 0)
+        return self._device.kernels.keep(found)
+
+    def _forces(self, limit: int) -> bool:
+        """Whether each group with events has a boundary at the limit: windows end there, or time does."""
+        if self._node.window.grid is not None:
+            return self._done < limit < AFTER - 1
+        return self._done < limit == MAX_TIME
+
+    def _bound(self, limit: int) -> int:
+        """The boundary that each group has which the step touches; `AFTER` for none."""
+        return limit if self._forces(limit) else AFTER
+
+    @property
+    def done(self) -> int:
+        """The place up to which results are given."""
+        return self._done
+
+    @property
+    def _never(self) -> int:
+        """The place from which on nothing ends."""
+        return MAX_TIME if self._node.window.grid is None else AFTER
+
+    # Results
+
+    def _results(self, begun: Rows | None, ended: Rows | None, touched: Any, limit: int) -> list[Events]:
+        node, device = self._node, self._device
+        kernels = device.kernels
+        local = places_among(touched, len(self._groups), device)
+        parts = [rows for rows in (ended, begun) if rows is not None]
+        # Rows that came before a column's first null do not say that their values are there.
+        events = self._with_valid(concat_rows(parts, device) if parts else self._nothing())
+        gone = 0 if ended is None else len(ended)
+        high = np.where(events.high > limit, AFTER, events.high)
+        code = local(events.code)
+        alive = kernels.take(self._totals.limbs[ROWS][0], touched) > 0
+        known = {name: self._known(name, touched, limit) for name in self._best}
+        # What began in earlier steps comes first.
+        pieces = [(code[:gone], high[:gone], high[:gone])]
+        for rows in known.values():
+            until = np.where(rows.high > limit, AFTER, rows.high)
+            pieces.append((local(rows.code), until, until))
+        earlier = sum(len(piece[0]) for piece in pieces)
+        pieces.append((code[gone:], events.low[gone:], high[gone:]))
+        codes, begins, ends = (np.concatenate(each) for each in zip(*pieces, strict=True))
+        axis_code, axis, first, last, every, group, before, after = kernels.step_axis(
+            codes,
+            begins,
+            ends,
+            earlier,
+            np.where(alive, kernels.take(self._last, touched), BEFORE),
+            self._bound(limit),
+            BEFORE,
+            AFTER,
+        )
+        slots = Slots(every, group, before, after, touched, axis_code)
+        columns, best = self._extremes(events, known)
+        begins_at = gone
+        for name, rows in known.items():
+            here = slice(begins_at, begins_at + len(rows))
+            best[name] = replace(best[name], first=first[here], last=last[here])
+            begins_at += len(rows)
+        if known:
+            first, last = (np.concatenate([each[:gone], each[earlier:]]) for each in (first, last))
+        block = RunningBlock(
+            device,
+            first,
+            last,
+            len(axis),
+            columns,
+            node.input.schema,
+            of_step=slots,
+            totals=self._totals,
+            best=best,
+            events=events,
+            ended=gone,
+            limit=limit,
+            orders=self._orders,
+            values=self._values,
+        )
+        shown = block.slots  # not the block itself, which would stay in memory until somebody looked for circles
+        block.places = lambda: places_of(
+            node, kernels.slot_bounds(axis_code, axis, shown), self._groups.keys_of(touched), device
+        )
+        frame = block.results(node.aggregates)
+        for name, left in block.left.items():
+            self._best[name].add(left)
+        for name, came in block.came.items():
+            self._orders[name].come(*came)
+        self._last[touched] = kernels.take(axis, kernels.take(slots.all, slots.after))
+        if not len(block.slots):
+            return []
+        group, begin, end = kernels.slot_bounds(axis_code, axis, block.slots)
+        group = group.astype(np.int64)
+        if node.window.grid is not None:
+            return list(grid_results(node.window.grid, begin, end, self._groups.keys_of(touched), group, frame, device))
+        keys = self._groups.keys_of(kernels.take(touched, group))
+        return [Events(begin, end, frame if keys is None else device.columns.beside(keys, frame))]
+
+    def _known(self, name: PartName, touched: Any, limit: int) -> Rows:
+        """The state's rows of an extreme that can be the greatest of one of the step's groups in the step."""
+        rows, device = self._best[name].reach(touched, self._done, limit), self._device
+        if rows is None:
+            none = device.columns.array(np.zeros(0, np.int64))
+            framed = self._best[name].extreme.framed
+            frame = device.columns.select(self._nothing().frame, framed) if framed else None
+            return Rows(none.astype(np.int32), none, none, {CODES: Column((none,), None)}, frame)
+        return rows
+
+    def _extremes(self, events: Rows, known: dict[PartName, Rows]) -> tuple[Columns, dict[PartName, Best]]:
+        """(columns, best): values that are ranked are so together, the events' and the state's."""
+        device = self._device
+        columns = dict(events.columns)
+        best = {}
+        for column, form in self._ranked:
+            names = [name for name in known if name[1] == column]
+            frames = [device.columns.select(events.frame, ranked_by(column, form))]
+            together = device.columns.concat([*frames, *(known[name].frame for name in names)])
+            made = FORMS[form](together, column, device)
+            (codes,), valid, count = made.arrays, made.valid, len(events)
+            if valid is not None:
+                self._has_null((column, form))
+            if (column, form) in self._nullable:
+                valid = all_of(codes) if valid is None else valid
+            valid = None if valid is None else valid[:count]
+            columns[column, form] = replace(made, arrays=(codes[:count],), valid=valid)
+            for name in names:
+                mine = codes[count : count + len(known[name])]
+                count += len(known[name])
+                best[name] = Best(known[name], self._best[name].extreme.turned(mine), None, None)
+        for name, rows in known.items():
+            if name not in best:
+                best[name] = Best(rows, rows.columns[CODES].arrays[0], None, None)
+        return columns, best
+
+    # The state, to be looked at and kept
+
+    @property
+    def alive(self) -> int:
+        """How many events are kept that have not ended."""
+        over = self._done >= self._never  # then that has ended, too, which never does
+        begun = self._totals.limbs[ROWS][0].sum() if self._groups.seen and not over else 0
+        return len(self._waiting) + int(begun)
+
+    def _forget(self) -> None:
+        """Forget groups of which nothing is left, once they are most of all."""
+        for values in self._values.values():
+            values.forget((self._waiting, self._ending))
+        super()._forget()
+
+    def _note_used(self, used: Any) -> None:
+        used |= self._device.columns.host(self._totals.limbs[ROWS][0][: len(used)] > 0)
+
+    def _renumber(self, numbers: Any, left: Any) -> None:
+        take = self._device.kernels.take
+        self._oldest.forget()
+        self._last = take(self._last, left)
+        for arrays in self._totals.limbs.values():
+            arrays[:] = [take(values, left) for values in arrays]
+        for orders in self._orders.values():
+            orders.renumber(numbers)

@@ -1,0 +1,129 @@
+"""What a running window remembers of an extreme: per group, the events that can still become it.
+
+An event cannot, once another of its group is as great and lives as long. Those that can are a staircase: the later they
+end, the less they are worth. So while time goes from one CTI to the next, a group's greatest is one of those that end
+in between or the first one after them; no step has to look at the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.core.state_tables import Field, StateTable
+from gpu_ops.devices import Device
+from gpu_ops.operators.aggregates.block import Column
+from gpu_ops.operators.aggregates.selection import Extremum
+from gpu_ops.operators.state.fields import row_columns
+from gpu_ops.operators.state.row_runs import RowRuns
+from gpu_ops.operators.state.rows import Rows, concat_rows
+
+CODES = ("order", "numbers")
+"""The column of order codes: the greater, the nearer to the extreme. Of ranked values they compare within a run."""
+
+
+class Staircases(RowRuns):
+    """The events that can still become one extreme, in runs by group and end.
+
+    Each run is a staircase for itself. Rows that have ended, or are worth less than one of another run, stay until runs
+    are merged, or until most of a run has ended: every row ends once, in a step of its group, and is counted then.
+
+    Args:
+        extreme: Of what.
+        device: Where arrays live.
+    """
+
+    def __init__(self, extreme: Extremum, device: Device) -> None:
+        super().__init__(("group", "high"), device)
+        self.extreme = extreme
+        self._none: Rows | None = None
+
+    def reach(self, touched: Any, done: int, limit: int) -> Rows | None:
+        """The rows that a step needs: per run and group those that end in it, and the first one after them.
+
+        Args:
+            touched: int64 numbers of the step's groups.
+            done: The place of the last step's CTI.
+            limit: That of this one's.
+
+        Returns:
+            The rows, still there; None before any were added.
+        """
+        kernels, self._done = self._device.kernels, limit
+        groups = touched.astype(np.int32)
+        # Two searches for each group, one after the other, so that the second has hardly any way to go.
+        twice = np.repeat(groups, 2)
+        places = np.full_like(twice, limit, dtype=np.int64)
+        places[::2] = done
+        pieces = []
+        for run in self.runs:
+            found = kernels.search_pairs(run.rows.code, run.rows.high, twice, places)
+            begin, end = found[::2].copy(), found[1::2].copy()
+            last = len(run.rows) - 1
+            follows = (end <= last) & (kernels.take(run.rows.code, np.minimum(end, last)) == groups)
+            run.left -= int((end - begin).sum())
+            source, offset = kernels.expand(end - begin + follows)
+            pieces.append(run.rows.take(kernels.take(begin, source) + offset, self._device))
+        return concat_rows(pieces, self._device) if pieces else self._none
+
+    def add(self, rows: Rows) -> None:
+        """More rows: a `staircase`, of which none has ended."""
+        self._none = rows.cut(0, 0, self._device) if self._none is None else self._none
+        super().add(rows)
+
+    def rows(self) -> Rows | None:
+        """All that have not ended, as one staircase; None if there is none."""
+        pieces = self.pieces()
+        # Ranked among themselves, the same rows have the same codes, whatever came between.
+        return self._coded(self._merged(pieces)) if pieces else None
+
+    def declared(self, name: str, place: Field, groups: int, schema: pa.Schema) -> StateTable:
+        """The table of `rows`.
+
+        Args:
+            name: Its name.
+            place: What holds for the places where rows end.
+            groups: How many groups there are.
+            schema: Types of the columns that are ranked.
+        """
+        frame = pa.schema([schema.field(each) for each in self.extreme.framed])
+        order = {CODES: Field(pa.int64())}
+        return StateTable(name, row_columns(place, place, groups, numbers=order, frame=frame))
+
+    def put_back(self, rows: Rows) -> None:
+        """What `rows` gave, in any order."""
+        self.add(self._merged([self._ordered(rows)]))
+
+    def _merged(self, pieces: Sequence[Rows]) -> Rows:
+        return staircase(self._coded(super()._merged(pieces)), self._device)
+
+    def _coded(self, rows: Rows) -> Rows:
+        """The rows, with codes that compare among them all."""
+        if not self.extreme.by_rank:
+            return rows
+        return replace(rows, columns={CODES: Column((self.extreme.ranked(rows.frame, self._device),), None)})
+
+
+def staircase(rows: Rows, device: Device) -> Rows:
+    """The rows that can still become an extreme: no other of their group lives as long and is as great.
+
+    Args:
+        rows: In order of group and end.
+        device: Where arrays live.
+    """
+    kernels = device.kernels
+    if len(rows) < 2:
+        return rows
+    order = rows.columns[CODES].arrays[0]
+    places = device.columns.array(np.arange(len(rows)))
+    group = np.searchsorted(rows.code, rows.code).astype(np.int64, copy=False)
+    # A row stands in the way of all before it in its group.
+    left = rows.take(kernels.keep(order > kernels.range_max(order, group, places, len(rows), places)), device)
+    # Of those that end together the first is the greatest.
+    first = np.ones_like(left.code, dtype=np.bool_)
+    first[1:] = (left.code[1:] != left.code[:-1]) | (left.high[1:] != left.high[:-1])
+    return left if bool(first.all()) else left.take(kernels.keep(first), device)

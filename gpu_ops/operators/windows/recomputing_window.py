@@ -1,0 +1,265 @@
+"""Windows of a running query that no bounded part can say: the events themselves are kept, as long as they are alive.
+
+A step takes the groups in which an event or a window begins or ends. Of each the events that are alive are clipped
+to what has become final and not been given yet, from the group's last boundary to its newest one, and the batch's own
+computation is run over them. So a step costs what is alive in the groups that it touches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.core.arrow_buffers import integers, to_arrow
+from gpu_ops.core.state_tables import Field, StateTable, Tables
+from gpu_ops.core.time import MAX_TIME, TIME_TYPE
+from gpu_ops.devices import Device
+from gpu_ops.operators.aggregates.block import column_name
+from gpu_ops.operators.events import Events, concat
+from gpu_ops.operators.state.fields import BEFORE, clock, extent, group_columns, row_columns
+from gpu_ops.operators.state.incremental import Incremental
+from gpu_ops.operators.state.row_runs import RowRuns
+from gpu_ops.operators.state.rows import (
+    Oldest,
+    Rows,
+    concat_rows,
+    shown_time,
+)
+from gpu_ops.operators.windows.incremental_block import grid_promise, grown, limit_of
+from gpu_ops.operators.windows.windows import check_open, placed_results, window_aggregate, window_numbers
+from gpu_ops.plan.windows import WindowAggregate
+
+
+class RunningWhole(Incremental):
+    """The steps of one window node that keeps its events.
+
+    Args:
+        node: The node, lowered to plain columns.
+        device: Where arrays live.
+    """
+
+    def __init__(self, node: WindowAggregate, device: Device) -> None:
+        self.node = self._node = node
+        self._waiting, self._alive = RowRuns(("low",), device), RowRuns(("group", "low"), device)
+        runs = {"waiting": self._waiting, "alive": self._alive}
+        super().__init__(node.group, node.input.schema, device, runs, BEFORE)
+        none = device.columns.array(np.zeros(0, np.int64))
+        self._last, self._counts = none, none
+        self._closing: Rows | None = None
+        self._oldest = Oldest(device)
+        self._read = list(dict.fromkeys(column_name(each) for one in node.aggregates for each in one.reads))
+
+    def take_open(self) -> bool:
+        """Whether it takes events whose ends are not known yet: not on a grid, nor where values cannot be compared."""
+        types = [self._node.input.schema.field(name).type for name in self._read]
+        return self._node.window.grid is None and not any(map(pa.types.is_nested, types))
+
+    def step(
+        self, events: Events | None, cti: int, opened: Events | None = None, closed: Events | None = None
+    ) -> tuple[list[Events], int]:
+        """Take events in, and give the results that a CTI makes final, and the CTI after them.
+
+        Args:
+            events: What has come since the last step; no start is before that step's CTI.
+            cti: Ticks; no event that comes later starts before it.
+            opened: Events whose ends are not known yet, likewise; their ends are not looked at.
+            closed: Events that were opened in earlier steps, with their ends, which are not before the CTI of the last.
+        """
+        limit = limit_of(self._node.window, cti)
+        if opened is not None and len(opened):
+            # Until it is closed, it may never end.
+            lasting = Events(opened.start, np.full_like(opened.start, MAX_TIME), opened.frame)
+            events = lasting if events is None else concat([events, lasting], self._device)
+        if cti == MAX_TIME and not self._groups.seen and closed is None:
+            # All there is in one step, and nothing before it: a batch.
+            pieces = [] if events is None else [events]
+            return list(window_aggregate(self._node, pieces, self._device)), cti
+        fresh = [] if events is None or not len(events) else [self._rows(events)]
+        begun = self._waiting.through(fresh, limit)
+        self._last, self._counts = (grown(each, len(self._groups)) for each in (self._last, self._counts))
+        held = self._counts > 0
+        changed = []
+        if begun is not None:
+            changed.append(begun.code)
+            self._count(begun.code, 1)
+            self._alive.add(begun)
+        if closed is not None and len(closed):
+            over = self._rows(closed)
+            self._close(over)
+            due = over.high <= limit
+            changed.append(over.code[due])
+            self._count(changed[-1], -1)
+            # What ends in this step is looked at in it alone, also at the CTI of the last one.
+            self._closing = over.take(self._device.kernels.keep(due), self._device)
+            self._alive.add(over.take(self._device.kernels.keep(~due), self._device))
+        for run, at in self._alive.ended(limit):
+            changed.append(self._device.kernels.take(run.rows.code, at))
+            self._count(changed[-1], -1)
+        touched = self._touched(changed, held, limit)
+        results = self._results(touched, held, limit) if len(touched) else []
+        if self._node.window.grid is None:
+            self._oldest.moved(touched[self._device.kernels.take(self._counts, touched) > 0], self._last)
+        self._done, self._closing = max(self._done, limit), None
+        self._forget()
+        return results, self._promise(cti)
+
+    def _rows(self, events: Events) -> Rows:
+        device, grid = self._device, self._node.window.grid
+        codes = self._groups.codes(events.frame)
+        frame = device.columns.select(events.frame, self._read) if self._read else None
+        if grid is None:
+            return Rows(codes, events.start, events.ends, {}, frame)
+        check_open(grid, events)
+        low, high, at = window_numbers(grid, events.start, events.end, device)
+        rows = Rows(codes, codes, codes, {}, frame)
+        return replace(rows if at is None else rows.take(at, device), low=low, high=high)
+
+    def _promise(self, cti: int) -> int:
+        grid = self._node.window.grid
+        if grid is not None:
+            return grid_promise(grid, self._done, cti)
+        oldest = self._oldest.place(self._last, self._counts)
+        return cti if oldest is None else min(cti, oldest)
+
+    def _count(self, codes: Any, by: int) -> None:
+        groups, counts = np.unique(codes, return_counts=True)
+        self._counts[groups] += by * counts
+
+    def _touched(self, changed: list[Any], held: Any, limit: int) -> Any:
+        """int64 numbers of the groups that have a boundary in this step, ascending."""
+        none = self._device.columns.array(np.zeros(0, np.int64))
+        forced = self._node.window.grid is not None and self._done < limit
+        if forced:
+            changed = [*changed, self._device.kernels.keep(held)]
+        return np.unique(np.concatenate([none, *changed]))
+
+    # Results
+
+    def _results(self, touched: Any, held: Any, limit: int) -> list[Events]:
+        node, device = self._node, self._device
+        kernels = device.kernels
+        rows = self._of_groups(touched)
+        local = np.searchsorted(touched, rows.code).astype(np.int32)
+        if node.window.grid is not None:
+            low, high = np.maximum(rows.low, self._done), np.minimum(rows.high, limit)
+        else:
+            bounds = np.concatenate([rows.low, rows.high])
+            codes = np.concatenate([local, local])
+            some = kernels.keep(bounds <= limit)
+            newest = kernels.range_max(*_one_slot_each(codes, bounds, some, len(touched), device))
+            # A group of which nothing was alive begins with its first event.
+            given = np.where(kernels.take(held, touched), kernels.take(self._last, touched), BEFORE)
+            low = np.maximum(rows.low, kernels.take(given, local.astype(np.int64)))
+            high = np.minimum(rows.high, kernels.take(newest, local.astype(np.int64)))
+            self._last[touched] = newest
+        inside = kernels.keep(low < high)
+        if not len(inside):
+            return []
+        rows = rows.take(inside, device)
+        take = kernels.take
+        keys = self._groups.keys_of(touched)
+        made = placed_results(
+            node, take(local, inside), take(low, inside), take(high, inside), rows.frame, keys, device
+        )
+        return list(made)
+
+    def _of_groups(self, touched: Any) -> Rows:
+        """All rows of some groups that had not ended at the last step."""
+        kernels, pieces = self._device.kernels, []
+        groups = touched.astype(np.int32)
+        for run in self._alive.runs:
+            begin = np.searchsorted(run.rows.code, groups)
+            end = np.searchsorted(run.rows.code, groups, side="right")
+            source, offset = kernels.expand(end - begin)
+            at = kernels.take(begin, source) + offset
+            at = kernels.take(at, kernels.keep(kernels.take(run.rows.high, at) > self._done))
+            if run.gone is not None:
+                at = at[~run.gone[at]]
+            pieces.append(run.rows.take(at, self._device))
+        if self._closing is not None and len(self._closing):
+            pieces.append(self._closing)
+        return concat_rows(pieces, self._device)
+
+    def _close(self, closed: Rows) -> None:
+        """Drop the rows that some are, which never ended until now: as many as are equal in all that is read."""
+        columns, kernels = self._device.columns, self._device.kernels
+        touched = np.unique(closed.code)
+        found = []
+        for run in self._alive.runs:
+            low, high = (np.searchsorted(run.rows.code, touched, side=side) for side in ("left", "right"))
+            source, offset = kernels.expand(high - low)
+            at = kernels.take(low, source) + offset
+            at = at[kernels.take(run.rows.high, at) == MAX_TIME]
+            found.append(at if run.gone is None else at[~run.gone[at]])
+        there = [run.rows.take(at, self._device) for run, at in zip(self._alive.runs, found, strict=True)]
+        rows = concat_rows([closed, *there], self._device)
+        names = [*self._read, "__code", "__low"]
+        keys = columns.build({"__code": (rows.code, None, pa.int32()), "__low": (rows.low, None, pa.int64())})
+        keys = keys if rows.frame is None else columns.beside(rows.frame, keys)
+        codes, _, _ = columns.key_codes(keys, names)
+        # The closed ones come first: of equal rows, the first so many of the others are those.
+        order = np.argsort(codes, kind="stable")
+        sorted_codes = codes[order]
+        begins = np.searchsorted(sorted_codes, sorted_codes)
+        place = np.arange(len(order), like=begins) - begins
+        closing = (order < len(closed)).astype(np.int64)
+        before = np.concatenate([np.zeros_like(place[:1]), np.cumsum(closing)])
+        ends = np.searchsorted(sorted_codes, sorted_codes, side="right")
+        count = before[ends] - before[begins]
+        mine = np.sort(order[(closing == 0) & (place < 2 * count)]) - len(closed)
+        first = 0
+        for run, at in zip(self._alive.runs, found, strict=True):
+            here = mine[(mine >= first) & (mine < first + len(at))] - first
+            self._alive.drop(run, at[here])
+            first += len(at)
+
+    # The state, to be looked at and kept
+
+    def _group_columns(self, count: int) -> dict[str, Any]:
+        return {"last": self._shown(self._device.columns.host(self._last[:count]).copy())}
+
+    def _restore_groups(self, groups: pa.Table) -> None:
+        self._last = self._device.columns.array(integers(groups["last"].combine_chunks()).copy())
+        self._counts = np.zeros_like(self._last)
+
+    def _again(self, name: str, rows: Rows) -> None:
+        if name == "alive":
+            self._count(rows.code, 1)
+
+    def _renumber(self, numbers: Any, left: Any) -> None:
+        self._oldest.forget()
+        self._last, self._counts = (self._device.kernels.take(each, left) for each in (self._last, self._counts))
+
+    def _shown(self, places: Any) -> pa.Array:
+        return shown_time(places) if self._node.window.grid is None else to_arrow(places, pa.int64())
+
+    def declared(self, tables: Tables) -> Iterator[StateTable]:
+        """The tables that `tables` gives."""
+        if not tables:
+            return
+        node, schema = self._node, self._node.input.schema
+        yield clock(node.window)
+        done = int(tables["clock"]["done"][0].as_py())
+        grid, (least, most) = node.window.grid is not None, extent(node.window)
+        axis = pa.int64() if grid else TIME_TYPE
+        keys = group_columns(node.group, schema)
+        last = Field(axis, least=BEFORE, most=max(done, 0))
+        yield StateTable("groups", {"last": last} | keys, None if keys else 1, required=True, unique=tuple(keys))
+        groups, frame = tables["groups"].num_rows, pa.schema([schema.field(name) for name in self._read])
+        later = max(least, done + 1)
+        end = Field(axis, least=later, most=most, above="low")
+        for name, begin in (
+            ("waiting", Field(axis, least=later, most=most)),
+            ("alive", Field(axis, least=least, most=min(done, most))),
+        ):
+            yield StateTable(name, row_columns(begin, end, groups, frame=frame))
+
+
+def _one_slot_each(codes: Any, values: Any, some: Any, groups: int, device: Device) -> tuple[Any, Any, Any, int, Any]:
+    """What `range_max` takes to give the greatest value of each group."""
+    slots = device.kernels.take(codes, some).astype(np.int64)
+    return device.kernels.take(values, some), slots, slots + 1, groups, device.columns.array(np.arange(groups))

@@ -1,0 +1,147 @@
+"""What a running window remembers, as tables: written, declared and read back."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from gpu_ops.core.arrow_buffers import integers, to_arrow
+from gpu_ops.core.state_tables import Field, StateTable, Tables
+from gpu_ops.core.time import TIME_TYPE
+from gpu_ops.operators.aggregates.block import Block, PartName, column_name
+from gpu_ops.operators.state.fields import AFTER, BEFORE, clock, extent, group_columns, row_columns
+from gpu_ops.operators.state.incremental import Incremental
+from gpu_ops.operators.state.rows import Rows, shown_time
+from gpu_ops.operators.windows.incremental_block import Totals, stored
+from gpu_ops.operators.windows.order_statistics import Orders
+from gpu_ops.operators.windows.pareto_runs import Staircases
+from gpu_ops.operators.windows.value_counts import CODES as CODES_OF_VALUES
+from gpu_ops.operators.windows.value_counts import Values
+from gpu_ops.plan.windows import WindowAggregate
+
+
+class WindowState(Incremental, ABC):
+    """The state of a running window; `RunningWindow` steps it."""
+
+    _node: WindowAggregate
+    _totals: Totals
+    _last: Any
+    _nullable: set[tuple[str, str]]
+    _orders: dict[PartName, Orders]
+    _values: dict[str, Values]
+    _best: dict[PartName, Staircases]
+    _ranked: list[tuple[str, str]]
+    _framed: list[str]
+
+    @abstractmethod
+    def _nothing(self) -> Rows:
+        """No rows, with all columns."""
+
+    def tables(self) -> dict[str, pa.Table]:
+        """The state: groups with their totals, events that wait for their start, events by their end, extremes."""
+        made = super().tables()
+        if not made:
+            return {}
+        remembered = {name: each.table() for name, each in self._remembered().items()}
+        made |= {name: table for name, table in remembered.items() if table is not None}
+        if self._totals.plans:
+            made["floats"] = self._totals.plan_table()
+        if self._nullable:
+            columns, forms = zip(*sorted(self._nullable), strict=True)
+            made["nullable"] = pa.table(
+                {"column": pa.array(columns, pa.string()), "form": pa.array(forms, pa.string())}
+            )
+        return made
+
+    def _remembered(self) -> dict[str, Orders | Values]:
+        orders = {stored("ordered", name): each for name, each in self._orders.items()}
+        return orders | {stored("values", (name,)): each for name, each in self._values.items()}
+
+    def _shown(self, places: Any) -> pa.Array:
+        return shown_time(places) if self._node.window.grid is None else to_arrow(places, pa.int64())
+
+    def _group_columns(self, count: int) -> dict[str, Any]:
+        last = self._shown(self._device.columns.host(self._last[:count]).copy())
+        return {"last": last} | self._totals.columns(count, self._device)
+
+    def _restore_groups(self, groups: pa.Table) -> None:
+        self._last = self._device.columns.array(integers(groups["last"].combine_chunks()).copy())
+        self._totals.restore(groups, self._device)
+
+    def _completed(self, name: str, rows: Rows) -> Rows:
+        if name not in {"waiting", "ending"}:
+            return rows
+        nothing = self._nothing().columns
+        return replace(rows, columns={each: rows.columns.get(each, nothing[each]) for each in nothing})
+
+    def declared(self, tables: Tables) -> Iterator[StateTable]:
+        """The tables that `tables` gives."""
+        if not tables:
+            return
+        node, schema = self._node, self._node.input.schema
+        yield clock(node.window)
+        done = int(tables["clock"]["done"][0].as_py())
+        yield Totals.plans_declared()
+        plans = Totals.plans_of(tables["floats"]) if "floats" in tables else {}
+        # Of a group of which nothing has begun it is 0.
+        last = Field(self._axis, least=BEFORE, most=max(done, 0))
+        keys = group_columns(node.group, schema)
+        names = tables["groups"].column_names if "groups" in tables else []
+        columns = {"last": last} | Totals.declared(names, plans) | keys
+        yield StateTable("groups", columns, None if keys else 1, required=True, unique=tuple(keys))
+        groups = tables["groups"].num_rows
+        numbers = {}
+        for name, values in self._values.items():
+            kept = stored("values", (name,))
+            yield values.declared(kept, self._conditions(name))
+            known = tables[kept].num_rows if kept in tables else 0
+            numbers[name, CODES_OF_VALUES] = Field(pa.int64(), least=0, most=known - 1)
+        texts = {"column": Field(pa.string()), "form": Field(pa.string())}
+        yield StateTable("nullable", texts, unique=tuple(texts))
+        nothing, least, most = self._nothing(), *extent(node.window)
+        grid = node.window.grid is not None
+        frame = pa.schema([schema.field(name) for name in self._framed])
+        # An event whose end is not known yet ends after all others.
+        open_end = (AFTER,) if grid and node.input.gives_open else ()
+        for name, low, high in (
+            ("waiting", max(least, done + 1), least),
+            ("ending", least, max(least, done + 1)),
+        ):
+            begin = Field(self._axis, least=low, most=most)
+            # Between two windows of a grid an event is in none.
+            end = Field(self._axis, not grid and name == "waiting", high, most, open_end, from_="low" if grid else None)
+            end = end if grid else replace(end, above="low")
+            yield StateTable(
+                name,
+                row_columns(begin, end, groups, columns=nothing.columns, numbers=numbers, frame=frame),
+            )
+        for extreme, staircases in self._best.items():
+            place = Field(self._axis, least=max(least, done + 1), most=most, besides=open_end)
+            yield staircases.declared(stored("extreme", extreme), place, groups, schema)
+        for part, orders in self._orders.items():
+            yield orders.declared(stored("ordered", part), groups)
+
+    def _conditions(self, column: str) -> list[str]:
+        """The names of the events that take part in what is told of a column's distinct values."""
+        distinct = [each for each in self._node.aggregates if each.distinct]
+        mine = [each for each in distinct if column_name(each.expression) == column]
+        return [Block.which(each) or "" for each in mine]
+
+    @property
+    def _axis(self) -> pa.DataType:
+        return TIME_TYPE if self._node.window.grid is None else pa.int64()
+
+    def restore(self, tables: Mapping[str, pa.Table]) -> None:
+        """The state that `tables` gave."""
+        super().restore(tables)
+        if "floats" in tables:
+            self._totals.restore_plans(tables["floats"])
+        if "nullable" in tables:
+            self._nullable = {(row["column"], row["form"]) for row in tables["nullable"].to_pylist()}
+        for name, remembered in self._remembered().items():
+            if name in tables:
+                remembered.restore(tables[name])
