@@ -17,7 +17,7 @@ from gpu_ops.devices import Device
 from gpu_ops.errors import PlanError
 from gpu_ops.operators.aggregates.block import Column
 from gpu_ops.operators.events import Events, present, whole_groups
-from gpu_ops.operators.row_windows import conditions  # noqa: F401  (their kinds)
+from gpu_ops.operators.row_windows import conditions, window_sets  # noqa: F401  (their kinds)
 from gpu_ops.operators.row_windows.data_windows import each_row, row_order
 from gpu_ops.operators.row_windows.each import RunningEach
 from gpu_ops.operators.row_windows.groups import Groups, at_rest
