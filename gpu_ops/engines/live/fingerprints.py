@@ -113,6 +113,8 @@ def _held(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], 
     parts = inside(value)
     if isinstance(value, types.FunctionType) and _ours(value):
         parts = dict(zip(value.__code__.co_freevars, _cells(value), strict=True))
+    elif isinstance(value, functools.partial) and _ours(value):
+        parts = {"args": value.args, **value.keywords}
     elif isinstance(value, Declaration):  # a kind of window is what its methods do
         named = {name: getattr(type(value), name) for name in dir(type(value)) if name[:2] != "__"}
         methods = {name: each for name, each in named.items() if isinstance(each, types.FunctionType)}
@@ -128,6 +130,8 @@ _PACKAGE = f"{Path(__file__).parents[2]}{os.sep}"
 
 def _ours(function: Any) -> bool:
     """Whether it is this package's. What users write in a module called so is not."""
+    if isinstance(function, functools.partial):
+        return _ours(function.func)
     if isinstance(function, types.FunctionType):
         return function.__code__.co_filename.startswith(_PACKAGE)
     return str(getattr(function, "__module__", "")).partition(".")[0] == "gpu_ops"
