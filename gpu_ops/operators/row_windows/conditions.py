@@ -13,6 +13,7 @@ other, as the condition says. Two ways lead on, both for many groups at once:
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import narwhals as nw
@@ -30,13 +31,13 @@ from gpu_ops.plan.window_conditions import COUNT, OLDEST, SUM, Until, While, con
 from gpu_ops.plan.window_kinds import UNKNOWN, Held, Stay
 
 _CELLS = 1 << 20
-"""So many pairs are looked at together."""
+"""Pairs that are computed at a time."""
 
 _WIDEST, _NARROWEST = 64, 8
 
 _MOST_ROWS, _MOST_GROUPS, _FEWEST_ROWS, _STRIDE = 1 << 18, 1 << 8, 1 << 10, 32
-"""A guess is of so many rows of so many groups at most; it pays if it leads past so many; by binary search every
-so manieth row is looked at before those between."""
+"""A guess takes at most this many rows of this many groups; it pays if it leads past `_FEWEST_ROWS`. The binary search
+looks at one row of each stride before those between."""
 
 WALK_WHILE, WALK_UNTIL, WALK_BEFORE = 0, 1, 2
 """How `window_walk` goes on: rows leave one by one; batches with the row that ends them; batches without it."""
@@ -87,72 +88,127 @@ def _fresh(held: Held, device: Device) -> Any:
 
 def _walked(condition: nw.Expr, mode: int, held: Held, oldest: Any, newest: Any, device: Device) -> Any:
     """For each row the index of the row with which it leaves, or that ends the batch which it begins; -1 for none."""
+    walk = _Walk(mode, oldest.copy(), newest.copy(), held.bounds[1:], np.full_like(held.start, -1))
     pairs = _Pairs(condition, held, device)
-    left = np.full_like(held.start, -1)
-    oldest, newest = oldest.copy(), newest.copy()
-    ends = held.bounds[1:]
-    guesses, widest = True, _WIDEST
-    while True:
-        active = device.kernels.keep(newest < ends)
-        if not len(active):
-            return left
-        guesses = guesses and int((ends - newest)[active].sum()) > _FEWEST_ROWS
+    guesses, width = True, _WIDEST
+    while len(active := device.kernels.keep(walk.newest < walk.ends)):
+        guesses = guesses and walk.rows_left(active) > _FEWEST_ROWS
         try:
             if guesses:
-                groups = active[:_MOST_GROUPS]
-                first, last = oldest[groups], newest[groups]
-                limit = np.minimum(ends[groups], last + _MOST_ROWS // len(groups))
-                guess = _guess_while if mode == WALK_WHILE else _guess_batches
-                oldest[groups], newest[groups], gone, by = guess(pairs, mode, first, last, limit, device)
-                left[gone] = by
-                guesses = int((newest[groups] - last).sum()) > _FEWEST_ROWS
-                continue
-            width = int(min(widest, max(_NARROWEST, (_CELLS // len(active)) ** 0.5)))
-            for low in range(0, len(active), max(1, _CELLS // (width * width))):
-                groups = active[low : low + max(1, _CELLS // (width * width))]
-                first, last, end = oldest[groups], newest[groups], ends[groups]
-                holds = pairs.block(first, last, end, width)
-                oldest[groups], newest[groups], gone, by = device.kernels.window_walk(
-                    holds, width, first, last, end, mode
-                )
-                left[gone] = by
+                guesses = _walk_by_guess(walk, active[:_MOST_GROUPS], pairs, device) > _FEWEST_ROWS
+            else:
+                _walk_by_blocks(walk, active, width, pairs, device)
         except (IntegerOverflowError, SumOverflowError):
             # It may be of rows that are never in together: from here on one pair after the other, as they are met.
-            if widest == 1:
+            if width == 1:
                 raise
-            guesses, widest = False, 1
+            guesses, width = False, 1
+    return walk.left
 
 
-def _guess_while(
-    pairs: _Pairs, mode: int, oldest: Any, newest: Any, ends: Any, device: Device
-) -> tuple[Any, Any, Any, Any]:
-    """As `window_walk` in mode 0, as far as a guess leads."""
+@dataclass
+class _Walk:
+    """How far each group has come. Neither its oldest nor its newest row ever goes back.
+
+    Attributes:
+        mode: `WALK_WHILE`, `WALK_UNTIL` or `WALK_BEFORE`.
+        oldest: int64 index of the row that each group looks at next as its oldest.
+        newest: Likewise as its newest; at ``ends`` when the group is done.
+        ends: int64 index after each group's last row.
+        left: What is found: `_walked` says what.
+    """
+
+    mode: int
+    oldest: Any
+    newest: Any
+    ends: Any
+    left: Any
+
+    def rows_left(self, groups: Any) -> int:
+        """How many rows some groups have not come to."""
+        return int((self.ends - self.newest)[groups].sum())
+
+    def go(self, groups: Any, oldest: Any, newest: Any, gone: Any, by: Any) -> int:
+        """Put some groups where they have come to, and note the rows that left. Gives how many rows were passed."""
+        passed = int((newest - self.newest[groups]).sum())
+        self.oldest[groups], self.newest[groups] = oldest, newest
+        self.left[gone] = by
+        return passed
+
+
+def _walk_by_blocks(walk: _Walk, active: Any, width: int, pairs: _Pairs, device: Device) -> None:
+    """Go on in all active groups: the condition is computed for a block of pairs each, and a kernel walks through."""
+    width = int(min(width, max(_NARROWEST, (_CELLS // len(active)) ** 0.5)))
+    most = max(1, _CELLS // (width * width))
+    for low in range(0, len(active), most):
+        groups = active[low : low + most]
+        first, last, end = walk.oldest[groups], walk.newest[groups], walk.ends[groups]
+        holds = pairs.block(first, last, end, width)
+        walk.go(groups, *device.kernels.window_walk(holds, width, first, last, end, walk.mode))
+
+
+def _walk_by_guess(walk: _Walk, groups: Any, pairs: _Pairs, device: Device) -> int:
+    """Go on in some groups as far as a guess leads, and say how many rows that is."""
+    first, last = walk.oldest[groups], walk.newest[groups]
+    ends = np.minimum(walk.ends[groups], last + _MOST_ROWS // len(groups))
+    guess = _guess_while if walk.mode == WALK_WHILE else _guess_batches
+    return walk.go(
+        groups, *_verified(guess(pairs, walk.mode, first, last, ends, device), pairs, walk.mode, ends, device)
+    )
+
+
+@dataclass(frozen=True)
+class _Guess:
+    """Pairs of an oldest and a newest row that groups would pass, in order of groups and of the way; none is computed.
+
+    Attributes:
+        oldest: int64 indices of rows.
+        newest: Likewise.
+        expected: bool: whether the guess takes the condition for held.
+        group: Which group each pair is of, ascending.
+        final: int64 index of the oldest row of each group at the end, where all is as expected.
+    """
+
+    oldest: Any
+    newest: Any
+    expected: Any
+    group: Any
+    final: Any
+
+
+def _verified(guess: _Guess, pairs: _Pairs, mode: int, ends: Any, device: Device) -> tuple[Any, Any, Any, Any]:
+    """As `window_walk`: the way up to the first pair of each group that is not as expected, this pair among it."""
+    kernels = device.kernels
+    holds = pairs.hold(guess.oldest, guess.newest)
+    stop = _first_of_each(holds != guess.expected, guess.group, len(ends), device)
+    known = np.arange(len(holds), like=stop) <= stop[guess.group]
+    gone = kernels.keep(known & (~holds if mode == WALK_WHILE else holds))
+    wrong = kernels.keep(stop < len(holds))
+    at = stop[wrong]
+    oldest, newest, held = guess.oldest[at], guess.newest[at], holds[at]
+    first, last = guess.final.copy(), ends.copy()
+    if mode == WALK_WHILE:
+        first[wrong], last[wrong] = oldest + ~held, newest + held
+    else:
+        first[wrong], last[wrong] = np.where(held, newest + (mode == WALK_UNTIL), oldest), newest + 1
+    return first, last, guess.oldest[gone], guess.newest[gone]
+
+
+def _guess_while(pairs: _Pairs, mode: int, oldest: Any, newest: Any, ends: Any, device: Device) -> _Guess:
+    """The way if, with each newest row, the condition fails up to some oldest row and holds from there on."""
     kernels = device.kernels
     group, offset = kernels.expand(ends - newest)
-    row = newest[group] + offset
-    begin = oldest[group]
+    row, begin = newest[group] + offset, oldest[group]
     # From the first to the last row of all groups the oldest that is left never goes back.
     left = kernels.running_max(_least(begin, row + 1, lambda some, at: pairs.hold(some, row[at]), device))
     before = np.where(offset == 0, begin, np.concatenate([left[:1], left[:-1]]))
     source, step = kernels.expand(np.minimum(left, row) - before + 1)
-    one, other = before[source] + step, row[source]
-    holds = pairs.hold(one, other)
-    stop = _first_of_each(holds != (one == left[source]), group[source], len(ends), device)
-    known = np.arange(len(one), like=one) <= stop[group[source]]
-    gone = kernels.keep(known & ~holds)
-    wrong = kernels.keep(stop < len(one))
-    at = stop[wrong]
-    final = np.cumsum(ends - newest) - 1
-    first, last = left[final], ends.copy()
-    first[wrong] = one[at] + ~holds[at]
-    last[wrong] = other[at] + holds[at]
-    return first, last, one[gone], other[gone]
+    one = before[source] + step
+    return _Guess(one, row[source], one == left[source], group[source], left[np.cumsum(ends - newest) - 1])
 
 
-def _guess_batches(
-    pairs: _Pairs, mode: int, oldest: Any, newest: Any, ends: Any, device: Device
-) -> tuple[Any, Any, Any, Any]:
-    """As `window_walk` in modes 1 and 2, as far as a guess leads."""
+def _guess_batches(pairs: _Pairs, mode: int, oldest: Any, newest: Any, ends: Any, device: Device) -> _Guess:
+    """The way if, in each batch, the condition fails up to some newest row and holds from there on."""
     kernels = device.kernels
     after = 1 if mode == WALK_BEFORE else 0
     groups = np.arange(len(ends), like=ends)
@@ -162,30 +218,22 @@ def _guess_batches(
     begin = np.concatenate([oldest, row])
     order = np.argsort(begin, kind="stable")
     begin, group = begin[order], np.concatenate([groups, group])[order]
-    since = np.concatenate([np.maximum(newest, oldest + after), row + after])[order]
-    end = ends[group]
-    since = np.minimum(since, end)
-    over = _least(since, end, lambda some, at: pairs.hold(begin[at], some), device)
-    follows = over + (1 - after)
+    since = np.minimum(np.concatenate([np.maximum(newest, oldest + after), row + after])[order], ends[group])
+    over = _least(since, ends[group], lambda some, at: pairs.hold(begin[at], some), device)
+    # Which batch follows each, and so which of them the way meets.
+    follows, end = over + (1 - after), ends[group]
     place = np.empty_like(order)
     place[order] = np.arange(len(order), like=order)
     at = len(ends) + (np.cumsum(ends - newest) - ends)[group] + follows
     following = np.where((over < end) & (follows < end), place[np.minimum(at, len(order) - 1)], len(order))
-    chosen = kernels.keep(kernels.reached(following, place[: len(ends)]))
-    begin, since, over, group, follows = (each[chosen] for each in (begin, since, over, group, follows))
+    met = kernels.keep(kernels.reached(following, place[: len(ends)]))
+    begin, since, over, group, follows = (each[met] for each in (begin, since, over, group, follows))
     source, step = kernels.expand(np.minimum(over + 1, ends[group]) - since)
-    one, other = begin[source], since[source] + step
-    holds = pairs.hold(one, other)
-    stop = _first_of_each(holds != (other == over[source]), group[source], len(ends), device)
-    done = kernels.keep(holds & (np.arange(len(one), like=one) <= stop[group[source]]))
-    wrong = kernels.keep(stop < len(one))
-    at = stop[wrong]
+    other = since[source] + step
     # The last batch of each group gathers, or another one begins where it is over.
-    final = np.searchsorted(group, groups, side="right") - 1
-    first, last = np.where(over[final] < ends, follows[final], begin[final]), ends.copy()
-    first[wrong] = np.where(holds[at], other[at] + (1 - after), one[at])
-    last[wrong] = other[at] + 1
-    return first, last, one[done], other[done]
+    last = np.searchsorted(group, groups, side="right") - 1
+    final = np.where(over[last] < ends, follows[last], begin[last])
+    return _Guess(begin[source], other, other == over[source], group[source], final)
 
 
 def _first_of_each(found: Any, group: Any, groups: int, device: Device) -> Any:
@@ -201,7 +249,7 @@ def _first_of_each(found: Any, group: Any, groups: int, device: Device) -> Any:
 def _least(low: Any, high: Any, test: Callable[[Any, Any], Any], device: Device) -> Any:
     """int64: for each line the least number from ``low`` on that passes a test, if all after it do; ``high`` for none.
 
-    What is found on every so manieth line bounds the search on those between.
+    What is found on one line of each stride bounds the search on those between.
     """
     if len(low) > 2 * _STRIDE:
         some = np.concatenate([np.arange(0, len(low) - 1, _STRIDE, like=low), np.full_like(low[:1], len(low) - 1)])
