@@ -62,7 +62,7 @@ def range_count(first: Ints, last: Ints, size: int, slots: Ints) -> Ints:
     for event in range(first.size):
         changes[unsigned(first[event])] += 1
         changes[unsigned(last[event])] -= 1
-    return _runningunsigned(changes, slots)
+    return _running_totals(changes, slots)
 
 
 @kernel(INTS, INTS, INTS, INT, INTS)
@@ -78,11 +78,11 @@ def range_sum(values: Ints, first: Ints, last: Ints, size: int, slots: Ints) -> 
         value = values[event]
         changes[unsigned(first[event])] += value
         changes[unsigned(last[event])] -= value
-    return _runningunsigned(changes, slots)
+    return _running_totals(changes, slots)
 
 
 @inlined
-def _runningunsigned(changes: Ints, slots: Ints) -> Ints:
+def _running_totals(changes: Ints, slots: Ints) -> Ints:
     """The running sums at some ascending places, in the place of the sums before them."""
     total = slot = 0
     for at in range(slots.size):
