@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from gpu_ops.devices import Device
-from gpu_ops.operators.windows.incremental_block import grown
+from gpu_ops.operators.state.rows import grown
 from gpu_ops.plan.window_kinds import UNKNOWN, DataWindowKind
 
 

@@ -174,6 +174,14 @@ def all_of(array: Any) -> Any:
     return np.ones_like(array, dtype=np.bool_)
 
 
+def grown(values: Any, groups: int) -> Any:
+    """A longer array with zeros at its end, if it is too short: by half at least, so that growing costs little."""
+    if len(values) >= groups:
+        return values
+    more = np.zeros_like(values, shape=max(groups - len(values), len(values) // 2))
+    return np.concatenate([values, more])
+
+
 class Oldest:
     """Which group has waited longest for its next boundary, as a queue that is put right when somebody asks.
 

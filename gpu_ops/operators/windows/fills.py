@@ -17,9 +17,8 @@ from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.sizes import expanded
 from gpu_ops.operators.state.fields import AFTER, BEFORE, extent, group_columns
-from gpu_ops.operators.state.rows import GroupNumbers
+from gpu_ops.operators.state.rows import GroupNumbers, grown
 from gpu_ops.operators.windows import calendars
-from gpu_ops.operators.windows.incremental_block import grown
 from gpu_ops.operators.windows.windows import result_times
 from gpu_ops.plan.fills import Fill
 

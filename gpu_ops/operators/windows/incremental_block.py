@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,15 +20,13 @@ from gpu_ops.operators.aggregates.exact_sums import factors
 from gpu_ops.operators.aggregates.selection import Extremum
 from gpu_ops.operators.events import FEW, MANY
 from gpu_ops.operators.state.fields import AFTER, BEFORE
-from gpu_ops.operators.state.rows import Rows
+from gpu_ops.operators.state.rows import Rows, grown
 from gpu_ops.operators.windows import calendars
+from gpu_ops.operators.windows.order_statistics import Orders
 from gpu_ops.operators.windows.pareto_runs import CODES, staircase
+from gpu_ops.operators.windows.value_counts import Values
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.window_kinds import GridKind, TimeWindowKind
-
-if TYPE_CHECKING:
-    from gpu_ops.operators.windows.order_statistics import Orders
-    from gpu_ops.operators.windows.value_counts import Values
 
 _LIMB_BITS = {"float": 30, "reciprocal": 30, "digits": 26}
 """Of floats' limbs in the state: 2**32 events can be alive at once without an overflow."""
@@ -221,14 +219,6 @@ def places_among(touched: Any, groups: int, device: Device) -> Callable[[Any], A
         return np.where(touched[at] == codes, at, -1).astype(np.int32)
 
     return found
-
-
-def grown(values: Any, groups: int) -> Any:
-    """A longer array with zeros at its end, if it is too short: by half at least, so that growing costs little."""
-    if len(values) >= groups:
-        return values
-    more = np.zeros_like(values, shape=max(groups - len(values), len(values) // 2))
-    return np.concatenate([values, more])
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from gpu_ops.operators.state.rows import (
     Rows,
     all_of,
     concat_rows,
+    grown,
 )
 from gpu_ops.operators.windows.incremental_block import (
     ROWS,
@@ -38,7 +39,6 @@ from gpu_ops.operators.windows.incremental_block import (
     Slots,
     Totals,
     grid_promise,
-    grown,
     limit_of,
     places_among,
     stored,

@@ -19,8 +19,7 @@ from gpu_ops.core.state_tables import MANY, Field, StateTable
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import Column
 from gpu_ops.operators.state.row_runs import RowRuns
-from gpu_ops.operators.state.rows import Rows
-from gpu_ops.operators.windows.incremental_block import grown
+from gpu_ops.operators.state.rows import Rows, grown
 
 _WEIGHT = ("order", "weight")
 

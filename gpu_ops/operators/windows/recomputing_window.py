@@ -27,9 +27,10 @@ from gpu_ops.operators.state.rows import (
     Oldest,
     Rows,
     concat_rows,
+    grown,
     shown_time,
 )
-from gpu_ops.operators.windows.incremental_block import grid_promise, grown, limit_of
+from gpu_ops.operators.windows.incremental_block import grid_promise, limit_of
 from gpu_ops.operators.windows.windows import check_open, placed_results, window_aggregate, window_numbers
 from gpu_ops.plan.windows import WindowAggregate
 

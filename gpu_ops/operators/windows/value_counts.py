@@ -15,8 +15,7 @@ from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import Column
 from gpu_ops.operators.state.fields import group_columns
 from gpu_ops.operators.state.row_runs import RowRuns
-from gpu_ops.operators.state.rows import GroupNumbers
-from gpu_ops.operators.windows.incremental_block import grown
+from gpu_ops.operators.state.rows import GroupNumbers, grown
 
 CODES = "codes"
 """The form of a column whose values are told apart by numbers."""
