@@ -17,7 +17,6 @@ UPWARD = {(f"engines.{name}", "__init__") for name in ("live.checkpoints", "spar
 UPWARD |= {("engines.spark.engine", "api.stream"), ("ingest.ingress", "plan.advance")}
 CIRCULAR = {(f"api.{name}", "api.stream") for name in ("joins", "lifetimes", "row_windows", "top_k", "windowed")}
 CIRCULAR |= {("api.window_sets", "api.windowed"), ("plan.aggregate_kinds", "plan.aggregates")}
-CIRCULAR |= {(f"engines.live.{name}", "engines.live.running_query") for name in ("feeding", "following")}
 CIRCULAR |= {("plan.window_kinds", f"plan.{name}") for name in ("calendars", "windows")}
 
 

@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
+from gpu_ops.engines.live.inputs import Input
 from gpu_ops.engines.progress import Progress
 from gpu_ops.errors import PlanError, shown
 
-if TYPE_CHECKING:
-    from gpu_ops.engines.live.inputs import Input
-    from gpu_ops.engines.live.running_query import RunningQuery
+
+class Feedable(Protocol):
+    """What is asked of a `RunningQuery` to feed it."""
+
+    @property
+    def rows_in(self) -> int:
+        """How many rows have come in."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there are results to be taken."""
+
+    def push(self, batch: Any, *, input: str | None = None) -> None:  # noqa: A002  (the word for it)
+        """As there."""
+
+    def results(self) -> pa.Table:
+        """As there."""
+
+    def close(self) -> None:
+        """As there."""
 
 
-def run(live: RunningQuery, own: list[Input], batches: Iterable[Any] | None) -> Iterator[pa.Table]:
+def run(live: Feedable, own: list[Input], batches: Iterable[Any] | None) -> Iterator[pa.Table]:
     """`RunningQuery.run`.
 
     Args:
@@ -41,7 +59,7 @@ def run(live: RunningQuery, own: list[Input], batches: Iterable[Any] | None) -> 
             yield live.results()
 
 
-async def arun(live: RunningQuery, batches: AsyncIterable[Any]) -> AsyncIterator[pa.Table]:
+async def arun(live: Feedable, batches: AsyncIterable[Any]) -> AsyncIterator[pa.Table]:
     """`RunningQuery.arun`."""
     if not isinstance(batches, AsyncIterable):
         raise PlanError(

@@ -6,23 +6,57 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
+
+import pyarrow as pa
 
 from gpu_ops.core.own_errors import theirs
-from gpu_ops.core.time import MAX_TIME, MIN_TIME, Duration, utc
+from gpu_ops.core.time import MAX_TIME, MIN_TIME, Duration, Instant, utc
+from gpu_ops.engines.live.feeding import Feedable
 from gpu_ops.engines.live.pace import Pace, stopping
-from gpu_ops.engines.live.places import SINKS, IfOtherStore, Inlet, Outlet, begin
+from gpu_ops.engines.live.places import SINKS, Following, IfOtherStore, Inlet, Outlet, begin
 from gpu_ops.errors import PlanError
 from gpu_ops.microbatches.reports import StoredBatch
 from gpu_ops.microbatches.stores import Store
 from gpu_ops.plan.arguments import callback
 
-if TYPE_CHECKING:
-    from gpu_ops.engines.live.running_query import RunningQuery
+
+class Followable(Feedable, Protocol):
+    """What is asked of a `RunningQuery` that follows stores."""
+
+    positions: dict[str, int]
+    following: Following
+
+    @property
+    def closed(self) -> bool:
+        """Whether the input has ended."""
+
+    @property
+    def cti(self) -> int:
+        """What the results promise, in ticks."""
+
+    @property
+    def imports(self) -> bool:
+        """Whether an input takes in CTIs of another."""
+
+    def input_ctis(self) -> dict[str, int]:
+        """What each input promises, in ticks."""
+
+    def advance(self, cti: Instant, *, input: str | None = None) -> None:  # noqa: A002  (the word for it)
+        """As there."""
+
+    def late(self) -> pa.Table | None:
+        """As there."""
+
+    def at_batch(self, batch: str | None) -> None:
+        """As there."""
+
+    def checkpoint(self, path: str | Path, *, keep: int | None = None) -> None:
+        """As there."""
 
 
 def follow(
-    live: RunningQuery,
+    live: Followable,
     store: Store | Mapping[str, Store],
     into: Store | None,
     late_into: Store | None,
@@ -87,7 +121,7 @@ class _Run:
         stopped: Gives the signal at which it is to stop, if there was one.
     """
 
-    live: RunningQuery
+    live: Followable
     stores: Mapping[str | None, Store]
     inlets: Mapping[str, Inlet]
     outlets: Mapping[str, Outlet]
@@ -144,7 +178,7 @@ class _Run:
         return self.stopped() is not None
 
 
-def _by_input(live: RunningQuery, store: Store | Mapping[str, Store]) -> dict[str | None, Store]:
+def _by_input(live: Followable, store: Store | Mapping[str, Store]) -> dict[str | None, Store]:
     """The store of each input; of the only one by no name."""
     if isinstance(store, Store):
         return {None: store}
@@ -186,7 +220,7 @@ def _batches(run: _Run, timeout: Duration | None) -> Iterator[tuple[str | None, 
             yield name, batch
 
 
-def _hand_out(live: RunningQuery, outlets: Mapping[str, Outlet], promised: int) -> int:
+def _hand_out(live: Followable, outlets: Mapping[str, Outlet], promised: int) -> int:
     cti = live.cti
     if "into" in outlets:
         results = live.results()

@@ -23,6 +23,7 @@ from gpu_ops.engines.live.checkpoints import read_checkpoint, write_checkpoint
 from gpu_ops.engines.live.facts import check_facts, of_query
 from gpu_ops.engines.live.feeding import arun, run
 from gpu_ops.engines.live.fingerprints import IfFunctionsChanged, check_functions, functions_held
+from gpu_ops.engines.live.following import follow
 from gpu_ops.engines.live.inputs import find
 from gpu_ops.engines.live.places import Following, IfOtherStore
 from gpu_ops.engines.live.recovering import again
@@ -322,8 +323,6 @@ class RunningQuery(Taking, OtherNames):
             PlanError: An argument makes no sense, `stop_on` is used outside of the main thread, or the query follows a
                 store already.
         """
-        from gpu_ops.engines.live.following import follow
-
         path = None if checkpoint is None else Path(checkpoint)
         calls, mine = self._calls, False
 
