@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,34 +12,71 @@ import pyarrow as pa
 from gpu_ops.devices import Device
 from gpu_ops.operators.checked import checked, extents
 from gpu_ops.operators.events import Events
+from gpu_ops.operators.runtime.operator import EachPiece
 from gpu_ops.plan.integers import Known, Ranges
-from gpu_ops.plan.nodes import Expressions
+from gpu_ops.plan.nodes import Expressions, KeyBy, Node
 from gpu_ops.plan.terms import Range
 
 
-def wanted_below(nodes: Sequence[Expressions], wanted: tuple[str, ...]) -> tuple[str, ...]:
-    """The columns that a chain needs of its input to give the wanted ones."""
-    for node in reversed(nodes):
-        (wanted,) = node.needs(wanted)
-    return wanted
+class Keys(EachPiece, nodes=(KeyBy,)):
+    """What names the key, and nothing else."""
+
+    passes_open = True
+
+    def each(self, events: Events) -> Events:
+        """The events as they are."""
+        return events
 
 
-def run(nodes: Sequence[Expressions], events: Events, device: Device) -> Events:
-    """The events after a chain of filters and projections, evaluated as one.
+class Columns(EachPiece, nodes=(Expressions,)):
+    """A chain of filters and projections, evaluated as one.
 
-    Raises:
-        IntegerOverflowError: A whole number of an expression does not fit its type.
+    Args:
+        chain: The nodes, the first of them first.
+        device: Where arrays live.
     """
-    if len(nodes) == 1 and nodes[0].picked is not None:
-        return Events(events.start, events.end, device.columns.select(events.frame, nodes[0].picked))
-    return _evaluated(*_ready(nodes, events, device), device)
 
+    def __init__(self, chain: Sequence[Expressions], device: Device) -> None:
+        super().__init__(chain[-1], device)
+        self._chain = chain
 
-def answer(nodes: Sequence[Expressions], events: Events, schema: pa.Schema, device: Device) -> pa.Table:
-    """What a chain of filters and projections gives, as a table of ``start``, ``end`` and the payload."""
-    events, steps = _ready(nodes, events, device)
-    table: pa.Table = device.columns.answer(events.start, events.end, events.frame, steps, schema)
-    return table
+    @classmethod
+    def of(cls, node: Any, device: Device, apart: Collection[Node] | None = None) -> Columns:
+        """The chain that ends in a node."""
+        return cls(node.chain(apart or ()), device)
+
+    @property
+    def lowest(self) -> Node:
+        """The first of the chain."""
+        return self._chain[0]
+
+    @property
+    def passes_open(self) -> bool:
+        """Whether nothing in the chain asks when an event ends."""
+        return not any(each.ends(0) == "needed" for each in self._chain)
+
+    def needs(self, wanted: tuple[str, ...]) -> Sequence[tuple[str, ...]]:
+        """What the chain needs of its input."""
+        for node in reversed(self._chain):
+            (wanted,) = node.needs(wanted)
+        return [wanted]
+
+    def each(self, events: Events) -> Events:
+        """The events behind the chain.
+
+        Raises:
+            IntegerOverflowError: A whole number of an expression does not fit its type.
+        """
+        chain = self._chain
+        if len(chain) == 1 and chain[0].picked is not None:
+            return Events(events.start, events.end, self._device.columns.select(events.frame, chain[0].picked))
+        return _evaluated(*_ready(chain, events, self._device), self._device)
+
+    def answers(self, pieces: Iterator[Events], schema: pa.Schema) -> Iterator[pa.Table]:
+        """The results of a batch as tables, without arrays of times in between."""
+        for piece in pieces:
+            events, steps = _ready(self._chain, piece, self._device)
+            yield self._device.columns.answer(events.start, events.end, events.frame, steps, schema)
 
 
 def _evaluated(events: Events, steps: Sequence[Any], device: Device) -> Events:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import singledispatch
 from typing import Any
 
 import narwhals as nw
 import numpy as np
+import pyarrow as pa
 
-from gpu_ops.core.time import MAX_TIME, TICK, format_time
+from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, format_time
 from gpu_ops.devices import Device
 from gpu_ops.errors import TimeError
 from gpu_ops.operators.checked import checked
-from gpu_ops.operators.events import Events, check_times
+from gpu_ops.operators.events import Events, check_times, concat
+from gpu_ops.operators.runtime.operator import EachPiece, Fed
 from gpu_ops.operators.sizes import expanded
 from gpu_ops.plan.lifetimes import (
     AlterLifetime,
@@ -30,6 +33,99 @@ from gpu_ops.plan.lifetimes import (
 
 _LONGEST = 1 << 60
 """Ticks: longer than from the first to the last time."""
+
+
+class Pieces(EachPiece, nodes=(Chop,)):
+    """Lifetimes cut at a grid: no piece starts before its event."""
+
+    def each(self, events: Events) -> Events:
+        """All pieces of each event.
+
+        Raises:
+            TimeError: One never ends.
+        """
+        node, device, ends = self._node, self._device, events.ends
+        if len(events) and int(ends.max()) == MAX_TIME:
+            at = int((ends == MAX_TIME).argmax())
+            raise TimeError(
+                "chop would cut an event that never ends into endlessly many.",
+                row=at,
+                values=f"start={format_time(int(events.start[at]))}",
+                remedy="Bound it first: .clip_duration(…) or .alter_lifetime(end=…).",
+            )
+        first, last = device.kernels.grid_ranges(events.start, ends, node.period, node.period, node.align)
+        pieces = np.maximum(last - first, 0)
+        source, offset = expanded(
+            pieces, device, what="chop", remedy="Choose a longer period, or filter or clip_duration first."
+        )
+        take = device.kernels.take
+        piece = node.align + (take(first, source) + offset) * node.period
+        start = np.maximum(take(events.start, source), piece)
+        end = np.minimum(take(ends, source), piece + node.period)
+        return Events(start, end, device.columns.take(events.frame, source))
+
+
+class Lifetimes(EachPiece, nodes=(Lifetime,)):
+    """A change of lifetime, which the CTI goes through as starts do."""
+
+    def __init__(self, node: Lifetime, device: Device) -> None:
+        super().__init__(node, device)
+        self._promised = MIN_TIME
+
+    def each(self, events: Events) -> Events:
+        """The events with their lifetimes changed; some may be gone.
+
+        Raises:
+            IntegerOverflowError: A time or a duration that an expression gives does not fit its type.
+            TimeError: A new lifetime is none.
+        """
+        node, device, given = self._node, self._device, self._node.exact.given
+        if not given:
+            return change_lifetimes(node.exact, events, device)
+        made = checked(node.guards, [*given.values()], events, device)
+        return _altered(dict(zip(given, made, strict=True)), events, device)
+
+    def step(self, given: Sequence[Fed], ctis: Sequence[int]) -> tuple[Fed, int]:
+        """Each event by itself; the CTI as the start of an event would.
+
+        Raises:
+            TimeError: A new start lies before a CTI that went the same way: starts do not keep their order.
+        """
+        node, (cti,) = self._node, ctis
+        events = concat(given[0].events, self._device)
+        made = None if events is None else self.each(events)
+        moved = node.moved_cti(cti)
+        if moved is None:
+            if made is not None:
+                self._check(made)
+            new = node.new_start if node.by_start_alone else None
+            moved = MIN_TIME if new is None else self._as_start(new, cti)
+        self._promised = max(self._promised, moved)
+        return Fed([] if made is None else [made]), self._promised
+
+    def _as_start(self, new: nw.Expr, cti: int) -> int:
+        """The new start of an event that starts at the CTI."""
+        columns = self._device.columns
+        schema = pa.schema([each.with_nullable(True) for each in self._node.input.schema])
+        nothing = pa.table([pa.nulls(1, each.type) for each in schema], schema=schema)
+        start = columns.array(np.array([cti]))
+
+        def step(frame: Any) -> Any:
+            return frame.select("start", "end", __moved=new)
+
+        _, _, made = columns.evaluate(start, TICK, columns.from_arrow(nothing), [step])
+        moved, valid = columns.values(made, "__moved")
+        return int(moved[0]) if valid is None else self._promised
+
+    def _check(self, made: Events) -> None:
+        if len(made) and self._device.kernels.extent(made.start)[0] < self._promised:
+            at = int((made.start < self._promised).argmax())
+            raise TimeError(
+                "alter_lifetime moves a start before the CTI that went the same way: "
+                f"{format_time(int(made.start[at]))} is before {format_time(self._promised)}.",
+                row=at,
+                remedy="Let no later start have an earlier new start, or let CTIs wait: advance_time(delay=…).",
+            )
 
 
 @singledispatch
@@ -91,21 +187,6 @@ def _(change: AlterLifetime, events: Events, device: Device) -> Events:
     return _altered(change.given, events, device)
 
 
-def changed(node: Lifetime, events: Events, device: Device) -> Events:
-    """The events with their lifetimes changed as a node of the plan says; some may be gone.
-
-    Raises:
-        IntegerOverflowError: A time or a duration that an expression gives does not fit its type.
-        TimeError: A new lifetime is none.
-    """
-    given = node.exact.given
-    if not given:
-        return change_lifetimes(node.exact, events, device)
-    return _altered(
-        dict(zip(given, checked(node.guards, [*given.values()], events, device), strict=True)), events, device
-    )
-
-
 def _altered(given: dict[str, nw.Expr], events: Events, device: Device) -> Events:
     wanted = {f"__{name}": expression for name, expression in given.items()}
     lifetime = (nw.col("start"), nw.col("end"))
@@ -165,26 +246,3 @@ def _unless_open(ends: Any, moved: Any) -> Any:
     open_ends = ends == MAX_TIME
     # A finite end that lands on the maximum would read as "never ends": one tick past it, so that it is refused.
     return np.where(open_ends, MAX_TIME, np.where(moved == MAX_TIME, MAX_TIME + 1, moved))
-
-
-def chop(node: Chop, events: Events, device: Device) -> Events:
-    """Each event cut at the grid."""
-    ends = events.ends
-    if len(events) and int(ends.max()) == MAX_TIME:
-        at = int((ends == MAX_TIME).argmax())
-        raise TimeError(
-            "chop would cut an event that never ends into endlessly many.",
-            row=at,
-            values=f"start={format_time(int(events.start[at]))}",
-            remedy="Bound it first: .clip_duration(…) or .alter_lifetime(end=…).",
-        )
-    first, last = device.kernels.grid_ranges(events.start, ends, node.period, node.period, node.align)
-    pieces = np.maximum(last - first, 0)
-    source, offset = expanded(
-        pieces, device, what="chop", remedy="Choose a longer period, or filter or clip_duration first."
-    )
-    take = device.kernels.take
-    piece = node.align + (take(first, source) + offset) * node.period
-    start = np.maximum(take(events.start, source), piece)
-    end = np.minimum(take(ends, source), piece + node.period)
-    return Events(start, end, device.columns.take(events.frame, source))

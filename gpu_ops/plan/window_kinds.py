@@ -42,6 +42,9 @@ class Declaration(ABC):  # noqa: B024  (what is abstract, each family says)
         gpu_ops.errors.PlanError: The window kind Half does not say: context, stays, ties. Declare each of them: ...
     """
 
+    called: ClassVar[str] = "window kind"
+    """What such a class is, in errors."""
+
     def __init_subclass__(cls, *, family: bool = False) -> None:
         """Refuse a kind of which a part is missing.
 
@@ -52,8 +55,8 @@ class Declaration(ABC):  # noqa: B024  (what is abstract, each family says)
         missing = [name for name in dir(cls) if getattr(getattr(cls, name, None), "__isabstractmethod__", False)]
         if missing and not family:
             raise PlanError(
-                f"The window kind {cls.__name__} does not say: {', '.join(missing)}.",
-                remedy="Declare each of them: no part of a window kind has a default that an answer depends on.",
+                f"The {cls.called} {cls.__name__} does not say: {', '.join(missing)}.",
+                remedy=f"Declare each of them: no part of a {cls.called} has a default that an answer depends on.",
             )
 
 

@@ -140,7 +140,7 @@ class Taking:
 
     def _step(self) -> None:
         fed = {node: given for each in self._own for node, given in each.fed().items()}
-        given, _ = self._running.step(fed, self._device)
+        given, _ = self._running.step(fed)
         self._running.rest()
         tables = [to_table(events, self._schema, self._device) for events in given.events if len(events)]
         results = in_shape(pa.concat_tables(tables), self._shape) if tables else None

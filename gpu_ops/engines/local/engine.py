@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from gpu_ops.core.arrow_buffers import integers, to_arrow
 from gpu_ops.core.bounds import gathered
-from gpu_ops.core.time import MAX_TIME, TIME_TYPE
+from gpu_ops.core.time import TIME_TYPE
 from gpu_ops.devices import Device
 from gpu_ops.engines.local.in_order import run_in_order
 from gpu_ops.engines.local.placing import place
@@ -24,22 +24,12 @@ from gpu_ops.ingest import to_origin
 from gpu_ops.ingest.ingress import let_in
 from gpu_ops.microbatches.files import WriteReport
 from gpu_ops.microbatches.files import write as write_file
-from gpu_ops.operators import filter_project, lifetimes
-from gpu_ops.operators.events import Events, concat
-from gpu_ops.operators.joins import joins
-from gpu_ops.operators.joins.stitch import stitch
-from gpu_ops.operators.row_windows.incremental import RunningDataWindow
-from gpu_ops.operators.unnest import several
-from gpu_ops.operators.windows import windows
-from gpu_ops.operators.windows.fills import RunningFill
+from gpu_ops.operators import filter_project
+from gpu_ops.operators.events import Events
+from gpu_ops.operators.runtime.families import registered
+from gpu_ops.operators.runtime.operator import Operator
 from gpu_ops.plan.advance import Advance, AdvanceTime, Late
-from gpu_ops.plan.data_windows import DataWindow
-from gpu_ops.plan.fills import Fill
-from gpu_ops.plan.joins import AsOf, Binary, ClipBy, Join, Union
-from gpu_ops.plan.lifetimes import Chop, Lifetime, Stitch
-from gpu_ops.plan.nodes import Expressions, Feed, KeyBy, Node, Source
-from gpu_ops.plan.unnest import Repeat, Unnest
-from gpu_ops.plan.windows import WindowAggregate
+from gpu_ops.plan.nodes import Feed, Node, Source
 
 
 @dataclass(frozen=True)
@@ -184,14 +174,13 @@ def tables(node: Node, device: Device, *, kept: bool = False) -> Iterator[pa.Tab
 
 
 def _answers(node: Node, schema: pa.Schema, run: Run) -> Iterator[pa.Table]:
-    node = node.unkeyed
-    chain = node.chain(run.shared)
-    if not chain:
-        yield from (to_table(events, schema, run.device) for events in execute(node, run, tuple(node.schema.names)))
+    node, names = node.unkeyed, tuple(schema.names[2:])
+    if not node.chain():
+        yield from (to_table(events, schema, run.device) for events in execute(node, run, names))
         return
-    # What columns alone compute goes out as it comes, without arrays of times in between.
-    for events in execute(chain[0].input, run, filter_project.wanted_below(chain, tuple(node.schema.names))):
-        yield filter_project.answer(chain, events, schema, run.device)
+    # What columns alone compute goes out as it comes.
+    columns = filter_project.Columns.of(node, run.device, run.shared)
+    yield from columns.answers(_inputs(columns, run, names)[0], schema)
 
 
 def from_table(table: pa.Table, device: Device) -> Events:
@@ -245,150 +234,57 @@ def execute(node: Node, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
     yield from run.shared[node] or ()
 
 
-@singledispatch
 def _give(node: Node, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
-    raise PlanError(f"The local engine does not run {type(node).__name__}.", remedy="Collect it on its own engine.")
+    if node.comes_in:
+        return _come_in(node, run, wanted)
+    family = registered(node)
+    if family is None:
+        raise PlanError(f"The local engine does not run {type(node).__name__}.", remedy="Collect it on its own engine.")
+    operator = family.of(node, run.device, run.shared)
+    return operator.batch(_inputs(operator, run, wanted), wanted, gathered=node in run.gathered)
 
 
-@_give.register
+def _inputs(operator: Operator, run: Run, wanted: tuple[str, ...]) -> list[Iterator[Events]]:
+    return [execute(each, run, names) for each, names in zip(operator.inputs, operator.needs(wanted), strict=True)]
+
+
+@singledispatch
+def _come_in(node: Node, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
+    """The events of a leaf."""
+    raise TypeError(f"no rule for {node}")
+
+
+@_come_in.register
 def _(node: Feed, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
-    yield from run.feeds[node]
+    return run.feeds[node]
 
 
-@_give.register
+@_come_in.register
 def _(node: Source, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
-    yield from _let_in(node, None, run, wanted) if node.source.marked else _read(node, run, wanted)
-
-
-@_give.register
-def _(node: AdvanceTime, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
-    yield from _let_in(node.source, node.settings, run, wanted)
-
-
-@_give.register
-def _(node: Late, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
-    yield from _late(node, run, wanted)
-
-
-@_give.register
-def _(node: KeyBy, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
-    yield from execute(node.input, run, wanted)
-
-
-@_give.register
-def _(node: Expressions, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
-    chain = node.chain(run.shared)
-    for events in execute(chain[0].input, run, filter_project.wanted_below(chain, wanted)):
-        yield filter_project.run(chain, events, run.device)
-
-
-@_give.register
-def _(node: Lifetime, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
-    for events in execute(node.input, run, *node.needs(wanted)):
-        yield lifetimes.changed(node, events, run.device)
-
-
-@_give.register
-def _(node: Chop, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
-    for events in execute(node.input, run, wanted):
-        yield lifetimes.chop(node, events, run.device)
-
-
-@_give.register
-def _(node: Stitch, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
-    whole = concat(execute(node.input, run, tuple(node.schema.names)), run.device)
-    if whole is not None:
-        yield stitch(node, whole, run.device)
-
-
-@_give.register
-def _(node: WindowAggregate, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
-    lowered = node.lowered()
-    # Without a projection below it, it needs no column at all: it counts.
-    needed = () if lowered is node else tuple(lowered.input.schema.names)
-    for given in _whole(lowered.input, lowered.group, run, needed):
-        yield from windows.window_aggregate(lowered, [given], run.device)
-
-
-@_give.register
-def _(node: DataWindow, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
-    for given in _whole(node.input, node.group, run, node.needed(wanted)):
-        yield from RunningDataWindow(node, run.device).batch(given)
-
-
-def _whole(node: Node, group: Sequence[str], run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
-    """What a node gives, in pieces that each hold whole groups: as they come where they do, else all in one."""
-    pieces = execute(node, run, wanted)
-    key = node.whole
-    if key is not None and set(key) <= set(group):
-        yield from pieces
-    elif (given := concat(pieces, run.device)) is not None:
-        yield given
-
-
-@_give.register
-def _(node: Fill, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
-    given = concat(execute(node.input, run, tuple(node.schema.names)), run.device)
-    yield from RunningFill(node, run.device).step(given, MAX_TIME)[0]
-
-
-@_give.register(Unnest)
-@_give.register(Repeat)
-def _(node: Unnest | Repeat, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
-    for events in execute(node.input, run, tuple(node.input.schema.names)):
-        made = several(node, events, run.device)
-        yield Events(made.start, made.end, run.device.columns.select(made.frame, wanted)) if wanted else made
-
-
-@_give.register
-def _(node: Union, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
-    # A union of unions is one: a batch is not handed on from each to the next.
-    parts = list(reversed(node.parts))
-    while parts:
-        part = parts.pop()
-        if isinstance(part, Union) and part not in run.shared:
-            parts.extend(reversed(part.parts))
-            continue
-        for events in execute(part, run, wanted or tuple(node.schema.names[:1])):
-            # One at least: a frame without columns would not know its height.
-            names = list(wanted or node.schema.names[:1])
-            yield Events(events.start, events.end, run.device.columns.select(events.frame, names))
-
-
-@_give.register
-def _(node: Join, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
-    left, right = _sides(node, run, wanted)
-    yield from joins.join(node, left, right, run.device, gathered=node in run.gathered)
-
-
-@_give.register
-def _(node: AsOf, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
-    left, right = _sides(node, run, wanted)
-    yield from joins.as_of(node, left, right, run.device)
-
-
-@_give.register
-def _(node: ClipBy, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
-    left, right = _sides(node, run, wanted)
-    clipped = joins.clip_by(node, left, right, run.device)
-    if clipped is not None:
-        yield clipped
-
-
-def _sides(node: Binary, run: Run, wanted: tuple[str, ...]) -> tuple[Events | None, Events | None]:
-    left, right = node.needs(wanted)
-    return (
-        concat(execute(node.left, run, left), run.device),
-        concat(execute(node.right, run, right), run.device),
-    )
-
-
-def _read(node: Source, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
-    device = run.device
+    if node.source.marked:
+        yield from _let_in(node, None, run, wanted)
+        return
+    columns = run.device.columns
     for batch in node.source.read(_names(node, wanted)):
         run.progress.read(len(batch.start))
-        end = 1 if batch.end is None else device.columns.array(batch.end)
-        yield Events(device.columns.array(batch.start), end, device.columns.from_arrow(batch.payload))
+        end = 1 if batch.end is None else columns.array(batch.end)
+        yield Events(columns.array(batch.start), end, columns.from_arrow(batch.payload))
+
+
+@_come_in.register
+def _(node: AdvanceTime, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
+    return _let_in(node.source, node.settings, run, wanted)
+
+
+@_come_in.register
+def _(node: Late, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
+    """What an entrance does not let in, and keeps aside."""
+    source, columns = node.advance.source, run.device.columns
+    for admitted in let_in(source.source, node.advance.settings, _names(source, wanted), run.progress.read):
+        aside = admitted.diverted
+        if aside is not None:
+            payload = aside.payload.cast(pa.schema([node.schema.field(name) for name in aside.payload.column_names]))
+            yield Events(columns.array(aside.start), columns.array(aside.end), columns.from_arrow(payload))
 
 
 def _names(node: Source, wanted: tuple[str, ...]) -> list[str]:
@@ -402,16 +298,6 @@ def _let_in(node: Source, settings: Advance | None, run: Run, wanted: tuple[str,
     for admitted in let_in(node.source, settings, _names(node, wanted), run.progress.read):
         end = columns.array(admitted.end) if length is None else length
         yield Events(columns.array(admitted.start), end, columns.from_arrow(admitted.payload))
-
-
-def _late(node: Late, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
-    """What it does not let in, and keeps aside."""
-    source, columns = node.advance.source, run.device.columns
-    for admitted in let_in(source.source, node.advance.settings, _names(source, wanted), run.progress.read):
-        aside = admitted.diverted
-        if aside is not None:
-            payload = aside.payload.cast(pa.schema([node.schema.field(name) for name in aside.payload.column_names]))
-            yield Events(columns.array(aside.start), columns.array(aside.end), columns.from_arrow(payload))
 
 
 def _width(column: pa.Field) -> int:

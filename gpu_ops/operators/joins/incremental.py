@@ -6,8 +6,8 @@ that time reaches its end: then nothing can meet it any more.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,19 +15,21 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.core.sorted_runs import Run
-from gpu_ops.core.state_tables import Field, StateTable, Tables
+from gpu_ops.core.state_tables import Field, StateTable, Tables, counter
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import Column
-from gpu_ops.operators.events import Events
+from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.joins import joins
 from gpu_ops.operators.joins.coverage import Matches, covered_until, covers_of, uncovered
 from gpu_ops.operators.joins.joins import Pairs, Side
+from gpu_ops.operators.runtime.operator import Fed, Stateless
 from gpu_ops.operators.state.fields import AFTER, NUMBERED_TIME, TIME, clock, group_columns, group_count, row_columns
 from gpu_ops.operators.state.incremental import Incremental
 from gpu_ops.operators.state.row_runs import RowRuns, ordered
 from gpu_ops.operators.state.rows import Least, Rows
-from gpu_ops.plan.joins import AsOf, Binary, ClipBy, Join
+from gpu_ops.plan.joins import AsOf, Binary, ClipBy, Join, Numbered
+from gpu_ops.plan.nodes import Node
 
 _NULLS = 2
 """Null keys have numbers of their own, left's 0 and right's 1: no event of the other side has them."""
@@ -41,7 +43,7 @@ CURSOR = ("cursor", "numbers")
 _GIVEN = "given"
 
 
-class RunningBinary(Incremental, ABC):
+class RunningBinary(Incremental, family=True):
     """What the steps of all nodes with two inputs share: numbers of keys, and events that wait for their start.
 
     Args:
@@ -50,26 +52,24 @@ class RunningBinary(Incremental, ABC):
         kept: The events that may still be met, by their sides.
     """
 
+    _node: Binary
     _group_table, _key_prefix, _own_numbers = "keys", "", _NULLS
 
     def __init__(self, node: Binary, device: Device, kept: dict[str, RowRuns]) -> None:
         self._waiting = RowRuns(("low",), device), RowRuns(("low",), device)
         runs = {f"waiting {side}": runs for side, runs in zip(_SIDES, self._waiting, strict=True)} | kept
-        super().__init__(tuple(name for name, _ in node.on), node.left.schema, device, runs)
+        super().__init__(node, tuple(name for name, _ in node.on), node.left.schema, device, runs)
         self._keys = pa.schema([key.with_nullable(True) for key in self._keys])
-        self._node, self._kept = node, kept
+        self._kept = kept
 
-    def step(self, events: Sequence[Events | None], ctis: Sequence[int]) -> tuple[list[Events], int]:
-        """Take events of both sides in, and give the results that their CTIs make final, and the CTI after them.
+    def batch(
+        self, inputs: Sequence[Iterator[Events]], wanted: tuple[str, ...], *, gathered: bool = False
+    ) -> Iterator[Events]:
+        """The results of all events of both sides, in order of key and start."""
+        left, right = (concat(pieces, self._device) for pieces in inputs)
+        return self._batch(left, right, gathered=gathered)
 
-        Args:
-            events: Left and right events that have come since the last step.
-            ctis: What either side promises.
-        """
-        cti = min(ctis)
-        if cti == MAX_TIME and not self._groups.seen:
-            # All there is in one step, and nothing before it: a batch.
-            return list(self._batch(*events)), cti
+    def _moved(self, events: Sequence[Events | None], given: Sequence[Fed], cti: int) -> tuple[Fed, int]:
         before = cti if cti == MAX_TIME else cti - 1
         due = []
         for at, each in enumerate(events):
@@ -78,10 +78,10 @@ class RunningBinary(Incremental, ABC):
         results = list(self._meet(due[0], due[1], cti))
         self._done = max(self._done, cti)
         self._forget()
-        return results, self._promise(cti)
+        return Fed(results), self._promise(cti)
 
     @abstractmethod
-    def _batch(self, left: Events | None, right: Events | None) -> Iterator[Events]:
+    def _batch(self, left: Events | None, right: Events | None, *, gathered: bool) -> Iterator[Events]:
         """The results of all events at once."""
 
     @abstractmethod
@@ -167,7 +167,7 @@ class _GivenUpTo(RowRuns):
         return super()._rest(replace(run, rows=replace(run.rows, columns=columns)))
 
 
-class RunningJoin(RunningBinary):
+class RunningJoin(RunningBinary, nodes=(Join,)):
     """The steps of a join, but for a semi join: that one is several nodes.
 
     Args:
@@ -182,8 +182,17 @@ class RunningJoin(RunningBinary):
         self._oldest = Least(), Least()
         self._others = tuple(joins.nothing(each.schema, device).frame for each in node.inputs)
 
-    def _batch(self, left: Events | None, right: Events | None) -> Iterator[Events]:
-        return joins.join(self._join, left, right, self._device)
+    @classmethod
+    def stepped(cls, node: Join) -> Node:
+        """Of a semi join the nodes that say the same.
+
+        All at once it is found like an anti join, from when each left event is covered. Step by step such a piece would
+        have to be remembered until it is whole; of pairs that are stitched it is final when time has passed its end.
+        """
+        return node.as_inner() if node.how == "semi" else node
+
+    def _batch(self, left: Events | None, right: Events | None, *, gathered: bool) -> Iterator[Events]:
+        return joins.join(self._join, left, right, self._device, gathered=gathered)
 
     def _meet(self, left: Rows, right: Rows, cti: int) -> Iterator[Events]:
         node, device = self._join, self._device
@@ -292,7 +301,7 @@ class RunningJoin(RunningBinary):
             self._oldest[at].add(cursors[cursors < rows.high])
 
 
-class RunningClip(RunningBinary):
+class RunningClip(RunningBinary, nodes=(ClipBy,)):
     """The steps of `ClipBy`: left events wait for their end or for a right start, whichever comes first.
 
     Args:
@@ -307,7 +316,7 @@ class RunningClip(RunningBinary):
         self._oldest = Least()
         self._cut = device.columns.array(np.zeros(0, np.int64))
 
-    def _batch(self, left: Events | None, right: Events | None) -> Iterator[Events]:
+    def _batch(self, left: Events | None, right: Events | None, *, gathered: bool) -> Iterator[Events]:
         clipped = joins.clip_by(self._clip, left, right, self._device)
         return iter([] if clipped is None else [clipped])
 
@@ -387,7 +396,7 @@ class _Lasts(RowRuns):
         return rows.take(self._device.kernels.keep(~later), self._device)
 
 
-class RunningAsOf(RunningBinary):
+class RunningAsOf(RunningBinary, nodes=(AsOf,)):
     """The steps of an as-of join: a left event is answered when the older CTI has passed its start.
 
     Args:
@@ -400,7 +409,7 @@ class RunningAsOf(RunningBinary):
         super().__init__(node, device, {"right": self._lasts})
         self._as_of = node
 
-    def _batch(self, left: Events | None, right: Events | None) -> Iterator[Events]:
+    def _batch(self, left: Events | None, right: Events | None, *, gathered: bool) -> Iterator[Events]:
         return joins.as_of(self._as_of, left, right, self._device)
 
     def _meet(self, left: Rows, right: Rows, cti: int) -> Iterator[Events]:
@@ -427,3 +436,39 @@ class RunningAsOf(RunningBinary):
         self._lasts.add(Rows(fresh.codes, fresh.start, lasts, {}, fresh.frame))
         for _ in self._lasts.ended(cti):
             pass
+
+
+class Numbers(Stateless, nodes=(Numbered,)):
+    """A number for each event, in the order in which they come."""
+
+    def __init__(self, node: Numbered, device: Device) -> None:
+        super().__init__(node, device)
+        self._next = 0
+
+    def batch(
+        self, inputs: Sequence[Iterator[Events]], wanted: tuple[str, ...], *, gathered: bool = False
+    ) -> Iterator[Events]:
+        """Piece by piece."""
+        return map(self._numbered, inputs[0])
+
+    def step(self, given: Sequence[Fed], ctis: Sequence[int]) -> tuple[Fed, int]:
+        """Each event with the next number; the CTI as it is."""
+        return Fed(list(map(self._numbered, given[0].events))), ctis[0]
+
+    def _numbered(self, events: Events) -> Events:
+        columns, first = self._device.columns, self._next
+        self._next += len(events)
+        numbers = columns.build({self._node.name: (columns.array(np.arange(first, self._next)), None, pa.int64())})
+        return Events(events.start, events.end, columns.beside(events.frame, numbers))
+
+    def tables(self) -> dict[str, pa.Table]:
+        """The next number."""
+        return {"next": pa.table({"number": pa.array([self._next], pa.int64())})}
+
+    def declared(self, tables: Tables) -> Iterator[StateTable]:
+        """The table that `tables` gives."""
+        yield StateTable("next", {"number": counter()}, rows=1, required=True)
+
+    def restore(self, tables: Mapping[str, pa.Table]) -> None:
+        """Go on with the number that `tables` gave."""
+        self._next = tables["next"]["number"][0].as_py()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,8 +12,9 @@ from gpu_ops.core.state_tables import StateTable, Tables
 from gpu_ops.core.time import MAX_TIME
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import Column
-from gpu_ops.operators.events import Events
-from gpu_ops.operators.joins.stitch import leading, whole
+from gpu_ops.operators.events import Events, concat
+from gpu_ops.operators.joins.stitch import leading, stitch, whole
+from gpu_ops.operators.runtime.operator import Fed
 from gpu_ops.operators.state.fields import NUMBERED_TIME, TIME, group_columns, group_count, row_columns
 from gpu_ops.operators.state.incremental import Incremental
 from gpu_ops.operators.state.row_runs import RowRuns
@@ -23,7 +24,7 @@ from gpu_ops.plan.lifetimes import Stitch
 _CHAIN = ("chain", "numbers")
 
 
-class RunningStitch(Incremental):
+class RunningStitch(Incremental, nodes=(Stitch,)):
     """The steps of one stitch node: pieces wait for their start, chains for what may follow them.
 
     A chain is its last piece, with the start of its first. Matching at one time needs all that ends and all that starts
@@ -34,16 +35,28 @@ class RunningStitch(Incremental):
         device: Where arrays live.
     """
 
-    _key_prefix, _has_clock = "", False
+    _node: Stitch
+    _key_prefix, _has_clock, _may_batch = "", False, False
 
     def __init__(self, node: Stitch, device: Device) -> None:
         self._waiting, self._chains = RowRuns(("low",), device), RowRuns(("high",), device)
         runs = {"waiting": self._waiting, "chains": self._chains}
-        super().__init__(node.compared, node.schema, device, runs)
-        self._node = node
+        super().__init__(node, node.compared, node.schema, device, runs)
 
-    def step(self, events: Events | None, cti: int) -> tuple[list[Events], int]:
-        """Take pieces in, and give the joined events that a CTI makes final, and the CTI after them."""
+    def batch(
+        self, inputs: Sequence[Iterator[Events]], wanted: tuple[str, ...], *, gathered: bool = False
+    ) -> Iterator[Events]:
+        """All events at once: each has a follower, or none."""
+        events = concat(inputs[0], self._device)
+        if events is not None:
+            yield stitch(self._node, events, self._device)
+
+    def _moved(self, events: Sequence[Events | None], given: Sequence[Fed], cti: int) -> tuple[Fed, int]:
+        results = self._joined(events[0], cti)
+        oldest = self._chains.least(_CHAIN)
+        return Fed(results), cti if oldest is None else oldest
+
+    def _joined(self, events: Events | None, cti: int) -> list[Events]:
         device, came = self._device, []
         before = cti if cti == MAX_TIME else cti - 1
         if events is not None and len(events):
@@ -57,7 +70,7 @@ class RunningStitch(Incremental):
             fresh = replace(fresh, frame=frame)
         due = [*([] if fresh is None else [fresh]), *self._chains.due(before)]
         if not due:
-            return [], self._promise(cti)
+            return []
         rows = concat_rows(due, device)
         take = device.kernels.take
         touched, local = np.unique(rows.code, return_inverse=True)
@@ -77,11 +90,7 @@ class RunningStitch(Incremental):
             frame = frame if done.frame is None else whole(self._node, frame, done.frame, device)
             results.append(Events(done.columns[_CHAIN].arrays[0], done.high, frame))
         self._forget()
-        return results, self._promise(cti)
-
-    def _promise(self, cti: int) -> int:
-        oldest = self._chains.least(_CHAIN)
-        return cti if oldest is None else oldest
+        return results
 
     def declared(self, tables: Tables) -> Iterator[StateTable]:
         """The tables that `tables` gives."""

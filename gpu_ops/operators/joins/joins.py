@@ -21,7 +21,7 @@ from gpu_ops.operators.checked import checked
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.joins.coverage import Matches, covered, covers_of, uncovered
 from gpu_ops.plan.expressions import column_names
-from gpu_ops.plan.joins import AsOf, Binary, ClipBy, Join, Numbered, On
+from gpu_ops.plan.joins import AsOf, Binary, ClipBy, Join, On
 
 PAIRS = 1 << 20
 """So many pairs are looked at together."""
@@ -372,13 +372,6 @@ def beside_nulls(node: Join | AsOf, at: int, frame: Any, partner: Any, device: D
     elif wanted := [name for name in frame.columns if name in node.renamed]:
         parts.append(_renamed(columns.select(frame, wanted), node.renamed, device))
     return columns.beside(*parts)
-
-
-def numbered(node: Numbered, events: Events, first: int, device: Device) -> Events:
-    """Events with a number each beside their payload."""
-    numbers = device.columns.array(np.arange(first, first + len(events)))
-    beside = device.columns.build({node.name: (numbers, None, pa.int64())})
-    return Events(events.start, events.end, device.columns.beside(events.frame, beside))
 
 
 # Clip and as-of

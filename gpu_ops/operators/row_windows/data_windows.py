@@ -410,7 +410,7 @@ def each_row(node: DataWindow, frame: Any, start: Any, end: Any, stay: Stay, row
         aggregates, content, schema = _only(there, aggregates, content, schema, device)
         high = np.maximum(high, low + 1)
     window = WindowAggregate(Feed(schema, node.key, None), Snapshot(), aggregates)
-    results = concat(window_aggregate(window, [Events(low, high, content)], device), device)
+    results = concat(window_aggregate(window, Events(low, high, content), device), device)
     assert results is not None  # noqa: S101  (whoever is asked for is in)
     at = np.zeros_like(low, shape=2 * len(inside) + 3)
     at[results.start] = np.arange(len(results), like=start)

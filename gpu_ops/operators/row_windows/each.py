@@ -19,6 +19,7 @@ from gpu_ops.core.time import TICK
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.row_windows.data_windows import row_order
+from gpu_ops.operators.runtime.operator import Fed
 from gpu_ops.operators.state.rows import Rows
 from gpu_ops.operators.windows.incremental_window import RunningWindow
 from gpu_ops.plan.data_windows import DataWindow
@@ -96,9 +97,9 @@ class RunningEach:
             at = kernels.keep(which)
             return Events(low[at], TICK if end is None else end[at], columns.take(rows.frame, at))
 
-        parts = some(enters & leaves, high), some(enters & ~leaves, None), some(leaves & ~enters, high)
-        results, _ = self._window.step(parts[0], limit, *parts[1:])
-        found = concat(results, device)
+        given = Fed([some(enters & leaves, high)], [some(enters & ~leaves, None)], [some(leaves & ~enters, high)])
+        results, _ = self._window.step([given], [limit])
+        found = concat(results.events, device)
         if found is None or not len(come):
             return None
         # Before that is what stayed as it was since the group's last step.

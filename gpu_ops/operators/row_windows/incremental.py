@@ -5,7 +5,7 @@ A batch is one step whose CTI is infinity.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,17 +20,18 @@ from gpu_ops.operators.events import Events, present, whole_groups
 from gpu_ops.operators.row_windows import conditions, window_sets  # noqa: F401  (their kinds)
 from gpu_ops.operators.row_windows.data_windows import each_row, row_order
 from gpu_ops.operators.row_windows.each import RunningEach
-from gpu_ops.operators.row_windows.groups import Groups, at_rest
-from gpu_ops.operators.row_windows.window_state import ENTER, FLOOR, NUMBER, DataWindowState
+from gpu_ops.operators.row_windows.groups import Groups
+from gpu_ops.operators.row_windows.window_state import ENTER, FLOOR, NUMBER, DataWindowState, floors_of
+from gpu_ops.operators.runtime.operator import Fed, whole
 from gpu_ops.operators.state.row_runs import RowRuns
-from gpu_ops.operators.state.rows import GroupNumbers, Least, Rows, concat_rows
+from gpu_ops.operators.state.rows import Least, Rows, concat_rows
 from gpu_ops.plan.data_windows import STATUS, DataWindow, Last
 from gpu_ops.plan.window_kinds import OUT, UNKNOWN, Assigned, Held, Stay
 
 Assigned.check()
 
 
-class RunningDataWindow(DataWindowState):
+class RunningDataWindow(DataWindowState, nodes=(DataWindow,)):
     """The steps of one data window.
 
     Args:
@@ -39,11 +40,11 @@ class RunningDataWindow(DataWindowState):
     """
 
     def __init__(self, node: DataWindow, device: Device) -> None:
-        self._node, self._device = node, device
-        self._numbers = GroupNumbers(node.group, node.input.schema, device)
         self._waiting, self._kept = RowRuns(("low",), device), RowRuns(("group", "low"), device)
+        runs = {"waiting": self._waiting, "kept": self._kept}
+        super().__init__(node, node.group, node.input.schema, device, runs)
         self._floors = Least()
-        self._groups = Groups.new(0, device)
+        self._known = Groups.new(0, device)
         self._each_of = RunningEach.of(node, device)
         # Of these rows that end take part no longer; others are kept until they are taken out.
         self._ends = self._each_of is not None and node.window.is_lifetime
@@ -61,42 +62,40 @@ class RunningDataWindow(DataWindowState):
         """Give events as soon as they enter, and again when they leave: what takes them counts them at once."""
         self._opens = True
 
-    def edges(self) -> tuple[list[Events], list[Events]]:
-        """(opened, closed): what entered in the last step and will leave later, and what left that had been opened."""
-        opened, closed = self._opened, self._closed
-        self._opened, self._closed = [], []
-        return opened, closed
+    def needs(self, wanted: tuple[str, ...]) -> Sequence[tuple[str, ...]]:
+        """The wanted columns and those that it reads."""
+        return [self._node.needed(wanted)]
 
-    def step(self, events: Events | None, cti: int) -> tuple[list[Events], int]:
-        """Take events in, and give what a CTI makes final, and the CTI after them."""
-        if cti == MAX_TIME and not self._numbers.seen:
-            # All there is in one step, and nothing before it.
-            return [] if events is None else list(self.batch(events)), cti
-        fresh = self._due(events, cti)
-        self._groups.grow(len(self._numbers))
-        ended = self._ended(cti) if self._ends else None
-        touched = self._touched(fresh, ended, cti)
-        given = self._rows_due(fresh, touched, self._groups, cti, ended) if len(touched) else []
-        self._forget(cti)
-        return given, self._promise(cti)
-
-    def batch(self, events: Events) -> Iterator[Events]:
+    def batch(
+        self, inputs: Sequence[Iterator[Events]], wanted: tuple[str, ...], *, gathered: bool = False
+    ) -> Iterator[Events]:
         """What becomes of all the rows there are: pieces of bounded size, each with all rows of its groups.
 
         Nothing that lasts is noted, and no row of any other step plays a part.
         """
-        device = self._device
-        codes, count, _ = device.columns.key_codes(events.frame, self._node.group)
-        for some, code, touched in whole_groups(events, codes, count, self._node.input.schema, device):
-            rows = Rows(code, some.start, some.ends, {}, some.frame)
-            yield from self._rows_due(rows, touched, Groups.new(int(touched[-1]) + 1, device), MAX_TIME)
+        device, group = self._device, self._node.group
+        for events in whole(self._node.input, group, inputs[0], device):
+            codes, count, _ = device.columns.key_codes(events.frame, group)
+            for some, code, touched in whole_groups(events, codes, count, self._schema, device):
+                rows = Rows(code, some.start, some.ends, {}, some.frame)
+                yield from self._rows_due(rows, touched, Groups.new(int(touched[-1]) + 1, device), MAX_TIME)
+
+    def _moved(self, events: Sequence[Events | None], given: Sequence[Fed], cti: int) -> tuple[Fed, int]:
+        fresh = self._due(events[0], cti)
+        self._known.grow(len(self._groups))
+        self._done, self._opened, self._closed = cti, [], []
+        ended = self._ended(cti) if self._ends else None
+        touched = self._touched(fresh, ended, cti)
+        made = self._rows_due(fresh, touched, self._known, cti, ended) if len(touched) else []
+        self._forget()
+        return Fed(made, self._opened, self._closed), cti if cti == MAX_TIME else self._floors.least(cti)
 
     def _due(self, events: Events | None, cti: int) -> Rows | None:
         """The rows whose turn it is: at the CTI itself more may come."""
         before = cti if cti == MAX_TIME else cti - 1
         due = self._waiting.due(before)
         if events is not None and len(events):
-            keep, codes = self._device.kernels.keep, self._numbers.codes(events.frame)
+            keep, codes = self._device.kernels.keep, self._groups.codes(events.frame)
             rows = Rows(codes, events.start, events.ends, {}, events.frame)
             now = rows.low <= before
             if bool(now.all()):
@@ -114,7 +113,7 @@ class RunningDataWindow(DataWindowState):
 
     def _touched(self, fresh: Rows | None, ended: Rows | None, cti: int) -> Any:
         """int64 groups in which something happens, ascending."""
-        count = len(self._numbers)
+        count = len(self._groups)
         if self._ends:
             due = self._device.columns.array(np.zeros(0, np.int64))
             due = due if ended is None else np.unique(ended.code).astype(np.int64)
@@ -122,7 +121,7 @@ class RunningDataWindow(DataWindowState):
             # At the end of time it is settled what becomes of all rows.
             due = self._kept_groups()
         else:
-            due = self._device.kernels.keep(self._groups.due[:count] <= cti)
+            due = self._device.kernels.keep(self._known.due[:count] <= cti)
         if self._node.output == "each" and self._node.within and self._each_of is None:
             # What is in of a group is in windows of several values.
             due = self._kept_groups()
@@ -186,14 +185,8 @@ class RunningDataWindow(DataWindowState):
         if not found:
             return None
         rows = concat_rows(found, self._device)
-        floor = _column(rows, FLOOR)
-        self._floors.remove(self._device.columns.host(floor[floor != UNKNOWN]))
+        self._floors.remove(floors_of(rows, self._device))
         return rows
-
-    def _keep(self, rows: Rows) -> None:
-        self._kept.add(rows)
-        floor = _column(rows, FLOOR)
-        self._floors.add(self._device.columns.host(floor[floor != UNKNOWN]))
 
     def _numbered(self, rows: Rows, touched: Any, groups: Groups) -> Rows:
         """New rows in the order of their coming, with the numbers that they have in their groups."""
@@ -282,7 +275,9 @@ class RunningDataWindow(DataWindowState):
                     remedy="Declare a RowNote: without one the next step would not know it.",
                 )
             columns["row", note.name] = Column((stay.memo,), None)
-        self._keep(replace(rows, columns=columns).take(self._device.kernels.keep(which), self._device))
+        kept = replace(rows, columns=columns).take(self._device.kernels.keep(which), self._device)
+        self._kept.add(kept)
+        self._again("kept", kept)
 
     def _given(self, rows: Rows, codes: Any, stay: Stay, is_new: Any) -> list[Events]:
         output, enter, leave = self._node.output, stay.enter, stay.leave
@@ -308,7 +303,7 @@ class RunningDataWindow(DataWindowState):
             at = self._device.kernels.keep(which)
             start, end = start[at], end if isinstance(end, int) else end[at]
             frame = self._device.columns.take(frame, at)
-        return [Events(start, end, self._shown(frame, status, len(start)))] if len(start) else []
+        return [Events(start, end, self._with_status(frame, status, len(start)))] if len(start) else []
 
     def _each(self, rows: Rows, codes: Any, stay: Stay, groups: Groups, touched: Any, cti: int) -> list[Events]:
         """Rows whose enter is final, with what is in then; kept is what may be in for others."""
@@ -320,7 +315,7 @@ class RunningDataWindow(DataWindowState):
         if node.window.holds_enters:
             final = final & (stay.leave != UNKNOWN)
         told = final | (before != UNKNOWN)
-        running = self._each_of if self._numbers.seen else None
+        running = self._each_of if self._groups.seen else None
         if cti != MAX_TIME:
             # What stays for ever is in the running aggregates, and waits for nothing.
             stays = (stay.leave > cti) if running is None else (stay.leave > cti) & (stay.leave != MAX_TIME)
@@ -364,45 +359,12 @@ class RunningDataWindow(DataWindowState):
             frame = columns.beside(frame, columns.rename(columns.null_where(values, valid), column, name))
         return [Events(rows.low[at], rows.high[at], frame)]
 
-    def _shown(self, frame: Any, status: str, count: int) -> Any:
+    def _with_status(self, frame: Any, status: str, count: int) -> Any:
         if self._node.output != "changes":
             return frame
         columns = self._device.columns
         one = columns.from_arrow(pa.table({STATUS: pa.array([status], pa.string())}))
         return columns.beside(frame, columns.take(one, columns.array(np.zeros(count, np.int64))))
-
-    def _promise(self, cti: int) -> int:
-        return cti if cti == MAX_TIME else self._floors.least(cti)
-
-    # The state, to be looked at and kept
-
-    @property
-    def waiting(self) -> int:
-        """How many events wait for a CTI to pass their start."""
-        return len(self._waiting)
-
-    @property
-    def alive(self) -> int:
-        """How many rows it keeps."""
-        return len(self._waiting) + len(self._kept)
-
-    def _forget(self, cti: int) -> None:
-        """Forget groups of which no row is left, once they are most, where what has been plays no part."""
-        if not self._numbers.crowded:
-            return
-        rests = at_rest(self._node.window, self._groups, len(self._numbers), cti)
-        if rests is None:
-            return
-        host = self._device.columns.host
-        used = ~host(rests)
-        for rows in (*self._waiting.pieces(), *self._kept.pieces()):
-            used[host(rows.code)] = True
-        numbers = self._numbers.forget(used)
-        if numbers is None:
-            return
-        self._groups = self._groups.left(self._device.columns.array(np.flatnonzero(used)))
-        self._waiting.renumber(numbers)
-        self._kept.renumber(numbers)
 
 
 def _column(rows: Rows, name: tuple[str, str]) -> Any:

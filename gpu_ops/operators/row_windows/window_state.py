@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -16,10 +15,10 @@ from gpu_ops.core.state_tables import Field, Rule, StateTable, Tables, counter
 from gpu_ops.core.time import MIN_TIME
 from gpu_ops.devices import Device
 from gpu_ops.operators.row_windows.each import RunningEach
-from gpu_ops.operators.row_windows.groups import Groups
+from gpu_ops.operators.row_windows.groups import Groups, at_rest
 from gpu_ops.operators.state.fields import NUMBERED_TIME, TIME, group_columns, row_columns
-from gpu_ops.operators.state.row_runs import RowRuns
-from gpu_ops.operators.state.rows import GroupNumbers, Rows, rows_from_arrow, shown_time
+from gpu_ops.operators.state.incremental import Incremental
+from gpu_ops.operators.state.rows import Least, Rows
 from gpu_ops.plan.data_windows import DataWindow
 from gpu_ops.plan.window_kinds import UNKNOWN
 
@@ -32,47 +31,30 @@ _MOST_ROWS = 1 << 48
 """So many rows no group has had."""
 
 
-class DataWindowState(ABC):
+class DataWindowState(Incremental, family=True):
     """The state of a data window; `RunningDataWindow` steps it."""
 
-    _node: DataWindow
-    _device: Device
-    _numbers: GroupNumbers
-    _waiting: RowRuns
-    _kept: RowRuns
-    _groups: Groups
-    _each_of: RunningEach | None
+    _has_clock = False
 
-    @abstractmethod
-    def _keep(self, rows: Rows) -> None:
-        """Keep rows."""
+    _node: DataWindow
+    _known: Groups
+    _each_of: RunningEach | None
+    _floors: Least
 
     def tables(self) -> dict[str, pa.Table]:
         """The state: groups, rows that wait for their turn, and rows whose leave is not known yet."""
-        if not self._numbers.seen:
-            return {}
-        device, schema, count = self._device, self._node.input.schema, len(self._numbers)
-        self._groups.grow(count)
-        made: dict[str, Any] = {
-            name: to_arrow(device.columns.host(each[:count]).copy(), pa.int64())
-            for name, each in vars(self._groups).items()
-        }
-        if self._numbers.keys is not None:
-            keys = pa.schema([schema.field(name) for name in self._node.group])
-            table = device.columns.to_arrow(self._numbers.keys, keys)
-            made |= {f"key/{name}": table[name] for name in table.column_names}
-        tables = {"groups": pa.table(made)}
-        for name, runs in (("waiting", self._waiting), ("kept", self._kept)):
-            rows = runs.rows()
-            if rows is not None:
-                tables[name] = rows.to_arrow(schema, device, shown_time)
-        return tables if self._each_of is None else tables | self._each_of.tables()
+        made = super().tables()
+        return made | self._each_of.tables() if made and self._each_of is not None else made
+
+    def _group_columns(self, count: int) -> dict[str, Any]:
+        host = self._device.columns.host
+        return {name: to_arrow(host(each[:count]).copy(), pa.int64()) for name, each in vars(self._known).items()}
 
     def declared(self, tables: Tables) -> Iterator[StateTable]:
         """The tables that `tables` gives."""
         if not tables:
             return
-        node, schema = self._node, self._node.input.schema
+        node, schema = self._node, self._schema
         keys = group_columns(node.group, schema)
         later = Field(pa.int64(), least=MIN_TIME, most=UNKNOWN)
         known = {"seen": counter(_MOST_ROWS), "first": _MAYBE, "due": later, "closed": later}
@@ -103,18 +85,30 @@ class DataWindowState(ABC):
 
     def restore(self, tables: Mapping[str, pa.Table]) -> None:
         """The state that `tables` gave."""
-        if not tables:
-            return
-        array, groups = self._device.columns.array, tables["groups"].combine_chunks()
-        keys = {name: groups[f"key/{name}"] for name in self._node.group}
-        self._numbers.restore(self._device.columns.from_arrow(pa.table(keys)) if keys else None)
-        self._groups = Groups(*(array(integers(groups[name].combine_chunks()).copy()) for name in vars(self._groups)))
-        if "waiting" in tables:
-            self._waiting.add(rows_from_arrow(tables["waiting"], self._device))
-        if self._each_of is not None:
+        super().restore(tables)
+        if self._each_of is not None and tables:
             self._each_of.restore(tables)
-        if "kept" in tables:
-            self._keep(rows_from_arrow(tables["kept"], self._device))
+
+    def _restore_groups(self, groups: pa.Table) -> None:
+        array = self._device.columns.array
+        self._known = Groups(*(array(integers(groups[name].combine_chunks()).copy()) for name in vars(self._known)))
+
+    def _again(self, name: str, rows: Rows) -> None:
+        if name == "kept":
+            self._floors.add(floors_of(rows, self._device))
+
+    def _note_used(self, used: Any) -> None:
+        rests = at_rest(self._node.window, self._known, len(used), self._done)
+        used |= True if rests is None else ~self._device.columns.host(rests)
+
+    def _renumber(self, numbers: Any, left: Any) -> None:
+        self._known = self._known.left(left)
+
+
+def floors_of(rows: Rows, device: Device) -> Any:
+    """Host int64: the times before which rows promise that nothing more comes, of those that do."""
+    floor = rows.columns[FLOOR].arrays[0]
+    return device.columns.host(floor[floor != UNKNOWN])
 
 
 def _counted(kept: pa.Table, tables: Tables) -> npt.NDArray[np.bool_]:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from gpu_ops.core.time import MIN_TIME
+from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.devices import Device
+from gpu_ops.operators.events import Events, concat
+from gpu_ops.operators.runtime.operator import Fed, Operator
 from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import GroupNumbers, Rows, rows_from_arrow, shown_time
 
 
-class Incremental:
+class Incremental(Operator, family=True):
     """Numbered groups, rows in runs, up to where results are given, and all that as tables.
 
     | operator | rows | of a group it knows | a group is left while | clock | its promise |
@@ -29,6 +32,7 @@ class Incremental:
     The last two have states of their own.
 
     Args:
+        node: The node.
         names: The columns that tell groups apart.
         schema: The types of these and of what rows have.
         device: Where arrays live.
@@ -44,11 +48,40 @@ class Incremental:
     _has_clock = True
 
     def __init__(
-        self, names: tuple[str, ...], schema: pa.Schema, device: Device, runs: dict[str, RowRuns], done: int = MIN_TIME
+        self,
+        node: Any,
+        names: tuple[str, ...],
+        schema: pa.Schema,
+        device: Device,
+        runs: dict[str, RowRuns],
+        done: int = MIN_TIME,
     ) -> None:
-        self._device, self._groups = device, GroupNumbers(names, schema, device)
+        super().__init__(node, device)
+        self._groups = GroupNumbers(names, schema, device)
         self._keys = pa.schema([schema.field(name) for name in names])
         self._runs, self._schema, self._done = runs, schema, done
+
+    def step(self, given: Sequence[Fed], ctis: Sequence[int]) -> tuple[Fed, int]:
+        """What has become final, and the CTI after it: of all there is in one step, and nothing before it, a batch."""
+        cti, events = min(ctis), [concat(fed.events, self._device) for fed in given]
+        edges = any(fed.opened or fed.closed for fed in given)
+        if self._may_batch and cti == MAX_TIME and not self._groups.seen and not edges:
+            pieces = [iter([] if each is None else [each]) for each in events]
+            return Fed(list(self.batch(pieces, tuple(self._node.schema.names)))), cti
+        return self._moved(events, given, cti)
+
+    _may_batch = True
+    """Whether it leaves no tables when all there is came in one step."""
+
+    @abstractmethod
+    def _moved(self, events: Sequence[Events | None], given: Sequence[Fed], cti: int) -> tuple[Fed, int]:
+        """A step that is not all there is.
+
+        Args:
+            events: Of each input the events whose lifetimes are known, in one piece.
+            given: All that comes, edges too.
+            cti: What the inputs promise together.
+        """
 
     @property
     def waiting(self) -> int:

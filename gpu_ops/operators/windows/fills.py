@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,9 +15,11 @@ from gpu_ops.core.state_tables import Field, StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events
+from gpu_ops.operators.runtime.operator import Fed
 from gpu_ops.operators.sizes import expanded
 from gpu_ops.operators.state.fields import AFTER, BEFORE, extent, group_columns
-from gpu_ops.operators.state.rows import GroupNumbers, grown
+from gpu_ops.operators.state.incremental import Incremental
+from gpu_ops.operators.state.rows import grown
 from gpu_ops.operators.windows import calendars
 from gpu_ops.operators.windows.windows import result_times
 from gpu_ops.plan.fills import Fill
@@ -25,7 +27,7 @@ from gpu_ops.plan.fills import Fill
 _FEW = 4096
 
 
-class RunningFill:
+class RunningFill(Incremental, nodes=(Fill,)):
     """The steps of one fill; a batch is one step.
 
     A group's windows come in order of their numbers. Of each group it knows the last number that has a row, and the
@@ -36,9 +38,11 @@ class RunningFill:
         device: Where arrays live.
     """
 
+    _node: Fill
+    _has_clock, _may_batch = False, False
+
     def __init__(self, node: Fill, device: Device) -> None:
-        self._node, self._device = node, device
-        self._groups = GroupNumbers(node.group, node.schema, device)
+        super().__init__(node, node.group, node.schema, device, {})
         none = device.columns.array(np.zeros(0, np.int64))
         self._number, self._row = none, none
         self._store: list[Any] = []
@@ -85,21 +89,31 @@ class RunningFill:
             return first + int(np.searchsorted(known, cti))
         return -(-(cti - regular.lifetime[0] - regular.align) // regular.hop)
 
-    def step(self, events: Events | None, cti: int) -> tuple[list[Events], int]:
-        """Take results in, and give them with those of the windows between them, and the CTI after them."""
-        given: list[Events] = []
-        if events is not None and len(events):
-            given = self._filled(events)
+    def needs(self, wanted: tuple[str, ...]) -> Sequence[tuple[str, ...]]:
+        """All columns: of a window that holds nothing each is made."""
+        return [tuple(self._schema.names)]
+
+    def batch(
+        self, inputs: Sequence[Iterator[Events]], wanted: tuple[str, ...], *, gathered: bool = False
+    ) -> Iterator[Events]:
+        """All results at once, with those of the windows between them."""
+        yield from self.step([Fed(list(inputs[0]))], [MAX_TIME])[0].events
+
+    def _moved(self, events: Sequence[Events | None], given: Sequence[Fed], cti: int) -> tuple[Fed, int]:
+        made: list[Events] = []
+        if events[0] is not None and len(events[0]):
+            made = self._filled(events[0])
         elif self._node.span is not None and not self._node.group and not len(self._number):
             # Without a key there is one group, whether it has any event or not.
+            self._groups.restore(None)
             self._number = self._device.columns.array(np.array([self._low - 1]))
             self._row = self._device.columns.array(np.array([-1]))
         if self._node.span is not None:
-            given += self._trailing(min(self._high, self._settled(cti)))
+            made += self._trailing(min(self._high, self._settled(cti)))
         promised = self._promise(cti)
         if cti == MAX_TIME:
             self._number, self._row, self._store, self._rows = self._number[:0], self._row[:0], [], 0
-        return given, promised
+        return Fed(made), promised
 
     def _filled(self, events: Events) -> list[Events]:
         kernels = self._device.kernels
@@ -133,8 +147,7 @@ class RunningFill:
 
     def _trailing(self, settled: int) -> list[Events]:
         """Rows after each group's last one, up to a number."""
-        groups = len(self._groups) if self._node.group else len(self._number)
-        numbers = self._number[:groups]
+        numbers = self._number[: len(self._groups)]
         behind = self._device.kernels.keep((numbers + 1 < settled) & (numbers != BEFORE))
         if not len(behind):
             return []
@@ -185,7 +198,7 @@ class RunningFill:
 
     def _compact(self) -> None:
         """Forget results that are no group's last one, once they are most of all."""
-        groups = len(self._groups) if self._node.group else len(self._number)
+        groups = len(self._groups)
         if self._rows <= 2 * groups + _FEW:
             return
         known = self._device.kernels.keep(self._row[:groups] >= 0)
@@ -197,8 +210,7 @@ class RunningFill:
     def _promise(self, cti: int) -> int:
         if cti == MAX_TIME:
             return cti
-        groups = len(self._groups) if self._node.group else len(self._number)
-        numbers = self._number[:groups]
+        numbers = self._number[: len(self._groups)]
         if self._node.span is None:
             # A group's next row may be the one after its last.
             oldest = None if not len(numbers) else int(numbers.min()) + 1
@@ -212,35 +224,27 @@ class RunningFill:
             return cti
         return max(MIN_TIME, min(cti, int(self._starts(self._device.columns.array(np.array([oldest])))[0])))
 
-    waiting = 0
-    """What comes in is given on at once."""
+    # The state, to be looked at and kept
 
     @property
     def alive(self) -> int:
         """How many groups it remembers."""
-        return min(len(self._groups), len(self._number)) if self._node.group else len(self._number)
+        return min(len(self._groups), len(self._number))
 
     def tables(self) -> dict[str, pa.Table]:
         """The state: of each group its key, the number of the last window that has a row, and its last result."""
-        groups = self.alive
-        if not groups or not len(self._number):
-            return {}
-        device = self._device
-        host = device.columns.host
-        row = host(self._row[:groups])
-        made = {"number": to_arrow(host(self._number[:groups]).copy(), pa.int64()), "known": pa.array(row >= 0)}
-        keys = self._groups.keys
-        if keys is not None:
-            table = device.columns.to_arrow(
-                keys, pa.schema([self._node.schema.field(name) for name in self._node.group])
-            )
-            made |= {f"key/{name}": table[name] for name in table.column_names}
-        if self._store:
-            whole = self._whole()
-            schema = pa.schema([self._node.schema.field(name) for name in whole.columns])
-            last = device.columns.to_arrow(whole, schema).take(pa.array(np.maximum(row, 0)))
-            made |= {f"last/{name}": last[name] for name in last.column_names}
-        return {"groups": pa.table(made)}
+        made = super().tables() if len(self._number) else {}
+        if made and self._store:
+            whole, row = self._whole(), self._device.columns.host(self._row[: self.alive])
+            schema = pa.schema([self._schema.field(name) for name in whole.columns])
+            last = self._device.columns.to_arrow(whole, schema).take(pa.array(np.maximum(row, 0)))
+            for name in last.column_names:
+                made["groups"] = made["groups"].append_column(f"last/{name}", last[name])
+        return made
+
+    def _group_columns(self, count: int) -> dict[str, Any]:
+        number, row = (self._device.columns.host(each[:count]) for each in (self._number, self._row))
+        return {"number": to_arrow(number.copy(), pa.int64()), "known": pa.array(row >= 0)}
 
     def declared(self, tables: Tables) -> Iterator[StateTable]:
         """The tables that `tables` gives."""
@@ -257,15 +261,9 @@ class RunningFill:
             held = last
         yield StateTable("groups", columns | keys | held, None if keys else 1, unique=tuple(keys))
 
-    def restore(self, tables: Mapping[str, pa.Table]) -> None:
-        """The state that `tables` gave."""
-        if "groups" not in tables:
-            return
-        device, groups = self._device, tables["groups"].combine_chunks()
-        keys = {name: groups[f"key/{name}"] for name in self._node.group}
-        self._groups.restore(device.columns.from_arrow(pa.table(keys)) if keys else None)
-        number = groups["number"].combine_chunks()
-        self._number = device.columns.array(integers(number).copy())
+    def _restore_groups(self, groups: pa.Table) -> None:
+        device = self._device
+        self._number = device.columns.array(integers(groups["number"].combine_chunks()).copy())
         known = groups["known"].to_numpy()
         self._row = device.columns.array(np.where(known, np.arange(len(groups)), -1))
         last = {name[5:]: groups[name] for name in groups.column_names if name.startswith("last/")}

@@ -12,21 +12,17 @@ import pyarrow as pa
 
 from gpu_ops.core.arrow_buffers import integers, to_arrow
 from gpu_ops.core.state_tables import Field, StateTable, counter
-from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.devices import Device
 from gpu_ops.errors import PlanError
 from gpu_ops.operators.aggregates.block import Block, Column, PartName, column_name
 from gpu_ops.operators.aggregates.exact_sums import factors
 from gpu_ops.operators.aggregates.selection import Extremum
 from gpu_ops.operators.events import FEW, MANY
-from gpu_ops.operators.state.fields import AFTER, BEFORE
 from gpu_ops.operators.state.rows import Rows, grown
-from gpu_ops.operators.windows import calendars
 from gpu_ops.operators.windows.order_statistics import Orders
 from gpu_ops.operators.windows.pareto_runs import CODES, staircase
 from gpu_ops.operators.windows.value_counts import Values
 from gpu_ops.plan.aggregates import Aggregate
-from gpu_ops.plan.window_kinds import GridKind, TimeWindowKind
 
 _LIMB_BITS = {"float": 30, "reciprocal": 30, "digits": 26}
 """Of floats' limbs in the state: 2**32 events can be alive at once without an overflow."""
@@ -44,32 +40,6 @@ _LIMBS = {"integer": 2, "decimal": 4}
 """Of parts that are always cut alike: how many limbs they have at most."""
 
 ROWS: PartName = ("count", None, None)
-
-
-def limit_of(window: TimeWindowKind, cti: int) -> int:
-    """A CTI's place on a window's axis: results up to there are final."""
-    grid = window.grid
-    if grid is None:
-        return cti
-    if cti == MAX_TIME:
-        return AFTER - 1
-    if cti < MIN_TIME:
-        return BEFORE + 1
-    regular = grid.regular
-    if regular is None:
-        return calendars.first_open(grid, cti)
-    align = regular.align - regular.size + 1 if regular.membership == "start" else regular.align
-    return (cti - regular.size - align) // regular.hop + 1
-
-
-def grid_promise(window: GridKind, done: int, cti: int) -> int:
-    """The CTI behind a grid whose results are given up to the window ``done``: no later one begins before it."""
-    if not BEFORE + 1 < done < AFTER - 1:
-        return cti
-    regular = window.regular
-    if regular is None:
-        return max(MIN_TIME, min(cti, calendars.begin_of(window, done)))
-    return max(MIN_TIME, min(cti, regular.align + done * regular.hop + regular.lifetime[0]))
 
 
 @dataclass

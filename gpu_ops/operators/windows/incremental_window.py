@@ -11,6 +11,7 @@ group, the events that can still become one (`running_extremes`); of these a ste
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -23,28 +24,14 @@ from gpu_ops.operators.aggregates.block import Column, Columns, PartName, column
 from gpu_ops.operators.aggregates.forms import FORMS, ranked_by
 from gpu_ops.operators.aggregates.selection import Extremum
 from gpu_ops.operators.events import FEW, MANY, Events
+from gpu_ops.operators.runtime.operator import Operator
 from gpu_ops.operators.state.fields import AFTER, BEFORE
 from gpu_ops.operators.state.row_runs import RowRuns
-from gpu_ops.operators.state.rows import (
-    Oldest,
-    Rows,
-    all_of,
-    concat_rows,
-    grown,
-)
-from gpu_ops.operators.windows.incremental_block import (
-    ROWS,
-    Best,
-    RunningBlock,
-    Slots,
-    Totals,
-    grid_promise,
-    limit_of,
-    places_among,
-    stored,
-)
+from gpu_ops.operators.state.rows import Rows, all_of, concat_rows, grown
+from gpu_ops.operators.windows.incremental_block import ROWS, Best, RunningBlock, Slots, Totals, places_among, stored
 from gpu_ops.operators.windows.order_statistics import Orders
 from gpu_ops.operators.windows.pareto_runs import CODES, Staircases
+from gpu_ops.operators.windows.recomputing_window import RunningWhole
 from gpu_ops.operators.windows.value_counts import CODES as CODES_OF_VALUES
 from gpu_ops.operators.windows.value_counts import Values
 from gpu_ops.operators.windows.window_state import WindowState
@@ -53,15 +40,15 @@ from gpu_ops.operators.windows.windows import (
     covered_windows,
     grid_results,
     places_of,
-    window_aggregate,
     window_numbers,
 )
 from gpu_ops.plan.aggregate_kinds import kind_named
 from gpu_ops.plan.aggregates import Aggregate
+from gpu_ops.plan.nodes import Node
 from gpu_ops.plan.windows import WindowAggregate
 
 
-class RunningWindow(WindowState):
+class RunningWindow(WindowState, nodes=(WindowAggregate,)):
     """The steps of one window node.
 
     Args:
@@ -70,13 +57,9 @@ class RunningWindow(WindowState):
     """
 
     def __init__(self, node: WindowAggregate, device: Device) -> None:
-        self.node = self._node = node
         self._waiting, self._ending = RowRuns(("low",), device), RowRuns(("high",), device)
-        runs = {"waiting": self._waiting, "ending": self._ending}
-        super().__init__(node.group, node.input.schema, device, runs, BEFORE)
+        super().__init__(node, device, {"waiting": self._waiting, "ending": self._ending})
         self._totals = Totals()
-        self._last = device.columns.array(np.zeros(0, np.int64))
-        self._oldest = Oldest(device)
         self._nullable: set[tuple[str, str]] = set()
         ranked: dict[tuple[str, str], None] = {}
         self._orders: dict[PartName, Orders] = {}
@@ -109,33 +92,29 @@ class RunningWindow(WindowState):
         where = None if aggregate.filter is None else column_name(aggregate.filter)
         self._orders.setdefault(("order", column_name(aggregate.expression), where), Orders(self._device))
 
-    def step(
-        self, events: Events | None, cti: int, opened: Events | None = None, closed: Events | None = None
-    ) -> tuple[list[Events], int]:
-        """Take events in, and give the results that a CTI makes final, and the CTI after them.
+    @classmethod
+    def of(cls, node: Any, device: Device, apart: Collection[Node] | None = None) -> Operator:
+        """Windows whose aggregates are brought up to date, or those that keep their events: a batch is the same."""
+        lowered = node.lowered()
+        keeps = (each.keeps(lowered.input.schema) for each in lowered.aggregates)
+        return (RunningWhole if apart is not None or "events" in keeps else cls)(lowered, device)
 
-        Args:
-            events: What has come since the last step; no start is before that step's CTI.
-            cti: Ticks; no event that comes later starts before it.
-            opened: Events whose ends are not known yet, likewise; their ends are not looked at.
-            closed: Events that were opened in earlier steps, with their ends, which are not before the CTI of the last.
-        """
-        limit = self._limit(cti)
-        if cti == MAX_TIME and not self._groups.seen and opened is None and closed is None:
-            # All there is in one step, and nothing before it: a batch.
-            pieces = [] if events is None else [events]
-            return list(window_aggregate(self._node, pieces, self._device)), cti
+    def _settled(
+        self, events: Events | None, opened: Events | None, closed: Events | None, limit: int
+    ) -> tuple[Any, list[Events]]:
         begun, ended = self._due(events, opened, closed, limit)
         self._totals.grow(self._last, len(self._groups))
         self._last = grown(self._last, len(self._groups))
         touched = self._touched(begun, ended, limit)
-        results = self._results(begun, ended, touched, limit) if len(touched) else []
-        if self._node.window.grid is None:
-            rows = self._device.kernels.take(self._totals.limbs[ROWS][0], touched)
-            self._oldest.moved(touched[rows > 0], self._last)
-        self._done = max(self._done, limit)
-        self._forget()
-        return results, self._promise(cti)
+        return touched, self._results(begun, ended, touched, limit) if len(touched) else []
+
+    @property
+    def _counts(self) -> Any:
+        return self._totals.limbs[ROWS][0]
+
+    def with_open(self) -> Operator | None:
+        """Itself; or windows that keep all events: what is kept of an extreme by rank depends on when events end."""
+        return self if self.take_open() else RunningWhole(self._node, self._device).with_open()
 
     def take_open(self) -> bool:
         """Take events whose ends are not known yet, if it can: not on a grid, nor where values are only ranked.
@@ -150,16 +129,6 @@ class RunningWindow(WindowState):
                 self._order(aggregate)
         self._best, self._runs = {}, {"waiting": self._waiting, "ending": self._ending}
         return True
-
-    def _limit(self, cti: int) -> int:
-        return limit_of(self._node.window, cti)
-
-    def _promise(self, cti: int) -> int:
-        grid = self._node.window.grid
-        if grid is not None:
-            return grid_promise(grid, self._done, cti)
-        oldest = self._oldest.place(self._last, self._totals.limbs[ROWS][0])
-        return cti if oldest is None else min(cti, oldest)
 
     # What comes in, and what is due
 
@@ -245,7 +214,7 @@ class RunningWindow(WindowState):
         for each in codes:
             found[each] = True
         if self._forces(limit):
-            found = found | (self._totals.limbs[ROWS][0][: len(self._groups)] > 0)
+            found = found | (self._counts[: len(self._groups)] > 0)
         return self._device.kernels.keep(found)
 
     def _forces(self, limit: int) -> bool:
@@ -280,7 +249,7 @@ class RunningWindow(WindowState):
         gone = 0 if ended is None else len(ended)
         high = np.where(events.high > limit, AFTER, events.high)
         code = local(events.code)
-        alive = kernels.take(self._totals.limbs[ROWS][0], touched) > 0
+        alive = kernels.take(self._counts, touched) > 0
         known = {name: self._known(name, touched, limit) for name in self._best}
         # What began in earlier steps comes first.
         pieces = [(code[:gone], high[:gone], high[:gone])]
@@ -386,7 +355,7 @@ class RunningWindow(WindowState):
     def alive(self) -> int:
         """How many events are kept that have not ended."""
         over = self._done >= self._never  # then that has ended, too, which never does
-        begun = self._totals.limbs[ROWS][0].sum() if self._groups.seen and not over else 0
+        begun = self._counts.sum() if self._groups.seen and not over else 0
         return len(self._waiting) + int(begun)
 
     def _forget(self) -> None:
@@ -396,12 +365,11 @@ class RunningWindow(WindowState):
         super()._forget()
 
     def _note_used(self, used: Any) -> None:
-        used |= self._device.columns.host(self._totals.limbs[ROWS][0][: len(used)] > 0)
+        used |= self._device.columns.host(self._counts[: len(used)] > 0)
 
     def _renumber(self, numbers: Any, left: Any) -> None:
         take = self._device.kernels.take
-        self._oldest.forget()
-        self._last = take(self._last, left)
+        super()._renumber(numbers, left)
         for arrays in self._totals.limbs.values():
             arrays[:] = [take(values, left) for values in arrays]
         for orders in self._orders.values():

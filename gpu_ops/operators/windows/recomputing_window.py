@@ -14,28 +14,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gpu_ops.core.arrow_buffers import integers, to_arrow
 from gpu_ops.core.state_tables import Field, StateTable, Tables
-from gpu_ops.core.time import MAX_TIME, TIME_TYPE
+from gpu_ops.core.time import MAX_TIME
 from gpu_ops.devices import Device
-from gpu_ops.operators.aggregates.block import column_name
-from gpu_ops.operators.events import Events, concat
-from gpu_ops.operators.state.fields import BEFORE, clock, extent, group_columns, row_columns
-from gpu_ops.operators.state.incremental import Incremental
+from gpu_ops.operators.events import Events
+from gpu_ops.operators.runtime.operator import Operator
+from gpu_ops.operators.state.fields import BEFORE, clock, extent, row_columns
 from gpu_ops.operators.state.row_runs import RowRuns
-from gpu_ops.operators.state.rows import (
-    Oldest,
-    Rows,
-    concat_rows,
-    grown,
-    shown_time,
-)
-from gpu_ops.operators.windows.incremental_block import grid_promise, limit_of
-from gpu_ops.operators.windows.windows import check_open, placed_results, window_aggregate, window_numbers
+from gpu_ops.operators.state.rows import Rows, concat_rows, grown
+from gpu_ops.operators.windows.window_operator import WindowOperator
+from gpu_ops.operators.windows.windows import check_open, placed_results, window_numbers
 from gpu_ops.plan.windows import WindowAggregate
 
 
-class RunningWhole(Incremental):
+class RunningWhole(WindowOperator):
     """The steps of one window node that keeps its events.
 
     Args:
@@ -44,45 +36,30 @@ class RunningWhole(Incremental):
     """
 
     def __init__(self, node: WindowAggregate, device: Device) -> None:
-        self.node = self._node = node
         self._waiting, self._alive = RowRuns(("low",), device), RowRuns(("group", "low"), device)
-        runs = {"waiting": self._waiting, "alive": self._alive}
-        super().__init__(node.group, node.input.schema, device, runs, BEFORE)
-        none = device.columns.array(np.zeros(0, np.int64))
-        self._last, self._counts = none, none
+        super().__init__(node, device, {"waiting": self._waiting, "alive": self._alive})
+        self._held = self._last
         self._closing: Rows | None = None
-        self._oldest = Oldest(device)
-        self._read = list(dict.fromkeys(column_name(each) for one in node.aggregates for each in one.reads))
 
-    def take_open(self) -> bool:
-        """Whether it takes events whose ends are not known yet: not on a grid, nor where values cannot be compared."""
-        types = [self._node.input.schema.field(name).type for name in self._read]
-        return self._node.window.grid is None and not any(map(pa.types.is_nested, types))
+    def with_open(self) -> Operator | None:
+        """Itself, but on a grid, or where values cannot be compared."""
+        types = [self._schema.field(name).type for name in self._reads]
+        return self if self._node.window.grid is None and not any(map(pa.types.is_nested, types)) else None
 
-    def step(
-        self, events: Events | None, cti: int, opened: Events | None = None, closed: Events | None = None
-    ) -> tuple[list[Events], int]:
-        """Take events in, and give the results that a CTI makes final, and the CTI after them.
+    @property
+    def _counts(self) -> Any:
+        return self._held
 
-        Args:
-            events: What has come since the last step; no start is before that step's CTI.
-            cti: Ticks; no event that comes later starts before it.
-            opened: Events whose ends are not known yet, likewise; their ends are not looked at.
-            closed: Events that were opened in earlier steps, with their ends, which are not before the CTI of the last.
-        """
-        limit = limit_of(self._node.window, cti)
+    def _settled(
+        self, events: Events | None, opened: Events | None, closed: Events | None, limit: int
+    ) -> tuple[Any, list[Events]]:
+        fresh = [self._rows(each) for each in (events,) if each is not None and len(each)]
         if opened is not None and len(opened):
             # Until it is closed, it may never end.
-            lasting = Events(opened.start, np.full_like(opened.start, MAX_TIME), opened.frame)
-            events = lasting if events is None else concat([events, lasting], self._device)
-        if cti == MAX_TIME and not self._groups.seen and closed is None:
-            # All there is in one step, and nothing before it: a batch.
-            pieces = [] if events is None else [events]
-            return list(window_aggregate(self._node, pieces, self._device)), cti
-        fresh = [] if events is None or not len(events) else [self._rows(events)]
+            fresh.append(self._rows(Events(opened.start, np.full_like(opened.start, MAX_TIME), opened.frame)))
         begun = self._waiting.through(fresh, limit)
-        self._last, self._counts = (grown(each, len(self._groups)) for each in (self._last, self._counts))
-        held = self._counts > 0
+        self._last, self._held = (grown(each, len(self._groups)) for each in (self._last, self._held))
+        held = self._held > 0
         changed = []
         if begun is not None:
             changed.append(begun.code)
@@ -102,16 +79,13 @@ class RunningWhole(Incremental):
             self._count(changed[-1], -1)
         touched = self._touched(changed, held, limit)
         results = self._results(touched, held, limit) if len(touched) else []
-        if self._node.window.grid is None:
-            self._oldest.moved(touched[self._device.kernels.take(self._counts, touched) > 0], self._last)
-        self._done, self._closing = max(self._done, limit), None
-        self._forget()
-        return results, self._promise(cti)
+        self._closing = None
+        return touched, results
 
     def _rows(self, events: Events) -> Rows:
         device, grid = self._device, self._node.window.grid
         codes = self._groups.codes(events.frame)
-        frame = device.columns.select(events.frame, self._read) if self._read else None
+        frame = device.columns.select(events.frame, self._reads) if self._reads else None
         if grid is None:
             return Rows(codes, events.start, events.ends, {}, frame)
         check_open(grid, events)
@@ -119,16 +93,9 @@ class RunningWhole(Incremental):
         rows = Rows(codes, codes, codes, {}, frame)
         return replace(rows if at is None else rows.take(at, device), low=low, high=high)
 
-    def _promise(self, cti: int) -> int:
-        grid = self._node.window.grid
-        if grid is not None:
-            return grid_promise(grid, self._done, cti)
-        oldest = self._oldest.place(self._last, self._counts)
-        return cti if oldest is None else min(cti, oldest)
-
     def _count(self, codes: Any, by: int) -> None:
         groups, counts = np.unique(codes, return_counts=True)
-        self._counts[groups] += by * counts
+        self._held[groups] += by * counts
 
     def _touched(self, changed: list[Any], held: Any, limit: int) -> Any:
         """int64 numbers of the groups that have a boundary in this step, ascending."""
@@ -198,7 +165,7 @@ class RunningWhole(Incremental):
             found.append(at if run.gone is None else at[~run.gone[at]])
         there = [run.rows.take(at, self._device) for run, at in zip(self._alive.runs, found, strict=True)]
         rows = concat_rows([closed, *there], self._device)
-        names = [*self._read, "__code", "__low"]
+        names = [*self._reads, "__code", "__low"]
         keys = columns.build({"__code": (rows.code, None, pa.int32()), "__low": (rows.low, None, pa.int64())})
         keys = keys if rows.frame is None else columns.beside(rows.frame, keys)
         codes, _, _ = columns.key_codes(keys, names)
@@ -220,37 +187,26 @@ class RunningWhole(Incremental):
 
     # The state, to be looked at and kept
 
-    def _group_columns(self, count: int) -> dict[str, Any]:
-        return {"last": self._shown(self._device.columns.host(self._last[:count]).copy())}
-
     def _restore_groups(self, groups: pa.Table) -> None:
-        self._last = self._device.columns.array(integers(groups["last"].combine_chunks()).copy())
-        self._counts = np.zeros_like(self._last)
+        super()._restore_groups(groups)
+        self._held = np.zeros_like(self._last)
 
     def _again(self, name: str, rows: Rows) -> None:
         if name == "alive":
             self._count(rows.code, 1)
 
     def _renumber(self, numbers: Any, left: Any) -> None:
-        self._oldest.forget()
-        self._last, self._counts = (self._device.kernels.take(each, left) for each in (self._last, self._counts))
-
-    def _shown(self, places: Any) -> pa.Array:
-        return shown_time(places) if self._node.window.grid is None else to_arrow(places, pa.int64())
+        super()._renumber(numbers, left)
+        self._held = self._device.kernels.take(self._held, left)
 
     def declared(self, tables: Tables) -> Iterator[StateTable]:
         """The tables that `tables` gives."""
         if not tables:
             return
-        node, schema = self._node, self._node.input.schema
-        yield clock(node.window)
-        done = int(tables["clock"]["done"][0].as_py())
-        grid, (least, most) = node.window.grid is not None, extent(node.window)
-        axis = pa.int64() if grid else TIME_TYPE
-        keys = group_columns(node.group, schema)
-        last = Field(axis, least=BEFORE, most=max(done, 0))
-        yield StateTable("groups", {"last": last} | keys, None if keys else 1, required=True, unique=tuple(keys))
-        groups, frame = tables["groups"].num_rows, pa.schema([schema.field(name) for name in self._read])
+        yield clock(self._node.window)
+        done, axis, (least, most) = int(tables["clock"]["done"][0].as_py()), self._axis, extent(self._node.window)
+        yield self._groups_declared(done, {})
+        groups, frame = tables["groups"].num_rows, pa.schema([self._schema.field(name) for name in self._reads])
         later = max(least, done + 1)
         end = Field(axis, least=later, most=most, above="low")
         for name, begin in (

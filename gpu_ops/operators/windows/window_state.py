@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from gpu_ops.core.arrow_buffers import integers, to_arrow
 from gpu_ops.core.state_tables import Field, StateTable, Tables
-from gpu_ops.core.time import TIME_TYPE
 from gpu_ops.operators.aggregates.block import Block, PartName, column_name
-from gpu_ops.operators.state.fields import AFTER, BEFORE, clock, extent, group_columns, row_columns
-from gpu_ops.operators.state.incremental import Incremental
-from gpu_ops.operators.state.rows import Rows, shown_time
+from gpu_ops.operators.state.fields import AFTER, clock, extent, row_columns
+from gpu_ops.operators.state.rows import Rows
 from gpu_ops.operators.windows.incremental_block import Totals, stored
 from gpu_ops.operators.windows.order_statistics import Orders
 from gpu_ops.operators.windows.pareto_runs import Staircases
 from gpu_ops.operators.windows.value_counts import CODES as CODES_OF_VALUES
 from gpu_ops.operators.windows.value_counts import Values
-from gpu_ops.plan.windows import WindowAggregate
+from gpu_ops.operators.windows.window_operator import WindowOperator
 
 
-class WindowState(Incremental, ABC):
+class WindowState(WindowOperator, family=True):
     """The state of a running window; `RunningWindow` steps it."""
 
-    _node: WindowAggregate
     _totals: Totals
-    _last: Any
     _nullable: set[tuple[str, str]]
     _orders: dict[PartName, Orders]
     _values: dict[str, Values]
@@ -61,15 +56,11 @@ class WindowState(Incremental, ABC):
         orders = {stored("ordered", name): each for name, each in self._orders.items()}
         return orders | {stored("values", (name,)): each for name, each in self._values.items()}
 
-    def _shown(self, places: Any) -> pa.Array:
-        return shown_time(places) if self._node.window.grid is None else to_arrow(places, pa.int64())
-
     def _group_columns(self, count: int) -> dict[str, Any]:
-        last = self._shown(self._device.columns.host(self._last[:count]).copy())
-        return {"last": last} | self._totals.columns(count, self._device)
+        return super()._group_columns(count) | self._totals.columns(count, self._device)
 
     def _restore_groups(self, groups: pa.Table) -> None:
-        self._last = self._device.columns.array(integers(groups["last"].combine_chunks()).copy())
+        super()._restore_groups(groups)
         self._totals.restore(groups, self._device)
 
     def _completed(self, name: str, rows: Rows) -> Rows:
@@ -87,12 +78,8 @@ class WindowState(Incremental, ABC):
         done = int(tables["clock"]["done"][0].as_py())
         yield Totals.plans_declared()
         plans = Totals.plans_of(tables["floats"]) if "floats" in tables else {}
-        # Of a group of which nothing has begun it is 0.
-        last = Field(self._axis, least=BEFORE, most=max(done, 0))
-        keys = group_columns(node.group, schema)
         names = tables["groups"].column_names if "groups" in tables else []
-        columns = {"last": last} | Totals.declared(names, plans) | keys
-        yield StateTable("groups", columns, None if keys else 1, required=True, unique=tuple(keys))
+        yield self._groups_declared(done, Totals.declared(names, plans))
         groups = tables["groups"].num_rows
         numbers = {}
         for name, values in self._values.items():
@@ -130,10 +117,6 @@ class WindowState(Incremental, ABC):
         distinct = [each for each in self._node.aggregates if each.distinct]
         mine = [each for each in distinct if column_name(each.expression) == column]
         return [Block.which(each) or "" for each in mine]
-
-    @property
-    def _axis(self) -> pa.DataType:
-        return TIME_TYPE if self._node.window.grid is None else pa.int64()
 
     def restore(self, tables: Mapping[str, pa.Table]) -> None:
         """The state that `tables` gave."""

@@ -20,7 +20,7 @@ from gpu_ops.core.time import MAX_TIME, TICK, format_time
 from gpu_ops.devices import Device
 from gpu_ops.errors import TimeError
 from gpu_ops.operators.aggregates.block import Block, Columns, Places, load_columns
-from gpu_ops.operators.events import Events, check_times, concat
+from gpu_ops.operators.events import Events, check_times
 from gpu_ops.operators.sizes import expanded, refuse_counts
 from gpu_ops.operators.windows import calendars, grids
 from gpu_ops.plan.window_kinds import GridKind, TimeWindowKind
@@ -65,10 +65,9 @@ class Groups:
         return Groups(self.codes[low:high], self.bounds, self.start[low:high], end, columns, self.keys)
 
 
-def window_aggregate(node: WindowAggregate, pieces: Iterable[Events], device: Device) -> Iterator[Events]:
+def window_aggregate(node: WindowAggregate, events: Events, device: Device) -> Iterator[Events]:
     """The results of a window node whose aggregates are over plain columns, in pieces of bounded size."""
-    events = concat(pieces, device)
-    if events is None or not len(events):
+    if not len(events):
         return
     check_open(node.window, events)
     loaded = load_columns(node.aggregates, node.input.schema, events.frame, device)

@@ -1,0 +1,76 @@
+"""Union: the events of several streams, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+from gpu_ops.devices import Device
+from gpu_ops.operators.events import Events
+from gpu_ops.operators.runtime.operator import Fed, Operator, Stateless
+from gpu_ops.plan.joins import Union
+from gpu_ops.plan.nodes import Node
+
+
+class Together(Stateless, nodes=(Union,)):
+    """All events of several inputs.
+
+    In a batch a union of unions is one: no piece is handed on from each to the next. Step by step each stands for
+    itself: checkpoints name the nodes of a plan by their places.
+
+    Args:
+        parts: The inputs.
+        node: The node.
+        device: Where arrays live.
+    """
+
+    _node: Union
+
+    def __init__(self, parts: Sequence[Node], node: Union, device: Device) -> None:
+        super().__init__(node, device)
+        self._parts = tuple(parts)
+
+    @classmethod
+    def of(cls, node: Any, device: Device, apart: Collection[Node] | None = None) -> Operator:
+        """The operator of a union, and in a batch of those below it that no other node reads."""
+        parts, left = list[Node](), [node]
+        while left:
+            each = left.pop()
+            if each is node or (apart is not None and isinstance(each, Union) and each not in apart):
+                left.extend(reversed(each.inputs))
+            else:
+                parts.append(each)
+        return cls(parts, node, device)
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """The inputs."""
+        return self._parts
+
+    def needs(self, wanted: tuple[str, ...]) -> Sequence[tuple[str, ...]]:
+        """The wanted columns of each; one at least: a frame without columns would not know its height."""
+        return [wanted or tuple(self._node.schema.names[:1])] * len(self._parts)
+
+    def batch(
+        self, inputs: Sequence[Iterator[Events]], wanted: tuple[str, ...], *, gathered: bool = False
+    ) -> Iterator[Events]:
+        """Piece by piece, one input after the other."""
+        names = list(self.needs(wanted)[0])
+        for pieces in inputs:
+            for events in pieces:
+                yield Events(events.start, events.end, self._device.columns.select(events.frame, names))
+
+    def step(self, given: Sequence[Fed], ctis: Sequence[int]) -> tuple[Fed, int]:
+        """All that has come; the oldest CTI."""
+        names = self._node.schema.names
+
+        def every(parts: Iterable[Sequence[Events]]) -> list[Events]:
+            """In steps all events have ends as arrays, as they are kept."""
+            return [
+                Events(each.start, each.ends, self._device.columns.select(each.frame, names))
+                for part in parts
+                for each in part
+            ]
+
+        parts = ((fed.events, fed.opened, fed.closed) for fed in given)
+        return Fed(*map(every, zip(*parts, strict=True))), min(ctis)

@@ -1,0 +1,141 @@
+"""What the operators of windows over time have in common: the batch, places on a window's axis, what a CTI settles."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.core.arrow_buffers import integers, to_arrow
+from gpu_ops.core.state_tables import Field, StateTable
+from gpu_ops.core.time import MAX_TIME, MIN_TIME, TIME_TYPE
+from gpu_ops.devices import Device
+from gpu_ops.operators.aggregates.block import column_name
+from gpu_ops.operators.events import Events, concat
+from gpu_ops.operators.runtime.operator import Fed, whole
+from gpu_ops.operators.state.fields import AFTER, BEFORE, group_columns
+from gpu_ops.operators.state.incremental import Incremental
+from gpu_ops.operators.state.row_runs import RowRuns
+from gpu_ops.operators.state.rows import Oldest, shown_time
+from gpu_ops.operators.windows import calendars
+from gpu_ops.operators.windows.windows import window_aggregate
+from gpu_ops.plan.windows import WindowAggregate
+
+
+class WindowOperator(Incremental, family=True):
+    """A window node: of each group it knows its last boundary, up to which its results are given.
+
+    Args:
+        node: The node, lowered to plain columns.
+        device: Where arrays live.
+        runs: As in `Incremental`.
+    """
+
+    _node: WindowAggregate
+
+    def __init__(self, node: WindowAggregate, device: Device, runs: dict[str, RowRuns]) -> None:
+        super().__init__(node, node.group, node.input.schema, device, runs, BEFORE)
+        self._last = device.columns.array(np.zeros(0, np.int64))
+        self._oldest = Oldest(device)
+
+    @property
+    def _reads(self) -> list[str]:
+        """The columns that its aggregates read."""
+        return list(dict.fromkeys(column_name(each) for one in self._node.aggregates for each in one.reads))
+
+    def needs(self, wanted: tuple[str, ...]) -> Sequence[tuple[str, ...]]:
+        """The key, and what the aggregates read."""
+        return [(*self._node.group, *self._reads)]
+
+    def batch(
+        self, inputs: Sequence[Iterator[Events]], wanted: tuple[str, ...], *, gathered: bool = False
+    ) -> Iterator[Events]:
+        """Blocks of whole groups."""
+        for events in whole(self._node.input, self._node.group, inputs[0], self._device):
+            yield from window_aggregate(self._node, events, self._device)
+
+    def _moved(self, events: Sequence[Events | None], given: Sequence[Fed], cti: int) -> tuple[Fed, int]:
+        limit = self._limit(cti)
+        opened, closed = (concat(each, self._device) for each in (given[0].opened, given[0].closed))
+        touched, results = self._settled(events[0], opened, closed, limit)
+        if self._node.window.grid is None:
+            rows = self._device.kernels.take(self._counts, touched)
+            self._oldest.moved(touched[rows > 0], self._last)
+        self._done = max(self._done, limit)
+        self._forget()
+        return Fed(results), self._promise(cti)
+
+    @abstractmethod
+    def _settled(
+        self, events: Events | None, opened: Events | None, closed: Events | None, limit: int
+    ) -> tuple[Any, list[Events]]:
+        """(int64 groups in which something begins or ends, the results that a place on the axis makes final).
+
+        Args:
+            events: What has come since the last step; no start is before that step's CTI.
+            opened: Events whose ends are not known yet, likewise; their ends are not looked at.
+            closed: Events that were opened in earlier steps, with their ends, which are not before the CTI of the last.
+            limit: The place.
+        """
+
+    @property
+    @abstractmethod
+    def _counts(self) -> Any:
+        """How many rows are alive of each group."""
+
+    def _limit(self, cti: int) -> int:
+        """A CTI's place on the window's axis: results up to there are final."""
+        grid = self._node.window.grid
+        if grid is None:
+            return cti
+        if cti == MAX_TIME:
+            return AFTER - 1
+        if cti < MIN_TIME:
+            return BEFORE + 1
+        regular = grid.regular
+        if regular is None:
+            return calendars.first_open(grid, cti)
+        align = regular.align - regular.size + 1 if regular.membership == "start" else regular.align
+        return (cti - regular.size - align) // regular.hop + 1
+
+    def _promise(self, cti: int) -> int:
+        """The CTI behind it: of a grid whose results are given up to a window no later one begins before that one."""
+        grid, done = self._node.window.grid, self._done
+        if grid is None:
+            oldest = self._oldest.place(self._last, self._counts)
+            return cti if oldest is None else min(cti, oldest)
+        if not BEFORE + 1 < done < AFTER - 1:
+            return cti
+        regular = grid.regular
+        if regular is None:
+            return max(MIN_TIME, min(cti, calendars.begin_of(grid, done)))
+        return max(MIN_TIME, min(cti, regular.align + done * regular.hop + regular.lifetime[0]))
+
+    # The state, to be looked at and kept
+
+    @property
+    def _axis(self) -> pa.DataType:
+        return TIME_TYPE if self._node.window.grid is None else pa.int64()
+
+    def _shown(self, places: Any) -> pa.Array:
+        return shown_time(places) if self._node.window.grid is None else to_arrow(places, pa.int64())
+
+    def _group_columns(self, count: int) -> dict[str, Any]:
+        return {"last": self._shown(self._device.columns.host(self._last[:count]).copy())}
+
+    def _groups_declared(self, done: int, columns: dict[str, Field]) -> StateTable:
+        """The table of groups, with these columns beside what all windows know of one."""
+        # Of a group of which nothing has begun its last boundary is 0.
+        last = {"last": Field(self._axis, least=BEFORE, most=max(done, 0))}
+        keys = group_columns(self._node.group, self._schema)
+        return StateTable("groups", last | columns | keys, None if keys else 1, required=True, unique=tuple(keys))
+
+    def _restore_groups(self, groups: pa.Table) -> None:
+        self._last = self._device.columns.array(integers(groups["last"].combine_chunks()).copy())
+
+    def _renumber(self, numbers: Any, left: Any) -> None:
+        self._oldest.forget()
+        self._last = self._device.kernels.take(self._last, left)
