@@ -41,8 +41,8 @@ from narwhals import (
     when,
 )
 
-from gpu_ops.api.stream import Stream, events, restore
-from gpu_ops.api.windowed import DataWindowed, Windowed
+from gpu_ops.api.events import events, restore
+from gpu_ops.api.stream import DataWindowed, Stream, Windowed
 from gpu_ops.core.other_names import refuse
 from gpu_ops.errors import (
     ColumnError,

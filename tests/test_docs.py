@@ -14,9 +14,9 @@ import pytest
 import gpu_ops as g
 from docs.draw import DOCS, draw, pages
 from gpu_ops.api.row_windows import DataWindowing
+from gpu_ops.api.stream import DataWindowed
 from gpu_ops.api.time_windows import Windowing
 from gpu_ops.api.window_sets import Combining
-from gpu_ops.api.windowed import DataWindowed
 
 WINDOWS = [page for page in sorted((DOCS / "windows").glob("*.md")) if page.name != "README.md"]
 

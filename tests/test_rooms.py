@@ -15,8 +15,7 @@ FLOORS = {name: number for number, name in enumerate(ROOMS)} | {
 }
 UPWARD = {(f"engines.{name}", "__init__") for name in ("live.checkpoints", "spark.sending")}  # they ask for the version
 UPWARD |= {("engines.spark.engine", "api.stream"), ("ingest.ingress", "plan.advance")}
-CIRCULAR = {(f"api.{name}", "api.stream") for name in ("joins", "lifetimes", "row_windows", "top_k", "windowed")}
-CIRCULAR |= {("api.window_sets", "api.windowed"), ("plan.aggregate_kinds", "plan.aggregates")}
+CIRCULAR = {("plan.aggregate_kinds", "plan.aggregates")}
 CIRCULAR |= {("plan.window_kinds", f"plan.{name}") for name in ("calendars", "windows")}
 
 

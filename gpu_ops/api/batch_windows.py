@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import narwhals as nw
 
+from gpu_ops.api.base import DataWindowed, Stream, Verbs, Windowed
 from gpu_ops.api.time_windows import aligned
-from gpu_ops.api.windowed import DataWindowed
 from gpu_ops.core.time import MIN_TIME, Duration, Instant, instant, positive_ticks
 from gpu_ops.errors import PlanError
-from gpu_ops.plan.arguments import flag, word
+from gpu_ops.plan.arguments import flag, several, word
 from gpu_ops.plan.calendars import Calendar, calendar_span, local_time
-from gpu_ops.plan.data_windows import Last, TimeBatches, TimeLengthBatches, positive
-from gpu_ops.plan.expressions import Expression
-from gpu_ops.plan.nodes import Node
+from gpu_ops.plan.data_windows import DataWindow, Last, TimeBatches, TimeLengthBatches, positive
+from gpu_ops.plan.expressions import Expression, bare_column
+from gpu_ops.plan.nodes import Node, extended
 from gpu_ops.plan.window_conditions import Until, window_condition
 from gpu_ops.plan.window_kinds import DataWindowKind
 
 Order = Expression | Sequence[Expression] | None
 
 
-class Batching:
+class Batching(Verbs[Stream, Windowed, DataWindowed]):
     """Verbs of a stream that make data windows of batches."""
-
-    _node: Node
-
-    def _data_window(
-        self,
-        window: DataWindowKind,
-        *,
-        within: tuple[str, ...] = (),
-        order: Order = None,
-        hidden: dict[str, nw.Expr] | None = None,
-    ) -> DataWindowed:
-        raise NotImplementedError
 
     def batches(self, n: int, *, order: Order = None) -> DataWindowed:
         """Batches of n rows: one is in from its last row's start until the next is complete (Esper: length_batch).
@@ -152,6 +140,27 @@ class Batching:
         """
         made = window_condition(self._node.schema, condition, where="batches_until")
         return self._data_window(Until(made, flag(include_trigger, name="include_trigger")), order=order)
+
+    def _data_window(
+        self,
+        window: DataWindowKind,
+        *,
+        within: tuple[str, ...] = (),
+        order: Order = None,
+        hidden: Mapping[str, nw.Expr] | None = None,
+    ) -> DataWindowed:
+        node, columns = self._ordered(order, hidden)
+        return self._data_windows(DataWindow(node, window, within, columns), tuple(self._node.schema.names))
+
+    def _ordered(self, order: Order, hidden: Mapping[str, nw.Expr] | None = None) -> tuple[Node, tuple[str, ...]]:
+        """The events, with columns beside the payload for what is hidden and for an order; and the order's columns."""
+        made, columns = dict(hidden or {}), []
+        for at, expression in enumerate(several(order, where="order=")):
+            name = bare_column(expression) or f"__order_{at}"
+            columns.append(name)
+            if name.startswith("__order_"):
+                made[name] = expression
+        return extended(self._node, (each.alias(name) for name, each in made.items())), tuple(columns)
 
 
 def _calendar(span: Duration, zone: str, align: Instant | None) -> Calendar:

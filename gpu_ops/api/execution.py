@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
+from gpu_ops.api.base import DataWindowed, Stream, Verbs, Windowed
 from gpu_ops.core.own_errors import of_methods
 from gpu_ops.errors import NotCollectedError, PlanError, is_one_of
 from gpu_ops.microbatches.stores import Store
@@ -38,10 +39,8 @@ def _not_collected(problem: str, remedy: str) -> NotCollectedError:
 
 
 @of_methods
-class Answering:
+class Answering(Verbs[Stream, Windowed, DataWindowed]):
     """Verbs of a stream that touch data."""
-
-    _node: Node
 
     def collect(self, *, device: str = "auto", shape: Shape = "interval", exact: bool = False) -> Any:
         """The answer, in the kind of frame that the data came in; an Arrow table when in doubt.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from gpu_ops.api.base import DataWindowed, Stream, Verbs, Windowed
 from gpu_ops.core.own_errors import of_methods
 from gpu_ops.core.time import Duration, positive_ticks
 from gpu_ops.errors import PlanError
@@ -26,17 +26,12 @@ from gpu_ops.plan.joins import (
 )
 from gpu_ops.plan.nodes import KeyBy, Node
 
-if TYPE_CHECKING:
-    from gpu_ops.api.stream import Stream
-
 Keys = str | Sequence[str] | Mapping[str, str]
 
 
 @of_methods
-class Joining:
+class Joining(Verbs[Stream, Windowed, DataWindowed]):
     """Verbs of a stream that take others beside it."""
-
-    _node: Node
 
     def join(
         self,
@@ -88,7 +83,7 @@ class Joining:
         """
         left, right, keys = self._beside(other, on)
         where = None if condition is None else as_expression(condition, where="join(condition=…)")
-        return _stream(Join(left, right, keys, how, where, suffix, strategy))
+        return self._with(Join(left, right, keys, how, where, suffix, strategy))
 
     def union(self, *others: Stream) -> Stream:
         """All events of this stream and of others.
@@ -113,7 +108,7 @@ class Joining:
         for other in others:
             self._check_beside(other)
         nodes = [self._node, *(other._node for other in others)]  # noqa: SLF001  (a stream's own kind)
-        return _stream(Union(with_common_columns(nodes))) if others else _stream(self._node)
+        return self._with(Union(with_common_columns(nodes))) if others else self._with(self._node)
 
     def clip_by(self, other: Stream, *, on: Keys | None = None) -> Stream:
         """Each event until the first matching event of another stream starts after it (Trill: ClipEventDuration).
@@ -136,7 +131,7 @@ class Joining:
             1
         """
         left, right, keys = self._beside(other, on)
-        return _stream(ClipBy(left, right, keys))
+        return self._with(ClipBy(left, right, keys))
 
     def asof_join(
         self,
@@ -174,7 +169,7 @@ class Joining:
         """
         left, right, keys = self._beside(other, on)
         limit = None if tolerance is None else positive_ticks(tolerance, name="tolerance")
-        return _stream(AsOf(left, right, keys, how, limit, suffix))
+        return self._with(AsOf(left, right, keys, how, limit, suffix))
 
     def distinct(self, *columns: str) -> Stream:
         """When each combination of these columns is there at all: each once at any time, as long as can be.
@@ -200,7 +195,7 @@ class Joining:
         scope, columns = self._node.scope, names(columns, where="distinct")
         compared = tuple(dict.fromkeys((*scope, *columns) if columns else self._node.schema.names))
         node = distinct(self._node, compared)
-        return _stream(KeyBy(node, scope) if scope else node)
+        return self._with(KeyBy(node, scope) if scope else node)
 
     def _beside(self, other: Stream, on: Keys | None) -> tuple[Node, Node, On]:
         self._check_beside(other)
@@ -222,9 +217,3 @@ class Joining:
                 "One stream is on Spark and the other one is local.",
                 remedy="Give both as DataFrames: spark.createDataFrame(table).",
             )
-
-
-def _stream(node: Node) -> Stream:
-    from gpu_ops.api.stream import Stream
-
-    return Stream(node)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import narwhals as nw
 
+from gpu_ops.api.base import DataWindowed, Stream, Verbs, Windowed
 from gpu_ops.api.time_windows import aligned
 from gpu_ops.core.own_errors import of_methods
 from gpu_ops.core.time import Duration, Instant, positive_ticks, ticks
@@ -28,17 +28,11 @@ from gpu_ops.plan.lifetimes import (
     Stitch,
     ToPoint,
 )
-from gpu_ops.plan.nodes import Node
-
-if TYPE_CHECKING:
-    from gpu_ops.api.stream import Stream
 
 
 @of_methods
-class Retiming:
+class Retiming(Verbs[Stream, Windowed, DataWindowed]):
     """Verbs of a stream that change when its events live."""
-
-    _node: Node
 
     def set_duration(self, duration: Duration) -> Stream:
         """Every event lives ``[start, start + duration)`` (StreamInsight: AlterEventDuration).
@@ -247,7 +241,7 @@ class Retiming:
             >>> rides.chop("1min").collect().num_rows
             2
         """
-        return _stream(Chop(self._node, positive_ticks(period, name="period"), aligned(align)))
+        return self._with(Chop(self._node, positive_ticks(period, name="period"), aligned(align)))
 
     def stitch(self, *, on: str | Sequence[str] | None = None) -> Stream:
         """Events of equal payload joined where one ends exactly at the start of another (Trill: Stitch).
@@ -284,13 +278,7 @@ class Retiming:
             )
         # Within groups each is by itself, and all columns are no others.
         compared = tuple(dict.fromkeys((*self._node.scope, *compared_names))) if compared_names else ()
-        return _stream(Stitch(self._node, () if set(known) <= set(compared) else compared))
+        return self._with(Stitch(self._node, () if set(known) <= set(compared) else compared))
 
     def _change(self, change: Change) -> Stream:
-        return _stream(Lifetime(self._node, change))
-
-
-def _stream(node: Node) -> Stream:
-    from gpu_ops.api.stream import Stream
-
-    return Stream(node)
+        return self._with(Lifetime(self._node, change))

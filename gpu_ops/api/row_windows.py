@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import narwhals as nw
 
+from gpu_ops.api.base import DataWindowed, Stream, Windowed
 from gpu_ops.api.batch_windows import Batching, Order
-from gpu_ops.api.windowed import DataWindowed
 from gpu_ops.core.own_errors import of_methods
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, Duration, Instant, instant, positive_ticks
-from gpu_ops.errors import PlanError, unknown_column
-from gpu_ops.plan.arguments import flag, names, several
+from gpu_ops.errors import ColumnError, PlanError, unknown_column
+from gpu_ops.plan.arguments import flag, names
 from gpu_ops.plan.data_windows import (
     Alive,
     Best,
+    DataWindow,
     First,
     FirstSpan,
     Last,
@@ -24,18 +24,14 @@ from gpu_ops.plan.data_windows import (
     Session,
     positive,
 )
-from gpu_ops.plan.expressions import Expression, as_expression, bare_column
+from gpu_ops.plan.expressions import LIFETIME, Expression, as_expression, bare_column
 from gpu_ops.plan.lifetimes import AlterLifetime, Lifetime, SetDuration
-from gpu_ops.plan.nodes import Node, Project
+from gpu_ops.plan.nodes import selected
 from gpu_ops.plan.window_conditions import While, window_condition
-from gpu_ops.plan.window_kinds import DataWindowKind
-
-if TYPE_CHECKING:
-    from gpu_ops.api.stream import Stream
 
 
 @of_methods
-class DataWindowing(Batching):
+class DataWindowing(Batching[Stream, Windowed, DataWindowed]):
     """Verbs of a stream that make data windows.
 
     Each gives a `DataWindowed`: aggregates over what is in, or what enters and leaves. With a key there is a window for
@@ -43,8 +39,6 @@ class DataWindowing(Batching):
     matters, by ``order=``, then by all payload columns one after the other (null first, nested ones play no part), then
     by their ends. So an answer never depends on the order in which rows arrive.
     """
-
-    _node: Node
 
     def last(self, n: int, *, every: int = 1, partial: bool = True, order: Order = None) -> DataWindowed:
         """The last n rows (Esper: length; StreamCruncher: last N).
@@ -142,7 +136,7 @@ class DataWindowing(Batching):
             [1, 2, 1]
         """
         length = positive_ticks(duration, name="duration")
-        return _alive(Lifetime(self._node, SetDuration(length)))
+        return self._alive(Lifetime(self._node, SetDuration(length)))
 
     def keep_all(self) -> DataWindowed:
         """All events so far (Esper: keepall).
@@ -236,7 +230,7 @@ class DataWindowing(Batching):
             >>> s.until(till).agg(n=g.count()).collect().sort_by("start")["n"].to_pylist()
             [1, 2, 1]
         """
-        return _alive(Lifetime(self._node, AlterLifetime(None, None, as_expression(end, where="until"))))
+        return self._alive(Lifetime(self._node, AlterLifetime(None, None, as_expression(end, where="until"))))
 
     def highest(self, n: int, by: Expression, *, unique: str | Sequence[str] = (), order: Order = None) -> DataWindowed:
         """The n events with the highest values so far (Esper: sort, rank; StreamCruncher: highest).
@@ -345,11 +339,16 @@ class DataWindowing(Batching):
         """
         if not columns:
             raise PlanError("with_prior names no column.", remedy='Write .with_prior(before="price").')
-        for each in columns.values():
-            if not isinstance(each, str):
-                raise unknown_column(each, self._node.schema.names)
-        made = self._data_window(Last(positive(n, name="n")), order=order)
-        return made._prior(tuple(columns.items()))  # noqa: SLF001  (its own kind)
+        names = self._node.schema.names
+        given: dict[str, object] = {**columns}  # whatever was handed in
+        for name, column in given.items():
+            if not isinstance(column, str) or column not in names:
+                raise unknown_column(column, names)
+            if name in (*names, *LIFETIME):
+                raise ColumnError("The stream has this column already.", column=name, remedy="Give another name.")
+        node, places = self._ordered(order)
+        made = DataWindow(node, Last(positive(n, name="n")), (), places, "prior", prior=tuple(columns.items()))
+        return self._with(selected(made, (*names, *columns)))
 
     def _best(
         self, n: int, by: Expression, unique: str | Sequence[str], order: Order, *, highest: bool
@@ -360,38 +359,11 @@ class DataWindowing(Batching):
         window = Best(positive(n, name="n"), column, highest, same)
         return self._data_window(window, order=order, hidden={column: value} if column == "__by" else {})
 
-    def _data_window(
-        self,
-        window: DataWindowKind,
-        *,
-        within: tuple[str, ...] = (),
-        order: Order = None,
-        hidden: dict[str, nw.Expr] | None = None,
-    ) -> DataWindowed:
-        made, places = dict(hidden or {}), []
-        for at, expression in enumerate(several(order, where="order=")):
-            name = bare_column(expression) or f"__order_{at}"
-            places.append(name)
-            if name.startswith("__order_"):
-                made[name] = expression
-        node = self._node
-        if made:
-            columns = tuple(expression.alias(name) for name, expression in made.items())
-            node = Project(node, columns, keep=True)
-        return DataWindowed(node, window, within, tuple(places), tuple(self._node.schema.names))
-
-
-def _alive(node: Node) -> DataWindowed:
-    return DataWindowed(node, Alive(), (), (), tuple(node.schema.names))
+    def _alive(self, node: Lifetime) -> DataWindowed:
+        return self._data_windows(DataWindow(node, Alive()), tuple(node.schema.names))
 
 
 def _names(columns: tuple[str, ...], *, verb: str) -> tuple[str, ...]:
     if not columns or not all(isinstance(name, str) for name in columns):
         raise PlanError(f"{verb} takes column names.", remedy=f'Write .{verb}("item"), for instance.')
     return tuple(dict.fromkeys(columns))
-
-
-def _stream(node: Node) -> Stream:
-    from gpu_ops.api.stream import Stream
-
-    return Stream(node)

@@ -1,157 +1,269 @@
-"""The user's verbs. A `Stream` is a plan; every verb gives a new one; only `collect` and its kin touch data."""
+"""The user's verbs: a stream is a plan, and so are windows over one; every verb gives a new one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Literal
 
+import narwhals as nw
 import pyarrow as pa
 
+from gpu_ops.api.base import Filling, Verbs
 from gpu_ops.api.execution import Answering
 from gpu_ops.api.joins import Joining
 from gpu_ops.api.lifetimes import Retiming
 from gpu_ops.api.time_windows import Windowing
+from gpu_ops.api.top_k import Ranking
 from gpu_ops.api.user_windows import OwnWindowing
+from gpu_ops.api.window_sets import Combining
 from gpu_ops.core.other_names import OtherNames
-from gpu_ops.core.own_errors import of_methods, own_errors, theirs
-from gpu_ops.core.time import Duration, positive_ticks, ticks
+from gpu_ops.core.own_errors import of_methods, theirs
+from gpu_ops.core.time import TICK, Duration, positive_ticks, ticks
 from gpu_ops.errors import PlanError, refuse_names, shown
-from gpu_ops.microbatches.stores import Store
 from gpu_ops.plan.advance import Advance, AdvanceTime, Late
-from gpu_ops.plan.arguments import names
-from gpu_ops.plan.expressions import Expression, as_expression
-from gpu_ops.plan.nodes import Filter, KeyBy, Node, Project, Scope, Source, filter_condition
+from gpu_ops.plan.aggregates import Aggregate
+from gpu_ops.plan.combinations import Combinable, hangs_on_bounds
+from gpu_ops.plan.data_windows import STATUS, DataWindow, Output
+from gpu_ops.plan.expressions import LIFETIME, Expression, as_expression, bare_column, column_names
+from gpu_ops.plan.lifetimes import Lifetime, Shift, ToPoint
+from gpu_ops.plan.nodes import Filter, KeyBy, Node, Project, Scope, extended, filter_condition, selected
 from gpu_ops.plan.unnest import Repeat
-
-if TYPE_CHECKING:
-    from gpu_ops.engines.live.fingerprints import IfFunctionsChanged
-    from gpu_ops.engines.live.running_query import RunningQuery
-    from gpu_ops.engines.local.shapes import Shape
-    from gpu_ops.ingest import CsvOptions
+from gpu_ops.plan.window_kinds import TimeWindowKind
+from gpu_ops.plan.windows import Snapshot, WindowAggregate, aggregated, by_name
 
 
-@own_errors
-def events(
-    source: Any,
-    *,
-    start: str | None = None,
-    end: str | None = None,
-    key: str | Sequence[str] | None = None,
-    unit: Literal["s", "ms", "us", "ns"] | None = None,
-    zone: str | None = None,
-    round: Literal["floor", "ceil", "half_even"] | None = None,  # noqa: A002  (the word that users look for)
-    null_end: Literal["raise", "open"] = "raise",
-    on_invalid: Literal["raise", "drop", "divert"] = "raise",
-    ambiguous: Literal["raise", "earliest", "latest"] = "raise",
-    nonexistent: Literal["raise", "shift_forward", "shift_backward"] = "raise",
-    format: Literal["parquet", "arrow", "csv"] | None = None,  # noqa: A002
-    csv: CsvOptions | None = None,
-    kind: str | None = None,
-    shape: Literal["edge"] | None = None,
-    edge: str | None = None,
-    name: str | None = None,
-    trust: bool = False,
-    max_bytes: int | None = None,
-) -> Stream:
-    """A stream of events from any table-like thing: each row is an event with a lifetime and a payload.
+class _Made(Verbs["Stream", "Windowed", "DataWindowed"]):
+    """What verbs give is of the classes below."""
 
-    Args:
-        source: A pyarrow Table, RecordBatch, RecordBatchReader or Dataset, a pandas, Polars, DuckDB or cuDF frame,
-            a PySpark DataFrame, anything with ``__arrow_c_stream__``, or a path: a Parquet, Arrow IPC or CSV file,
-            a folder of them, or a glob. Or a `gpu_ops.store`, as far as it goes now; its lifetimes are its own.
-        start: The column with each event's start; only a store needs none.
-        end: The column with each event's end, exclusive. Without it events are points, one tick (1 µs) long.
-        key: Columns to group by, as with `Stream.by`.
-        unit: The unit of integer times, counted since 1970-01-01T00:00Z.
-        zone: The time zone of naive timestamps, for instance ``"Europe/Vienna"``.
-        round: How times finer than 1 µs are rounded; they are refused unless this says so.
-        null_end: ``"open"`` lets a null end mean that the event never ends.
-        on_invalid: What happens to rows without a valid lifetime: an error, or they are dropped, or kept aside for
-            `Stream.rejected`. They are counted in `Stream.report` in each case.
-        ambiguous: Which of the two instants a local time means that a clock change makes occur twice.
-        nonexistent: What a local time becomes that a clock change skips.
-        format: What files are where their names do not say.
-        csv: How CSV files are written: delimiter, quotes, what reads as null.
-        kind: The column that says whether a row is an event (``"insert"``) or a CTI (``"cti"``), in any case. A CTI is
-            a promise that from there on no event starts, and no end edge ends, before its time. It has that time in
-            the start's column; its other columns are not looked at.
-        shape: ``"edge"`` where an event comes in two rows (StreamInsight: edge events): a start edge, whose end is not
-            looked at, and an end edge with the same start and payload, and the end.
-        edge: The column that says which of them a row is: ``"start"`` or ``"end"``, in any case; or ``"interval"``,
-            an event whose end is known already, as Trill mixes them. Of start edges that are the same the first
-            is ended first; one that no end edge ends never ends.
-        name: What a running query, `Stream.report` and `Stream.rejected` call it, where there are several inputs.
-        trust: Whether values in files, readers and datasets are taken as they are. They are validated whole before
-            anything computes on them; one gives that up for a little time, and a file that is damaged inside, or made
-            to do harm, may then end the process or give wrong answers.
-        max_bytes: How many bytes a file may unpack to, in all and at a time; what is more is an error. Without it, a
-            piece of a file (a record batch, a row group) may come to half of this machine's memory, and the file in
-            all to that or to 64 times its own size.
+    def _with(self, node: Node) -> Stream:
+        return Stream(node)
 
-    Returns:
-        A stream whose payload is all other columns.
+    def _windows(self, node: Node, window: TimeWindowKind, filling: Filling = None) -> Windowed:
+        return Windowed(node, window, filling)
 
-    Raises:
-        ColumnError: A column is not there, or one of the payload is called ``start`` or ``end``.
-        TimeError: The time columns cannot be times. What is wrong with single rows is raised when they are read.
-        SourceError: The source cannot be read.
-
-    Examples:
-        >>> import gpu_ops as g
-        >>> import pyarrow as pa
-        >>> rides = pa.table({"pickup": [0, 60], "dropoff": [120, 90], "zone": ["A", "B"]})
-        >>> alive = g.events(rides, start="pickup", end="dropoff", unit="s").snapshot().agg(n=g.count())
-        >>> alive.collect()["n"].to_pylist()
-        [1, 2, 1]
-        >>> door = {"at": [0, 5, 0], "till": [None, None, 9], "edge": ["start", "start", "end"], "who": ["A", "B", "A"]}
-        >>> inside = g.events(pa.table(door), start="at", end="till", unit="s", shape="edge", edge="edge")
-        >>> inside.snapshot().agg(n=g.count()).collect()["n"].to_pylist()
-        [1, 2, 1]
-    """
-    if isinstance(source, Store):
-        start, end = start or "start", end or "end"
-    for argument, said in (("start", start), ("end", end), ("kind", kind), ("edge", edge), ("name", name)):
-        if said is not None and not isinstance(said, str):
-            raise PlanError(f"{argument} is {shown(said)}, and no name.", remedy=f'Write {argument}="{argument}".')
-    grouped = names(key, where="key")
-    if start is None:
-        raise PlanError("A source needs the column of its events' starts.", remedy='Say start="ts", for instance.')
-    options: dict[str, Any] = {
-        "start": start,
-        "end": end,
-        "unit": unit,
-        "zone": zone,
-        "round": round,
-        "null_end": null_end,
-        "on_invalid": on_invalid,
-        "ambiguous": ambiguous,
-        "nonexistent": nonexistent,
-    }
-    arrivals: dict[str, Any] = {"kind": kind, "shape": shape, "edge": edge}
-    node: Node
-    if type(source).__module__.startswith("pyspark."):
-        given = [name for name, value in arrivals.items() if value is not None]
-        if given:
-            raise PlanError(
-                f"{given[0]}= is about rows in their order of arrival, and a Spark DataFrame has none.",
-                remedy="Give whole events: a row with its start and its end for each, and no CTIs.",
-            )
-        from gpu_ops.engines.spark import open_spark
-
-        node = open_spark(source, **options)
-    else:
-        from gpu_ops.ingest import open_source
-
-        node = Source(
-            open_source(source, **options, **arrivals, format=format, csv=csv, trust=trust, max_bytes=max_bytes), name
-        )
-    stream = Stream(node)
-    return stream if key is None else stream.by(*grouped)
+    def _data_windows(self, alive: DataWindow, names: tuple[str, ...]) -> DataWindowed:
+        return DataWindowed(alive, names)
 
 
 @of_methods
-class Stream(Retiming, Windowing, OwnWindowing, Joining, Answering, OtherNames):
+class Windowed(_Made, Ranking["Stream", "Windowed", "DataWindowed"], OtherNames):
+    """Windows over a stream, waiting for what to compute over each of them."""
+
+    _known_as = "windows"
+
+    def __repr__(self) -> str:
+        return f"<Windowed {self._window}>"
+
+    def agg(self, *aggregates: Any, **named: Any) -> Stream:
+        """One event per window and group that holds any event.
+
+        Args:
+            aggregates: Aggregates that keep the names of their columns, as expressions do in `Stream.select`:
+                ``g.sum("price")`` gives ``price``, and ``g.count()`` gives ``count``.
+            named: ``name=aggregate``, for instance ``n=g.count(), best=g.max("price")``, or what aggregates come
+                to: ``each=g.sum("price") / g.count()``.
+
+        Returns:
+            A stream of the group's columns and the aggregates, not grouped any more; lifetimes are those of the
+            windows. It is a stream as any other: windows nest.
+
+        Raises:
+            PlanError: Not an aggregate, an unknown column, or a type that the aggregate does not take.
+            ColumnError: Two results would have one name.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> s = g.events(pa.table({"at": [0, 1], "v": [1, 2]}), start="at", unit="s")
+            >>> s.tumbling("1min").agg(n=g.count(), top=g.max("v")).schema.names
+            ['n', 'top']
+            >>> s.tumbling("1min").agg(g.count(), g.max("v")).schema.names
+            ['count', 'v']
+        """
+        return self._results(self._aggregated(by_name(self._node, aggregates, named, where="agg")))
+
+
+@of_methods
+class DataWindowed(Combining["Stream", "Windowed", "DataWindowed"], Windowed):
+    """A data window: events that enter and leave it. Made by the verbs of a stream, as `last` or `session`.
+
+    Aggregates are over what is in; there is a result for each stretch in which that stays the same. Where they ask for
+    ``start`` or ``end``, for an order or as a function of yours, it is the event's own.
+    """
+
+    def __init__(self, alive: DataWindow, names: tuple[str, ...]) -> None:
+        self._alive, self._names = alive, names
+        super().__init__(selected(alive, names), Snapshot())
+
+    def __repr__(self) -> str:
+        return f"<{self._alive.describe()}>"
+
+    def agg(self, *aggregates: Any, **named: Any) -> Stream:
+        """One event for each stretch in which the same events are in, for each group that has any in.
+
+        Args:
+            aggregates: As in `Windowed.agg`.
+            named: As in `Windowed.agg`.
+
+        Returns:
+            A stream of the group's columns and the aggregates; for `count_window` a point at each window's end.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> s = g.events(pa.table({"at": [0, 1, 2], "v": [1, 2, 3]}), start="at", unit="s")
+            >>> s.last(2).agg(top=g.max("v")).collect().sort_by("start")["top"].to_pylist()
+            [1, 2, 3]
+        """
+        return super().agg(*aggregates, **named)
+
+    def _results(self, made: Node) -> Stream:
+        if self._alive.window.counts == "starts":
+            made = Lifetime(Lifetime(made, ToPoint()), Shift(TICK))
+        return super()._results(made)
+
+    def _aggregated(self, aggregates: Mapping[str, object]) -> Node:
+        """Of events with the lifetimes that they have themselves, and not those for which they are in."""
+        core, combined = self._parts(aggregates)
+        changed = LIFETIME if self._alive.window.enters != "at its start" else ("end",)
+        if not any(column_names(each, changed) for aggregate in core.aggregates for each in aggregate.reads):
+            return super()._aggregated(aggregates)
+        below, lowered = self._below_of(core)
+        windows = replace(core, input=replace(self._alive, input=below), aggregates=lowered)
+        return windows if combined is None else replace(combined, input=windows)
+
+    def rows(self) -> Stream:
+        """The events, each for as long as it is in; those that are never in are gone. They are not grouped any more.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> s = g.events(pa.table({"at": [0, 1, 5], "v": [1, 2, 3]}), start="at", unit="s")
+            >>> rows = s.last(1).rows().collect()
+            >>> [(end - start).seconds for start, end, _ in zip(*rows.to_pydict().values()) if end.year < 9999]
+            [1, 4]
+        """
+        return super()._results(self._node)
+
+    def insert_stream(self) -> Stream:
+        """A point for each event when it enters (Esper: istream); they are not grouped any more.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> s = g.events(pa.table({"at": [0, 1, 5], "v": [1, 2, 3]}), start="at", unit="s")
+            >>> s.batches(2).insert_stream().collect()["v"].to_pylist()
+            [1, 2]
+        """
+        return super()._results(self._given("insert"))
+
+    def remove_stream(self) -> Stream:
+        """A point for each event when it leaves (Esper: rstream); they are not grouped any more.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> s = g.events(pa.table({"at": [0, 1, 5], "v": [1, 2, 3]}), start="at", unit="s")
+            >>> s.last(1).remove_stream().collect()["v"].to_pylist()
+            [1, 2]
+        """
+        return super()._results(self._given("remove"))
+
+    def changes(self) -> Stream:
+        """Both, with a column ``status``: ``"new"`` or ``"dead"`` (Esper: irstream; StreamCruncher: row status).
+
+        An event that enters and leaves at one tick is both there, though it is never among `rows`. What is given is not
+        grouped any more.
+
+        Raises:
+            ColumnError: The payload has a column ``status``.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> s = g.events(pa.table({"at": [0, 1], "v": [1, 2]}), start="at", unit="s")
+            >>> changes = s.last(1).changes().collect().sort_by([("start", "ascending"), ("v", "ascending")])
+            >>> list(zip(changes["v"].to_pylist(), changes["status"].to_pylist()))
+            [(1, 'new'), (1, 'dead'), (2, 'new')]
+        """
+        return super()._results(self._given("changes"))
+
+    def each(self, *aggregates: Any, **named: Any) -> Stream:
+        """One row for each event that enters: its payload, beside aggregates over what is in right after that.
+
+        Events of one start enter one after the other, as the window takes them (Esper: a query that selects both
+        columns and aggregates). Those of a batch enter together.
+
+        Args:
+            aggregates: As in `Windowed.agg`.
+            named: As in `Windowed.agg`.
+
+        Returns:
+            A stream of the payload and the aggregates, not grouped any more; lifetimes are points at which the events
+            enter.
+
+        Raises:
+            ColumnError: An aggregate has the name of a payload column.
+            PlanError: As in `Windowed.agg`; or an aggregate depends on how long a window lasts.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> s = g.events(pa.table({"at": [0, 0, 1], "v": [1, 2, 3]}), start="at", unit="s")
+            >>> each = s.last(2).each(total=g.sum("v")).collect().sort_by("v")
+            >>> list(zip(each["v"].to_pylist(), each["total"].to_pylist()))
+            [(1, 1), (2, 3), (3, 5)]
+        """
+        asked = by_name(self._alive.input, aggregates, named, where="each")
+        for name, aggregate in asked.items():
+            if isinstance(aggregate, Combinable) and hangs_on_bounds(aggregate.within(Snapshot())):
+                raise PlanError(
+                    f"each({name}=…) depends on how long a window lasts, and a row for each event lasts a tick.",
+                    remedy="Take it from .agg(…), or a rate over a span: g.rate('1s', over='1min').",
+                )
+        core, combined = self._parts(asked)
+        below, lowered = self._below_of(core)
+        node = replace(self._alive, input=below, output="each", aggregates=lowered)
+        columns = [nw.col(name) for name in self._names]
+        if combined is None:
+            columns += [nw.col(name) for name in asked]
+            return super()._results(Project(node, tuple(columns), keep=False))
+        columns += combined.expressions[len(core.group) :]
+        return super()._results(Project(node, tuple(columns), keep=False, said=combined.said))
+
+    def _parts(self, aggregates: Mapping[str, object]) -> tuple[WindowAggregate, Project | None]:
+        """Aggregates over the events that come in, and what combines them, if anything does."""
+        made = aggregated(self._alive.input, Snapshot(), aggregates)
+        combined = made if isinstance(made, Project) else None
+        core = made if combined is None else combined.input
+        assert isinstance(core, WindowAggregate)  # noqa: S101  (a combination stands on nothing else)
+        return core, combined
+
+    def _below_of(self, core: WindowAggregate) -> tuple[Node, tuple[Aggregate, ...]]:
+        """The events that come in, with a column more for each expression that aggregates are over, and these."""
+        lowered = core.lowered()
+        if lowered is core:
+            return self._alive.input, core.aggregates
+        assert isinstance(lowered.input, Project)  # noqa: S101  (of what aggregates are over)
+        hidden = tuple(each for each in lowered.input.expressions if bare_column(each) is None)
+        return extended(self._alive.input, hidden), lowered.aggregates
+
+    def _given(self, output: Output) -> Node:
+        shown = (*self._names, STATUS) if output == "changes" else self._names
+        return selected(replace(self._alive, output=output), shown)
+
+
+@of_methods
+class Stream(
+    _Made,
+    Retiming["Stream", "Windowed", "DataWindowed"],
+    Windowing["Stream", "Windowed", "DataWindowed"],
+    OwnWindowing["Stream", "Windowed", "DataWindowed"],
+    Joining["Stream", "Windowed", "DataWindowed"],
+    Answering["Stream", "Windowed", "DataWindowed"],
+    OtherNames,
+):
     """Events with lifetimes and payloads, as a plan. Streams are immutable and may be used in many queries.
 
     Examples:
@@ -167,7 +279,7 @@ class Stream(Retiming, Windowing, OwnWindowing, Joining, Answering, OtherNames):
     _known_as = "stream"
 
     def __init__(self, node: Node) -> None:
-        self._node = node
+        super().__init__(node)
         refuse_names(node.schema.names)
         # Known at each step, they are never asked for through thousands of steps at once.
         _ = node.schema, node.key, node.scope, node.zone, node.duration, node.gives_open
@@ -447,59 +559,3 @@ class Stream(Retiming, Windowing, OwnWindowing, Joining, Answering, OtherNames):
         if self._node.unkeyed is not self._node:
             return Stream(self._node.over(make(*self._node.inputs)))
         return Stream(make(self._node))
-
-
-@own_errors
-def restore(
-    path: str | Path,
-    stream: Stream,
-    *,
-    device: str = "auto",
-    on_results: Callable[[pa.Table], None] | None = None,
-    shape: Shape = "interval",
-    max_waiting: int | None = None,
-    if_functions_changed: IfFunctionsChanged = "raise",
-    trust: bool = False,
-    max_bytes: int | None = None,
-) -> RunningQuery:
-    """A running query as a checkpoint found it: it goes on with the first event that it had not taken in.
-
-    Args:
-        path: What `RunningQuery.checkpoint` wrote.
-        stream: The query, as it was when it was started; expressions are not in a checkpoint.
-        device: As in `Stream.start`; it may be another one than before.
-        on_results: Likewise.
-        shape: Likewise.
-        max_waiting: Likewise.
-        if_functions_changed: What happens if a function of yours in the query does something else than the one that the
-            checkpoint was made with: an error, or ``"accept"``. A hash of its code tells (`docs/live.md`).
-        trust: As in `events`: whether the tables in the checkpoint are taken as they are.
-        max_bytes: Likewise: how many bytes they may unpack to.
-
-    Raises:
-        SourceError: There is no checkpoint, it is damaged, or it is of another plan; then the difference is shown. Or a
-            function of yours has changed.
-
-    Examples:
-        >>> import gpu_ops as g
-        >>> import pyarrow as pa, pathlib, tempfile
-        >>> events = g.events(pa.schema([("at", pa.int64())]).empty_table(), start="at", unit="s")
-        >>> counts = events.tumbling("1min").agg(n=g.count())
-        >>> live = counts.start(device="cpu")
-        >>> live.push({"at": [1, 2]})
-        >>> path = pathlib.Path(tempfile.mkdtemp()) / "counts.checkpoint"
-        >>> live.checkpoint(path)
-        >>> again = g.restore(path, counts, device="cpu")
-        >>> again.push({"at": [3]})
-        >>> again.close()
-        >>> again.results()["n"].to_pylist()
-        [3]
-    """
-    from gpu_ops.core.bounds import Bounds
-    from gpu_ops.engines.live.running_query import restored
-
-    if not isinstance(stream, Stream):
-        raise PlanError(f"restore takes a stream, not {shown(stream)}.", remedy="Write it as it was started.")
-    node = stream._node  # noqa: SLF001
-    bounds = Bounds(trust, max_bytes)
-    return restored(Path(path), node, device, on_results, shape, max_waiting, if_functions_changed, bounds)

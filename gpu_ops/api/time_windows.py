@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpu_ops.api.windowed import Windowed
+from gpu_ops.api.base import DataWindowed, Stream, Verbs, Windowed
 from gpu_ops.core.own_errors import of_methods
 from gpu_ops.core.time import MIN_TIME, Duration, Instant, instant, positive_ticks
 from gpu_ops.errors import PlanError
@@ -13,15 +13,12 @@ from gpu_ops.plan.arguments import word
 from gpu_ops.plan.calendars import Calendar, calendar_span, local_time
 from gpu_ops.plan.fills import FillValue, fill_values
 from gpu_ops.plan.lifetimes import Lifetime, SetDuration
-from gpu_ops.plan.nodes import Node
 from gpu_ops.plan.windows import Hopping, Membership, Snapshot, WindowOutput
 
 
 @of_methods
-class Windowing:
+class Windowing(Verbs[Stream, Windowed, DataWindowed]):
     """Verbs of a stream that make windows over stretches of time."""
-
-    _node: Node
 
     def snapshot(self) -> Windowed:
         """Windows between neighbouring end points of lifetimes: the answer at every instant it changes (StreamInsight).
@@ -35,7 +32,7 @@ class Windowing:
             >>> rides.snapshot().agg(n=g.count()).collect()["n"].to_pylist()
             [1, 2, 1]
         """
-        return Windowed(self._node, Snapshot())
+        return self._windows(self._node, Snapshot())
 
     def sliding(self, duration: Duration) -> Windowed:
         """At every instant of change, the events that started within the last ``duration``.
@@ -54,7 +51,7 @@ class Windowing:
             [1.0, 1.5, 2.0]
         """
         length = positive_ticks(duration, name="duration")
-        return Windowed(Lifetime(self._node, SetDuration(length)), Snapshot())
+        return self._windows(Lifetime(self._node, SetDuration(length)), Snapshot())
 
     def hopping(
         self,
@@ -120,8 +117,8 @@ class Windowing:
             word(output, ["window", "point", "hop"], name="output")
             shape = output
         if zone is not None:
-            return Windowed(self._node, _calendar(size, every, zone, align, membership, shape, until), filling)
-        return Windowed(
+            return self._windows(self._node, _calendar(size, every, zone, align, membership, shape, until), filling)
+        return self._windows(
             self._node,
             Hopping(
                 positive_ticks(size, name="size"),

@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
+from gpu_ops.api.base import DataWindowed, Filling, Stream, Verbs, Windowed
 from gpu_ops.core.own_errors import of_methods
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.arguments import flag, names
 from gpu_ops.plan.expressions import LIFETIME, Expression
-from gpu_ops.plan.nodes import KeyBy, Node
+from gpu_ops.plan.fills import filled
+from gpu_ops.plan.nodes import KeyBy, Node, selected
 from gpu_ops.plan.ordered_aggregates import RANK, every_row, ranked
 from gpu_ops.plan.own_functions import table_function
 from gpu_ops.plan.unnest import Unnest
 from gpu_ops.plan.window_kinds import TimeWindowKind
-
-if TYPE_CHECKING:
-    from gpu_ops.api.stream import Stream
+from gpu_ops.plan.windows import aggregated
 
 _ROWS = "__rows"
 
 
 @of_methods
-class Ranking:
+class Ranking(Verbs[Stream, Windowed, DataWindowed]):
     """Verbs of windows that give any number of rows for each."""
 
-    _node: Node
-    _window: TimeWindowKind
-    _filling: tuple[Any, tuple[int, int] | None] | None
+    def __init__(self, node: Node, window: TimeWindowKind, filling: Filling = None) -> None:
+        super().__init__(node)
+        self._window = window
+        self._filling = filling
 
     def top(self, k: int, *, by: Expression, descending: bool = True) -> Stream:
         """The k first events of each window and group, each as a row with its payload and its ``rank``.
@@ -96,8 +97,8 @@ class Ranking:
                     column=name,
                     remedy="Give yours another name: .select(…).",
                 )
-        made = self._rows(every_row(pa.schema(payload)))
-        return made.select(*(name for name in made.schema.names if name != RANK))
+        made = self._rows(every_row(pa.schema(payload)))._node  # noqa: SLF001  (its own kind)
+        return self._with(selected(made, [name for name in made.schema.names if name != RANK]))
 
     def apply(
         self,
@@ -168,10 +169,10 @@ class Ranking:
 
     def _aggregated(self, aggregates: Mapping[str, object]) -> Node:
         """The node of aggregates over each window."""
-        raise NotImplementedError
+        filling = self._filling
+        fill = None if filling is None else lambda results, windows: filled(results, windows, *filling)
+        return aggregated(self._node, self._window, aggregates, fill=fill)
 
     def _results(self, made: Node) -> Stream:
         """What windows gave as a stream: their grouping is used up, and only the groups of an `apply` stay."""
-        from gpu_ops.api.stream import Stream
-
-        return Stream(made if made.key == made.scope else KeyBy(made, made.scope))
+        return self._with(made if made.key == made.scope else KeyBy(made, made.scope))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gpu_ops.api.base import DataWindowed, Stream, Windowed
 from gpu_ops.api.batch_windows import Order
 from gpu_ops.api.row_windows import DataWindowing
-from gpu_ops.api.windowed import DataWindowed, Windowed
 from gpu_ops.core.own_errors import of_methods
 from gpu_ops.errors import PlanError
 from gpu_ops.plan.arguments import names
@@ -14,7 +14,7 @@ from gpu_ops.plan.window_kinds import DataWindowKind, GridKind
 
 
 @of_methods
-class OwnWindowing(DataWindowing):
+class OwnWindowing(DataWindowing[Stream, Windowed, DataWindowed]):
     """Verbs of a stream that take a kind of window as an object."""
 
     def data_window(
@@ -63,7 +63,7 @@ class OwnWindowing(DataWindowing):
             [3, 4]
         """
         _check(kind, GridKind, verb="time_window")
-        return Windowed(self._node, kind)
+        return self._windows(self._node, kind)
 
 
 def _check(given: object, family: type, *, verb: str) -> None:

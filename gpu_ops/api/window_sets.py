@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import narwhals as nw
 
+from gpu_ops.api.base import DataWindowed, Stream, Verbs, Windowed
 from gpu_ops.core.own_errors import of_methods
 from gpu_ops.errors import PlanError
-from gpu_ops.plan.data_windows import Alive
+from gpu_ops.plan.data_windows import Alive, DataWindow
 from gpu_ops.plan.lifetimes import AlterLifetime, Lifetime, SetDuration
-from gpu_ops.plan.nodes import Node, Project
+from gpu_ops.plan.nodes import Node, Project, extended
 from gpu_ops.plan.together import Ends, Part, Together
 from gpu_ops.plan.window_kinds import AsPart, DataWindowKind
-
-if TYPE_CHECKING:
-    from gpu_ops.api.windowed import DataWindowed
 
 _TAKEN = (
     "last, batches, last_span, until, first, first_span, keep_all, unique, first_unique, highest, lowest, "
@@ -28,13 +26,10 @@ _MOST = 30
 
 
 @of_methods
-class Combining:
+class Combining(Verbs[Stream, Windowed, DataWindowed]):
     """Verbs of a data window that take it together with others over the same stream."""
 
-    _below: Node
-    _kind: DataWindowKind
-    _within: tuple[str, ...]
-    _order: tuple[str, ...]
+    _alive: DataWindow
     _names: tuple[str, ...]
 
     def intersect(self, *others: DataWindowed) -> DataWindowed:
@@ -69,7 +64,7 @@ class Combining:
             >>> three_stocks.agg(total=g.sum("price")).collect().sort_by("start")["total"].to_pylist()
             [1, 3, 5, 13]
         """
-        return _together("all", (self, *others), verb="intersect")
+        return self._data_windows(*_together("all", (self, *others), verb="intersect"))
 
     def unite(self, *others: DataWindowed) -> DataWindowed:
         """What is in this window or in any other: an event leaves when all have dropped it (Esper: retain-union).
@@ -95,7 +90,7 @@ class Combining:
             >>> r.collect().sort_by("start")["total"].to_pylist()
             [1, 3, 7, 13]
         """
-        return _together("any", (self, *others), verb="unite")
+        return self._data_windows(*_together("any", (self, *others), verb="unite"))
 
 
 @dataclass(frozen=True)
@@ -108,11 +103,11 @@ class _Window:
     order: tuple[str, ...]
 
 
-def _together(rule: Literal["all", "any"], windows: tuple[Any, ...], *, verb: str) -> DataWindowed:
-    from gpu_ops.api.windowed import DataWindowed
-
+def _together(
+    rule: Literal["all", "any"], windows: tuple[Any, ...], *, verb: str
+) -> tuple[DataWindow, tuple[str, ...]]:
     for each in windows:
-        if not isinstance(each, DataWindowed):
+        if not isinstance(each, Combining):
             raise PlanError(
                 f"{verb} takes data windows, and this is a {type(each).__name__}.",
                 remedy=f'Give one, such as s.last(9).{verb}(s.unique("item")).',
@@ -143,20 +138,19 @@ def _together(rule: Literal["all", "any"], windows: tuple[Any, ...], *, verb: st
             remedy="Events come in one order: give order= to one window, or the same columns to all.",
         )
     hidden = {name: expression for each in taken for name, expression in each.hidden.items()}
-    columns = tuple(expression.alias(name) for name, expression in hidden.items())
-    below = Project(stream, columns, keep=True) if columns else stream
-    names = tuple(stream.schema.names)
-    return DataWindowed(below, Together(rule, parts), (), next(iter(orders), ()), names)
+    below = extended(stream, (expression.alias(name) for name, expression in hidden.items()))
+    return DataWindow(below, Together(rule, parts), (), next(iter(orders), ())), tuple(stream.schema.names)
 
 
-def _taken(window: DataWindowed, rule: str, at: int, verb: str) -> _Window:
+def _taken(window: Combining[Any, Any, Any], rule: str, at: int, verb: str) -> _Window:
     """A window as the ``at``-th part, with the columns that it needs beside the payload under names of their own."""
-    below, kind, order = window._below, window._kind, window._order  # noqa: SLF001  (its own kind)
+    alive, names = window._alive, window._names  # noqa: SLF001  (its own kind)
+    below, kind, order = alive.input, alive.window, alive.order
     if isinstance(kind, Alive):  # the verbs make it, over a change of lifetimes; another kind may be over anything
         assert isinstance(below, Lifetime)  # noqa: S101  (that is how last_span and until are made)
         ends, hidden = _ends(below.change, f"__{at}_until")
         return _Window(below.input, hidden, (Part(ends),), order)
-    parts = kind.parts if isinstance(kind, Together) else (Part(kind, window._within),)  # noqa: SLF001
+    parts = kind.parts if isinstance(kind, Together) else (Part(kind, alive.within),)
     if isinstance(kind, Together) and kind.rule != rule:
         other = "an intersection" if kind.rule == "all" else "a union"
         raise PlanError(
@@ -165,7 +159,6 @@ def _taken(window: DataWindowed, rule: str, at: int, verb: str) -> _Window:
         )
     for part in parts:
         _role(part.window, verb)
-    names = window._names  # noqa: SLF001
     if below.schema.names == list(names):
         return _Window(below, {}, parts, order)
     assert isinstance(below, Project)  # noqa: S101  (that is where the verbs put what they need beside the payload)

@@ -260,7 +260,8 @@ def _follow(
     timeout: str | None,
     device: str,
 ) -> None:
-    from gpu_ops.api.stream import Stream, restore
+    from gpu_ops.api.events import restore
+    from gpu_ops.api.stream import Stream
     from gpu_ops.apps.queries import parse_inputs, query_answers
     from gpu_ops.engines.live.running_query import RunningQuery
     from gpu_ops.microbatches.stores import store

@@ -245,7 +245,7 @@ for _names, _hints in _TABLE.items():
 
 _CLASSES: dict[Kind, tuple[str, str]] = {
     "stream": ("gpu_ops.api.stream", "Stream"),
-    "windows": ("gpu_ops.api.windowed", "DataWindowed"),
+    "windows": ("gpu_ops.api.stream", "DataWindowed"),
     "live": ("gpu_ops.engines.live.running_query", "RunningQuery"),
     "store": ("gpu_ops.microbatches.stores", "Store"),
 }

@@ -16,7 +16,7 @@ from gpu_ops.plan.aggregates import count
 from gpu_ops.plan.expressions import LIFETIME, check_boolean, column_names, exact_divisions, guards
 from gpu_ops.plan.integers import Guard
 from gpu_ops.plan.lifetimes import Stitch
-from gpu_ops.plan.nodes import Computed, Ends, KeyBy, Node, Project, Unary
+from gpu_ops.plan.nodes import Computed, Ends, KeyBy, Node, Project, Unary, extended, selected
 from gpu_ops.plan.windows import Snapshot, WindowAggregate, named_aggregates
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
@@ -233,8 +233,7 @@ class Join(Binary):
             right = Project(KeyBy(right, ()), keys or (one,), keep=False)
         met: Node = Join(left, right, self.on, "inner", self.condition, self.suffix)
         met = distinct(met, (number,))
-        names = tuple(nw.col(name) for name in self.left.schema.names)
-        return Project(Join(left, met, ((number, number),), "inner"), names, keep=False)
+        return selected(Join(left, met, ((number, number),), "inner"), self.left.schema.names)
 
     def describe(self) -> str:
         where = "" if self.condition is None else f" where {self.condition!r}"
@@ -381,7 +380,7 @@ def distinct(node: Node, names: tuple[str, ...]) -> Node:
     """When each combination of some columns is there at all."""
     counted = "__count" + "_" * max(map(len, names))
     pieces = WindowAggregate(KeyBy(node, names), Snapshot(), named_aggregates({counted: count()}))
-    return Stitch(Project(pieces, tuple(nw.col(name) for name in names), keep=False))
+    return Stitch(selected(pieces, names))
 
 
 def beside_names(left: pa.Schema, right: pa.Schema, keys: Sequence[str], suffix: str) -> dict[str, str]:
@@ -506,22 +505,18 @@ def with_common_columns(parts: Sequence[Node]) -> tuple[Node, ...]:
                     remedy="Cast one of them first: .with_columns(g.col(…).cast(…)).",
                 )
             wanted[name] = common
-    return tuple(_in_order(_cast(part, wanted), first.names) for part in parts)
-
-
-def _in_order(node: Node, names: list[str]) -> Node:
-    if node.schema.names == names:
-        return node
-    return Project(node, tuple(nw.col(name) for name in names), keep=False)
+    return tuple(selected(_cast(part, wanted), first.names) for part in parts)
 
 
 def _cast(node: Node, types: Mapping[str, pa.DataType]) -> Node:
-    casts = [
-        nw.col(name).cast(_narwhals_type(wanted))
-        for name, wanted in types.items()
-        if _narwhals_type(node.schema.field(name).type) != _narwhals_type(wanted)
-    ]
-    return Project(node, tuple(casts), keep=True) if casts else node
+    return extended(
+        node,
+        (
+            nw.col(name).cast(_narwhals_type(wanted))
+            for name, wanted in types.items()
+            if _narwhals_type(node.schema.field(name).type) != _narwhals_type(wanted)
+        ),
+    )
 
 
 @lru_cache(maxsize=256)

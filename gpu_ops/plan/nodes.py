@@ -672,6 +672,19 @@ def _most_steps() -> int:
     return min(_STEPS, _STEPS * size // _STACK)
 
 
+def selected(node: Node, names: Sequence[str]) -> Node:
+    """Some columns of a node in an order; the node itself if it has no others."""
+    if node.schema.names == list(names):
+        return node
+    return Project(node, tuple(nw.col(name) for name in names), keep=False)
+
+
+def extended(node: Node, columns: Iterable[nw.Expr]) -> Node:
+    """A node with columns added or replaced; the node itself if there are none."""
+    made = tuple(columns)
+    return Project(node, made, keep=True) if made else node
+
+
 def filter_condition(conditions: tuple[object, ...]) -> nw.Expr:
     """One condition that holds where all do."""
     expressions = [as_expression(condition, where="filter") for condition in conditions]

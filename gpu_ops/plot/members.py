@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gpu_ops.api.stream import Stream, events
-from gpu_ops.api.windowed import Windowed
+from gpu_ops.api.events import events
+from gpu_ops.api.stream import Stream, Windowed
 from gpu_ops.core.time import TIME_TYPE, format_time
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.ordered_aggregates import collect_list

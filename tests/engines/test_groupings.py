@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import gpu_ops as g
-from gpu_ops.api.windowed import DataWindowed, Windowed
+from gpu_ops.api.stream import DataWindowed, Windowed
 from gpu_ops.plan.data_windows import Last
 from gpu_ops.plan.windows import Hopping
 from tests.engines.test_spark_joins import SIDES, agree

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpu_ops.api.stream import Stream, events
+from gpu_ops.api.events import events
+from gpu_ops.api.stream import Stream
 from gpu_ops.apps.nexmark.generator import SCHEMAS, Kind, side_input
 from gpu_ops.microbatches.stores import Store
 
