@@ -44,6 +44,7 @@ from narwhals import (
 from gpu_ops.api.events import events, restore
 from gpu_ops.api.stream import DataWindowed, Stream, Windowed
 from gpu_ops.core.other_names import refuse
+from gpu_ops.core.version import VERSION
 from gpu_ops.errors import (
     ColumnError,
     DefectError,
@@ -96,7 +97,7 @@ from gpu_ops.plan.ordered_aggregates import (
 from gpu_ops.plan.own_functions import incremental, window_function
 from gpu_ops.plan.window_conditions import WindowExpressions
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 window = WindowExpressions()
 """What a condition on a window can speak of."""

@@ -13,10 +13,8 @@ FLOORS = {name: number for number, name in enumerate(ROOMS)} | {
     "__init__": ROOMS.index("api"),
     "extend": ROOMS.index("api"),
 }
-UPWARD = {(f"engines.{name}", "__init__") for name in ("live.checkpoints", "spark.sending")}  # they ask for the version
-UPWARD |= {("engines.spark.engine", "api.stream"), ("ingest.ingress", "plan.advance")}
-CIRCULAR = {("plan.aggregate_kinds", "plan.aggregates")}
-CIRCULAR |= {("plan.window_kinds", f"plan.{name}") for name in ("calendars", "windows")}
+UPWARD = {("engines.spark.sending", "__init__")}  # in a worker, whose gpu_ops may be any, or none
+CIRCULAR: set[tuple[str, str]] = set()
 
 
 @cache

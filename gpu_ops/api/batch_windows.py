@@ -9,9 +9,10 @@ import narwhals as nw
 
 from gpu_ops.api.base import DataWindowed, Stream, Verbs, Windowed
 from gpu_ops.api.time_windows import aligned
+from gpu_ops.core.arguments import flag, word
 from gpu_ops.core.time import MIN_TIME, Duration, Instant, instant, positive_ticks
 from gpu_ops.errors import PlanError
-from gpu_ops.plan.arguments import flag, several, word
+from gpu_ops.plan.arguments import several
 from gpu_ops.plan.calendars import Calendar, calendar_span, local_time
 from gpu_ops.plan.data_windows import DataWindow, Last, TimeBatches, TimeLengthBatches, positive
 from gpu_ops.plan.expressions import Expression, bare_column

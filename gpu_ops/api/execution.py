@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from gpu_ops.api.base import DataWindowed, Stream, Verbs, Windowed
+from gpu_ops.core.arguments import flag
 from gpu_ops.core.own_errors import of_methods
 from gpu_ops.errors import NotCollectedError, PlanError, is_one_of
 from gpu_ops.microbatches.stores import Store
-from gpu_ops.plan.arguments import flag
 from gpu_ops.plan.nodes import Node, Source, make_room, merged
 
 if TYPE_CHECKING:

@@ -8,10 +8,11 @@ import narwhals as nw
 
 from gpu_ops.api.base import DataWindowed, Stream, Windowed
 from gpu_ops.api.batch_windows import Batching, Order
+from gpu_ops.core.arguments import flag
 from gpu_ops.core.own_errors import of_methods
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, Duration, Instant, instant, positive_ticks
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
-from gpu_ops.plan.arguments import flag, names
+from gpu_ops.plan.arguments import names
 from gpu_ops.plan.data_windows import (
     Alive,
     Best,

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpu_ops.api.base import DataWindowed, Stream, Verbs, Windowed
+from gpu_ops.core.arguments import word
 from gpu_ops.core.own_errors import of_methods
 from gpu_ops.core.time import MIN_TIME, Duration, Instant, instant, positive_ticks
 from gpu_ops.errors import PlanError
-from gpu_ops.plan.arguments import word
 from gpu_ops.plan.calendars import Calendar, calendar_span, local_time
 from gpu_ops.plan.fills import FillValue, fill_values
 from gpu_ops.plan.lifetimes import Lifetime, SetDuration

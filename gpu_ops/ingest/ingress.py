@@ -18,9 +18,9 @@ from gpu_ops.devices.cpu import columns
 from gpu_ops.errors import PlanError, TimeError
 from gpu_ops.ingest import arrival_kernel as k
 from gpu_ops.ingest import ingress_state as entrance_state
+from gpu_ops.ingest.advance import Advance
 from gpu_ops.ingest.arrivals import Arrivals, Kind
 from gpu_ops.ingest.ingress_state import FATES, KINDS, State, spelled
-from gpu_ops.plan.advance import Advance
 
 if TYPE_CHECKING:
     from gpu_ops.ingest.sources import EventSource

@@ -6,131 +6,30 @@ Aggregates that need the same part share it. How the parts become the result is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
 from typing import Any, Literal
 
-import narwhals as nw
-import pyarrow as pa
-
-from gpu_ops.core import marks
-from gpu_ops.core.types import storage
-from gpu_ops.errors import ColumnError, PlanError
-from gpu_ops.plan.aggregate_kinds import AggregateKind, Kept, kind_named
-from gpu_ops.plan.arguments import flag, word
-from gpu_ops.plan.combinations import Combinable
+from gpu_ops.core.arguments import flag, word
+from gpu_ops.errors import PlanError
+from gpu_ops.plan.aggregate_kinds import Aggregate, AggregateKind, kind_named
 from gpu_ops.plan.expressions import (
     Expression,
     as_expression,
-    bare_column,
-    check_boolean,
-    fields_read,
-    output_schema,
 )
 
-
-@dataclass(frozen=True, eq=False)
-class Aggregate(Combinable):
-    """One aggregate over the events of a window. Aggregates add, subtract, multiply and divide, also with numbers.
-
-    Attributes:
-        kind: Which.
-        expression: What is aggregated; None counts rows.
-        filter: Only events for which this holds take part; it never removes a window.
-        degrees: Delta degrees of freedom: 1 for a sample, 0 for a population.
-        name: The result's column.
-        others: What else goes in: a weight, what decides which event is meant, an order.
-        options: What else is said of it: which quantile, how many.
-        distinct: Whether equal values count once.
-    """
-
-    kind: AggregateKind
-    expression: nw.Expr | None = None
-    filter: nw.Expr | None = None
-    degrees: int = 1
-    name: str = ""
-    others: tuple[nw.Expr, ...] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
-    distinct: bool = False
-
-    def __str__(self) -> str:
-        read = [repr(each) for each in (self.expression, *self.others) if each is not None]
-        read += self.said
-        where = "" if self.filter is None else f" where {self.filter!r}"
-        return f"{self.name}={self.kind}({'distinct ' * self.distinct}{', '.join(read)}){where}"
-
-    @property
-    def said(self) -> list[str]:
-        """What else is said of it, option by option."""
-        return [f"{name}={_shown(value)}" for name, value in self.options.items()]
-
-    def keeps(self, schema: pa.Schema) -> Kept:
-        """What a running window keeps to bring it up to date."""
-        return self.kind.incremental.keeps(self, schema)
-
-    @property
-    def inputs(self) -> tuple[nw.Expr, ...]:
-        """All expressions that go in, without the filter."""
-        return tuple(each for each in (self.expression, *self.others) if each is not None)
-
-    @property
-    def reads(self) -> tuple[nw.Expr, ...]:
-        """All expressions that it reads."""
-        return self.inputs if self.filter is None else (*self.inputs, self.filter)
-
-    def over(self, column: Callable[[nw.Expr], str]) -> Aggregate:
-        """The same aggregate over plain columns, which ``column`` names for each expression."""
-
-        def plain(expression: nw.Expr | None) -> nw.Expr | None:
-            return None if expression is None else nw.col(column(expression))
-
-        others = tuple(nw.col(column(each)) for each in self.others)
-        return replace(self, expression=plain(self.expression), others=others, filter=plain(self.filter))
-
-    def types(self, schema: pa.Schema) -> tuple[pa.DataType, ...]:
-        """The Arrow types of its inputs: as declared where they are columns, else as they are computed."""
-        return tuple(self._type_of(each, schema) for each in self.inputs)
-
-    def _type_of(self, expression: nw.Expr, schema: pa.Schema) -> pa.DataType:
-        alone = [expression.alias("value")]
-        made = output_schema(schema, alone, where=f"{self.kind}(…)", only_columns=True).field(0).type
-        name = bare_column(expression)
-        return schema.field(name).type if name in schema.names else storage(made)
-
-    def field(self, schema: pa.Schema) -> pa.Field:
-        """The result's column.
-
-        Raises:
-            ColumnError: The aggregate does not take this type.
-        """
-        if self.filter is not None:
-            check_boolean(schema, self.filter, where=f"{self.kind}(…, where=…)")
-        return self._marked(self._field(schema), schema)
-
-    def _marked(self, made: pa.Field, schema: pa.Schema) -> pa.Field:
-        """The result's column with the marks of what it is made from: those of the very column whose type it has."""
-        name = None if self.expression is None else bare_column(self.expression)
-        declared = schema.field(name) if name in schema.names else None
-        if declared is not None and declared.type == made.type:
-            return made.with_metadata(declared.metadata)
-        return marks.computed(made, (field for each in self.inputs for field in fields_read(each, schema)))
-
-    def _field(self, schema: pa.Schema) -> pa.Field:
-        types = self.types(schema)
-        if self.distinct and (not types or pa.types.is_nested(storage(types[0]))):
-            raise ColumnError(
-                f"{self.kind} of distinct values does not take {types[0] if types else None}.",
-                column=None if self.expression is None else bare_column(self.expression) or repr(self.expression),
-                remedy="Take its fields or its text first: only what can be a key can be told apart.",
-            )
-        return pa.field(self.name, self.kind.types(self, types))
-
-
-def _shown(value: object) -> str:
-    """An option in a line; of a function its name, which is the same in every process."""
-    if isinstance(value, pa.Schema):
-        return f"[{', '.join(f'{field.name}: {field.type}' for field in value)}]"
-    return str(getattr(value, "__qualname__", value))
+__all__ = [
+    "Aggregate",
+    "Population",
+    "aggregate",
+    "count",
+    "degrees_of",
+    "max",
+    "mean",
+    "min",
+    "standard_deviation",
+    "sum",
+    "variance",
+]
 
 
 def aggregate(

@@ -14,10 +14,10 @@ from typing import Literal, Self
 
 import pyarrow as pa
 
+from gpu_ops.core.arguments import whole
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, format_span, format_time
 from gpu_ops.errors import ColumnError, unknown_column
 from gpu_ops.plan.aggregates import Aggregate
-from gpu_ops.plan.arguments import whole
 from gpu_ops.plan.calendars import Calendar
 from gpu_ops.plan.nodes import Computed, Unary
 from gpu_ops.plan.window_conditions import condition_fields

@@ -14,11 +14,12 @@ from typing import Any, Literal
 import narwhals as nw
 import pyarrow as pa
 
+from gpu_ops.core.arguments import MOST, word
 from gpu_ops.core.time import TIME_TYPE, Duration, positive_ticks
 from gpu_ops.errors import PlanError, shown
 from gpu_ops.plan.aggregate_kinds import check_order, float_of_numbers, value_type
 from gpu_ops.plan.aggregates import Aggregate, aggregate, count
-from gpu_ops.plan.arguments import MOST, several, word
+from gpu_ops.plan.arguments import several
 from gpu_ops.plan.expressions import LIFETIME, Expression, as_expression, bare_column
 
 Interpolation = Literal["linear", "midpoint", "lower", "higher", "discrete"]

@@ -9,9 +9,9 @@ from typing import Any
 import narwhals as nw
 import pyarrow as pa
 
+from gpu_ops.core.arguments import flag
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.aggregates import Aggregate, aggregate
-from gpu_ops.plan.arguments import flag
 from gpu_ops.plan.expressions import Expression, bare_column
 from gpu_ops.plan.ordered_aggregates import END, START, listed
 

@@ -6,19 +6,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
-from typing import Any
 
 import narwhals as nw
 import pyarrow as pa
 
-from gpu_ops.core.time import MIN_TIME, TICK, format_span, format_time
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.calendars import Calendar
 from gpu_ops.plan.combinations import Combinable, Combination
 from gpu_ops.plan.expressions import LIFETIME, as_expression, bare_column, column_names, guards, output_schema
 from gpu_ops.plan.nodes import Computed, Ends, Node, Project, Unary
-from gpu_ops.plan.window_kinds import GridKind, Membership, TimeWindowKind, WindowOutput
+from gpu_ops.plan.window_kinds import Hopping, Membership, TimeWindowKind, WindowOutput
 
 
 @dataclass(frozen=True)
@@ -31,71 +29,6 @@ class Snapshot(TimeWindowKind):
 
     def __str__(self) -> str:
         return "snapshot"
-
-
-@dataclass(frozen=True)
-class Hopping(GridKind):
-    """Windows on a grid; tumbling windows are those whose hop is their size.
-
-    With ``membership="overlap"`` (StreamInsight) window k is ``[align + k * hop, + size)`` and holds every event that
-    overlaps it. With ``membership="start"`` (Trill's repetitive hopping window) the grid point ``T = align + k * hop``
-    holds every event that starts in ``(T - size, T]``.
-
-    ``output`` gives the result's lifetime: ``"window"`` the window itself, ``"point"`` one tick at its end,
-    ``"hop"`` the hop that begins at the grid point T (for ``membership="start"``).
-    ``until`` clips every lifetime, which bounds the windows of events that never end.
-    """
-
-    size: int
-    hop: int
-    align: int = MIN_TIME
-    membership: Membership = "overlap"
-    output: WindowOutput = "window"
-    until: int | None = None
-
-    def __str__(self) -> str:
-        kind = "tumbling" if self.hop == self.size else "hopping"
-        every = "" if self.hop == self.size else f" every={format_span(self.hop)}"
-        align = "" if self.align == MIN_TIME else f" align={format_time(self.align)}"
-        until = "" if self.until is None else f" until={format_time(self.until)}"
-        rest = ("" if self.membership == "overlap" else " membership=start") + (
-            "" if self.output == "window" else f" output={self.output}"
-        )
-        return f"{kind} size={format_span(self.size)}{every}{align}{until}{rest}"
-
-    @property
-    def lifetime(self) -> tuple[int, int]:
-        """A result's start and end, in ticks after its grid point ``align + k * hop``."""
-        ends = self.size if self.membership == "overlap" else 0
-        if self.output == "point":
-            return ends, ends + TICK
-        if self.output == "hop":
-            return 0, self.hop
-        return ends - self.size, ends
-
-    @property
-    def duration(self) -> int:
-        start, end = self.lifetime
-        return end - start
-
-    @property
-    def regular(self) -> Hopping:
-        return self
-
-    @property
-    def _first(self) -> int:
-        """Where window 0 begins."""
-        return self.align if self.membership == "overlap" else self.align - self.size + TICK
-
-    def begins(self, numbers: Any) -> Any:
-        return numbers * self.hop + self._first
-
-    def finishes(self, numbers: Any) -> Any:
-        return self.begins(numbers) + self.size
-
-    def around(self, time: int) -> tuple[int, int]:
-        past = time - self._first
-        return (past - self.size) // self.hop, past // self.hop + 1
 
 
 @dataclass(frozen=True, eq=False)

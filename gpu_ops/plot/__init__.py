@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import pyarrow as pa
 
 from gpu_ops.api.stream import Stream
+from gpu_ops.core.arguments import whole
 from gpu_ops.core.own_errors import own_errors
 from gpu_ops.errors import PlanError, shown
-from gpu_ops.plan.arguments import names, whole
+from gpu_ops.plan.arguments import names
 from gpu_ops.plot.bars import MOST_EVENTS, draw_bars, first_lifetimes, height, lanes, one_row_each, payload, written
 from gpu_ops.plot.members import events_and_windows
 from gpu_ops.plot.pictures import need_matplotlib, picture

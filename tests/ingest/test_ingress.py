@@ -23,9 +23,9 @@ from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
 from gpu_ops.devices.cpu import columns
 from gpu_ops.errors import ColumnError, PlanError, SourceError, TimeError
 from gpu_ops.ingest import arrival_kernel as k
+from gpu_ops.ingest.advance import Advance, LatePolicy
 from gpu_ops.ingest.arrivals import Arrivals, Kind
 from gpu_ops.ingest.ingress import Admitted, Entrance
-from gpu_ops.plan.advance import Advance, LatePolicy
 from tests.support.ingress_reference import EntranceReference, Given, LateRow, Row, Violation
 
 SCHEMA = pa.schema([("name", pa.string())])

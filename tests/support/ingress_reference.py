@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
-from gpu_ops.plan.advance import Advance
+from gpu_ops.ingest.advance import Advance
 
 NONE = MIN_TIME - 1
 

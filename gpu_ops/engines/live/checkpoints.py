@@ -19,6 +19,7 @@ import pyarrow.ipc
 from gpu_ops.core import arrow_files
 from gpu_ops.core.bounds import TRUSTLESS, Bounds, unreadable
 from gpu_ops.core.state_tables import OLDER
+from gpu_ops.core.version import VERSION
 from gpu_ops.engines.live.facts import FACTS, HEAD, check_facts
 from gpu_ops.errors import GpuOpsError, PlanError, SourceError
 from gpu_ops.microbatches.files import whole_or_nothing
@@ -61,9 +62,7 @@ def write_checkpoint(
 
 def made_by() -> dict[str, str]:
     """The versions that a checkpoint names: of this package, and of Python, whose bytecode changes with it."""
-    from gpu_ops import __version__
-
-    return {"version": __version__, "python": ".".join(platform.python_version_tuple()[:2])}
+    return {"version": VERSION, "python": ".".join(platform.python_version_tuple()[:2])}
 
 
 def _numbered(path: Path, number: int) -> Path:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from gpu_ops.core.arguments import callback
 from gpu_ops.core.own_errors import theirs
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, Duration, Instant, utc
 from gpu_ops.engines.live.feeding import Feedable
@@ -18,7 +19,6 @@ from gpu_ops.engines.live.places import SINKS, Following, IfOtherStore, Inlet, O
 from gpu_ops.errors import PlanError
 from gpu_ops.microbatches.reports import StoredBatch
 from gpu_ops.microbatches.stores import Store
-from gpu_ops.plan.arguments import callback
 
 
 class Followable(Feedable, Protocol):

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from gpu_ops.core.arguments import callback, whole
 from gpu_ops.core.bounds import TRUSTLESS, Bounds
 from gpu_ops.core.other_names import OtherNames
 from gpu_ops.core.own_errors import own_errors
@@ -37,7 +38,6 @@ from gpu_ops.errors import PlanError
 from gpu_ops.ingest.counts import Counts
 from gpu_ops.ingest.rules import IngestReport
 from gpu_ops.microbatches.stores import Store
-from gpu_ops.plan.arguments import callback, whole
 from gpu_ops.plan.nodes import Node, merged
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from gpu_ops.api.stream import Stream
 from gpu_ops.core.own_errors import own_errors
 from gpu_ops.core.time import TIME_TYPE
 from gpu_ops.devices import check_name
@@ -101,6 +100,13 @@ def write(
 def write_answer(made: Compiler, path: str | Path, form: str, *, replace: bool, **options: str) -> WriteReport:
     """The answer as a folder of files of any format: what `compiled` gave, and arguments as in `write_files`."""
     return write_files(made.frame(made.plan), path, form, replace=replace, spills=made.spills, **options)
+
+
+class Stream(Protocol):
+    """A stream, as this room knows it: it has a plan."""
+
+    @property
+    def _node(self) -> Node: ...
 
 
 @own_errors

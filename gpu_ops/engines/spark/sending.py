@@ -20,7 +20,7 @@ from typing import Any
 from pyspark import SparkContext, TaskContext
 from pyspark.serializers import CloudPickleSerializer
 
-from gpu_ops import __version__
+from gpu_ops.core.version import VERSION
 from gpu_ops.errors import GpuOpsError, WorkerError
 
 _PICKLE: Any = CloudPickleSerializer()
@@ -60,7 +60,7 @@ class Sent:
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         # Later than this PySpark looks for its own packages, and has its own errors where there are none.
-        return _shell(), (_PICKLE.dumps(self._call), __version__, remedy())
+        return _shell(), (_PICKLE.dumps(self._call), VERSION, remedy())
 
 
 def _shell() -> Callable[..., Any]:
