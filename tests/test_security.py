@@ -73,7 +73,7 @@ def test_nothing_is_unpickled_or_evaluated_and_nothing_listens() -> None:
         assert "socket" not in names or path in HOST_NAMES, path
         assert {call for call in calls if call.startswith("socket.")} <= {"socket.gethostname"}, path
         # Which module is imported is never taken from a file: these names stand in the package, or are the user's.
-        assert "?" not in names or path in {"devices/__init__.py", "other_names.py"}, path
+        assert "?" not in names or path in {"devices/__init__.py", "core/other_names.py"}, path
         assert not {"np.load", "numpy.load", "pd.read_pickle"} & calls, path
 
 
