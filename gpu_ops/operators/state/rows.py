@@ -182,6 +182,13 @@ def grown(values: Any, groups: int) -> Any:
     return np.concatenate([values, more])
 
 
+def known_at(values: Any, places: Any, device: Device) -> Any:
+    """Values at some places; 0 where the array does not reach yet."""
+    if not len(values):
+        return np.zeros_like(places)
+    return np.where(places < len(values), device.kernels.take(values, np.minimum(places, len(values) - 1)), 0)
+
+
 class Oldest:
     """Which group has waited longest for its next boundary, as a queue that is put right when somebody asks.
 

@@ -20,7 +20,7 @@ from gpu_ops.operators.aggregates.selection import Extremum
 from gpu_ops.operators.events import FEW, MANY
 from gpu_ops.operators.state.rows import Rows, grown
 from gpu_ops.operators.windows.order_statistics import Orders
-from gpu_ops.operators.windows.pareto_runs import CODES, staircase
+from gpu_ops.operators.windows.pareto_runs import CODES, Staircases, staircase
 from gpu_ops.operators.windows.value_counts import Values
 from gpu_ops.plan.aggregates import Aggregate
 
@@ -62,13 +62,12 @@ class Totals:
         if ROWS not in self.limbs:
             self.limbs[ROWS] = [grown(like[:0], groups)]
 
-    def of(self, name: PartName, count: int) -> list[Any]:
-        """The arrays of a part, at least so many."""
-        rows = self.limbs[ROWS][0]
+    def put(self, name: PartName, touched: Any, sums: Sequence[Any]) -> None:
+        """Some groups have these sums, the lowest limb first."""
         arrays = self.limbs.setdefault(name, [])
-        while len(arrays) < count:
-            arrays.append(np.zeros_like(rows))
-        return arrays
+        arrays += [np.zeros_like(self.limbs[ROWS][0]) for _ in range(len(arrays), len(sums))]
+        for values, some in zip(arrays, sums, strict=False):
+            values[touched] = some
 
     def first_null(self, column: str) -> None:
         """From now on it is counted how many values a column has; all there are so far are there."""
@@ -76,22 +75,17 @@ class Totals:
             if kind == "count" and of is None and ("count", column, where) not in self.limbs:
                 self.limbs["count", column, where] = [arrays[0].copy()]
 
-    def plan(self, name: PartName, lowest: int, limbs: int) -> tuple[int, int]:
-        """A plan for these floats too: limbs lie on one grid of exponents, so that a wider plan only adds some."""
-        bits = _LIMB_BITS[name[0]]
-        highest = lowest + limbs * bits
-        lowest = (lowest - _LOWEST) // bits * bits + _LOWEST
-        limbs = -(-(highest - lowest) // bits)
-        if name in self.plans:
-            lowest_before, limbs_before = self.plans[name]
-            below = max(0, lowest_before - lowest) // bits
-            above = max(0, (lowest + limbs * bits - lowest_before) // bits - limbs_before)
-            for part, arrays in self.limbs.items():
-                # A product's lowest limb is where those of its factors multiply.
-                arrays[:0] = [np.zeros_like(arrays[0]) for _ in range(below * factors(part).count(name))]
-            lowest, limbs = lowest_before - below * bits, below + limbs_before + above
-        self.plans[name] = lowest, limbs
-        return lowest, limbs
+    def widen(self, plans: Mapping[PartName, tuple[int, int]]) -> None:
+        """Have other plans for some floats, on the same grid of exponents: parts get more limbs below their own."""
+        for part, arrays in self.limbs.items():
+            arrays[:0] = [np.zeros_like(arrays[0]) for _ in range(self.below(part, plans))]
+        self.plans |= plans
+
+    def below(self, part: PartName, plans: Mapping[PartName, tuple[int, int]]) -> int:
+        """How many limbs below those there are a part has with other plans."""
+        # A product's lowest limb is where those of its factors multiply.
+        known = (each for each in factors(part) if each in plans and each in self.plans)
+        return sum((self.plans[each][0] - plans[each][0]) // _LIMB_BITS[each[0]] for each in known)
 
     def columns(self, count: int, device: Device) -> dict[str, pa.Array]:
         """The sums of so many groups, by names."""
@@ -216,16 +210,19 @@ class Slots:
 class RunningBlock(Block):
     """A block over a step's events on top of what is alive throughout.
 
+    Results are read from the state and change nothing of it. What the step makes of the state is noted along with them,
+    and `update` brings it up to date once all of them are there. What is kept in order alone moves twice, since ranks
+    are asked of what is left: `depart` takes off what ends in the step, before anything is read.
+
     Attributes:
         of_step: The step's slots.
-        totals: Of all that was alive, which each part that is computed brings up to date.
+        totals: Of all that was alive.
         best: What the step needs of the state's extremes.
         events: The block's events.
         ended: How many of them began in earlier steps and end in this one; they come first.
         limit: The CTI's place.
-        left: What the step's own events add to the state of extremes.
         orders: The codes of what was alive, by column and condition.
-        came: What the step's own events add to them: (int32 groups, codes).
+        ordered: An aggregate that each of them is kept for.
         values: The values of what was alive, by column.
     """
 
@@ -235,10 +232,14 @@ class RunningBlock(Block):
     events: Rows = None  # type: ignore[assignment]
     ended: int = 0
     limit: int = 0
-    left: dict[PartName, Rows] = field(default_factory=dict)
     orders: Mapping[PartName, Orders] = field(default_factory=dict)
-    came: dict[PartName, tuple[Any, Any]] = field(default_factory=dict)
+    ordered: Mapping[PartName, Aggregate] = field(default_factory=dict)
     values: Mapping[str, Values] = field(default_factory=dict)
+    _plans: dict[PartName, tuple[int, int]] = field(default_factory=dict)
+    _sums: dict[PartName, list[Any]] = field(default_factory=dict)
+    _left: dict[PartName, Rows] = field(default_factory=dict)
+    _came: dict[PartName, tuple[Any, Any]] = field(default_factory=dict)
+    _counted: dict[tuple[str, str | None], tuple[Any, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         kernels, slots = self.device.kernels, self.of_step
@@ -251,19 +252,46 @@ class RunningBlock(Block):
         self.slots = kernels.take(slots.all, self._emitted)
         self.rows = kernels.take(rows, self._emitted)
 
-    def _on_base(self, name: PartName, sums: list[Any]) -> list[Any]:
-        """Sums over the step's events as totals over all, per slot; the state moves on."""
-        take, slots = self.device.kernels.take, self.of_step
-        arrays = self.totals.of(name, len(sums))
+    def depart(self) -> None:
+        """Take off what ends in the step from what is kept in order: the rest is alive throughout."""
+        for name, aggregate in self.ordered.items():
+            at, gone, stays = self._moving(self.selection(aggregate, "numbers")[1])
+            codes, groups = self.order_codes(self.picked(aggregate, "numbers")[1][0]), self.events.code
+            groups = self.device.kernels.take(groups, at)
+            self.orders[name].go(groups[gone], codes[gone])
+            self._came[name] = groups[stays], codes[stays]
+
+    def update(self) -> None:
+        """Bring the state up to date: what was alive becomes what is alive when the step is over."""
+        self.totals.widen(self._plans)
+        for part, sums in self._sums.items():
+            self.totals.put(part, self.of_step.touched, sums)
+        for part, rows in self._left.items():
+            self.best[part].of.add(rows)
+        for part, came in self._came.items():
+            self.orders[part].come(*came)
+        for (column, condition), (numbers, counts) in self._counted.items():
+            self.values[column].put(condition, numbers, counts)
+
+    def _moving(self, indices: Any | None) -> tuple[Any, Any, Any]:
+        """(indices of some of the events, or of all; which of them end in the step and began before; which stay)."""
+        at = self.device.columns.array(np.arange(len(self.events))) if indices is None else indices
+        gone = at < self.ended
+        return at, gone, ~gone & (self.device.kernels.take(self.events.high, at) > self.limit)
+
+    def _on_base(self, name: PartName, sums: Sequence[Any]) -> list[Any]:
+        """Sums over the step's events as totals over all, per slot."""
+        take, slots, known = self.device.kernels.take, self.of_step, self.totals.limbs.get(name, [])
+        below = self.totals.below(name, self._plans) if known else 0
         made = []
-        for at, values in enumerate(arrays):
-            ended = take(sums[at], slots.before) if at < len(sums) else 0
-            base = take(values, slots.touched) - ended
-            total = take(base, slots.group)
+        for at in range(max(len(sums), below + len(known))):
+            there = below <= at < below + len(known)
+            base = take(known[at - below], slots.touched) if there else np.zeros_like(slots.touched)
             if at < len(sums):
-                total = total + sums[at]
-            values[slots.touched] = take(total, slots.after)
-            made.append(total)
+                base = base - take(sums[at], slots.before)
+            total = take(base, slots.group)
+            made.append(total + sums[at] if at < len(sums) else total)
+        self._sums[name] = [take(total, slots.after) for total in made[: len(sums)]]
         return made
 
     def from_ranks(self, aggregate: Aggregate, distinct: Any, best: Any, valid: Any | None) -> Any:
@@ -287,7 +315,7 @@ class RunningBlock(Block):
         return [self.device.kernels.take(total, self._emitted) for total in totals]
 
     def count(self, name: PartName, first: Any, last: Any) -> Any:
-        """How many hold each slot, of the step's events and of all that was alive; the state moves on."""
+        """How many hold each slot, of the step's events and of all that was alive."""
 
         def compute() -> Any:
             counts = self.device.kernels.range_count(first, last, self.size, self.of_step.all)
@@ -296,24 +324,31 @@ class RunningBlock(Block):
         return self.part(("total", *name), compute)
 
     def sums(self, name: PartName, limbs: Sequence[Any], first: Any, last: Any) -> list[Any]:
-        """The sums per slot over the step's events and all that was alive; the state moves on."""
+        """The sums per slot over the step's events and all that was alive."""
 
         def compute() -> list[Any]:
             kernels, slots = self.device.kernels, self.of_step.all
             sums = [kernels.range_sum(limb, first, last, self.size, slots) for limb in limbs]
             return self._final(self._on_base(name, sums))
 
-        # Once a step, whichever aggregates ask: the state moves on.
         totals: list[Any] = self.part(("total", *name), compute)
         return totals
 
     def limb_plan(self, name: PartName, values: Any) -> tuple[int, int, int]:
-        """A plan for what was alive, too."""
-        bits = _LIMB_BITS[name[0]]
-        if name in self.totals.plans and not bool(values.any()):
-            return bits, *self.totals.plans[name]
+        """A plan for what was alive, too: on one grid of exponents, so that a wider plan only adds limbs."""
+        bits, known = _LIMB_BITS[name[0]], self._plans.get(name, self.totals.plans.get(name))
+        if known is not None and not bool(values.any()):
+            return bits, *known
         bits, lowest, limbs = self.device.kernels.limb_plan(values, 1 << (62 - bits))
-        return bits, *self.totals.plan(name, lowest, limbs)
+        highest = lowest + limbs * bits
+        lowest = (lowest - _LOWEST) // bits * bits + _LOWEST
+        limbs = -(-(highest - lowest) // bits)
+        if known is not None:
+            above = max(lowest + limbs * bits, known[0] + known[1] * bits)
+            lowest = min(lowest, known[0])
+            limbs = (above - lowest) // bits
+        self._plans[name] = lowest, limbs
+        return bits, lowest, limbs
 
     def _remembers(self, name: PartName) -> bool:
         return name in self.totals.limbs
@@ -331,8 +366,7 @@ class RunningBlock(Block):
     def throughout(self, aggregate: Aggregate, form: str, slots: Any, k: Any) -> tuple[Any, Any, Any, Any] | None:
         """A rank among all values is that among the state's, but for as many places as the step has events."""
         kernels, of_step = self.device.kernels, self.of_step
-        _, (values,), first, _ = self.picked(aggregate, form)
-        orders = self._moved(aggregate, form, self.order_codes(values))
+        orders, first = self._ordered(aggregate), self.selection(aggregate, form)[2]
         group = self._group_of(slots)
         fresh = np.concatenate([np.ones_like(group[:1], dtype=np.bool_), group[1:] != group[:-1]])
         asked, at = group[fresh], np.cumsum(fresh) - 1
@@ -356,41 +390,29 @@ class RunningBlock(Block):
         take, slots = self.device.kernels.take, self.of_step
         return take(slots.all, take(slots.before, group)), take(slots.all, take(slots.after, group)) + 1
 
-    def _moved(self, aggregate: Aggregate, form: str, codes: Any) -> Orders:
-        """The state's codes, without those that go in this step; what comes is added to them after it."""
-        indices = self.selection(aggregate, form)[1]
+    def _ordered(self, aggregate: Aggregate) -> Orders:
+        """The state's codes, without those that go in this step."""
         name: PartName = ("order", column_name(aggregate.expression), self.which(aggregate))
-
-        def move() -> Orders:
-            if name not in self.orders:
-                raise PlanError(
-                    f"Results of {aggregate.kind} ask for values by their order, and its running window keeps none.",
-                    remedy="Declare it incremental=Order(), Extreme() or Events() (docs/extending.md).",
-                )
-            at = self.device.columns.array(np.arange(len(self.events))) if indices is None else indices
-            groups, gone = self.device.kernels.take(self.events.code, at), at < self.ended
-            stays = ~gone & (self.device.kernels.take(self.events.high, at) > self.limit)
-            self.orders[name].go(groups[gone], codes[gone])
-            self.came[name] = groups[stays], codes[stays]
-            return self.orders[name]
-
-        orders: Orders = self.part(name, move)
-        return orders
+        if name not in self.orders:
+            raise PlanError(
+                f"Results of {aggregate.kind} ask for values by their order, and its running window keeps none.",
+                remedy="Declare it incremental=Order(), Extreme() or Events() (docs/extending.md).",
+            )
+        return self.orders[name]
 
     def _once(self, aggregate: Aggregate) -> tuple[Any, Any, Any]:
         """Values that are there throughout the step count beside the step's own events, if one of these has them."""
         kernels, array = self.device.kernels, self.device.columns.array
         mask, name = self.mask(aggregate, "codes"), column_name(aggregate.expression)
-        at = array(np.arange(len(self.events))) if mask is None else kernels.keep(mask)
+        at, gone, stays = self._moving(None if mask is None else kernels.keep(mask))
         (numbers,) = self.columns[name, "codes"].arrays
         present, example, local = np.unique(kernels.take(numbers, at), return_index=True, return_inverse=True)
-        gone = at < self.ended
-        stays = ~gone & (kernels.take(self.events.high, at) > self.limit)
         every = array(np.arange(len(present)))
         went, came = (
             kernels.range_sum(each.astype(np.int64), local, local + 1, len(present), every) for each in (gone, stays)
         )
-        there = self.values[name].move(self.which(aggregate), present, went, came)
+        there = self.values[name].there(self.which(aggregate), present) - went
+        self._counted[name, self.which(aggregate)] = present, there + came
         lasting = kernels.keep(there > 0)
         owner = kernels.take(at, kernels.take(example, lasting))
         first, last = self._whole_step(self._group_of(kernels.take(self.first, owner)))
@@ -402,7 +424,7 @@ class RunningBlock(Block):
         return kernels.take(np.concatenate([at, owner]), events), first, last
 
     def greatest(self, aggregate: Aggregate, codes: Any, first: Any, last: Any) -> Any:
-        """The greatest order code per slot, of the step's events and of the state's, which moves on."""
+        """The greatest order code per slot, of the step's events and of the state's."""
         device, extreme = self.device, Extremum.of(aggregate, self.schema)
         name = extreme.name
         if name not in self.best:
@@ -415,25 +437,25 @@ class RunningBlock(Block):
             self.size,
             self.slots,
         )
-        indices = self.selection(aggregate, extreme.form)[1]
-        if indices is None:
-            indices = device.columns.array(np.arange(len(self.events)))
-        indices = indices[indices >= self.ended]
-        order = codes[len(codes) - len(indices) :]
-        begun = self.events.take(indices, device)
-        frame = None if known.rows.frame is None else device.columns.select(begun.frame, extreme.framed)
-        rows = Rows(begun.code, begun.high, begun.high, {CODES: Column((order,), None)}, frame)
-        rows = rows.take(device.kernels.keep(rows.high > self.limit), device)
+        self._left[name] = self._left_of(extreme, codes)
+        return best
+
+    def _left_of(self, extreme: Extremum, codes: Any) -> Rows:
+        """Of the step's own events those that can still become an extreme after it."""
+        device = self.device
+        at, _, stays = self._moving(self.selection(extreme.aggregate, extreme.form)[1])
+        staying = device.kernels.keep(stays)
+        rows, order = self.events.take(at[staying], device), device.kernels.take(codes, staying)
+        frame = None if not extreme.by_rank else device.columns.select(rows.frame, extreme.framed)
+        rows = Rows(rows.code, rows.high, rows.high, {CODES: Column((order,), None)}, frame)
         touched = self.of_step.touched
         local = np.searchsorted(touched, rows.code).astype(np.int32)
         rows = rows.take(device.kernels.group_order(local, len(touched), rows.high), device)
-        self.left[name] = staircase(rows, device)
-        return best
+        return staircase(rows, device)
 
     def _greatest_in_order(self, extreme: Extremum, codes: Any, first: Any, last: Any) -> Any:
         """The greatest code of the step's events and of all the state's that stay: of these one for each group."""
-        orders = self._moved(extreme.aggregate, extreme.form, extreme.turned(codes))
-        touched = self.of_step.touched
+        orders, touched = self._ordered(extreme.aggregate), self.of_step.touched
         there = orders.counts(touched)
         low = np.zeros_like(there) if extreme.least else np.maximum(there - 1, 0)
         group, known = orders.between(touched.astype(np.int32), low, np.minimum(low + 1, there))
@@ -445,9 +467,9 @@ class RunningBlock(Block):
 
 @dataclass(frozen=True)
 class Best:
-    """What a step needs of an extreme's state: rows, their order codes, their slots in the step."""
+    """What a step needs of an extreme's state: the order codes of some of its rows, and their slots in the step."""
 
-    rows: Rows
+    of: Staircases
     codes: Any
     first: Any
     last: Any

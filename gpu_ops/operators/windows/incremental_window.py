@@ -12,7 +12,9 @@ group, the events that can still become one (`running_extremes`); of these a ste
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate, pairwise, starmap
 from typing import Any
 
 import numpy as np
@@ -47,6 +49,42 @@ from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.nodes import Node
 from gpu_ops.plan.windows import WindowAggregate
 
+_ENDED: PartName = ("ended", None, None)
+"""The segment of the rows that began in earlier steps and end in this one."""
+
+_BEGUN: PartName = ("begun", None, None)
+"""That of the rows that begin in it."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Where rows lie on a step's axis. They stand in segments, one behind the other; those of extremes in between.
+
+    Attributes:
+        axis: The places of all boundaries.
+        first: First slot of each row.
+        last: One past its last slot.
+        segments: Which rows each segment has.
+        slots: The step's slots.
+    """
+
+    axis: Any
+    first: Any
+    last: Any
+    segments: dict[PartName, slice]
+    slots: Slots
+
+    def of(self, *names: PartName) -> tuple[Any, Any]:
+        """(first, last) of the rows of some segments, one behind the other."""
+        some = [self.segments[name] for name in names]
+        first, last = ([each[rows] for rows in some] for each in (self.first, self.last))
+        return (first[0], last[0]) if len(some) == 1 else (np.concatenate(first), np.concatenate(last))
+
+    @property
+    def events(self) -> tuple[Any, Any]:
+        """(first, last) of the step's events: those that end in it, then those that begin."""
+        return (self.first, self.last) if len(self.segments) == 2 else self.of(_ENDED, _BEGUN)
+
 
 class RunningWindow(WindowState, nodes=(WindowAggregate,)):
     """The steps of one window node.
@@ -63,6 +101,7 @@ class RunningWindow(WindowState, nodes=(WindowAggregate,)):
         self._nullable: set[tuple[str, str]] = set()
         ranked: dict[tuple[str, str], None] = {}
         self._orders: dict[PartName, Orders] = {}
+        self._ordered: dict[PartName, Aggregate] = {}
         self._values: dict[str, Values] = {}
         self._best: dict[PartName, Staircases] = {}
         for aggregate in node.aggregates:
@@ -90,7 +129,8 @@ class RunningWindow(WindowState, nodes=(WindowAggregate,)):
 
     def _order(self, aggregate: Aggregate) -> None:
         where = None if aggregate.filter is None else column_name(aggregate.filter)
-        self._orders.setdefault(("order", column_name(aggregate.expression), where), Orders(self._device))
+        name: PartName = ("order", column_name(aggregate.expression), where)
+        self._orders[name], self._ordered[name] = Orders(self._device), aggregate
 
     @classmethod
     def of(cls, node: Any, device: Device, apart: Collection[Node] | None = None) -> Operator:
@@ -240,78 +280,76 @@ class RunningWindow(WindowState, nodes=(WindowAggregate,)):
     # Results
 
     def _results(self, begun: Rows | None, ended: Rows | None, touched: Any, limit: int) -> list[Events]:
+        """The results of a step in which some rows begin and earlier ones end; the state is that after it."""
         node, device = self._node, self._device
         kernels = device.kernels
-        local = places_among(touched, len(self._groups), device)
+        # What began in earlier steps comes first. Rows from before a column's first null do not say what is there.
         parts = [rows for rows in (ended, begun) if rows is not None]
-        # Rows that came before a column's first null do not say that their values are there.
         events = self._with_valid(concat_rows(parts, device) if parts else self._nothing())
-        gone = 0 if ended is None else len(ended)
-        high = np.where(events.high > limit, AFTER, events.high)
-        code = local(events.code)
-        alive = kernels.take(self._counts, touched) > 0
         known = {name: self._known(name, touched, limit) for name in self._best}
-        # What began in earlier steps comes first.
-        pieces = [(code[:gone], high[:gone], high[:gone])]
-        for rows in known.values():
-            until = np.where(rows.high > limit, AFTER, rows.high)
-            pieces.append((local(rows.code), until, until))
-        earlier = sum(len(piece[0]) for piece in pieces)
-        pieces.append((code[gone:], events.low[gone:], high[gone:]))
-        codes, begins, ends = (np.concatenate(each) for each in zip(*pieces, strict=True))
-        axis_code, axis, first, last, every, group, before, after = kernels.step_axis(
-            codes,
-            begins,
-            ends,
-            earlier,
-            np.where(alive, kernels.take(self._last, touched), BEFORE),
-            self._bound(limit),
-            BEFORE,
-            AFTER,
-        )
-        slots = Slots(every, group, before, after, touched, axis_code)
-        columns, best = self._extremes(events, known)
-        begins_at = gone
-        for name, rows in known.items():
-            here = slice(begins_at, begins_at + len(rows))
-            best[name] = replace(best[name], first=first[here], last=last[here])
-            begins_at += len(rows)
-        if known:
-            first, last = (np.concatenate([each[:gone], each[earlier:]]) for each in (first, last))
+        placed = self._placed(events, 0 if ended is None else len(ended), known, touched, limit)
+        columns, best = self._extremes(events, known, placed)
         block = RunningBlock(
             device,
-            first,
-            last,
-            len(axis),
+            *placed.events,
+            len(placed.axis),
             columns,
             node.input.schema,
-            of_step=slots,
+            of_step=placed.slots,
             totals=self._totals,
             best=best,
             events=events,
-            ended=gone,
+            ended=placed.segments[_ENDED].stop,
             limit=limit,
             orders=self._orders,
+            ordered=self._ordered,
             values=self._values,
         )
         shown = block.slots  # not the block itself, which would stay in memory until somebody looked for circles
-        block.places = lambda: places_of(
-            node, kernels.slot_bounds(axis_code, axis, shown), self._groups.keys_of(touched), device
-        )
+        bounds = partial(kernels.slot_bounds, placed.slots.owners, placed.axis)
+        block.places = lambda: places_of(node, bounds(shown), self._groups.keys_of(touched), device)
+        block.depart()
         frame = block.results(node.aggregates)
-        for name, left in block.left.items():
-            self._best[name].add(left)
-        for name, came in block.came.items():
-            self._orders[name].come(*came)
-        self._last[touched] = kernels.take(axis, kernels.take(slots.all, slots.after))
-        if not len(block.slots):
+        block.update()
+        self._last[touched] = kernels.take(placed.axis, kernels.take(placed.slots.all, placed.slots.after))
+        if not len(shown):
             return []
-        group, begin, end = kernels.slot_bounds(axis_code, axis, block.slots)
+        group, begin, end = bounds(shown)
         group = group.astype(np.int64)
         if node.window.grid is not None:
             return list(grid_results(node.window.grid, begin, end, self._groups.keys_of(touched), group, frame, device))
         keys = self._groups.keys_of(kernels.take(touched, group))
         return [Events(begin, end, frame if keys is None else device.columns.beside(keys, frame))]
+
+    def _placed(self, events: Rows, ended: int, known: dict[PartName, Rows], touched: Any, limit: int) -> Placed:
+        """The axis of a step's groups, and where on it rows begin and end."""
+        kernels, local = self._device.kernels, places_among(touched, len(self._groups), self._device)
+
+        def segment(codes: Any, low: Any | None, high: Any) -> tuple[Any, Any, Any]:
+            """(place of each row's group, where it begins, where it ends): without a beginning here that is its end."""
+            until = np.where(high > limit, AFTER, high)
+            return local(codes), until if low is None else low, until
+
+        segments = {
+            _ENDED: segment(events.code[:ended], None, events.high[:ended]),
+            **{name: segment(rows.code, None, rows.high) for name, rows in known.items()},
+            _BEGUN: segment(events.code[ended:], events.low[ended:], events.high[ended:]),
+        }
+        bounds = accumulate((len(codes) for codes, _, _ in segments.values()), initial=0)
+        where = dict(zip(segments, starmap(slice, pairwise(bounds)), strict=True))
+        alive = kernels.take(self._counts, touched) > 0
+        codes, begins, ends = (np.concatenate(each) for each in zip(*segments.values(), strict=True))
+        owners, axis, first, last, every, group, before, after = kernels.step_axis(
+            codes,
+            begins,
+            ends,
+            where[_BEGUN].start,
+            np.where(alive, kernels.take(self._last, touched), BEFORE),
+            self._bound(limit),
+            BEFORE,
+            AFTER,
+        )
+        return Placed(axis, first, last, where, Slots(every, group, before, after, touched, owners))
 
     def _known(self, name: PartName, touched: Any, limit: int) -> Rows:
         """The state's rows of an extreme that can be the greatest of one of the step's groups in the step."""
@@ -323,11 +361,13 @@ class RunningWindow(WindowState, nodes=(WindowAggregate,)):
             return Rows(none.astype(np.int32), none, none, {CODES: Column((none,), None)}, frame)
         return rows
 
-    def _extremes(self, events: Rows, known: dict[PartName, Rows]) -> tuple[Columns, dict[PartName, Best]]:
+    def _extremes(
+        self, events: Rows, known: dict[PartName, Rows], placed: Placed
+    ) -> tuple[Columns, dict[PartName, Best]]:
         """(columns, best): values that are ranked are so together, the events' and the state's."""
         device = self._device
         columns = dict(events.columns)
-        best = {}
+        order = {name: rows.columns[CODES].arrays[0] for name, rows in known.items()}
         for column, form in self._ranked:
             names = [name for name in known if name[1] == column]
             frames = [device.columns.select(events.frame, ranked_by(column, form))]
@@ -343,11 +383,8 @@ class RunningWindow(WindowState, nodes=(WindowAggregate,)):
             for name in names:
                 mine = codes[count : count + len(known[name])]
                 count += len(known[name])
-                best[name] = Best(known[name], self._best[name].extreme.turned(mine), None, None)
-        for name, rows in known.items():
-            if name not in best:
-                best[name] = Best(rows, rows.columns[CODES].arrays[0], None, None)
-        return columns, best
+                order[name] = self._best[name].extreme.turned(mine)
+        return columns, {name: Best(self._best[name], order[name], *placed.of(name)) for name in known}
 
     # The state, to be looked at and kept
 

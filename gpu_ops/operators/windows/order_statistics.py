@@ -19,7 +19,7 @@ from gpu_ops.core.state_tables import MANY, Field, StateTable
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import Column
 from gpu_ops.operators.state.row_runs import RowRuns
-from gpu_ops.operators.state.rows import Rows, grown
+from gpu_ops.operators.state.rows import Rows, grown, known_at
 
 _WEIGHT = ("order", "weight")
 
@@ -74,10 +74,7 @@ class Orders(RowRuns):
 
     def counts(self, groups: Any) -> Any:
         """How many codes some groups have, without those that are to come; int64 groups."""
-        known = len(self._counts)
-        if not known:
-            return np.zeros_like(groups)
-        return np.where(groups < known, self._device.kernels.take(self._counts, np.minimum(groups, known - 1)), 0)
+        return known_at(self._counts, groups, self._device)
 
     def between(self, groups: Any, low: Any, high: Any) -> tuple[Any, Any]:
         """(which query, code) of all codes of some groups whose rank is within some bounds, in order.

@@ -15,7 +15,7 @@ from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import Column
 from gpu_ops.operators.state.fields import group_columns
 from gpu_ops.operators.state.row_runs import RowRuns
-from gpu_ops.operators.state.rows import GroupNumbers, grown
+from gpu_ops.operators.state.rows import GroupNumbers, grown, known_at
 
 CODES = "codes"
 """The form of a column whose values are told apart by numbers."""
@@ -42,20 +42,20 @@ class Values:
         numbers = self._numbers.codes(frame).astype(np.int64, copy=False)
         return Column((numbers,), self._device.columns.validity(frame, self._column))
 
-    def move(self, condition: str | None, values: Any, went: Any, came: Any) -> Any:
-        """How often some values are there throughout a step, before those come that come.
+    def there(self, condition: str | None, values: Any) -> Any:
+        """How often some values are there.
 
         Args:
             condition: Which events take part.
-            values: int64 numbers, each once.
-            went: How often each has gone in the step.
-            came: How often each has come.
+            values: int64 numbers.
         """
+        return known_at(self._counts.get(condition or "", values[:0]), values, self._device)
+
+    def put(self, condition: str | None, values: Any, counts: Any) -> None:
+        """Some values are there so often from now on; each is named once."""
         known = self._counts.get(condition or "", values[:0])
-        counts = self._counts[condition or ""] = grown(known, len(self._numbers))
-        there = self._device.kernels.take(counts, values) - went
-        counts[values] = there + came
-        return there
+        known = self._counts[condition or ""] = grown(known, len(self._numbers))
+        known[values] = counts
 
     def table(self) -> pa.Table | None:
         """Each value with its group, and how often it is there under each condition; None if none was seen."""
