@@ -5,9 +5,10 @@ A batch is one step whose CTI is infinity.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -25,10 +26,38 @@ from gpu_ops.operators.row_windows.window_state import ENTER, FLOOR, NUMBER, Dat
 from gpu_ops.operators.runtime.operator import Fed, whole
 from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import Least, Rows, concat_rows
-from gpu_ops.plan.data_windows import STATUS, DataWindow, Last
+from gpu_ops.plan.data_windows import STATUS, DataWindow, Last, Output
 from gpu_ops.plan.window_kinds import OUT, UNKNOWN, Assigned, Held, Stay
 
 Assigned.check()
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Rows of some groups with when they are in, as far as that is known now.
+
+    Attributes:
+        rows: The rows, in the order of their groups and numbers.
+        codes: Which of the groups each is of.
+        stay: When they are in.
+        is_new: Which of them have not entered in an earlier step.
+        groups: What is known of all groups.
+        touched: int64 numbers of these groups.
+        cti: The step's CTI.
+    """
+
+    rows: Rows
+    codes: Any
+    stay: Stay
+    is_new: Any
+    groups: Groups
+    touched: Any
+    cti: int
+
+    @cached_property
+    def inside(self) -> Any:
+        """Which of them are in at any time that is known."""
+        return (self.stay.enter != OUT) & (self.stay.enter != UNKNOWN)
 
 
 class RunningDataWindow(DataWindowState, nodes=(DataWindow,)):
@@ -48,9 +77,10 @@ class RunningDataWindow(DataWindowState, nodes=(DataWindow,)):
         self._each_of = RunningEach.of(node, device)
         # Of these rows that end take part no longer; others are kept until they are taken out.
         self._ends = self._each_of is not None and node.window.is_lifetime
-        self._opens = False
         self._opened: list[Events] = []
         self._closed: list[Events] = []
+        self._emit = self._EMITTERS[node.output]
+        self._gives_whole = node.output == "alive"
 
     @property
     def gives_open(self) -> bool:
@@ -60,7 +90,7 @@ class RunningDataWindow(DataWindowState, nodes=(DataWindow,)):
 
     def open(self) -> None:
         """Give events as soon as they enter, and again when they leave: what takes them counts them at once."""
-        self._opens = True
+        self._emit, self._gives_whole = RunningDataWindow._edges, False
 
     def needs(self, wanted: tuple[str, ...]) -> Sequence[tuple[str, ...]]:
         """The wanted columns and those that it reads."""
@@ -241,60 +271,127 @@ class RunningDataWindow(DataWindowState, nodes=(DataWindow,)):
         """What is final of some rows is given, and what may still change is kept."""
         before = _column(rows, ENTER)
         is_new = before == UNKNOWN
-        enter, leave = stay.enter if bool(is_new.all()) else np.where(is_new, stay.enter, before), stay.leave
-        if cti == MAX_TIME:
-            # Whatever has not left by then never will; what has not entered never does.
-            leave = np.minimum(leave, MAX_TIME)
-        stay = replace(stay, enter=enter, leave=leave)
+        enter = stay.enter if bool(is_new.all()) else np.where(is_new, stay.enter, before)
+        # Whatever has not left at the end of time never will; what has not entered never does.
+        leave = stay.leave if cti != MAX_TIME else np.minimum(stay.leave, MAX_TIME)
         if stay.due is not None:
             groups.due[touched] = stay.due
         if stay.noted is not None:
             groups.closed[touched] = stay.noted
-        if self._node.output == "each":
-            return self._each(rows, codes, stay, groups, touched, cti)
-        if cti != MAX_TIME:
-            self._keep_open(rows, stay, (enter != OUT) & (leave == UNKNOWN), enter, enter if self._holds else None)
-        return self._given(rows, codes, stay, is_new)
+        found = Settled(rows, codes, replace(stay, enter=enter, leave=leave), is_new, groups, touched, cti)
+        if cti != MAX_TIME and self._node.output != "each":
+            floor = enter if self._holds else np.full_like(enter, UNKNOWN)
+            self._keep_open(found, (enter != OUT) & (leave == UNKNOWN), enter, floor)
+        return self._emit(self, found)
 
     @property
     def _holds(self) -> bool:
         """Whether an enter is given with its leave, so that no CTI after it may be promised before."""
-        output = self._node.output
-        if output == "alive" and not self._opens:
-            return True
-        return self._node.window.holds_enters and output != "remove"
+        return self._gives_whole or (self._node.window.holds_enters and self._node.output != "remove")
 
-    def _keep_open(self, rows: Rows, stay: Stay, which: Any, enter: Any, floor: Any | None) -> None:
-        columns = rows.columns | {ENTER: Column((enter,), None)}
-        columns[FLOOR] = Column((np.full_like(enter, UNKNOWN) if floor is None else floor,), None)
-        if stay.memo is not None:
+    def _keep_open(self, found: Settled, which: Any, enter: Any, floor: Any) -> None:
+        """Keep some rows, with the enters that are known, and the times before which they promise nothing."""
+        columns = found.rows.columns | {ENTER: Column((enter,), None), FLOOR: Column((floor,), None)}
+        if found.stay.memo is not None:
             note = self._node.window.note
             if note is None:
                 raise PlanError(
                     f"The window {self._node.window} gives a memo of each row, and declares no note of it.",
                     remedy="Declare a RowNote: without one the next step would not know it.",
                 )
-            columns["row", note.name] = Column((stay.memo,), None)
-        kept = replace(rows, columns=columns).take(self._device.kernels.keep(which), self._device)
+            columns["row", note.name] = Column((found.stay.memo,), None)
+        kept = replace(found.rows, columns=columns).take(self._device.kernels.keep(which), self._device)
         self._kept.add(kept)
         self._again("kept", kept)
 
-    def _given(self, rows: Rows, codes: Any, stay: Stay, is_new: Any) -> list[Events]:
-        output, enter, leave = self._node.output, stay.enter, stay.leave
-        if output == "prior":
-            return self._beside_prior(rows, codes, self._device.kernels.keep(is_new))
-        if output == "alive" and not self._opens:
-            # What may enter yet leaves no earlier, so it is not among these.
-            return self._part(rows, (leave > enter) & (leave != UNKNOWN) & (enter != OUT), enter, leave)
-        inside = (enter != OUT) & (enter != UNKNOWN)
-        if output == "alive":
-            self._opened += self._part(rows, inside & is_new & (leave == UNKNOWN), enter, TICK)
-            # One that time let in at the CTI may leave there yet, with a row that comes then: it was opened, too.
-            self._closed += self._part(rows, inside & ~is_new & (leave < MAX_TIME), enter, leave)
-            return self._part(rows, inside & is_new & (leave != UNKNOWN) & (leave > enter), enter, leave)
-        entered = [] if output == "remove" else self._part(rows, inside & is_new, enter, TICK, "new")
-        left = [] if output == "insert" else self._part(rows, inside & (leave < MAX_TIME), leave, TICK, "dead")
-        return entered + left
+    # What each output gives
+
+    def _whole_stays(self, found: Settled) -> list[Events]:
+        """Rows for as long as they are in, once that is known; what may enter yet leaves no earlier."""
+        enter, leave = found.stay.enter, found.stay.leave
+        return self._part(found.rows, (leave > enter) & (leave != UNKNOWN) & (enter != OUT), enter, leave)
+
+    def _edges(self, found: Settled) -> list[Events]:
+        """The same, and edges where the leave is not known yet: opened ones now, closed ones when it is."""
+        enter, leave, fresh = found.stay.enter, found.stay.leave, found.inside & found.is_new
+        self._opened += self._part(found.rows, fresh & (leave == UNKNOWN), enter, TICK)
+        # One that time let in at the CTI may leave there yet, with a row that comes then: it was opened, too.
+        self._closed += self._part(found.rows, found.inside & ~found.is_new & (leave < MAX_TIME), enter, leave)
+        return self._part(found.rows, fresh & (leave != UNKNOWN) & (leave > enter), enter, leave)
+
+    def _inserts(self, found: Settled) -> list[Events]:
+        """A point where a row enters."""
+        return self._part(found.rows, found.inside & found.is_new, found.stay.enter, TICK, "new")
+
+    def _removes(self, found: Settled) -> list[Events]:
+        """A point where a row leaves."""
+        return self._part(found.rows, found.inside & (found.stay.leave < MAX_TIME), found.stay.leave, TICK, "dead")
+
+    def _changes_of(self, found: Settled) -> list[Events]:
+        """Both."""
+        return self._inserts(found) + self._removes(found)
+
+    def _with_prior(self, found: Settled) -> list[Events]:
+        """Rows that have come, as they are, beside those so many places before them."""
+        rows, columns, window = found.rows, self._device.columns, self._node.window
+        at = self._device.kernels.keep(found.is_new)
+        if not len(at):
+            return []
+        assert isinstance(window, Last)  # noqa: S101  (with_prior makes no other: it is that row that it asks for)
+        frame = columns.take(rows.frame, at)
+        number = _column(rows, NUMBER)
+        there = number[at] >= window.count
+        # The rows in between may be at rest.
+        before = self._device.kernels.search_pairs(found.codes, number, found.codes[at], number[at] - window.count - 1)
+        valid = None if bool(there.all()) else there
+        for name, column in self._node.prior:
+            values = columns.take(columns.select(rows.frame, [column]), np.where(there, before, 0))
+            frame = columns.beside(frame, columns.rename(columns.null_where(values, valid), column, name))
+        return [Events(rows.low[at], rows.high[at], frame)]
+
+    def _each(self, found: Settled) -> list[Events]:
+        """Rows whose enter is final, with what is in then; kept is what may be in for others."""
+        stay, columns = found.stay, self._device.columns
+        # An enter that time alone makes may be known long before.
+        final = found.inside & found.is_new & (stay.enter <= found.cti)
+        if self._node.window.holds_enters:
+            final = final & (stay.leave != UNKNOWN)
+        told = final | ~found.is_new
+        running = self._each_of if self._groups.seen else None
+        if found.cti != MAX_TIME:
+            # What stays for ever is in the running aggregates, and waits for nothing.
+            stays = (stay.leave > found.cti) & ((stay.leave != MAX_TIME) | (running is None))
+            self._keep_for_others(found, (stay.enter != OUT) & (stays | ~told), told)
+        at = self._device.kernels.keep(final)
+        values = None
+        if running is not None:
+            leaves = told & found.inside & (stay.leave <= min(found.cti, MAX_TIME - 1))
+            values = running.values(found.rows, stay, final, leaves)
+        elif len(at):
+            known = replace(stay, entered=np.where(found.is_new, stay.entered, -1))
+            rows = found.rows
+            values = each_row(self._node, rows.frame, rows.low, rows.high, known, at, self._device)
+        if not len(at):
+            return []
+        return [Events(stay.enter[at], TICK, columns.beside(columns.take(found.rows.frame, at), values))]
+
+    def _keep_for_others(self, found: Settled, which: Any, told: Any) -> None:
+        """Some rows are kept for those that enter later; their groups are looked at again when one enters or leaves."""
+        stay = found.stay
+        floor = np.where(told | (stay.enter == OUT), UNKNOWN, stay.enter)
+        self._keep_open(found, which, np.where(told, stay.enter, UNKNOWN), floor)
+        if not self._ends:
+            times = np.where(which, np.where(told, stay.leave, stay.enter), UNKNOWN)
+            found.groups.wake(found.codes, times, found.touched, self._device)
+
+    _EMITTERS: ClassVar[dict[Output, Callable[[RunningDataWindow, Settled], list[Events]]]] = {
+        "alive": _whole_stays,
+        "insert": _inserts,
+        "remove": _removes,
+        "changes": _changes_of,
+        "prior": _with_prior,
+        "each": _each,
+    }
 
     def _part(self, rows: Rows, which: Any, start: Any, end: Any, status: str = "") -> list[Events]:
         """Some of the rows with these lifetimes: one piece, or none if it were empty."""
@@ -304,60 +401,6 @@ class RunningDataWindow(DataWindowState, nodes=(DataWindow,)):
             start, end = start[at], end if isinstance(end, int) else end[at]
             frame = self._device.columns.take(frame, at)
         return [Events(start, end, self._with_status(frame, status, len(start)))] if len(start) else []
-
-    def _each(self, rows: Rows, codes: Any, stay: Stay, groups: Groups, touched: Any, cti: int) -> list[Events]:
-        """Rows whose enter is final, with what is in then; kept is what may be in for others."""
-        node, device = self._node, self._device
-        before = _column(rows, ENTER)
-        inside = (stay.enter != OUT) & (stay.enter != UNKNOWN)
-        # An enter that time alone makes may be known long before.
-        final = inside & (before == UNKNOWN) & (stay.enter <= cti)
-        if node.window.holds_enters:
-            final = final & (stay.leave != UNKNOWN)
-        told = final | (before != UNKNOWN)
-        running = self._each_of if self._groups.seen else None
-        if cti != MAX_TIME:
-            # What stays for ever is in the running aggregates, and waits for nothing.
-            stays = (stay.leave > cti) if running is None else (stay.leave > cti) & (stay.leave != MAX_TIME)
-            which = (stay.enter != OUT) & (stays | ~told)
-            self._keep_for_others(rows, codes, stay, which, told, groups, touched)
-        at = device.kernels.keep(final)
-        if running is not None:
-            values = running.values(rows, stay, final, told & inside & (stay.leave <= min(cti, MAX_TIME - 1)))
-        elif len(at):
-            known = replace(stay, entered=np.where(before == UNKNOWN, stay.entered, -1))
-            values = each_row(node, rows.frame, rows.low, rows.high, known, at, device)
-        if not len(at):
-            return []
-        return [Events(stay.enter[at], TICK, device.columns.beside(device.columns.take(rows.frame, at), values))]
-
-    def _keep_for_others(
-        self, rows: Rows, codes: Any, stay: Stay, which: Any, told: Any, groups: Groups, touched: Any
-    ) -> None:
-        """Some rows are kept for those that enter later; their groups are looked at again when one enters or leaves."""
-        enter = np.where(told, stay.enter, UNKNOWN)
-        floor = np.where(told | (stay.enter == OUT), UNKNOWN, stay.enter)
-        self._keep_open(rows, stay, which, enter, floor)
-        if not self._ends:
-            times = np.where(which, np.where(told, stay.leave, stay.enter), UNKNOWN)
-            groups.wake(codes, times, touched, self._device)
-
-    def _beside_prior(self, rows: Rows, codes: Any, at: Any) -> list[Events]:
-        """Rows that have come, as they are, beside those so many places before them."""
-        if not len(at):
-            return []
-        columns, window = self._device.columns, self._node.window
-        assert isinstance(window, Last)  # noqa: S101  (with_prior makes no other: it is that row that it asks for)
-        frame = columns.take(rows.frame, at)
-        number = _column(rows, NUMBER)
-        there = number[at] >= window.count
-        # The rows in between may be at rest.
-        before = self._device.kernels.search_pairs(codes, number, codes[at], number[at] - window.count - 1)
-        valid = None if bool(there.all()) else there
-        for name, column in self._node.prior:
-            values = columns.take(columns.select(rows.frame, [column]), np.where(there, before, 0))
-            frame = columns.beside(frame, columns.rename(columns.null_where(values, valid), column, name))
-        return [Events(rows.low[at], rows.high[at], frame)]
 
     def _with_status(self, frame: Any, status: str, count: int) -> Any:
         if self._node.output != "changes":
