@@ -7,7 +7,7 @@ from typing import Any
 
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events
-from gpu_ops.operators.runtime.operator import Fed, Operator, Stateless
+from gpu_ops.operators.runtime.operator import Fed, Operator, Stateless, Whole
 from gpu_ops.plan.joins import Union
 from gpu_ops.plan.nodes import Node
 
@@ -51,12 +51,10 @@ class Together(Stateless, nodes=(Union,)):
         """The wanted columns of each; one at least: a frame without columns would not know its height."""
         return [wanted or tuple(self._node.schema.names[:1])] * len(self._parts)
 
-    def batch(
-        self, inputs: Sequence[Iterator[Events]], wanted: tuple[str, ...], *, gathered: bool = False
-    ) -> Iterator[Events]:
+    def batch(self, whole: Whole) -> Iterator[Events]:
         """Piece by piece, one input after the other."""
-        names = list(self.needs(wanted)[0])
-        for pieces in inputs:
+        names = list(self.needs(whole.wanted)[0])
+        for pieces in whole.inputs:
             for events in pieces:
                 yield Events(events.start, events.end, self._device.columns.select(events.frame, names))
 

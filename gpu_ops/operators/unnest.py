@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpu_ops.operators.events import Events
-from gpu_ops.operators.runtime.operator import EachPiece
+from gpu_ops.operators.runtime.operator import EachPiece, Whole
 from gpu_ops.operators.sizes import expanded
 from gpu_ops.plan.unnest import Repeat, Unnest
 
@@ -17,13 +17,11 @@ from gpu_ops.plan.unnest import Repeat, Unnest
 class Several(EachPiece, family=True):
     """Several events of each. A batch leaves out the columns that are not asked for; what keeps events has them all."""
 
-    def batch(
-        self, inputs: Sequence[Iterator[Events]], wanted: tuple[str, ...], *, gathered: bool = False
-    ) -> Iterator[Events]:
+    def batch(self, whole: Whole) -> Iterator[Events]:
         """Piece by piece, with the wanted columns."""
-        for events in inputs[0]:
-            made = self.each(events)
-            yield Events(made.start, made.end, self._device.columns.select(made.frame, wanted)) if wanted else made
+        for events in whole.inputs[0]:
+            made, names = self.each(events), whole.wanted
+            yield Events(made.start, made.end, self._device.columns.select(made.frame, names)) if names else made
 
 
 class Repeated(Several, nodes=(Repeat,)):

@@ -27,7 +27,7 @@ from gpu_ops.microbatches.files import write as write_file
 from gpu_ops.operators import filter_project
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.runtime.families import registered
-from gpu_ops.operators.runtime.operator import Operator
+from gpu_ops.operators.runtime.operator import Operator, Whole
 from gpu_ops.plan.advance import Advance, AdvanceTime, Late
 from gpu_ops.plan.nodes import Feed, Node, Source
 
@@ -241,7 +241,7 @@ def _give(node: Node, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
     if family is None:
         raise PlanError(f"The local engine does not run {type(node).__name__}.", remedy="Collect it on its own engine.")
     operator = family.of(node, run.device, run.shared)
-    return operator.batch(_inputs(operator, run, wanted), wanted, gathered=node in run.gathered)
+    return operator.batch(Whole(_inputs(operator, run, wanted), wanted, gathered=node in run.gathered))
 
 
 def _inputs(operator: Operator, run: Run, wanted: tuple[str, ...]) -> list[Iterator[Events]]:

@@ -23,7 +23,7 @@ from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.joins import joins
 from gpu_ops.operators.joins.coverage import Matches, covered_until, covers_of, uncovered
 from gpu_ops.operators.joins.joins import Pairs, Side
-from gpu_ops.operators.runtime.operator import Fed, Stateless
+from gpu_ops.operators.runtime.operator import Fed, Stateless, Whole
 from gpu_ops.operators.state.fields import AFTER, NUMBERED_TIME, TIME, clock, group_columns, group_count, row_columns
 from gpu_ops.operators.state.incremental import Incremental
 from gpu_ops.operators.state.row_runs import RowRuns, ordered
@@ -62,12 +62,10 @@ class RunningBinary(Incremental, family=True):
         self._keys = pa.schema([key.with_nullable(True) for key in self._keys])
         self._kept = kept
 
-    def batch(
-        self, inputs: Sequence[Iterator[Events]], wanted: tuple[str, ...], *, gathered: bool = False
-    ) -> Iterator[Events]:
+    def batch(self, whole: Whole) -> Iterator[Events]:
         """The results of all events of both sides, in order of key and start."""
-        left, right = (concat(pieces, self._device) for pieces in inputs)
-        return self._batch(left, right, gathered=gathered)
+        left, right = (concat(pieces, self._device) for pieces in whole.inputs)
+        return self._batch(left, right, gathered=whole.gathered)
 
     def _moved(self, events: Sequence[Events | None], given: Sequence[Fed], cti: int) -> tuple[Fed, int]:
         before = cti if cti == MAX_TIME else cti - 1
@@ -445,11 +443,9 @@ class Numbers(Stateless, nodes=(Numbered,)):
         super().__init__(node, device)
         self._next = 0
 
-    def batch(
-        self, inputs: Sequence[Iterator[Events]], wanted: tuple[str, ...], *, gathered: bool = False
-    ) -> Iterator[Events]:
+    def batch(self, whole: Whole) -> Iterator[Events]:
         """Piece by piece."""
-        return map(self._numbered, inputs[0])
+        return map(self._numbered, whole.inputs[0])
 
     def step(self, given: Sequence[Fed], ctis: Sequence[int]) -> tuple[Fed, int]:
         """Each event with the next number; the CTI as it is."""

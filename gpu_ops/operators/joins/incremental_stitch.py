@@ -13,8 +13,8 @@ from gpu_ops.core.time import MAX_TIME
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import Column
 from gpu_ops.operators.events import Events, concat
-from gpu_ops.operators.joins.stitch import leading, stitch, whole
-from gpu_ops.operators.runtime.operator import Fed
+from gpu_ops.operators.joins.stitch import leading, payload, stitch
+from gpu_ops.operators.runtime.operator import Fed, Whole
 from gpu_ops.operators.state.fields import NUMBERED_TIME, TIME, group_columns, group_count, row_columns
 from gpu_ops.operators.state.incremental import Incremental
 from gpu_ops.operators.state.row_runs import RowRuns
@@ -43,11 +43,9 @@ class RunningStitch(Incremental, nodes=(Stitch,)):
         runs = {"waiting": self._waiting, "chains": self._chains}
         super().__init__(node, node.compared, node.schema, device, runs)
 
-    def batch(
-        self, inputs: Sequence[Iterator[Events]], wanted: tuple[str, ...], *, gathered: bool = False
-    ) -> Iterator[Events]:
+    def batch(self, whole: Whole) -> Iterator[Events]:
         """All events at once: each has a follower, or none."""
-        events = concat(inputs[0], self._device)
+        events = concat(whole.inputs[0], self._device)
         if events is not None:
             yield stitch(self._node, events, self._device)
 
@@ -87,7 +85,7 @@ class RunningStitch(Incremental, nodes=(Stitch,)):
         results = []
         if len(done):
             frame = self._groups.keys_of(done.code.astype(np.int64))
-            frame = frame if done.frame is None else whole(self._node, frame, done.frame, device)
+            frame = frame if done.frame is None else payload(self._node, frame, done.frame, device)
             results.append(Events(done.columns[_CHAIN].arrays[0], done.high, frame))
         self._forget()
         return results

@@ -23,7 +23,7 @@ def stitch(node: Stitch, events: Events, device: Device) -> Events:
     # Of equal payloads the one form (0.0, not -0.0) that does not depend on which of them came first.
     frame = columns.take(payloads, take(codes, first).astype(np.int64))
     if carried is not None:
-        frame = whole(node, frame, columns.take(carried, take(order, first)), device)
+        frame = payload(node, frame, columns.take(carried, take(order, first)), device)
     return Events(take(start, first), take(end, last), frame)
 
 
@@ -53,6 +53,6 @@ def leading(node: Stitch, codes: Any, start: Any, end: Any, frame: Any, device: 
     return columns.take(carried, lead)
 
 
-def whole(node: Stitch, compared: Any, carried: Any, device: Device) -> Any:
+def payload(node: Stitch, compared: Any, carried: Any, device: Device) -> Any:
     """The payload of the columns that are compared, and of the others."""
     return device.columns.select(device.columns.beside(compared, carried), node.schema.names)

@@ -23,7 +23,7 @@ from gpu_ops.operators.row_windows.data_windows import each_row, row_order
 from gpu_ops.operators.row_windows.each import RunningEach
 from gpu_ops.operators.row_windows.groups import Groups
 from gpu_ops.operators.row_windows.window_state import ENTER, FLOOR, NUMBER, DataWindowState, floors_of
-from gpu_ops.operators.runtime.operator import Fed, whole
+from gpu_ops.operators.runtime.operator import Fed, Whole, of_whole_groups
 from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import Least, Rows, concat_rows
 from gpu_ops.plan.data_windows import STATUS, DataWindow, Last, Output
@@ -96,15 +96,13 @@ class RunningDataWindow(DataWindowState, nodes=(DataWindow,)):
         """The wanted columns and those that it reads."""
         return [self._node.needed(wanted)]
 
-    def batch(
-        self, inputs: Sequence[Iterator[Events]], wanted: tuple[str, ...], *, gathered: bool = False
-    ) -> Iterator[Events]:
+    def batch(self, whole: Whole) -> Iterator[Events]:
         """What becomes of all the rows there are: pieces of bounded size, each with all rows of its groups.
 
         Nothing that lasts is noted, and no row of any other step plays a part.
         """
         device, group = self._device, self._node.group
-        for events in whole(self._node.input, group, inputs[0], device):
+        for events in of_whole_groups(self._node.input, group, whole.inputs[0], device):
             codes, count, _ = device.columns.key_codes(events.frame, group)
             for some, code, touched in whole_groups(events, codes, count, self._schema, device):
                 rows = Rows(code, some.start, some.ends, {}, some.frame)

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from gpu_ops.operators import (
-    filter_project,  # noqa: F401
-    lifetimes,  # noqa: F401
-    union,  # noqa: F401
-    unnest,  # noqa: F401
-)
-from gpu_ops.operators.joins import (
-    incremental as _joins,  # noqa: F401
-)
-from gpu_ops.operators.joins import (
-    incremental_stitch,  # noqa: F401
-)
-from gpu_ops.operators.row_windows import incremental as _row_windows  # noqa: F401
+import gpu_ops.operators.filter_project
+import gpu_ops.operators.joins.incremental
+import gpu_ops.operators.joins.incremental_stitch
+import gpu_ops.operators.lifetimes
+import gpu_ops.operators.row_windows.incremental
+import gpu_ops.operators.union
+import gpu_ops.operators.unnest
+import gpu_ops.operators.windows.fills
+import gpu_ops.operators.windows.incremental_window  # noqa: F401
 from gpu_ops.operators.runtime.operator import Operator
-from gpu_ops.operators.windows import (
-    fills,  # noqa: F401
-    incremental_window,  # noqa: F401
-)
 
 registered = Operator.registered
-"""The class that computes a node; None if there is none."""

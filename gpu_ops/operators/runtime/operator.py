@@ -44,6 +44,21 @@ class Fed:
         return Fed(*([change(piece) for piece in pieces] for pieces in (self.events, self.opened, self.closed)))
 
 
+@dataclass(frozen=True)
+class Whole:
+    """What a batch is computed from.
+
+    Attributes:
+        inputs: The events of each input, in pieces as they come.
+        wanted: The columns that are asked for; more may be given.
+        gathered: Whether all results are in memory together at some time.
+    """
+
+    inputs: Sequence[Iterator[Events]]
+    wanted: tuple[str, ...]
+    gathered: bool = False
+
+
 class Operator(Declaration, family=True):
     """One node, computed. A class that leaves out a part that is abstract here is an error where it is made.
 
@@ -120,16 +135,11 @@ class Operator(Declaration, family=True):
         return self._node.needs(wanted)  # type: ignore[no-any-return]
 
     @abstractmethod
-    def batch(
-        self, inputs: Sequence[Iterator[Events]], wanted: tuple[str, ...], *, gathered: bool = False
-    ) -> Iterator[Events]:
+    def batch(self, whole: Whole) -> Iterator[Events]:
         """The results of all events at once, in pieces.
 
-        Args:
-            inputs: The events of each input, in pieces as they come. What has to see all of them, or whole groups, puts
-                them together itself (`concat`, `whole`); what does not, gives results before the next piece is there.
-            wanted: The columns that are asked for; it may give more.
-            gathered: Whether all results are in memory together at some time.
+        What has to see all events, or whole groups, puts them together itself (`concat`, `of_whole_groups`); what does
+        not, gives results before the next piece is there.
         """
 
     @abstractmethod
@@ -208,19 +218,16 @@ class EachPiece(Stateless, family=True):
     def each(self, events: Events) -> Events:
         """What becomes of some events."""
 
-    def batch(
-        self, inputs: Sequence[Iterator[Events]], wanted: tuple[str, ...], *, gathered: bool = False
-    ) -> Iterator[Events]:
+    def batch(self, whole: Whole) -> Iterator[Events]:
         """Piece by piece."""
-        for events in inputs[0]:
-            yield self.each(events)
+        return map(self.each, whole.inputs[0])
 
     def step(self, given: Sequence[Fed], ctis: Sequence[int]) -> tuple[Fed, int]:
         """Piece by piece; the CTI as it is."""
         return given[0].each(self.each), ctis[0]
 
 
-def whole(node: Node, group: Sequence[str], pieces: Iterator[Events], device: Device) -> Iterator[Events]:
+def of_whole_groups(node: Node, group: Sequence[str], pieces: Iterator[Events], device: Device) -> Iterator[Events]:
     """What a node gives, in pieces that each hold whole groups: as they come where they do, else all in one."""
     key = node.whole
     if key is not None and set(key) <= set(group):

@@ -12,7 +12,7 @@ import pyarrow as pa
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events, concat
-from gpu_ops.operators.runtime.operator import Fed, Operator
+from gpu_ops.operators.runtime.operator import Fed, Operator, Whole
 from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import GroupNumbers, Rows, rows_from_arrow, shown_time
 
@@ -67,7 +67,7 @@ class Incremental(Operator, family=True):
         edges = any(fed.opened or fed.closed for fed in given)
         if self._may_batch and cti == MAX_TIME and not self._groups.seen and not edges:
             pieces = [iter([] if each is None else [each]) for each in events]
-            return Fed(list(self.batch(pieces, tuple(self._node.schema.names)))), cti
+            return Fed(list(self.batch(Whole(pieces, tuple(self._node.schema.names))))), cti
         return self._moved(events, given, cti)
 
     _may_batch = True

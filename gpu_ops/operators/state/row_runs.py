@@ -77,6 +77,14 @@ class RowRuns(SortedRuns[Rows]):
             run.left -= len(at)
             yield run, at
 
+    def of_groups(self, groups: Any) -> Iterator[tuple[Run[Rows], Any]]:
+        """Per run the indices of the rows of some groups, which ascend; not of those that were dropped."""
+        for run in self.runs:
+            begin, end = (np.searchsorted(run.rows.code, groups, side=side) for side in ("left", "right"))
+            source, offset = self._device.kernels.expand(end - begin)
+            at = self._device.kernels.take(begin, source) + offset
+            yield run, at if run.gone is None else at[~run.gone[at]]
+
     def rows(self) -> Rows | None:
         """All that are wanted; None if there are none."""
         pieces = self.pieces()

@@ -15,7 +15,7 @@ from gpu_ops.core.state_tables import Field, StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events
-from gpu_ops.operators.runtime.operator import Fed
+from gpu_ops.operators.runtime.operator import Fed, Whole
 from gpu_ops.operators.sizes import expanded
 from gpu_ops.operators.state.fields import AFTER, BEFORE, extent, group_columns
 from gpu_ops.operators.state.incremental import Incremental
@@ -93,11 +93,9 @@ class RunningFill(Incremental, nodes=(Fill,)):
         """All columns: of a window that holds nothing each is made."""
         return [tuple(self._schema.names)]
 
-    def batch(
-        self, inputs: Sequence[Iterator[Events]], wanted: tuple[str, ...], *, gathered: bool = False
-    ) -> Iterator[Events]:
+    def batch(self, whole: Whole) -> Iterator[Events]:
         """All results at once, with those of the windows between them."""
-        yield from self.step([Fed(list(inputs[0]))], [MAX_TIME])[0].events
+        yield from self.step([Fed(list(whole.inputs[0]))], [MAX_TIME])[0].events
 
     def _moved(self, events: Sequence[Events | None], given: Sequence[Fed], cti: int) -> tuple[Fed, int]:
         made: list[Events] = []

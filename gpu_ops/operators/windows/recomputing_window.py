@@ -137,17 +137,10 @@ class RunningWhole(WindowOperator):
 
     def _of_groups(self, touched: Any) -> Rows:
         """All rows of some groups that had not ended at the last step."""
-        kernels, pieces = self._device.kernels, []
-        groups = touched.astype(np.int32)
-        for run in self._alive.runs:
-            begin = np.searchsorted(run.rows.code, groups)
-            end = np.searchsorted(run.rows.code, groups, side="right")
-            source, offset = kernels.expand(end - begin)
-            at = kernels.take(begin, source) + offset
-            at = kernels.take(at, kernels.keep(kernels.take(run.rows.high, at) > self._done))
-            if run.gone is not None:
-                at = at[~run.gone[at]]
-            pieces.append(run.rows.take(at, self._device))
+        pieces = []
+        for run, at in self._alive.of_groups(touched.astype(np.int32)):
+            lasting = self._device.kernels.take(run.rows.high, at) > self._done
+            pieces.append(run.rows.take(at[lasting], self._device))
         if self._closing is not None and len(self._closing):
             pieces.append(self._closing)
         return concat_rows(pieces, self._device)
@@ -155,14 +148,8 @@ class RunningWhole(WindowOperator):
     def _close(self, closed: Rows) -> None:
         """Drop the rows that some are, which never ended until now: as many as are equal in all that is read."""
         columns, kernels = self._device.columns, self._device.kernels
-        touched = np.unique(closed.code)
-        found = []
-        for run in self._alive.runs:
-            low, high = (np.searchsorted(run.rows.code, touched, side=side) for side in ("left", "right"))
-            source, offset = kernels.expand(high - low)
-            at = kernels.take(low, source) + offset
-            at = at[kernels.take(run.rows.high, at) == MAX_TIME]
-            found.append(at if run.gone is None else at[~run.gone[at]])
+        in_groups = self._alive.of_groups(np.unique(closed.code))
+        found = [at[kernels.take(run.rows.high, at) == MAX_TIME] for run, at in in_groups]
         there = [run.rows.take(at, self._device) for run, at in zip(self._alive.runs, found, strict=True)]
         rows = concat_rows([closed, *there], self._device)
         names = [*self._reads, "__code", "__low"]

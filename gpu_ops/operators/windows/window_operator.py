@@ -15,7 +15,7 @@ from gpu_ops.core.time import MAX_TIME, MIN_TIME, TIME_TYPE
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import column_name
 from gpu_ops.operators.events import Events, concat
-from gpu_ops.operators.runtime.operator import Fed, whole
+from gpu_ops.operators.runtime.operator import Fed, Whole, of_whole_groups
 from gpu_ops.operators.state.fields import AFTER, BEFORE, group_columns
 from gpu_ops.operators.state.incremental import Incremental
 from gpu_ops.operators.state.row_runs import RowRuns
@@ -50,11 +50,9 @@ class WindowOperator(Incremental, family=True):
         """The key, and what the aggregates read."""
         return [(*self._node.group, *self._reads)]
 
-    def batch(
-        self, inputs: Sequence[Iterator[Events]], wanted: tuple[str, ...], *, gathered: bool = False
-    ) -> Iterator[Events]:
+    def batch(self, whole: Whole) -> Iterator[Events]:
         """Blocks of whole groups."""
-        for events in whole(self._node.input, self._node.group, inputs[0], self._device):
+        for events in of_whole_groups(self._node.input, self._node.group, whole.inputs[0], self._device):
             yield from window_aggregate(self._node, events, self._device)
 
     def _moved(self, events: Sequence[Events | None], given: Sequence[Fed], cti: int) -> tuple[Fed, int]:
