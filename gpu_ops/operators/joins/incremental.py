@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -178,7 +179,6 @@ class RunningJoin(RunningBinary, nodes=(Join,)):
         self._sides = self._kept["left"], self._kept["right"]
         self._join, self._bare = node, replace(node, condition=None)
         self._oldest = Least(), Least()
-        self._others = tuple(joins.nothing(each.schema, device).frame for each in node.inputs)
 
     @classmethod
     def stepped(cls, node: Join) -> Node:
@@ -284,7 +284,12 @@ class RunningJoin(RunningBinary, nodes=(Join,)):
     def _given(self, at: int, frame: Any) -> Any:
         if self._join.how == "anti":
             return frame
-        return joins.beside_nulls(self._join, at, frame, self._others[1 - at], self._device)
+        return joins.beside_nulls(self._join, at, frame, self._no_partners[1 - at], self._device)
+
+    @cached_property
+    def _no_partners(self) -> list[Any]:
+        """Of each side a frame without rows."""
+        return [joins.nothing(each.schema, self._device).frame for each in self._join.inputs]
 
     def _promise(self, cti: int) -> int:
         return min(oldest.least(cti) for oldest in self._oldest)

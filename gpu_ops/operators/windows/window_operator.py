@@ -47,8 +47,9 @@ class WindowOperator(Incremental, family=True):
         return list(dict.fromkeys(column_name(each) for one in self._node.aggregates for each in one.reads))
 
     def needs(self, wanted: tuple[str, ...]) -> Sequence[tuple[str, ...]]:
-        """The key, and what the aggregates read."""
-        return [(*self._node.group, *self._reads)]
+        """All that was lowered: the key, and what the aggregates read; a count of all rows reads nothing."""
+        reads = self._node.group or any(each.reads for each in self._node.aggregates)
+        return [tuple(self._schema.names) if reads else ()]
 
     def batch(self, whole: Whole) -> Iterator[Events]:
         """Blocks of whole groups."""
