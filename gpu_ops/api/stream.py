@@ -23,7 +23,7 @@ from gpu_ops.core.time import TICK, Duration, positive_ticks, ticks
 from gpu_ops.errors import PlanError, refuse_names, shown
 from gpu_ops.plan.advance import Advance, AdvanceTime, Late
 from gpu_ops.plan.aggregates import Aggregate
-from gpu_ops.plan.combinations import Combinable, hangs_on_bounds
+from gpu_ops.plan.combinations import hangs_on_bounds
 from gpu_ops.plan.data_windows import STATUS, DataWindow, Output
 from gpu_ops.plan.expressions import LIFETIME, Expression, as_expression, bare_column, column_names
 from gpu_ops.plan.lifetimes import Lifetime, Shift, ToPoint
@@ -125,7 +125,7 @@ class DataWindowed(Combining["Stream", "Windowed", "DataWindowed"], Windowed):
 
     def _aggregated(self, aggregates: Mapping[str, object]) -> Node:
         """Of events with the lifetimes that they have themselves, and not those for which they are in."""
-        core, combined = self._parts(aggregates)
+        core, combined = aggregated(self._alive.input, Snapshot(), aggregates)
         changed = LIFETIME if self._alive.window.enters != "at its start" else ("end",)
         if not any(column_names(each, changed) for aggregate in core.aggregates for each in aggregate.reads):
             return super()._aggregated(aggregates)
@@ -217,12 +217,12 @@ class DataWindowed(Combining["Stream", "Windowed", "DataWindowed"], Windowed):
         """
         asked = by_name(self._alive.input, aggregates, named, where="each")
         for name, aggregate in asked.items():
-            if isinstance(aggregate, Combinable) and hangs_on_bounds(aggregate.within(Snapshot())):
+            if hangs_on_bounds(aggregate, Snapshot()):
                 raise PlanError(
                     f"each({name}=…) depends on how long a window lasts, and a row for each event lasts a tick.",
                     remedy="Take it from .agg(…), or a rate over a span: g.rate('1s', over='1min').",
                 )
-        core, combined = self._parts(asked)
+        core, combined = aggregated(self._alive.input, Snapshot(), asked)
         below, lowered = self._below_of(core)
         node = replace(self._alive, input=below, output="each", aggregates=lowered)
         columns = [nw.col(name) for name in self._names]
@@ -232,22 +232,10 @@ class DataWindowed(Combining["Stream", "Windowed", "DataWindowed"], Windowed):
         columns += combined.expressions[len(core.group) :]
         return super()._results(Project(node, tuple(columns), keep=False, said=combined.said))
 
-    def _parts(self, aggregates: Mapping[str, object]) -> tuple[WindowAggregate, Project | None]:
-        """Aggregates over the events that come in, and what combines them, if anything does."""
-        made = aggregated(self._alive.input, Snapshot(), aggregates)
-        combined = made if isinstance(made, Project) else None
-        core = made if combined is None else combined.input
-        assert isinstance(core, WindowAggregate)  # noqa: S101  (a combination stands on nothing else)
-        return core, combined
-
     def _below_of(self, core: WindowAggregate) -> tuple[Node, tuple[Aggregate, ...]]:
         """The events that come in, with a column more for each expression that aggregates are over, and these."""
-        lowered = core.lowered()
-        if lowered is core:
-            return self._alive.input, core.aggregates
-        assert isinstance(lowered.input, Project)  # noqa: S101  (of what aggregates are over)
-        hidden = tuple(each for each in lowered.input.expressions if bare_column(each) is None)
-        return extended(self._alive.input, hidden), lowered.aggregates
+        columns, aggregates = core.plain()
+        return extended(self._alive.input, (each for each in columns if bare_column(each) is None)), aggregates
 
     def _given(self, output: Output) -> Node:
         shown = (*self._names, STATUS) if output == "changes" else self._names

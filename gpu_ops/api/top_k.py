@@ -170,9 +170,9 @@ class Ranking(Verbs[Stream, Windowed, DataWindowed]):
 
     def _aggregated(self, aggregates: Mapping[str, object]) -> Node:
         """The node of aggregates over each window."""
-        filling = self._filling
-        fill = None if filling is None else lambda results, windows: filled(results, windows, *filling)
-        return aggregated(self._node, self._window, aggregates, fill=fill)
+        windows, combined = aggregated(self._node, self._window, aggregates)
+        results = combined or windows
+        return results if self._filling is None else filled(results, windows, *self._filling)
 
     def _results(self, made: Node) -> Stream:
         """What windows gave as a stream: their grouping is used up, and only the groups of an `apply` stay."""

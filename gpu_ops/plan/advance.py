@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.ingest.advance import Advance
-from gpu_ops.plan.nodes import Ends, Source, SparkSource, Unary
+from gpu_ops.plan.nodes import Arrival, Ends, Source, SparkSource, Unary
 
 __all__ = ["Advance", "AdvanceTime", "Late"]
 
@@ -66,6 +66,10 @@ class AdvanceTime(Unary):
         return "passed on"
 
     comes_in = True
+
+    @property
+    def arrival(self) -> Arrival:
+        return Arrival(self, self.source, self.settings, self.follows)
 
     @property
     def held(self) -> str:
@@ -126,6 +130,10 @@ class Late(Unary):
     stateless = False
 
     comes_in = True
+
+    @property
+    def arrival(self) -> Arrival:
+        return replace(self.advance.arrival, late=True)
 
     @property
     def held(self) -> str:

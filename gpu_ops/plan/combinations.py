@@ -163,8 +163,9 @@ def _side(side: object, names: Sequence[str]) -> Any:
     return nw.col(*names) if names else side
 
 
-def hangs_on_bounds(side: object) -> bool:
+def hangs_on_bounds(given: object, window: object) -> bool:
     """Whether an aggregate, or a side of a combination, depends on when its window begins and ends."""
+    side = given.within(window) if isinstance(given, Combinable) else given
     if isinstance(side, Combination):
-        return hangs_on_bounds(side.left) or hangs_on_bounds(side.right)
+        return hangs_on_bounds(side.left, window) or hangs_on_bounds(side.right, window)
     return isinstance(side, Span) or bool(getattr(side, "options", {}).get("bounds"))

@@ -468,6 +468,8 @@ class DataWindow(Unary):
         one_by_one = ", and taken one by one, on the host" * self.window.on_host
         return f"all events of its input are held in memory{one_by_one}"
 
+    handed = "needed"
+
     def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
         # Where nothing that is wanted tells events of one start apart, and all live as long, any order gives the same.
         alike = self.window.ties == "by place" and self.input.duration is not None

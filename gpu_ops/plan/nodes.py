@@ -13,6 +13,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
+from gpu_ops.ingest.advance import Advance
 from gpu_ops.plan.expressions import (
     LIFETIME,
     as_expression,
@@ -38,6 +39,27 @@ Ends = Literal["needed", "later", "unread", "passed on"]
 takes the event when it starts, and its end later; it never looks at the end; it hands on events without their ends."""
 
 Computed = tuple[nw.Expr, pa.Schema]
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """What comes in at a leaf of a running query.
+
+    Attributes:
+        node: Where time advances, or the source itself.
+        source: Where the events come from.
+        settings: How time advances; None: by the CTIs that come in.
+        follows: Where CTIs come from besides.
+        late: Whether it is the events that came too late.
+    """
+
+    node: Node
+    source: Source
+    settings: Advance | None = None
+    follows: Node | None = None
+    late: bool = False
+
+
 N = TypeVar("N", bound="Node")
 
 
@@ -119,6 +141,11 @@ class Node(Identified):
     """Whether its events come into a running query here: what is below it has been looked at already."""
 
     @property
+    def arrival(self) -> Arrival | None:
+        """What comes in at it; nothing but at a leaf of a running query."""
+        return None
+
+    @property
     def grouped(self) -> tuple[str, ...]:
         """The columns by which it groups, or which it hands on as the key."""
         return self.key
@@ -178,6 +205,20 @@ class Node(Identified):
     def alone(self) -> tuple[bool, ...]:
         """For each input whether its events give anything where they match none."""
         return (True,) * len(self.inputs)
+
+    handed: ClassVar[Literal["all", "needed", "needed alone"]] = "all"
+    """What a Spark worker is handed of the payload of its one input: all; the columns that `needs` says; or these, and
+    it is told of no others."""
+
+    @property
+    def counted(self) -> set[str]:
+        """The columns of its input of which it matters where they are null, and nothing else."""
+        return set()
+
+    @property
+    def strategy(self) -> str:
+        """How Spark is asked to do it, if its user says."""
+        return "auto"
 
     def lowered(self) -> Node:
         """The same over plain columns, where it computes with expressions that may be computed below it."""
@@ -312,6 +353,10 @@ class Source(Node):
         return self.source.edges
 
     comes_in = True
+
+    @property
+    def arrival(self) -> Arrival:
+        return Arrival(self, self)
 
     @property
     def held(self) -> str:

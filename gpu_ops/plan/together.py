@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+import narwhals as nw
+
 from gpu_ops.core.time import format_span
+from gpu_ops.errors import PlanError
+from gpu_ops.plan.data_windows import Alive, DataWindow
+from gpu_ops.plan.lifetimes import Change, Lifetime
+from gpu_ops.plan.nodes import Node, Project, extended
 from gpu_ops.plan.window_kinds import AsPart, Assigned, DataWindowKind, Enters, Rests, RowNote
+
+Rule = Literal["all", "any"]
 
 BITS = 2
 """How many bits it takes to say how a window holds a row."""
+
+_TAKEN = (
+    "last, batches, last_span, until, first, first_span, keep_all, unique, first_unique, highest, lowest, "
+    "time_batches, time_length_batches"
+)
+_MOST = 30
+"""What each window knows of a row is two bits of one number."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +73,7 @@ class Together(Assigned):
         parts: The windows.
     """
 
-    rule: Literal["all", "any"]
+    rule: Rule
     parts: tuple[Part, ...]
 
     leaves = "at once"
@@ -81,3 +96,96 @@ class Together(Assigned):
     @property
     def note(self) -> RowNote:
         return RowNote("memo", least=0, most=(1 << BITS * len(self.parts)) - 1)
+
+
+@dataclass(frozen=True)
+class _Window:
+    """A window as a part: its stream, the columns that it needs beside the payload, what it is, its order."""
+
+    stream: Node
+    hidden: Mapping[str, nw.Expr]
+    parts: tuple[Part, ...]
+    order: tuple[str, ...]
+
+
+def taken_together(rule: Rule, windows: Sequence[tuple[DataWindow, Sequence[str]]], *, verb: str) -> DataWindow:
+    """Several windows over one stream as one; what it needs beside the payload is behind that.
+
+    Args:
+        rule: As in `Together`.
+        windows: Each with the names of its payload, beside which it may need more.
+        verb: The user's, for errors.
+
+    Raises:
+        PlanError: They are over different streams, or cannot be taken together.
+    """
+    if len(windows) < 2:
+        raise PlanError(f"{verb} has nothing to take.", remedy=f'Give a window: s.last(9).{verb}(s.unique("item")).')
+    taken = [_taken(*each, rule, at, verb) for at, each in enumerate(windows)]
+    stream = taken[0].stream
+    if any(each.stream.identity != stream.identity for each in taken):
+        raise PlanError(
+            f"{verb} takes windows over one stream, and these are over different ones.",
+            remedy=f'Name the stream, and make all of it: by = bids.by("item"); by.last(9).{verb}(by.unique("price")).',
+        )
+    parts = tuple(part for each in taken for part in each.parts)
+    if len(parts) > _MOST:
+        raise PlanError(f"{verb} of {len(parts)} windows.", remedy=f"Take at most {_MOST}.")
+    roles = [(part, _role(part.window, verb)) for part in parts]
+    batches = [part for part, role in roles if (role.timer if rule == "any" else role.batches)]
+    if len(batches) > 1:
+        raise PlanError(
+            f"Two windows make batches: {batches[0]} and {batches[1]}.",
+            remedy="Take one of them.",
+        )
+    orders = {each.order for each in taken if each.order}
+    if len(orders) > 1:
+        raise PlanError(
+            f"{verb} of windows with different order=.",
+            remedy="Events come in one order: give order= to one window, or the same columns to all.",
+        )
+    hidden = {name: expression for each in taken for name, expression in each.hidden.items()}
+    below = extended(stream, (expression.alias(name) for name, expression in hidden.items()))
+    return DataWindow(below, Together(rule, parts), (), next(iter(orders), ()))
+
+
+def _taken(window: DataWindow, names: Sequence[str], rule: Rule, at: int, verb: str) -> _Window:
+    """A window as the ``at``-th part, with the columns that it needs beside the payload under names of their own."""
+    below, kind, order = window.input, window.window, window.order
+    if isinstance(kind, Alive):  # the verbs make it, over a change of lifetimes; another kind may be over anything
+        assert isinstance(below, Lifetime)  # noqa: S101  (that is how last_span and until are made)
+        ends, hidden = _ends(below.change, f"__{at}_until")
+        return _Window(below.input, hidden, (Part(ends),), order)
+    parts = kind.parts if isinstance(kind, Together) else (Part(kind, window.within),)
+    if isinstance(kind, Together) and kind.rule != rule:
+        other = "an intersection" if kind.rule == "all" else "a union"
+        raise PlanError(
+            f"{verb} takes no window that is {other} itself.",
+            remedy="Write its events as a stream, .rows(), or take all windows by one verb.",
+        )
+    for part in parts:
+        _role(part.window, verb)
+    if below.schema.names == list(names):
+        return _Window(below, {}, parts, order)
+    assert isinstance(below, Project)  # noqa: S101  (that is where the verbs put what they need beside the payload)
+    made = dict(zip(below.schema.names[len(names) :], below.expressions, strict=True))
+    renamed = {name: f"__{at}{name}" for name in made}
+    return _Window(
+        below.input,
+        {renamed[name]: expression for name, expression in made.items()},
+        tuple(replace(part, window=part.window.renamed(renamed)) for part in parts),
+        tuple(renamed.get(name, name) for name in order),
+    )
+
+
+def _ends(change: Change, name: str) -> tuple[Ends, dict[str, nw.Expr]]:
+    """Until when events live that last a span, or as long as an expression says."""
+    if change.given:
+        return Ends(column=name), {name: change.given["end"]}
+    return Ends(span=change.lasting(None)), {}
+
+
+def _role(window: DataWindowKind | Ends, verb: str) -> AsPart:
+    if window.as_part is None:
+        raise PlanError(f"{verb} does not take this window: {window}.", remedy=f"It takes {_TAKEN}.")
+    return window.as_part

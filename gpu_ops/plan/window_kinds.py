@@ -61,8 +61,15 @@ class Declaration(ABC):  # noqa: B024  (what is abstract, each family says)
 # What a slice of time is shown
 
 
+class Context:
+    """How far the stay of a row depends on rows before it and after it."""
+
+    reads_ends: ClassVar[bool] = False
+    """Whether the ends of rows play a part."""
+
+
 @dataclass(frozen=True)
-class Alone:
+class Alone(Context):
     """Each row by itself: a slice is shown those that start in it."""
 
     def __str__(self) -> str:
@@ -70,15 +77,17 @@ class Alone:
 
 
 @dataclass(frozen=True)
-class Living:
+class Living(Context):
     """The rows that are alive when one comes: a slice is shown all that are alive in it."""
+
+    reads_ends = True
 
     def __str__(self) -> str:
         return "a slice is shown the events that are alive in it"
 
 
 @dataclass(frozen=True)
-class Around:
+class Around(Context):
     """A number of rows before and after.
 
     Attributes:
@@ -97,7 +106,7 @@ class Around:
 
 
 @dataclass(frozen=True)
-class Silence:
+class Silence(Context):
     """What comes after no row has started for a span: a slice begins there.
 
     Attributes:
@@ -111,7 +120,7 @@ class Silence:
 
 
 @dataclass(frozen=True)
-class Stretches:
+class Stretches(Context):
     """The rows of one stretch of a grid: a slice begins with a stretch.
 
     Attributes:
@@ -129,10 +138,6 @@ class Stretches:
             return f"a slice begins with a window of the calendar: {self.calendar}"
         point = "the first start" if self.align is None else format_time(self.align)
         return f"a slice begins so many times {format_span(self.span)} from {point}"
-
-
-Context = Alone | Living | Around | Silence | Stretches
-"""How far the stay of a row depends on rows before it and after it."""
 
 
 # How rows come and go

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
@@ -109,6 +109,18 @@ class WindowAggregate(Unary):
 
     collects = True
 
+    handed = "needed alone"
+
+    @property
+    def counted(self) -> set[str]:
+        read, counted = {*self.group}, set[str]()
+        for aggregate in self.aggregates:
+            counts = aggregate.kind.incremental.made_of == "counts" and not aggregate.distinct
+            for expression in aggregate.reads:
+                if (name := bare_column(expression)) is not None:
+                    (counted if counts and expression is aggregate.expression else read).add(name)
+        return counted - read
+
     def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
         del wanted
         lowered = self.lowered()
@@ -127,6 +139,13 @@ class WindowAggregate(Unary):
 
         What is left needs no expressions, so it can be shipped as it is, and no column that it does not need.
         """
+        inputs, aggregates = self.plain()
+        if not inputs:
+            return self
+        return replace(self, input=Project(self.input, inputs, keep=False), aggregates=aggregates)
+
+    def plain(self) -> tuple[tuple[nw.Expr, ...], tuple[Aggregate, ...]]:
+        """The columns that the aggregates and the group need, computed or as they are, and aggregates over these."""
         inputs: dict[str, nw.Expr] = {name: nw.col(name) for name in self.group}
         known: dict[int | str, str] = {}
 
@@ -144,14 +163,11 @@ class WindowAggregate(Unary):
                 inputs[name] = expression.alias(name)
             return name
 
-        lowered = [aggregate.over(column) for aggregate in counted(self.aggregates, self.input.schema)]
-        if not inputs:
-            return self
-        project: Node = Project(self.input, tuple(inputs.values()), keep=False)
-        return replace(self, input=project, aggregates=tuple(lowered))
+        aggregates = tuple(each.over(column) for each in counted_within(self.aggregates, self.input.schema))
+        return tuple(inputs.values()), aggregates
 
 
-def counted(aggregates: Sequence[Aggregate], schema: pa.Schema) -> list[Aggregate]:
+def counted_within(aggregates: Sequence[Aggregate], schema: pa.Schema) -> list[Aggregate]:
     """Aggregates whose expressions are computed for the rows alone that ``where=`` lets in, if others may not fit."""
     known: dict[tuple[int, int], nw.Expr] = {}
 
@@ -246,13 +262,9 @@ def _own_name(node: Node, given: Combinable, where: str) -> str:
 
 
 def aggregated(
-    node: Node,
-    window: TimeWindowKind,
-    named: Mapping[str, object],
-    *,
-    fill: Callable[[Node, WindowAggregate], Node] | None = None,
-) -> Node:
-    """The node of ``agg(name=aggregate, …)``, where aggregates may be combined with one another.
+    node: Node, window: TimeWindowKind, named: Mapping[str, object]
+) -> tuple[WindowAggregate, Project | None]:
+    """The nodes of ``agg(name=aggregate, …)``: aggregates, and what combines them with one another, if anything does.
 
     The parts of a combination are aggregates under names of their own, and a projection makes the result of them.
 
@@ -260,7 +272,6 @@ def aggregated(
         node: What the windows are over.
         window: Which windows.
         named: The aggregates.
-        fill: What is done with the results: of what is combined, once it is.
 
     Raises:
         PlanError: One of them is not an aggregate of gpu_ops.
@@ -277,7 +288,7 @@ def aggregated(
     _check_names(named, node.key)
     windows = WindowAggregate(node, window, named_aggregates(parts))
     if not combined:
-        return windows if fill is None else fill(windows, windows)
+        return windows, None
     results = [nw.col(name) for name in node.key]
     for name in given:
         if name in combined:
@@ -286,8 +297,7 @@ def aggregated(
         else:
             results.append(nw.col(name))
     said = {name: str(part).removeprefix("=") for name, part in parts.items() if name not in given}
-    made = Project(windows, tuple(results), keep=False, said=said)
-    return made if fill is None else fill(made, windows)
+    return windows, Project(windows, tuple(results), keep=False, said=said)
 
 
 __all__ = [

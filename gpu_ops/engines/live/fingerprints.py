@@ -108,14 +108,14 @@ def fingerprint(function: Any) -> str:
 def _held(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     """The user's functions in a part of a plan, and where they stand."""
     # Expressions hold none: one that calls a function is refused, since it might look at other rows.
-    if isinstance(value, Node | nw.Expr):
+    if isinstance(value, Node | nw.Expr):  # other nodes are asked by themselves
         return
     parts = inside(value)
     if isinstance(value, types.FunctionType) and _ours(value):
         parts = dict(zip(value.__code__.co_freevars, _cells(value), strict=True))
     elif isinstance(value, functools.partial) and _ours(value):
         parts = {"args": value.args, **value.keywords}
-    elif isinstance(value, Declaration):  # a kind of window is what its methods do
+    elif isinstance(value, Declaration):  # a kind of window is what its methods do, and a class has no other parts
         named = {name: getattr(type(value), name) for name in dir(type(value)) if name[:2] != "__"}
         methods = {name: each for name, each in named.items() if isinstance(each, types.FunctionType)}
         parts = dict(parts or {}) | methods

@@ -17,9 +17,8 @@ from gpu_ops.operators.events import Events
 from gpu_ops.operators.runtime.operator import Fed
 from gpu_ops.operators.runtime.steps import Running, View
 from gpu_ops.operators.state.rows import Least
-from gpu_ops.plan.advance import AdvanceTime, Late
 from gpu_ops.plan.identity import Identity
-from gpu_ops.plan.nodes import Node, Source
+from gpu_ops.plan.nodes import Arrival, Node
 
 if TYPE_CHECKING:
     from gpu_ops.ingest.sources import EventSource
@@ -165,7 +164,13 @@ class Input:
 
 def is_late(leaf: Running) -> bool:
     """Whether a leaf takes what is late."""
-    return isinstance(leaf.node, Late)
+    return _arrival(leaf.node).late
+
+
+def _arrival(leaf: Node) -> Arrival:
+    """What comes in at a leaf."""
+    assert leaf.arrival is not None  # noqa: S101  (that is what makes it one)
+    return leaf.arrival
 
 
 def inputs(leaves: Sequence[Running]) -> list[Input]:
@@ -176,9 +181,6 @@ def inputs(leaves: Sequence[Running]) -> list[Input]:
     """
     made: dict[Identity, Input] = {}
 
-    def of(leaf: Running) -> Node:
-        return leaf.node.advance if isinstance(leaf.node, Late) else leaf.node
-
     views: dict[Node, set[View]] = {}
     for leaf in leaves:
         if not is_late(leaf):
@@ -187,20 +189,16 @@ def inputs(leaves: Sequence[Running]) -> list[Input]:
     def add(each: Node) -> Input:
         if each.identity in made:
             return made[each.identity]
-        assert isinstance(each, Source | AdvanceTime)  # noqa: S101  (leaves are nothing else)
-        leaf, settings, follows = (
-            (each.source, each.settings, each.follows) if isinstance(each, AdvanceTime) else (each, None, None)
-        )
-        asked = views.get(each, set())
-        entrance = Entrance(settings, leaf.source.schema, hands_out_open="open" in asked)
-        name = leaf.name or "input"
-        own = made[each.identity] = Input(name, _OWN if not made else f"{_OWN} {name}", leaf.source, entrance)
+        arrival, asked = _arrival(each), views.get(each, set())
+        source, name = arrival.source.source, arrival.source.name or "input"
+        entrance = Entrance(arrival.settings, source.schema, hands_out_open="open" in asked)
+        own = made[each.identity] = Input(name, _OWN if not made else f"{_OWN} {name}", source, entrance)
         own.still_open = Least() if len(asked) > 1 else None
-        own.follows = None if follows is None else add(follows)
+        own.follows = None if arrival.follows is None else add(arrival.follows)
         return own
 
     for leaf in leaves:
-        add(of(leaf)).leaves.append(leaf)
+        add(_arrival(leaf.node).node).leaves.append(leaf)
     names = Counter(each.name for each in made.values())
     (name, count), *_ = names.most_common(1)
     if count > 1:

@@ -48,11 +48,10 @@ from gpu_ops.engines.spark.worker import Task, run_task
 from gpu_ops.errors import PlanError
 from gpu_ops.plan.data_windows import DataWindow
 from gpu_ops.plan.expressions import LIFETIME, column_names, guards
-from gpu_ops.plan.joins import Binary, Join, Union
-from gpu_ops.plan.lifetimes import AlterLifetime, Chop, Lifetime
+from gpu_ops.plan.joins import Join, Union
+from gpu_ops.plan.lifetimes import AlterLifetime, Change, Chop, Lifetime
 from gpu_ops.plan.nodes import Expressions, KeyBy, Node, SparkSource, Unary
 from gpu_ops.plan.unnest import Repeat, Unnest
-from gpu_ops.plan.windows import WindowAggregate
 
 _GPU = "planned for the GPU"
 _EXPRESSIONS = "planned for the GPU where the RAPIDS plugin has a rule for every function in it"
@@ -115,10 +114,12 @@ class Compiler:
 
     @_made.register
     def _(self, node: Lifetime) -> DataFrame:
-        if isinstance(node.change, AlterLifetime):
-            return self._altered(node, node.change)
+        return self._changed(node.change, node)
+
+    @singledispatchmethod
+    def _changed(self, change: Change, node: Lifetime) -> DataFrame:
         self._note(node, f"Spark: arithmetic on LONG microseconds; {_GPU}")
-        return lifetimes.change(self.frame(node.input), node.change)
+        return lifetimes.change(self.frame(node.input), change)
 
     @_made.register
     def _(self, node: Chop) -> DataFrame:
@@ -180,7 +181,8 @@ class Compiler:
         """The events of a frame, all numbers of which fit where expressions compute any."""
         return fitting(frame, guards(expressions, node.input.schema, expressions, said).values())
 
-    def _altered(self, node: Lifetime, change: AlterLifetime) -> DataFrame:
+    @_changed.register
+    def _(self, change: AlterLifetime, node: Lifetime) -> DataFrame:
         frame = self.frame(node.input)
         given = {"start": change.start, "end": change.end, "duration": change.duration}
         asked = {name: expression for name, expression in given.items() if expression is not None}
@@ -305,7 +307,7 @@ class Compiler:
             return self._cut(node, part, reason)
         handed = self._both(part) if len(first.inputs) > 1 else self._one(part)
         frames, schemas = zip(*handed, strict=True)
-        plan = part.plan(None if len(first.inputs) > 1 or isinstance(first, DataWindow) else schemas[0])
+        plan = part.plan(schemas[0] if first.handed == "needed alone" else None)
         slots = shared_slots(schemas, part.partitions) if len(frames) > 1 else None
         answer = _of(node, self._read[node])
         task = Task(plan, schemas, answer, slots, named=answer == node.schema and as_they_are(answer))
@@ -322,8 +324,7 @@ class Compiler:
 
     def _apart(self, node: Node) -> bool:
         """Whether a node shares no mapInArrow with what is above it."""
-        by_sql = isinstance(node, Join) and node.strategy == "sql"
-        return by_sql or self._cut_because(node) is not None
+        return node.strategy == "sql" or self._cut_because(node) is not None
 
     def _cut_because(self, node: Node) -> str | None:
         """Why a node is cut in time; None where it is not."""
@@ -342,11 +343,10 @@ class Compiler:
             gathered = cut.rows.repartition(*map(column, cut.together)).select(*map(column, cut.passed))
             return cut.finished(self._passed(gathered, cut.task))
 
-        if isinstance(first, Binary):
+        if len(first.inputs) > 1:
             sides = [Side(each, *handed) for each, handed in zip(first.inputs, self._both(part), strict=True)]
             done = cut_match(first, sides[0], sides[1], answer, self._wish.count, run)
         else:
-            assert isinstance(first, WindowAggregate | DataWindow)  # noqa: S101  (nothing else is cut)
             ((frame, schema),) = self._one(part)
             done = run(cut_window(first, frame, schema, answer, self._wish.count))
         self._note(node, *cut_ways(node, reason, self._wish.count, part.partition), *self._passage(passed))

@@ -52,7 +52,7 @@ def cut_data_window(first: DataWindow, frame: DataFrame, schema: pa.Schema, answ
     given, start, end = first.context, to_ticks(F.col("start")), to_ticks(F.col("end"))
     assert not isinstance(given, str)  # noqa: S101  (nothing is against it)
     events = frame.select(start.alias("low"), end.alias("high"), *lowered_columns(schema))
-    times = events if isinstance(given, Living) else events.select("low", F.col("low").alias("high"))
+    times = events if given.reads_ends else events.select("low", F.col("low").alias("high"))
     keys = lowered_keys(schema, first.group)
     rows, markers = _shown(given, events, slices_of([times], count), keys)
     extra = [NUMBER, pa.field(_HOME, pa.bool_())]

@@ -85,6 +85,7 @@ def _(node: WindowAggregate) -> str | None:
     below = node.input
     while len(below.inputs) == 1 and not below.gathers:
         (below,) = below.inputs
+    # A data window alone hands rows on to the windows of their group in the same task.
     if isinstance(below, DataWindow) and (below.key or below.group) == node.group and uncut(below) is not None:
         return "the data window below it is not cut, and does this in the same task"
     return None

@@ -46,13 +46,13 @@ from gpu_ops.engines.spark.types import column, spark_type, to_ticks, to_timesta
 from gpu_ops.engines.spark.worker import Task
 from gpu_ops.plan.expressions import column_names
 from gpu_ops.plan.joins import AsOf, Binary, ClipBy, Join, distinct
-from gpu_ops.plan.nodes import Feed
+from gpu_ops.plan.nodes import Feed, Node
 
 _KEY, _SAME, _FROM, _UNTIL = (f"__gpu_ops_{name}" for name in ("key_", "same", "from", "until"))
 
 
 @singledispatch
-def cut_match(node: Binary, left: Side, right: Side, answer: pa.Schema, count: int, run: Run) -> DataFrame:
+def cut_match(node: Node, left: Side, right: Side, answer: pa.Schema, count: int, run: Run) -> DataFrame:
     """A node with two inputs over slices of time.
 
     Args:
@@ -66,6 +66,11 @@ def cut_match(node: Binary, left: Side, right: Side, answer: pa.Schema, count: i
     Returns:
         The results, with the columns of the answer as lowered.
     """
+    raise TypeError(f"no rule for {node}")
+
+
+@cut_match.register
+def _(node: Binary, left: Side, right: Side, answer: pa.Schema, count: int, run: Run) -> DataFrame:
     slices = slices_of([each.ticks.withColumn("high", F.col("low")) for each in (left, right)], count)
     both = both_sides(node, left, right, answer)
     starts = (F.col("low") >= F.col("begin")) & (F.col("low") < F.col("finish"))
@@ -116,9 +121,8 @@ def _(node: AsOf, both: Both, placed: DataFrame, schema: pa.Schema, run: Run) ->
     given = placed.where(F.col(MARK)).select(*map(column, both.names))
     theirs = {other: mine for mine, other in node.on} | node.renamed
     back = pa.schema([node.schema.field(name) for name in theirs.values()])
-    plan = both.task.plan
-    assert isinstance(plan, AsOf)  # noqa: S101  (it is made of the node)
-    task = replace(both.task, plan=replace(plan, how="inner", tolerance=None), answer=back)
+    mine, other = both.task.plan.inputs
+    task = replace(both.task, plan=replace(node, left=mine, right=other, how="inner", tolerance=None), answer=back)
     found = run(replace(both, task=task).cut(asking.union(given)))
     came = {name: [column(part.name) for part in parts] for name, parts in carried_fields(back).items()}
     for name, _ in node.on:

@@ -8,10 +8,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from gpu_ops.core.time import TICK
-from gpu_ops.plan.data_windows import DataWindow
-from gpu_ops.plan.expressions import bare_column
 from gpu_ops.plan.nodes import Feed, Node
-from gpu_ops.plan.windows import WindowAggregate
 
 ONE = pa.schema([("one", pa.bool_())])
 """What workers get of events of which nothing but the lifetime is asked."""
@@ -171,27 +168,14 @@ def needed(part: Fragment, read: Mapping[Node, tuple[str, ...]]) -> tuple[pa.Sch
         read: As `read_columns` gives it.
     """
     schema, first = part.input.schema, part.nodes[0]
-    names: set[str] = set()
-    counted: set[str] = set()
-    if isinstance(first, DataWindow):
-        names.update(*first.needs(read[first]))
-    elif isinstance(first, WindowAggregate):
-        names |= set(first.group)
-        for aggregate in first.aggregates:
-            for expression in aggregate.reads:
-                if (name := bare_column(expression)) is not None:
-                    counts = aggregate.kind.incremental.made_of == "counts" and not aggregate.distinct
-                    only = counts and expression is aggregate.expression
-                    (counted if only else names).add(name)
-        counted -= names
-    else:
+    if first.handed == "all":
         return schema, set()
-    if not names | counted:
+    (names,) = first.needs(read.get(first, ()))  # what is lowered is not in the plan, and needs the same for any answer
+    counted = first.counted
+    if not names:
         return ONE, set()
     fields = [
-        pa.field(field.name, pa.bool_()) if field.name in counted else field
-        for field in schema
-        if field.name in names | counted
+        pa.field(field.name, pa.bool_()) if field.name in counted else field for field in schema if field.name in names
     ]
     return pa.schema(fields), counted
 

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import singledispatch
 
 import narwhals as nw
 import pyarrow as pa
@@ -29,17 +30,15 @@ from gpu_ops.engines.spark.type_codecs import carried_fields, carried_schema, lo
 from gpu_ops.engines.spark.types import column, to_ticks, to_timestamp
 from gpu_ops.engines.spark.worker import Task
 from gpu_ops.plan.aggregates import Aggregate, aggregate
-from gpu_ops.plan.data_windows import DataWindow
-from gpu_ops.plan.nodes import Feed
+from gpu_ops.plan.nodes import Feed, Node
 from gpu_ops.plan.window_kinds import GridKind
 from gpu_ops.plan.windows import Hopping, WindowAggregate
 
 _REAL, _NEXT, _COUNT, _FINISH = (f"__gpu_ops_{name}" for name in ("real", "next", "count", "finish"))
 
 
-def cut_window(
-    first: WindowAggregate | DataWindow, frame: DataFrame, schema: pa.Schema, answer: pa.Schema, count: int
-) -> Cut:
+@singledispatch
+def cut_window(first: Node, frame: DataFrame, schema: pa.Schema, answer: pa.Schema, count: int) -> Cut:
     """A window over slices of time.
 
     Args:
@@ -49,8 +48,14 @@ def cut_window(
         answer: What is asked of its results.
         count: How many slices.
     """
-    if isinstance(first, DataWindow):
-        return cut_data_window(first, frame, schema, answer, count)
+    raise TypeError(f"no rule for {first}")
+
+
+cut_window.register(cut_data_window)
+
+
+@cut_window.register
+def _(first: WindowAggregate, frame: DataFrame, schema: pa.Schema, answer: pa.Schema, count: int) -> Cut:
     grid = first.window.grid
     if grid is None:
         return _cut_snapshots(first, frame, schema, answer, count)
