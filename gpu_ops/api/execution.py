@@ -153,7 +153,6 @@ class Answering(Verbs[Stream, Windowed, DataWindowed]):
         raise _not_collected("A stream holds no names and no rows", "Ask its schema: name in stream.schema.names.")
 
     def __array__(self, dtype: object = None, copy: object = None) -> Any:
-        del dtype, copy
         raise _not_collected(
             "A stream is no array, and pandas' constructor would make one of it",
             "Collect it: .collect(); of whatever source, pyarrow.table(stream).to_pandas() is a pandas frame.",

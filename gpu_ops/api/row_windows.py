@@ -8,6 +8,7 @@ import narwhals as nw
 
 from gpu_ops.api.base import DataWindowed, Stream, Windowed
 from gpu_ops.api.batch_windows import Batching, Order
+from gpu_ops.api.time_windows import aligned
 from gpu_ops.core.arguments import flag
 from gpu_ops.core.own_errors import of_methods
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, Duration, Instant, instant, positive_ticks
@@ -119,9 +120,8 @@ class DataWindowing(Batching[Stream, Windowed, DataWindowed]):
         """
         spans = {"cap": cap, "grid_cap": grid_cap}
         limits = {name: None if given is None else positive_ticks(given, name=name) for name, given in spans.items()}
-        grid = MIN_TIME if align is None else instant(align, name="align")
         runs = flag(running, name="running")
-        return self._data_window(Session(positive_ticks(gap, name="gap"), **limits, align=grid, running=runs))
+        return self._data_window(Session(positive_ticks(gap, name="gap"), **limits, align=aligned(align), running=runs))
 
     def last_span(self, duration: Duration) -> DataWindowed:
         """What started within the last ``duration``, as `sliding`, with insert and remove streams (Esper: time).

@@ -13,7 +13,8 @@ from gpu_ops.errors import PlanError
 from gpu_ops.plan.calendars import Calendar, calendar_span, local_time
 from gpu_ops.plan.fills import FillValue, fill_values
 from gpu_ops.plan.lifetimes import Lifetime, SetDuration
-from gpu_ops.plan.windows import Hopping, Membership, Snapshot, WindowOutput
+from gpu_ops.plan.window_kinds import Hopping, Membership, WindowOutput
+from gpu_ops.plan.windows import Snapshot
 
 
 @of_methods

@@ -60,13 +60,7 @@ class Ranking(Verbs[Stream, Windowed, DataWindowed]):
             >>> best.collect().select(["rank", "who"]).to_pylist()
             [{'rank': 1, 'who': 'b'}, {'rank': 2, 'who': 'c'}, {'rank': 2, 'who': 'd'}]
         """
-        payload = pa.schema([field for field in self._node.schema if field.name not in self._node.key])
-        if "rank" in self._node.schema.names:
-            raise ColumnError(
-                "top adds a column rank, and there is one.",
-                column="rank",
-                remedy="Give yours another name: .select(…).",
-            )
+        payload = self._payload_beside("rank", verb="top")
         return self._rows(ranked(by, k, payload, descending=flag(descending, name="descending")))
 
     def rows(self) -> Stream:
@@ -90,15 +84,8 @@ class Ranking(Verbs[Stream, Windowed, DataWindowed]):
             >>> sorted((row["start"].second, row["price"]) for row in rows.to_pylist())
             [(0, 3), (0, 9), (5, 9), (55, 3)]
         """
-        payload = [field for field in self._node.schema if field.name not in self._node.key]
-        for name in ("event_start", "event_end"):
-            if name in self._node.schema.names:
-                raise ColumnError(
-                    f"rows adds a column {name}, and there is one.",
-                    column=name,
-                    remedy="Give yours another name: .select(…).",
-                )
-        made = self._rows(every_row(pa.schema(payload)))._node  # noqa: SLF001  (its own kind)
+        payload = self._payload_beside("event_start", "event_end", verb="rows")
+        made = self._rows(every_row(payload))._node  # noqa: SLF001  (its own kind)
         return self._with(selected(made, [name for name in made.schema.names if name != RANK]))
 
     def apply(
@@ -162,6 +149,17 @@ class Ranking(Verbs[Stream, Windowed, DataWindowed]):
                     remedy="Leave it out of the schema, or give it another name.",
                 )
         return self._rows(table_function(function, schema, read, time_sensitive=time_sensitive, clip=clip))
+
+    def _payload_beside(self, *added: str, verb: str) -> pa.Schema:
+        """The payload without the key, beside columns that a verb adds."""
+        for name in added:
+            if name in self._node.schema.names:
+                raise ColumnError(
+                    f"{verb} adds a column {name}, and there is one.",
+                    column=name,
+                    remedy="Give yours another name: .select(…).",
+                )
+        return pa.schema([field for field in self._node.schema if field.name not in self._node.key])
 
     def _rows(self, aggregate: Aggregate) -> Stream:
         if self._filling is not None:

@@ -55,7 +55,7 @@ class OwnWindowing(DataWindowing[Stream, Windowed, DataWindowed]):
         Examples:
             >>> import gpu_ops as g
             >>> import pyarrow as pa
-            >>> from gpu_ops.plan.windows import Hopping
+            >>> from gpu_ops.plan.window_kinds import Hopping
             >>> s = g.events(pa.table({"at": [0, 1, 2], "v": [1, 2, 4]}), start="at", unit="us")
             >>> s.time_window(Hopping(2, 2, align=0)).agg(total=g.sum("v")).collect().sort_by("start")[
             ...     "total"

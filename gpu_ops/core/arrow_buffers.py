@@ -71,6 +71,11 @@ def to_arrow(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(data)])
 
 
+def copied(array: pa.Array) -> pa.Array:
+    """The same values in buffers of their own, which hold nothing else."""
+    return pa.concat_arrays([array, array.slice(0, 0)])
+
+
 def room(size: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """An array to write into, in memory of Arrow's pool.
 

@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from gpu_ops.core.arrow_types import fields_of, is_offset, is_view
+
 MAGIC = b"ARROW1"
 """What an Arrow file begins and ends with; a stream does not."""
 
@@ -245,9 +247,9 @@ def _parts(kind: pa.DataType, part: str = "") -> Iterator[tuple[str, int]]:
         yield part, 0
     elif _IS.is_struct(kind) or _IS.is_fixed_size_list(kind):
         yield part, 1
-    elif _IS.is_string_view(kind) or _IS.is_binary_view(kind):
+    elif is_view(kind):
         yield part, -2
-    elif any(test(kind) for test in _THREE):
+    elif is_offset(kind) or _IS.is_list_view(kind) or _IS.is_large_list_view(kind):
         yield part, 3
     else:
         yield part, 2
@@ -256,16 +258,5 @@ def _parts(kind: pa.DataType, part: str = "") -> Iterator[tuple[str, int]]:
         yield from _parts(kind.key_type, "key")
         yield from _parts(kind.item_type)
     elif _IS.is_nested(kind):
-        for number in range(kind.num_fields):
-            yield from _parts(kind.field(number).type)
-
-
-_THREE = (
-    _IS.is_string,
-    _IS.is_large_string,
-    _IS.is_binary,
-    _IS.is_large_binary,
-    _IS.is_list_view,
-    _IS.is_large_list_view,
-)
-"""The types of three buffers."""
+        for field in fields_of(kind):
+            yield from _parts(field.type)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from gpu_ops.core.arrow_buffers import copied
 from gpu_ops.core.arrow_claims import MAGIC, Claims
 from gpu_ops.core.bounds import Bounds, Meter
 from gpu_ops.core.soundness import legible, sound
@@ -97,9 +98,7 @@ def read_table(content: pa.Buffer, columns: Sequence[str] | None, path: str, bou
 
 def _copy(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The same values in memory of their own: Arrow's holds the columns that nobody asked for, too."""
-    return pa.RecordBatch.from_arrays(
-        [pa.concat_arrays([column, column.slice(0, 0)]) for column in batch.columns], schema=batch.schema
-    )
+    return pa.RecordBatch.from_arrays([copied(column) for column in batch.columns], schema=batch.schema)
 
 
 def _open(source: pa.NativeFile, options: pa.ipc.IpcReadOptions | None = None) -> Any:

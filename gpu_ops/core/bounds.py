@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
+from gpu_ops.core.arguments import flag
 from gpu_ops.errors import GpuOpsError, OutOfMemoryError, PlanError, SourceError, shown
 
 _FOLD = 64
@@ -46,9 +47,7 @@ class Bounds:
     max_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        trust: object = self.trust
-        if not isinstance(trust, bool):
-            raise PlanError(f"trust is {shown(trust)}.", remedy="It is True or False.")
+        flag(self.trust, name="trust")
         most: object = self.max_bytes
         if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
             raise PlanError(

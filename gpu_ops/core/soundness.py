@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpu_ops.core.arrow_buffers import nulls
+from gpu_ops.core.arrow_types import fields_of, is_bytes, is_text, is_view
 from gpu_ops.core.bounds import Meter
 from gpu_ops.errors import SourceError
 
@@ -61,7 +62,7 @@ def legible(schema: pa.Schema) -> pa.Schema:
         field = waiting.pop()
         kind = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
         _ = field.name, _IS.is_timestamp(kind) and kind.tz
-        waiting += [kind.field(number) for number in range(kind.num_fields)]
+        waiting += fields_of(kind)
     return schema
 
 
@@ -83,7 +84,7 @@ def _unsound(rows: pa.Table | pa.RecordBatch, path: str, error: Exception) -> Un
 def _views(kind: pa.DataType) -> bool:
     if _IS.is_dictionary(kind):
         return _views(kind.value_type)
-    return bool(_IS.is_string_view(kind) or _IS.is_binary_view(kind))
+    return is_view(kind)
 
 
 def _harmless(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
@@ -137,7 +138,7 @@ def _text(array: pa.Array) -> int:
         there = _lengths_and_places(array)[:, 0]
         return int(there[~nulls(array)].sum(dtype=np.int64) if array.null_count else there.sum(dtype=np.int64))
     values = array.dictionary
-    if not len(values) or not _of_bytes(values.type):
+    if not len(values) or not (is_text(values.type) or is_bytes(values.type)):
         return 0
     if _views(values.type):
         longest = int(_lengths_and_places(values)[:, 0].max())
@@ -148,10 +149,3 @@ def _text(array: pa.Array) -> int:
         return longest * len(array)
     lengths = pc.binary_length(values.cast(pa.large_binary()) if _views(values.type) else values)
     return pc.sum(lengths.take(array.indices)).as_py() or 0
-
-
-def _of_bytes(kind: pa.DataType) -> bool:
-    return _views(kind) or any(test(kind) for test in _BYTES)
-
-
-_BYTES = (_IS.is_string, _IS.is_large_string, _IS.is_binary, _IS.is_large_binary)

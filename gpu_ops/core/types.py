@@ -16,12 +16,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gpu_ops.core.arrow_buffers import copied
+from gpu_ops.core.arrow_types import fields_of, is_bytes, is_text, is_view, remade
 from gpu_ops.errors import SourceError
 
 _IS = pa.types
 _ENUM = b"_PL_ENUM_VALUES2"  # the field metadata by which Polars knows its own Enum, and its order, again
 _WHOLE_HOURS = re.compile(r"[+-](0\d|1[0-4]):?00")
-_CATEGORIES = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Refused:
 
 
 def _is_text_dictionary(kind: pa.DataType) -> bool:
-    return bool(_IS.is_dictionary(kind)) and any(is_text(kind.value_type) for is_text in _CATEGORIES)
+    return bool(_IS.is_dictionary(kind)) and is_text(kind.value_type)
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -152,20 +153,10 @@ CARRIED: tuple[Carried, ...] = (
     Carried("float16, float32, float64", _IS.is_floating, "Float16, Float32, Float64", "same"),
     Carried("bool", _IS.is_boolean, "Boolean", "same"),
     Carried("null", _IS.is_null, "Null", "same"),
-    Carried(
-        "string, large_string, string_view",
-        lambda kind: any(is_text(kind) for is_text in _CATEGORIES),
-        "String",
-        "cast",
-    ),
+    Carried("string, large_string, string_view", is_text, "String", "cast"),
     Carried(
         "binary, large_binary, binary_view, fixed_size_binary",
-        lambda kind: (
-            _IS.is_binary(kind)
-            or _IS.is_large_binary(kind)
-            or _IS.is_binary_view(kind)
-            or _IS.is_fixed_size_binary(kind)
-        ),
+        lambda kind: is_bytes(kind) or bool(_IS.is_fixed_size_binary(kind)),
         "Binary",
         "cast",
     ),
@@ -206,7 +197,7 @@ def _children(kind: pa.DataType) -> list[pa.Field]:
     if isinstance(kind, pa.BaseExtensionType):
         return [pa.field("storage", kind.storage_type)]
     if _is_list(kind) or _IS.is_fixed_size_list(kind) or _IS.is_struct(kind):
-        return [kind.field(number) for number in range(kind.num_fields)]
+        return fields_of(kind)
     return []
 
 
@@ -267,17 +258,7 @@ def storage(kind: pa.DataType) -> pa.DataType:
         return pa.duration("ms")
     if _IS.is_date64(kind):
         return pa.timestamp("ms")
-    if _IS.is_map(kind):
-        return pa.map_(_stored(kind.key_field), _stored(kind.item_field), keys_sorted=kind.keys_sorted)
-    if _IS.is_large_list(kind):
-        return pa.large_list(_stored(kind.value_field))
-    if _IS.is_list(kind):
-        return pa.list_(_stored(kind.value_field))
-    if _IS.is_fixed_size_list(kind):
-        return pa.list_(_stored(kind.value_field), kind.list_size)
-    if _IS.is_struct(kind):
-        return pa.struct([_stored(kind.field(number)) for number in range(kind.num_fields)])
-    return kind
+    return remade(kind, _stored)
 
 
 def counted(kind: pa.DataType) -> pa.DataType:
@@ -297,12 +278,8 @@ def _stored(field: pa.Field) -> pa.Field:
     return field.with_type(pa.large_binary() if _IS.is_binary_view(kind) else kind)
 
 
-def _is_view(kind: pa.DataType) -> bool:
-    return bool(_IS.is_string_view(kind) or _IS.is_binary_view(kind))
-
-
 def _may_view(kind: pa.DataType) -> bool:
-    return _is_view(kind.value_type if _IS.is_dictionary(kind) else kind)
+    return is_view(kind.value_type if _IS.is_dictionary(kind) else kind)
 
 
 def _pointed(array: pa.Array) -> pa.Array:
@@ -311,10 +288,10 @@ def _pointed(array: pa.Array) -> pa.Array:
     Short texts and bytes lie in the views themselves. Casts of pyarrow before 25 leave a null pointer in place of the
     memory for others, and whoever exports such an array, to Polars or DuckDB, dies (apache/arrow#49740).
     """
-    if _IS.is_dictionary(array.type) and _is_view(array.type.value_type):
+    if _IS.is_dictionary(array.type) and is_view(array.type.value_type):
         pointed = _pointed(array.dictionary)
         return array if pointed is array.dictionary else pa.DictionaryArray.from_arrays(array.indices, pointed)
-    if not _is_view(array.type):
+    if not is_view(array.type):
         return array
     validity, views, *memory = array.buffers()
     if all(each is not None for each in memory):
@@ -367,13 +344,8 @@ def _unsliced(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     whole = [plain and len(chunk.values) == len(chunk) * kind.list_size for chunk in chunks]
     if all(whole):
         return column
-    copies = [chunk if complete else _copy(chunk) for chunk, complete in zip(chunks, whole, strict=True)]
+    copies = [chunk if complete else copied(chunk) for chunk, complete in zip(chunks, whole, strict=True)]
     return pa.chunked_array(copies, kind) if isinstance(column, pa.ChunkedArray) else copies[0]
-
-
-def _copy(array: pa.Array) -> pa.Array:
-    """The same values in buffers of their own, which hold nothing else."""
-    return pa.concat_arrays([array, array.slice(0, 0)])
 
 
 def _comes_back_by_cast(kind: pa.DataType) -> bool:
@@ -382,9 +354,9 @@ def _comes_back_by_cast(kind: pa.DataType) -> bool:
         return False
     if isinstance(kind, pa.BaseExtensionType):
         return _comes_back_by_cast(kind.storage_type)
-    if _IS.is_nested(kind) and _holds(kind, _is_view):
+    if _IS.is_nested(kind) and _holds(kind, is_view):
         return False
-    if _IS.is_struct(kind) and any(not kind.field(number).nullable for number in range(kind.num_fields)):
+    if _IS.is_struct(kind) and any(not field.nullable for field in fields_of(kind)):
         return False
     return all(_comes_back_by_cast(field.type) for field in _children(kind))
 
@@ -424,14 +396,14 @@ def _sound(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
 def _begins_past_its_end(array: pa.Array) -> bool:
     if _IS.is_struct(array.type):
         return any(_begins_past_its_end(array.field(number)) for number in range(array.type.num_fields))
-    if not (_IS.is_list(array.type) or _IS.is_large_list(array.type)):
+    if not _is_list(array.type):
         return False
     return bool(array.values.offset and not len(array.values)) or _begins_past_its_end(array.values)
 
 
 def _anew(array: pa.Array) -> pa.Array:
     if _IS.is_struct(array.type):
-        fields = [array.type.field(number) for number in range(array.type.num_fields)]
+        fields = fields_of(array.type)
         children = [_sound(array.field(number)) for number in range(len(fields))]
         return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())
     values = _sound(array.values) if len(array.values) else pa.array([], array.type.value_type)
@@ -447,7 +419,7 @@ def _pieces(array: pa.Array, kind: pa.DataType) -> list[pa.Array]:
             raise
     middle = len(array) // 2
     # Copied: the offsets of a mere slice would still count from the start of the whole buffer.
-    halves = _copy(array.slice(0, middle)), _copy(array.slice(middle))
+    halves = copied(array.slice(0, middle)), copied(array.slice(middle))
     return [piece for half in halves for piece in _pieces(half, kind)]
 
 
@@ -457,7 +429,7 @@ def _restored(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if _IS.is_null(kind):
         return pa.nulls(len(array))
     if _comes_back_by_cast(kind):
-        decode = _IS.is_dictionary(array.type) and _is_view(kind)  # which Arrow does not cast
+        decode = _IS.is_dictionary(array.type) and is_view(kind)  # which Arrow does not cast
         return _pointed((array.dictionary_decode() if decode else array).cast(kind))
     if isinstance(kind, pa.BaseExtensionType):
         return kind.wrap_array(_restored(array, kind.storage_type))
@@ -476,7 +448,7 @@ def _rebuilt(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """A nested array put together again from its restored children."""
     mask = array.is_null() if array.null_count else None
     if _IS.is_struct(kind):
-        fields = [kind.field(number) for number in range(kind.num_fields)]
+        fields = fields_of(kind)
         children = [_restored(array.field(number), field.type) for number, field in enumerate(fields)]
         return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
     if _IS.is_fixed_size_list(kind):

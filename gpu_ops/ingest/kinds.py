@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from gpu_ops.core.arrow_buffers import integers
+from gpu_ops.core.arrow_types import is_text
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.ingest.arrivals import Kind
 from gpu_ops.ingest.rules import UNKNOWN_EDGE, UNKNOWN_KIND, Rule, Shape
@@ -68,7 +69,7 @@ class KindColumns:
         """
         for name in self.names:
             kind = schema.field(name).type
-            if not _is_text(kind.value_type if _IS.is_dictionary(kind) else kind):
+            if not is_text(kind.value_type if _IS.is_dictionary(kind) else kind):
                 raise ColumnError(
                     f"What rows are is said in words, and this is {kind}.",
                     column=name,
@@ -124,10 +125,6 @@ def _read(column: pa.ChunkedArray, words: dict[str, Kind]) -> npt.NDArray[np.int
     known = [_UNKNOWN if word is None else words.get(word.lower(), _UNKNOWN) for word in coded.dictionary.to_pylist()]
     positions = integers(coded.indices.cast(pa.int64()).fill_null(len(known)))
     return np.array([*known, _UNKNOWN], np.int8).take(positions)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(_IS.is_string(kind) or _IS.is_large_string(kind) or _IS.is_string_view(kind))
 
 
 def judged_start(start: npt.NDArray[np.int64], ctis: Mask, highest: int, infinity: int) -> npt.NDArray[np.int64]:

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from gpu_ops.core import types
+from gpu_ops.core.arrow_types import fields_of
 from gpu_ops.core.bounds import Bounds
 from gpu_ops.errors import ColumnError, PlanError, SourceError, TimeError, unknown_column
 from gpu_ops.ingest.csv_options import CsvOptions
@@ -168,8 +169,8 @@ def _check_payload(schema: pa.Schema, on_invalid: OnInvalid) -> None:
 
 def _names(field: pa.Field) -> Iterator[str]:
     yield field.name
-    for number in range(field.type.num_fields):
-        yield from _names(field.type.field(number))
+    for each in fields_of(field.type):
+        yield from _names(each)
 
 
 def _check_text_zones(raw: RawSource, sides: list[TimeColumn]) -> None:

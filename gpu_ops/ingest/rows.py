@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.core.arrow_buffers import to_arrow
+from gpu_ops.core.arrow_types import is_text, is_view, remade
 from gpu_ops.core.types import restore
 from gpu_ops.ingest.zones import Mask
 
@@ -44,21 +45,9 @@ def whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _without_views(kind: pa.DataType) -> pa.DataType:
-    if _IS.is_string_view(kind):
-        return pa.large_string()
-    if _IS.is_binary_view(kind):
-        return pa.large_binary()
-    if _IS.is_map(kind):
-        return pa.map_(_plain(kind.key_field), _plain(kind.item_field), keys_sorted=kind.keys_sorted)
-    if _IS.is_large_list(kind):
-        return pa.large_list(_plain(kind.value_field))
-    if _IS.is_list(kind):
-        return pa.list_(_plain(kind.value_field))
-    if _IS.is_fixed_size_list(kind):
-        return pa.list_(_plain(kind.value_field), kind.list_size)
-    if _IS.is_struct(kind):
-        return pa.struct([_plain(kind.field(number)) for number in range(kind.num_fields)])
-    return kind
+    if is_view(kind):
+        return pa.large_string() if is_text(kind) else pa.large_binary()
+    return remade(kind, _plain)
 
 
 def _plain(field: pa.Field) -> pa.Field:

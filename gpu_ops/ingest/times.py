@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.core.arrow_buffers import integers, nulls, to_arrow
+from gpu_ops.core.arrow_types import is_text
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.errors import PlanError, TimeError
 from gpu_ops.ingest.rules import (
@@ -90,7 +91,7 @@ class TimeColumn:
             if self.policy.unit is None:
                 problem = f"The {self.side} is {self.kind}, a number without a unit"
                 remedy = "Say what it counts since 1970-01-01T00:00Z: unit='s', 'ms', 'us' or 'ns'."
-        elif _is_text(self.kind):
+        elif is_text(self.kind):
             if not self.text:
                 problem = f"The {self.side} is text ({self.kind})"
                 remedy = "Cast it to a timestamp first: only in CSV files are times read from text."
@@ -103,7 +104,7 @@ class TimeColumn:
     @property
     def counts(self) -> bool:
         """Whether it can hold numbers, of which a unit says what they count."""
-        return bool(_IS.is_integer(self.kind)) or (self.text and _is_text(self.kind))
+        return bool(_IS.is_integer(self.kind)) or (self.text and is_text(self.kind))
 
     @property
     def zone(self) -> str | None:
@@ -115,7 +116,7 @@ class TimeColumn:
         faults: dict[Rule, Mask] = {}
         if array.null_count:
             faults[NULL] = nulls(array)
-        if _is_text(self.kind):
+        if is_text(self.kind):
             return self._read_text(array, faults)
         if _IS.is_timestamp(self.kind):
             ticks = self._scaled(array, self.kind.unit, faults)
@@ -204,10 +205,6 @@ def refuse_idle_unit(sides: Sequence[TimeColumn], unit: Unit | None) -> None:
             column=sides[0].name,
             remedy="Leave unit= out.",
         )
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(_IS.is_string(kind) or _IS.is_large_string(kind) or _IS.is_string_view(kind))
 
 
 def _counts(array: pa.Array) -> Ticks:

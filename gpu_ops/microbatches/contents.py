@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpu_ops.core.arrow_buffers import nulls
+from gpu_ops.core.arrow_types import is_offset, is_view
+from gpu_ops.core.splitmix import STEP, mixed
 from gpu_ops.microbatches.files import ROW_GROUP_ROWS
 
 Hashes = npt.NDArray[np.uint64]
@@ -42,19 +44,11 @@ def content_crc(table: pa.Table) -> int:
     return zlib.crc32(np.sort(np.concatenate(found)).tobytes())
 
 
-def _mixed(values: Hashes) -> Hashes:
-    """Numbers each bit of which depends on all bits of the given ones: the end of SplitMix64 (Steele et al., 2014)."""
-    values = values + np.uint64(0x9E3779B97F4A7C15)
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
-
-
 def _together(parts: list[Hashes], size: int) -> Hashes:
     """One number for the parts of each value, in their order."""
     made = np.zeros(size, np.uint64)
     for each in parts:
-        made = _mixed(made + each)
+        made = mixed(made + each + STEP)
     return made
 
 
@@ -66,7 +60,7 @@ def _hashes(array: pa.Array) -> Hashes:
         return _hashes(array.dictionary_decode())
     if pa.types.is_run_end_encoded(kind):
         return _hashes(pc.run_end_decode(array))
-    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+    if is_view(kind):
         return _hashes(array.cast(pa.large_binary()))
     made = np.full(len(array), _NULL)
     if not array.null_count:
@@ -82,7 +76,7 @@ def _valid(array: pa.Array) -> Hashes:
     kind = array.type
     if pa.types.is_boolean(kind):
         array = array.cast(pa.uint8())
-    elif _is_text(kind):
+    elif is_offset(kind):
         array = array.cast(pa.large_binary())
         _, offsets, data = array.buffers()
         bounds = np.frombuffer(offsets, np.int64, count=len(array) + 1, offset=8 * array.offset).tolist()
@@ -121,13 +115,10 @@ def _in_order(values: Hashes, lengths: npt.NDArray[np.int64]) -> Hashes:
     ends = np.cumsum(lengths)
     place = np.arange(len(values)) - np.repeat(ends - lengths, lengths)
     # Sums wrap, and so do their differences.
-    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(_mixed(values + _mixed(place.astype(np.uint64))))])
+    sums = np.concatenate(
+        [np.zeros(1, np.uint64), np.cumsum(mixed(values + mixed(place.astype(np.uint64) + STEP) + STEP))]
+    )
     return _together([sums[ends] - sums[ends - lengths], lengths.astype(np.uint64)], len(lengths))
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
-    return any(test(kind) for test in tests)
 
 
 def _is_list(kind: pa.DataType) -> bool:

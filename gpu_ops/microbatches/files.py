@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from gpu_ops.core.arrow_types import fields_of
 from gpu_ops.errors import PlanError, SourceError
 
 IfExists = Literal["raise", "replace"]
@@ -206,8 +207,9 @@ def _writer(unfinished: Any, schema: pa.Schema, *, parquet: bool) -> Any:
 def _holds_dictionary(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
         return True
-    children = [kind.field(number).type for number in range(kind.num_fields)]
-    return any(map(_holds_dictionary, [kind.storage_type] if isinstance(kind, pa.BaseExtensionType) else children))
+    if isinstance(kind, pa.BaseExtensionType):
+        return _holds_dictionary(kind.storage_type)
+    return any(_holds_dictionary(field.type) for field in fields_of(kind))
 
 
 def _with_one_dictionary(pieces: Iterator[pa.Table], schema: pa.Schema, target: Path) -> Iterator[pa.Table]:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.ingest.advance import Advance
-from gpu_ops.plan.nodes import Arrival, Ends, Source, SparkSource, Unary
+from gpu_ops.plan.nodes import Arrival, Source, SparkSource, Unary
 
 __all__ = ["Advance", "AdvanceTime", "Late"]
 
@@ -61,9 +61,7 @@ class AdvanceTime(Unary):
 
     stateless = False
 
-    def ends(self, at: int) -> Ends:
-        del at
-        return "passed on"
+    takes_ends = "passed on"
 
     comes_in = True
 
@@ -71,13 +69,9 @@ class AdvanceTime(Unary):
     def arrival(self) -> Arrival:
         return Arrival(self, self.source, self.settings, self.follows)
 
-    @property
-    def held(self) -> str:
-        return "rows judged one after the other as they come, on the host"
+    held = "rows judged one after the other as they come, on the host"
 
-    @property
-    def time_rule(self) -> str:
-        return "CTIs are made and late events judged here"
+    time_rule = "CTIs are made and late events judged here"
 
     @property
     def duration(self) -> int | None:
@@ -135,13 +129,9 @@ class Late(Unary):
     def arrival(self) -> Arrival:
         return replace(self.advance.arrival, late=True)
 
-    @property
-    def held(self) -> str:
-        return "rows judged one after the other as they come, on the host"
+    held = "rows judged one after the other as they come, on the host"
 
-    @property
-    def time_rule(self) -> str:
-        return "late stream: its CTI stays at minus infinity until the end of input"
+    time_rule = "late stream: its CTI stays at minus infinity until the end of input"
 
     def describe(self) -> str:
         return "Late"

@@ -12,24 +12,10 @@ from typing import Any, Literal
 from gpu_ops.core.arguments import flag, word
 from gpu_ops.errors import PlanError
 from gpu_ops.plan.aggregate_kinds import Aggregate, AggregateKind, kind_named
-from gpu_ops.plan.expressions import (
-    Expression,
-    as_expression,
-)
+from gpu_ops.plan.expressions import Expression, as_expression
 
-__all__ = [
-    "Aggregate",
-    "Population",
-    "aggregate",
-    "count",
-    "degrees_of",
-    "max",
-    "mean",
-    "min",
-    "standard_deviation",
-    "sum",
-    "variance",
-]
+__all__ = ["Aggregate", "Population", "aggregate", "count", "degrees_of"]
+__all__ += ["max", "mean", "min", "standard_deviation", "sum", "variance"]
 
 
 def aggregate(

@@ -42,7 +42,6 @@ class Combinable(OtherNames):
 
     def within(self, window: object) -> Combinable:
         """What it is over a kind of windows; most are the same over all."""
-        del window
         return self
 
     def __add__(self, other: object) -> Combination:

@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from gpu_ops.core.arguments import whole
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, format_span, format_time
-from gpu_ops.errors import ColumnError, unknown_column
+from gpu_ops.errors import ColumnError
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.calendars import Calendar
-from gpu_ops.plan.nodes import Computed, Unary
+from gpu_ops.plan.nodes import Computed, Unary, check_flat
 from gpu_ops.plan.window_conditions import condition_fields
 from gpu_ops.plan.window_kinds import (
     UNKNOWN,
@@ -218,7 +218,6 @@ class TimeBatches(Assigned):
         return Stretches(self.span, self.align, self.calendar)
 
     def duration(self, given: int | None) -> int | None:
-        del given
         return self.span if self.calendar is None else None
 
     @property
@@ -364,15 +363,7 @@ class DataWindow(Unary):
     def __post_init__(self) -> None:
         known = self.input.schema.names
         for name in (*self.within, *self.order, *self.window.reads):
-            if name not in known:
-                raise unknown_column(name, known)
-            dtype = self.input.schema.field(name).type
-            if pa.types.is_nested(dtype):
-                raise ColumnError(
-                    f"A column of {dtype} has no order here.",
-                    column=name,
-                    remedy="Take its fields or its text as columns first.",
-                )
+            check_flat(self.input.schema, name, "has no order here")
         for aggregate in self.aggregates:
             if aggregate.name in known:
                 raise ColumnError(
@@ -388,16 +379,12 @@ class DataWindow(Unary):
             )
 
     @cached_property
-    def _schema(self) -> pa.Schema:
+    def schema(self) -> pa.Schema:
         schema = self.input.schema
         if self.output == "changes":
             return schema.append(pa.field(STATUS, pa.string()))
         before = (schema.field(column).with_name(name).with_nullable(True) for name, column in self.prior)
         return pa.schema([*schema, *before, *(aggregate.field(schema) for aggregate in self.aggregates)])
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._schema
 
     @property
     def computed(self) -> tuple[Computed, ...]:

@@ -45,9 +45,7 @@ class Fill(Unary):
 
     stateless = False
 
-    @property
-    def gathers(self) -> bool:
-        return True
+    gathers = True
 
     @property
     def together(self) -> tuple[str, ...]:

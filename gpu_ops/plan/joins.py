@@ -10,13 +10,14 @@ from typing import Literal, get_args
 import narwhals as nw
 import pyarrow as pa
 
+from gpu_ops.core.arrow_types import is_text
 from gpu_ops.core.time import TICK, format_span
-from gpu_ops.errors import ColumnError, PlanError, is_one_of, shown, unknown_column
+from gpu_ops.errors import ColumnError, PlanError, is_one_of, shown
 from gpu_ops.plan.aggregates import count
 from gpu_ops.plan.expressions import LIFETIME, check_boolean, column_names, exact_divisions, guards
 from gpu_ops.plan.integers import Guard
 from gpu_ops.plan.lifetimes import Stitch
-from gpu_ops.plan.nodes import Computed, Ends, KeyBy, Node, Project, Unary, extended, selected
+from gpu_ops.plan.nodes import Computed, Ends, KeyBy, Node, Project, Unary, check_flat, extended, selected
 from gpu_ops.plan.windows import Snapshot, WindowAggregate, named_aggregates
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
@@ -63,9 +64,7 @@ class Binary(Node):
         """The right columns that go beside the left ones, by their names before: all but the keys, or none."""
         return {}
 
-    @property
-    def gathers(self) -> bool:
-        return True
+    gathers = True
 
     @property
     def together(self) -> tuple[str, ...]:
@@ -96,7 +95,6 @@ class Binary(Node):
 
     def _needs_right(self, read: set[str]) -> set[str]:
         """The right columns that it needs, besides its keys, to give some; with what it reads itself these are more."""
-        del read
         return set()
 
     @property
@@ -163,7 +161,7 @@ class Join(Binary):
         return guards([self.condition], self.paired, [self.exact])
 
     @cached_property
-    def _schema(self) -> pa.Schema:
+    def schema(self) -> pa.Schema:
         if self.how in {"semi", "anti"}:
             return self.left.schema
         lefts = len(self.left.schema)
@@ -177,10 +175,6 @@ class Join(Binary):
                 at = self.left.schema.get_field_index(left)
                 fields[at] = fields[at].with_nullable(True)
         return pa.schema(fields)
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._schema
 
     @property
     def pairs(self) -> bool:
@@ -268,9 +262,7 @@ class ClipBy(Binary):
         # Of right events the starts alone matter.
         return "unread" if at else "needed"
 
-    @property
-    def alone(self) -> tuple[bool, bool]:
-        return True, False
+    alone = True, False
 
     @property
     def time_rule(self) -> str:
@@ -298,15 +290,11 @@ class AsOf(Binary):
         return beside_names(self.left.schema, self.right.schema, [name for _, name in self.on], self.suffix)
 
     @cached_property
-    def _schema(self) -> pa.Schema:
+    def schema(self) -> pa.Schema:
         right = [self.right.schema.field(name).with_name(new) for name, new in self.renamed.items()]
         if self.how == "left":
             right = [field.with_nullable(True) for field in right]
         return pa.schema([*self.left.schema, *right])
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._schema
 
     @cached_property
     def duration(self) -> int | None:
@@ -317,7 +305,6 @@ class AsOf(Binary):
         return self.how == "left", False
 
     def _needs_right(self, read: set[str]) -> set[str]:
-        del read
         return set(self.right.schema.names)  # of equal starts the payload decides
 
     def describe(self) -> str:
@@ -339,15 +326,11 @@ class Union(Node):
         return replace(self, parts=inputs)
 
     @cached_property
-    def _schema(self) -> pa.Schema:
+    def schema(self) -> pa.Schema:
         schemas = [part.schema for part in self.parts]
         return pa.schema(
             [field.with_nullable(any(schema.field(field.name).nullable for schema in schemas)) for field in schemas[0]]
         )
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._schema
 
     @cached_property
     def key(self) -> tuple[str, ...]:
@@ -358,17 +341,11 @@ class Union(Node):
         durations = {part.duration for part in self.parts}
         return durations.pop() if len(durations) == 1 else None
 
-    def ends(self, at: int) -> Ends:
-        del at
-        return "passed on"
+    takes_ends = "passed on"
 
-    @property
-    def time_rule(self) -> str:
-        return "the oldest CTI of all inputs leaves"
+    time_rule = "the oldest CTI of all inputs leaves"
 
-    @property
-    def held(self) -> str:
-        return "one input after the other, batch by batch"
+    held = "one input after the other, batch by batch"
 
     keeps_rows = True
 
@@ -440,13 +417,8 @@ def named_keys(on: object, left: Node, right: Node) -> On:
                     column=name,
                     remedy='Copy it first: .with_columns(day=g.col("start").dt.truncate("1d")).',
                 )
-            if name not in side.schema.names:
-                raise unknown_column(name, side.schema.names, what=f"{which} stream")
-            dtype = side.schema.field(name).type
-            if pa.types.is_nested(dtype):
-                raise ColumnError(
-                    f"A column of {dtype} is no key.", column=name, remedy="Take its fields or its text first."
-                )
+            remedy = "Take its fields or its text first."
+            check_flat(side.schema, name, "is no key", remedy=remedy, what=f"{which} stream")
     for at in (0, 1):
         names = [each[at] for each in pairs]
         if len(set(names)) < len(names):
@@ -539,9 +511,7 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     for one, other in ((left, right), (right, left)):
         if types.is_null(one) or one == other:
             return other
-    if all(
-        types.is_string(each) or types.is_large_string(each) or types.is_string_view(each) for each in (left, right)
-    ):
+    if is_text(left) and is_text(right):
         return left
     if all(types.is_binary(each) or types.is_large_binary(each) for each in (left, right)):
         return left

@@ -12,7 +12,8 @@ from gpu_ops.errors import PlanError
 from gpu_ops.plan.aggregates import Aggregate, aggregate, mean
 from gpu_ops.plan.combinations import Combinable, Combination, Span
 from gpu_ops.plan.expressions import Expression, as_expression
-from gpu_ops.plan.windows import Hopping, Snapshot
+from gpu_ops.plan.window_kinds import Hopping
+from gpu_ops.plan.windows import Snapshot
 
 _LIFETIME = (nw.col("start"), nw.col("end"))
 

@@ -35,7 +35,6 @@ class Change:
 
     def exact(self, schema: pa.Schema) -> Change:
         """The same, its expressions as they are evaluated here, over a payload."""
-        del schema
         return self
 
     def moved(self, cti: int) -> int | None:
@@ -44,7 +43,6 @@ class Change:
 
     def lasting(self, before: int | None) -> int | None:
         """Ticks that every lifetime lasts behind it, by those that it lasted before; None where they differ."""
-        del before
         return None
 
 
@@ -250,7 +248,6 @@ class Lifetime(Unary):
                 )
 
     def ends(self, at: int) -> Ends:
-        del at
         return "needed" if self.change.reads_end else "unread"
 
     @cached_property
@@ -316,9 +313,7 @@ class Chop(Unary):
     period: int
     align: int = MIN_TIME
 
-    @property
-    def duration(self) -> int | None:
-        return None
+    duration = None
 
     def describe(self) -> str:
         return f"Chop every={format_span(self.period)}"
@@ -356,34 +351,23 @@ class Stitch(Unary):
                     remedy="Select its fields or its text as columns first.",
                 )
 
-    @property
-    def duration(self) -> int | None:
-        return None
+    duration = None
 
     stateless = False
 
-    @property
-    def gathers(self) -> bool:
-        return True
+    gathers = True
 
     @property
     def together(self) -> tuple[str, ...]:
         return self.compared
 
-    @property
-    def takes_part(self) -> bool:
-        return True
+    takes_part = True
 
-    @property
-    def time_rule(self) -> str:
-        return "CTI T leaves as T, or as the start of the oldest event that may still go on"
+    time_rule = "CTI T leaves as T, or as the start of the oldest event that may still go on"
 
-    @property
-    def held(self) -> str:
-        return "all events of its input are held in memory"
+    held = "all events of its input are held in memory"
 
     def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
-        del wanted
         return [tuple(self.schema.names)]
 
     def describe(self) -> str:

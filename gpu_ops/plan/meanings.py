@@ -120,11 +120,7 @@ _FIXED = re.compile(r"-?\d+(us|ms|s|m|h|d)")
 _FILL = "`fill_nan(None)` before"
 
 TABLE = (
-    Meaning(
-        "col lit alias name.keep name.prefix name.suffix",
-        "`col`, `lit`, `alias`, `name`",
-        "The value as it is",
-    ),
+    Meaning("col lit alias name.keep name.prefix name.suffix", "`col`, `lit`, `alias`, `name`", "The value as it is"),
     Meaning(
         "__mul__ __truediv__",
         "`* /` of durations by floats",
@@ -162,11 +158,7 @@ TABLE = (
         "`+ - *`, unary minus, `abs`",
         ("Whole numbers, times and durations are exact or an error; floats are IEEE 754's; decimals are exact"),
     ),
-    Meaning(
-        "__truediv__",
-        "`/`",
-        "A float, as IEEE 754 divides: by zero an infinity, or NaN for 0 / 0",
-    ),
+    Meaning("__truediv__", "`/`", "A float, as IEEE 754 divides: by zero an infinity, or NaN for 0 / 0"),
     Meaning(
         "__floordiv__ __mod__",
         "`// %` of floats",
@@ -175,11 +167,7 @@ TABLE = (
         remedy="cast to a whole number",
         applies=_of_floats,
     ),
-    Meaning(
-        "__floordiv__ __mod__",
-        "`// %`",
-        "Rounded down, as in Python; null by zero",
-    ),
+    Meaning("__floordiv__ __mod__", "`// %`", "Rounded down, as in Python; null by zero"),
     Meaning(
         "__pow__",
         "`**` of floats",
@@ -188,16 +176,8 @@ TABLE = (
         remedy="`x * x` for a square",
         applies=_of_floats,
     ),
-    Meaning(
-        "__pow__",
-        "`**` of whole numbers",
-        "Exact or an error; a negative exponent is one too",
-    ),
-    Meaning(
-        "sqrt",
-        "`sqrt`",
-        "IEEE 754's; NaN of a negative number",
-    ),
+    Meaning("__pow__", "`**` of whole numbers", "Exact or an error; a negative exponent is one too"),
+    Meaning("sqrt", "`sqrt`", "IEEE 754's; NaN of a negative number"),
     Meaning(
         "exp log sin cos",
         "`exp`, `log`, `sin`, `cos`",
@@ -236,11 +216,7 @@ TABLE = (
         "`&`, `|`, `~`, `^`, `all_horizontal`, `any_horizontal`",
         "SQL's three values",
     ),
-    Meaning(
-        "is_null is_nan is_finite",
-        "`is_null`, `is_nan`, `is_finite`",
-        "Null is neither NaN nor finite",
-    ),
+    Meaning("is_null is_nan is_finite", "`is_null`, `is_nan`, `is_finite`", "Null is neither NaN nor finite"),
     Meaning(
         "fill_null fill_nan coalesce when_then",
         "`fill_null`, `fill_nan`, `coalesce`, `when`",
@@ -318,12 +294,7 @@ TABLE = (
         "Ticks of the type's unit since 1970; what does not fit is an error",
         applies=lambda term: _is_time(term.dtype) or _is_time(term.terms[0].dtype),
     ),
-    Meaning(
-        "cast",
-        "casts of categories to text",
-        "The text",
-        applies=lambda term: _is_text(term.dtype),
-    ),
+    Meaning("cast", "casts of categories to text", "The text", applies=lambda term: _is_text(term.dtype)),
     Meaning(
         "str.to_uppercase str.to_lowercase str.to_titlecase",
         "`str.to_uppercase`, `str.to_lowercase`, `str.to_titlecase`",
@@ -430,16 +401,8 @@ TABLE = (
         "Null is skipped; sums are exact or an error",
         applies=lambda term: not _of_floats(term) and not _list_of_floats(term),
     ),
-    Meaning(
-        "struct.field",
-        "`struct.field`",
-        "The field",
-    ),
-    Meaning(
-        "replace_strict",
-        "`replace_strict`",
-        "What `new` has at the place that a value has in `old`",
-    ),
+    Meaning("struct.field", "`struct.field`", "The field"),
+    Meaning("replace_strict", "`replace_strict`", "What `new` has at the place that a value has in `old`"),
 )
 """Of the rows that are about a term the first counts."""
 

@@ -128,14 +128,16 @@ class Node(Identified):
     stateless: ClassVar[bool] = True
     """Whether each event is handled by itself, so that input may come in pieces of any size."""
 
+    takes_ends: ClassVar[Ends] = "needed"
+    """What it does with the ends of events, if that is the same for all inputs."""
+
     def ends(self, at: int) -> Ends:
         """What it does with the ends of the events of an input.
 
         Args:
             at: The input's place in `inputs`.
         """
-        del at
-        return "needed"
+        return self.takes_ends
 
     comes_in: ClassVar[bool] = False
     """Whether its events come into a running query here: what is below it has been looked at already."""
@@ -226,7 +228,6 @@ class Node(Identified):
 
     def keeps(self, name: str) -> bool:
         """Whether a column comes out as it went in."""
-        del name
         return True
 
     def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
@@ -239,7 +240,6 @@ class Node(Identified):
         Args:
             apart: Nodes that are evaluated by themselves.
         """
-        del apart
         return []
 
     def all(self, kind: type[N]) -> list[N]:
@@ -417,9 +417,7 @@ class Feed(Node):
     def key(self) -> tuple[str, ...]:
         return self.columns
 
-    @property
-    def zone(self) -> str:
-        return "UTC"
+    zone = "UTC"
 
     @property
     def duration(self) -> int | None:
@@ -474,7 +472,6 @@ class Expressions(Unary):
         raise NotImplementedError
 
     def ends(self, at: int) -> Ends:
-        del at
         needed = any("end" in column_names(each, ["end"]) for each, _ in self.computed)
         return "needed" if needed else "passed on"
 
@@ -490,9 +487,7 @@ class Expressions(Unary):
             found.append(below)
         return found[::-1]
 
-    @property
-    def held(self) -> str:
-        return "expressions, batch by batch"
+    held = "expressions, batch by batch"
 
     def _whole(self) -> tuple[str, ...] | None:
         key = self.input.whole
@@ -583,7 +578,7 @@ class Project(Expressions):
         return values(self.exact, self.input.schema)
 
     @cached_property
-    def _schema(self) -> pa.Schema:
+    def schema(self) -> pa.Schema:
         where = "with_columns" if self.keep else "select"
         schema = output_schema(self.input.schema, self.expressions, where=where, only_columns=not self.keep)
         if not len(schema):
@@ -591,10 +586,6 @@ class Project(Expressions):
                 "select leaves no payload column.", remedy="Keep one: an event has a payload besides its lifetime."
             )
         return schema
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._schema
 
     @property
     def computed(self) -> tuple[Computed, ...]:
@@ -615,23 +606,13 @@ class KeyBy(Unary):
         for name in self.columns:
             if name in LIFETIME:
                 raise ColumnError("The lifetime is no key.", column=name, remedy="Copy it: .with_columns(…) first.")
-            if name not in self.input.schema.names:
-                raise unknown_column(name, self.input.schema.names)
-            dtype = self.input.schema.field(name).type
-            if pa.types.is_nested(dtype):
-                raise ColumnError(
-                    f"A column of {dtype} is no key.",
-                    column=name,
-                    remedy="Take its fields or its text as columns first.",
-                )
+            check_flat(self.input.schema, name, "is no key")
 
     @property
     def key(self) -> tuple[str, ...]:
         return self.columns
 
-    def ends(self, at: int) -> Ends:
-        del at
-        return "passed on"
+    takes_ends = "passed on"
 
     @property
     def unkeyed(self) -> Node:
@@ -640,9 +621,7 @@ class KeyBy(Unary):
             node = node.input
         return node
 
-    @property
-    def held(self) -> str:
-        return "names the key, moves nothing"
+    held = "names the key, moves nothing"
 
     keeps_rows = True
 
@@ -663,6 +642,26 @@ class Scope(KeyBy):
 
     def describe(self) -> str:
         return f"Apply to each {', '.join(self.columns)}" if self.columns else "Apply ends"
+
+
+def check_flat(
+    schema: pa.Schema,
+    name: str,
+    problem: str,
+    *,
+    remedy: str = "Take its fields or its text as columns first.",
+    what: str = "stream",
+) -> None:
+    """Refuse the name of a column that is not there, or is nested.
+
+    Raises:
+        ColumnError: It is one of these.
+    """
+    if name not in schema.names:
+        raise unknown_column(name, schema.names, what=what)
+    dtype = schema.field(name).type
+    if pa.types.is_nested(dtype):
+        raise ColumnError(f"A column of {dtype} {problem}.", column=name, remedy=remedy)
 
 
 def merged(plan: Node) -> Node:

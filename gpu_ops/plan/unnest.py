@@ -9,7 +9,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from gpu_ops.errors import ColumnError
-from gpu_ops.plan.nodes import Ends, Unary
+from gpu_ops.plan.nodes import Unary
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,20 +24,13 @@ class Unnest(Unary):
         return pa.schema(list(self.input.schema.field(self.column).type.value_type))
 
     @cached_property
-    def _schema(self) -> pa.Schema:
+    def schema(self) -> pa.Schema:
         kept = [field for field in self.input.schema if field.name != self.column]
         return pa.schema([*kept, *self.rows])
 
-    @property
-    def schema(self) -> pa.Schema:
-        return self._schema
-
-    def ends(self, at: int) -> Ends:
-        del at
-        return "passed on"
+    takes_ends = "passed on"
 
     def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
-        del wanted
         return [tuple(self.input.schema.names)]
 
     def describe(self) -> str:
@@ -58,19 +51,12 @@ class Repeat(Unary):
             )
 
     @cached_property
-    def _schema(self) -> pa.Schema:
+    def schema(self) -> pa.Schema:
         return pa.schema([field for field in self.input.schema if field.name != self.column])
 
-    @property
-    def schema(self) -> pa.Schema:
-        return self._schema
-
-    def ends(self, at: int) -> Ends:
-        del at
-        return "passed on"
+    takes_ends = "passed on"
 
     def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
-        del wanted
         return [tuple(self.input.schema.names)]
 
     def describe(self) -> str:

@@ -336,7 +336,6 @@ class DataWindowKind(Declaration, family=True):
 
     def computed(self, fields: Callable[[], pa.Schema]) -> tuple[tuple[nw.Expr, pa.Schema], ...]:
         """Its expressions, each with the columns that it is over: ``fields()`` are those of conditions on windows."""
-        del fields
         return ()
 
     def duration(self, given: int | None) -> int | None:
@@ -355,7 +354,6 @@ class DataWindowKind(Declaration, family=True):
         Returns:
             int64 for each group: rows of lower numbers; None for all.
         """
-        del before, after, due, cti
         return None
 
     @property
@@ -365,7 +363,6 @@ class DataWindowKind(Declaration, family=True):
 
     def renamed(self, names: Mapping[str, str]) -> Self:
         """The same over columns with other names."""
-        del names
         return self
 
     # What follows from these
@@ -488,9 +485,7 @@ class GridKind(TimeWindowKind, family=True):
     def grid(self) -> GridKind:
         return self
 
-    @property
-    def time_rule(self) -> str:
-        return "CTI T leaves as the start of the oldest window that is not final at T"
+    time_rule = "CTI T leaves as the start of the oldest window that is not final at T"
 
     @property
     def regular(self) -> Hopping | None:

@@ -12,11 +12,10 @@ import pyarrow as pa
 
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.aggregates import Aggregate
-from gpu_ops.plan.calendars import Calendar
 from gpu_ops.plan.combinations import Combinable, Combination
-from gpu_ops.plan.expressions import LIFETIME, as_expression, bare_column, column_names, guards, output_schema
+from gpu_ops.plan.expressions import LIFETIME, bare_column, column_names, guards, output_schema
 from gpu_ops.plan.nodes import Computed, Ends, Node, Project, Unary
-from gpu_ops.plan.window_kinds import Hopping, Membership, TimeWindowKind, WindowOutput
+from gpu_ops.plan.window_kinds import TimeWindowKind
 
 
 @dataclass(frozen=True)
@@ -45,18 +44,12 @@ class WindowAggregate(Unary):
         _ = self.schema
 
     @cached_property
-    def _schema(self) -> pa.Schema:
+    def schema(self) -> pa.Schema:
         before = self.input.schema
         fields = [before.field(name) for name in self.input.key]
         return pa.schema([*fields, *(aggregate.field(before) for aggregate in self.aggregates)])
 
-    @property
-    def schema(self) -> pa.Schema:
-        return self._schema
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        return ()
+    key = ()
 
     @property
     def group(self) -> tuple[str, ...]:
@@ -70,7 +63,6 @@ class WindowAggregate(Unary):
     stateless = False
 
     def ends(self, at: int) -> Ends:
-        del at
         read = [each for aggregate in self.aggregates for each in aggregate.reads]
         if any("end" in column_names(each, ["end"]) for each in read):
             return "needed"
@@ -83,9 +75,7 @@ class WindowAggregate(Unary):
         adds_up = all(each.keeps(self.input.schema) == "sums" for each in self.aggregates)
         return "later" if adds_up else "needed"
 
-    @property
-    def gathers(self) -> bool:
-        return True
+    gathers = True
 
     @property
     def together(self) -> tuple[str, ...]:
@@ -103,9 +93,7 @@ class WindowAggregate(Unary):
     def time_rule(self) -> str:
         return self.window.time_rule
 
-    @property
-    def held(self) -> str:
-        return "all events it needs of its input are held in memory; kernels run over blocks of whole groups"
+    held = "all events it needs of its input are held in memory; kernels run over blocks of whole groups"
 
     collects = True
 
@@ -122,7 +110,6 @@ class WindowAggregate(Unary):
         return counted - read
 
     def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
-        del wanted
         lowered = self.lowered()
         return [()] if lowered is self else lowered.input.needs(())
 
@@ -298,16 +285,3 @@ def aggregated(
             results.append(nw.col(name))
     said = {name: str(part).removeprefix("=") for name, part in parts.items() if name not in given}
     return windows, Project(windows, tuple(results), keep=False, said=said)
-
-
-__all__ = [
-    "Calendar",
-    "Hopping",
-    "Membership",
-    "Snapshot",
-    "WindowAggregate",
-    "WindowOutput",
-    "aggregated",
-    "as_expression",
-    "named_aggregates",
-]

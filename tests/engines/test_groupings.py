@@ -13,7 +13,7 @@ import pytest
 import gpu_ops as g
 from gpu_ops.api.stream import DataWindowed, Windowed
 from gpu_ops.plan.data_windows import Last
-from gpu_ops.plan.windows import Hopping
+from gpu_ops.plan.window_kinds import Hopping
 from tests.engines.test_spark_joins import SIDES, agree
 from tests.support.cuts import in_any_cut, in_some_order
 from tests.support.reference import Event

@@ -15,7 +15,7 @@ from gpu_ops.engines.spark.grids import seams_at_begins
 from gpu_ops.engines.spark.slice_policy import AFTER, BEFORE
 from gpu_ops.errors import TimeError
 from gpu_ops.plan.calendars import Calendar, CalendarSpan
-from gpu_ops.plan.windows import Hopping
+from gpu_ops.plan.window_kinds import Hopping
 from tests.engines import test_spark_holistic, test_spark_moments
 from tests.engines.test_spark import answer, times, to_spark
 from tests.engines.test_spark_joins import PARTITIONS, agree, setting

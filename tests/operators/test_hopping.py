@@ -7,7 +7,7 @@ import pytest
 
 import gpu_ops as g
 from gpu_ops.errors import PlanError, TimeError
-from gpu_ops.plan.windows import WindowOutput
+from gpu_ops.plan.window_kinds import WindowOutput
 from tests.support.reference import FIRST_TIME, Event
 from tests.support.rows import check, rows, stream, to_events
 from tests.support.ticks import at_us, us

@@ -14,19 +14,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from gpu_ops.core.splitmix import STEP, Numbers, mixed
+
 PER_EVENT = 64
 """How many numbers belong to an event."""
 
 LETTERS = 16
 """How many letters a number makes: half a byte for each, a to p."""
 
-Numbers = npt.NDArray[np.uint64]
 Integers = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
-_STEP = np.uint64(0x9E3779B97F4A7C15)
-_FIRST = np.uint64(0xBF58476D1CE4E5B9)
-_SECOND = np.uint64(0x94D049BB133111EB)
 _BLOCK = 1 << 13  # a block of numbers stays in the fastest cache while it is mixed
 _LOW_HALVES = np.uint64(0x0F0F0F0F0F0F0F0F)
 _EIGHT_A = np.uint64(0x6161616161616161)
@@ -34,7 +32,7 @@ _EIGHT_A = np.uint64(0x6161616161616161)
 
 def key(seed: int) -> np.uint64:
     """Where a seed's sequence starts; neighbouring seeds start far from each other."""
-    return np.uint64(_mixed(np.array([seed], np.uint64) + _STEP)[0])
+    return np.uint64(mixed(np.array([seed], np.uint64) + STEP)[0])
 
 
 def numbers(start: np.uint64, events: Integers, draw: int) -> Numbers:
@@ -49,20 +47,10 @@ def numbers(start: np.uint64, events: Integers, draw: int) -> Numbers:
     for first in range(0, len(places), _BLOCK):
         block = places[first : first + _BLOCK] * np.uint64(PER_EVENT)
         block += np.uint64(draw + 1)
-        block *= _STEP
+        block *= STEP
         block += start
-        made[first : first + _BLOCK] = _mixed(block)
+        made[first : first + _BLOCK] = mixed(block)
     return made
-
-
-def _mixed(z: Numbers) -> Numbers:
-    """SplitMix64's last steps, in place."""
-    z ^= z >> np.uint64(30)
-    z *= _FIRST
-    z ^= z >> np.uint64(27)
-    z *= _SECOND
-    z ^= z >> np.uint64(31)
-    return z
 
 
 def below(drawn: Numbers, limit: int | Integers) -> Integers:

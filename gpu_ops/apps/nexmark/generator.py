@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from gpu_ops.apps.nexmark import draws
 from gpu_ops.apps.nexmark.draws import Integers
+from gpu_ops.core.splitmix import Numbers
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TIME_TYPE, Instant, format_time, instant
 from gpu_ops.errors import PlanError
 
@@ -337,12 +338,12 @@ def _timestamps(ticks: Integers) -> Any:
     return pa.array(ticks).view(TIME_TYPE)
 
 
-def _recent(drawn: draws.Numbers, newest: Integers, many: int) -> Integers:
+def _recent(drawn: Numbers, newest: Integers, many: int) -> Integers:
     """One of the last so many, or of all while there are fewer."""
     return newest - draws.below(drawn, np.minimum(newest + 1, many))
 
 
-def _hot(drawn: draws.Numbers, ratio: int) -> Any:
+def _hot(drawn: Numbers, ratio: int) -> Any:
     """True where the hot one is meant, all but one in ``ratio``; of the bits that `draws.below` does not look at."""
     return (drawn & np.uint64(0xFFFFFFFF)) % np.uint64(ratio) != 0
 

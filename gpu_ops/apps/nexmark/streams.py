@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+
 from gpu_ops.api.events import events
 from gpu_ops.api.stream import Stream
-from gpu_ops.apps.nexmark.generator import SCHEMAS, Kind, side_input
+from gpu_ops.apps.nexmark.generator import SCHEMAS, side_input
 from gpu_ops.microbatches.stores import Store
 
 
@@ -25,7 +27,7 @@ def persons(source: Any = None) -> Stream:
         >>> persons().schema.names
         ['id', 'name', 'email_address', 'credit_card', 'city', 'state', 'extra']
     """
-    return _points("persons", source)
+    return _stream("persons", source, SCHEMAS["persons"])
 
 
 def auctions(source: Any = None) -> Stream:
@@ -38,9 +40,7 @@ def auctions(source: Any = None) -> Stream:
         >>> auctions().schema.names
         ['id', 'item_name', 'description', 'initial_bid', 'reserve', 'seller', 'category', 'extra']
     """
-    if isinstance(source, Store):
-        return events(source, name="auctions")
-    return events(_given("auctions", source), start="date_time", end="expires", name="auctions")
+    return _stream("auctions", source, SCHEMAS["auctions"], "expires")
 
 
 def bids(source: Any = None) -> Stream:
@@ -53,7 +53,7 @@ def bids(source: Any = None) -> Stream:
         >>> bids().schema.names
         ['auction', 'bidder', 'price', 'channel', 'url', 'extra']
     """
-    return _points("bids", source)
+    return _stream("bids", source, SCHEMAS["bids"])
 
 
 def side(source: Any = None) -> Stream:
@@ -66,16 +66,10 @@ def side(source: Any = None) -> Stream:
         >>> side().schema.names
         ['key', 'value']
     """
+    return _stream("side", source, side_input(0).schema)
+
+
+def _stream(name: str, source: Any, empty: pa.Schema, end: str | None = None) -> Stream:
     if isinstance(source, Store):
-        return events(source, name="side")
-    return events(side_input(0) if source is None else source, start="date_time", name="side")
-
-
-def _points(kind: Kind, source: Any) -> Stream:
-    if isinstance(source, Store):
-        return events(source, name=kind)
-    return events(_given(kind, source), start="date_time", name=kind)
-
-
-def _given(kind: Kind, source: Any) -> Any:
-    return SCHEMAS[kind].empty_table() if source is None else source
+        return events(source, name=name)
+    return events(empty.empty_table() if source is None else source, start="date_time", end=end, name=name)

@@ -44,7 +44,7 @@ def seams_at_begins(window: GridKind, slices: pa.RecordBatch) -> pa.RecordBatch:
         slices: ``begin`` and ``finish``, in ticks.
 
     Examples:
-        >>> from gpu_ops.plan.windows import Hopping
+        >>> from gpu_ops.plan.window_kinds import Hopping
         >>> slices = pa.RecordBatch.from_pydict({"begin": [BEFORE, 3, 4, 13], "finish": [3, 4, 13, AFTER]})
         >>> seams_at_begins(Hopping(15, 10, align=0), slices).to_pydict()["finish"][:-1]
         [10, 20]

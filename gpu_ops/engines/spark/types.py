@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 from pyspark.sql import types as spark_types
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 
+from gpu_ops.core.arrow_types import is_bytes, is_text
 from gpu_ops.errors import ColumnError
 
 _IS = pa.types
@@ -94,8 +95,8 @@ _PLAIN: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], pa.Da
     (lambda dtype: _IS.is_null(dtype) or _IS.is_date32(dtype), lambda dtype: dtype),
     (_IS.is_decimal128, lambda dtype: dtype),
     (lambda dtype: _IS.is_decimal32(dtype) or _IS.is_decimal64(dtype), lambda t: pa.decimal128(t.precision, t.scale)),
-    (lambda t: _IS.is_string(t) or _IS.is_large_string(t) or _IS.is_string_view(t), lambda _: pa.string()),
-    (lambda t: _IS.is_binary(t) or _IS.is_large_binary(t) or _IS.is_binary_view(t), lambda _: pa.binary()),
+    (is_text, lambda _: pa.string()),
+    (is_bytes, lambda _: pa.binary()),
     (_IS.is_fixed_size_binary, lambda _: pa.binary()),
     (_IS.is_timestamp, lambda dtype: pa.timestamp("us", None if dtype.tz is None else "UTC")),
     (_IS.is_duration, lambda _: pa.duration("us")),

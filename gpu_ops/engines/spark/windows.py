@@ -31,8 +31,8 @@ from gpu_ops.engines.spark.types import column, to_ticks, to_timestamp
 from gpu_ops.engines.spark.worker import Task
 from gpu_ops.plan.aggregates import Aggregate, aggregate
 from gpu_ops.plan.nodes import Feed, Node
-from gpu_ops.plan.window_kinds import GridKind
-from gpu_ops.plan.windows import Hopping, WindowAggregate
+from gpu_ops.plan.window_kinds import GridKind, Hopping
+from gpu_ops.plan.windows import WindowAggregate
 
 _REAL, _NEXT, _COUNT, _FINISH = (f"__gpu_ops_{name}" for name in ("real", "next", "count", "finish"))
 

@@ -19,7 +19,8 @@ from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import Block, Column, Columns, column_name
 from gpu_ops.operators.events import Events
 from gpu_ops.plan.aggregates import Aggregate
-from gpu_ops.plan.windows import Hopping, WindowAggregate
+from gpu_ops.plan.window_kinds import Hopping
+from gpu_ops.plan.windows import WindowAggregate
 
 _PLACES_PER_EVENT = 4
 """How many places of the table an event may pay for; beyond it sorting costs less."""

@@ -23,8 +23,8 @@ from gpu_ops.operators.aggregates.block import Block, Columns, Places, load_colu
 from gpu_ops.operators.events import Events, check_times
 from gpu_ops.operators.sizes import expanded, refuse_counts
 from gpu_ops.operators.windows import calendars, grids
-from gpu_ops.plan.window_kinds import GridKind, TimeWindowKind
-from gpu_ops.plan.windows import Hopping, WindowAggregate
+from gpu_ops.plan.window_kinds import GridKind, Hopping, TimeWindowKind
+from gpu_ops.plan.windows import WindowAggregate
 
 T = TypeVar("T")
 R = TypeVar("R")
