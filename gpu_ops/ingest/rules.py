@@ -65,9 +65,6 @@ UNKNOWN_EDGE = Rule(
     "unknown_edge", "The edge is neither start nor end nor interval", 'Write "start", "end" or "interval", in any case.'
 )
 
-WORD_RULES = (UNKNOWN_KIND, UNKNOWN_EDGE)
-"""The rules about what a row is, asked before the others."""
-
 
 @dataclass(frozen=True, repr=False)
 class IngestReport:

@@ -36,13 +36,6 @@ class Meaning:
     remedy: str = ""
     applies: Callable[[Term], bool] = lambda _: True
 
-    @property
-    def cells(self) -> tuple[str, str, str]:
-        """The row as the page has it."""
-        more = f" Instead: {self.remedy}." if self.remedy else ""
-        shown = self.shown.replace("|", "\\|")
-        return shown, "same" if self.same else "the backend's own", f"{self.why}.{more}"
-
 
 def _is_decimal(dtype: Any) -> bool:
     return dtype is not None and dtype == nw.Decimal
