@@ -60,13 +60,15 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection() -> Generator[None]:
     """What is made while tests are collected stays: to look for garbage in it took a fifth of that time.
 
-    Nor is it looked through again, whenever a test asks for a collection.
+    Nor is it looked through again, whenever a test asks for a collection. Tests make many small objects that stay for
+    a while: to look through them less often saves a tenth of their time.
     """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(100_000, 50, 50)
         gc.enable()
 
 

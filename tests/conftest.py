@@ -6,6 +6,7 @@ The device "array" is more strict here than elsewhere: its arrays are no NumPy a
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "device_name" in metafunc.fixturenames:
         here = [pytest.param(name, marks=[pytest.mark.gpu] if name == "gpu" else []) for name in HERE]
         metafunc.parametrize("device_name", here, scope="session")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_wait_for_the_disk() -> Iterator[None]:
+    """What is synced outlives a loss of power, which no test brings about; waiting for it takes seconds.
+
+    Tests of the syncs themselves put their own function in this one's place.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda handle: None)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -43,6 +43,7 @@ def table(page: Path, first: str) -> list[list[str]]:
     return rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)
 def test_examples_run_and_the_picture_is_theirs(page: Path, tmp_path: Path) -> None:
     drawn = draw(page, tmp_path)

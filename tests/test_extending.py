@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_ops as g
@@ -20,10 +20,11 @@ from gpu_ops import extend
 from gpu_ops.engines.live.fingerprints import functions_held
 from gpu_ops.errors import ColumnError, FunctionError, PlanError, SourceError
 from gpu_ops.operators.aggregates.holistic import members
-from tests.engines.test_live import DEVICES, events, source, table
-from tests.engines.test_spark_joins import SIDES, agree, setting
-from tests.engines.test_spark_slices import SLICES
 from tests.support.cuts import in_any_cut, in_some_order
+from tests.support.devices import HERE
+from tests.support.examples import examples
+from tests.support.live_plans import events, source, table
+from tests.support.on_spark import SIDES, SLICES, agree, setting
 from tests.support.reference import Event
 from tests.support.rows import rows, stream, to_events
 from tests.support.ticks import at_us
@@ -166,10 +167,11 @@ SHAPES: Mapping[str, Callable[[g.Stream], g.Windowed]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("apart", [["rms"], ["two"], ["low", "high"], ["rms", "two", "high"], [*asked()]], ids=str)
 @pytest.mark.parametrize("shape", SHAPES)
-@settings(max_examples=4)
-@given(events, st.sampled_from(DEVICES), st.randoms(use_true_random=False))
+@examples(4)
+@given(events, st.sampled_from(HERE), st.randoms(use_true_random=False))
 def test_live_is_batch_in_any_cut(
     shape: str, apart: list[str], tmp_path_factory: Any, events: list[Any], device: str, chance: random.Random
 ) -> None:

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops.errors import ColumnError, PlanError, SourceError
 from gpu_ops.extend import OUT, UNKNOWN, Around, DataWindowKind, GridKind, Held, Stay
-from tests.operators.test_data_windows import ASKED, EVENTS, KEYS, pushed, source
 from tests.support import data_window_reference as brute
 from tests.support import reference
+from tests.support.data_windows import ASKED, EVENTS, KEYS, pushed, source
+from tests.support.examples import examples
 from tests.support.reference import Aggregate, Event
 from tests.support.rows import check, rows
 from tests.support.ticks import at_us
@@ -161,7 +162,7 @@ KINDS: dict[str, tuple[DataWindowKind, brute.Window]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=15)
+@examples(10)
 @given(events=EVENTS, key=KEYS)
 def test_a_batch_holds_what_the_kind_says(
     device_name: Any, kind: str, events: list[Event], key: tuple[str, ...]
@@ -173,7 +174,7 @@ def test_a_batch_holds_what_the_kind_says(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=15)
+@examples(10)
 @given(data=st.data())
 def test_live_is_batch_in_any_cut(
     tmp_path_factory: pytest.TempPathFactory, device_name: Any, kind: str, data: st.DataObject
@@ -199,8 +200,7 @@ def test_groups_of_which_nothing_rests_are_forgotten() -> None:
 
 
 def test_spark_cuts_in_time_what_says_how_far_it_looks(spark: SparkSession) -> None:
-    from tests.engines.test_spark_joins import PARTITIONS, agree, drawn, setting
-    from tests.engines.test_spark_slices import SLICES
+    from tests.support.on_spark import PARTITIONS, SLICES, agree, drawn, setting
 
     def asked(kind: DataWindowKind, *key: str) -> Callable[[g.Stream, g.Stream], g.Stream]:
         return lambda s, _: s.by(*key).data_window(kind).agg(n=g.count(), total=g.sum("v"))
@@ -212,7 +212,7 @@ def test_spark_cuts_in_time_what_says_how_far_it_looks(spark: SparkSession) -> N
     with setting(spark, PARTITIONS, "2"), setting(spark, SLICES, "5"):
         found = agree(spark, tables, queries)
         assert all(table.num_rows for table in found.values())
-        from tests.engines.test_spark import to_spark
+        from tests.support.on_spark import to_spark
 
         far = g.events(to_spark(spark, tables[0]), start="s", end="e")
         said = {name: asked(kind)(far, far).explain() for name, (kind, _) in KINDS.items()}
@@ -223,7 +223,7 @@ def test_spark_cuts_in_time_what_says_how_far_it_looks(spark: SparkSession) -> N
 ENDING = EVENTS.map(lambda events: [each._replace(end=min(each.end, each.start + 30)) for each in events])
 
 
-@settings(max_examples=25)
+@examples(12)
 @given(data=st.data())
 def test_a_grid_of_ones_own(tmp_path_factory: pytest.TempPathFactory, device_name: Any, data: st.DataObject) -> None:
     events, key, chance = data.draw(ENDING), data.draw(KEYS), data.draw(st.randoms(use_true_random=False))

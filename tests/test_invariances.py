@@ -23,6 +23,7 @@ import gpu_ops as g
 from gpu_ops import Stream
 from gpu_ops.errors import GpuOpsError
 from tests.support import reference
+from tests.support.examples import examples
 from tests.support.reference import NEVER, Aggregate, Event
 from tests.support.rows import rows, to_events, to_table
 from tests.support.ticks import at_us, timed, us
@@ -398,8 +399,9 @@ ENCODINGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ENCODINGS)
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=20)
+@examples(12, suppress_health_check=[HealthCheck.too_slow])
 @given(case=cases())
 def test_the_encoding_of_a_text_changes_no_bit(device_name: Any, encoding: str, case: tuple[Events, Plan]) -> None:
     given_events, plan = case
@@ -410,7 +412,7 @@ def test_the_encoding_of_a_text_changes_no_bit(device_name: Any, encoding: str, 
     assert answer_of(lambda: ask(encoded, plan).collect(device=device_name)) == plain
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=20)
+@examples(12, suppress_health_check=[HealthCheck.too_slow])
 @given(case=cases())
 def test_texts_as_numbers_in_the_same_order_give_the_same_answer(device_name: Any, case: tuple[Events, Plan]) -> None:
     words = ["", "Zürich", "a", "b", "\U0001f6b2"]

@@ -62,6 +62,7 @@ def called(tree: ast.Module) -> set[str]:
     return {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
 
 
+@pytest.mark.slow
 def test_nothing_is_unpickled_or_evaluated_and_nothing_listens() -> None:
     for path, tree in modules():
         names, calls = imported(tree), called(tree)
@@ -121,6 +122,7 @@ print(seen)
 """
 
 
+@pytest.mark.slow
 def test_reading_runs_no_code_opens_no_socket_and_writes_nowhere(tmp_path: Path) -> None:
     table = sound.TABLES["int64"]
     (tmp_path / "given.arrow").write_bytes(sound.arrow(table, stream=False, compression="zstd"))
@@ -136,6 +138,7 @@ def test_reading_runs_no_code_opens_no_socket_and_writes_nowhere(tmp_path: Path)
     assert ran.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_the_watch_sees(tmp_path: Path) -> None:
     harm = """
 import pickle, socket

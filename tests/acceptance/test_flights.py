@@ -50,6 +50,7 @@ def check_busy(busy: pa.Table) -> None:
     assert first.astimezone(UTC) == datetime(2014, 7, 18, 19, 8, tzinfo=UTC)
 
 
+@pytest.mark.slow
 def test_how_many_were_in_the_air(departures: pa.Table, device_name: str) -> None:
     lived = flights(departures)
     assert lived.collect(device=device_name).num_rows == 160_748

@@ -14,10 +14,11 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_ops as g
+from tests.support.examples import examples
 
 pd: Any = importlib.import_module("pandas")
 
@@ -106,24 +107,26 @@ QUERIES: dict[str, Query] = {
 of_rows = st.lists(st.tuples(*[st.integers(0, 2)] * len(PANDAS)), max_size=4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUERIES)
 @given(rows=of_rows)
-@settings(max_examples=2)
+@examples(2)
 def test_dtypes_of_pandas_depend_on_the_query_alone(name: str, rows: list[tuple[int, ...]]) -> None:
     empty, found = (QUERIES[name](g.events(of_pandas(each), start="at", unit="s")) for each in ([], rows))
     pd.testing.assert_series_equal(found.collect(device="cpu").dtypes, empty.collect(device="cpu").dtypes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUERIES)
 @given(rows=of_rows)
-@settings(max_examples=2)
+@examples(2)
 def test_dtypes_of_polars_depend_on_the_query_alone(name: str, rows: list[tuple[int, ...]]) -> None:
     empty, found = (QUERIES[name](g.events(of_polars(each), start="at", unit="s")) for each in ([], rows))
     assert found.collect(device="cpu").schema == empty.collect(device="cpu").schema
 
 
 @given(rows=of_rows)
-@settings(max_examples=8)
+@examples(8)
 def test_what_stays_itself_is_what_it_was_in_pandas(rows: list[tuple[int, ...]]) -> None:
     frame = of_pandas(rows)
     answer = g.events(frame, start="at", unit="s").collect(device="cpu")
@@ -131,7 +134,7 @@ def test_what_stays_itself_is_what_it_was_in_pandas(rows: list[tuple[int, ...]])
 
 
 @given(rows=of_rows)
-@settings(max_examples=8)
+@examples(8)
 def test_what_stays_itself_is_what_it_was_in_polars(rows: list[tuple[int, ...]]) -> None:
     frame = of_polars(rows)
     answer = g.events(frame, start="at", unit="s").collect(device="cpu").drop("start", "end")

@@ -248,6 +248,7 @@ def whole_lines(path: Path) -> bool:
     return any(len(block.lines) > block.torn for block in spark_log_files.line_blocks(path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pack", [zstd, zstd_frames, lz4_blocks, snappy_blocks], ids=lambda pack: pack.__name__)
 def test_an_unfinished_compressed_log_breaks_off_anywhere(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
     packed = pack(log.text(*log.wages()))

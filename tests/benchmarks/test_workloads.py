@@ -13,6 +13,8 @@ import pytest
 from benchmarks.engines import PEERS, prepare
 from benchmarks.workloads import DAY, EVENTS_PER_CHUNK, WORKLOADS, Checks, checks, inputs, intervals, points, text_keys
 
+pytestmark = pytest.mark.slow
+
 SMALL = 20_000
 MASK = (1 << 64) - 1
 

@@ -56,6 +56,7 @@ def lines(printed: str) -> dict[str, tuple[int, int, int]]:
     return {m[1]: (int(m[2]), int(m[3]), int(m[4])) for m in found if m}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", PASS_IN_FULL)
 def test_what_is_supported_passes_and_a_running_query_gives_the_same(
     conformance: Path, file: str, capsys: pytest.CaptureFixture[str]

@@ -123,6 +123,7 @@ def answer(vector: Vector) -> Events:
     return _WINDOWED[query.removesuffix("_by_key")](events, params, key)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["trill_oracle", "streaminsight"])
 def test_the_brute_force_agrees_with_the_recorded_engines(conformance: Path, file: str) -> None:
     names = {*_ANSWERS, *_PAIR_ANSWERS, *_WINDOWED, *(f"{name}_by_key" for name in _WINDOWED)}

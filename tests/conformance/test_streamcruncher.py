@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_ops as g
@@ -21,6 +21,7 @@ from tests.conformance.streamcruncher_reference import Kind, Life, cycles, fires
 from tests.conformance.streamcruncher_script import Script
 from tests.conformance.streamcruncher_windows import PLACE
 from tests.conformance.unsupported import UnsupportedError
+from tests.support.examples import examples
 
 SCHEMA = {"s": {"id": "long", "ts": "timestamp", "k": "string", "g": "int", "v": "int"}}
 KEYS = {"s": {"id": "id", "ts": "ts"}}
@@ -124,14 +125,14 @@ def wrong(
     return difference(vector(rql, events, columns, batches), collected)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(30)
 @given(data=st.data(), kind=kinds(), state=st.sampled_from(list(SHOWN)))
 def test_a_partition_is_the_brute_force(data: st.DataObject, kind: Kind, state: str) -> None:
     events = data.draw(scripts(late=kind.name == "time" and kind.size is None))
     assert wrong([kind], events, state) is None
 
 
-@settings(deadline=None, max_examples=50)
+@examples(25)
 @given(
     events=scripts(late=False),
     first=kinds(),
@@ -154,7 +155,7 @@ def test_a_partition_behind_another_one_is_the_brute_force(
 PATTERNS = [{"a": True, "b": True}, {"a": True, "b": True, "c": False}, {"a": True, "b": False, "c": False}]
 
 
-@settings(deadline=None, max_examples=40)
+@examples(20)
 @given(
     rows=st.lists(
         st.tuples(st.sampled_from("abc"), st.integers(0, 1), st.integers(0, 12), st.integers(1, 5)), max_size=16

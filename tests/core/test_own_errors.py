@@ -91,6 +91,7 @@ def test_constant_condition(condition: nw.Expr) -> None:
     assert events().filter(condition).collect(device="cpu").num_rows == kept
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["filter", "with_columns", "shift", "mixed"])
 def test_long_chain(verb: str) -> None:
     stream = events()

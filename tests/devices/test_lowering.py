@@ -14,7 +14,7 @@ from gpu_ops.core import types
 from gpu_ops.core.types import carried
 from gpu_ops.devices.cuda.lowering import device_type, lower, restore
 from gpu_ops.errors import SourceError
-from tests.core.test_types import arrays, comparable
+from tests.support.any_array import arrays, comparable
 from tests.support.payload_table import ROWS, Row
 
 FACTS = json.loads((Path(__file__).parents[1] / "support" / "cudf_facts.json").read_text())

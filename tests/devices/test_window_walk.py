@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.devices.test_kernels import PORTS, _port, ints
+from tests.support.kernel_contracts import PORTS, ints, port_of
 
 
 def walked(port: Any, holds: list[Any], width: int, mode: int) -> list[list[int]]:
@@ -56,4 +56,4 @@ def test_a_walk(name: str, mode: int, sizes: list[int], width: int, data: st.Dat
     bits = data.draw(st.lists(st.booleans(), min_size=sum(n * n for n in sizes), max_size=sum(n * n for n in sizes)))
     parts = np.split(np.array(bits), np.cumsum([n * n for n in sizes])[:-1])
     tables = [part.reshape(n, n) for part, n in zip(parts, sizes, strict=True)]
-    assert walked(_port(name), tables, width, mode) == [by_a_list(table, mode) for table in tables]
+    assert walked(port_of(name), tables, width, mode) == [by_a_list(table, mode) for table in tables]

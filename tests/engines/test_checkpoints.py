@@ -25,6 +25,7 @@ SAMPLED = ("sums on a grid", "extremes", "orders", "values", "outer join", "fill
 # Tables
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUERIES)
 def test_what_is_written_keeps_its_own_declaration(name: str) -> None:
     live = at_rest(QUERIES[name]())
@@ -42,6 +43,7 @@ def _check_own(live: RunningQuery) -> None:
     assert held
 
 
+@pytest.mark.slow
 def test_a_damaged_table_is_refused_or_leads_to_an_answer_or_to_an_error_of_ours() -> None:
     found = outcomes(seed=3, count=6, names=SAMPLED, seconds=240)
     assert [each for each in found if each[1].startswith(WRONG)] == []
@@ -203,6 +205,7 @@ def _facts(written: Path) -> dict[str, Any]:
 _STRANGE: tuple[Any, ...] = (None, -5, 2**70, float("nan"), "x", {}, [-5])
 
 
+@pytest.mark.slow
 def test_each_fact_is_held_to_what_it_should_be(written: Path, tmp_path: Path) -> None:
     query, facts = _counts(), _facts(written)
     known = facts["following"] | {"stores": {"store": {"store": None, "sequence": 1, "rows": 2, "crc": 3}}}

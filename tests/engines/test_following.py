@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,28 +13,14 @@ from hypothesis import settings
 import gpu_ops as g
 from gpu_ops.core.time import MAX_TIME
 from gpu_ops.errors import PlanError, SourceError
+from tests.support.followers import follow_one, run
 from tests.support.rows import rows
 from tests.support.ticks import at_us
 
+pytestmark = pytest.mark.slow
+
 UTC = pa.timestamp("us", "UTC")
 KILLS = 50 if settings().max_examples > 1000 else 5
-
-QUERY = """
-import sys, time, pathlib
-import gpu_ops as g
-
-folder = pathlib.Path(sys.argv[1])
-source = g.store(folder / "in")
-late = g.events(source).advance_time("5us", late="divert")
-query = late.by("k").snapshot().agg(n=g.count(), v=g.sum("v"), best=g.max("v"))
-path = folder / "checkpoint"
-live = g.restore(path, query, device="cpu") if path.exists() else query.start(device="cpu")
-print("started", flush=True)
-live.follow(
-    source, into=g.store(folder / "out"), late_into=g.store(folder / "late"), checkpoint=path, every=3, timeout=0,
-    on_step=lambda _: time.sleep(0.01),
-)
-"""
 
 
 def batch(starts: list[int]) -> pa.Table:
@@ -64,29 +46,12 @@ def filled(folder: Path) -> g.Store:
     return source
 
 
-def run(folder: Path, seconds: float | None = None) -> int:
-    """The query in a process of its own, killed so many seconds after it has started; its exit code."""
-    root = Path(__file__).parents[2]
-    process = subprocess.Popen(
-        [sys.executable, "-c", QUERY, str(folder)],
-        stdout=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": str(root)},
-    )
-    assert process.stdout is not None
-    with process.stdout:
-        process.stdout.readline()
-        if seconds is not None:
-            time.sleep(seconds)
-            process.send_signal(signal.SIGKILL)
-    return process.wait()
-
-
 def test_killed_whenever_it_is_exactly_once(tmp_path: Path) -> None:
     source = filled(tmp_path)
     chance = random.Random(4)
-    codes = [run(tmp_path, chance.uniform(0, 0.4)) for _ in range(KILLS)]
+    codes = [run(follow_one, tmp_path, chance.uniform(0, 0.4)) for _ in range(KILLS)]
     assert -signal.SIGKILL in codes
-    assert run(tmp_path) == 0
+    assert run(follow_one, tmp_path) == 0
     whole = g.events(source).advance_time("5us", late="divert")
     expected = whole.by("k").snapshot().agg(n=g.count(), v=g.sum("v"), best=g.max("v")).collect(device="cpu")
     out, late = g.store(tmp_path / "out"), g.store(tmp_path / "late")

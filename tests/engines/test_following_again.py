@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 import gpu_ops as g
 from gpu_ops.errors import ColumnError, TimeError
 from gpu_ops.microbatches.contents import content_crc
-from tests.engines.test_live import DEVICES, FEWER, _plan, events, plans, source, table
 from tests.support.cuts import in_some_order
+from tests.support.devices import HERE
+from tests.support.live_plans import events, plan_of, plans, source, table
 from tests.support.ticks import at_us
 
 MEETINGS = {
@@ -37,13 +38,12 @@ def steps(arrived: pa.Table, chance: random.Random) -> list[tuple[pa.Table, int]
     return made
 
 
-@FEWER
 @given(
     plans,
     st.sampled_from([*MEETINGS]),
     events,
     st.randoms(use_true_random=False),
-    st.sampled_from(DEVICES),
+    st.sampled_from(HERE),
 )
 def test_each_batch_is_the_same_again(
     tmp_path_factory: pytest.TempPathFactory,
@@ -55,7 +55,7 @@ def test_each_batch_is_the_same_again(
 ) -> None:
     arrived = in_some_order(table(given_events), chance)
     try:
-        stream = _plan(names)(MEETINGS[meeting](source(arrived.slice(0, 0))))
+        stream = plan_of(names)(MEETINGS[meeting](source(arrived.slice(0, 0))))
         batches = steps(arrived, chance)
         live, first = stream.start(device="cpu"), []
         for batch, cti in batches:

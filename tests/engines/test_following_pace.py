@@ -6,8 +6,6 @@ import errno
 import itertools
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -19,15 +17,12 @@ import gpu_ops as g
 from gpu_ops.core.time import MAX_TIME
 from gpu_ops.engines.live.pace import Pace, stopping
 from gpu_ops.errors import PlanError, SourceError
+from tests.support.followers import follow_until_stopped, forked
 from tests.support.following import Killed, batch, facts_of, fill, killed_after, query
 from tests.support.rows import rows
 from tests.support.ticks import at_us
 
-
-@pytest.fixture(autouse=True)
-def _no_wait_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is synced outlives a loss of power, which no test brings about; waiting for it takes most of the time."""
-    monkeypatch.setattr("os.fsync", lambda handle: None)
+pytestmark = pytest.mark.slow
 
 
 def position(path: Path) -> int:
@@ -187,56 +182,24 @@ def test_a_checkpoint_that_cannot_be_read_is_not_called_damaged(
 
 # How it stops
 
-STOPPED = """
-import signal, sys, time
-from pathlib import Path
-import gpu_ops as g
-from tests.support.following import query, batch
-
-folder = Path(sys.argv[1])
-path = folder / "checkpoint"
-plan = query(batch(0).slice(0, 0))
-live = g.restore(path, plan, device="cpu") if path.exists() else plan.start(device="cpu")
-
-def step(live):
-    if live.positions["store"] in (7, 12, 13):
-        print("step", flush=True)
-        time.sleep(0.5)
-
-live.follow(
-    g.store(folder / "in"), into=g.store(folder / "out"), checkpoint=path, every=1000, on_step=step,
-    stop_on=(signal.SIGTERM, signal.SIGINT), timeout="60s",
-)
-"""
-
-
-def started(folder: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", STOPPED, str(folder)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
-    )
-
 
 def test_a_signal_ends_the_batch_and_writes_the_checkpoint(tmp_path: Path) -> None:
     source = fill(g.store(tmp_path / "in"), 12, closed=False)
     for number, taken in ((signal.SIGTERM, 7), (signal.SIGINT, 12)):
-        with started(tmp_path) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "step\n"
-            process.send_signal(number)
-            assert process.wait(60) == 128 + number
+        with forked(follow_until_stopped, tmp_path) as process:
+            assert process.pid is not None
+            os.kill(process.pid, number)
+            process.join(60)
+            assert process.exitcode == 128 + number
         assert position(tmp_path / "checkpoint") == taken
     # While it waits too: all is read, and the checkpoint says so.
     out = g.store(tmp_path / "out")
-    with started(tmp_path) as process:
-        fill(source, 1, first=12, closed=False)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "step\n"
+    fill(source, 1, first=12, closed=False)
+    with forked(follow_until_stopped, tmp_path) as process:
         time.sleep(1)
         process.terminate()
-        assert process.wait(60) == 128 + signal.SIGTERM
+        process.join(60)
+        assert process.exitcode == 128 + signal.SIGTERM
     assert position(tmp_path / "checkpoint") == 13
     fill(source, 2, first=13)
     g.restore(tmp_path / "checkpoint", plan(), device="cpu").follow(source, into=out)

@@ -7,7 +7,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,66 +16,15 @@ from hypothesis import settings
 import gpu_ops as g
 from gpu_ops.core.time import MAX_TIME
 from gpu_ops.errors import SourceError
-from tests.support.following import UTC, facts_of, fill, query
+from tests.support.followers import batch_of_two, both, follow_two, late, run
+from tests.support.following import facts_of, fill, query
 from tests.support.rows import rows
 from tests.support.ticks import at_us
 
+pytestmark = pytest.mark.slow
+
 KILLS = 40 if settings().max_examples > 1000 else 4
 BATCHES = 60
-
-QUERY = """
-import sys, time
-from pathlib import Path
-import pyarrow as pa
-import gpu_ops as g
-from tests.engines.test_following_seams import both, batch
-
-folder = Path(sys.argv[1])
-sources = {name: g.store(folder / name) for name in ("one", "two")}
-plan = both(*(batch([]) for _ in sources))
-path = folder / "check pöint"
-print("started", flush=True)
-live = g.restore(path, plan, device="cpu") if path.exists() else plan.start(device="cpu")
-live.follow(
-    sources, into=g.store(folder / "out"), late_into=g.store(folder / "late"), checkpoint=path, every=4, keep=2,
-    timeout=0, on_step=lambda _: time.sleep(0.01),
-)
-"""
-
-
-def batch(starts: list[int]) -> pa.Table:
-    start = pa.array(starts, pa.int64())
-    return pa.table(
-        {
-            "start": start.cast(UTC),
-            "end": pa.array([each + 3 for each in starts], pa.int64()).cast(UTC),
-            "k": pa.array([each % 2 for each in starts], pa.int64()),
-        }
-    )
-
-
-def late(table: pa.Table, name: str) -> g.Stream:
-    return g.events(table, start="start", end="end", name=name).advance_time("5us", late="divert")
-
-
-def both(one: pa.Table, two: pa.Table) -> g.Stream:
-    return late(one, "one").union(late(two, "two")).by("k").snapshot().agg(n=g.count())
-
-
-def run(folder: Path, seconds: float | None = None) -> int:
-    """The query in a process of its own, killed so many seconds after it has begun to write."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", QUERY, str(folder)],
-        stdout=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
-    )
-    assert process.stdout is not None
-    with process.stdout:
-        process.stdout.readline()
-        if seconds is not None:
-            time.sleep(seconds)
-            process.send_signal(signal.SIGKILL)
-    return process.wait()
 
 
 def tidy(folder: Path, chance: random.Random) -> None:
@@ -104,7 +52,7 @@ def test_nothing_is_lost_and_nothing_is_there_twice(tmp_path: Path) -> None:
     folder.mkdir()
     tables: dict[str, pa.Table] = {}
     for name in ("one", "two"):
-        made = [batch([max(0, at * 4 + chance.randrange(-9, 5)) for _ in range(4)]) for at in range(BATCHES)]
+        made = [batch_of_two([max(0, at * 4 + chance.randrange(-9, 5)) for _ in range(4)]) for at in range(BATCHES)]
         tables[name] = pa.concat_tables(made)
         with g.store(folder / name).writer() as writer:
             for each in made:
@@ -112,10 +60,10 @@ def test_nothing_is_lost_and_nothing_is_there_twice(tmp_path: Path) -> None:
             writer.advance(at_us(MAX_TIME))
     codes = []
     for _ in range(KILLS):
-        codes.append(run(folder, chance.uniform(0.3, 1.5)))
+        codes.append(run(follow_two, folder, chance.uniform(0.3, 1.5)))
         tidy(folder, chance)
     assert -signal.SIGKILL in codes
-    assert run(folder) == 0
+    assert run(follow_two, folder) == 0
     out = g.store(folder / "out")
     assert rows(out.read()) == rows(both(**tables).collect(device="cpu"))
     assert out.cti == MAX_TIME
@@ -126,9 +74,9 @@ def test_nothing_is_lost_and_nothing_is_there_twice(tmp_path: Path) -> None:
     assert rows(g.store(folder / "late").read().select(["start", "end"])) == rows(pa.concat_tables(expected))
     assert all(g.store(folder / name).verify().sound for name in ("one", "two", "out", "late"))
     # Nothing is left to do, and somebody else's late rows are noticed.
-    assert run(folder) == 0
+    assert run(follow_two, folder) == 0
     g.store(folder / "late").append(g.store(folder / "late").read().slice(0, 1))
-    assert run(folder) == 1
+    assert run(follow_two, folder) == 1
 
 
 KILLED = """

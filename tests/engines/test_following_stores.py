@@ -15,8 +15,8 @@ import pytest
 import gpu_ops as g
 from gpu_ops.core.time import MAX_TIME
 from gpu_ops.errors import SourceError
-from tests.microbatches.test_store_crashes import FailingFolder
-from tests.microbatches.test_store_crashes import Killed as Dead
+from tests.support.dying_folder import FailingFolder
+from tests.support.dying_folder import Killed as Dead
 from tests.support.following import (
     TICKS,
     batch,
@@ -30,13 +30,9 @@ from tests.support.following import (
 from tests.support.rows import rows
 from tests.support.ticks import at_us
 
+pytestmark = pytest.mark.slow
+
 NUMBERS = itertools.count()
-
-
-@pytest.fixture(autouse=True)
-def _no_wait_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is synced outlives a loss of power, which no test brings about; waiting for it takes most of the time."""
-    monkeypatch.setattr("os.fsync", lambda handle: None)
 
 
 @pytest.fixture(params=["local", "memory"])

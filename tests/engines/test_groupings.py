@@ -14,8 +14,8 @@ import gpu_ops as g
 from gpu_ops.api.stream import DataWindowed, Windowed
 from gpu_ops.plan.data_windows import Last
 from gpu_ops.plan.window_kinds import Hopping
-from tests.engines.test_spark_joins import SIDES, agree
 from tests.support.cuts import in_any_cut, in_some_order
+from tests.support.on_spark import SIDES, agree
 from tests.support.reference import Event
 from tests.support.rows import rows, to_table
 
@@ -183,6 +183,7 @@ CHAINS: Mapping[str, Verb] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chain", CHAINS)
 def test_the_next_window_is_over_all_groups(chain: str, device_name: str) -> None:
     made = CHAINS[chain](events().by("k"))
@@ -194,6 +195,7 @@ def test_the_next_window_is_over_all_groups(chain: str, device_name: str) -> Non
         assert grouped.num_rows > answer.num_rows > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chain", CHAINS)
 def test_a_running_query_holds_to_it(chain: str) -> None:
     chance = random.Random(3)

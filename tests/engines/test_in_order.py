@@ -19,8 +19,8 @@ from gpu_ops.devices import choose
 from gpu_ops.engines.local.engine import from_table, output_schema, to_table
 from gpu_ops.engines.local.in_order import TOGETHER, _Runs, can_run_in_order, in_order, run_in_order
 from gpu_ops.plan.nodes import Feed, Node
-from tests.engines.test_live import SCHEMA, UTC, WINDOWS, events, table
-from tests.engines.test_live_joins import PAIRS
+from tests.support.examples import by_default
+from tests.support.live_plans import PAIRS, SCHEMA, UTC, WINDOWS, events, table
 from tests.support.rows import rows
 
 ROOT = Path(__file__).parents[2]
@@ -96,6 +96,7 @@ print(told[0].files, told[0].size, told[0].merged)
 """
 
 
+@pytest.mark.slow
 def test_a_task_needs_few_open_files(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-c", FEW_FILES]
@@ -136,6 +137,7 @@ def answer(node: Node, given_rows: dict[Feed, pa.Table], budget: int, device_nam
 
 
 @pytest.mark.parametrize("window", sorted(WINDOWS))
+@by_default(12)
 @given(events, st.integers(1, 900))
 def test_a_window_gives_what_it_gives_at_once(window: str, given_events: list[Any], budget: int) -> None:
     feed = leaf()

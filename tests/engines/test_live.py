@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import datetime
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_ops as g
@@ -24,136 +24,22 @@ from gpu_ops.operators.state.rows import Rows
 from gpu_ops.operators.windows.pareto_runs import Staircases
 from tests.support.cuts import in_some_order, remembered
 from tests.support.devices import HERE
+from tests.support.examples import by_default
+from tests.support.live_plans import (
+    UTC,
+    Query,
+    edge,
+    events,
+    plan_of,
+    plans,
+    sessions,
+    source,
+    table,
+    told,
+    values,
+)
 from tests.support.rows import rows
 from tests.support.ticks import at_us, us
-
-UTC = pa.timestamp("us", "UTC")
-DEVICES = HERE
-SCHEMA = pa.schema(
-    [("start", UTC), ("end", UTC), ("k", pa.string()), ("v", pa.int64()), ("x", pa.float64()), ("t", pa.string())]
-)
-Query = Callable[[g.Stream], g.Stream]
-
-
-def table(events: list[tuple[Any, ...]]) -> pa.Table:
-    columns: list[Any] = list(zip(*events, strict=True)) if events else [()] * len(SCHEMA)
-    arrays = [
-        pa.array(values, pa.int64()).cast(UTC) if field.type == UTC else pa.array(values, field.type)
-        for values, field in zip(columns, SCHEMA, strict=True)
-    ]
-    return pa.Table.from_arrays(arrays, schema=SCHEMA)
-
-
-def source(events: pa.Table) -> g.Stream:
-    return g.events(events, start="start", end="end")
-
-
-# Any plan: a few verbs in a row. The last column in each name tells what the next verb can use.
-
-VERBS: dict[str, Query] = {
-    "filter": lambda s: s.filter(g.col("v") > -5),
-    "with_columns": lambda s: s.with_columns(v=g.col("v") * 2),
-    "set_duration": lambda s: s.set_duration("7us"),
-    "shift": lambda s: s.shift("5us"),
-    "extend": lambda s: s.extend("4us"),
-    "shrink": lambda s: s.extend("-3us"),
-    "clip_duration": lambda s: s.clip_duration("6us"),
-    "to_point": lambda s: s.to_point(),
-    "point_at_end": lambda s: s.point_at_end(),
-    "hop_lifetime": lambda s: s.hop_lifetime("9us", "4us"),
-    "quantize": lambda s: s.quantize("8us", "4us"),
-    "alter_lifetime": lambda s: s.alter_lifetime(
-        start=g.col("start") + datetime.timedelta(microseconds=3), duration=g.lit(datetime.timedelta(microseconds=4))
-    ),
-    "alter_lifetime by payload": lambda s: s.alter_lifetime(
-        start=g.when(g.col("v") > 0)
-        .then(g.col("start"))
-        .otherwise(g.col("start") - datetime.timedelta(microseconds=9)),
-    ),
-    "chop": lambda s: s.clip_duration("40us").chop("5us", align=at_us(2)),
-    "last": lambda s: s.by("k").last(2, every=2).rows(),
-    "session": lambda s: s.by("k").session("9us", cap="20us").rows(),
-    "changes": lambda s: s.by("k").highest(2, "v").changes().select("k", "v", "x", "t"),
-    "each": lambda s: (
-        s.by("k").last(2, order="v").each(in_it=g.count(), y=g.sum("x")).select("k", "v", "t", x=g.col("y"))
-    ),
-    "stitch": lambda s: s.select("k", "v").stitch().with_columns(x=g.col("v") / 4, t=g.col("k")),
-    "stitch by some": lambda s: s.stitch(on="k"),
-    "repeat": lambda s: s.repeat(g.col("v") % 3),
-}
-
-
-def _again(s: g.Stream) -> g.Stream:
-    return s if "k" in s.schema.names else s.with_columns(k=g.lit("all"))
-
-
-WINDOWS: dict[str, Query] = {
-    "snapshot": lambda s: s.by("k").snapshot().agg(v=g.sum("v"), x=g.mean("x"), t=g.max("t"), n=g.count("v")),
-    "snapshot of all": lambda s: s.snapshot().agg(v=g.count(), x=g.sum("x"), t=g.min("t"), d=g.variance("x")),
-    "sliding": lambda s: (
-        s.by("k", "v").sliding("12us").agg(n=g.count(), x=g.max("x"), t=g.count("t", where=g.col("x") > 0))
-    ),
-    "hopping": lambda s: (
-        s.clip_duration("30us").by("k").hopping("10us", "4us").agg(v=g.max("v"), x=g.sum("x"), t=g.min("t"))
-    ),
-    "gaps": lambda s: (
-        s.clip_duration("30us")
-        .by("t")
-        .hopping("4us", "10us", align=at_us(3))
-        .agg(v=g.count(), x=g.min("x"), k=g.max("k"))
-    ),
-    "tumbling": lambda s: s.tumbling("6us", until=at_us(200)).agg(
-        v=g.sum("v"), x=g.standard_deviation("x"), t=g.max("k")
-    ),
-    "filled": lambda s: (
-        s.by("k")
-        .tumbling("6us", until=at_us(200), fill={"v": "zero", "x": "last"})
-        .agg(v=g.count("v"), x=g.sum("x"), t=g.max("t"))
-    ),
-    "filled by the calendar": lambda s: s.tumbling("1d", zone="UTC", until=at_us(200), fill="last").agg(v=g.count()),
-    "whole": lambda s: s.by("k").snapshot().agg(v=g.count_distinct("v"), x=g.median("x"), t=g.mode("t"), n=g.sum("v")),
-    "whole hopping": lambda s: (
-        s.clip_duration("30us")
-        .hopping("10us", "4us")
-        .agg(v=g.quantile("v", 0.3, interpolation="lower"), x=g.sum("x", distinct=True), t=g.nth("t", -1))
-    ),
-    "by start": lambda s: s.hopping("12us", "4us", membership="start", output="hop").agg(
-        v=g.count(), x=g.sum("x"), t=g.max("t")
-    ),
-}
-
-
-def _plan(names: list[str]) -> Query:
-    def query(s: g.Stream) -> g.Stream:
-        for name in names:
-            verb = (VERBS | WINDOWS)[name]
-            s = verb(_again(s))
-            columns = {"v": g.lit(1), "x": g.lit(0.5), "t": g.lit("t")}
-            missing = {each: value for each, value in columns.items() if each not in s.schema.names}
-            s = s.with_columns(**missing) if missing else s
-        return s
-
-    return query
-
-
-EXAMPLES = settings(max_examples=max(100, settings().max_examples))
-FEWER = settings(max_examples=max(50, settings().max_examples))
-"""Enough for a planted defect to be found."""
-
-plans = st.lists(st.sampled_from([*VERBS, *WINDOWS, *WINDOWS]), min_size=1, max_size=3)
-values = st.none() | st.integers(-9, 9)
-floats = st.none() | st.sampled_from([0.1, -2.5, 1e300, -1e300, float("nan"), float("inf"), 1e-300, -0.0])
-events = st.lists(
-    st.tuples(
-        st.integers(0, 60),
-        st.integers(1, 25) | st.just(MAX_TIME),
-        st.sampled_from(["a", "b", None]),
-        values,
-        floats,
-        st.sampled_from(["p", "q", None]),
-    ).map(lambda event: (event[0], min(event[0] + event[1], MAX_TIME), *event[2:])),
-    max_size=25,
-)
 
 
 def pushed(live: RunningQuery, found: list[pa.Table], rest: pa.Table, chance: random.Random) -> None:
@@ -170,10 +56,10 @@ def pushed(live: RunningQuery, found: list[pa.Table], rest: pa.Table, chance: ra
             found.append(live.results())
 
 
-@EXAMPLES
-@given(plans, events, st.randoms(use_true_random=False), st.sampled_from(DEVICES))
+@by_default(40)
+@given(plans, events, st.randoms(use_true_random=False), st.sampled_from(HERE))
 def test_live_is_batch(names: list[str], given_events: list[Any], chance: random.Random, device: str) -> None:
-    query = _plan(names)
+    query = plan_of(names)
     try:
         stream = query(source(in_some_order(table(given_events), chance)))
         expected = stream.collect(device=device)
@@ -198,14 +84,13 @@ ENTRANCES = st.fixed_dictionaries(
 )
 
 
-@FEWER
-@given(plans, events, ENTRANCES, st.randoms(use_true_random=False), st.sampled_from(DEVICES))
+@given(plans, events, ENTRANCES, st.randoms(use_true_random=False), st.sampled_from(HERE))
 def test_late_events_meet_the_same_fate_in_any_cut(
     names: list[str], given_events: list[Any], entrance: dict[str, Any], chance: random.Random, device: str
 ) -> None:
     arrived = in_some_order(table(given_events), chance)
     let_in = source(arrived).advance_time(entrance.pop("every"), **entrance)
-    for stream in (_plan(names)(let_in), *([let_in.late()] if entrance["late"] == "divert" else [])):
+    for stream in (plan_of(names)(let_in), *([let_in.late()] if entrance["late"] == "divert" else [])):
         try:
             expected = stream.collect(device=device)
         except (TimeError, ColumnError):
@@ -222,8 +107,7 @@ def test_late_events_meet_the_same_fate_in_any_cut(
         assert {fate: count for fate, count in live.status().late.items() if count} == stream.report().late
 
 
-@FEWER
-@given(plans, events, st.randoms(use_true_random=False), st.sampled_from(DEVICES))
+@given(plans, events, st.randoms(use_true_random=False), st.sampled_from(HERE))
 def test_a_checkpoint_anywhere_changes_nothing(
     tmp_path_factory: pytest.TempPathFactory,
     names: list[str],
@@ -231,7 +115,7 @@ def test_a_checkpoint_anywhere_changes_nothing(
     chance: random.Random,
     device: str,
 ) -> None:
-    query = _plan(names)
+    query = plan_of(names)
     arrived = in_some_order(table(given_events), chance)
     cut = chance.randrange(0, arrived.num_rows + 1)
     try:
@@ -269,14 +153,6 @@ def tasks() -> g.Stream:
 
 def alive() -> g.Stream:
     return tasks().snapshot().agg(n=g.count())
-
-
-def told(results: pa.Table) -> list[tuple[Any, ...]]:
-    columns = [
-        results[name].cast(UTC).cast(pa.int64()) if name in {"start", "end"} else results[name]
-        for name in results.column_names
-    ]
-    return list(zip(*(column.to_pylist() for column in columns), strict=True))
 
 
 def test_a_snapshot_is_given_once_its_end_is_certain() -> None:
@@ -457,6 +333,7 @@ def test_state_is_tables_with_names_and_types() -> None:
     assert told(of_window["waiting"].select(["low", "high"]).rename_columns(["start", "end"])) == [(90, 95)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "key",
     [pa.array(range(20_000)), pa.array(range(0, 20_000 << 40, 1 << 40)), pa.array(map(str, range(20_000)))],
@@ -482,6 +359,7 @@ def test_groups_of_which_nothing_is_left_are_forgotten(key: pa.Array, verb: str)
     assert most < 6000
 
 
+@pytest.mark.slow
 def test_steps_that_touch_few_of_many_groups() -> None:
     chance = random.Random(11)
     starts = sorted(chance.randrange(0, 30_000) for _ in range(4000))
@@ -510,10 +388,11 @@ def test_steps_that_touch_few_of_many_groups() -> None:
     assert rows(pa.concat_tables(found)) == rows(query.collect(device="cpu"))
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.slow
+@pytest.mark.parametrize("device", HERE)
 def test_extremes_of_any_kind_over_many_steps(tmp_path: Path, device: str) -> None:
     chance = random.Random(12)
-    starts = sorted(chance.randrange(0, 4000) for _ in range(1500))
+    starts = sorted(chance.randrange(0, 2000) for _ in range(750))
     numbers = [chance.choice([None, chance.randrange(-50, 50)]) for _ in starts]
     whole = pa.table(
         {
@@ -538,7 +417,7 @@ def test_extremes_of_any_kind_over_many_steps(tmp_path: Path, device: str) -> No
             size = chance.choice([1, 9, 60])
             live.push(whole.slice(at, size))
             at += size
-            live.advance(at_us(min(starts[at:], default=4000)))
+            live.advance(at_us(min(starts[at:], default=2000)))
             found.append(live.results())
             if chance.random() < 0.1:
                 live.checkpoint(tmp_path / "c")
@@ -549,6 +428,7 @@ def test_extremes_of_any_kind_over_many_steps(tmp_path: Path, device: str) -> No
         assert rows(pa.concat_tables(found)) == rows(query.collect(device=device))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", ["v", "t"])
 def test_an_extreme_reads_no_more_of_a_greater_state(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     # Values descend: each event can still become the greatest, once those before it have ended.
@@ -586,6 +466,7 @@ def test_an_extreme_reads_no_more_of_a_greater_state(monkeypatch: pytest.MonkeyP
     assert cost[3200][1] < 2 * cost[200][1]  # 16 times as many are alive: four merges more for each
 
 
+@pytest.mark.slow
 def test_a_stitch_knows_its_oldest_chain(monkeypatch: pytest.MonkeyPatch) -> None:
     kernels = choose("cpu").kernels
     handled, range_max = [0], kernels.range_max
@@ -633,16 +514,6 @@ def test_the_readmes_live_query(
 
 # Edges
 
-EDGES = pa.schema([("kind", pa.string()), ("at", pa.int64()), ("until", pa.int64()), ("who", pa.string())])
-
-
-def sessions() -> g.Stream:
-    return g.events(EDGES.empty_table(), start="at", end="until", unit="us", shape="edge", edge="kind")
-
-
-def edge(kind: str, at: int, until: int | None, who: str) -> dict[str, Any]:
-    return {"kind": kind, "at": at, "until": until, "who": who}
-
 
 def test_open_edges_are_counted_before_their_ends_are_known() -> None:
     # a 2|=========…        b 4|====|9, known at 9
@@ -685,7 +556,6 @@ def test_what_asks_for_the_end_waits_for_it() -> None:
     assert told(live.results()) == [(2, 5, 1)]
 
 
-@FEWER
 @given(
     st.lists(st.tuples(st.integers(0, 40), st.integers(1, 15) | st.none(), st.sampled_from("ab"), values), max_size=20),
     st.sampled_from(
@@ -701,7 +571,7 @@ def test_what_asks_for_the_end_waits_for_it() -> None:
     ),
     st.sampled_from(["drop", "adjust"]),
     st.randoms(use_true_random=False),
-    st.sampled_from(DEVICES),
+    st.sampled_from(HERE),
 )
 def test_edges_live_are_edges_in_a_batch(
     lifetimes: list[tuple[Any, ...]], query: Query, late: Any, chance: random.Random, device: str

@@ -27,8 +27,9 @@ from gpu_ops.engines.live.running_query import RunningQuery
 from gpu_ops.errors import FunctionError, PlanError, QueryFailedError, SumOverflowError, TimeError
 from gpu_ops.microbatches.writer import Writer
 from gpu_ops.operators.windows.incremental_window import RunningWindow
-from tests.engines.test_live import DEVICES, EDGES, FEWER, UTC, edge, sessions, told
 from tests.support import branches
+from tests.support.devices import HERE
+from tests.support.live_plans import EDGES, UTC, edge, sessions, told
 from tests.support.rows import rows
 from tests.support.ticks import at_us
 
@@ -78,7 +79,7 @@ def all_fail(live: RunningQuery, folder: Path, cause: BaseException, *said: str)
 # Failed
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", HERE)
 def test_an_overflow_leaves_the_query_failed_and_names_node_and_group(tmp_path: Path, device: str) -> None:
     live = totals().start(device=device)
     live.push([bid(1), bid(2)])
@@ -459,7 +460,7 @@ def stopped(call: Callable[[], object], after: int) -> None:
         sys.setprofile(before)
 
 
-@FEWER
+@pytest.mark.slow
 @given(st.integers(0, 1 << 40))
 def test_a_call_that_is_stopped_anywhere_has_taken_nothing_in_or_failed_the_query(
     tmp_path_factory: pytest.TempPathFactory, seed: int

@@ -14,40 +14,17 @@ from hypothesis import strategies as st
 import gpu_ops as g
 from gpu_ops.core.time import MAX_TIME
 from gpu_ops.errors import PlanError
-from tests.engines.test_live import DEVICES, EXAMPLES, FEWER, SCHEMA, UTC, Query, events, table
 from tests.support.cuts import in_some_order
+from tests.support.devices import HERE
+from tests.support.examples import by_default
+from tests.support.live_plans import PAIRS, SCHEMA, UTC, Query, events, table
 from tests.support.rows import rows
 from tests.support.ticks import at_us
-
-Pair = Any
-SMALLER = g.col("v") <= g.col("v_right")
 
 
 def named(given: pa.Table, name: str) -> g.Stream:
     return g.events(given, start="start", end="end", name=name)
 
-
-PAIRS: dict[str, Pair] = {
-    "inner": lambda s, t: s.join(t, on="k"),
-    "cross": lambda s, t: s.join(t),
-    "inner where": lambda s, t: s.join(t, on="k", condition=SMALLER),
-    "left": lambda s, t: s.join(t, on="k", how="left"),
-    "left where": lambda s, t: s.join(t, how="left", condition=SMALLER),
-    "right": lambda s, t: s.join(t, on="k", how="right"),
-    "full": lambda s, t: s.join(t, on="k", how="full"),
-    "full where": lambda s, t: s.join(t, on="k", how="full", condition=SMALLER),
-    "anti": lambda s, t: s.join(t, on="k", how="anti"),
-    "anti where": lambda s, t: s.join(t, how="anti", condition=SMALLER),
-    "semi": lambda s, t: s.join(t, on="k", how="semi"),
-    "semi where": lambda s, t: s.join(t, on="k", how="semi", condition=SMALLER),
-    "clip": lambda s, t: s.clip_by(t, on="k"),
-    "clip by any": lambda s, t: s.clip_by(t),
-    "as of": lambda s, t: s.asof_join(t, on="k"),
-    "as of near": lambda s, t: s.asof_join(t, on="k", tolerance="5us", how="inner"),
-    "union": lambda s, t: s.union(t),
-    "distinct": lambda s, t: s.union(t).distinct("k"),
-    "itself": lambda s, t: s.join(s, on="k", how="left").union(s.join(t, on="k")),
-}
 
 SIDES: dict[str, Query] = {
     "as it is": lambda s: s,
@@ -93,8 +70,8 @@ class Feeder:
             found.append(self.live.results())
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@EXAMPLES
+@pytest.mark.parametrize("device", HERE)
+@by_default(40)
 @given(
     st.tuples(*map(st.sampled_from, ([*SIDES], [*SIDES], [*PAIRS], [*ABOVE]))),
     events,
@@ -122,7 +99,6 @@ def test_two_inputs_give_what_a_batch_gives(
     assert live.cti == MAX_TIME
 
 
-@FEWER
 @given(
     st.tuples(*map(st.sampled_from, ([*SIDES], [*SIDES], [*PAIRS], [*ABOVE]))),
     events,
@@ -144,7 +120,7 @@ def test_a_checkpoint_may_be_made_anywhere(
     feeder.push(found, until=chance.randrange(0, 1 + sum(rest.num_rows for rest in feeder.left.values())))
     path = tmp_path_factory.mktemp("checkpoint") / "query"
     feeder.live.checkpoint(path)
-    feeder.live = g.restore(path, plan, device=chance.choice(DEVICES))
+    feeder.live = g.restore(path, plan, device=chance.choice(HERE))
     feeder.push(found)
     feeder.live.close()
     found.append(feeder.live.results())

@@ -14,6 +14,8 @@ import gpu_ops as g
 from tests.support.rows import rows
 from tests.support.ticks import at_us
 
+pytestmark = pytest.mark.slow
+
 BIDS = pa.schema([("at", pa.int64()), ("k", pa.int64()), ("v", pa.int64())])
 
 

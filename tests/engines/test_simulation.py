@@ -11,8 +11,10 @@ import pytest
 from gpu_ops.microbatches.folders import LocalFolder
 from tests.support.worlds import draw, quick_collections, run, simulate
 
+pytestmark = pytest.mark.slow
+
 PARTS = 4
-STEPS = 5_000 // PARTS
+STEPS = 2_000 // PARTS
 DEEP_PARTS = 40
 DEEP_STEPS = 200_000 // DEEP_PARTS
 

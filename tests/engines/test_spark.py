@@ -6,7 +6,6 @@ import datetime
 import math
 import random
 import re
-from collections.abc import Callable, Sequence
 from decimal import Decimal
 from functools import reduce
 from pathlib import Path
@@ -19,6 +18,7 @@ from pyarrow import compute, parquet
 import gpu_ops as g
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.errors import ColumnError, PlanError, SourceError, SumOverflowError, TimeError
+from tests.support.on_spark import DAY, KEYS, NAN, NESTED, UTC, Query, answer, local, same, times, to_spark
 from tests.support.rows import rows
 from tests.support.ticks import at_us, us
 
@@ -26,50 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.usefixtures("few_tasks")
-
-Query = Callable[[g.Stream], g.Stream]
-
-UTC = pa.timestamp("us", "UTC")
-NAN = math.nan
-OTHER_NAN = -math.nan
-
-
-def times(values: Sequence[int | None]) -> pa.Array:
-    return pa.array(values, pa.int64()).cast(UTC)
-
-
-def to_spark(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """The same table as a DataFrame of two partitions."""
-    from pyspark.sql.types import StructField, StructType
-
-    from gpu_ops.engines.spark.types import spark_type
-
-    fields = [StructField(field.name, spark_type(field.type)) for field in table.schema]
-    return spark.createDataFrame(table, StructType(fields))
-
-
-def answer(stream: g.Stream) -> pa.Table:
-    """What a stream over Spark gives, in one job; what it dies of, if that is ours."""
-    from gpu_ops.engines.spark.checks import our_errors
-
-    with our_errors():
-        table: pa.Table = stream.collect().toArrow()
-    return table.cast(pa.schema([("start", UTC), ("end", UTC), *stream.schema]))
-
-
-def local(table: pa.Table, query: Query, **source: Any) -> pa.Table:
-    found: pa.Table = query(g.events(table, **source)).collect(device="cpu")
-    return found
-
-
-def same(spark: SparkSession, table: pa.Table, query: Query, **source: Any) -> pa.Table:
-    """The answer, which Spark and the local engine agree on, types and bits."""
-    source = {"start": "s", "end": "e"} | source
-    expected = local(table, query, **source)
-    found = answer(query(g.events(to_spark(spark, table), **source)))
-    assert found.schema.types[2:] == expected.schema.types[2:]
-    assert rows(found) == rows(expected)
-    return expected
 
 
 @pytest.fixture(scope="module")
@@ -219,24 +175,6 @@ def test_nothing_gives_nothing(spark: SparkSession, visits: pa.Table, name: str)
     assert same(spark, visits.slice(0, 0), WINDOWS[name]).num_rows == 0
 
 
-DAY = datetime.date(2020, 2, 29)
-KEYS: dict[str, pa.Array] = {
-    "int8": pa.array([1, -128, None, 127, 1, 1], pa.int8()),
-    "int64": pa.array([1 << 62, -(1 << 62), None, 0, 1 << 62, 7], pa.int64()),
-    "bool": pa.array([True, False, None, True, True, False]),
-    "float64": pa.array([NAN, OTHER_NAN, None, 0.0, -0.0, 5e-324]),
-    "float32": pa.array([NAN, 1.5, None, 0.0, -0.0, math.inf], pa.float32()),
-    "string": pa.array(["", "é", None, "b", "b", "a\x00"]),
-    "decimal": pa.array([Decimal("1.50"), Decimal("-99999999.99"), None, 0, 0, 2], pa.decimal128(10, 2)),
-    "wide decimal": pa.array([Decimal(10**27), Decimal("-1E-10"), None, 0, 0, -(10**27)], pa.decimal128(38, 10)),
-    "date": pa.array([DAY, datetime.date(1, 1, 1), None, DAY, DAY, datetime.date(9999, 12, 31)]),
-    "timestamp": times([MIN_TIME, MAX_TIME, None, 0, 0, -1]),
-    "local time": times([MIN_TIME, MAX_TIME, None, 0, 0, -1]).cast(pa.timestamp("us")),
-    "binary": pa.array([b"", b"\x00\xff", None, b"\x10", b"\x10", b"\x0a"]),
-    "duration": pa.array([-(1 << 62), 1 << 62, None, 0, 0, 1], pa.duration("us")),
-}  # fmt: skip
-
-
 @pytest.mark.parametrize("name", KEYS)
 def test_equal_keys_meet_whatever_their_type(spark: SparkSession, name: str) -> None:
     table = pa.table({"s": times([0, 1, 2, 3, 4, 5]), "e": times([9] * 6), "key": KEYS[name]})
@@ -245,17 +183,6 @@ def test_equal_keys_meet_whatever_their_type(spark: SparkSession, name: str) -> 
 
 def test_several_keys(spark: SparkSession, visits: pa.Table) -> None:
     same(spark, visits, lambda s: s.by("k", "v", "x").snapshot().agg(n=g.count()))
-
-
-NESTED: dict[str, pa.Array] = {
-    "list": pa.array([[1, None], [], None, [1, None], [2], [1]], pa.list_(pa.int64())),
-    "struct": pa.array(
-        [{"a": 1, "b": b"x"}, {"a": None, "b": None}, None, {"a": 1, "b": b"x"}, {"a": 2, "b": b""}, None],
-        pa.struct([("a", pa.int64()), ("b", pa.binary())]),
-    ),
-    "map": pa.array([[("a", 1)], [], None, [("a", 1)], [("b", None)], None], pa.map_(pa.string(), pa.int64())),
-    "null": pa.nulls(6),
-}
 
 
 @pytest.mark.parametrize("name", NESTED)

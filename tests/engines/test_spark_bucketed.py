@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from functools import reduce
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 import narwhals as nw
 import pyarrow as pa
@@ -17,13 +17,13 @@ from pyarrow import compute
 
 import gpu_ops as g
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
-from gpu_ops.engines.spark.bucketed import bucketed, choose, listings, supported, unplanned
+from gpu_ops.engines.spark.bucketed import choose, listings, supported, unplanned
 from gpu_ops.engines.spark.compiling import Compiler
 from gpu_ops.errors import PlanError
 from gpu_ops.plan.joins import How, Join
 from gpu_ops.plan.nodes import Feed
-from tests.engines.test_spark import KEYS, NESTED, times, to_spark
-from tests.engines.test_spark_joins import PARTITIONS, setting
+from tests.support.bucketed import in_buckets, joined
+from tests.support.on_spark import KEYS, NESTED, PARTITIONS, setting, times, to_spark
 from tests.support.rows import rows
 
 if TYPE_CHECKING:
@@ -32,20 +32,6 @@ if TYPE_CHECKING:
 Query = Callable[[g.Stream, g.Stream], g.Stream]
 Asked = tuple[Query, int | None]
 """A query, and the bucket that it is given."""
-
-HOWS: tuple[How, ...] = get_args(How)
-
-
-def joined(stream: g.Stream) -> Join:
-    node = stream._node
-    assert isinstance(node, Join)
-    return node
-
-
-def in_buckets(stream: g.Stream, bucket: int | None) -> DataFrame:
-    node = joined(stream)
-    inputs = Compiler(node, "cpu")
-    return bucketed(node, inputs.frame(node.left), inputs.frame(node.right), bucket)
 
 
 @contextmanager

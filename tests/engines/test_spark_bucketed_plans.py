@@ -10,8 +10,8 @@ from pyarrow import parquet
 
 import gpu_ops as g
 from gpu_ops.engines.spark.bucketed import unplanned
-from tests.engines.test_spark_bucketed import HOWS, in_buckets, joined
-from tests.engines.test_spark_plans import EVENTS, PLAIN, planned, refused
+from tests.support.bucketed import HOWS, in_buckets, joined
+from tests.support.planner import EVENTS, PLAIN, planned, refused
 
 if TYPE_CHECKING:
     from pathlib import Path

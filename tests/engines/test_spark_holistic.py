@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 import gpu_ops as g
-from tests.engines.test_spark_joins import SIDES, agree, setting
-from tests.engines.test_spark_slices import SLICES
+from tests.support.on_spark import SIDES, SLICES, agree, setting
+from tests.support.spark_aggregates import holistic
 from tests.support.ticks import at_us
 
 if TYPE_CHECKING:
@@ -30,25 +30,9 @@ def halves(table: pa.Table) -> list[dict[str, Any]]:
     return [{"half": value / 2} for value in table["v"].to_pylist() if value is not None]
 
 
-def aggregated(windows: Any) -> g.Stream:
-    made: g.Stream = windows.agg(
-        kinds=g.count_distinct("v"),
-        total=g.sum("v", distinct=True),
-        middle=g.median("x"),
-        low=g.quantile("v", 0.3, interpolation="lower"),
-        often=g.mode("v"),
-        last=g.nth("v", -1),
-        best=g.top("v", 2),
-        all=g.collect_list("v"),
-        away=g.mean_absolute_deviation("x"),
-        own=g.window_function(lambda table: table.num_rows, returns=pa.int64(), of="v"),
-    )
-    return made
-
-
 QUERIES: Mapping[str, Query] = {
-    "snapshot": lambda s, _: aggregated(s.by("k").snapshot()),
-    "hopping": lambda s, _: aggregated(s.hopping("20us", "7us", until=at_us(50))),
+    "snapshot": lambda s, _: holistic(s.by("k").snapshot()),
+    "hopping": lambda s, _: holistic(s.hopping("20us", "7us", until=at_us(50))),
     "bounds": lambda s, _: s.hopping("20us", "7us", until=at_us(50)).agg(
         r=g.rate("5us"), own=g.window_function(held, returns=pa.int64(), of="v", time_sensitive=True)
     ),

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
 import gpu_ops as g
 from gpu_ops.engines.spark.checks import our_errors
-from tests.engines.test_spark import answer, same, to_spark
-from tests.engines.test_spark_plans import planned, report
-from tests.plan.test_integers import expected
-from tests.support.integer_trees import Condition, Whole, conditions, tables, wholes
+from tests.support.examples import examples
+from tests.support.integer_trees import Condition, Whole, conditions, expected, tables, wholes
+from tests.support.on_spark import answer, same, to_spark
+from tests.support.planner import planned, report
 from tests.support.ticks import us
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def test_the_error_names_the_expression_the_column_and_the_values(session: Spark
     assert caught.value.values.endswith("v=4611686018427387904")
 
 
-@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     tables(("i8", "i32", "i64")),
     st.lists(st.tuples(wholes(("i8", "i32", "i64")), conditions(("i8", "i32", "i64"))), min_size=1, max_size=3),

@@ -10,7 +10,7 @@ import pytest
 from pyarrow import parquet
 
 import gpu_ops as g
-from tests.engines.test_spark_plans import EVENTS, PLAIN, planned, refused
+from tests.support.planner import EVENTS, PAYLOAD, PLAIN, planned, refused
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,8 +27,6 @@ KERNEL = ("FileSourceScanExec", "UnionExec", "ShuffleExchangeExec", "MapInArrowE
 """What a plan has whose inputs are matched in workers."""
 BY_KEY = (*KERNEL, "HashPartitioning")
 CUT = (*BY_KEY, "BroadcastNestedLoopJoinExec")
-PAYLOAD = [name for name in EVENTS.column_names if name not in {"s", "e", "raw"}]
-"""Columns of every type but binary."""
 
 
 @pytest.fixture(scope="module")

@@ -2,102 +2,40 @@
 
 from __future__ import annotations
 
-import random
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import reduce
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from pyarrow import compute, parquet
+from pyarrow import parquet
 
 import gpu_ops as g
-from gpu_ops.core.time import MAX_TIME
 from gpu_ops.engines.spark import invalid_rows
 from gpu_ops.errors import ColumnError, PlanError, SumOverflowError
-from gpu_ops.plan.joins import How
-from tests.engines.test_spark import KEYS, NESTED, answer, times, to_spark
+from tests.support.on_spark import (
+    HOWS,
+    KEYS,
+    MORE,
+    NESTED,
+    PARTITIONS,
+    SIDES,
+    PairQuery,
+    agree,
+    answer,
+    joined,
+    setting,
+    times,
+    to_spark,
+)
 from tests.support.rows import rows
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql import DataFrame, SparkSession
-
-Query = Callable[[g.Stream, g.Stream], g.Stream]
-
-PARTITIONS = "spark.sql.shuffle.partitions"
+    from pyspark.sql import SparkSession
 
 
-@contextmanager
-def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
-    before = spark.conf.get(name, None)
-    spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        if before is None:
-            spark.conf.unset(name)
-        else:
-            spark.conf.set(name, before)
-
-
-def agree(
-    spark: SparkSession, tables: tuple[pa.Table, pa.Table], queries: Mapping[str, Query], **source: Any
-) -> dict[str, pa.Table]:
-    """The answers, which Spark and the local engine agree on, bit by bit; a job for all whose columns are alike."""
-    from pyspark.sql import functions
-
-    source = {"start": "s", "end": "e"} | source
-    far = [g.events(to_spark(spark, table), **source) for table in tables]
-    near = [g.events(table, **source) for table in tables]
-    alike: dict[object, list[tuple[str, DataFrame]]] = defaultdict(list)
-    for name, query in queries.items():
-        stream = query(far[0], far[1])
-        frame = stream.collect()
-        assert frame.columns == ["start", "end", *stream.schema.names]
-        alike[tuple(frame.dtypes)].append((name, frame))
-    expected = {name: query(near[0], near[1]).collect(device="cpu") for name, query in queries.items()}
-    for asked in alike.values():
-        named = [frame.withColumn("query", functions.lit(name)) for name, frame in asked]
-        found = reduce(type(named[0]).unionAll, named).toArrow()
-        for name, _ in asked:
-            mine = found.filter(compute.equal(found["query"], name)).drop_columns(["query"])
-            schema = pa.schema([*list(mine.schema)[:2], *list(expected[name].schema)[2:]])
-            assert rows(mine.cast(schema)) == rows(expected[name]), name
-    return expected
-
-
-def drawn(seed: int, size: int) -> pa.Table:
-    """Events that meet others often: few keys, some of them null, points, intervals, and some that never end."""
-    draw = random.Random(seed)
-    starts = [draw.randrange(60) for _ in range(size)]
-    lengths = [draw.choice([1, 1, 3, 8, 20, None]) for _ in range(size)]
-    return pa.table(
-        {
-            "s": times(starts),
-            "e": times([MAX_TIME if n is None else start + n for start, n in zip(starts, lengths, strict=True)]),
-            "k": pa.array([draw.choice(["a", "b", "c", None]) for _ in range(size)]),
-            "x": pa.array([draw.choice([0.0, -0.0, 1.5, float("nan"), None]) for _ in range(size)]),
-            "v": pa.array([draw.choice([None, 1, 2, 3]) for _ in range(size)], pa.int64()),
-        }
-    )
-
-
-SIDES = drawn(1, 40), drawn(2, 30)
-
-MORE = g.col("v") >= g.col("v_right")
-HOWS: tuple[How, ...] = get_args(How)
-
-
-def joined(how: How, on: Any = None, condition: Any = None) -> Query:
-    return lambda left, right: left.join(right, on=on, how=how, condition=condition)
-
-
-VERBS: dict[str, Query] = {
+VERBS: dict[str, PairQuery] = {
     **{f"{how} by k": joined(how, "k") for how in HOWS},
     **{f"{how} by k if": joined(how, "k", MORE) for how in HOWS},
     **{f"{how} by k, x": joined(how, ["k", "x"]) for how in HOWS},
@@ -132,7 +70,7 @@ def test_in_any_number_of_tasks(spark: SparkSession) -> None:
         agree(spark, SIDES, {name: VERBS[name] for name in some})
 
 
-ABOVE: dict[str, Query] = {
+ABOVE: dict[str, PairQuery] = {
     "a window by the key": lambda a, b: a.join(b, on="k", how="full").by("k").snapshot().agg(n=g.count()),
     "a window by no key": lambda a, b: a.join(b, on="k").snapshot().agg(n=g.count()),
     "a window by another key": lambda a, b: a.join(b, on="k").by("v").snapshot().agg(n=g.count("v_right")),
@@ -165,7 +103,7 @@ def test_nothing_meets_nothing(spark: SparkSession) -> None:
 def test_equal_keys_meet_whatever_their_type(spark: SparkSession) -> None:
     table = pa.table({"s": times([0, 1, 2, 3, 4, 5]), "e": times([9] * 6), "v": pa.array(range(6), pa.int64())} | KEYS)
 
-    def by(name: str) -> Query:
+    def by(name: str) -> PairQuery:
         other = g.col("v") != g.col("w")
         return lambda left, right: (
             left.select(name, "v")
@@ -203,7 +141,7 @@ def test_one_frame_as_two_streams(spark: SparkSession) -> None:
     frame = to_spark(spark, SIDES[0])
     one, two = (g.events(frame, start="s", end="e") for _ in range(2))
     near = g.events(SIDES[0], start="s", end="e")
-    query: Query = lambda a, b: a.join(b, on="k", how="left")  # noqa: E731
+    query: PairQuery = lambda a, b: a.join(b, on="k", how="left")  # noqa: E731
     expected = rows(query(near, near).collect(device="cpu"))
     assert rows(answer(query(one, two))) == expected
     assert rows(query(one, two).collect(device="array").toArrow()) == expected

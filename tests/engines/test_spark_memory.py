@@ -18,7 +18,7 @@ from gpu_ops.engines.spark.worker import Task, run_task
 from gpu_ops.errors import PlanError
 from gpu_ops.plan.nodes import Feed
 from gpu_ops.plan.windows import WindowAggregate
-from tests.engines.test_live import UTC
+from tests.support.live_plans import UTC
 from tests.support.rows import rows
 
 if TYPE_CHECKING:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import gpu_ops as g
-from tests.engines.test_spark_joins import SIDES, agree, setting
-from tests.engines.test_spark_slices import SLICES
+from tests.support.on_spark import SIDES, SLICES, agree, setting
+from tests.support.spark_aggregates import moments
 from tests.support.ticks import at_us
 
 if TYPE_CHECKING:
@@ -18,32 +18,10 @@ LARGEST = 1.7976931348623157e308
 Query = Callable[[g.Stream, g.Stream], g.Stream]
 
 
-def aggregated(windows: Any) -> g.Stream:
-    made: g.Stream = windows.agg(
-        lean=g.skewness("x"),
-        tails=g.kurtosis("v", of="population"),
-        together=g.covariance("v", "x", where=g.col("v") > 0),
-        alike=g.correlation("v", g.col("v") * g.col("v")),
-        steep=g.slope("x", "v"),
-        paid=g.weighted_mean("v", "x"),
-        times=g.product("v"),
-        root=g.geometric_mean(g.col("x").abs()),
-        pace=g.harmonic_mean("v"),
-        some=g.any(g.col("v") > 2),
-        every=g.all(g.col("v") > 2),
-        begins=g.first("v", order="x"),
-        ends=g.last("x"),
-        least=g.arg_min("v", "x"),
-        most=g.arg_max("x", "v"),
-        each=(g.sum("v") + 1) / g.count(),
-    )
-    return made
-
-
 QUERIES: Mapping[str, Query] = {
-    "snapshot": lambda s, _: aggregated(s.by("k").snapshot()),
-    "snapshot of all": lambda s, _: aggregated(s.snapshot()),
-    "hopping": lambda s, _: aggregated(s.hopping("20us", "7us", until=at_us(50))),
+    "snapshot": lambda s, _: moments(s.by("k").snapshot()),
+    "snapshot of all": lambda s, _: moments(s.snapshot()),
+    "hopping": lambda s, _: moments(s.hopping("20us", "7us", until=at_us(50))),
     "means": lambda s, _: (
         s.by("k")
         .snapshot()

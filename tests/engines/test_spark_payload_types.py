@@ -16,8 +16,8 @@ import gpu_ops as g
 from gpu_ops.engines.spark.type_codecs import carrier, passage
 from gpu_ops.engines.spark.types import plain_type, spark_type
 from gpu_ops.errors import ColumnError
-from tests.engines.test_spark_plans import planned, refused
 from tests.support.payload_table import ROWS, Row
+from tests.support.planner import planned, refused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

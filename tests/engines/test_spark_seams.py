@@ -13,11 +13,28 @@ from pyspark.sql import SparkSession
 import gpu_ops as g
 from gpu_ops.core.time import MAX_TIME
 from gpu_ops.plan.joins import How
-from tests.engines.test_spark import KEYS, NESTED, times, to_spark
-from tests.engines.test_spark_join_plans import PAYLOAD
-from tests.engines.test_spark_joins import MORE, PARTITIONS, SIDES, agree, drawn, joined, setting
-from tests.engines.test_spark_plans import frame, path, planned, stream  # noqa: F401  (fixtures)
-from tests.engines.test_spark_slices import CUT, SLICES, STATISTICS, cut, tasks
+from tests.support.on_spark import (
+    CUT,
+    KEYS,
+    MORE,
+    NESTED,
+    PARTITIONS,
+    SIDES,
+    SLICES,
+    STATISTICS,
+    agree,
+    cut,
+    drawn,
+    joined,
+    setting,
+    tasks,
+    times,
+    to_spark,
+)
+from tests.support.planner import (
+    PAYLOAD,
+    planned,
+)
 
 Query = Callable[[g.Stream, g.Stream], g.Stream]
 
@@ -247,7 +264,7 @@ PLANS: dict[str, Query] = {
 
 @pytest.mark.rapids
 @pytest.mark.parametrize("name", PLANS)
-def test_cut_plans_are_planned(spark: SparkSession, stream: g.Stream, name: str) -> None:  # noqa: F811
+def test_cut_plans_are_planned(spark: SparkSession, stream: g.Stream, name: str) -> None:
     whole = stream.select(*PAYLOAD)
     with setting(spark, SLICES, "9"):
         planned(PLANS[name](whole, whole).collect(), *CUT)

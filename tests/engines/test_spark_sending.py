@@ -196,6 +196,7 @@ asked()
 """
 
 
+@pytest.mark.slow
 def test_older_pyspark_is_refused_by_name() -> None:
     done = subprocess.run([sys.executable, "-c", OLDER], capture_output=True, text=True, check=False, cwd=ROOT)
     said = done.stdout.splitlines()

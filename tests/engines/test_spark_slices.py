@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -14,28 +14,30 @@ import pytest
 import gpu_ops as g
 from gpu_ops.core.time import MAX_TIME
 from gpu_ops.errors import PlanError, TimeError
-from tests.engines.test_spark import answer, times, to_spark
-from tests.engines.test_spark_join_plans import PAYLOAD
-from tests.engines.test_spark_joins import PARTITIONS, SIDES, agree, drawn, joined, setting
-from tests.engines.test_spark_plans import frame, path, planned, stream  # noqa: F401  (fixtures)
+from tests.support.on_spark import (
+    CUT,
+    PARTITIONS,
+    SIDES,
+    SLICES,
+    STATISTICS,
+    PairQuery,
+    answer,
+    cut,
+    drawn,
+    joined,
+    setting,
+    tasks,
+    times,
+    to_spark,
+)
+from tests.support.planner import (
+    PAYLOAD,
+    planned,
+)
 from tests.support.ticks import at_us
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-Query = Callable[[g.Stream, g.Stream], g.Stream]
-
-SLICES = "spark.gpu_ops.slices"
-STATISTICS = "spark.gpu_ops.statistics"
-"""A seam is always the time at which some event starts or ends; in so small a range of times, most are of several."""
-
-
-def cut(
-    spark: SparkSession, tables: tuple[pa.Table, pa.Table], queries: Mapping[str, Query], slices: str = "6"
-) -> dict[str, pa.Table]:
-    """The answers over slices, which are those of the local engine, bit by bit."""
-    with setting(spark, PARTITIONS, "2"), setting(spark, SLICES, slices):
-        return agree(spark, tables, queries)
+    from pyspark.sql import SparkSession
 
 
 def aggregated(windows: Any) -> g.Stream:
@@ -54,7 +56,7 @@ def aggregated(windows: Any) -> g.Stream:
     return made
 
 
-WINDOWS: dict[str, Query] = {
+WINDOWS: dict[str, PairQuery] = {
     "snapshot": lambda s, _: aggregated(s.snapshot()),
     "hopping": lambda s, _: aggregated(s.hopping("20us", "7us", until=at_us(50))),
     "hopping with gaps": lambda s, _: aggregated(s.hopping("3us", "11us", until=at_us(90), align=at_us(1))),
@@ -64,7 +66,7 @@ WINDOWS: dict[str, Query] = {
     ),
     "tumbling, as points": lambda _, s: aggregated(s.tumbling("10us", until=at_us(64), output="point")),
 }
-ABOVE: dict[str, Query] = {
+ABOVE: dict[str, PairQuery] = {
     "a key above": lambda a, _: a.snapshot().agg(n=g.count()).by("n").snapshot().agg(m=g.count()).select(n="m"),
     "a stitch below": lambda a, _: a.select("k").stitch().snapshot().agg(n=g.count()),
     "a window above a join": lambda a, b: a.join(b).hopping("9us", "4us", until=at_us(70)).agg(n=g.count()),
@@ -115,7 +117,7 @@ FEW: dict[str, Callable[[g.Stream], g.Stream]] = {
 }
 
 
-def of_few(few: Callable[[g.Stream], g.Stream]) -> dict[str, Query]:
+def of_few(few: Callable[[g.Stream], g.Stream]) -> dict[str, PairQuery]:
     """Queries over few events, and of few with others."""
     return {
         "snapshot": lambda a, _: few(a).snapshot().agg(n=g.count()),
@@ -147,18 +149,11 @@ def test_no_part_of_a_sum_is_asked_for(spark: SparkSession) -> None:
         }
     )
     table = table.take(pa.array(random.Random(5).sample(range(len(table)), len(table))))
-    sums: dict[str, Query] = {
+    sums: dict[str, PairQuery] = {
         "snapshot": lambda a, _: a.snapshot().agg(t=g.sum("v")),
         "hopping": lambda a, _: a.hopping("5us", "2us").agg(t=g.sum("v")),
     }
     cut(spark, (table, table), sums)
-
-
-def tasks(results: DataFrame) -> int:
-    """How many tasks gave any row."""
-    from pyspark.sql import functions
-
-    return results.select(functions.spark_partition_id().alias("task")).distinct().count()
 
 
 def test_more_than_one_task_does_the_work(spark: SparkSession) -> None:
@@ -267,8 +262,7 @@ def test_adaptive_execution(spark: SparkSession) -> None:
 
 # What the RAPIDS planner says
 
-CUT = ("ShuffleExchangeExec", "HashPartitioning", "MapInArrowExec", "BroadcastNestedLoopJoinExec", "GenerateExec")
-PLANS: dict[str, Query] = {
+PLANS: dict[str, PairQuery] = {
     "snapshot": lambda a, _: a.snapshot().agg(n=g.count(), t=g.sum("double"), most=g.max("text"), p=g.sum("wide")),
     "hopping": lambda a, _: a.by("text").hopping("10s", "3s", until="2020-01-02T00:00Z").agg(t=g.mean("price")),
     "full": lambda a, b: a.select(*PAYLOAD).join(b.select(*PAYLOAD), on=["text", "price"], how="full"),
@@ -278,6 +272,6 @@ PLANS: dict[str, Query] = {
 
 @pytest.mark.rapids
 @pytest.mark.parametrize("name", PLANS)
-def test_cut_plans_are_planned(spark: SparkSession, stream: g.Stream, name: str) -> None:  # noqa: F811
+def test_cut_plans_are_planned(spark: SparkSession, stream: g.Stream, name: str) -> None:
     with setting(spark, SLICES, "9"):
         planned(PLANS[name](stream, stream).collect(), *CUT)

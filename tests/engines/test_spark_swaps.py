@@ -255,6 +255,7 @@ def two_at_once(found: Disk, switches: list[int], *, replace: bool) -> list[str]
     return ends
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("old", [True, False])
 def test_of_two_at_once_one_wins_or_is_refused(*, old: bool) -> None:
     most = steps_of(disk(atomic=True, old=old), replace=old)

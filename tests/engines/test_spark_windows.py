@@ -16,11 +16,9 @@ from gpu_ops.engines.spark.slice_policy import AFTER, BEFORE
 from gpu_ops.errors import TimeError
 from gpu_ops.plan.calendars import Calendar, CalendarSpan
 from gpu_ops.plan.window_kinds import Hopping
-from tests.engines import test_spark_holistic, test_spark_moments
-from tests.engines.test_spark import answer, times, to_spark
-from tests.engines.test_spark_joins import PARTITIONS, agree, setting
-from tests.engines.test_spark_plans import frame, path, planned, stream  # noqa: F401  (fixtures)
-from tests.engines.test_spark_slices import SLICES, tasks
+from tests.support.on_spark import PARTITIONS, SLICES, agree, answer, setting, tasks, times, to_spark
+from tests.support.planner import planned
+from tests.support.spark_aggregates import holistic, moments
 from tests.support.ticks import at_us
 
 if TYPE_CHECKING:
@@ -196,8 +194,8 @@ FILLED: Mapping[str, Query] = {
         s.by("k").apply(lambda one: one.tumbling("9d").agg(n=g.count()).tumbling("30d").agg(m=g.max("n")))
     ),
     "own": lambda s, _: s.by("k").last(4).agg(odd=ODD),
-    "holistic": lambda s, _: test_spark_holistic.aggregated(s.by("k").last(5)),
-    "moments": lambda s, _: test_spark_moments.aggregated(s.by("k").session("5us")),
+    "holistic": lambda s, _: holistic(s.by("k").last(5)),
+    "moments": lambda s, _: moments(s.by("k").session("5us")),
 }  # fmt: skip
 
 
@@ -285,7 +283,7 @@ PLANS: Mapping[str, Windows] = {
 
 @pytest.mark.rapids
 @pytest.mark.parametrize("name", PLANS)
-def test_cut_plans_are_planned(spark: SparkSession, stream: g.Stream, name: str) -> None:  # noqa: F811
+def test_cut_plans_are_planned(spark: SparkSession, stream: g.Stream, name: str) -> None:
     kept = stream.select("text", "double", "price", "long")
     with setting(spark, SLICES, "9"):
         planned(PLANS[name](kept).collect(), "ShuffleExchangeExec", "MapInArrowExec")

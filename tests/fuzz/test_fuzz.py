@@ -16,7 +16,9 @@ from tests.fuzz.cases import KINDS, draw
 from tests.fuzz.found import FOUND
 from tests.fuzz.harness import Outcome, outcomes
 
-FILES = 500
+pytestmark = pytest.mark.slow
+
+FILES = 300
 """The same ones each time, so that they judge nothing but the change."""
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.fuzz.harness import outcomes
 from tests.fuzz.misbehaving import READERS
+
+pytestmark = pytest.mark.slow
 
 
 def test_the_fuzzer_sees_what_is_bad() -> None:

@@ -315,6 +315,7 @@ MANY = 400_000
 """Rows of more than one block."""
 
 
+@pytest.mark.slow
 def test_a_csv_value_that_does_not_fit_its_column_is_named(tmp_path: Path) -> None:
     lines = [f"{n},{n},padding" for n in range(MANY)]
     lines[-3] = f"{MANY - 3},oops,padding"

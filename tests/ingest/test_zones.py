@@ -86,6 +86,7 @@ def test_agrees_with_python(name: str, local: list[datetime.datetime], policy: s
         assert bool(faults.get(NONEXISTENT, np.zeros(len(array)))[index]) == (kind == "nonexistent")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["America/New_York", "Australia/Lord_Howe", "America/Sao_Paulo", "Europe/Dublin"])
 def test_every_quarter_of_an_hour_of_a_year(name: str) -> None:
     array = np.arange(ticks("2017-01-01"), ticks("2018-01-01"), 900_000_000)

@@ -7,7 +7,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,38 +24,8 @@ from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.errors import ColumnError, PlanError, SourceError, TimeError
 from gpu_ops.microbatches.names import Sealed, UnsettledError, parse, read_log
 from tests.support.rows import rows
+from tests.support.stores import Lifetimes, held, numbers, table
 from tests.support.ticks import at_us
-
-UTC = pa.timestamp("us", "UTC")
-Lifetimes = Sequence[tuple[int, int]]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _no_wait_for_the_disk() -> Iterator[None]:
-    """What is synced outlives a loss of power, which no test brings about; waiting for it takes most of the time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("os.fsync", lambda handle: None)
-        yield
-
-
-def table(lifetimes: Lifetimes, first: int = 0) -> pa.Table:
-    """Events with these lifetimes, numbered."""
-    return pa.table(
-        {
-            "start": pa.array([start for start, _ in lifetimes], pa.int64()).cast(UTC),
-            "end": pa.array([end for _, end in lifetimes], pa.int64()).cast(UTC),
-            "n": pa.array(range(first, first + len(lifetimes)), pa.int64()),
-        }
-    )
-
-
-def numbers(found: pa.Table) -> list[int]:
-    values: list[int] = found["n"].to_pylist()
-    return values
-
-
-def held(store: g.Store, since: int = 0) -> list[tuple[int, list[int], int | None]]:
-    return [(batch.sequence, numbers(batch.events), batch.cti) for batch in store.batches(since)]
 
 
 def filled(path: Path) -> g.Store:
@@ -316,6 +286,7 @@ def test_following_ends_when_nothing_comes(store: g.Store) -> None:
     assert [batch.sequence for batch in store.follow(timeout="10ms", poll="1ms")] == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.slow
 def test_a_store_is_read_while_another_process_writes_and_merges(tmp_path: Path) -> None:
     script = """
         import sys
@@ -604,6 +575,7 @@ def test_an_answer_is_written_to_a_store(store: g.Store, tmp_path: Path) -> None
     assert (nothing.schema, nothing.cti) == (target.schema, MAX_TIME)
 
 
+@pytest.mark.slow
 def test_importing_the_package_needs_no_fsspec() -> None:
     script = "import sys, gpu_ops; gpu_ops.store('x'); print({'fsspec', 'pyspark', 'pandas'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

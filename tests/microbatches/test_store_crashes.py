@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import itertools
 import json
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,83 +17,13 @@ from gpu_ops.core.time import MAX_TIME
 from gpu_ops.errors import SourceError
 from gpu_ops.microbatches.folders import LocalFolder
 from gpu_ops.microbatches.writer import Writer
-from tests.microbatches.test_store import held, table
+from tests.support.dying_folder import FailingFolder, Killed
+from tests.support.stores import held, table
 from tests.support.ticks import at_us
 
+pytestmark = pytest.mark.slow
+
 State = list[tuple[int, list[int], int | None]]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _no_wait_for_the_disk() -> Iterator[None]:
-    """What is synced outlives a loss of power, which no test brings about; waiting for it takes most of the time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("os.fsync", lambda handle: None)
-        yield
-
-
-class Killed(BaseException):
-    """The process is no more."""
-
-
-class FailingFolder(LocalFolder):
-    """A folder whose n-th step fails half done: the disk is full, or the process is killed and does nothing after."""
-
-    def __init__(self, path: Path, fails_at: int, *, killed: bool, times: int = 1) -> None:
-        super().__init__(path)
-        self.steps = 0
-        self._fails_at, self._killed, self._times = fails_at, killed, times
-
-    def _step(self) -> bool:
-        """Whether this step fails."""
-        self.steps += 1
-        if self._killed and self.steps > self._fails_at:
-            raise Killed
-        return self._fails_at <= self.steps < self._fails_at + self._times
-
-    def _fail(self) -> None:
-        raise Killed if self._killed else OSError(errno.ENOSPC, "No space left on device")
-
-    @contextmanager
-    def create(self, name: str) -> Iterator[Any]:
-        if self._step():
-            self._fail()
-        with super().create(name) as file:
-            yield _FailingFile(file, self)
-            if self._step():
-                self._fail()
-
-    def rename(self, source: str, target: str) -> None:
-        fails = self._step()
-        if not (fails and self.steps % 2):  # a step that fails may have been done
-            super().rename(source, target)
-        if fails:
-            self._fail()
-
-    def remove(self, names: Iterable[str]) -> None:
-        for name in names:
-            if self._step():
-                self._fail()
-            super().remove([name])
-
-    def sync(self) -> None:
-        if self._step():
-            self._fail()
-        super().sync()
-
-
-class _FailingFile:
-    def __init__(self, file: Any, folder: FailingFolder) -> None:
-        self._file, self._folder = file, folder
-
-    def write(self, data: memoryview) -> None:
-        fails = self._folder._step()
-        self._file.write(data[: len(data) // 2] if fails else data)
-        if fails:
-            self._file.flush()
-            self._folder._fail()
-
-    def flush(self) -> None:
-        self._file.flush()
 
 
 WRITES: list[Callable[[Writer], object]] = [

@@ -19,8 +19,10 @@ from gpu_ops.core.time import MAX_TIME
 from gpu_ops.errors import SourceError
 from gpu_ops.microbatches.batch_files import DamageError
 from gpu_ops.microbatches.files import sync_folder
-from tests.microbatches.test_store import held, table
+from tests.support.stores import held, table
 from tests.support.ticks import at_us
+
+pytestmark = pytest.mark.slow
 
 
 def failing_sync(code: int) -> Callable[[int], None]:

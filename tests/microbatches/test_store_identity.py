@@ -16,7 +16,7 @@ import gpu_ops as g
 from gpu_ops.errors import SourceError
 from gpu_ops.microbatches.folders import open_folder
 from gpu_ops.microbatches.identity import Identity, read_identity, write_identity
-from tests.microbatches.test_store import held, table
+from tests.support.stores import held, table
 from tests.support.ticks import at_us
 
 NUMBERS = itertools.count()

@@ -14,6 +14,8 @@ from tests.support.disk import Disk, PowerCut, Process
 from tests.support.faults import Fault
 from tests.support.followed import batch
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("seed", range(8))
 def test_what_the_next_writer_finds_lasts(seed: int) -> None:

@@ -14,7 +14,7 @@ import pytest
 import gpu_ops as g
 from gpu_ops.core.time import MAX_TIME
 from gpu_ops.errors import SourceError
-from tests.microbatches.test_store import held, numbers, table
+from tests.support.stores import held, numbers, table
 from tests.support.ticks import at_us
 
 FOLDERS = itertools.count()

@@ -8,13 +8,14 @@ from datetime import timedelta
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops import Stream
 from gpu_ops.errors import ColumnError, PlanError
 from tests.support.cuts import in_any_cut, in_some_order
+from tests.support.examples import examples
 from tests.support.reference import Event
 from tests.support.rows import rows, stream, to_events, to_table
 
@@ -59,7 +60,7 @@ def each_alone(found: list[Event], pipeline: Callable[[Stream], Stream], device:
 
 
 @pytest.mark.parametrize("name", list(PIPELINES))
-@settings(max_examples=30)
+@examples(12)
 @given(found=events)
 def test_apply_is_each_group_by_itself(device_name: str, name: str, found: list[Event]) -> None:
     asked = stream(found, PAYLOAD).by("k").apply(PIPELINES[name])

@@ -9,13 +9,14 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops import Stream
 from gpu_ops.errors import PlanError
 from tests.support.cuts import in_any_cut
+from tests.support.examples import examples
 from tests.support.rows import rows
 from tests.support.ticks import at_us, us
 
@@ -62,7 +63,7 @@ def told(answer: pa.Table) -> list[tuple[Any, ...]]:
     return sorted(zip(times, answer["v"].to_pylist(), answer["status"].to_pylist(), strict=True))
 
 
-@settings(max_examples=40)
+@examples(20)
 @given(
     starts=st.lists(st.integers(0, 800 * DAY), max_size=8),
     span=st.sampled_from(["1d", "14d", "1mo", "1q", "2y"]),

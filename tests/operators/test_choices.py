@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops.errors import ColumnError
-from tests.engines.test_live import DEVICES
 from tests.support.aggregate_reference import CHOICES
 from tests.support.cuts import in_any_cut, in_some_order
+from tests.support.devices import HERE
 from tests.support.reference import Event
 from tests.support.rows import check, rows, stream, to_table
 from tests.support.timeline import timeline
@@ -58,6 +58,7 @@ def whole(aggregate: g.Aggregate, columns: Mapping[str, Any], types: dict[str, p
     return answer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "ascending"),
     [
@@ -187,7 +188,7 @@ def _plain(value: Any) -> Any:
     return value + 0.0 if isinstance(value, float) and value == 0 else value
 
 
-@given(EVENTS, KEYS, SOME, st.sampled_from(DEVICES))
+@given(EVENTS, KEYS, SOME, st.sampled_from(HERE))
 def test_choices_are_what_they_say(
     events: list[Event], keys: list[str], some: list[tuple[str, str, str]], device: str
 ) -> None:
@@ -199,7 +200,7 @@ def test_choices_are_what_they_say(
     KEYS,
     SOME,
     st.sampled_from([over, beside_others]),
-    st.sampled_from(DEVICES),
+    st.sampled_from(HERE),
     st.randoms(use_true_random=False),
 )
 def test_live_is_batch(

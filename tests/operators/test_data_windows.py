@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_ops as g
@@ -21,12 +20,11 @@ from gpu_ops.engines.local import engine as local
 from gpu_ops.errors import PlanError, TimeError
 from tests.support import data_window_reference as brute
 from tests.support import reference
-from tests.support.cuts import in_any_cut, in_some_order
+from tests.support.data_windows import ASKED, EVENTS, KEYS, NUMBER, SCHEMA, SPAN, points, pushed, source, told
+from tests.support.examples import examples
 from tests.support.reference import NEVER, Aggregate, Event
 from tests.support.rows import check, rows, stream, to_table
 from tests.support.ticks import at_us, us
-
-SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("x", pa.float64())])
 
 
 @dataclass(frozen=True)
@@ -46,8 +44,6 @@ def _case(name: str, arguments: str, ask: Callable[[Stream], DataWindowed], stay
     return Case(f"{name}({arguments})", ask, stays)
 
 
-NUMBER = st.integers(1, 4)
-SPAN = st.integers(1, 12)
 ALIGN = st.integers(-9, 9)
 
 WINDOWS: dict[str, st.SearchStrategy[Case]] = {
@@ -159,32 +155,9 @@ WINDOWS: dict[str, st.SearchStrategy[Case]] = {
 }
 ANY = st.one_of(*WINDOWS.values())
 
-EVENTS = st.lists(
-    st.builds(
-        lambda start, length, payload: Event(
-            start, NEVER if length is None else start + length, {name: payload[name] for name in SCHEMA.names}
-        ),
-        st.integers(0, 40),
-        st.sampled_from([None, 1, 1, 5, 20]),
-        st.fixed_dictionaries(
-            {
-                "k": st.sampled_from(["a", "b", None]),
-                "v": st.none() | st.integers(-2, 3),
-                "x": st.none() | st.sampled_from([0.5, -1.5, float("nan"), 0.0]),
-            }
-        ),
-    ),
-    max_size=25,
-)
-KEYS = st.sampled_from([(), ("k",), ("k", "x")])
-
-
-def source(events: list[Event]) -> Stream:
-    return g.events(to_table(events, SCHEMA), start="start", end="end")
-
 
 @pytest.mark.parametrize("kind", WINDOWS)
-@settings(max_examples=25)
+@examples(12)
 @given(data=st.data())
 def test_a_window_holds_what_the_brute_force_says(device_name: Any, kind: str, data: st.DataObject) -> None:
     case, events, key = data.draw(WINDOWS[kind]), data.draw(EVENTS), data.draw(KEYS)
@@ -202,7 +175,7 @@ def test_a_window_holds_what_the_brute_force_says(device_name: Any, kind: str, d
 
 
 @pytest.mark.parametrize("kind", WINDOWS)
-@settings(max_examples=25)
+@examples(12)
 @given(data=st.data())
 def test_each_row_sees_what_is_in_when_it_enters(device_name: Any, kind: str, data: st.DataObject) -> None:
     case, events, key = data.draw(WINDOWS[kind]), data.draw(EVENTS), data.draw(KEYS)
@@ -211,7 +184,7 @@ def test_each_row_sees_what_is_in_when_it_enters(device_name: Any, kind: str, da
     check(asked, device_name, brute.each(events, case.stays, counted, key, case.order))
 
 
-@settings(max_examples=50)
+@examples(25)
 @given(events=EVENTS, n=NUMBER, key=KEYS)
 def test_a_count_window_gives_a_point_for_each_distinct_start(
     device_name: Any, events: list[Event], n: int, key: tuple[str, ...]
@@ -227,32 +200,12 @@ def test_a_count_window_gives_a_point_for_each_distinct_start(
     check(source(events).by(*key).count_window(n).rows(), device_name, held)
 
 
-def pushed(query: Stream, device: str, events: list[Event], chance: random.Random, folder: Any = None) -> pa.Table:
-    """What a running query gives in any cut."""
-    return in_any_cut(query, in_some_order(to_table(events, SCHEMA), chance), device, chance, folder)
-
-
-ASKED: dict[str, Callable[[DataWindowed], Stream]] = {
-    "rows": lambda window: window.rows(),
-    "insert": lambda window: window.insert_stream(),
-    "remove": lambda window: window.remove_stream(),
-    "changes": lambda window: window.changes(),
-    "each": lambda window: window.each(n=g.count(), s=g.sum("v"), m=g.max("x"), y=g.sum("v") / g.count()),
-    "sums": lambda window: window.agg(n=g.count(), s=g.sum("v"), m=g.mean("x")),
-    "sums, closely": lambda window: (
-        window.rows().filter(g.col("k").is_null() | (g.col("k") != "b")).snapshot().agg(s=g.sum(g.col("v") * 2))
-    ),
-    "agg": lambda window: window.agg(n=g.count(), s=g.sum("v"), m=g.max("x")),
-    "agg by time": lambda window: window.agg(f=g.first("x"), all=g.collect_list("v"), e=g.max("end")),
-}
-
-
 PRESENT = {"k": "c", "v": 9, "x": 0.25}
 """What stands for null."""
 
 
 @pytest.mark.parametrize("kind", WINDOWS)
-@settings(max_examples=10)
+@examples(10)
 @given(data=st.data())
 def test_it_does_not_matter_how_many_events_are_worked_on_at_a_time(kind: str, data: st.DataObject) -> None:
     text, device = data.draw(st.booleans()), choose(data.draw(st.sampled_from(["cpu", "array"])))
@@ -271,7 +224,7 @@ def test_it_does_not_matter_how_many_events_are_worked_on_at_a_time(kind: str, d
 
 
 @pytest.mark.parametrize("kind", [*WINDOWS, "count_window", "sample"])
-@settings(max_examples=25)
+@examples(12)
 @given(data=st.data())
 def test_live_is_batch_in_any_cut(
     tmp_path_factory: pytest.TempPathFactory, device_name: Any, kind: str, data: st.DataObject
@@ -286,17 +239,6 @@ def test_live_is_batch_in_any_cut(
     expected = rows(query.collect(device=device_name))
     tmp = tmp_path_factory.mktemp("live") if data.draw(st.booleans()) else None
     assert rows(pushed(query, device_name, events, chance, tmp)) == expected
-
-
-def told(results: pa.Table) -> list[tuple[Any, ...]]:
-    """Rows with times as numbers."""
-    times = [results[name].cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist() for name in ("start", "end")]
-    return list(zip(*times, *(results[name].to_pylist() for name in results.column_names[2:]), strict=True))
-
-
-def points(events: list[tuple[int, int]]) -> Stream:
-    table = pa.table({"at": [at for at, _ in events], "v": [v for _, v in events]})
-    return g.events(table, start="at", unit="us")
 
 
 def test_sums_over_a_window_do_not_wait_for_who_is_in_to_leave() -> None:

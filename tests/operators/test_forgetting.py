@@ -8,14 +8,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops import DataWindowed
 from gpu_ops.operators.state import rows as state
-from tests.engines.test_live import DEVICES, events, source, table
 from tests.support.cuts import in_any_cut, in_some_order
+from tests.support.devices import HERE
+from tests.support.examples import examples
+from tests.support.live_plans import events, source, table
 from tests.support.rows import rows
 from tests.support.ticks import at_us
 
@@ -45,9 +47,10 @@ REMEMBER: dict[str, Callable[[g.Stream], DataWindowed]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FORGET | REMEMBER)
-@settings(max_examples=12)
-@given(events, st.sampled_from(DEVICES), st.sampled_from(["changes", "each", "agg"]), st.randoms(use_true_random=False))
+@examples(10)
+@given(events, st.sampled_from(HERE), st.sampled_from(["changes", "each", "agg"]), st.randoms(use_true_random=False))
 def test_whoever_comes_later_cannot_tell(
     kind: str, tmp_path_factory: Any, events: list[Any], device: str, gives: str, chance: random.Random
 ) -> None:
@@ -65,6 +68,7 @@ def test_whoever_comes_later_cannot_tell(
         assert rows(found) == rows(query.collect(device=device))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FORGET)
 def test_groups_of_which_nothing_is_left_are_forgotten(kind: str) -> None:
     live = FORGET[kind](source(table([])).by("k")).changes().start(device="cpu")

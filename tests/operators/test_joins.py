@@ -369,6 +369,7 @@ def test_joins_and_windows_nest(device_name: str) -> None:
     check(again, device_name, [])
 
 
+@pytest.mark.slow
 def test_many_pairs_come_in_pieces(device_name: str) -> None:
     """More pairs than are looked at together."""
     count = 1500

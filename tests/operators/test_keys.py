@@ -131,6 +131,7 @@ def test_a_key_that_never_repeats(device_name: str) -> None:
     assert {event.payload["n"] for event in events} == {1}
 
 
+@pytest.mark.slow
 def test_more_events_than_are_worked_on_at_once(device_name: str) -> None:
     """Many groups of very different size, against a sweep and a count by Polars."""
     count = 600_000

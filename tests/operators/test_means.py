@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_ops as g
-from tests.engines.test_live import DEVICES
 from tests.support.cuts import in_any_cut, in_some_order
+from tests.support.devices import HERE
 from tests.support.reference import Event
 from tests.support.rows import rows, stream, to_events, to_table
 from tests.support.ticks import at_us
@@ -121,7 +121,7 @@ def held(events: list[Event], result: Event) -> list[Event]:
     return [event for event in events if event.start < result.end and event.end > result.start]
 
 
-@given(numbers(), st.sampled_from(DEVICES))
+@given(numbers(), st.sampled_from(HERE))
 def test_a_mean_is_the_exact_sum_over_the_count_rounded_once(drawn: tuple[list[Any], pa.DataType], device: str) -> None:
     values, dtype = drawn
     events = stream([Event(0, 1, {"k": "a", "v": value}) for value in values], payload(dtype))
@@ -137,7 +137,7 @@ def test_a_mean_is_the_exact_sum_over_the_count_rounded_once(drawn: tuple[list[A
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 12), st.sampled_from("ab")), max_size=20), st.data())
 def test_in_every_kind_of_window_and_live(lifetimes: list[tuple[int, int, str]], data: st.DataObject) -> None:
-    device, name = data.draw(st.sampled_from(DEVICES)), data.draw(st.sampled_from(sorted(WINDOWS)))
+    device, name = data.draw(st.sampled_from(HERE)), data.draw(st.sampled_from(sorted(WINDOWS)))
     dtype, value = data.draw(
         st.sampled_from([(pa.float64(), st.one_of(*FLOATS)), (pa.int64(), INT64), (pa.float64(), NEAR)])
     )
@@ -155,7 +155,7 @@ def test_in_every_kind_of_window_and_live(lifetimes: list[tuple[int, int, str]],
     assert rows(in_any_cut(asked, arrived, device, chance)) == rows(answer)
 
 
-@given(floats(), st.sampled_from(DEVICES))
+@given(floats(), st.sampled_from(HERE))
 def test_beside_each_event(values: list[float], device: str) -> None:
     events = stream(
         [Event(at, at + 1, {"k": "a", "v": value}) for at, value in enumerate(values)], payload(pa.float64())
@@ -166,7 +166,7 @@ def test_beside_each_event(values: list[float], device: str) -> None:
     ]
 
 
-@given(numbers(), st.sampled_from(DEVICES))
+@given(numbers(), st.sampled_from(HERE))
 def test_means_of_other_kinds(drawn: tuple[list[Any], pa.DataType], device: str) -> None:
     values, dtype = drawn
     if dtype in DECIMALS:  # they take part as the nearest floats
@@ -187,7 +187,7 @@ def test_means_of_other_kinds(drawn: tuple[list[Any], pa.DataType], device: str)
 
 @given(
     st.lists(st.tuples(st.one_of(*FLOATS), st.one_of(FINITE, st.integers(-9, 9).map(float))), min_size=1, max_size=7),
-    st.sampled_from(DEVICES),
+    st.sampled_from(HERE),
 )
 def test_a_weighted_mean_is_rounded_once(pairs: list[tuple[float, float]], device: str) -> None:
     values, weights = [value for value, _ in pairs], [weight for _, weight in pairs]
@@ -209,7 +209,7 @@ def test_a_weighted_mean_of_decimals_is_rounded_once(device_name: str) -> None:
 
 @given(
     st.lists(st.tuples(st.integers(0, 20), st.integers(1, 12), st.one_of(*FLOATS)), min_size=1, max_size=8),
-    st.sampled_from(DEVICES),
+    st.sampled_from(HERE),
 )
 def test_a_time_weighted_mean_is_rounded_once(drawn: list[tuple[int, int, float]], device: str) -> None:
     events = [Event(at, at + length, {"k": "a", "v": value}) for at, length, value in drawn]
@@ -241,6 +241,7 @@ def test_means_that_were_wrong_or_are_in_the_middle(device_name: str, values: li
     assert made["d"].to_pylist() == [median(values)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1 << 17, (1 << 17) + 1])
 def test_of_many_values(device_name: str, count: int) -> None:
     chance = np.random.default_rng(7)

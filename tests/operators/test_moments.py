@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops.errors import ColumnError, PlanError
-from tests.engines.test_live import DEVICES
 from tests.support import aggregate_reference as exact
 from tests.support.cuts import in_any_cut, in_some_order
+from tests.support.devices import HERE
 from tests.support.reference import Event
 from tests.support.rows import rows, stream, to_events, to_table
 
@@ -90,7 +90,7 @@ SOME = st.lists(CALM, min_size=1, max_size=8)
 ONE_OF_TWO = pytest.mark.parametrize("of", ["sample", "population"])
 
 
-@given(SOME, st.sampled_from(DEVICES))
+@given(SOME, st.sampled_from(HERE))
 @ONE_OF_TWO
 def test_shapes_of_floats(of: Any, values: list[float], device: str) -> None:
     fractions, sample = list(map(Fraction, values)), of == "sample"
@@ -98,7 +98,7 @@ def test_shapes_of_floats(of: Any, values: list[float], device: str) -> None:
     assert exact.close(of_floats(g.kurtosis("v", of=of), values, device), exact.kurtosis(fractions, sample=sample), 4)
 
 
-@given(st.lists(WHOLE, min_size=1, max_size=8), st.sampled_from(DEVICES))
+@given(st.lists(WHOLE, min_size=1, max_size=8), st.sampled_from(HERE))
 @ONE_OF_TWO
 def test_shapes_of_integers(of: Any, values: list[int], device: str) -> None:
     fractions, sample = list(map(Fraction, values)), of == "sample"
@@ -107,7 +107,7 @@ def test_shapes_of_integers(of: Any, values: list[int], device: str) -> None:
     assert exact.close(whole(g.kurtosis("v", of=of), values, pa.int64(), device), kurtosis, 4)
 
 
-@given(st.lists(st.tuples(CALM, WHOLE), min_size=1, max_size=8), st.sampled_from(DEVICES))
+@given(st.lists(st.tuples(CALM, WHOLE), min_size=1, max_size=8), st.sampled_from(HERE))
 def test_what_two_columns_have_in_common(pairs: list[tuple[float, int]], device: str) -> None:
     columns = {"x": [x for x, _ in pairs], "w": [w for _, w in pairs]}
     types = {"x": pa.float64(), "w": pa.int64()}
@@ -122,14 +122,14 @@ def test_what_two_columns_have_in_common(pairs: list[tuple[float, int]], device:
         assert exact.close(among(aggregate, columns, types, device), wanted, ulps), str(aggregate)
 
 
-@given(SOME, st.sampled_from(DEVICES))
+@given(SOME, st.sampled_from(HERE))
 def test_products_and_their_roots(values: list[float], device: str) -> None:
     fractions = list(map(Fraction, values))
     assert exact.close(of_floats(g.product("v"), values, device), exact.product(fractions), 1)
     assert exact.close(of_floats(g.geometric_mean("v"), values, device), exact.geometric_mean(fractions), 1)
 
 
-@given(st.lists(st.integers(-60, 60).filter(bool), min_size=1, max_size=8), st.sampled_from(DEVICES))
+@given(st.lists(st.integers(-60, 60).filter(bool), min_size=1, max_size=8), st.sampled_from(HERE))
 def test_a_product_of_integers_that_fits_is_exact(values: list[int], device: str) -> None:
     assert whole(g.product("v"), values, pa.int64(), device) == float(math.prod(values))
 
@@ -425,11 +425,11 @@ def over(window: str, events: g.Stream, names: list[str]) -> g.Stream:
 
 @given(EVENTS, WINDOWS, NAMES)
 def test_devices_agree(events: list[Event], window: str, names: list[str]) -> None:
-    first, *others = (rows(over(window, stream(events, PAYLOAD), names).collect(device=device)) for device in DEVICES)
+    first, *others = (rows(over(window, stream(events, PAYLOAD), names).collect(device=device)) for device in HERE)
     assert all(other == first for other in others)
 
 
-@given(EVENTS, WINDOWS, NAMES, st.randoms(use_true_random=False), st.sampled_from(DEVICES))
+@given(EVENTS, WINDOWS, NAMES, st.randoms(use_true_random=False), st.sampled_from(HERE))
 def test_live_is_batch(
     tmp_path_factory: pytest.TempPathFactory,
     events: list[Event],

@@ -173,6 +173,7 @@ def test_live_is_batch_in_any_cut(
         assert rows(in_any_cut(answer, arriving, device, chance)) == rows(unnested(expected))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", TYPES, ids=lambda row: row.name)
 def test_values_of_every_type_come_back_whole(device_name: str, row: Row) -> None:
     seconds = pa.array([1_000_000 * number for number in range(len(row.values))], pa.timestamp("us", "UTC"))

@@ -6,12 +6,13 @@ import random
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops.errors import ColumnError
 from tests.support.cuts import in_any_cut
+from tests.support.examples import examples
 from tests.support.reference import NEVER, Event
 from tests.support.rows import check, rows, stream, to_table
 
@@ -28,7 +29,7 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=60)
+@examples(30)
 @given(events=EVENTS, chance=st.randoms(use_true_random=False))
 def test_each_is_there_as_often_as_it_says(device_name: str, events: list[Event], chance: random.Random) -> None:
     expected = [event for event in events for _ in range(max(0, event.payload["n"] or 0))]

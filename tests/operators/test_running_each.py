@@ -8,14 +8,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops import DataWindowed
 from gpu_ops.operators.row_windows.incremental import RunningDataWindow
-from tests.engines.test_live import DEVICES, events, source, table
 from tests.support.cuts import in_any_cut, in_some_order
+from tests.support.devices import HERE
+from tests.support.examples import examples
+from tests.support.live_plans import events, source, table
 from tests.support.rows import rows
 from tests.support.ticks import at_us, us
 
@@ -46,10 +48,11 @@ ASKED: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", WINDOWS)
 @pytest.mark.parametrize("asked", ASKED)
-@settings(max_examples=5)
-@given(events, st.sampled_from(DEVICES), st.randoms(use_true_random=False))
+@examples(5)
+@given(events, st.sampled_from(HERE), st.randoms(use_true_random=False))
 def test_live_is_batch_in_any_cut(
     kind: str, asked: str, tmp_path_factory: Any, events: list[Any], device: str, chance: random.Random
 ) -> None:
@@ -59,6 +62,7 @@ def test_live_is_batch_in_any_cut(
     assert rows(found) == rows(query.collect(device=device))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gives", ["each", "agg", "rows", "changes", "with_prior"])
 @pytest.mark.parametrize("kind", ["last", "count window", "batches", "last span"])
 def test_rows_that_stay_are_not_looked_at_again(kind: str, gives: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +74,7 @@ def test_rows_that_stay_are_not_looked_at_again(kind: str, gives: str, monkeypat
         return settled(self, rows, *rest)
 
     monkeypatch.setattr(RunningDataWindow, "_settled", seen)
-    many = 1000
+    many = 400
     windows: dict[str, Callable[[g.Stream], DataWindowed]] = {
         "last": lambda s: s.last(many),
         "count window": lambda s: s.count_window(many // 5),

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_ops as g
@@ -17,6 +17,7 @@ from gpu_ops.operators.aggregates.block import Column
 from gpu_ops.operators.aggregates.selection import Extremum
 from gpu_ops.operators.state.rows import Rows
 from gpu_ops.operators.windows.pareto_runs import CODES, Staircases, staircase
+from tests.support.examples import examples
 
 Event = tuple[int, int, int]
 """Its group, its end, its value."""
@@ -48,10 +49,11 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["min", "max"])
 @pytest.mark.parametrize("ranked", [False, True], ids=["numbers", "ranked"])
 @pytest.mark.parametrize("name", ["cpu", "array"])
-@settings(max_examples=50)
+@examples(20)
 @given(steps=STEPS)
 def test_a_step_reads_what_can_be_the_greatest_in_it(
     kind: str,

@@ -13,15 +13,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops.devices import choose
 from gpu_ops.operators.aggregates import holistic
 from gpu_ops.operators.windows.order_statistics import Orders
-from tests.engines.test_live import DEVICES, events, source, table, told
 from tests.support.cuts import in_any_cut, in_some_order
+from tests.support.devices import HERE
+from tests.support.examples import examples
+from tests.support.live_plans import events, source, table, told
 from tests.support.rows import rows
 from tests.support.ticks import at_us
 
@@ -34,8 +36,9 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cpu", "array"])
-@settings(max_examples=25)
+@examples(12)
 @given(steps=STEPS, chance=st.randoms(use_true_random=False))
 def test_ranks_are_those_of_what_is_there(
     name: str, steps: list[tuple[list[tuple[int, int]], float]], chance: random.Random
@@ -113,10 +116,11 @@ SHAPES: dict[str, Callable[[g.Stream], g.Windowed]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("asked", ASKED)
-@settings(max_examples=5)
-@given(events, st.sampled_from(DEVICES), st.randoms(use_true_random=False))
+@examples(5)
+@given(events, st.sampled_from(HERE), st.randoms(use_true_random=False))
 def test_live_is_batch_in_any_cut(
     shape: str, asked: str, tmp_path_factory: Any, events: list[Any], device: str, chance: random.Random
 ) -> None:
@@ -179,6 +183,7 @@ def test_values_that_nothing_has_any_more_are_forgotten(tmp_path: Path) -> None:
     assert [row[2:] for row in told(again.results())][-1] == (4, 29_998.0)
 
 
+@pytest.mark.slow
 def test_values_of_what_may_never_end_are_remembered(device_name: str) -> None:
     # The first five rows stay for long, and by then thousands of values have come and gone elsewhere.
     given = [(at, at + 1, "a", at % 2, None, None) for at in range(5)]

@@ -4,6 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 import gpu_ops as g
 from tests.support.reference import FIRST_TIME, NEVER, Event
@@ -166,6 +167,7 @@ def test_sliding_sets_the_duration_and_extend_keeps_it(device_name: str) -> None
     check(stream(rides).extend("4us").snapshot().agg(n=g.count()), device_name, extended)
 
 
+@pytest.mark.slow
 def test_a_million_events_at_one_instant(device_name: str) -> None:
     count = 1_000_000
     values = np.arange(count) % 1000

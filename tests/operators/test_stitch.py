@@ -7,13 +7,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops.errors import ColumnError, PlanError
 from tests.support import reference
 from tests.support.cuts import in_any_cut, in_some_order
+from tests.support.examples import examples
 from tests.support.reference import Event, key_value
 from tests.support.rows import check, rows, stream, to_table
 
@@ -51,7 +52,7 @@ def joined(events: list[Event], on: tuple[str, ...]) -> list[Event]:
     return found
 
 
-@settings(max_examples=60)
+@examples(30)
 @given(events=EVENTS, on=st.sampled_from([("k",), ("k", "x"), ("x", "k")]), chance=st.randoms(use_true_random=False))
 def test_it_joins_what_is_equal_in_these_columns(
     device_name: str, events: list[Event], on: tuple[str, ...], chance: random.Random
@@ -63,7 +64,7 @@ def test_it_joins_what_is_equal_in_these_columns(
     check(stream(shuffled, SCHEMA).stitch(on=on), device_name, joined(shuffled, on))
 
 
-@settings(max_examples=60)
+@examples(30)
 @given(events=EVENTS, on=st.sampled_from([("k",), ("x", "k")]), chance=st.randoms(use_true_random=False))
 def test_live_is_batch_in_any_cut(
     tmp_path_factory: pytest.TempPathFactory,

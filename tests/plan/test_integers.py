@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_ops as g
-from tests.support.integer_trees import Condition, DoesNotFitError, Whole, conditions, tables, wholes
+from tests.support.integer_trees import Condition, Whole, conditions, expected, tables, wholes
 from tests.support.ticks import us
 
 LEAST, MOST = -(1 << 63), (1 << 63) - 1
@@ -175,14 +175,6 @@ def test_lifetimes(device_name: str) -> None:
         events().alter_lifetime(duration=us(c("span"))).collect(device=device_name)
     with pytest.raises(g.IntegerOverflowError):
         events().alter_lifetime(start=c("time") + c("span"), duration="1us").collect(device=device_name)
-
-
-def expected(table: pa.Table, value: Whole, keep: Condition) -> list[int | None] | None:
-    """The values of the rows that are kept; None if one does not fit."""
-    try:
-        return [value.of(row) for row in table.to_pylist() if keep.of(row)]
-    except DoesNotFitError:
-        return None
 
 
 def answered(stream: g.Stream, table: pa.Table, way: str) -> list[int | None] | None:

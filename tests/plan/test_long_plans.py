@@ -86,6 +86,7 @@ def costs(name: str, length: int) -> dict[str, int]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VERBS)
 def test_twice_as_long_a_plan_costs_twice_as_much(name: str) -> None:
     costs(name, 1)  # what is looked up once for all

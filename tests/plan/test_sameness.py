@@ -18,7 +18,7 @@ from gpu_ops.core.polars_frames import to_frame
 from gpu_ops.plan.meanings import TABLE, UNKNOWN, Meaning, meaning
 from gpu_ops.plan.sameness import own_parts
 from gpu_ops.plan.terms import as_it_is, terms
-from tests.engines.test_spark import answer, to_spark
+from tests.support.on_spark import answer, to_spark
 from tests.support.sameness import DIFFER, EDGES, OWN, SAME, c
 
 if TYPE_CHECKING:

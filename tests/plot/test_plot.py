@@ -107,6 +107,7 @@ def test_nulls_and_nans_are_gaps() -> None:
     assert drawn(line) == [(0, 1), (5, None), (15, 2), (20, None)]
 
 
+@pytest.mark.slow
 def test_peaks_survive_where_steps_are_finer_than_the_picture() -> None:
     level = np.zeros(200_000, dtype=np.int64)
     level[123_456] = 7
@@ -171,6 +172,7 @@ def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
         timeline(steps((0, 5, 1)), value="n")
 
 
+@pytest.mark.slow
 def test_importing_and_drawing_leaves_pyplot_alone() -> None:
     code = """
 import sys, gpu_ops.plot

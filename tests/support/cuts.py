@@ -44,7 +44,7 @@ def in_any_cut(
             found.append(live.results())
             assert all(start >= promised for start in _ticks(found[-1]))
             promised = live.status().cti_out
-        if folder is not None and chance.random() < 0.3:
+        if folder is not None and chance.random() < 0.2:
             live = gone_on(live, query, folder / "checkpoint", device)
     live.close()
     found.append(live.results())

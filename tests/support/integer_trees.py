@@ -214,3 +214,11 @@ def conditions(draw: st.DrawFn, kinds: tuple[str, ...] = tuple(TYPES), depth: in
         return None if number is None else number > limit
 
     return Condition(value.expression > limit, above)
+
+
+def expected(table: pa.Table, value: Whole, keep: Condition) -> list[int | None] | None:
+    """The values of the rows that are kept; None if one does not fit."""
+    try:
+        return [value.of(row) for row in table.to_pylist() if keep.of(row)]
+    except DoesNotFitError:
+        return None

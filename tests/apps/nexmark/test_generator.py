@@ -20,6 +20,7 @@ from gpu_ops.apps.nexmark import draws
 from gpu_ops.apps.nexmark.generator import ACTIVE_PERSONS, RECENT_AUCTIONS
 from gpu_ops.core.time import instant
 from gpu_ops.errors import PlanError
+from tests.support.examples import by_default
 
 EVENTS = 20_000
 WHOLE = nexmark.Generator(EVENTS, rate=1000, seed=11)
@@ -82,6 +83,7 @@ def test_any_cut_gives_the_same_rows(kind: nexmark.Kind, one: int, other: int, s
     assert nexmark.Generator(last, rate=7, seed=3).table(kind, first).combine_chunks().equals(expected)
 
 
+@by_default(12)
 @given(st.integers(1, 200))
 def test_micro_batches_are_the_whole_in_order(size: int) -> None:
     parts = list(nexmark.batches(300, size=size, rate=9, seed=8))

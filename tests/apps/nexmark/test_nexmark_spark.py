@@ -23,6 +23,7 @@ def registered(spark: SparkSession) -> SparkSession:
     return spark
 
 
+@pytest.mark.slow
 def test_nothing_of_it_is_loaded_unasked() -> None:
     script = """
 import sys

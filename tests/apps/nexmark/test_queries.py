@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,11 +56,18 @@ def same(answer: pa.Table, expected: pa.Table) -> None:
     assert ordered(answer).equals(ordered(expected))
 
 
+@cache
+def of_sql(name: str, auction: str) -> pa.Table:
+    """Asked once for all devices."""
+    return ask(connect(AUCTIONS[auction]), ANSWERED[name])
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("auction", AUCTIONS)
 @pytest.mark.parametrize("name", queries.QUERIES)
 def test_the_answer_is_that_of_sql(name: str, auction: str, device_name: str) -> None:
     tables = AUCTIONS[auction]
-    same(answers(tables)[name].collect(device=device_name), ask(connect(tables), ANSWERED[name]))
+    same(answers(tables)[name].collect(device=device_name), of_sql(name, auction))
 
 
 @pytest.mark.parametrize("auction", AUCTIONS)
@@ -92,6 +100,7 @@ def push(live: RunningQuery, name: str, part: nexmark.Tables) -> None:
             live.advance(at_us(part.cti), input=kind)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", queries.QUERIES)
 def test_live_it_is_the_same(name: str) -> None:
     #   23:59:50 ----------|-----------> 00:00:20, half a minute around midnight
@@ -134,6 +143,7 @@ def test_auctions_are_forgotten_when_they_have_expired(name: str, kept: str | No
     assert live.status().alive > 0 or kept is None
 
 
+@pytest.mark.slow
 def test_the_count_of_a_session_does_not_wait_for_the_end_of_the_input() -> None:
     # bidder 0:  0--5-------->            each bids twice, half a minute after the one before
     # bidder 1:                  30-35-------->
@@ -218,6 +228,7 @@ def test_urls_without_directories_have_none() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_it_is_a_query_file(tmp_path: Path) -> None:
     tables = nexmark.generate(500, rate=10)
     arguments = ["run", str(FILE), "--output", str(tmp_path / "answers")]
