@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import stat
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -226,6 +227,21 @@ def test_a_link_in_place_of_a_stores_lock_is_not_written_through(tmp_path: Path)
         g.store(store).compact()
     assert victim.read_text(encoding="utf-8") == "untouched"
     assert g.store(store).verify().sound
+
+
+@pytest.mark.parametrize("name", ["e.parquet", "e.arrow", "e.csv", "query.checkpoint", "store/store.json"])
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path, name: str) -> None:
+    (tmp_path / "store").mkdir()
+    for each, content in sound.store_files("int64").items():
+        (tmp_path / "store" / each).write_bytes(content)
+    (tmp_path / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / name)
+    asks: dict[str, Callable[[], object]] = {
+        "query.checkpoint": lambda: g.restore(tmp_path / name, sound.PLANS["inner"][0](), device="cpu"),
+        "store/store.json": lambda: g.store(tmp_path / "store").identity,
+    }
+    with pytest.raises(SourceError, match="is no file, but a pipe or a device"):
+        asks.get(name, lambda: g.events(tmp_path / name, start="start", end="end"))()
 
 
 def test_a_file_that_is_replaced_keeps_its_mode(tmp_path: Path) -> None:

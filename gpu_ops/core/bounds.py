@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -174,6 +175,19 @@ def _shown(size: int) -> str:
         if size >= 1 << width:
             return f"{size / (1 << width):,.1f} {unit}"
     return f"{size} bytes"
+
+
+def refuse_pipes(path: str | Path) -> os.stat_result:
+    """What the system says of a path, unless it is a pipe or a device: those are waited for, or have no end.
+
+    Raises:
+        SourceError: It is one.
+        OSError: There is nothing, or it may not be looked at.
+    """
+    found = os.stat(path)  # noqa: PTH116  (a text or a path)
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+        raise SourceError(f"{path} is no file, but a pipe or a device.", remedy="Write what comes out of it to a file.")
+    return found
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, GeneratorType
 from typing import Any, TypeVar
 
 from gpu_ops.errors import ColumnError, DefectError, GpuOpsError, OutOfMemoryError, PlanError, SourceError, notes
@@ -54,16 +54,26 @@ def own_errors(function: F, unless: Callable[[Any], bool] = _never) -> F:
         Traceback (most recent call last):
         gpu_ops.errors.PlanError: ticks was called otherwise than it is written: ... It is ticks(duration, *, name=...).
     """
-    translate = translated
+    translate, kind = translated, GeneratorType
+
+    def netted(made: Any) -> Any:
+        try:
+            return (yield from made)
+        except BaseException as error:
+            ours = translate(error, function)
+            if ours is None:
+                raise
+            raise ours from error
 
     def called(*args: Any, **kwargs: Any) -> Any:
         try:
-            return function(*args, **kwargs)
+            made = function(*args, **kwargs)
         except BaseException as error:
             ours = translate(error, function)
             if ours is None or (args and unless(args[0])):
                 raise
             raise ours from error
+        return netted(made) if isinstance(made, kind) else made
 
     # With the globals of the function's own module: that is how doctest tells what a module has made itself.
     made: Any = FunctionType(called.__code__, function.__globals__, function.__name__, None, called.__closure__)
@@ -111,7 +121,7 @@ def translated(error: BaseException, function: Callable[..., Any], name: str | N
             remedy="Ask for fewer or shorter pieces: coarser windows, fewer columns, a filter before the join; "
             "or give it more memory.",
         )
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) or (isinstance(error, ValueError) and "embedded null" in said):
         return SourceError(
             f"The operating system refuses what {name} asks for ({said}).",
             remedy="See that the path is there, that its permissions allow it, and that the disk is not full.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TypeVar
 
 import numpy as np
@@ -124,13 +125,21 @@ def _lengths_and_places(column: pa.Array) -> npt.NDArray[np.int32]:
     return np.frombuffer(column.buffers()[1], np.int32, size).reshape(-1, 4)[column.offset :]
 
 
-def _texts(column: pa.Array | pa.ChunkedArray) -> list[int]:
+def _texts(column: pa.Array | pa.ChunkedArray) -> Iterator[int]:
     """How many bytes each chunk's texts have where rows may share them: as views of one, or as one in a dictionary."""
-    kind = column.type
-    if not (_views(kind) or _IS.is_dictionary(kind)):
-        return []
-    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    return [_text(chunk) for chunk in chunks if len(chunk)]
+    for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+        kind = chunk.type
+        if _views(kind) or _IS.is_dictionary(kind):
+            if len(chunk):
+                yield _text(chunk)
+        elif isinstance(chunk, pa.ExtensionArray):
+            yield from _texts(chunk.storage)
+        elif _IS.is_map(kind):
+            yield from (size for part in (chunk.keys, chunk.items) for size in _texts(part))
+        elif _IS.is_struct(kind):
+            yield from (size for number in range(kind.num_fields) for size in _texts(chunk.field(number)))
+        elif any(test(kind) for test in _LISTS):
+            yield from _texts(chunk.values)
 
 
 def _text(array: pa.Array) -> int:
@@ -149,3 +158,6 @@ def _text(array: pa.Array) -> int:
         return longest * len(array)
     lengths = pc.binary_length(values.cast(pa.large_binary()) if _views(values.type) else values)
     return pc.sum(lengths.take(array.indices)).as_py() or 0
+
+
+_LISTS = (_IS.is_list, _IS.is_large_list, _IS.is_fixed_size_list, _IS.is_list_view, _IS.is_large_list_view)

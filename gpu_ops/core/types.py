@@ -64,7 +64,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 def _encodes(values: pa.DataType) -> bool:
     try:
-        pa.array([], values).dictionary_encode()
+        pa.array([], values).dictionary_encode().dictionary_decode()
     except pa.ArrowNotImplementedError:
         return False
     return True
@@ -113,7 +113,7 @@ REFUSED: tuple[Refused, ...] = (
         "Make it unordered (pandas: .cat.as_unordered()), a text, or a Polars Enum.",
     ),
     Refused(
-        "dictionary of nested values, extension types, or short decimals",
+        "dictionary of nested values, extension types, short decimals, or binary views",
         lambda kind: bool(_IS.is_dictionary(kind)) and not _is_text_dictionary(kind) and not _encodes(kind.value_type),
         "Arrow cannot make such a dictionary again",
         "Decode it: cast it to the type of its values.",

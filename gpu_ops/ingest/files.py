@@ -6,18 +6,19 @@ import glob
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from gpu_ops.core.arrow_files import read_batches, read_schema
-from gpu_ops.core.bounds import Bounds, Meter, unreadable
+from gpu_ops.core.bounds import Bounds, Meter, refuse_pipes, unreadable
+from gpu_ops.core.parquet_claims import GroupClaim, row_groups
 from gpu_ops.core.soundness import legible, sound
 from gpu_ops.errors import GpuOpsError, SourceError
 from gpu_ops.ingest.csv_options import CsvOptions
@@ -109,6 +110,7 @@ def open_files(
     options = csv or CsvOptions()
     for each in paths:
         with _named(each):
+            refuse_pipes(each)
             if kinds[0] == "parquet":
                 opened.append(_open_parquet(each, bounds))
             elif kinds[0] == "arrow":
@@ -160,7 +162,7 @@ def _find(path: str) -> list[str]:
 
 def _files_in(folder: Path) -> list[str]:
     found: list[str] = []
-    for place, folders, names in os.walk(folder):
+    for place, folders, names in os.walk(folder, onerror=_refuse):
         folders[:] = [name for name in folders if not name.startswith(_HIDDEN)]
         for name in folders:
             if "=" in name:
@@ -174,6 +176,11 @@ def _files_in(folder: Path) -> list[str]:
             f"The folder {folder} holds no file.", remedy="Give a folder of Parquet, Arrow IPC or CSV files."
         )
     return sorted(found)
+
+
+def _refuse(error: OSError) -> None:
+    """Refuse a folder of which one cannot be listed: its files would be left out without a word."""
+    raise unreadable(str(error.filename), error) from error
 
 
 def _format(path: str) -> FileFormat:
@@ -208,34 +215,60 @@ def _check_same_schema(first: _File, other: _File) -> None:
 
 
 def _open_parquet(path: str, bounds: Bounds) -> _File:
-    def file() -> pq.ParquetFile:
+    def file(**options: Any) -> pq.ParquetFile:
         # Spark's INT96 times are whole microseconds, and their nanoseconds would overflow after the year 2262.
-        return pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
+        return pq.ParquetFile(path, coerce_int96_timestamp_unit="us", **options)
 
     with file() as opened:
         schema, rows = legible(opened.schema_arrow).remove_metadata(), opened.metadata.num_rows
 
     def tables(columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
-        meter = bounds.meter(path, Path(path).stat().st_size)
-        with file() as reading:
-            _check_row_groups(reading.metadata, columns, rows, meter)
-            for batch in reading.iter_batches(rows, columns=list(columns)):
-                meter.take(batch.nbytes)
-                checked = batch if bounds.trust else sound(batch, meter)
-                yield pa.Table.from_batches([checked]).select(columns)
+        kinds = pa.schema([schema.field(name) for name in columns])
+        with pa.OSFile(path) as source, file() as reading:
+            meter = bounds.meter(path, source.size())
+            wanted = _leaves(reading.metadata, columns)
+            pieces = _read_row_groups(file, reading, row_groups(source, reading.metadata, wanted, rows, meter), columns)
+            for piece in _together(pieces, rows, meter.piece):
+                meter.take(piece.nbytes)
+                checked = piece if bounds.trust else sound(piece, meter)
+                made = checked.select(columns)
+                # Texts that were read as dictionaries, once it is known how many they are.
+                yield made if made.schema.types == kinds.types else made.cast(kinds)
 
     return _File(path, schema, rows, tables)
 
 
-def _check_row_groups(footer: pq.FileMetaData, columns: Sequence[str], rows: int, meter: Meter) -> None:
-    """Look at the sizes that a Parquet file's footer claims, before Arrow takes memory for them."""
+def _leaves(footer: pq.FileMetaData, columns: Sequence[str]) -> list[int]:
+    """The numbers of the leaves of some columns."""
     paths = [footer.schema.column(number).path for number in range(footer.num_columns)]
     # A leaf's path has the names of all that it is in, and names may have dots.
-    wanted = [number for number, path in enumerate(paths) if any(f"{path}.".startswith(f"{name}.") for name in columns)]
-    for index in range(footer.num_row_groups):
-        group = footer.row_group(index)
-        claimed = sum(max(group.column(number).total_uncompressed_size, 0) for number in wanted)
-        meter.check(claimed * min(rows, group.num_rows) // max(group.num_rows, 1))
+    return [number for number, path in enumerate(paths) if any(f"{path}.".startswith(f"{name}.") for name in columns)]
+
+
+def _read_row_groups(
+    file: Callable[..., pq.ParquetFile], opened: pq.ParquetFile, claims: Iterable[GroupClaim], columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    for number, claim in enumerate(claims):
+        options: dict[str, Any] = {"batch_size": claim.rows, "row_groups": [number], "columns": list(columns)}
+        if claim.coded:
+            with file(read_dictionary=claim.coded) as coded:
+                yield from coded.iter_batches(**options)
+        else:
+            yield from opened.iter_batches(**options)
+
+
+def _together(batches: Iterable[pa.RecordBatch], rows: int, size: int) -> Iterator[pa.Table]:
+    """Batches as tables of about so many rows, and of no more than so many bytes unless one batch has more."""
+    held: list[pa.RecordBatch] = []
+    many = large = 0
+    for batch in batches:
+        if held and (many >= rows or large + batch.nbytes > size or batch.schema != held[0].schema):
+            yield pa.Table.from_batches(held)
+            held, many, large = [], 0, 0
+        held.append(batch)
+        many, large = many + batch.num_rows, large + batch.nbytes
+    if held:
+        yield pa.Table.from_batches(held)
 
 
 def _open_ipc(path: str, bounds: Bounds) -> _File:
@@ -254,7 +287,7 @@ def _open_ipc(path: str, bounds: Bounds) -> _File:
 def _open_csv(path: str, times: Sequence[str], options: CsvOptions, like: pa.Schema | None, bounds: Bounds) -> _File:
     def reader(types: dict[str, pa.DataType], columns: Sequence[str] | None) -> pacsv.CSVStreamingReader:
         return pacsv.open_csv(
-            path,
+            _unpacked(path, bounds),
             # One thread: parsed by several, a row that does not fit has lost its number.
             pacsv.ReadOptions(use_threads=False, block_size=_CSV_BLOCK, column_names=options.names),
             pacsv.ParseOptions(delimiter=options.delimiter, quote_char=options.quote, newlines_in_values=True),
@@ -287,6 +320,32 @@ def _open_csv(path: str, times: Sequence[str], options: CsvOptions, like: pa.Sch
                 yield pa.Table.from_batches([batch])
 
     return _File(path, pa.schema([field.with_type(types[field.name]) for field in inferred]), None, tables)
+
+
+class _Counted:
+    """A file that counts what is read of it: lines without a value make no rows that could be counted."""
+
+    closed = False
+
+    def __init__(self, file: pa.NativeFile, meter: Meter) -> None:
+        self._file, self._meter = file, meter
+
+    def read(self, size: int) -> bytes:
+        data: bytes = self._file.read(size)
+        self._meter.take(len(data))
+        return data
+
+    def close(self) -> None:
+        self._file.close()
+        self.closed = True
+
+
+def _unpacked(path: str, bounds: Bounds) -> Any:
+    """What a text is read from; of one that is compressed, what it unpacks to is bounded."""
+    file = pa.input_stream(path)
+    if not isinstance(file, pa.CompressedInputStream):
+        return file
+    return pa.PythonFile(_Counted(file, bounds.meter(path, Path(path).stat().st_size)), mode="r")
 
 
 # What goes wrong

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from gpu_ops.core.bounds import refuse_pipes
 from gpu_ops.errors import SourceError
 from gpu_ops.microbatches.files import keep_mode, make_folder, sync_folder
 
@@ -219,7 +220,7 @@ class LocalFolder:
 
     def read(self, name: str, at_most: int | None = None) -> pa.Buffer:
         """A file's bytes. They are not mapped: a file that is cut off while it is ends the process."""
-        size = (self._path / name).stat().st_size
+        size = refuse_pipes(self._path / name).st_size
         with pa.OSFile(self.address(name)) as file:
             return file.read_buffer(size if at_most is None else min(size, at_most + 1))
 

@@ -369,9 +369,14 @@ def float_of_numbers(
     return pa.float64()
 
 
+def number_held(dtype: pa.DataType) -> pa.DataType:
+    """The type that a column is carried as; but codes of a dictionary and what an extension stores are no numbers."""
+    return dtype if pa.types.is_dictionary(dtype) or isinstance(dtype, pa.BaseExtensionType) else storage(dtype)
+
+
 def is_number(dtype: pa.DataType) -> bool:
     """Whether a type is one of integers, decimals or floats."""
-    held = dtype if pa.types.is_dictionary(dtype) else storage(dtype)
+    held = number_held(dtype)
     return bool(pa.types.is_integer(held) or pa.types.is_floating(held) or pa.types.is_decimal128(held))
 
 

@@ -326,9 +326,20 @@ def output_schema(schema: pa.Schema, expressions: Sequence[nw.Expr], *, where: s
         elif before.get(name) == dtype:
             fields.append(marks.computed(schema.field(name).with_nullable(True), read.get(name, ())))
         else:
-            made = pa.field(name, plain_type(result[name].to_arrow().type))
+            made = pa.field(name, plain_type(_arrow_type(result[name], where)))
             fields.append(marks.computed(made, read.get(name, ())))
     return pa.schema(fields)
+
+
+def _arrow_type(made: pl.Series, where: str) -> pa.DataType:
+    try:
+        return made.to_arrow().type
+    except pa.ArrowInvalid as error:
+        raise ColumnError(
+            f"{where} makes a column for which Arrow has no type: Polars' {made.dtype}.",
+            column=made.name,
+            remedy="Cast it to Decimal(38, 0), an Int64, a Float64 or a String.",
+        ) from error
 
 
 def fields_read(expression: nw.Expr, schema: pa.Schema) -> list[pa.Field]:

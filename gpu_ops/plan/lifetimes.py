@@ -11,6 +11,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, format_span
+from gpu_ops.core.types import storage
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
 from gpu_ops.plan.expressions import LIFETIME, check_row_wise, column_names, exact_divisions, guards, output_schema
 from gpu_ops.plan.integers import Guard
@@ -344,7 +345,7 @@ class Stitch(Unary):
             if name not in self.input.schema.names:
                 raise unknown_column(name, self.input.schema.names)
         for field in self.input.schema:
-            if pa.types.is_nested(field.type):
+            if pa.types.is_nested(storage(field.type)):
                 raise ColumnError(
                     f"stitch compares payloads, and {field.type} has no equality here.",
                     column=field.name,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 import narwhals as nw
 import pyarrow as pa
 
+from gpu_ops.core.types import storage
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
 from gpu_ops.ingest.advance import Advance
 from gpu_ops.plan.expressions import (
@@ -660,7 +661,7 @@ def check_flat(
     if name not in schema.names:
         raise unknown_column(name, schema.names, what=what)
     dtype = schema.field(name).type
-    if pa.types.is_nested(dtype):
+    if pa.types.is_nested(storage(dtype)):
         raise ColumnError(f"A column of {dtype} {problem}.", column=name, remedy=remedy)
 
 

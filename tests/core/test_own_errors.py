@@ -268,3 +268,20 @@ def test_numbers_that_are_a_dictionary_are_refused_by_what_computes_with_them(na
         events(table).snapshot().agg(x=made)
     numbers = events(table).with_columns(d=g.col("d").cast(g.Float64)).snapshot().agg(x=made)
     assert numbers.collect(device="cpu").num_rows == 3
+
+
+@pytest.mark.parametrize("ask", [list, lambda s: s.to_reader().read_all()], ids=["iterate", "to_reader"])
+def test_what_an_answer_raises_while_it_is_read_is_ours(ask: Callable[[g.Stream], object]) -> None:
+    with pytest.raises(g.ColumnError, match="conversion from"):
+        ask(events().with_columns(n=g.col("s").cast(g.Int64)))
+
+
+def test_an_expression_of_a_type_that_arrow_does_not_have_is_refused() -> None:
+    with pytest.raises(g.ColumnError, match=r"Arrow has no type: Polars' Int128. \[column 'n'\] Cast it"):
+        events().with_columns(n=g.col("v").cast(nw.Int128))
+
+
+@pytest.mark.parametrize("ask", [lambda path: g.store(path).read(), lambda path: events().write(path)])
+def test_a_path_with_a_zero_in_it_is_refused_as_the_system_does(ask: Callable[[str], object]) -> None:
+    with pytest.raises(g.SourceError, match=r"system refuses .*embedded null"):
+        ask("a\0b.parquet")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import io
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,9 @@ import pytest
 from hypothesis import assume, given
 from pyarrow import compute as pc
 
+import gpu_ops as g
 from gpu_ops.core.types import CARRIED, _pointed, carried, lower, refusal, restore, storage
-from gpu_ops.errors import SourceError
+from gpu_ops.errors import ColumnError, SourceError
 from tests.support.any_array import LEAVES, arrays, comparable
 
 
@@ -341,3 +343,35 @@ def test_the_table_says_what_polars_holds() -> None:
         assert dtype.startswith(held)
         assert held.split("(")[0] in row.polars
     assert pc.sum(pa.array([1])).as_py() == 1
+
+
+WRAPPED = pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, None], pa.int8()))
+TENSORS = pa.ExtensionArray.from_storage(
+    pa.fixed_shape_tensor(pa.int32(), [2]), pa.array([[1, 2], [3, 4]], pa.list_(pa.int32(), 2))
+)
+NO_KEYS: list[Callable[[g.Stream], object]] = [
+    lambda s: s.by("x"),
+    lambda s: s.stitch(),
+    lambda s: s.unique("x").rows(),
+    lambda s: s.join(s, on="x"),
+]
+
+
+@pytest.mark.parametrize("sums", [g.sum, g.mean, g.median, g.variance])
+def test_what_an_extension_type_stores_is_no_number(sums: Callable[[str], Any]) -> None:
+    events = g.events(pa.table({"at": [0, 1], "x": WRAPPED}), start="at", unit="s")
+    with pytest.raises(ColumnError, match=r"does not take extension<arrow.bool8>"):
+        events.snapshot().agg(y=sums("x"))
+
+
+@pytest.mark.parametrize("verb", NO_KEYS)
+def test_what_is_nested_within_an_extension_type_is_no_key(verb: Callable[[g.Stream], object]) -> None:
+    with pytest.raises(ColumnError, match=r"fixed_shape_tensor.* (is no key|has no equality|has no order)"):
+        verb(g.events(pa.table({"at": [0, 1], "x": TENSORS}), start="at", unit="s"))
+
+
+def test_a_dictionary_of_binary_views_is_refused_by_name() -> None:
+    with pytest.raises(SourceError, match="cannot be carried: Arrow cannot make such a dictionary again"):
+        g.events(
+            pa.table({"at": [0], "x": pa.array([b"x"], pa.binary_view()).dictionary_encode()}), start="at", unit="s"
+        )

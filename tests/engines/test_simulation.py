@@ -14,7 +14,7 @@ from tests.support.worlds import draw, quick_collections, run, simulate
 pytestmark = pytest.mark.slow
 
 PARTS = 4
-STEPS = 2_000 // PARTS
+STEPS = 5_000 // PARTS
 DEEP_PARTS = 40
 DEEP_STEPS = 200_000 // DEEP_PARTS
 

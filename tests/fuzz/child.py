@@ -52,6 +52,8 @@ def judge(read: Callable[[], Any]) -> tuple[str, str]:
     except BaseException as error:  # noqa: BLE001  (a panic of Polars is no Exception)
         ours = [each.__name__ for each in type(error).__mro__ if each.__module__ == "gpu_ops.errors"]
         verdict = next((_NO_ANSWERS[name] for name in ours if name in _NO_ANSWERS), "error" if ours else None)
+        if verdict == "memory" and error.__cause__ is None:
+            verdict = "error"  # it was refused before any memory was taken; whether it was is looked at besides
         if verdict == "error":
             return verdict, f"{type(error).__name__}: {error}"
         return verdict or "foreign exception", traceback.format_exc()

@@ -56,6 +56,13 @@ def _unpacked(size: int, *, stream: bool) -> Make:
     return _file(data[:begin] + packed(size, 8) + data[begin + 8 :])
 
 
+def _parquet(old: bytes, new: bytes) -> Make:
+    """A Parquet file, in whose footer one run of bytes is another."""
+    data = sound.parquet(sound.TABLES["int64"], random.Random(0))
+    assert data.count(old) == 1
+    return _file(data.replace(old, new), "given.parquet", "int64")
+
+
 def _store(name: str, change: Callable[[pa.Table], pa.Table], ask: Callable[[g.Store], Any]) -> Make:
     """A store, the table of whose first batch is another under a name that tells of its bytes."""
 
@@ -153,6 +160,8 @@ FOUND: dict[str, Make] = {
     "a view of a buffer that is not there": _in_column("views", "views", 14, 7),
     "a buffer that says that it unpacks to terabytes": _unpacked(1 << 47, stream=False),
     "a stream's buffer that says that it unpacks to terabytes": _unpacked(1 << 47, stream=True),
+    # An optional INT64 called n becomes a required one: then its histograms of levels are too long.
+    "a Parquet column whose statistics are of another": _parquet(b"\x15\x04%\x02\x18\x01n", b"\x15\x04%\x00\x18\x01n"),
     "a column of CSV whose name is no UTF-8": _file(b"start,end,\xff\n1,2,3\n", "given.csv"),
     "a column of CSV without a name": _file(b"start,end,k,,v\n1,2,x,3,4\n", "given.csv"),
     "a column of CSV whose name holds a U+0000": _file(b'start,end,k,"n\0v"\n1,2,x,3\n', "given.csv"),

@@ -18,7 +18,7 @@ from tests.fuzz.harness import Outcome, outcomes
 
 pytestmark = pytest.mark.slow
 
-FILES = 300
+FILES = 500
 """The same ones each time, so that they judge nothing but the change."""
 
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -153,6 +154,57 @@ def test_what_unpacks_to_more_than_max_bytes_is_an_error_that_names_it(tmp_path:
     assert counted.collect()["n"].to_pylist() == [rows]
 
 
+def test_text_that_unpacks_to_lines_without_a_value_counts(tmp_path: Path) -> None:
+    with gzip.open(tmp_path / "e.csv.gz", "wb") as file:
+        file.write(b"at,v\n" + b"\n" * (1 << 24) + b"1,2\n")
+    with pytest.raises(SourceError, match=r"e.csv.gz is not read: .*max_bytes"):
+        g.events(tmp_path / "e.csv.gz", start="at", unit="s", max_bytes=1 << 23).collect()
+    assert g.events(tmp_path / "e.csv.gz", start="at", unit="s", max_bytes=1 << 25).collect().num_rows == 1
+
+
+TEXT = "x" * (1 << 16)
+ROWS = 1 << 12
+
+PARQUET_BOMBS: dict[str, tuple[pa.Array, dict[str, Any]]] = {
+    "a text in a dictionary": (pa.array([TEXT] * ROWS), {}),
+    "texts that begin as the one before": (
+        pa.array([TEXT] * ROWS),
+        {"use_dictionary": False, "column_encoding": {"at": "PLAIN", "s": "DELTA_BYTE_ARRAY"}},
+    ),
+    "a page of texts": (pa.array([TEXT] * ROWS), {"use_dictionary": False}),
+    "a list of a text in a dictionary": (pa.array([[TEXT] * ROWS] + [None] * (ROWS - 1)), {}),
+    "a list of nulls": (pa.array([[None] * (1 << 25)] + [None] * (ROWS - 1), pa.list_(pa.int64())), {}),
+    "wide nulls": (pa.nulls(ROWS, pa.binary(1 << 16)), {}),
+}
+"""A column of 256 MiB in some kilobytes, and how it is written."""
+
+
+@pytest.mark.parametrize("what", PARQUET_BOMBS)
+def test_what_a_parquet_file_unpacks_to_is_known_before_it_is_unpacked(tmp_path: Path, what: str) -> None:
+    column, options = PARQUET_BOMBS[what]
+    pq.write_table(pa.table({"at": range(ROWS), "s": column}), tmp_path / "e.parquet", compression="zstd", **options)
+    assert (tmp_path / "e.parquet").stat().st_size < 1 << 17
+    events = g.events(tmp_path / "e.parquet", start="at", unit="s", max_bytes=1 << 22)
+    usual = pa.default_memory_pool()
+    counting = pa.proxy_memory_pool(usual)
+    pa.set_memory_pool(counting)
+    try:
+        with pytest.raises(SourceError, match=r"e.parquet is not read: .*max_bytes"):
+            events.collect()
+    finally:
+        pa.set_memory_pool(usual)
+    assert counting.max_memory() < 1 << 25
+
+
+def test_texts_of_a_dictionary_that_fit_are_read_as_they_are(tmp_path: Path) -> None:
+    texts = pa.array([[str(at % 7) * 9000, None, "y"] if at % 3 else None for at in range(2000)])
+    table = pa.table({"at": range(2000), "s": texts, "t": [str(at % 5) * 9000 for at in range(2000)]})
+    pq.write_table(table, tmp_path / "e.parquet", row_group_size=900)
+    # Each of the texts may be any, by what is known before they are read: that would be too much.
+    read = g.events(tmp_path / "e.parquet", start="at", unit="s", max_bytes=1 << 26).collect()
+    assert read.select(["s", "t"]).equals(table.select(["s", "t"]))
+
+
 def test_max_bytes_is_one_or_more(tmp_path: Path) -> None:
     (tmp_path / "e.arrow").write_bytes(written(sound()))
     with pytest.raises(PlanError, match="max_bytes is 0, and not a whole number of at least 1"):
@@ -212,6 +264,21 @@ def test_a_file_without_rights_is_not_called_damaged(tmp_path: Path, monkeypatch
     monkeypatch.setattr(pa, "OSFile", refuses)
     with pytest.raises(SourceError, match=r"e.arrow may not be read by this process: .*no sign of damage"):
         g.events(path, start="at")
+
+
+def test_a_folder_that_may_not_be_listed_is_not_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "closed").mkdir()
+    (tmp_path / "e.arrow").write_bytes(written(sound()))
+    scandir = os.scandir
+
+    def refuses(place: str) -> Any:
+        if str(place).endswith("closed"):
+            raise PermissionError(13, os.strerror(13), str(place))
+        return scandir(place)
+
+    monkeypatch.setattr(os, "scandir", refuses)
+    with pytest.raises(SourceError, match=r"closed may not be read by this process: .*no sign of damage"):
+        g.events(tmp_path, start="at")
 
 
 def test_a_file_that_becomes_another_is_an_error(tmp_path: Path) -> None:

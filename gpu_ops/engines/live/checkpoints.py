@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from gpu_ops.core import arrow_files
-from gpu_ops.core.bounds import TRUSTLESS, Bounds, unreadable
+from gpu_ops.core.bounds import TRUSTLESS, Bounds, refuse_pipes, unreadable
 from gpu_ops.core.state_tables import OLDER
 from gpu_ops.core.version import VERSION
 from gpu_ops.engines.live.facts import FACTS, HEAD, check_facts
@@ -112,8 +112,9 @@ def read_checkpoint(path: Path, bounds: Bounds = TRUSTLESS) -> tuple[dict[str, A
         SourceError: There is no such file, or it cannot be read, or it is no checkpoint, or a part of it is damaged.
     """
     try:
+        size = refuse_pipes(path).st_size
         with path.open("rb") as file, zipfile.ZipFile(file) as archive:
-            _check(archive, path, path.stat().st_size, bounds)
+            _check(archive, path, size, bounds)
             facts = json.loads(archive.read(FACTS))
             check_facts(path, facts, HEAD)
             _check_format(path, facts)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from gpu_ops.core.arrow_buffers import integers, to_arrow
 from gpu_ops.core.bounds import gathered
+from gpu_ops.core.own_errors import own_errors
 from gpu_ops.core.time import TIME_TYPE
 from gpu_ops.devices import Device
 from gpu_ops.engines.local.in_order import run_in_order
@@ -60,8 +61,13 @@ def collect(node: Node, device: str, shape: Shape = "interval") -> Any:
 
 def reader(node: Node, device: str) -> pa.RecordBatchReader:
     """The answer as record batches, computed as they are read."""
-    batches = (batch for table in tables(node, place(node, device)) for batch in table.to_batches())
-    return pa.RecordBatchReader.from_batches(output_schema(node), batches)
+    return pa.RecordBatchReader.from_batches(output_schema(node), answer_batches(tables(node, place(node, device))))
+
+
+@own_errors
+def answer_batches(answer: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
+    """The record batches of an answer, as they are asked for: whoever asks is out of the net of the verb."""
+    return (batch for table in answer for batch in table.to_batches())
 
 
 def write(

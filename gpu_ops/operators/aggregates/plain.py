@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gpu_ops.core.types import counted, storage
+from gpu_ops.core.types import counted
 from gpu_ops.errors import SumOverflowError
 from gpu_ops.operators.aggregates.block import Block
 from gpu_ops.operators.aggregates.forms import column_name, decimal_floats, number_columns, valid_columns
-from gpu_ops.plan.aggregate_kinds import AggregateKind, Sums, float_of_numbers, number_form
+from gpu_ops.plan.aggregate_kinds import AggregateKind, Sums, float_of_numbers, number_form, number_held
 from gpu_ops.plan.aggregates import Aggregate
 
 
@@ -99,7 +99,7 @@ def _standard_deviation(block: Block, aggregate: Aggregate) -> tuple[Any, Any | 
 
 
 def _sum_type(aggregate: Aggregate, types: tuple[pa.DataType, ...]) -> pa.DataType:
-    held = types[0] if pa.types.is_dictionary(types[0]) else storage(types[0])
+    held = number_held(types[0])
     if pa.types.is_integer(held):
         return pa.uint64() if held == pa.uint64() else pa.int64()
     if pa.types.is_decimal128(held):
