@@ -69,6 +69,7 @@ pictures: $(READY)
 lint: $(READY)
 	@$(RUN) -m ruff check
 	@$(RUN) -m ruff format --check
+	@.venv/bin/lint-imports --no-logo
 
 types: $(READY)
 	@$(RUN) -m mypy

@@ -12,7 +12,7 @@ import pyarrow as pa
 from gpu_ops.devices import Device
 from gpu_ops.operators.checked import checked, extents
 from gpu_ops.operators.events import Events
-from gpu_ops.operators.runtime.operator import EachPiece
+from gpu_ops.operators.operator import EachPiece
 from gpu_ops.plan.integers import Known, Ranges
 from gpu_ops.plan.nodes import Expressions, KeyBy, Node
 from gpu_ops.plan.terms import Range

@@ -15,7 +15,7 @@ from gpu_ops.devices import Device
 from gpu_ops.errors import TimeError
 from gpu_ops.operators.checked import checked
 from gpu_ops.operators.events import Events, check_times, concat
-from gpu_ops.operators.runtime.operator import EachPiece, Fed
+from gpu_ops.operators.operator import EachPiece, Fed
 from gpu_ops.operators.sizes import expanded
 from gpu_ops.plan.lifetimes import (
     AlterLifetime,

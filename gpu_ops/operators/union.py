@@ -7,7 +7,7 @@ from typing import Any
 
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events
-from gpu_ops.operators.runtime.operator import Fed, Operator, Stateless, Whole
+from gpu_ops.operators.operator import Fed, Operator, Stateless, Whole
 from gpu_ops.plan.joins import Union
 from gpu_ops.plan.nodes import Node
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpu_ops.operators.events import Events
-from gpu_ops.operators.runtime.operator import EachPiece, Whole
+from gpu_ops.operators.operator import EachPiece, Whole
 from gpu_ops.operators.sizes import expanded
 from gpu_ops.plan.unnest import Repeat, Unnest
 

@@ -8,8 +8,8 @@ import pytest
 
 from gpu_ops.errors import PlanError
 from gpu_ops.operators.events import Events
+from gpu_ops.operators.operator import EachPiece, Operator
 from gpu_ops.operators.runtime.families import registered
-from gpu_ops.operators.runtime.operator import EachPiece, Operator
 from gpu_ops.plan import advance, data_windows, fills, joins, lifetimes, nodes, unnest, windows
 from gpu_ops.plan.nodes import KeyBy, Node
 

@@ -14,7 +14,7 @@ from gpu_ops.errors import PlanError
 from gpu_ops.ingest.counts import Counts
 from gpu_ops.ingest.ingress import Admitted, Entrance
 from gpu_ops.operators.events import Events
-from gpu_ops.operators.runtime.operator import Fed
+from gpu_ops.operators.operator import Fed
 from gpu_ops.operators.runtime.steps import Running, View
 from gpu_ops.operators.state.rows import Least
 from gpu_ops.plan.identity import Identity

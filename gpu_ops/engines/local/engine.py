@@ -27,8 +27,8 @@ from gpu_ops.microbatches.files import WriteReport
 from gpu_ops.microbatches.files import write as write_file
 from gpu_ops.operators import filter_project
 from gpu_ops.operators.events import Events
+from gpu_ops.operators.operator import Operator, Whole
 from gpu_ops.operators.runtime.families import registered
-from gpu_ops.operators.runtime.operator import Operator, Whole
 from gpu_ops.plan.advance import Advance, AdvanceTime, Late
 from gpu_ops.plan.nodes import Feed, Node, Source
 

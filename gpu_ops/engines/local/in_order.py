@@ -21,7 +21,7 @@ from gpu_ops.core.time import MAX_TIME
 from gpu_ops.devices import Device
 from gpu_ops.microbatches.files import regrouped
 from gpu_ops.operators.events import Events
-from gpu_ops.operators.runtime.operator import Fed
+from gpu_ops.operators.operator import Fed
 from gpu_ops.operators.runtime.steps import running
 from gpu_ops.plan.lifetimes import Lifetime
 from gpu_ops.plan.nodes import Feed, Node

@@ -24,7 +24,7 @@ from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.joins import joins
 from gpu_ops.operators.joins.coverage import Matches, covered_until, covers_of, uncovered
 from gpu_ops.operators.joins.joins import Pairs, Side
-from gpu_ops.operators.runtime.operator import Fed, Stateless, Whole
+from gpu_ops.operators.operator import Fed, Stateless, Whole
 from gpu_ops.operators.state.fields import AFTER, NUMBERED_TIME, TIME, clock, group_columns, group_count, row_columns
 from gpu_ops.operators.state.incremental import Incremental
 from gpu_ops.operators.state.row_runs import RowRuns, ordered

@@ -14,7 +14,7 @@ from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import Column
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.joins.stitch import leading, payload, stitch
-from gpu_ops.operators.runtime.operator import Fed, Whole
+from gpu_ops.operators.operator import Fed, Whole
 from gpu_ops.operators.state.fields import NUMBERED_TIME, TIME, group_columns, group_count, row_columns
 from gpu_ops.operators.state.incremental import Incremental
 from gpu_ops.operators.state.row_runs import RowRuns

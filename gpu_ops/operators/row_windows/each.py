@@ -18,8 +18,8 @@ from gpu_ops.core.state_tables import StateTable, Tables
 from gpu_ops.core.time import TICK
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events, concat
+from gpu_ops.operators.operator import Fed
 from gpu_ops.operators.row_windows.data_windows import row_order
-from gpu_ops.operators.runtime.operator import Fed
 from gpu_ops.operators.state.rows import Rows
 from gpu_ops.operators.windows.incremental_window import RunningWindow
 from gpu_ops.plan.data_windows import DataWindow

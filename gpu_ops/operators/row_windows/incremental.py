@@ -18,12 +18,12 @@ from gpu_ops.devices import Device
 from gpu_ops.errors import PlanError
 from gpu_ops.operators.aggregates.block import Column
 from gpu_ops.operators.events import Events, present, whole_groups
+from gpu_ops.operators.operator import Fed, Whole, of_whole_groups
 from gpu_ops.operators.row_windows import conditions, window_sets  # noqa: F401  (their kinds)
 from gpu_ops.operators.row_windows.data_windows import each_row, row_order
 from gpu_ops.operators.row_windows.each import RunningEach
 from gpu_ops.operators.row_windows.groups import Groups
 from gpu_ops.operators.row_windows.window_state import ENTER, FLOOR, NUMBER, DataWindowState, floors_of
-from gpu_ops.operators.runtime.operator import Fed, Whole, of_whole_groups
 from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import Least, Rows, concat_rows
 from gpu_ops.plan.data_windows import STATUS, DataWindow, Last, Output

@@ -11,6 +11,6 @@ import gpu_ops.operators.union
 import gpu_ops.operators.unnest
 import gpu_ops.operators.windows.fills
 import gpu_ops.operators.windows.incremental_window  # noqa: F401
-from gpu_ops.operators.runtime.operator import Operator
+from gpu_ops.operators.operator import Operator
 
 registered = Operator.registered

@@ -10,8 +10,8 @@ from typing import Literal
 from gpu_ops.core.time import MIN_TIME
 from gpu_ops.devices import Device
 from gpu_ops.errors import PlanError, blame
+from gpu_ops.operators.operator import Fed, Operator
 from gpu_ops.operators.runtime.families import registered
-from gpu_ops.operators.runtime.operator import Fed, Operator
 from gpu_ops.plan.nodes import Ends, Node
 
 View = Literal["whole", "open"]

@@ -12,7 +12,7 @@ import pyarrow as pa
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events, concat
-from gpu_ops.operators.runtime.operator import Fed, Operator, Whole
+from gpu_ops.operators.operator import Fed, Operator, Whole
 from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import GroupNumbers, Rows, rows_from_arrow, shown_time
 

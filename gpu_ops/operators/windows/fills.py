@@ -15,7 +15,7 @@ from gpu_ops.core.state_tables import Field, StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events
-from gpu_ops.operators.runtime.operator import Fed, Whole
+from gpu_ops.operators.operator import Fed, Whole
 from gpu_ops.operators.sizes import expanded
 from gpu_ops.operators.state.fields import AFTER, BEFORE, extent, group_columns
 from gpu_ops.operators.state.incremental import Incremental

@@ -26,7 +26,7 @@ from gpu_ops.operators.aggregates.block import Column, Columns, PartName, column
 from gpu_ops.operators.aggregates.forms import FORMS, ranked_by
 from gpu_ops.operators.aggregates.selection import Extremum
 from gpu_ops.operators.events import FEW, MANY, Events
-from gpu_ops.operators.runtime.operator import Operator
+from gpu_ops.operators.operator import Operator
 from gpu_ops.operators.state.fields import AFTER, BEFORE
 from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import Rows, all_of, concat_rows, grown

@@ -18,7 +18,7 @@ from gpu_ops.core.state_tables import Field, StateTable, Tables
 from gpu_ops.core.time import MAX_TIME
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events
-from gpu_ops.operators.runtime.operator import Operator
+from gpu_ops.operators.operator import Operator
 from gpu_ops.operators.state.fields import BEFORE, clock, extent, row_columns
 from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import Rows, concat_rows, grown

@@ -15,7 +15,7 @@ from gpu_ops.core.time import MAX_TIME, MIN_TIME, TIME_TYPE
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import column_name
 from gpu_ops.operators.events import Events, concat
-from gpu_ops.operators.runtime.operator import Fed, Whole, of_whole_groups
+from gpu_ops.operators.operator import Fed, Whole, of_whole_groups
 from gpu_ops.operators.state.fields import AFTER, BEFORE, group_columns
 from gpu_ops.operators.state.incremental import Incremental
 from gpu_ops.operators.state.row_runs import RowRuns
