@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -38,8 +39,12 @@ class RunningWhole(WindowOperator):
     def __init__(self, node: WindowAggregate, device: Device) -> None:
         self._waiting, self._alive = RowRuns(("low",), device), RowRuns(("group", "low"), device)
         super().__init__(node, device, {"waiting": self._waiting, "alive": self._alive})
-        self._held = self._last
         self._closing: Rows | None = None
+
+    @cached_property
+    def _held(self) -> Any:
+        """int64 number of rows that each group has."""
+        return np.zeros_like(self._last)
 
     def with_open(self) -> Operator | None:
         """Itself, but on a grid, or where values cannot be compared."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -38,8 +39,12 @@ class WindowOperator(Incremental, family=True):
 
     def __init__(self, node: WindowAggregate, device: Device, runs: dict[str, RowRuns]) -> None:
         super().__init__(node, node.group, node.input.schema, device, runs, BEFORE)
-        self._last = device.columns.array(np.zeros(0, np.int64))
         self._oldest = Oldest(device)
+
+    @cached_property
+    def _last(self) -> Any:
+        """int64 place of each group's last boundary. A batch, which asks for none, uploads nothing for it."""
+        return self._device.columns.array(np.zeros(0, np.int64))
 
     @property
     def _reads(self) -> list[str]:
