@@ -320,7 +320,7 @@ class DataWindowing(Batching[Stream, Windowed, DataWindowed]):
     def with_prior(self, n: int = 1, *, order: Order = None, **columns: str) -> Stream:
         """Each event beside columns of the one that came n before it in its group (Esper: prior; SQL: lag).
 
-        Lifetimes and grouping stay as they are. There is null where so many did not come before.
+        Lifetimes and grouping stay as they are. The value is null where fewer rows came before.
 
         Args:
             n: How many rows before.

@@ -60,7 +60,7 @@ def _device(name: str) -> str:
 
 
 class IfExists(enum.StrEnum):
-    """What happens to an answer that is there already, as in `gpu_ops.Stream.write`."""
+    """What happens to an existing answer, as in `gpu_ops.Stream.write`."""
 
     refused = "raise"
     replaced = "replace"

@@ -86,7 +86,7 @@ class _Message:
 
 
 def _message(source: pa.NativeFile, at: int, size: int, metadata: int | None = None) -> _Message | None:
-    """The message at a place of a source of so many bytes; None at the end of a stream."""
+    """The message at a place of a source of known size; None at the end of a stream."""
     first = source.read_at(8, at)
     if len(first) < 4:
         return None

@@ -21,7 +21,7 @@ _CGROUP = Path("/sys/fs/cgroup/memory.max")
 _STATM = Path("/proc/self/statm")
 
 _OFTEN = 1 << 22
-"""After so many more rows it is looked at how much memory is left."""
+"""Rows between two looks at how much memory is left."""
 
 S = TypeVar("S", bound=Sized)
 
@@ -57,7 +57,7 @@ class Bounds:
             )
 
     def meter(self, path: str, size: int) -> Meter:
-        """What counts the bytes of one reading of a file of so many bytes."""
+        """A counter of the bytes of one reading of a file of known size."""
         piece = self.max_bytes or memory() // 2
         return Meter(path, piece, self.max_bytes or max(piece, _FOLD * size))
 

@@ -57,7 +57,7 @@ class SortedRuns(ABC, Generic[R]):
     """
 
     _factor = 2
-    """A run is merged with what follows it, once it is less than so many times as long."""
+    """A run is merged with the next one, once it is less than this many times as long."""
 
     _least = 0
     """Below this length it is in any case."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -93,29 +92,14 @@ class StateTable:
     rules: tuple[Rule, ...] = field(default=())
 
 
-class HasState(Protocol):
-    """What remembers something between steps."""
-
-    def tables(self) -> dict[str, pa.Table]:
-        """What it remembers."""
-
-    def declared(self, tables: Tables) -> Iterator[StateTable]:
-        """The tables that `tables` gives, one by one: each is checked before the next one is asked for.
-
-        So what a later table is held to may be read from an earlier one: how many groups there are, for instance.
-
-        Args:
-            tables: What is checked; of tables that have not been declared yet nothing is known.
-        """
-
-
 def check(of: str, tables: Tables, declared: Callable[[Tables], Iterator[StateTable]]) -> None:
     """Hold tables to their declarations.
 
     Args:
         of: Whose they are, as the beginning of a sentence: "The checkpoint c is damaged: node 2".
         tables: The tables.
-        declared: `HasState.declared`.
+        declared: From the tables to their declarations, one by one: each is checked before the next one is asked for.
+            So a later declaration may read an earlier table: how many groups there are, for instance.
 
     Raises:
         SourceError: They do not keep them. It names the table, and if it can the column, the row and the rule.

@@ -60,7 +60,7 @@ class Kind:
 
 
 _BLOCK_ROWS = 1 << 17
-"""The temporary arrays of a block of so many events about fill a core's own cache; measured on W2, W3 and W6."""
+"""Events whose temporary arrays about fill a core's own cache; measured on W2, W3 and W6."""
 
 
 def _threads() -> int:

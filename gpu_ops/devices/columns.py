@@ -68,7 +68,7 @@ class Columns(Protocol):
         """The frame with null in all columns where ``valid`` does not hold."""
 
     def nulls(self, frame: Frame, count: int) -> Frame:
-        """So many rows of null, in the frame's columns."""
+        """A number of rows of null, in the frame's columns."""
 
     # Expressions
 

@@ -37,12 +37,12 @@ class Progress:
             self._bar.stop()
 
     def read(self, rows: int) -> None:
-        """So many more rows were read from sources."""
+        """Count further rows that were read from sources."""
         self._rows_read += rows
         self._show()
 
     def gave(self, rows: int) -> None:
-        """So many more rows of the answer are there."""
+        """Count further rows of the answer."""
         self._rows_given += rows
         self._show()
 

@@ -71,7 +71,7 @@ class Files:
 
 @dataclass(frozen=True)
 class _File:
-    """One file, of which nothing but the schema was read."""
+    """One file; only its schema was read."""
 
     path: str
     schema: pa.Schema

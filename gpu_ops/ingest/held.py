@@ -47,7 +47,7 @@ class HeldRows(SortedRuns[_Rows]):
         self._none = to_frame(pa.Table.from_batches([], schema))
 
     def hold(self, numbers: Numbers, frame: pl.DataFrame) -> None:
-        """Rows whose numbers are ascending, and above all that are there."""
+        """Add rows; their numbers ascend and are above all known ones."""
         self.add(_Rows(numbers, frame))
 
     def find(self, numbers: Numbers, newer: tuple[int, pl.DataFrame] | None = None) -> pl.DataFrame:
@@ -74,7 +74,7 @@ class HeldRows(SortedRuns[_Rows]):
         return columns.take(pl.concat([columns.take(*part) for part in parts]), back)
 
     def forget(self, numbers: Numbers) -> None:
-        """Forget rows that are there."""
+        """Forget some of the rows."""
         for run, at in self._by_run(np.sort(numbers)):
             self.drop(run, at)
         self.runs = self._tidied()

@@ -173,7 +173,7 @@ def spelled(words: Sequence[str], codes: Ints) -> pa.ChunkedArray:
 
 
 def as_struct(payload: pa.Table, rows: int) -> pa.Array:
-    """A payload of so many rows as one column, whose field names are in nobody's way."""
+    """A payload of a number of rows as one column, whose field names are in nobody's way."""
     if not payload.num_columns:
         return pa.Array.from_buffers(pa.struct([]), rows, [None])
     arrays = [column.chunk(0) if column.num_chunks == 1 else column.combine_chunks() for column in payload.columns]
@@ -210,7 +210,7 @@ def _rows(state: State, slots: Ints, fields: Mapping[str, int]) -> pa.Table:
 
 
 def declared(schema: pa.Schema, given: Tables) -> Iterator[StateTable]:
-    """The tables that `tables` gives of a state with this payload, as `gpu_ops.core.state_tables.HasState.declared`."""
+    """The tables that `tables` gives of a state with this payload, as `gpu_ops.core.state_tables.check` takes them."""
     time = Field(TIME_TYPE, least=MIN_TIME, most=MAX_TIME)
     maybe = replace(time, nullable=True)
     numbers = ("events_since_cti", "arrivals", *FATES)

@@ -40,7 +40,7 @@ class Kinds:
 
     @property
     def without_end(self) -> Mask:
-        """The rows of which nothing but the start is read."""
+        """The rows whose start alone is read."""
         return np.asarray((self.kinds == Kind.START) | (self.kinds == Kind.CTI), np.bool_)
 
 

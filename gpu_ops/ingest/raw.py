@@ -33,11 +33,11 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class RawSource:
-    """A source, opened: nothing but its schema was read.
+    """A source, opened: only its schema was read.
 
     Attributes:
         schema: All columns.
-        read: The rows of the named columns, in pieces of about so many rows.
+        read: The rows of the named columns, in pieces of about the given number of rows.
         origin: The kind of frame that came in.
         shape: What it is, in a few words.
         rows: How many there are, where that is known.

@@ -69,7 +69,7 @@ class Folder(Protocol):
         """Make names that were given or taken last."""
 
     def read(self, name: str, at_most: int | None = None) -> pa.Buffer:
-        """A file's bytes; of one that has more than so many, so many and one more.
+        """A file's bytes; of a longer file than asked for, one byte more than that.
 
         Raises:
             FileNotFoundError: There is no such file.
@@ -304,7 +304,7 @@ class RemoteFolder:
     """A folder of an fsspec file system.
 
     What is asked of it: a file appears whole when it is closed or moved, a listing shows what was written before it,
-    and `pipe_file(mode="create")` refuses a file that is there. Object stores and HDFS keep that.
+    and `pipe_file(mode="create")` refuses an existing file. Object stores and HDFS keep that.
     """
 
     def __init__(self, filesystem: Any, root: str) -> None:

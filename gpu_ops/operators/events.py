@@ -18,7 +18,7 @@ from gpu_ops.errors import TimeError
 
 
 MANY, FEW = 8, 1024
-"""With more groups than so many a row, and more than so few at all, a step makes no table of all groups."""
+"""Above `MANY` groups for each row and `FEW` more, a step makes no table of all groups."""
 
 
 @dataclass(frozen=True)

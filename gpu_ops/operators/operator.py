@@ -168,7 +168,7 @@ class Operator(Declaration, family=True):
 
     @abstractmethod
     def declared(self, tables: Tables) -> Iterator[StateTable]:
-        """The tables that `tables` gives, as `gpu_ops.core.state_tables.HasState.declared`."""
+        """The tables that `tables` gives, as `gpu_ops.core.state_tables.check` takes them."""
 
     @abstractmethod
     def restore(self, tables: Mapping[str, pa.Table]) -> None:

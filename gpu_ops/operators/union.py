@@ -12,7 +12,7 @@ from gpu_ops.plan.joins import Union
 from gpu_ops.plan.nodes import Node
 
 
-class Together(Stateless, nodes=(Union,)):
+class UnionOperator(Stateless, nodes=(Union,)):
     """All events of several inputs.
 
     In a batch a union of unions is one: no piece is handed on from each to the next. Step by step each stands for

@@ -1,4 +1,4 @@
-"""Unnest: lists of structs as rows; and events that are there several times."""
+"""Unnest: lists of structs become rows; repeat: an event becomes several."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Repeated(Several, nodes=(Repeat,)):
         """All of each event's."""
         columns, take = self._device.columns, self._device.kernels.take
         times, valid = columns.values(events.frame, self._node.column)
-        # An unsigned number past int64 would wrap: no one has so many events.
+        # An unsigned number past int64 would wrap: nobody has as many events.
         counts = np.where(times > 0, times, 0).astype(np.int64)
         counts = counts if valid is None else np.where(valid, counts, 0)
         source, _ = expanded(counts, self._device, what="repeat", remedy="Repeat fewer times, or filter first.")

@@ -17,7 +17,7 @@ _WRITTEN = re.compile(r"\s*(\d+)\s*(d|w|mo|q|y)\s*")
 
 @dataclass(frozen=True)
 class CalendarSpan:
-    """So many months, or so many days; of which one is zero.
+    """A number of months, or a number of days; one of them is zero.
 
     Examples:
         >>> str(CalendarSpan(months=3)), str(CalendarSpan(days=14))

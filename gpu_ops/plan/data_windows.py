@@ -43,7 +43,7 @@ _FIRST = "which events come first, all before them say"
 
 @dataclass(frozen=True)
 class Last(Assigned):
-    """The last ``count`` rows, moving at each ``every``-th one; without ``partial`` nothing before there are so many.
+    """The last ``count`` rows, moving at each ``every``-th one; without ``partial`` nothing before there are ``count``.
 
     Row r, counted from 0, enters at the first moving row at or after it, and leaves at the first one at which it is no
     longer among the last (Esper: length, length_batch; StreamCruncher: last N).
@@ -79,7 +79,7 @@ class Last(Assigned):
 
 @dataclass(frozen=True)
 class LastStarts(Assigned):
-    """The events of the last ``count`` distinct starts, once there are so many (StreamInsight: count window)."""
+    """The events of the last ``count`` distinct starts, once there are as many (StreamInsight: count window)."""
 
     count: int
 

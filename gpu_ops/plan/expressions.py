@@ -88,7 +88,7 @@ def function_names(expression: nw.Expr) -> set[str]:
 
 
 def bare_column(expression: nw.Expr) -> str | None:
-    """The column's name when the expression is nothing but one column, else None."""
+    """The column's name when the expression is one column alone, else None."""
     nodes = expression._nodes  # noqa: SLF001
     if len(nodes) == 1 and nodes[0].kind.name == "COL" and len(nodes[0].kwargs["names"]) == 1:
         return str(nodes[0].kwargs["names"][0])

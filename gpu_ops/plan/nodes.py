@@ -705,7 +705,7 @@ def make_room(node: Node) -> None:
 
 
 _STEPS, _STACK = 1_600, 8 << 20
-"""So many steps, each at most a window, end well on a stack of so many bytes."""
+"""This many steps, each at most a window, are known to fit on a stack of this many bytes."""
 
 
 def _most_steps() -> int:

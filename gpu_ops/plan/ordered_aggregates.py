@@ -149,7 +149,7 @@ def mode(expression: Expression, *, where: Expression | None = None) -> Aggregat
 
 
 def nth(expression: Expression, n: int, *, order: Order = None, where: Expression | None = None) -> Aggregate:
-    """The value of the n-th event, of any type, nulls skipped; null where there are not so many.
+    """The value of the n-th event, of any type, nulls skipped; null where there are fewer.
 
     Events stand in order of their start, then of ``order``, then of the value.
 

@@ -99,7 +99,7 @@ class Tables(NamedTuple):
 
 @dataclass(frozen=True)
 class Generator:
-    """An auction of so many events, of which any part can be made by itself.
+    """An auction of a number of events; any part of it can be made by itself.
 
     Attributes:
         events: How many events there are, of all three kinds together.
@@ -339,7 +339,7 @@ def _timestamps(ticks: Integers) -> Any:
 
 
 def _recent(drawn: Numbers, newest: Integers, many: int) -> Integers:
-    """One of the last so many, or of all while there are fewer."""
+    """One of the last few, or of all while there are fewer."""
     return newest - draws.below(drawn, np.minimum(newest + 1, many))
 
 

@@ -153,7 +153,7 @@ def rename(frame: Frame, before: str, after: str) -> Frame:
 
 
 def nulls(frame: Frame, count: int) -> Frame:
-    """So many rows of null, in the frame's columns."""
+    """A number of rows of null, in the frame's columns."""
     return frame.clear(count)
 
 

@@ -41,7 +41,6 @@ def _input(dtype: Any) -> Any:
 
 INTS = _input(numba.types.int64)
 CODES = _input(numba.types.int32)
-FLOATS = _input(numba.types.float64)
 BOOLS = _input(numba.types.boolean)
 INT_TABLE = numba.types.Array(numba.types.int64, 2, "C", readonly=True)
 

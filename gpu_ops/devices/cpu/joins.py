@@ -18,13 +18,13 @@ from gpu_ops.devices.cpu.order import take_into
 OUT = output(INT)
 
 _NEAR = 16
-"""So many events are looked at together before halving what is left."""
+"""Events that are looked at together before halving the rest."""
 
 _FEW = 1 << 15
-"""So many pairs have their indices in the processor's cache together."""
+"""Pairs whose indices fit in the processor's cache together."""
 
 _STRIDE = 4
-"""So many indices are written together; what is too much is written over."""
+"""Indices that are written together; the surplus is written over."""
 
 
 def starts_within(

@@ -190,7 +190,7 @@ def _sort_pairs(keys: Ints, items: Ints, count: int) -> None:
 
 
 _FEW = 1 << 12
-"""Up to so many values NumPy's own gathering takes less time than calling a kernel."""
+"""Values up to which NumPy's own gathering takes less time than calling a kernel."""
 
 
 def take(values: Array, indices: Ints) -> Array:

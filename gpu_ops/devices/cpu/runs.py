@@ -50,7 +50,7 @@ def runs_between(
 def _at_rank(
     values: Ints, sums: Ints, first: Ints, last: Ints, base: Ints, rank: int, left: Ints, right: Ints, middle: Ints
 ) -> int:
-    """The least value up to which there are more than so many."""
+    """The least value up to which there are more values than the given number."""
     for run in range(first.size):
         left[run], right[run] = first[run], last[run]
     found = 0

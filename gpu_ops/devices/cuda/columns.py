@@ -177,7 +177,7 @@ def null_where(frame: Frame, valid: Array | None) -> Frame:
 
 
 def nulls(frame: Frame, count: int) -> Frame:
-    """So many rows of null, in the frame's columns."""
+    """A number of rows of null, in the frame's columns."""
     schema = frame.to_arrow(preserve_index=False).schema
     return cudf.DataFrame.from_arrow(pa.table([pa.nulls(count, field.type) for field in schema], schema=schema))
 

@@ -14,7 +14,7 @@ from gpu_ops.errors import PlanError
 
 
 class Pace:
-    """How often something is done: after so many steps, or after a step once so much time has passed.
+    """How often something is done: after a number of steps, or after a step once a span of time has passed.
 
     Args:
         every: Steps, or a time such as ``"10s"``.

@@ -21,7 +21,7 @@ from gpu_ops.operators.runtime.steps import Running, running
 from gpu_ops.plan.nodes import Node
 
 _WAITING_ROWS = 1 << 17
-"""So many events wait at most for a CTI before a step takes them in."""
+"""Events that wait at most for a CTI before a step takes them in."""
 
 
 class Taking:

@@ -38,9 +38,9 @@ Strategy = Literal["kernel", "sql"]
 _BITS = 4
 """A bucket is 2 ** _BITS as wide as one of the level below."""
 _LEVELS = 15
-"""So many levels hold any lifetime: all of time is five buckets of the last."""
+"""Levels that hold any lifetime: all of time is five buckets of the last."""
 _SPREAD = 64
-"""Events without a key meet nothing; so many tasks share them."""
+"""Tasks that share the events without a key, which meet nothing."""
 
 
 # Whether, and why

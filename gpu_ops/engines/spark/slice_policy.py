@@ -32,10 +32,10 @@ _STATISTICS = "spark.gpu_ops.statistics"
 _PER_TASK, _MOST = 4, 1024
 """How many slices there are for each task of a shuffle, and at most: each event is compared with all of them."""
 _HOT = 4
-"""A key that has so many times a task's share of the events is hot."""
+"""A key is hot if it has this many times a task's share of the events."""
 
 _BINS = 4096
-"""So many times at most are looked at to choose slices."""
+"""Times that are sampled, at most, to choose slices."""
 BEFORE, AFTER = -(1 << 62), 1 << 62
 """Before and after all times, and all numbers of windows."""
 
@@ -221,7 +221,7 @@ def _(node: Join) -> list[str]:
 
 
 def slices_of(sides: Sequence[DataFrame], count: int) -> DataFrame:
-    """At most so many slices, as rows ``begin``, ``finish`` (LONG), which cover all of time.
+    """Slices, up to a given number, as rows ``begin``, ``finish`` (LONG), which cover all of time.
 
     Args:
         sides: Events with ``low`` and ``high`` (LONG).

@@ -11,7 +11,7 @@ from gpu_ops.core.time import TICK
 from gpu_ops.plan.nodes import Feed, Node
 
 ONE = pa.schema([("one", pa.bool_())])
-"""What workers get of events of which nothing but the lifetime is asked."""
+"""What workers get of events whose payload nobody asks for."""
 
 
 @dataclass(frozen=True, eq=False)

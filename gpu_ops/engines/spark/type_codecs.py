@@ -24,7 +24,7 @@ from gpu_ops.engines.spark.types import column, plain_type, spark_type, to_ticks
 
 _IS = pa.types
 _LONG_DIGITS = 18
-"""Decimals of up to so many digits fit an int64, unscaled."""
+"""Decimals of up to this many digits fit an int64, unscaled."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ class Microseconds(Carrier):
         return [to_ticks(F.timestamp_micros(F.lit(0).cast("long")) + value)]
 
     def raised(self, parts: Sequence[Column]) -> Column:
-        """So many times a microsecond."""
+        """An interval of as many microseconds."""
         return F.expr("interval '0.000001' second") * parts[0]
 
     def restore(self, parts: Sequence[pa.Array]) -> pa.Array:

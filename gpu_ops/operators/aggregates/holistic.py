@@ -94,7 +94,7 @@ def order_keys(block: Block, expressions: Sequence[Any], chosen: Members) -> lis
 
 
 def in_order(block: Block, keys: Sequence[Any], count: int) -> Any:
-    """The order of so many events by some keys; equal ones keep theirs."""
+    """The order of events by some keys; events with equal keys keep their order."""
     order = block.device.columns.array(np.arange(count))
     for key in reversed(keys):
         order = order[np.argsort(key[order], kind="stable")]

@@ -24,7 +24,7 @@ from gpu_ops.plan.expressions import column_names
 from gpu_ops.plan.joins import AsOf, Binary, ClipBy, Join, On
 
 PAIRS = 1 << 20
-"""So many pairs are looked at together."""
+"""Pairs that are looked at together."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import narwhals as nw
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.splitmix import STEP, mixed
 from gpu_ops.core.time import MAX_TIME, TICK
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import column_name
@@ -349,7 +350,7 @@ def _last_changed(window: Last, before: Any, after: Any, due: Any, cti: int) -> 
 
 
 def _once_full(count: int, before: Any, after: Any, leaves: Any) -> Any:
-    # Before there are so many, none is in.
+    # Before there are as many, none is in.
     return np.where(before >= count, leaves, np.where(after >= count, UNKNOWN, 0))
 
 
@@ -502,10 +503,7 @@ def ranks_of(frame: Any, name: str, dtype: pa.DataType, device: Device) -> tuple
 
 def hashes(seed: int, start: Any, number: Any) -> Any:
     """int64 numbers that look drawn, of a seed, starts, and numbers among equal starts (SplitMix64)."""
-    mixed = start.astype(np.uint64)
+    drawn = start.astype(np.uint64)
     for part in (np.uint64(seed % (1 << 64)), number.astype(np.uint64)):
-        mixed = mixed * np.uint64(0x9E3779B97F4A7C15) + part
-        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        mixed = mixed ^ (mixed >> np.uint64(31))
-    return mixed.astype(np.int64)
+        drawn = mixed(drawn * STEP + part)
+    return drawn.astype(np.int64)

@@ -229,7 +229,7 @@ class _Gathering(Machine):
 
 
 class _Batches(_Gathering):
-    """Batches of so many rows."""
+    """Batches of a number of rows."""
 
     def __init__(self, window: Last, columns: Columns) -> None:
         del columns
@@ -266,7 +266,7 @@ class _TimeBatches(_Gathering):
 
 
 class _TimerBatches(_Gathering):
-    """Batches of so many rows, or of those that gather until a timer is due.
+    """Batches of a number of rows, or of the rows that gather until a timer is due.
 
     It is set to a span after a batch is complete, if that one or the one before holds a row; else by the next row.
     """

@@ -30,7 +30,7 @@ class Groups:
 
     @classmethod
     def new(cls, count: int, device: Device) -> Self:
-        """So many groups of which nothing is known."""
+        """A number of groups about which nothing is known."""
         none = device.columns.array(np.zeros(count, np.int64))
         return cls(none, *(np.full_like(none, UNKNOWN) for _ in range(3)))
 

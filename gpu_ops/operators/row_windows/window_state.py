@@ -28,7 +28,7 @@ NUMBER, ENTER, FLOOR = (("row", name) for name in ("number", "enter", "floor"))
 _MAYBE = replace(NUMBERED_TIME, besides=(UNKNOWN,))
 
 _MOST_ROWS = 1 << 48
-"""So many rows no group has had."""
+"""More rows than any group has had."""
 
 
 class DataWindowState(Incremental, family=True):

@@ -43,7 +43,7 @@ class Incremental(Operator, family=True):
     _group_table, _key_prefix = "groups", "key/"
 
     _own_numbers = 0
-    """So many numbers are no group's; those of groups come after them."""
+    """Numbers below this belong to no group; those of groups come after them."""
 
     _has_clock = True
 
@@ -165,7 +165,7 @@ class Incremental(Operator, family=True):
         return rows
 
     def _group_columns(self, count: int) -> dict[str, Any]:
-        """What is known of so many groups, as columns beside their keys."""
+        """What is known of the first groups, as columns beside their keys."""
         del count
         return {}
 

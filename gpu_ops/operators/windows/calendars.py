@@ -23,7 +23,7 @@ _DAY = 86_400_000_000
 _FIRST, _LAST = MIN_TIME // _DAY + 2, MAX_TIME // _DAY - 2
 """The days that any zone's clocks can show, since 1970."""
 _MARGIN = 2
-"""By so many periods a guess from UTC may be wrong: clocks differ from it by a day at most."""
+"""Periods by which a guess from UTC may be wrong: clocks differ from it by a day at most."""
 
 
 def overlapped(window: GridKind, start: Any, end: Any, device: Device) -> tuple[Any, Any]:

@@ -27,7 +27,7 @@ _PLACES_PER_EVENT = 4
 
 
 def applies(node: WindowAggregate, columns: Columns, count: int) -> bool:
-    """Whether all aggregates are counts, or sums and means of integers that cannot leave int64 over so many events."""
+    """Whether all aggregates are counts, or sums and means of integers that fit int64 over the given events."""
     return not any(aggregate.distinct for aggregate in node.aggregates) and all(
         made_of == "counts"
         or (made_of != "more" and _sum_fits(column_name(aggregate.expression), node, columns, count))
@@ -43,7 +43,7 @@ def _sum_fits(name: str, node: WindowAggregate, columns: Columns, count: int) ->
 
 
 def _most(values: Any, count: int) -> int:
-    """What no sum of so many of these integers is beyond."""
+    """A bound on any sum of the given number of these integers."""
     return max(abs(int(values.min())), abs(int(values.max()))) * count
 
 

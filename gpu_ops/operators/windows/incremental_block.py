@@ -55,7 +55,7 @@ class Totals:
     plans: dict[PartName, tuple[int, int]] = field(default_factory=dict)
 
     def grow(self, like: Any, groups: int) -> None:
-        """Room for so many groups."""
+        """Make room for a number of groups."""
         for arrays in self.limbs.values():
             for at, values in enumerate(arrays):
                 arrays[at] = grown(values, groups)
@@ -88,7 +88,7 @@ class Totals:
         return sum((self.plans[each][0] - plans[each][0]) // _LIMB_BITS[each[0]] for each in known)
 
     def columns(self, count: int, device: Device) -> dict[str, pa.Array]:
-        """The sums of so many groups, by names."""
+        """The sums of the first groups, by names."""
         return {
             stored(name[0], (*name[1:], str(at))): to_arrow(device.columns.host(values[:count]), pa.int64())
             for name, arrays in self.limbs.items()
@@ -109,7 +109,7 @@ class Totals:
         """The columns among some that `columns` may have given: of each part all limbs from the lowest on.
 
         Args:
-            names: The columns that are there.
+            names: The existing columns.
             plans: How many limbs the floats have that have a plan.
         """
         made, found = {stored("count", (None, None, "0")): counter()}, Counter[PartName]()
@@ -401,7 +401,7 @@ class RunningBlock(Block):
         return self.orders[name]
 
     def _once(self, aggregate: Aggregate) -> tuple[Any, Any, Any]:
-        """Values that are there throughout the step count beside the step's own events, if one of these has them."""
+        """Values that live throughout the step count beside the step's own events, if one of these has them."""
         kernels, array = self.device.kernels, self.device.columns.array
         mask, name = self.mask(aggregate, "codes"), column_name(aggregate.expression)
         at, gone, stays = self._moving(None if mask is None else kernels.keep(mask))

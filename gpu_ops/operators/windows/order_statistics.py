@@ -152,7 +152,7 @@ class Orders(RowRuns):
     # The state, to be looked at and kept
 
     def rows(self) -> Rows | None:
-        """All that is there, as one run; None if there is nothing."""
+        """All rows as one run; None if there are none."""
         self.go(self._none.code, self._none.low)
         whole = self._merged(self.pieces() or [self._none])
         return whole if len(whole) else None
