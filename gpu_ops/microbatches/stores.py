@@ -220,7 +220,7 @@ class Store(OtherNames):
         bounds = [
             None if bound is None else instant(bound, name=name) for name, bound in (("start", start), ("end", end))
         ]
-        tables = list(self.tables(names, since=since, start=bounds[0], end=bounds[1]))
+        tables = self.tables(names, since=since, start=bounds[0], end=bounds[1], schema=schema)
         return pa.concat_tables([empty_table(pa.schema(map(schema.field, names))), *tables])
 
     def tables(
@@ -231,6 +231,7 @@ class Store(OtherNames):
         until: int | None = None,
         start: int | None = None,
         end: int | None = None,
+        schema: pa.Schema | None = None,
     ) -> Iterator[pa.Table]:
         """Some columns of the events that `read` would give, a table for each file.
 
@@ -240,9 +241,11 @@ class Store(OtherNames):
             until: Only batches up to this one.
             start: In ticks, as of `read`.
             end: In ticks, as of `read`.
+            schema: The store's, where it is known: each file is held to it, and else to the first one that is read.
         """
         wanted = list(dict.fromkeys([*columns, *(LIFETIME if (start, end) != (None, None) else ())]))
-        for held in self._pieces(since, until, wanted, start, end):
+        known = None if schema is None else pa.schema(map(schema.field, wanted))
+        for held in self._pieces(since, until, wanted, start, end, known):
             if held:
                 table = pa.concat_tables([batch.events for batch in held])
                 yield alive(table, start, end).select(list(columns))
@@ -466,7 +469,7 @@ class Store(OtherNames):
         schema, rows, until = self.schema, len(self), self.sequence
         return RawSource(
             schema,
-            lambda columns, _: map(Piece, self.tables(columns, until=until)),
+            lambda columns, _: map(Piece, self.tables(columns, until=until, schema=schema)),
             "store",
             shown_shape("micro-batch store", rows, len(schema)),
             rows,
@@ -511,10 +514,10 @@ class Store(OtherNames):
         columns: Sequence[str] | None = None,
         start: int | None = None,
         end: int | None = None,
+        schema: pa.Schema | None = None,
     ) -> Iterator[list[StoredBatch]]:
         """The batches after one, up to another or to the last, of each file in which an event may be within a time."""
         log = self.log()
-        schema: pa.Schema | None = None
         last = log.sequence if until is None else until
         while since < min(last, log.sequence):
             for file in log.files[bisect_right(log.files, since, key=lambda file: file.last) :]:
@@ -528,7 +531,7 @@ class Store(OtherNames):
                         break
                     schema = schema or loaded.table.schema
                     if loaded.table.schema != schema:
-                        raise damaged(self._folder, file, "it has other columns than the files before it")
+                        raise damaged(self._folder, file, "it has other columns than another file of the store")
                     held = (piece for piece in split(loaded, file) if since < piece[0] <= last)
                     yield [StoredBatch(*piece, file.expired, loaded.lost) for piece in held]
                 since = file.last
