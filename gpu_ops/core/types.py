@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 import zoneinfo
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -25,30 +24,15 @@ _ENUM = b"_PL_ENUM_VALUES2"  # the field metadata by which Polars knows its own 
 _WHOLE_HOURS = re.compile(r"[+-](0\d|1[0-4]):?00")
 
 
-@dataclass(frozen=True)
-class Carried:
-    """A family of Arrow types that payload columns may have.
+class Refused(NamedTuple):
+    """A family of Arrow types that no payload column may have.
 
     Attributes:
-        arrow: The types, in words.
         holds: Whether a type is one of them.
-        polars: What a Polars column of it is.
-        back: What brings it back: "same" (as it is), "cast" (an Arrow cast), "view" (the same bytes under the type's
-            name), "encode" (values become a dictionary again), "wrap" (storage becomes the extension type again),
-            "children" (each child by its own way).
+        reason: Why it is refused.
+        remedy: What to do instead.
     """
 
-    arrow: str
-    holds: Callable[[pa.DataType], bool]
-    polars: str
-    back: str
-
-
-@dataclass(frozen=True)
-class Refused:
-    """A family of Arrow types that no payload column may have, with the reason and what to do instead."""
-
-    arrow: str
     holds: Callable[[pa.DataType], bool]
     reason: str
     remedy: str
@@ -80,52 +64,41 @@ def _is_unknown_zone(kind: pa.DataType) -> bool:
     return False
 
 
-REFUSED: tuple[Refused, ...] = (
+REFUSED = (
     Refused(
-        "decimal256",
         _IS.is_decimal256,
         "Polars has no decimal of more than 38 digits",
         "Cast it to decimal128(38, scale) or to text.",
     ),
     Refused(
-        "decimal with a negative scale, or a scale above its precision",
         lambda kind: _IS.is_decimal(kind) and not 0 <= kind.scale <= kind.precision,
         "Polars has no such decimal",
         "Cast it to a decimal128 with a scale from 0 to its precision.",
     ),
     Refused(
-        "interval of months, days and nanoseconds",
         _IS.is_interval,
         "Polars has no span of changing length",
         "Cast it to a duration, or split it into integer columns.",
     ),
-    Refused("union", _IS.is_union, "Polars has no union", "Split it into one column for each of its types."),
+    Refused(_IS.is_union, "Polars has no union", "Split it into one column for each of its types."),
+    Refused(_IS.is_run_end_encoded, "Polars has no such layout", "Decode it: pyarrow.compute.run_end_decode."),
     Refused(
-        "run-end encoded",
-        _IS.is_run_end_encoded,
-        "Polars has no such layout",
-        "Decode it: pyarrow.compute.run_end_decode.",
-    ),
-    Refused(
-        "ordered dictionary",
         lambda kind: _IS.is_dictionary(kind) and bool(kind.ordered),
         "the order of its values would be lost",
         "Make it unordered (pandas: .cat.as_unordered()), a text, or a Polars Enum.",
     ),
+    # Of nested values, extension types, short decimals, or binary views.
     Refused(
-        "dictionary of nested values, extension types, short decimals, or binary views",
         lambda kind: bool(_IS.is_dictionary(kind)) and not _is_text_dictionary(kind) and not _encodes(kind.value_type),
         "Arrow cannot make such a dictionary again",
         "Decode it: cast it to the type of its values.",
     ),
     Refused(
-        "list view",
         lambda kind: bool(_IS.is_list_view(kind) or _IS.is_large_list_view(kind)),
         "Polars has no such layout",
         "Cast it to a list.",
     ),
     Refused(
-        "fixed-size binary or list of size 0",
         lambda kind: (
             (_IS.is_fixed_size_binary(kind) and kind.byte_width == 0)
             or (_IS.is_fixed_size_list(kind) and kind.list_size == 0)
@@ -134,59 +107,26 @@ REFUSED: tuple[Refused, ...] = (
         "Drop the column.",
     ),
     Refused(
-        "fixed-size list that holds nulls alone",
         lambda kind: bool(_IS.is_fixed_size_list(kind)) and _holds(kind.value_type, _IS.is_null),
         "Arrow's casts break it",
         "Cast what it holds to a type, or drop the column.",
     ),
     Refused(
-        "timestamp in a zone without a name",
         _is_unknown_zone,
         "Polars knows zones by their names",
         "Cast it to timestamp[us, UTC] or to a named zone such as 'Asia/Kolkata'.",
     ),
 )
-"""What is refused. The first row that holds a type speaks."""
+"""What is refused. The first row that holds a type gives the reason."""
 
-CARRIED: tuple[Carried, ...] = (
-    Carried("int8 to int64, uint8 to uint64", _IS.is_integer, "Int8 to Int64, UInt8 to UInt64", "same"),
-    Carried("float16, float32, float64", _IS.is_floating, "Float16, Float32, Float64", "same"),
-    Carried("bool", _IS.is_boolean, "Boolean", "same"),
-    Carried("null", _IS.is_null, "Null", "same"),
-    Carried("string, large_string, string_view", is_text, "String", "cast"),
-    Carried(
-        "binary, large_binary, binary_view, fixed_size_binary",
-        lambda kind: is_bytes(kind) or bool(_IS.is_fixed_size_binary(kind)),
-        "Binary",
-        "cast",
-    ),
-    Carried("date32", _IS.is_date32, "Date", "same"),
-    Carried("date64", _IS.is_date64, "Datetime(ms)", "view"),
-    Carried("time32, time64", _IS.is_time, "Time (ns)", "cast"),
-    Carried("timestamp[s]", lambda kind: _IS.is_timestamp(kind) and kind.unit == "s", "Datetime(ms)", "cast"),
-    Carried(
-        "timestamp[ms], [us], [ns], any zone that has a name",
-        _IS.is_timestamp,
-        "Datetime of that unit and zone",
-        "cast",
-    ),
-    Carried("duration[s]", lambda kind: _IS.is_duration(kind) and kind.unit == "s", "Duration(ms)", "cast"),
-    Carried("duration[ms], [us], [ns]", _IS.is_duration, "Duration of that unit", "same"),
-    Carried("decimal32, decimal64, decimal128", _IS.is_decimal, "Decimal of that precision and scale", "cast"),
-    Carried("dictionary of text", _is_text_dictionary, "Categorical; Enum where it came from Polars as one", "cast"),
-    Carried("dictionary of anything else", _IS.is_dictionary, "what its values are", "encode"),
-    Carried("list, large_list", _is_list, "List", "children"),
-    Carried("fixed_size_list", _IS.is_fixed_size_list, "Array", "children"),
-    Carried("struct", _IS.is_struct, "Struct", "children"),
-    Carried("map", _IS.is_map, "Map", "children"),
-    Carried(
-        "extension types such as arrow.uuid",
-        lambda kind: isinstance(kind, pa.BaseExtensionType),
-        "what they are stored as",
-        "wrap",
-    ),
+CARRIED: tuple[Callable[[pa.DataType], bool], ...] = (
+    *(_IS.is_integer, _IS.is_floating, _IS.is_decimal, _IS.is_boolean, _IS.is_null),
+    *(is_text, is_bytes, _IS.is_fixed_size_binary, _IS.is_dictionary),
+    *(_IS.is_date, _IS.is_time, _IS.is_timestamp, _IS.is_duration),
+    *(_is_list, _IS.is_fixed_size_list, _IS.is_struct, _IS.is_map),
+    lambda kind: isinstance(kind, pa.BaseExtensionType),
 )
-"""What is carried. The first row that holds a type speaks."""
+"""The families of types that are carried, unless a row of `REFUSED` holds one."""
 
 
 def _children(kind: pa.DataType) -> list[pa.Field]:
@@ -222,7 +162,7 @@ def refusal(kind: pa.DataType | pa.Field) -> str | None:
     for row in REFUSED:
         if row.holds(plain) and not (is_enum and _is_text_dictionary(plain)):
             return f"{plain} cannot be carried: {row.reason}. {row.remedy}"
-    if not any(known.holds(plain) for known in CARRIED):
+    if not any(holds(plain) for holds in CARRIED):
         return f"{plain} cannot be carried: Polars has no such type. Cast it to another, or drop the column."
     return next((reason for child in _children(plain) if (reason := refusal(child)) is not None), None)
 
