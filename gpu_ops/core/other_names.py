@@ -1,6 +1,6 @@
-"""What pandas, Polars, SQL, PySpark and Flink call things, and what to write here instead.
+"""Names that pandas, Polars, SQL, PySpark and Flink use, and what to write here instead.
 
-A name that something of ours does not have is looked up in one table; else the nearest name that there is is offered.
+An unknown name is looked up in one table. If it is not there, the error offers the nearest known name.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
 from gpu_ops.errors import UnknownNameError
 
-Kind = Literal["stream", "windows", "live", "store", "aggregate", "condition", "module"]
-"""What a name is asked of."""
+Owner = Literal["stream", "windows", "live", "store", "aggregate", "condition", "module"]
+"""Of what a name is asked."""
 
-_WHAT: dict[Kind, str] = {
+_WHAT: dict[Owner, str] = {
     "stream": "A stream",
     "windows": "A windowed stream",
     "live": "A running query",
@@ -26,8 +26,35 @@ _WHAT: dict[Kind, str] = {
     "module": "gpu_ops",
 }
 
-# Names as they are written anywhere, without their underlines and in lower case.
-_TABLE: dict[str, dict[Kind, str]] = {
+_ANSWERS: dict[Owner, str] = {"stream": ".collect()", "live": ".results()", "store": ".read()"}
+"""What gives a pyarrow Table."""
+
+_AGGREGATES = {
+    "n=g.count()": "len size rowcount",
+    'total=g.sum("v")': "",
+    'mean=g.mean("v")': "avg average",
+    'least=g.min("v")': "",
+    'most=g.max("v")': "",
+    'median=g.median("v")': "",
+    'high=g.quantile("v", 0.9)': "percentile percentileapprox percentilecont approxquantile",
+    'spread=g.standard_deviation("v")': "",
+    'spread=g.variance("v")': "",
+    'items=g.count_distinct("item")': "nunique approxcountdistinct approxnunique",
+    'first=g.first("v")': "firstvalue",
+    'last=g.last("v")': "lastvalue latest",
+    'best=g.arg_max("item", "price")': "idxmax maxby",
+    'least=g.arg_min("item", "price")': "idxmin minby",
+    'all=g.collect_list("v")': "arrayagg implode tolist",
+    'r=g.correlation("x", "y")': "corr",
+    'c=g.covariance("x", "y")': "cov covarsamp covarpop",
+    's=g.skewness("v")': "skew",
+    'k=g.kurtosis("v")': "kurt",
+    'p=g.product("v")': "prod",
+}
+"""Our aggregates as `agg` takes them, and what others call them."""
+
+# Names in lower case, without underscores.
+_TABLE: dict[str, dict[Owner, str]] = {
     # Which events, which columns
     "groupby partitionby keyby groupbykey": {
         "stream": 'Group with .by("item"), then a window: .by("item").tumbling("1min").agg(n=g.count()).',
@@ -49,22 +76,16 @@ _TABLE: dict[str, dict[Kind, str]] = {
     "dropduplicates uniquerows": {"stream": 'Write .distinct("item").'},
     "explode flatmap selectmany": {"stream": 'Write .repeat("n") for each event n times.'},
     "lag prev previous": {"stream": 'Write .with_prior(1, before="price").'},
-    "unionall unionbyname concat vstack": {
-        "stream": "Write .union(other).",
-        "module": "Write stream.union(other).",
-    },
+    "unionall unionbyname concat vstack": {"stream": "Write .union(other)."},
     "pipe": {"stream": 'Call the function: clean(stream). For each group by itself: .by("item").apply(clean).'},
     "map foreach transform applyinpandas mapinpandas mapinarrow": {
-        "stream": 'Write expressions: .with_columns(…); or a function of a window: .tumbling("1min").apply(…).',
+        "stream": 'Write expressions: .with_columns(…); or a function of a window: .tumbling("1min").apply(…).'
     },
     # Joins
     "merge innerjoin leftjoin joinwhere crossjoin coalescejoin lookupjoin": {
         "stream": 'Write .join(other, on="item"): events match where their lifetimes overlap.'
     },
-    "joinasof mergeasof asof": {
-        "stream": 'Write .asof_join(other, on="item", tolerance="5s").',
-        "module": 'Write stream.asof_join(other, on="item", tolerance="5s").',
-    },
+    "joinasof mergeasof asof": {"stream": 'Write .asof_join(other, on="item", tolerance="5s").'},
     # Windows
     "rolling rollingby groupbyrolling over": {
         "stream": 'Write .sliding("5min").agg(mean=g.mean("v")) for a span, .last(10).agg(…) for so many rows.',
@@ -73,17 +94,10 @@ _TABLE: dict[str, dict[Kind, str]] = {
     "expanding cumsum cumcount cummax cummin": {"stream": 'Write .keep_all().agg(total=g.sum("v")).'},
     "window": {"stream": 'Write .tumbling("1min").agg(n=g.count()).'},
     "resample groupbydynamic tumble tumblewindow tumblingwindow truncate": {
-        "stream": 'Write .tumbling("1min").agg(n=g.count()).',
-        "module": 'Write stream.tumbling("1min").agg(n=g.count()).',
+        "stream": 'Write .tumbling("1min").agg(n=g.count()).'
     },
-    "hop hopwindow hoppingwindow slidingwindow": {
-        "stream": 'Write .hopping("10min", every="1min").agg(n=g.count()).',
-        "module": 'Write stream.hopping("10min", every="1min").agg(n=g.count()).',
-    },
-    "sessionwindow sessionize sessionwith": {
-        "stream": 'Write .session("10min").agg(n=g.count()).',
-        "module": 'Write stream.session("10min").agg(n=g.count()).',
-    },
+    "hop hopwindow hoppingwindow slidingwindow": {"stream": 'Write .hopping("10min", every="1min").agg(n=g.count()).'},
+    "sessionwindow sessionize sessionwith": {"stream": 'Write .session("10min").agg(n=g.count()).'},
     "watermark withwatermark assigntimestampsandwatermarks allowedlateness": {
         "stream": 'Write .advance_time("10s", delay="5s", late="drop").',
         "windows": 'Say it behind the source: g.events(…).advance_time("10s", delay="5s", late="drop").',
@@ -95,60 +109,14 @@ _TABLE: dict[str, dict[Kind, str]] = {
         "stream": 'Say over which windows: .tumbling("1min").agg(n=g.count()).',
         "windows": "Write .agg(n=g.count()).",
     },
-    "count": {"windows": "Write .agg(n=g.count())."},
-    "len size rowcount": {"windows": "Write .agg(n=g.count()).", "module": "Write g.count()."},
-    "sum": {"windows": 'Write .agg(total=g.sum("v")).'},
-    "mean": {"windows": 'Write .agg(mean=g.mean("v")).'},
-    "avg average": {"windows": 'Write .agg(mean=g.mean("v")).', "module": 'Write g.mean("v").'},
-    "min": {"windows": 'Write .agg(least=g.min("v")).'},
-    "max": {"windows": 'Write .agg(most=g.max("v")).'},
-    "median": {"windows": 'Write .agg(median=g.median("v")).'},
-    "quantile": {"windows": 'Write .agg(high=g.quantile("v", 0.9)).'},
-    "percentile percentileapprox percentilecont approxquantile": {
-        "windows": 'Write .agg(high=g.quantile("v", 0.9)).',
-        "module": 'Write g.quantile("v", 0.9).',
-    },
-    "standarddeviation": {"windows": 'Write .agg(spread=g.standard_deviation("v")).'},
     "std stddev stdev stddevsamp stddevpop": {
         "windows": 'Write .agg(spread=g.standard_deviation("v")).',
         "module": 'Write g.standard_deviation("v"); of="population" for all there are.',
     },
-    "variance": {"windows": 'Write .agg(spread=g.variance("v")).'},
     "var varsamp varpop": {
         "windows": 'Write .agg(spread=g.variance("v")).',
         "module": 'Write g.variance("v"); of="population" for all there are.',
     },
-    "countdistinct": {"windows": 'Write .agg(items=g.count_distinct("item")).'},
-    "nunique approxcountdistinct approxnunique": {
-        "windows": 'Write .agg(items=g.count_distinct("item")).',
-        "module": 'Write g.count_distinct("item").',
-    },
-    "first": {"windows": 'Write .agg(first=g.first("v")).'},
-    "firstvalue": {"windows": 'Write .agg(first=g.first("v")).', "module": 'Write g.first("v").'},
-    "last": {"windows": 'Write .agg(last=g.last("v")).'},
-    "lastvalue latest": {"windows": 'Write .agg(last=g.last("v")).', "module": 'Write g.last("v").'},
-    "argmax": {"windows": 'Write .agg(best=g.arg_max("item", "price")).'},
-    "idxmax maxby": {
-        "windows": 'Write .agg(best=g.arg_max("item", "price")).',
-        "module": 'Write g.arg_max("item", "price").',
-    },
-    "argmin": {"windows": 'Write .agg(least=g.arg_min("item", "price")).'},
-    "idxmin minby": {
-        "windows": 'Write .agg(least=g.arg_min("item", "price")).',
-        "module": 'Write g.arg_min("item", "price").',
-    },
-    "arrayagg implode tolist": {
-        "windows": 'Write .agg(all=g.collect_list("v")).',
-        "module": 'Write g.collect_list("v").',
-    },
-    "corr": {"windows": 'Write .agg(r=g.correlation("x", "y")).', "module": 'Write g.correlation("x", "y").'},
-    "cov covarsamp covarpop": {
-        "windows": 'Write .agg(c=g.covariance("x", "y")).',
-        "module": 'Write g.covariance("x", "y").',
-    },
-    "skew": {"windows": 'Write .agg(s=g.skewness("v")).', "module": 'Write g.skewness("v").'},
-    "kurt": {"windows": 'Write .agg(k=g.kurtosis("v")).', "module": 'Write g.kurtosis("v").'},
-    "prod": {"windows": 'Write .agg(p=g.product("v")).', "module": 'Write g.product("v").'},
     "nlargest topk": {
         "stream": 'Of each window: .tumbling("1min").top(3, by="v"); so far: .highest(3, "v").',
         "windows": 'Write .top(3, by="v").',
@@ -171,22 +139,12 @@ _TABLE: dict[str, dict[Kind, str]] = {
     "collectschema dtypes printschema": {"stream": "It is the property .schema."},
     "columns names colnames": {"stream": "Write .schema.names.", "store": "Write .schema.names."},
     "shape height width numrows numcolumns": {
-        "stream": "It is not computed yet: .collect().num_rows; the columns are .schema.names.",
+        "stream": "It is not computed yet: .collect().num_rows; the columns are .schema.names."
     },
-    "topandas": {
-        "stream": "Write .collect().to_pandas().",
-        "live": "Write .results().to_pandas().",
-        "store": "Write .read().to_pandas().",
-    },
-    "topolars": {
-        "stream": "Write pl.from_arrow(stream.collect()).",
-        "live": "Write pl.from_arrow(live.results()).",
-        "store": "Write pl.from_arrow(store.read()).",
-    },
+    "topandas": {owner: f"Write {answer}.to_pandas()." for owner, answer in _ANSWERS.items()},
+    "topolars": {owner: f"Write pl.from_arrow({owner}{answer})." for owner, answer in _ANSWERS.items()},
     "toarrow totable toarrowtable": {
-        "stream": "Write .collect(), which gives a pyarrow Table.",
-        "live": "Write .results(), which gives a pyarrow Table.",
-        "store": "Write .read(), which gives a pyarrow Table.",
+        owner: f"Write {answer}, which gives a pyarrow Table." for owner, answer in _ANSWERS.items()
     },
     "show display print execute compute run fetchall": {
         "stream": "Write .collect(); .explain() shows the plan.",
@@ -223,10 +181,10 @@ _TABLE: dict[str, dict[Kind, str]] = {
     "subscribe listen stream watch": {"store": 'Write .follow(timeout="10s"), which gives batch after batch.'},
     # How a query begins
     "readparquet scanparquet readcsv scancsv readipc scanipc read scan": {
-        "module": 'Write g.events("trips.parquet", start="ts").',
+        "module": 'Write g.events("trips.parquet", start="ts").'
     },
     "dataframe lazyframe table fromarrow frompandas frompolars fromnative fromtable datastream source": {
-        "module": 'Write g.events(table, start="ts").',
+        "module": 'Write g.events(table, start="ts").'
     },
     "column c field": {"module": 'Write g.col("v").'},
     "literal": {"module": "Write g.lit(1)."},
@@ -238,20 +196,26 @@ _TABLE: dict[str, dict[Kind, str]] = {
     "version": {"module": "It is g.__version__."},
 }
 
-_TABLE_OF: dict[str, dict[Kind, str]] = {}
+for _written, _others in _AGGREGATES.items():
+    _call = _written.partition("=")[2]
+    _own = _call.removeprefix("g.").partition("(")[0].replace("_", "")
+    _TABLE[_own] = {"windows": f"Write .agg({_written})."}
+    _TABLE[_others] = {"windows": f"Write .agg({_written}).", "module": f"Write {_call}."}
+
+_TABLE_OF: dict[str, dict[Owner, str]] = {}
 for _names, _hints in _TABLE.items():
     for _name in _names.split():
         _TABLE_OF[_name] = _TABLE_OF.get(_name, {}) | _hints
 
-_CLASSES: dict[Kind, tuple[str, str]] = {
+_CLASSES: dict[Owner, tuple[str, str]] = {
     "stream": ("gpu_ops.api.stream", "Stream"),
     "windows": ("gpu_ops.api.stream", "DataWindowed"),
     "live": ("gpu_ops.engines.live.running_query", "RunningQuery"),
     "store": ("gpu_ops.microbatches.stores", "Store"),
 }
 
-# A name that something else has: what is asked, who has it.
-_ELSEWHERE: dict[tuple[Kind, Kind], str] = {
+# Hints for a name that another owner has: (who was asked, who has it).
+_ELSEWHERE: dict[tuple[Owner, Owner], str] = {
     ("stream", "windows"): 'It is about windows: say which first, .tumbling("1min").{name}(…).',
     ("stream", "live"): "A running query has it: live = stream.start(), then live.{name}(…).",
     ("stream", "store"): "A store has it: g.store(folder).{name}(…).",
@@ -260,8 +224,8 @@ _ELSEWHERE: dict[tuple[Kind, Kind], str] = {
     ("store", "stream"): "Ask about it as a stream: g.events(store).{name}(…).",
 }
 
-# What comes before what a stream would be told.
-_FIRST: dict[Kind, str] = {
+# What precedes the hint for a stream.
+_FIRST: dict[Owner, str] = {
     "windows": "Say what to compute first, .agg(n=g.count()), and then, of that stream:",
     "live": "Say it of the stream, before .start():",
     "store": "Ask about it as a stream, g.events(store):",
@@ -269,33 +233,33 @@ _FIRST: dict[Kind, str] = {
 
 
 class OtherNames:
-    """What answers to names that it does not have with what to write instead."""
+    """An object whose error for an unknown name says what to write instead."""
 
-    _known_as: ClassVar[Kind]
+    _known_as: ClassVar[Owner]
 
     if not TYPE_CHECKING:  # a checker would take every name for known
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Only names that were not found come here."""
+            """Python calls it for names that were not found."""
             if not name.startswith("_") and hasattr(type(self), name):
-                # A property of ours raised AttributeError: that error is the one to see.
+                # One of our properties raised AttributeError: show that error.
                 object.__getattribute__(self, name)
-            kind = type(self)._known_as  # noqa: SLF001  (its own)
-            refuse(name, kind, of=type(self).__name__, known=dir(type(self)))
+            owner = type(self)._known_as  # noqa: SLF001  (its own)
+            refuse(name, owner, of=type(self).__name__, known=dir(type(self)))
 
 
-def refuse(name: str, kind: Kind, *, of: str, known: Iterable[str]) -> NoReturn:
+def refuse(name: str, owner: Owner, *, of: str, known: Iterable[str]) -> NoReturn:
     """Raise the error for a name that is not there.
 
     Args:
         name: The name.
-        kind: What it was asked of.
-        of: What Python calls that.
-        known: The names that there are.
+        owner: Of what it was asked.
+        of: The name that Python has for that.
+        known: The names that it has.
 
     Raises:
-        AttributeError: Plainly, of names that begin with an underline: by these libraries and editors find things out.
-        UnknownNameError: Of all others, with what to write.
+        AttributeError: The name begins with an underscore: libraries and editors probe objects by such names.
+        UnknownNameError: Any other name; the error says what to write.
 
     Examples:
         >>> import gpu_ops as g
@@ -306,25 +270,27 @@ def refuse(name: str, kind: Kind, *, of: str, known: Iterable[str]) -> NoReturn:
     if name.startswith("_"):
         raise AttributeError(f"{of!r} object has no attribute {name!r}", name=name)
     public = [each for each in known if not each.startswith("_")]
-    raise UnknownNameError(f"{_WHAT[kind]} has no {name!r}.", remedy=_remedy(name, kind, public))
+    raise UnknownNameError(f"{_WHAT[owner]} has no {name!r}.", remedy=_remedy(name, owner, public))
 
 
-def _remedy(name: str, kind: Kind, public: list[str]) -> str:
+def _remedy(name: str, owner: Owner, public: list[str]) -> str:
     plain = name.replace("_", "").lower()
     same = [each for each in public if each.replace("_", "").lower() == plain]
     if same:
         return f"Did you mean {same[0]!r}?"
     hints = _TABLE_OF.get(plain, {})
-    if kind in hints:
-        return hints[kind]
+    if owner in hints:
+        return hints[owner]
     for other in _CLASSES:
-        said = _ELSEWHERE.get((kind, other))
+        said = _ELSEWHERE.get((owner, other))
         if said is not None and name in _verbs(other):
             return said.format(name=name)
-    if kind == "stream" and "windows" in hints:
+    if owner == "stream" and "windows" in hints:
         return hints["windows"].replace("Write .", 'Write .tumbling("1min").', 1)
-    if "stream" in hints and kind in _FIRST:
-        return f"{_FIRST[kind]} {hints['stream']}"
+    if owner == "module" and hints.get("stream", "").startswith("Write ."):
+        return hints["stream"].replace("Write .", "Write stream.", 1)
+    if "stream" in hints and owner in _FIRST:
+        return f"{_FIRST[owner]} {hints['stream']}"
     near = difflib.get_close_matches(name.lower(), public, n=1)
     if near:
         return f"Did you mean {near[0]!r}?"
@@ -332,7 +298,7 @@ def _remedy(name: str, kind: Kind, public: list[str]) -> str:
 
 
 @cache
-def _verbs(kind: Kind) -> frozenset[str]:
-    module, name = _CLASSES[kind]
+def _verbs(owner: Owner) -> frozenset[str]:
+    module, name = _CLASSES[owner]
     found: Any = getattr(import_module(module), name)
     return frozenset(each for each in dir(found) if not each.startswith("_"))
