@@ -1,6 +1,6 @@
 """Which functions of Narwhals mean the same everywhere, and which are the backend's own.
 
-`docs/expressions.md` shows the table. A function that no row is about is the backend's own.
+`docs/expressions.md` shows the table. A function that no row names is the backend's own.
 """
 
 from __future__ import annotations
@@ -21,20 +21,23 @@ class Meaning:
     """A row of the table.
 
     Attributes:
-        functions: Narwhals' names of the functions that it is about.
-        shown: What the page calls them.
-        why: What they mean; or how backends differ.
-        same: Whether they mean the same everywhere.
-        remedy: What to write where that matters.
-        applies: Whether a term of one of the functions is meant; by default each is.
+        functions: Narwhals' names of the functions.
+        shown: Their names on the page.
+        why: What they mean, or how backends differ: a sentence whose first letter may become small.
+        remedy: What to write instead, as the end of a sentence; empty if the functions mean the same everywhere.
+        applies: Whether the row is about a term of these functions; by default about each.
     """
 
     functions: str
     shown: str
     why: str
-    same: bool = True
     remedy: str = ""
     applies: Callable[[Term], bool] = lambda _: True
+
+    @property
+    def same(self) -> bool:
+        """Whether the functions mean the same everywhere."""
+        return not self.remedy
 
 
 def _is_decimal(dtype: Any) -> bool:
@@ -110,131 +113,114 @@ def _option(name: str, *wanted: object) -> Callable[[Term], bool]:
 _LITERAL = _option("literal", True)
 _ONE_UNIT = re.compile(r"1(us|ms|s|m|h|d|mo|q|y)")
 _FIXED = re.compile(r"-?\d+(us|ms|s|m|h|d)")
-_FILL = "`fill_nan(None)` before"
 
 TABLE = (
-    Meaning("col lit alias name.keep name.prefix name.suffix", "`col`, `lit`, `alias`, `name`", "The value as it is"),
+    Meaning("col lit alias name.keep name.prefix name.suffix", "`col`, `lit`, `alias`, `name`", "The value, unchanged"),
     Meaning(
         "__mul__ __truediv__",
         "`* /` of durations by floats",
-        "A half of a tick is rounded or dropped",
-        same=False,
-        remedy="multiply by a whole number",
-        applies=_by_a_float,
+        "Backends round or drop half a tick",
+        "multiply by a whole number",
+        _by_a_float,
     ),
     Meaning(
         "__truediv__",
         "`/` of durations",
-        "The rest of a tick is rounded or dropped",
-        same=False,
-        remedy="`dt.total_microseconds()` before",
-        applies=_of_times,
+        "Backends round or drop the fraction of a tick",
+        "take `dt.total_microseconds()` first",
+        _of_times,
     ),
     Meaning(
         "__add__ __sub__",
         "dates `+ -` durations",
-        "Parts of days are dropped at different times",
-        same=False,
-        remedy="`cast(g.Datetime)` before",
-        applies=_of_dates,
+        "Backends drop the time of day at different steps",
+        "write `cast(g.Datetime)` first",
+        _of_dates,
     ),
     Meaning(
         "__mul__ __truediv__",
         "`* /` of two decimals",
-        "Each backend has a scale of its own for the result, and a rounding",
-        same=False,
-        remedy="`cast(g.Float64)` before",
-        applies=_of_decimals,
+        "Each backend has its own scale and rounding for the result",
+        "write `cast(g.Float64)` first",
+        _of_decimals,
     ),
     Meaning(
         "__add__ __sub__ __mul__ __neg__ abs",
         "`+ - *`, unary minus, `abs`",
-        ("Whole numbers, times and durations are exact or an error; floats are IEEE 754's; decimals are exact"),
+        "Whole numbers, times and durations are exact or an error; floats follow IEEE 754; decimals are exact",
     ),
-    Meaning("__truediv__", "`/`", "A float, as IEEE 754 divides: by zero an infinity, or NaN for 0 / 0"),
+    Meaning("__truediv__", "`/`", "A float by IEEE 754: division by zero gives an infinity, and 0 / 0 gives NaN"),
     Meaning(
         "__floordiv__ __mod__",
         "`// %` of floats",
-        "NaN, infinities, zero divisors and the sign of zero differ",
-        same=False,
-        remedy="cast to a whole number",
-        applies=_of_floats,
+        "Results for NaN, infinities, a zero divisor and the sign of zero differ",
+        "cast to a whole number",
+        _of_floats,
     ),
-    Meaning("__floordiv__ __mod__", "`// %`", "Rounded down, as in Python; null by zero"),
+    Meaning("__floordiv__ __mod__", "`// %`", "Rounded down, as in Python; division by zero gives null"),
     Meaning(
         "__pow__",
         "`**` of floats",
-        "The last bits differ; so do powers of -0.0 and -inf",
-        same=False,
-        remedy="`x * x` for a square",
-        applies=_of_floats,
+        "The last bits differ, and so do powers of -0.0 and -inf",
+        "write `x * x` for a square",
+        _of_floats,
     ),
-    Meaning("__pow__", "`**` of whole numbers", "Exact or an error; a negative exponent is one too"),
-    Meaning("sqrt", "`sqrt`", "IEEE 754's; NaN of a negative number"),
-    Meaning(
-        "exp log sin cos",
-        "`exp`, `log`, `sin`, `cos`",
-        "The last bits differ",
-        same=False,
-        remedy="nothing that is the same to the bit",
-    ),
+    Meaning("__pow__", "`**` of whole numbers", "Exact or an error; a negative exponent is an error"),
+    Meaning("sqrt", "`sqrt`", "IEEE 754's square root; NaN for a negative number"),
+    Meaning("exp log sin cos", "`exp`, `log`, `sin`, `cos`", "The last bits differ", "compute it after `collect()`"),
     Meaning(
         "round",
         "`round` of floats",
-        "Halves go to even or away from zero, and are found in different ways",
-        same=False,
-        remedy="`floor(x + 0.5)`",
-        applies=_of_floats,
+        "Backends round halves to even or away from zero, and detect halves differently",
+        "write `floor(x + 0.5)`",
+        _of_floats,
     ),
     Meaning(
         "round floor ceil",
         "`floor`, `ceil`; `round` of whole numbers",
-        "The type stays as it is, and so do NaN, the infinities and -0.0",
+        "The type stays the same; NaN, infinities and -0.0 stay as they are",
     ),
     Meaning(
         "__gt__ __ge__ __lt__ __le__ __eq__ __ne__ is_between is_in",
         "comparisons, `is_between`, `is_in` of floats that may be NaN",
-        "NaN is the greatest and equal to itself in Polars and Spark, and neither on a GPU",
-        same=False,
-        remedy=_FILL,
-        applies=_any_nan,
+        "In Polars and Spark NaN is the greatest value and equals itself; on a GPU it is neither",
+        "write `fill_nan(None)` first",
+        _any_nan,
     ),
     Meaning(
         "__gt__ __ge__ __lt__ __le__ __eq__ __ne__ is_between is_in",
         "comparisons, `is_between`, `is_in`",
-        "Null with anything is null; -0.0 equals 0.0; text is ordered by the bytes of its UTF-8",
+        "Null with anything gives null; -0.0 equals 0.0; text is ordered by its UTF-8 bytes",
     ),
     Meaning(
         "__and__ __or__ __invert__ __xor__ all_horizontal any_horizontal",
         "`&`, `|`, `~`, `^`, `all_horizontal`, `any_horizontal`",
-        "SQL's three values",
+        "SQL's three-valued logic",
     ),
     Meaning("is_null is_nan is_finite", "`is_null`, `is_nan`, `is_finite`", "Null is neither NaN nor finite"),
     Meaning(
         "fill_null fill_nan coalesce when_then",
         "`fill_null`, `fill_nan`, `coalesce`, `when`",
-        "The first value that is there; the branch whose condition holds, null counts as no",
+        "The first value that is not null; the branch whose condition holds (null counts as no)",
     ),
     Meaning(
         "clip clip_lower clip_upper max_horizontal min_horizontal",
         "`clip`, `max_horizontal`, `min_horizontal` of floats",
-        "NaN and the sign of zero differ",
-        same=False,
-        remedy="`when(x > y).then(x).otherwise(y)` without NaN",
-        applies=_of_floats,
+        "Results for NaN and the sign of zero differ",
+        "write `when(x > y).then(x).otherwise(y)` over values without NaN",
+        _of_floats,
     ),
     Meaning(
         "clip clip_lower clip_upper max_horizontal min_horizontal",
         "`clip`, `max_horizontal`, `min_horizontal`",
-        "Null is skipped by the last two",
+        "The last two skip null",
     ),
     Meaning(
         "sum_horizontal mean_horizontal",
         "`sum_horizontal`, `mean_horizontal` of more than two floats",
-        "Floats are added in different orders",
-        same=False,
-        remedy="`a + b + c`",
-        applies=lambda term: len(term.terms) > 2 and (_of_floats(term) or term.name == "mean_horizontal"),
+        "Backends add floats in different orders",
+        "write `a + b + c`",
+        lambda term: len(term.terms) > 2 and (_of_floats(term) or term.name == "mean_horizontal"),
     ),
     Meaning(
         "sum_horizontal mean_horizontal",
@@ -244,39 +230,35 @@ TABLE = (
     Meaning(
         "cast",
         "casts of floats to text",
-        "1e+300 and 1.0E300, inf and Infinity",
-        same=False,
-        remedy="keep the number",
-        applies=_cast(is_float, _is_text),
+        "Backends write 1e+300 or 1.0E300, inf or Infinity",
+        "keep the number",
+        _cast(is_float, _is_text),
     ),
     Meaning(
         "cast",
         "casts of times to text",
-        "Zones and fractions are written differently",
-        same=False,
-        remedy="the parts: `dt.year()` and so on",
-        applies=_cast(_is_time, _is_text),
+        "Backends write zones and fractions differently",
+        "write the parts: `dt.year()` and so on",
+        _cast(_is_time, _is_text),
     ),
     Meaning(
         "cast",
         "casts of text",
-        "What is a number, a date or a condition differs, and so does what becomes of the rest",
-        same=False,
-        remedy="the type in the source",
-        applies=_cast(_is_text, lambda dtype: not _is_text(dtype)),
+        "Backends take different texts for numbers, dates and conditions, and treat all other texts differently",
+        "declare the type in the source",
+        _cast(_is_text, lambda dtype: not _is_text(dtype)),
     ),
     Meaning(
         "cast",
         "casts to decimals",
-        "Halves of the last digit are rounded differently",
-        same=False,
-        remedy="whole numbers as they are",
-        applies=lambda term: _is_decimal(term.dtype) and (_of_floats(term) or _is_decimal(term.terms[0].dtype)),
+        "Backends round halves of the last digit differently",
+        "cast whole numbers alone",
+        lambda term: _is_decimal(term.dtype) and (_of_floats(term) or _is_decimal(term.terms[0].dtype)),
     ),
     Meaning(
         "cast",
         "casts between numbers, and of whole numbers, dates and conditions to text",
-        "Floats lose their fraction; what does not fit is an error",
+        "Floats lose their fraction; a value that does not fit is an error",
         applies=lambda term: all(
             _is_number(each) or _is_text(each) or each == nw.Date for each in (term.dtype, term.terms[0].dtype)
         ),
@@ -284,16 +266,15 @@ TABLE = (
     Meaning(
         "cast",
         "casts between times and whole numbers, times and dates",
-        "Ticks of the type's unit since 1970; what does not fit is an error",
+        "Ticks of the type's unit since 1970; a value that does not fit is an error",
         applies=lambda term: _is_time(term.dtype) or _is_time(term.terms[0].dtype),
     ),
     Meaning("cast", "casts of categories to text", "The text", applies=lambda term: _is_text(term.dtype)),
     Meaning(
         "str.to_uppercase str.to_lowercase str.to_titlecase",
         "`str.to_uppercase`, `str.to_lowercase`, `str.to_titlecase`",
-        "Each follows a version of Unicode of its own, and İ, ß, ǆ or a final Σ some rules of theirs",
-        same=False,
-        remedy="the case in the source",
+        "Each backend follows its own version of Unicode, with its own rules for İ, ß, ǆ and a final Σ",
+        "change the case in the source",
     ),
     Meaning(
         (
@@ -304,40 +285,37 @@ TABLE = (
             "`str.len_chars`, `str.slice`, `str.head`, `str.tail`, `str.starts_with`, `str.ends_with`, "
             "`concat_str`, `str.zfill`, `str.pad_start`, `str.pad_end`, `str.split`"
         ),
-        "Characters are Unicode's code points, not bytes",
+        "Characters are Unicode code points, not bytes",
     ),
     Meaning(
         "str.contains str.replace str.replace_all",
         "`str.contains`, `str.replace`, `str.replace_all` with `literal=True`",
-        "The text as it is",
+        "The text is matched as it is",
         applies=_LITERAL,
     ),
     Meaning(
         "str.contains str.replace str.replace_all",
         "`str.contains`, `str.replace`, `str.replace_all` by regular expressions",
-        "Rust, Java and cuDF have dialects of their own: what `\\w` holds, what `$0` means",
-        same=False,
-        remedy="`literal=True`",
+        "The dialects of Rust, Java and cuDF differ: what `\\w` matches, what `$0` means",
+        "say `literal=True`",
     ),
     Meaning(
         "str.strip_chars str.strip_chars_start str.strip_chars_end",
         "`str.strip_chars`, … without characters",
-        "What is white space differs outside of ASCII",
-        same=False,
-        remedy='characters: `strip_chars(" \\t")`',
-        applies=_option("characters", None),
+        "Backends take different characters for white space outside ASCII",
+        'name the characters: `strip_chars(" \\t")`',
+        _option("characters", None),
     ),
     Meaning(
         "str.strip_chars str.strip_chars_start str.strip_chars_end",
         "`str.strip_chars`, … of given characters",
-        "The text without them at its ends",
+        "The text without these characters at its ends",
     ),
     Meaning(
         "str.to_datetime str.to_date str.to_time",
         "`str.to_datetime`, `str.to_date`, `str.to_time`",
-        "What is a time, and what becomes of the rest, differs",
-        same=False,
-        remedy="the type in the source",
+        "Backends take different texts for times, and treat all other texts differently",
+        "declare the type in the source",
     ),
     Meaning(
         (
@@ -345,7 +323,7 @@ TABLE = (
             "dt.weekday dt.ordinal_day dt.date"
         ),
         "`dt.year` … `dt.nanosecond`, `dt.weekday`, `dt.ordinal_day`, `dt.date`",
-        "The proleptic Gregorian calendar, before 1970 too; Monday is 1",
+        "The proleptic Gregorian calendar, also before 1970; Monday is 1",
     ),
     Meaning(
         (
@@ -353,20 +331,19 @@ TABLE = (
             "dt.total_nanoseconds"
         ),
         "`dt.timestamp`, `dt.total_minutes` … `dt.total_nanoseconds`",
-        "Exact or an error; a total is cut towards zero",
+        "Exact or an error; totals are truncated towards zero",
     ),
     Meaning(
         "dt.truncate",
         "`dt.truncate` to one unit",
-        "The start of the unit, before 1970 too",
+        "The start of the unit, also before 1970",
         applies=lambda term: bool(_ONE_UNIT.fullmatch(str(term.options.get("every")))),
     ),
     Meaning(
         "dt.truncate",
         "`dt.truncate` to several units",
-        "Where the first one begins differs",
-        same=False,
-        remedy="the verbs `hopping` and `tumbling`, with `align=`",
+        "Backends begin the first period at different times",
+        "use the verbs `hopping` and `tumbling`, with `align=`",
     ),
     Meaning(
         "dt.offset_by",
@@ -377,17 +354,10 @@ TABLE = (
     Meaning(
         "dt.offset_by",
         "`dt.offset_by` of months, quarters and years",
-        "What the end of a longer month becomes",
-        same=False,
-        remedy="days",
+        "Backends differ at the end of longer months",
+        "use days",
     ),
-    Meaning(
-        "dt.to_string",
-        "`dt.to_string`",
-        "The codes of a format differ",
-        same=False,
-        remedy="the parts: `dt.year()` and so on",
-    ),
+    Meaning("dt.to_string", "`dt.to_string`", "Format codes differ", "write the parts: `dt.year()` and so on"),
     Meaning(
         "list.len list.contains list.max list.min list.sum",
         "`list.len`; `list.contains`, `list.max`, `list.min`, `list.sum` of whole numbers",
@@ -395,20 +365,20 @@ TABLE = (
         applies=lambda term: not _of_floats(term) and not _list_of_floats(term),
     ),
     Meaning("struct.field", "`struct.field`", "The field"),
-    Meaning("replace_strict", "`replace_strict`", "What `new` has at the place that a value has in `old`"),
+    Meaning("replace_strict", "`replace_strict`", "The entry of `new` at the place that the value has in `old`"),
 )
-"""Of the rows that are about a term the first counts."""
+"""The first row that applies to a term counts."""
 
 
 def _list_of_floats(term: Term) -> bool:
     return any(isinstance(each.dtype, nw.List) and is_float(each.dtype.inner) for each in term.terms)
 
 
-UNKNOWN = Meaning("", "any other function", "gpu_ops has not compared it", same=False)
+UNKNOWN = Meaning("", "any other function", "gpu_ops has not compared it", "use a function of this table")
 
 
 def meaning(term: Term) -> Meaning:
-    """The row of the table that is about a term's own function.
+    """The row of the table for a term's own function.
 
     Examples:
         >>> import polars as pl

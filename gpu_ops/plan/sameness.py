@@ -20,7 +20,7 @@ class Own:
     Attributes:
         expression: The expression.
         function: Narwhals' name of the part's function.
-        row: What the table says of it.
+        row: Its row in the table.
     """
 
     expression: nw.Expr
@@ -28,7 +28,8 @@ class Own:
     row: Meaning
 
     def __str__(self) -> str:
-        return f"{self.function} in {self.expression!r} is the backend's own: {_lowered(self.row.why)}"
+        why = self.row.why
+        return f"{self.function} in {self.expression!r} is the backend's own: {why[0].lower()}{why[1:]}"
 
 
 def own_parts(expression: nw.Expr, schema: pa.Schema) -> list[Own]:
@@ -58,11 +59,7 @@ def check_same(plan: Node) -> None:
         PlanError: An expression is the backend's own.
     """
     for each in (each for node in plan.walk() for each in owned(node)):
-        remedy = f"{each.row.remedy[0].upper()}{each.row.remedy[1:]}" if each.row.remedy else "Write it otherwise"
+        remedy = f"{each.row.remedy[0].upper()}{each.row.remedy[1:]}"
         raise PlanError(
             f"exact=True, but {each}.", remedy=f"{remedy}; or leave out exact=True. docs/expressions.md has the table."
         )
-
-
-def _lowered(text: str) -> str:
-    return text if text[:2].isupper() else f"{text[0].lower()}{text[1:]}"
