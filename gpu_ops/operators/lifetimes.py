@@ -79,9 +79,9 @@ class Lifetimes(EachPiece, nodes=(Lifetime,)):
             IntegerOverflowError: A time or a duration that an expression gives does not fit its type.
             TimeError: A new lifetime is none.
         """
-        node, device, given = self._node, self._device, self._node.exact.given
+        node, device, given = self._node, self._device, self._node.exact_change.given
         if not given:
-            return change_lifetimes(node.exact, events, device)
+            return change_lifetimes(node.exact_change, events, device)
         made = checked(node.guards, [*given.values()], events, device)
         return _altered(dict(zip(given, made, strict=True)), events, device)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -73,11 +74,6 @@ class AdvanceTime(Unary):
 
     time_rule = "CTIs are made and late events judged here"
 
-    @property
-    def duration(self) -> int | None:
-        # A late point is never let in, so points stay points; an interval may lose its beginning.
-        return self.input.duration
-
     def describe(self) -> str:
         follows = "" if self.follows is None else f" with={_source(self.follows).name}"
         return f"AdvanceTime {self.settings}{follows}"
@@ -114,7 +110,7 @@ class Late(Unary):
         assert isinstance(self.input, AdvanceTime)  # noqa: S101  (held by __post_init__)
         return self.input
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         cti, late_by = LATE_COLUMNS
         return self.input.schema.append(pa.field(cti, pa.timestamp("us", self.zone))).append(

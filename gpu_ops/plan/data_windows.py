@@ -413,7 +413,7 @@ class DataWindow(Unary):
         read = {*wanted, *self.read}
         return tuple(name for name in self.input.schema.names if name in read)
 
-    @property
+    @cached_property
     def duration(self) -> int | None:
         if self.output == "prior":
             return self.input.duration

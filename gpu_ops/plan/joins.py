@@ -14,8 +14,7 @@ from gpu_ops.core.arrow_types import is_text
 from gpu_ops.core.time import TICK, format_span
 from gpu_ops.errors import ColumnError, PlanError, is_one_of, shown
 from gpu_ops.plan.aggregates import count
-from gpu_ops.plan.expressions import LIFETIME, check_boolean, column_names, exact_divisions, guards
-from gpu_ops.plan.integers import Guard
+from gpu_ops.plan.expressions import LIFETIME, check_boolean, column_names
 from gpu_ops.plan.lifetimes import Stitch
 from gpu_ops.plan.nodes import Computed, Ends, KeyBy, Node, Project, Unary, check_flat, extended, selected
 from gpu_ops.plan.windows import Snapshot, WindowAggregate, named_aggregates
@@ -149,18 +148,6 @@ class Join(Binary):
         return pa.schema([*self.left.schema, *right])
 
     @cached_property
-    def exact(self) -> nw.Expr | None:
-        """The condition as it is evaluated here."""
-        return None if self.condition is None else exact_divisions([self.condition], self.paired)[0]
-
-    @cached_property
-    def guards(self) -> dict[int, Guard]:
-        """What watches over the condition, if its whole numbers may not fit."""
-        if self.condition is None or self.exact is None:
-            return {}
-        return guards([self.condition], self.paired, [self.exact])
-
-    @cached_property
     def schema(self) -> pa.Schema:
         if self.how in {"semi", "anti"}:
             return self.left.schema
@@ -240,7 +227,7 @@ class Numbered(Unary):
 
     name: str
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         return self.input.schema.append(pa.field(self.name, pa.int64(), nullable=False))
 

@@ -13,8 +13,7 @@ import pyarrow as pa
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, format_span
 from gpu_ops.core.types import storage
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
-from gpu_ops.plan.expressions import LIFETIME, check_row_wise, column_names, exact_divisions, guards, output_schema
-from gpu_ops.plan.integers import Guard
+from gpu_ops.plan.expressions import LIFETIME, check_row_wise, column_names, exact_divisions, output_schema
 from gpu_ops.plan.nodes import Computed, Ends, Unary
 
 
@@ -256,14 +255,13 @@ class Lifetime(Unary):
         return self.change.lasting(self.input.duration)
 
     @cached_property
-    def exact(self) -> Change:
-        """The change, its expressions as they are evaluated here."""
+    def exact_change(self) -> Change:
+        """The change, with its expressions in the form in which they are evaluated here."""
         return self.change.exact(self.input.schema)
 
     @cached_property
-    def guards(self) -> dict[int, Guard]:
-        """What watches over expressions of `AlterLifetime` whose whole numbers may not fit, by their places there."""
-        return guards(list(self.change.given.values()), self.input.schema, list(self.exact.given.values()))
+    def exact(self) -> tuple[nw.Expr, ...]:
+        return tuple(self.exact_change.given.values())
 
     @property
     def computed(self) -> tuple[Computed, ...]:
@@ -277,7 +275,7 @@ class Lifetime(Unary):
     @property
     def new_start(self) -> nw.Expr | None:
         """The new start as it is evaluated here, if it can be anywhere."""
-        return self.exact.given.get("start")
+        return self.exact_change.given.get("start")
 
     @property
     def by_start_alone(self) -> bool:

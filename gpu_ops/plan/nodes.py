@@ -66,16 +66,10 @@ N = TypeVar("N", bound="Node")
 
 @dataclass(frozen=True, eq=False)
 class Node(Identified):
-    """One step of a plan. Subclasses are frozen; two plans may share nodes freely."""
+    """One step of a plan. Subclasses are frozen; two plans may share nodes freely.
 
-    def __init_subclass__(cls) -> None:
-        """What a node says of its input's events is kept: asked for at each step of a long query, it is known below."""
-        for name in ("schema", "key", "scope", "zone", "duration"):
-            own = cls.__dict__.get(name)
-            if isinstance(own, property) and own.fget is not None:
-                kept = cached_property(own.fget)
-                kept.__set_name__(cls, name)
-                setattr(cls, name, kept)
+    What a node says of its events is cached: a step of a long query that asks its input finds the answer there.
+    """
 
     def __getstate__(self) -> dict[str, Any]:
         # In another process objects are elsewhere.
@@ -101,12 +95,12 @@ class Node(Identified):
         made: Identity = self._known("_identity", lambda node: identity(type(node), inside(node)))
         return made
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """The payload's columns; the lifetime, ``start`` and ``end``, goes along unsaid."""
         raise NotImplementedError
 
-    @property
+    @cached_property
     def key(self) -> tuple[str, ...]:
         """The columns by which the next window groups."""
         return ()
@@ -121,7 +115,7 @@ class Node(Identified):
         """The time zone that results carry."""
         return self.inputs[0].zone
 
-    @property
+    @cached_property
     def duration(self) -> int | None:
         """Ticks that every lifetime lasts, where the plan knows that they all last as long."""
         return None
@@ -254,8 +248,24 @@ class Node(Identified):
 
     @property
     def computed(self) -> tuple[Computed, ...]:
-        """The expressions that it computes itself, with the payload that each reads."""
+        """The expressions that it computes itself, each with the payload that it reads."""
         return ()
+
+    @cached_property
+    def exact(self) -> tuple[nw.Expr, ...]:
+        """These expressions, in the form in which they are evaluated here."""
+        return tuple(exact_divisions([expression], schema)[0] for expression, schema in self.computed)
+
+    @cached_property
+    def guards(self) -> dict[int, Guard]:
+        """The guards of expressions whose whole numbers may not fit, by the places of the expressions."""
+        schemas = [schema for _, schema in self.computed]
+        return guards([each for each, _ in self.computed], schemas[0], self.exact, self.names) if schemas else {}
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """The names that an error shows for columns that the user has not named."""
+        return {}
 
     def describe(self) -> str:
         """The node's own line of `explain`."""
@@ -337,15 +347,15 @@ class Source(Node):
     source: EventSource
     name: str | None = None
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         return self.source.schema
 
-    @property
+    @cached_property
     def zone(self) -> str:
         return self.source.zone
 
-    @property
+    @cached_property
     def duration(self) -> int | None:
         return 1 if self.source.points else None
 
@@ -381,15 +391,15 @@ class SparkSource(Node):
     points: bool
     refused: Any = None
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         return self.payload
 
-    @property
+    @cached_property
     def zone(self) -> str:
         return self.time_zone
 
-    @property
+    @cached_property
     def duration(self) -> int | None:
         return 1 if self.points else None
 
@@ -410,17 +420,17 @@ class Feed(Node):
         # Others may be handed to one that looks the same.
         return Identity(str(id(self)).encode(), (self,))
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         return self.payload
 
-    @property
+    @cached_property
     def key(self) -> tuple[str, ...]:
         return self.columns
 
     zone = "UTC"
 
-    @property
+    @cached_property
     def duration(self) -> int | None:
         return self.length
 
@@ -433,25 +443,6 @@ class Feed(Node):
 @dataclass(frozen=True, eq=False)
 class Expressions(Unary):
     """A node that computes expressions, of each row by itself. One behind the other, they are evaluated as one."""
-
-    @property
-    def computed(self) -> tuple[Computed, ...]:
-        raise NotImplementedError
-
-    @cached_property
-    def exact(self) -> tuple[nw.Expr, ...]:
-        """The expressions as they are evaluated here."""
-        raise NotImplementedError
-
-    @cached_property
-    def guards(self) -> dict[int, Guard]:
-        """What watches over expressions whose whole numbers may not fit, by their places."""
-        return guards([each for each, _ in self.computed], self.input.schema, self.exact, self.names)
-
-    @property
-    def names(self) -> Mapping[str, str]:
-        """What columns are called, in an error, that the user has not named."""
-        return {}
 
     @cached_property
     def picked(self) -> list[str] | None:
@@ -549,10 +540,6 @@ class Project(Expressions):
         names = [bare_column(expression) for expression in self.expressions]
         return None if self.keep or names != self.schema.names else [str(name) for name in names]
 
-    @cached_property
-    def exact(self) -> tuple[nw.Expr, ...]:
-        return exact_divisions(self.expressions, self.input.schema)
-
     @property
     def names(self) -> Mapping[str, str]:
         return self.said
@@ -609,7 +596,7 @@ class KeyBy(Unary):
                 raise ColumnError("The lifetime is no key.", column=name, remedy="Copy it: .with_columns(…) first.")
             check_flat(self.input.schema, name, "is no key")
 
-    @property
+    @cached_property
     def key(self) -> tuple[str, ...]:
         return self.columns
 
@@ -637,7 +624,7 @@ class KeyBy(Unary):
 class Scope(KeyBy):
     """From here on every verb is meant for each group by itself; or, with fewer columns, no longer so."""
 
-    @property
+    @cached_property
     def scope(self) -> tuple[str, ...]:
         return self.columns
 

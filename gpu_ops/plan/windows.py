@@ -56,7 +56,7 @@ class WindowAggregate(Unary):
         """The columns that group the events that come in."""
         return self.input.key
 
-    @property
+    @cached_property
     def duration(self) -> int | None:
         return self.window.duration
 

@@ -287,7 +287,7 @@ def _parts(total: int) -> Iterator[tuple[int, int]]:
 
 def matched(node: Join, left: Side, right: Side, found: Pairs, device: Device) -> Iterator[Pairs]:
     """Of pairs that are alive together those for which the condition holds, if there are any."""
-    if node.exact is not None:
+    if node.exact:
         holds = _holds(node, left.frame, right.frame, found, device)
         take = device.kernels.take
         found = Pairs(*(take(each, holds) for each in (found.rows, found.others, found.start, found.end)))
@@ -321,8 +321,7 @@ def _renamed(frame: Any, names: dict[str, str], device: Device) -> Any:
 
 def _holds(node: Join, left: Any, right: Any, found: Pairs, device: Device) -> Any:
     """The indices of the pairs for which the condition holds."""
-    condition, columns = node.exact, device.columns
-    assert condition is not None  # noqa: S101  (looked at by the caller)
+    (condition,), columns = node.exact, device.columns
     read = column_names(condition, node.paired.names)
     before = {new: name for name, new in node.renamed.items()}
     parts = []
