@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Literal
 
 import narwhals as nw
 
 from gpu_ops.api.base import DataWindowed, Stream, Verbs, Windowed
 from gpu_ops.api.time_windows import aligned
-from gpu_ops.core.arguments import flag, word
+from gpu_ops.core.arguments import flag, whole, word
 from gpu_ops.core.time import MIN_TIME, Duration, Instant, instant, positive_ticks
 from gpu_ops.errors import PlanError
-from gpu_ops.plan.arguments import several
-from gpu_ops.plan.calendars import Calendar, calendar_span, local_time
-from gpu_ops.plan.data_windows import DataWindow, Last, TimeBatches, TimeLengthBatches, positive
+from gpu_ops.plan.arguments import OrderBy, several
+from gpu_ops.plan.calendars import Calendar, anchored, calendar_span
+from gpu_ops.plan.data_windows import DataWindow, Last, TimeBatches, TimeLengthBatches
 from gpu_ops.plan.expressions import Expression, bare_column
 from gpu_ops.plan.nodes import Node, extended
 from gpu_ops.plan.window_conditions import Until, window_condition
 from gpu_ops.plan.window_kinds import DataWindowKind
 
-Order = Expression | Sequence[Expression] | None
-
 
 class Batching(Verbs[Stream, Windowed, DataWindowed]):
     """Verbs of a stream that make data windows of batches."""
 
-    def batches(self, n: int, *, order: Order = None) -> DataWindowed:
+    def batches(self, n: int, *, order: OrderBy = None) -> DataWindowed:
         """Batches of n rows: one is in from its last row's start until the next is complete (Esper: length_batch).
 
         Args:
@@ -40,7 +38,7 @@ class Batching(Verbs[Stream, Windowed, DataWindowed]):
             >>> s.batches(2).agg(total=g.sum("v")).collect().sort_by("start")["total"].to_pylist()
             [3, 7]
         """
-        size = positive(n, name="n")
+        size = whole(n, name="n")
         return self._data_window(Last(size, size, partial=False), order=order)
 
     def time_batches(self, span: Duration, *, align: Instant | None = "first", zone: str | None = None) -> DataWindowed:
@@ -78,7 +76,7 @@ class Batching(Verbs[Stream, Windowed, DataWindowed]):
         *,
         since: Instant | None = None,
         idle: Literal["stop", "run"] = "stop",
-        order: Order = None,
+        order: OrderBy = None,
     ) -> DataWindowed:
         """Batches complete with n events, or when a clock has run out (Esper: time_length_batch).
 
@@ -111,11 +109,11 @@ class Batching(Verbs[Stream, Windowed, DataWindowed]):
         """
         word(idle, ["stop", "run"], name="idle")
         begins = None if since is None else instant(since, name="since")
-        window = TimeLengthBatches(positive_ticks(span, name="span"), positive(n, name="n"), begins, idle == "run")
+        window = TimeLengthBatches(positive_ticks(span, name="span"), whole(n, name="n"), begins, idle == "run")
         return self._data_window(window, order=order)
 
     def batches_until(
-        self, condition: Expression, *, include_trigger: bool = True, order: Order = None
+        self, condition: Expression, *, include_trigger: bool = True, order: OrderBy = None
     ) -> DataWindowed:
         """Events gather until a condition on them holds; then they are the batch (Esper: expr_batch).
 
@@ -147,13 +145,13 @@ class Batching(Verbs[Stream, Windowed, DataWindowed]):
         window: DataWindowKind,
         *,
         within: tuple[str, ...] = (),
-        order: Order = None,
+        order: OrderBy = None,
         hidden: Mapping[str, nw.Expr] | None = None,
     ) -> DataWindowed:
         node, columns = self._ordered(order, hidden)
         return self._data_windows(DataWindow(node, window, within, columns), tuple(self._node.schema.names))
 
-    def _ordered(self, order: Order, hidden: Mapping[str, nw.Expr] | None = None) -> tuple[Node, tuple[str, ...]]:
+    def _ordered(self, order: OrderBy, hidden: Mapping[str, nw.Expr] | None = None) -> tuple[Node, tuple[str, ...]]:
         """The events, with columns beside the payload for what is hidden and for an order; and the order's columns."""
         made, columns = dict(hidden or {}), []
         for at, expression in enumerate(several(order, where="order=")):
@@ -171,5 +169,4 @@ def _calendar(span: Duration, zone: str, align: Instant | None) -> Calendar:
             remedy="Give align= a point at which one begins, or None for midnights and firsts of months.",
         )
     size = calendar_span(span, name="span")
-    anchor = MIN_TIME if align is None else local_time(zone, instant(align, name="align"), size)
-    return Calendar(size, size, zone, anchor)
+    return Calendar(size, size, zone, anchored(zone, align, size))

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import narwhals as nw
 
 from gpu_ops.api.base import DataWindowed, Stream, Windowed
-from gpu_ops.api.batch_windows import Batching, Order
+from gpu_ops.api.batch_windows import Batching
 from gpu_ops.api.time_windows import aligned
-from gpu_ops.core.arguments import flag
+from gpu_ops.core.arguments import flag, whole
 from gpu_ops.core.own_errors import of_methods
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, Duration, Instant, instant, positive_ticks
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
-from gpu_ops.plan.arguments import names
+from gpu_ops.plan.arguments import Names, OrderBy, names
 from gpu_ops.plan.data_windows import (
     Alive,
     Best,
@@ -24,7 +22,6 @@ from gpu_ops.plan.data_windows import (
     LastStarts,
     Sample,
     Session,
-    positive,
 )
 from gpu_ops.plan.expressions import LIFETIME, Expression, as_expression, bare_column
 from gpu_ops.plan.lifetimes import AlterLifetime, Lifetime, SetDuration
@@ -42,7 +39,7 @@ class DataWindowing(Batching[Stream, Windowed, DataWindowed]):
     by their ends. So an answer never depends on the order in which rows arrive.
     """
 
-    def last(self, n: int, *, every: int = 1, partial: bool = True, order: Order = None) -> DataWindowed:
+    def last(self, n: int, *, every: int = 1, partial: bool = True, order: OrderBy = None) -> DataWindowed:
         """The last n rows (Esper: length; StreamCruncher: last N).
 
         Args:
@@ -65,7 +62,7 @@ class DataWindowing(Batching[Stream, Windowed, DataWindowed]):
             [3, 9]
         """
         flag(partial, name="partial")
-        return self._data_window(Last(positive(n, name="n"), positive(every, name="every"), partial), order=order)
+        return self._data_window(Last(whole(n, name="n"), whole(every, name="every"), partial), order=order)
 
     def count_window(self, n: int) -> DataWindowed:
         """The events of n consecutive distinct starts (StreamInsight: count window).
@@ -85,7 +82,7 @@ class DataWindowing(Batching[Stream, Windowed, DataWindowed]):
             >>> [t.microsecond for t in r["start"].to_pylist()], r["total"].to_pylist()
             ([2, 6], [6, 9])
         """
-        return self._data_window(LastStarts(positive(n, name="n")))
+        return self._data_window(LastStarts(whole(n, name="n")))
 
     def session(
         self,
@@ -151,7 +148,7 @@ class DataWindowing(Batching[Stream, Windowed, DataWindowed]):
         """
         return self._data_window(FirstSpan(MAX_TIME - MIN_TIME + TICK, MIN_TIME))
 
-    def first(self, n: int, *, order: Order = None) -> DataWindowed:
+    def first(self, n: int, *, order: OrderBy = None) -> DataWindowed:
         """The first n rows, for ever (Esper: firstlength, firstevent).
 
         Args:
@@ -165,7 +162,7 @@ class DataWindowing(Batching[Stream, Windowed, DataWindowed]):
             >>> s.first(2).rows().collect()["v"].to_pylist()
             [1, 2]
         """
-        return self._data_window(First(positive(n, name="n")), order=order)
+        return self._data_window(First(whole(n, name="n")), order=order)
 
     def first_span(self, span: Duration, *, since: Instant | None = None) -> DataWindowed:
         """What starts within a span, for ever (Esper: firsttime).
@@ -184,7 +181,7 @@ class DataWindowing(Batching[Stream, Windowed, DataWindowed]):
         begins = None if since is None else instant(since, name="since")
         return self._data_window(FirstSpan(positive_ticks(span, name="span"), begins))
 
-    def unique(self, *columns: str, order: Order = None) -> DataWindowed:
+    def unique(self, *columns: str, order: OrderBy = None) -> DataWindowed:
         """The last event of each combination of values, until the next of the same comes (Esper: unique).
 
         Args:
@@ -201,7 +198,7 @@ class DataWindowing(Batching[Stream, Windowed, DataWindowed]):
         """
         return self._data_window(Last(1), within=_names(columns, verb="unique"), order=order)
 
-    def first_unique(self, *columns: str, order: Order = None) -> DataWindowed:
+    def first_unique(self, *columns: str, order: OrderBy = None) -> DataWindowed:
         """The first event of each combination of values, for ever (Esper: firstunique).
 
         Args:
@@ -233,7 +230,7 @@ class DataWindowing(Batching[Stream, Windowed, DataWindowed]):
         """
         return self._alive(Lifetime(self._node, AlterLifetime(None, None, as_expression(end, where="until"))))
 
-    def highest(self, n: int, by: Expression, *, unique: str | Sequence[str] = (), order: Order = None) -> DataWindowed:
+    def highest(self, n: int, by: Expression, *, unique: Names = (), order: OrderBy = None) -> DataWindowed:
         """The n events with the highest values so far (Esper: sort, rank; StreamCruncher: highest).
 
         When there is one too many, the least leaves; of equal ones the oldest. One that leaves does not come back. An
@@ -255,7 +252,7 @@ class DataWindowing(Batching[Stream, Windowed, DataWindowed]):
         """
         return self._best(n, by, unique, order, highest=True)
 
-    def lowest(self, n: int, by: Expression, *, unique: str | Sequence[str] = (), order: Order = None) -> DataWindowed:
+    def lowest(self, n: int, by: Expression, *, unique: Names = (), order: OrderBy = None) -> DataWindowed:
         """The n events with the lowest values so far, as `highest` has the highest.
 
         Args:
@@ -273,7 +270,7 @@ class DataWindowing(Batching[Stream, Windowed, DataWindowed]):
         """
         return self._best(n, by, unique, order, highest=False)
 
-    def sample(self, n: int, *, seed: int = 0, order: Order = None) -> DataWindowed:
+    def sample(self, n: int, *, seed: int = 0, order: OrderBy = None) -> DataWindowed:
         """N events drawn from all so far, each with the same chance.
 
         They are those with the least hashes of the seed, their start, and their number among those of one start. So the
@@ -293,9 +290,9 @@ class DataWindowing(Batching[Stream, Windowed, DataWindowed]):
         """
         if isinstance(seed, bool) or not isinstance(seed, int):
             raise PlanError(f"seed is {seed!r}.", remedy="Give a whole number.")
-        return self._data_window(Sample(positive(n, name="n"), seed), order=order)
+        return self._data_window(Sample(whole(n, name="n"), seed), order=order)
 
-    def keep_while(self, condition: Expression, *, order: Order = None) -> DataWindowed:
+    def keep_while(self, condition: Expression, *, order: OrderBy = None) -> DataWindowed:
         """As each event comes, the oldest leave until a condition holds, or nothing is left (Esper: expr).
 
         Args:
@@ -317,7 +314,7 @@ class DataWindowing(Batching[Stream, Windowed, DataWindowed]):
         made = window_condition(self._node.schema, condition, where="keep_while")
         return self._data_window(While(made), order=order)
 
-    def with_prior(self, n: int = 1, *, order: Order = None, **columns: str) -> Stream:
+    def with_prior(self, n: int = 1, *, order: OrderBy = None, **columns: str) -> Stream:
         """Each event beside columns of the one that came n before it in its group (Esper: prior; SQL: lag).
 
         Lifetimes and grouping stay as they are. The value is null where fewer rows came before.
@@ -348,16 +345,14 @@ class DataWindowing(Batching[Stream, Windowed, DataWindowed]):
             if name in (*names, *LIFETIME):
                 raise ColumnError("The stream has this column already.", column=name, remedy="Give another name.")
         node, places = self._ordered(order)
-        made = DataWindow(node, Last(positive(n, name="n")), (), places, "prior", prior=tuple(columns.items()))
+        made = DataWindow(node, Last(whole(n, name="n")), (), places, "prior", prior=tuple(columns.items()))
         return self._with(selected(made, (*names, *columns)))
 
-    def _best(
-        self, n: int, by: Expression, unique: str | Sequence[str], order: Order, *, highest: bool
-    ) -> DataWindowed:
+    def _best(self, n: int, by: Expression, unique: Names, order: OrderBy, *, highest: bool) -> DataWindowed:
         verb = "highest" if highest else "lowest"
         value, same = as_expression(by, where=verb), names(unique, where=f"{verb}(…, unique=…)")
         column = bare_column(value) or "__by"
-        window = Best(positive(n, name="n"), column, highest, same)
+        window = Best(whole(n, name="n"), column, highest, same)
         return self._data_window(window, order=order, hidden={column: value} if column == "__by" else {})
 
     def _alive(self, node: Lifetime) -> DataWindowed:

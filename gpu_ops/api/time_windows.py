@@ -10,7 +10,7 @@ from gpu_ops.core.arguments import word
 from gpu_ops.core.own_errors import of_methods
 from gpu_ops.core.time import MIN_TIME, Duration, Instant, instant, positive_ticks
 from gpu_ops.errors import PlanError
-from gpu_ops.plan.calendars import Calendar, calendar_span, local_time
+from gpu_ops.plan.calendars import Calendar, anchored, calendar_span
 from gpu_ops.plan.fills import FillValue, fill_values
 from gpu_ops.plan.lifetimes import Lifetime, SetDuration
 from gpu_ops.plan.window_kinds import Hopping, Membership, WindowOutput
@@ -190,7 +190,7 @@ def _calendar(
         span,
         hop,
         zone,
-        MIN_TIME if align is None else local_time(zone, instant(align, name="align"), hop),
+        anchored(zone, align, hop),
         output,
         None if until is None else instant(until, name="until"),
     )

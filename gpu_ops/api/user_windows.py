@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from gpu_ops.api.base import DataWindowed, Stream, Windowed
-from gpu_ops.api.batch_windows import Order
 from gpu_ops.api.row_windows import DataWindowing
 from gpu_ops.core.own_errors import of_methods
 from gpu_ops.errors import PlanError
-from gpu_ops.plan.arguments import names
+from gpu_ops.plan.arguments import Names, OrderBy, names
 from gpu_ops.plan.window_kinds import DataWindowKind, GridKind
 
 
@@ -17,9 +14,7 @@ from gpu_ops.plan.window_kinds import DataWindowKind, GridKind
 class OwnWindowing(DataWindowing[Stream, Windowed, DataWindowed]):
     """Verbs of a stream that take a kind of window as an object."""
 
-    def data_window(
-        self, kind: DataWindowKind, *, within: str | Sequence[str] = (), order: Order = None
-    ) -> DataWindowed:
+    def data_window(self, kind: DataWindowKind, *, within: Names = (), order: OrderBy = None) -> DataWindowed:
         """A data window of any kind, as `last` and `session` make theirs (docs/extending_windows.md).
 
         Args:

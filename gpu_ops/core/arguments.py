@@ -1,4 +1,4 @@
-"""Arguments of public functions, looked at where they are handed in."""
+"""Checks of the arguments of public functions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gpu_ops.errors import PlanError, shown
 
 MOST = 1 << 40
-"""More rows than there are; numbers up to it add up without a care."""
+"""More rows than any input has. Sums of numbers up to it do not overflow."""
 
 
 def flag(value: object, *, name: str) -> bool:
@@ -38,14 +38,19 @@ def word(value: object, known: Sequence[str], *, name: str) -> str:
     return value
 
 
-def whole(value: object, *, name: str, least: int = 1) -> int:
-    """A whole number from ``least`` to `MOST`.
+def whole(value: object, *, name: str, least: int = 1, most: int = MOST) -> int:
+    """A whole number from ``least`` to ``most``.
 
     Raises:
-        PlanError: It is none.
+        PlanError: It is none, or out of that range.
+
+    Examples:
+        >>> whole(0, name="events", least=0, most=1_000_000)
+        0
     """
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
-        raise PlanError(f"{name} is {shown(value)}.", remedy=f"Give a whole number of at least {least}, up to 2**40.")
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        said = f"of at least {least}, up to 2**40" if most == MOST else f"from {least:,} to {most:,}"
+        raise PlanError(f"{name} is {shown(value)}.", remedy=f"Give a whole number {said}.")
     return value
 
 

@@ -1,4 +1,4 @@
-"""Columns that verbs and aggregates are given, looked at when the plan is made."""
+"""Checks of the columns that verbs and aggregates are given, when the plan is made."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from typing import Any
 import narwhals as nw
 
 from gpu_ops.errors import PlanError
-from gpu_ops.plan.expressions import as_expression
+from gpu_ops.plan.expressions import Expression, as_expression
+
+Names = str | Sequence[str]
+"""One name or several."""
+
+OrderBy = Expression | Sequence[Expression] | None
+"""The expressions that decide an order."""
 
 
 def several(given: object, *, where: str) -> tuple[nw.Expr, ...]:

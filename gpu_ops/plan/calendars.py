@@ -6,7 +6,7 @@ import datetime
 import re
 from dataclasses import dataclass
 
-from gpu_ops.core.time import MIN_TIME, TICK, Duration, format_time
+from gpu_ops.core.time import MIN_TIME, TICK, Duration, Instant, format_time, instant
 from gpu_ops.errors import PlanError
 from gpu_ops.ingest.zones import Zone
 from gpu_ops.plan.window_kinds import AssignedGrid, WindowOutput
@@ -94,17 +94,25 @@ def calendar_span(span: Duration, *, name: str) -> CalendarSpan:
     return CalendarSpan(months, days)
 
 
-def local_time(zone: str, instant: int, every: CalendarSpan) -> int:
-    """What a zone's clocks show at an instant, as if it were UTC, in ticks: where windows are counted from.
+def anchored(zone: str, align: Instant | None, every: CalendarSpan) -> int:
+    """What a zone's clocks show at an instant, as if it were UTC, in ticks: windows are counted from there.
+
+    Args:
+        zone: The time zone.
+        align: The instant; None for 0001-01-01T00:00 on these clocks.
+        every: From the start of one window to the next.
 
     Raises:
         PlanError: Windows of months are counted from a day that some months do not have.
 
     Examples:
-        >>> local_time("Europe/Vienna", 0, CalendarSpan(days=1)) // 3_600_000_000
+        >>> anchored("Europe/Vienna", "1970-01-01T00:00Z", CalendarSpan(days=1)) // 3_600_000_000
         1
     """
-    shown = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(microseconds=instant)
+    if align is None:
+        return MIN_TIME
+    since = datetime.timedelta(microseconds=instant(align, name="align"))
+    shown = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + since
     local = shown.astimezone(Zone(zone).info).replace(tzinfo=None)
     if every.months and local.day > 28:
         raise PlanError(f"align is on day {local.day} of a month.", remedy="Not every month has it: choose one to 28.")

@@ -6,12 +6,10 @@ then by the values themselves.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import narwhals as nw
 
 from gpu_ops.plan.aggregates import Aggregate, aggregate
-from gpu_ops.plan.arguments import several
+from gpu_ops.plan.arguments import OrderBy, several
 from gpu_ops.plan.expressions import Expression
 
 
@@ -49,10 +47,7 @@ def all(condition: Expression, *, where: Expression | None = None) -> Aggregate:
     return aggregate("all", condition, where=where)
 
 
-Order = Expression | Sequence[Expression] | None
-
-
-def first(expression: Expression, *, order: Order = None, where: Expression | None = None) -> Aggregate:
+def first(expression: Expression, *, order: OrderBy = None, where: Expression | None = None) -> Aggregate:
     """The value of the event that starts first; null where no value is.
 
     Args:
@@ -71,7 +66,7 @@ def first(expression: Expression, *, order: Order = None, where: Expression | No
     return aggregate("first", expression, nw.col("start"), *several(order, where="order="), where=where)
 
 
-def last(expression: Expression, *, order: Order = None, where: Expression | None = None) -> Aggregate:
+def last(expression: Expression, *, order: OrderBy = None, where: Expression | None = None) -> Aggregate:
     """The value of the event that starts last; null where no value is.
 
     Args:

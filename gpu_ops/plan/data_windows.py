@@ -14,7 +14,6 @@ from typing import Literal, Self
 
 import pyarrow as pa
 
-from gpu_ops.core.arguments import whole
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, format_span, format_time
 from gpu_ops.errors import ColumnError
 from gpu_ops.plan.aggregates import Aggregate
@@ -494,12 +493,3 @@ class DataWindow(Unary):
             output += f" {', '.join(str(aggregate) for aggregate in self.aggregates)}"
         output += "".join(f" {name}={column}" for name, column in self.prior)
         return f"DataWindow {self.window}{within}{order}{output}"
-
-
-def positive(value: object, *, name: str) -> int:
-    """A whole number of at least one.
-
-    Raises:
-        PlanError: It is none.
-    """
-    return whole(value, name=name)

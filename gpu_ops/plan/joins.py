@@ -10,9 +10,10 @@ from typing import Literal, get_args
 import narwhals as nw
 import pyarrow as pa
 
+from gpu_ops.core.arguments import word
 from gpu_ops.core.arrow_types import is_text
 from gpu_ops.core.time import TICK, format_span
-from gpu_ops.errors import ColumnError, PlanError, is_one_of, shown
+from gpu_ops.errors import ColumnError, PlanError, shown
 from gpu_ops.plan.aggregates import count
 from gpu_ops.plan.expressions import LIFETIME, check_boolean, column_names
 from gpu_ops.plan.lifetimes import Stitch
@@ -118,14 +119,8 @@ class Join(Binary):
     strategy: Strategy = "auto"
 
     def __post_init__(self) -> None:
-        for name, word, kind, what in (
-            ("how", self.how, How, "join"),
-            ("strategy", self.strategy, Strategy, "strategy"),
-        ):
-            if not is_one_of(word, known := get_args(kind)):
-                raise PlanError(
-                    f"{name}={shown(word)} is no {what}.", remedy=f"It is one of {', '.join(map(repr, known))}."
-                )
+        word(self.how, get_args(How), name="how")
+        word(self.strategy, get_args(Strategy), name="strategy")
         _ = self.paired
         if self.condition is not None:
             if column_names(self.condition, LIFETIME):
@@ -268,8 +263,7 @@ class AsOf(Binary):
     suffix: str = "_right"
 
     def __post_init__(self) -> None:
-        if not is_one_of(self.how, get_args(AsofHow)):
-            raise PlanError(f"how={shown(self.how)} is no as-of join.", remedy='It is "left" or "inner".')
+        word(self.how, get_args(AsofHow), name="how")
         _ = self.schema
 
     @cached_property

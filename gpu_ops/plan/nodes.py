@@ -20,7 +20,6 @@ from gpu_ops.plan.expressions import (
     as_expression,
     bare_column,
     check_boolean,
-    check_row_wise,
     column_names,
     exact_divisions,
     guards,
@@ -720,6 +719,4 @@ def extended(node: Node, columns: Iterable[nw.Expr]) -> Node:
 def filter_condition(conditions: tuple[object, ...]) -> nw.Expr:
     """One condition that holds where all do."""
     expressions = [as_expression(condition, where="filter") for condition in conditions]
-    for expression in expressions:
-        check_row_wise(expression, where="filter")
     return expressions[0] if len(expressions) == 1 else nw.all_horizontal(*expressions, ignore_nulls=False)

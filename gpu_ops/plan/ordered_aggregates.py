@@ -7,26 +7,23 @@ Functions of the user's are in ``plan/own_functions.py``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, Literal
 
 import narwhals as nw
 import pyarrow as pa
 
-from gpu_ops.core.arguments import MOST, word
+from gpu_ops.core.arguments import MOST, whole, word
 from gpu_ops.core.time import TIME_TYPE, Duration, positive_ticks
-from gpu_ops.errors import PlanError, shown
+from gpu_ops.errors import PlanError
 from gpu_ops.plan.aggregate_kinds import check_order, float_of_numbers, value_type
 from gpu_ops.plan.aggregates import Aggregate, aggregate, count
-from gpu_ops.plan.arguments import several
+from gpu_ops.plan.arguments import OrderBy, several
 from gpu_ops.plan.expressions import LIFETIME, Expression, as_expression, bare_column
 
 Interpolation = Literal["linear", "midpoint", "lower", "higher", "discrete"]
 _INTERPOLATIONS = ("linear", "midpoint", "lower", "higher", "discrete")
 _BETWEEN = ("linear", "midpoint")
-
-Order = Expression | Sequence[Expression] | None
 
 _EVERY = 1 << 62
 """More rows than there are."""
@@ -148,7 +145,7 @@ def mode(expression: Expression, *, where: Expression | None = None) -> Aggregat
     return _over("mode", expression, where=where)
 
 
-def nth(expression: Expression, n: int, *, order: Order = None, where: Expression | None = None) -> Aggregate:
+def nth(expression: Expression, n: int, *, order: OrderBy = None, where: Expression | None = None) -> Aggregate:
     """The value of the n-th event, of any type, nulls skipped; null where there are fewer.
 
     Events stand in order of their start, then of ``order``, then of the value.
@@ -220,7 +217,7 @@ def bottom(
 
 
 def _top(expression: Expression, k: int, by: Expression | None, where: Expression | None, verb: str) -> Aggregate:
-    check_count(verb, k)
+    whole(k, name="k")
     others = () if by is None else listed(by, f"{verb}(…, by=…)")
     return _over("top", expression, *others, where=where, options={"k": k, "descending": verb == "top"})
 
@@ -249,7 +246,7 @@ def mean_absolute_deviation(
     return _over("mean_absolute_deviation", expression, where=where, distinct=distinct)
 
 
-def collect_list(expression: Expression, *, order: Order = None, where: Expression | None = None) -> Aggregate:
+def collect_list(expression: Expression, *, order: OrderBy = None, where: Expression | None = None) -> Aggregate:
     """All values as a list, nulls skipped: in order of the events' start, then of ``order``, then of the value.
 
     Where no value is, the list is empty.
@@ -312,7 +309,7 @@ def rate(per: Duration = "1s", *, over: Duration | None = None, where: Expressio
 
 def ranked(by: Expression, k: int, payload: pa.Schema, *, descending: bool) -> Aggregate:
     """The k first events by an order with their ranks, as a list of structs: what `Windowed.top` is made of."""
-    check_count("top", k)
+    whole(k, name="k")
     decides = named(by, "top(…, by=…)")
     returns = pa.schema([pa.field("rank", pa.int64()), *payload])
     options = {"k": k, "descending": descending, "returns": returns}
@@ -325,18 +322,6 @@ def every_row(payload: pa.Schema) -> Aggregate:
     returns = pa.schema([pa.field(RANK, pa.int64()), *payload, *lifetime])
     options = {"k": _EVERY, "descending": False, "returns": returns}
     return aggregate("ranked", START, *map(nw.col, payload.names), START, END, options=options)
-
-
-def check_count(verb: str, k: int) -> None:
-    """Refuse what is no number of things.
-
-    Raises:
-        PlanError: It is less than one, or not whole.
-    """
-    if type(k) is not int or not 1 <= k <= MOST:
-        raise PlanError(
-            f"{verb} takes how many, at least 1, not {shown(k)}.", remedy=f"Write {verb}(…, 3), for instance."
-        )
 
 
 # How they are declared
@@ -354,7 +339,7 @@ def _over(
     return aggregate(kind, over, *others, where=where, options=options, distinct=distinct)
 
 
-def listed(given: Order, where: str) -> tuple[nw.Expr, ...]:
+def listed(given: OrderBy, where: str) -> tuple[nw.Expr, ...]:
     """One expression or several, or none; the lifetime under names that a payload may have."""
     return tuple(named(each, where) for each in several(given, where=where))
 

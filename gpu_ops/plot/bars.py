@@ -62,11 +62,8 @@ def first_lifetimes(table: pa.Table, most: int, columns: Sequence[str] = ()) -> 
 
     Raises:
         ColumnError: A column, or a lifetime, is missing.
-        PlanError: ``most`` is less than one.
     """
     check_columns(table, columns)
-    if most < 1:
-        raise PlanError(f"most is {most!r}.", remedy="Draw at least one event.")
     start, end = (table[name].cast(TIME_TYPE).cast(pa.int64()).to_numpy() for name in ("start", "end"))
     order = np.lexsort((end, start))
     first = order[:most]

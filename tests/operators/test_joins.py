@@ -245,7 +245,7 @@ def test_a_lifetime_is_no_key() -> None:
 
 def test_what_is_no_join_is_refused() -> None:
     left = stream([], LEFT)
-    with pytest.raises(PlanError, match=r"how='outer' is no join.*'full'"):
+    with pytest.raises(PlanError, match=r"how 'outer' is unknown.*\"full\""):
         left.join(left, on="k", how="outer")  # type: ignore[arg-type]
     with pytest.raises(PlanError, match="Table"):
         left.join(pa.table({"k": [1]}))

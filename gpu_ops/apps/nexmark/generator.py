@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from gpu_ops.apps.nexmark import draws
 from gpu_ops.apps.nexmark.draws import Integers
+from gpu_ops.core.arguments import whole
 from gpu_ops.core.splitmix import Numbers
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TIME_TYPE, Instant, format_time, instant
 from gpu_ops.errors import PlanError
@@ -125,9 +126,9 @@ class Generator:
     start: Instant = BASE_TIME
 
     def __post_init__(self) -> None:
-        _whole("events", self.events, 0, _MOST_EVENTS)
-        _whole("rate", self.rate, 1, 10**12)
-        _whole("seed", self.seed, 0, 2**64 - 1)
+        whole(self.events, name="events", least=0, most=_MOST_EVENTS)
+        whole(self.rate, name="rate", least=1, most=10**12)
+        whole(self.seed, name="seed", least=0, most=2**64 - 1)
         last = self.time(self.events) + 2 * _horizon(self.rate)
         if not MIN_TIME <= instant(self.start, name="start") <= last < MAX_TIME:
             raise PlanError(
@@ -183,7 +184,7 @@ class Generator:
             [46, 46, 16]
         """
         first, last = self._range(kind, first, last)
-        _whole("size", size, 1, _MOST_EVENTS)
+        whole(size, name="size", least=1, most=_MOST_EVENTS)
         made = (self.batch(kind, at, min(at + size, last)) for at in range(first, last, size))
         return (batch for batch in made if batch.num_rows)
 
@@ -215,15 +216,15 @@ class Generator:
             >>> [part.bids.num_rows for part in Generator(events=120).micro_batches(50)]
             [46, 46, 16]
         """
-        _whole("size", size, 1, _MOST_EVENTS)
+        whole(size, name="size", least=1, most=_MOST_EVENTS)
         return (self.tables(at, min(at + size, self.events)) for at in range(0, self.events, size))
 
     def _range(self, kind: Kind, first: int, last: int | None) -> tuple[int, int]:
         if kind not in KINDS:
             raise PlanError(f"There are no {kind!r} in NEXMark.", remedy=f"There are: {', '.join(KINDS)}.")
         last = self.events if last is None else last
-        _whole("last", last, 0, self.events)
-        _whole("first", first, 0, last)
+        whole(last, name="last", least=0, most=self.events)
+        whole(first, name="first", least=0, most=last)
         return first, last
 
 
@@ -286,18 +287,10 @@ def side_input(rows: int = 10_000, *, start: Instant = BASE_TIME) -> pa.Table:
         >>> side_input(2).select(["key", "value"]).to_pylist()
         [{'key': 0, 'value': 'value 0'}, {'key': 1, 'value': 'value 1'}]
     """
-    _whole("rows", rows, 0, _MOST_EVENTS)
+    whole(rows, name="rows", least=0, most=_MOST_EVENTS)
     since = pa.repeat(pa.scalar(instant(start, name="start")).cast(TIME_TYPE), rows)
     values = pa.array([f"value {key}" for key in range(rows)], pa.string())
     return pa.table({"key": pa.array(range(rows), pa.int64()), "value": values, "date_time": since})
-
-
-def _whole(name: str, value: object, least: int, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise PlanError(
-            f"{name} {value!r} is not a whole number from {least:,} to {most:,}.",
-            remedy=f"Give {name} as an int within these bounds.",
-        )
 
 
 def _before(event: int, offset: int, share: int) -> int:

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructField, StructType
 
 from gpu_ops.apps.nexmark.generator import BASE_TIME, DEFAULT_RATE, KINDS, SCHEMAS, Generator, Kind
+from gpu_ops.core.arguments import whole
 from gpu_ops.engines.spark.types import spark_type
 from gpu_ops.errors import PlanError
 
@@ -78,8 +79,7 @@ class NexmarkDataSource(DataSource):
             options.get("start", BASE_TIME),
         )
         partitions = _number(options, "partitions", -(-generator.events // _PARTITION_EVENTS) or 1)
-        if partitions < 1:
-            raise PlanError(f"partitions {partitions} is below one.", remedy="Give one or more, or leave it out.")
+        whole(partitions, name="partitions")
         return NexmarkReader(generator, _kind(options), partitions)
 
 
