@@ -117,20 +117,18 @@ class Windowing(Verbs[Stream, Windowed, DataWindowed]):
         if output is not None:
             word(output, ["window", "point", "hop"], name="output")
             shape = output
-        if zone is not None:
-            return self._windows(self._node, _calendar(size, every, zone, align, membership, shape, until), filling)
-        return self._windows(
-            self._node,
-            Hopping(
-                positive_ticks(size, name="size"),
-                positive_ticks(every, name="every"),
-                aligned(align),
-                membership,
-                shape,
-                None if until is None else instant(until, name="until"),
-            ),
-            filling,
-        )
+        clip = None if until is None else instant(until, name="until")
+        if zone is None:
+            spans = positive_ticks(size, name="size"), positive_ticks(every, name="every")
+            return self._windows(self._node, Hopping(*spans, aligned(align), membership, shape, clip), filling)
+        if membership != "overlap" or shape == "hop":
+            raise PlanError(
+                "Windows of the calendar hold what overlaps them.",
+                remedy='Leave out membership="start" and output="hop".',
+            )
+        length, hop = calendar_span(size, name="size"), calendar_span(every, name="every")
+        calendar = Calendar(length, hop, zone, anchored(zone, align, hop), shape, clip)
+        return self._windows(self._node, calendar, filling)
 
     def tumbling(
         self,
@@ -170,30 +168,6 @@ class Windowing(Verbs[Stream, Windowed, DataWindowed]):
 def aligned(align: Instant | None) -> int:
     """A point of a grid in ticks; 0001-01-01T00:00Z when left out."""
     return MIN_TIME if align is None else instant(align, name="align")
-
-
-def _calendar(
-    size: Duration,
-    every: Duration,
-    zone: str,
-    align: Instant | None,
-    membership: Membership,
-    output: WindowOutput,
-    until: Instant | None,
-) -> Calendar:
-    if membership != "overlap" or output == "hop":
-        raise PlanError(
-            "Windows of the calendar hold what overlaps them.", remedy='Leave out membership="start" and output="hop".'
-        )
-    span, hop = calendar_span(size, name="size"), calendar_span(every, name="every")
-    return Calendar(
-        span,
-        hop,
-        zone,
-        anchored(zone, align, hop),
-        output,
-        None if until is None else instant(until, name="until"),
-    )
 
 
 def _span(span: Any) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from gpu_ops.core.arrow_types import is_text
 from gpu_ops.core.time import TICK, format_span
 from gpu_ops.errors import ColumnError, PlanError, shown
 from gpu_ops.plan.aggregates import count
+from gpu_ops.plan.arguments import names
 from gpu_ops.plan.expressions import LIFETIME, check_boolean, column_names
 from gpu_ops.plan.lifetimes import Stitch
 from gpu_ops.plan.nodes import Computed, Ends, KeyBy, Node, Project, Unary, check_flat, extended, selected
@@ -374,17 +375,7 @@ def named_keys(on: object, left: Node, right: Node) -> On:
         ColumnError: An unknown column, or one that is no key.
         PlanError: It is no way to name keys.
     """
-    pairs: list[tuple[object, object]]
-    if on is None:
-        pairs = []
-    elif isinstance(on, str):
-        pairs = [(on, on)]
-    elif isinstance(on, Mapping):
-        pairs = list(on.items())
-    elif isinstance(on, Sequence):
-        pairs = [(name, name) for name in on]
-    else:
-        pairs = [(on, on)]
+    pairs = list(on.items()) if isinstance(on, Mapping) else [(name, name) for name in names(on, where="on=")]
     for each in pairs:
         for name, side, which in zip(each, (left, right), ("left", "right"), strict=True):
             if not isinstance(name, str):
@@ -400,10 +391,9 @@ def named_keys(on: object, left: Node, right: Node) -> On:
                 )
             remedy = "Take its fields or its text first."
             check_flat(side.schema, name, "is no key", remedy=remedy, what=f"{which} stream")
-    for at in (0, 1):
-        names = [each[at] for each in pairs]
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
+    for columns in zip(*pairs, strict=True):
+        if len(set(columns)) < len(columns):
+            twice = next(name for name in columns if columns.count(name) > 1)
             raise ColumnError("A key column is named twice.", column=str(twice), remedy="Name each once.")
     return tuple((str(mine), str(other)) for mine, other in pairs)
 
@@ -437,17 +427,14 @@ def with_common_columns(parts: Sequence[Node]) -> tuple[Node, ...]:
     first = parts[0].schema
     wanted = {field.name: field.type for field in first}
     for number, part in enumerate(parts[1:], start=2):
-        for missing, holder in (
-            (set(first.names) - set(part.schema.names), f"Stream {number} of the union lacks a column of the first."),
-            (
-                set(part.schema.names) - set(first.names),
-                f"Stream {number} of the union has a column that the first lacks.",
-            ),
-        ):
-            if missing:
-                raise ColumnError(
-                    holder, column=min(missing), remedy="Give all the same columns: .select(…) or .with_columns(…)."
-                )
+        mine, others = set(first.names), set(part.schema.names)
+        if mine != others:
+            does = "lacks a column of the first" if mine - others else "has a column that the first lacks"
+            raise ColumnError(
+                f"Stream {number} of the union {does}.",
+                column=min(mine - others or others - mine),
+                remedy="Give all the same columns: .select(…) or .with_columns(…).",
+            )
         for name, dtype in wanted.items():
             other = part.schema.field(name).type
             common = common_type(dtype, other)

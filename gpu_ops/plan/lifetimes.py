@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, format_span
 from gpu_ops.core.types import storage
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
-from gpu_ops.plan.expressions import LIFETIME, check_row_wise, column_names, exact_divisions, output_schema
+from gpu_ops.plan.expressions import LIFETIME, column_names, exact_divisions, output_schema
 from gpu_ops.plan.nodes import Computed, Ends, Unary
 
 
@@ -142,28 +142,26 @@ class AlterLifetime(Change):
     end: nw.Expr | None
 
     @property
+    def said(self) -> dict[str, nw.Expr]:
+        """The expressions as the user wrote them."""
+        every = {"start": self.start, "duration": self.duration, "end": self.end}
+        return {name: value for name, value in every.items() if value is not None}
+
+    @property
     def given(self) -> dict[str, nw.Expr]:
-        casts = {
-            "start": (self.start, nw.Datetime("us", "UTC")),
-            "end": (self.end, nw.Datetime("us", "UTC")),
-            "duration": (self.duration, nw.Duration("us")),
-        }
-        return {name: value.cast(dtype) for name, (value, dtype) in casts.items() if value is not None}
+        return {name: value.cast(_TYPES[name]) for name, value in self.said.items()}
 
     def exact(self, schema: pa.Schema) -> AlterLifetime:
-        """The same, its expressions as they are evaluated here, over a payload."""
-        made = (
-            None if each is None else exact_divisions([each], schema)[0]
-            for each in (self.start, self.duration, self.end)
-        )
-        return AlterLifetime(*made)
+        return replace(self, **{name: exact_divisions([value], schema)[0] for name, value in self.said.items()})
 
     def moved(self, cti: int) -> int | None:
         return cti if self.start is None else None
 
     def __str__(self) -> str:
-        given = {"start": self.start, "duration": self.duration, "end": self.end}
-        return "AlterLifetime " + ", ".join(f"{name}={value!r}" for name, value in given.items() if value is not None)
+        return "AlterLifetime " + ", ".join(f"{name}={value!r}" for name, value in self.said.items())
+
+
+_TYPES = {"start": nw.Datetime("us", "UTC"), "end": nw.Datetime("us", "UTC"), "duration": nw.Duration("us")}
 
 
 @dataclass(frozen=True)
@@ -232,18 +230,17 @@ class Lifetime(Unary):
             return
         if change.duration is not None and change.end is not None:
             raise PlanError("alter_lifetime takes a duration or an end, not both.", remedy="Leave one of them out.")
-        for name, expression in (("start", change.start), ("duration", change.duration), ("end", change.end)):
-            if expression is None:
-                continue
+        for name, expression in change.said.items():
             where = f"alter_lifetime({name}=…)"
-            check_row_wise(expression, where=where)
-            made = output_schema(self.input.schema, [expression.alias("value")], where=where, only_columns=True).field(
+            made = output_schema(self.input.schema, [expression.alias("value")], where=where, only_columns=True).types[
                 0
-            )
-            wanted = pa.types.is_duration if name == "duration" else pa.types.is_timestamp
-            if not wanted(made.type):
+            ]
+            fits, wanted = pa.types.is_timestamp, "a timestamp"
+            if name == "duration":
+                fits, wanted = pa.types.is_duration, "a duration"
+            if not fits(made):
                 raise PlanError(
-                    f"{where} takes {'a duration' if name == 'duration' else 'a timestamp'}, but this is {made.type}.",
+                    f"{where} takes {wanted}, but this is {made}.",
                     remedy='Build it from g.col("start"), g.col("end") and durations.',
                 )
 

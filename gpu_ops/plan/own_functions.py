@@ -96,25 +96,25 @@ def window_function(
         >>> g.events(bids, start="at").tumbling("1min").agg(spread=spread).collect()["spread"].to_pylist()
         [8]
     """
-    _check_function("window_function", "function", function)
     _check_type("window_function", returns)
     columns = listed(of, "window_function(…, of=…)")
-    options = {"function": function, "returns": returns, "columns": _names(columns), "bounds": time_sensitive}
-    for name, value in (("time_sensitive", time_sensitive), ("clip", clip)):
-        flag(value, name=name)
-    return _over_rows("window_function", (*columns, START, END), {**options, "clip": clip}, where)
+    options = _table_options("window_function", function, returns, _names(columns), time_sensitive, clip)
+    return _over_rows("window_function", (*columns, START, END), options, where)
 
 
 def table_function(
     function: Callable[..., Any], schema: pa.Schema, names: Sequence[str], *, time_sensitive: bool, clip: bool
 ) -> Aggregate:
     """The rows that a function makes of each window, as a list of structs: what `Windowed.apply` is made of."""
-    _check_function("apply", "function", function)
-    for name, value in (("time_sensitive", time_sensitive), ("clip", clip)):
-        flag(value, name=name)
-    options = {"function": function, "returns": schema, "columns": tuple(names), "bounds": time_sensitive, "clip": clip}
-    others = (*(nw.col(name) for name in names), START, END)
-    return _over_rows("table_function", others, options)
+    options = _table_options("apply", function, schema, tuple(names), time_sensitive, clip)
+    return _over_rows("table_function", (*map(nw.col, names), START, END), options)
+
+
+def _table_options(verb: str, function: object, returns: object, columns: object, bounds: bool, clip: bool) -> Any:  # noqa: FBT001  (as the user gave them)
+    """The options of a function of the window's events as a table."""
+    _check_function(verb, "function", function)
+    bounds, clip = flag(bounds, name="time_sensitive"), flag(clip, name="clip")
+    return {"function": function, "returns": returns, "columns": columns, "bounds": bounds, "clip": clip}
 
 
 def _over_rows(
