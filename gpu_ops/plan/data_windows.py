@@ -36,6 +36,7 @@ from gpu_ops.plan.window_kinds import (
     Silence,
     Stretches,
 )
+from gpu_ops.plan.windows import check_names
 
 _FIRST = "which events come first, all before them say"
 
@@ -363,13 +364,7 @@ class DataWindow(Unary):
         known = self.input.schema.names
         for name in (*self.within, *self.order, *self.window.reads):
             check_flat(self.input.schema, name, "has no order here")
-        for aggregate in self.aggregates:
-            if aggregate.name in known:
-                raise ColumnError(
-                    "The result would have two columns of one name.",
-                    column=aggregate.name,
-                    remedy="Give the aggregate another name.",
-                )
+        check_names([aggregate.name for aggregate in self.aggregates], known)
         if self.output == "changes" and STATUS in known:
             raise ColumnError(
                 "changes gives a column of that name.",
@@ -399,18 +394,14 @@ class DataWindow(Unary):
         """Whether the order of events of one start matters."""
         return self.output == "each" or self.window.ties != "alike"
 
-    @property
-    def read(self) -> tuple[str, ...]:
-        """The columns that it reads itself."""
-        if self.counts_rows:
-            # Of events of one start the whole payload decides which comes first.
-            return tuple(self.input.schema.names)
-        return (*self.group, *self.window.reads)
-
     def needed(self, wanted: tuple[str, ...]) -> tuple[str, ...]:
         """The columns that it needs of its input to give the wanted ones."""
-        read = {*wanted, *self.read}
-        return tuple(name for name in self.input.schema.names if name in read)
+        names = tuple(self.input.schema.names)
+        if self.counts_rows:
+            # The whole payload decides the order of events of one start.
+            return names
+        read = {*wanted, *self.group, *self.window.reads}
+        return tuple(name for name in names if name in read)
 
     @cached_property
     def duration(self) -> int | None:

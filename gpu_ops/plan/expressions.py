@@ -20,8 +20,8 @@ from gpu_ops.core import marks
 from gpu_ops.core.polars_frames import plain_type, to_frame
 from gpu_ops.core.time import TIME_TYPE
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
-from gpu_ops.plan.integers import NAMES, Guard, guard
-from gpu_ops.plan.terms import Rule, Term, as_it_is, terms
+from gpu_ops.plan.integers import NAMES, Guard, by_type
+from gpu_ops.plan.terms import Rule, Term, as_it_is, remade, terms
 
 LIFETIME = ("start", "end")
 """The two names that belong to the lifetime; in an expression they are its timestamps."""
@@ -216,8 +216,7 @@ def _divided_by_columns(expression: nw.Expr) -> nw.Expr:
         if node.name in _DIVISIONS and (number := _number(operands[0])) is not None:
             operands = (nw.col("start").dt.timestamp("us") * 0 + number,)
         if any(mine is not before for mine, before in zip(operands, node.exprs, strict=True)):
-            options = {"str_as_lit": node.str_as_lit, "allow_multi_output": node.allow_multi_output}
-            node = type(node)(node.kind, node.name, exprs=operands, **options, **node.kwargs)  # noqa: PLW2901
+            node = remade(node, operands)  # noqa: PLW2901
             changed = True
         nodes.append(node)
     return nw.Expr(*nodes) if changed else expression
@@ -242,8 +241,8 @@ def guards(
     for at, (expression, evaluated) in enumerate(zip(expressions, exact, strict=True)):
         if not NAMES.isdisjoint(function_names(evaluated)):
             frame = nw.from_native(_probe(schema)) if frame is None else frame
-            made = guard(expression, evaluated, schema, frame, said)
-            if made is not None:
+            made = Guard(expression, schema, terms(evaluated, frame), said or {})
+            if made.may_not_fit(by_type):
                 found[at] = made
     return found
 

@@ -20,7 +20,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
-from gpu_ops.plan.terms import HIGHEST_EXPONENT, INT64, SCALES, Range, Term, is_float, terms, truncates, unnamed
+from gpu_ops.plan.terms import HIGHEST_EXPONENT, INT64, SCALES, Range, Term, is_float, truncates, unnamed
 
 Known = Callable[[str], Range | None]
 """From the name of a column to the range of its values; None where it holds no whole numbers."""
@@ -75,6 +75,15 @@ class Guard:
         schema: The payload that it may read.
         values: What it gives, by the names of its columns.
         said: What columns are called that the user has not named.
+
+    Examples:
+        >>> import polars as pl
+        >>> from gpu_ops.plan.terms import terms
+        >>> frame = nw.from_native(pl.DataFrame({"v": [1]}))
+        >>> twice = nw.col("v") * 2
+        >>> guard = Guard(twice, pa.schema([("v", pa.int64())]), terms(twice, frame))
+        >>> guard.may_not_fit(lambda name: Range(0, 9)), guard.may_not_fit(lambda name: INT64)
+        (False, True)
     """
 
     expression: nw.Expr
@@ -107,32 +116,6 @@ class Guard:
         ranges = Ranges(known)
         found = _either(_wrong(value, ranges, tests) for value in self.values.values())
         return nw.lit(False) if found is None else found
-
-
-def guard(
-    expression: nw.Expr, exact: nw.Expr, schema: pa.Schema, frame: Any, said: Mapping[str, str] | None = None
-) -> Guard | None:
-    """What watches over an expression; None where all its whole numbers fit, whatever the columns hold.
-
-    Args:
-        expression: One that acts on each row by itself, as it was written.
-        exact: As it is evaluated.
-        schema: The payload that it reads, beside ``start`` and ``end``.
-        frame: A Narwhals frame of both.
-        said: What columns are called that the user has not named.
-
-    Examples:
-        >>> import polars as pl
-        >>> frame = nw.from_native(pl.DataFrame({"v": [1]}))
-        >>> schema = pa.schema([("v", pa.int64())])
-        >>> found = guard(nw.col("v") * 2, nw.col("v") * 2, schema, frame)
-        >>> found.may_not_fit(lambda name: Range(0, 9)), found.may_not_fit(lambda name: INT64)
-        (False, True)
-        >>> guard(nw.col("v") / 2, nw.col("v") / 2, schema, frame) is None
-        True
-    """
-    made = Guard(expression, schema, terms(exact, frame), said or {})
-    return made if made.may_not_fit(by_type) else None
 
 
 def by_type(name: str) -> Range | None:

@@ -99,11 +99,7 @@ def weighted_mean(expression: Expression, weight: Expression, *, where: Expressi
 
 
 def skewness(
-    expression: Expression,
-    *,
-    of: Population = "sample",
-    where: Expression | None = None,
-    distinct: bool = False,
+    expression: Expression, *, of: Population = "sample", where: Expression | None = None, distinct: bool = False
 ) -> Aggregate:
     """The skewness as float64: which side of the mean reaches further.
 
@@ -131,11 +127,7 @@ def skewness(
 
 
 def kurtosis(
-    expression: Expression,
-    *,
-    of: Population = "sample",
-    where: Expression | None = None,
-    distinct: bool = False,
+    expression: Expression, *, of: Population = "sample", where: Expression | None = None, distinct: bool = False
 ) -> Aggregate:
     """The excess kurtosis as float64: how heavy the tails are; 0 is a normal distribution's.
 

@@ -61,7 +61,9 @@ class Term:
     @cached_property
     def scale(self) -> int | None:
         """How many nanoseconds one of its numbers means; None for mere numbers."""
-        return scale(self.dtype)
+        if self.dtype is not None and self.dtype == nw.Date:
+            return _DAY
+        return SCALES[self.dtype.time_unit] if isinstance(self.dtype, nw.Datetime | nw.Duration) else None
 
     @cached_property
     def literal(self) -> int | None:
@@ -114,13 +116,6 @@ def holds(dtype: Any) -> Range | None:
 def is_float(dtype: Any) -> bool:
     """Whether a type is one of IEEE 754's."""
     return dtype is not None and bool(dtype.is_float())
-
-
-def scale(dtype: Any) -> int | None:
-    """How many nanoseconds a tick of a type is; None for what is no time."""
-    if dtype is not None and dtype == nw.Date:
-        return _DAY
-    return SCALES[dtype.time_unit] if isinstance(dtype, nw.Datetime | nw.Duration) else None
 
 
 def terms(expression: nw.Expr, frame: Any, rule: Rule | None = None) -> dict[str, Term]:

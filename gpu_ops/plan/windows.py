@@ -40,7 +40,7 @@ class WindowAggregate(Unary):
     def __post_init__(self) -> None:
         if not self.aggregates:
             raise PlanError("agg takes at least one aggregate.", remedy="Write .agg(n=g.count()).")
-        _check_names([aggregate.name for aggregate in self.aggregates], self.input.key)
+        check_names([aggregate.name for aggregate in self.aggregates], self.input.key)
         _ = self.schema
 
     @cached_property
@@ -174,8 +174,13 @@ def counted_within(aggregates: Sequence[Aggregate], schema: pa.Schema) -> list[A
     return made
 
 
-def _check_names(names: Iterable[str], key: Sequence[str]) -> None:
-    seen = {*key, *LIFETIME}
+def check_names(names: Iterable[str], taken: Sequence[str]) -> None:
+    """Refuse names of results that are equal, or taken.
+
+    Raises:
+        ColumnError: One of them is.
+    """
+    seen = {*taken, *LIFETIME}
     for name in names:
         if name in seen:
             raise ColumnError(
@@ -272,7 +277,7 @@ def aggregated(
             parts |= {f"__{name}_{at}": part for at, part in enumerate(each.parts())}
         else:
             parts[name] = each
-    _check_names(named, node.key)
+    check_names(named, node.key)
     windows = WindowAggregate(node, window, named_aggregates(parts))
     if not combined:
         return windows, None

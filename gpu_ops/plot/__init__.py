@@ -100,10 +100,8 @@ def timeline(
         events = first_lifetimes(_table(result), most, [*groups, *names(text or (), where="text")])
         schema = events.table.schema
         said = payload(events.table, groups) if text is None else list(names(text, where="text"))
-        if groups:
-            sections = [lanes(events, groups, written(events.table, said), "")]
-        else:
-            sections = [one_row_each(events, said, "")]
+        above = lanes(events, groups, written(events.table, said), "") if groups else one_row_each(events, said)
+        sections = [above]
         for name, each in _below(under).items():
             found = first_lifetimes(_table(each), most)
             keys = [key for key in groups if key in found.table.column_names]

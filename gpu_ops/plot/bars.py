@@ -128,19 +128,11 @@ class Bars:
         return len(self.labels) + bool(self.heading)
 
 
-def one_row_each(events: Lifetimes, columns: Sequence[str], heading: str) -> Bars:
+def one_row_each(events: Lifetimes, columns: Sequence[str]) -> Bars:
     """A row for each event, labelled by its payload."""
-    count = len(events.start)
-    colors = [COLORS[0]] * count
-    return Bars(
-        _heading(heading, events.said),
-        written(events.table, columns),
-        np.arange(count),
-        events.start,
-        events.end,
-        colors,
-        [""] * count,
-    )
+    labels = written(events.table, columns)
+    count = len(labels)
+    return Bars(events.said, labels, np.arange(count), events.start, events.end, [COLORS[0]] * count, [""] * count)
 
 
 def lanes(
@@ -181,7 +173,7 @@ def lanes(
             row[event] = len(labels) + mine
             colors[event] = color(lane, event)
         labels += [" ".join(key), *[""] * (len(free) - 1)]
-    return Bars(_heading(heading, events.said), labels, row, events.start, events.end, colors, texts)
+    return Bars(headed(heading, events.said), labels, row, events.start, events.end, colors, texts)
 
 
 def written(table: pa.Table, columns: Sequence[str]) -> list[str]:
@@ -210,7 +202,8 @@ def shortened(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-def _heading(heading: str, said: str) -> str:
+def headed(heading: str, said: str) -> str:
+    """A heading, with what is said about the events below it in parentheses."""
     return f"{heading} ({said})" if heading and said else heading or said
 
 

@@ -14,7 +14,7 @@ from gpu_ops.api.stream import Stream, Windowed
 from gpu_ops.core.time import TIME_TYPE, format_time
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.ordered_aggregates import collect_list
-from gpu_ops.plot.bars import Bars, Lifetimes, Marks, first_lifetimes, lanes, payload, shortened, written
+from gpu_ops.plot.bars import Bars, Lifetimes, Marks, first_lifetimes, headed, lanes, payload, shortened, written
 from gpu_ops.plot.pictures import COLORS
 
 _MEMBERS = "__members"
@@ -104,7 +104,7 @@ def _windows(
     )
     count = len(members)
     texts = written(windows.table, payload(windows.table, (*keys, _MEMBERS)))
-    heading = f"{heading} ({windows.said})" if windows.said else heading
+    heading = headed(heading, windows.said)
     return Bars(
         heading, labels, np.arange(count), windows.start, windows.end, ["0.25"] * count, texts, thick=True, marks=marks
     )
