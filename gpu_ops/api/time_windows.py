@@ -13,7 +13,7 @@ from gpu_ops.errors import PlanError
 from gpu_ops.plan.calendars import Calendar, anchored, calendar_span
 from gpu_ops.plan.fills import FillValue, fill_values
 from gpu_ops.plan.lifetimes import Lifetime, SetDuration
-from gpu_ops.plan.window_kinds import Hopping, Membership, WindowOutput
+from gpu_ops.plan.window_kinds import Hopping, MembershipRule, WindowOutput
 from gpu_ops.plan.windows import Snapshot
 
 
@@ -60,7 +60,7 @@ class Windowing(Verbs[Stream, Windowed, DataWindowed]):
         every: Duration,
         *,
         align: Instant | None = None,
-        membership: Membership = "overlap",
+        membership: MembershipRule = "overlap",
         output: WindowOutput | None = None,
         until: Instant | None = None,
         zone: str | None = None,
@@ -135,7 +135,7 @@ class Windowing(Verbs[Stream, Windowed, DataWindowed]):
         size: Duration,
         *,
         align: Instant | None = None,
-        membership: Membership = "overlap",
+        membership: MembershipRule = "overlap",
         output: WindowOutput | None = None,
         until: Instant | None = None,
         zone: str | None = None,
