@@ -1,4 +1,4 @@
-"""The nodes at which time advances, and which give what came too late."""
+"""The node at which time advances, and the node of late events."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from gpu_ops.plan.nodes import Arrival, Source, SparkSource, Unary
 __all__ = ["Advance", "AdvanceTime", "Late"]
 
 LATE_COLUMNS = ("cti", "late_by")
-"""What a late event carries beside its payload."""
+"""The columns of a late event besides its payload."""
 
 
 @dataclass(frozen=True, eq=False)
 class AdvanceTime(Unary):
-    """The events of a source that its CTIs let in.
+    """The events of a source that are not late by its CTIs.
 
-    ``follows`` is where another stream comes in, whose CTIs count here too (StreamInsight: AdvanceTimeImportSettings).
+    ``follows`` is the input of another stream, whose CTIs are imported (StreamInsight: AdvanceTimeImportSettings).
     """
 
     settings: Advance
@@ -30,12 +30,12 @@ class AdvanceTime(Unary):
     def __post_init__(self) -> None:
         if isinstance(self.input, SparkSource):
             raise PlanError(
-                "Time advances with the order in which rows come in, and a Spark DataFrame has none.",
-                remedy="Leave advance_time out: on Spark a query is answered from all rows at once.",
+                "advance_time needs rows in their order of arrival, and a Spark DataFrame has none.",
+                remedy="Leave advance_time out: Spark answers a query from all rows at once.",
             )
         if not isinstance(self.input, Source):
             raise PlanError(
-                f"Time advances where events come in, and this is behind {self.input.describe().split()[0]}.",
+                f"advance_time must follow the source, and here it follows {self.input.describe().split()[0]}.",
                 remedy="Call .advance_time(…) right after g.events(…).",
             )
         self._check_followed()
@@ -45,18 +45,18 @@ class AdvanceTime(Unary):
             return
         if not isinstance(self.follows, Source | AdvanceTime):
             raise PlanError(
-                f"CTIs come from where a stream comes in, and this is behind {self.follows.describe().split()[0]}.",
+                f"advance_with takes a stream at its source; this one is behind {self.follows.describe().split()[0]}.",
                 remedy="Give what g.events(…) made, with or without .advance_time(…).",
             )
         if _source(self.follows).name in {None, self.source.name}:
             raise PlanError(
-                "A running query must tell the stream that it imports CTIs from by its name.",
+                "The stream that CTIs are imported from needs a name of its own.",
                 remedy='Say g.events(…, name="orders"), and give each stream a name of its own.',
             )
 
     @property
     def source(self) -> Source:
-        """Where the events come in."""
+        """The source of the events."""
         assert isinstance(self.input, Source)  # noqa: S101  (held by __post_init__)
         return self.input
 
@@ -70,9 +70,9 @@ class AdvanceTime(Unary):
     def arrival(self) -> Arrival:
         return Arrival(self, self.source, self.settings, self.follows)
 
-    held = "rows judged one after the other as they come, on the host"
+    held = "rows are judged one by one as they arrive, on the host"
 
-    time_rule = "CTIs are made and late events judged here"
+    time_rule = "CTIs are made here, and late events judged"
 
     def describe(self) -> str:
         follows = "" if self.follows is None else f" with={_source(self.follows).name}"
@@ -85,28 +85,30 @@ def _source(node: Source | AdvanceTime) -> Source:
 
 @dataclass(frozen=True, eq=False)
 class Late(Unary):
-    """The events that came too late (``late="divert"``), as they came, with the CTI that each missed and by how much.
+    """The late events (``late="divert"``) as they arrived, each with the CTI that it missed and by how much.
 
     A late start edge and its end edge are one event; without an end edge it never ends. A late end edge of an event
-    that was let in shows that event as it would have been.
+    that was not late gives that event as it would have been.
     """
 
     def __post_init__(self) -> None:
         node = self.input
         if not isinstance(node, AdvanceTime) or node.settings.late != "divert":
             raise PlanError(
-                "Late events are kept aside where time advances, and only if it says so.",
+                "late() needs an advance_time that diverts late events, right before it.",
                 remedy='Call .late() right after .advance_time(…, late="divert").',
             )
         for name in LATE_COLUMNS:
             if name in node.schema.names:
                 raise ColumnError(
-                    "Late events get a column of this name.", column=name, remedy="Rename it in the source."
+                    "Late events get a column of this name.",
+                    column=name,
+                    remedy="Rename it in the source.",
                 )
 
     @property
     def advance(self) -> AdvanceTime:
-        """Where time advances."""
+        """The node that diverts these events."""
         assert isinstance(self.input, AdvanceTime)  # noqa: S101  (held by __post_init__)
         return self.input
 
@@ -125,7 +127,7 @@ class Late(Unary):
     def arrival(self) -> Arrival:
         return replace(self.advance.arrival, late=True)
 
-    held = "rows judged one after the other as they come, on the host"
+    held = "rows are judged one by one as they arrive, on the host"
 
     time_rule = "late stream: its CTI stays at minus infinity until the end of input"
 

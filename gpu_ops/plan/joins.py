@@ -1,4 +1,4 @@
-"""Nodes with several inputs: union, join, clip by another stream, as-of join; and how their columns go together."""
+"""Nodes with several inputs: union, join, clip by another stream, as-of join; and how their columns are combined."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AsofHow = Literal["left", "inner"]
 Strategy = Literal["auto", "kernel", "sql"]
 
 On = tuple[tuple[str, str], ...]
-"""Key columns: (left's name, right's name) each."""
+"""Key columns: a pair (left name, right name) for each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,12 +57,12 @@ class Binary(Node):
 
     @property
     def alone(self) -> tuple[bool, bool]:
-        """Whether left and right events give anything where they have no partner."""
+        """Whether left and right events without a partner give results."""
         raise NotImplementedError
 
     @cached_property
     def renamed(self) -> dict[str, str]:
-        """The right columns that go beside the left ones, by their names before: all but the keys, or none."""
+        """The right columns of the result: from their own names to their names beside the left columns."""
         return {}
 
     gathers = True
@@ -95,7 +95,7 @@ class Binary(Node):
         ]
 
     def _needs_right(self, read: set[str]) -> set[str]:
-        """The right columns that it needs, besides its keys, to give some; with what it reads itself these are more."""
+        """The right columns, besides the keys, that it needs to give ``read``, which gets what it reads itself."""
         return set()
 
     @property
@@ -107,11 +107,11 @@ class Binary(Node):
 
 @dataclass(frozen=True, eq=False)
 class Join(Binary):
-    """Pairs of a left and a right event that are alive at the same time, and what of either has no partner.
+    """Pairs of left and right events that are alive at the same time, and the pieces of events without a partner.
 
-    A pair lives as long as both do. ``condition`` is part of the match: it sees both payloads under the names of
-    `paired`. An outer join gives, besides the pairs, the times at which an event of a side that is kept has no partner,
-    as pieces with nulls on the other side; semi and anti give the pieces of left events with and without one.
+    A pair lives while both events do. ``condition`` is part of the match and reads both payloads under the names of
+    `paired`. An outer join also gives the pieces of a kept side's events during which they have no partner, with nulls
+    for the other side. Semi and anti joins give the pieces of left events with and without a partner.
     """
 
     how: How
@@ -126,7 +126,7 @@ class Join(Binary):
         if self.condition is not None:
             if column_names(self.condition, LIFETIME):
                 raise PlanError(
-                    "A join's condition is about payloads: whether lifetimes overlap is settled already.",
+                    "A join's condition reads payloads alone: the join itself compares lifetimes.",
                     remedy='Copy what it needs first: .with_columns(started=g.col("start")).',
                 )
             check_boolean(self.paired, self.condition, where="join(condition=…)")
@@ -134,7 +134,7 @@ class Join(Binary):
     @cached_property
     def renamed(self) -> dict[str, str]:
         if self.condition is None and not self.pairs:
-            return {}  # nobody sees them
+            return {}  # neither the result nor a condition has them
         return beside_names(self.left.schema, self.right.schema, [name for _, name in self.on], self.suffix)
 
     @cached_property
@@ -170,7 +170,7 @@ class Join(Binary):
 
     @cached_property
     def duration(self) -> int | None:
-        # A point meets what is alive there whole, or not at all.
+        # A point overlaps another event as a whole, or not at all.
         points = self.left.duration == TICK, self.right.duration == TICK
         kept = self.alone
         if self.how in {"semi", "anti"}:
@@ -184,7 +184,7 @@ class Join(Binary):
     @property
     def time_rule(self) -> str:
         if any(self.alone) or not self.pairs:
-            return "the older CTI of both inputs leaves, or the start of the oldest piece that may still go on"
+            return "the older CTI of both inputs leaves, or the start of the oldest piece that may still grow"
         return super().time_rule
 
     @property
@@ -197,14 +197,14 @@ class Join(Binary):
         return {name for name, new in self.renamed.items() if new in read}
 
     def as_inner(self) -> Node:
-        """What a semi join means, said by other nodes: left events joined with when each of them has a partner.
+        """A semi join in terms of other nodes: left events joined with the times at which each has a partner.
 
-        A piece of one is final when time has passed its end, so it needs no memory of its own.
+        A piece of it is final once the CTI has passed the piece's end, so it needs no state of its own.
         """
         number = "__number" + "_" * max(map(len, (*self.left.schema.names, *self.right.schema.names)))
         left, right = Numbered(self.left, number), self.right
         if self.condition is None:
-            # Nothing of right events but their keys; one column at least.
+            # Right events need their keys alone, and at least one column.
             keys = tuple(nw.col(name) for _, name in self.on)
             one = nw.col(right.schema.names[0]).alias(f"{number}_any")
             right = Project(KeyBy(right, ()), keys or (one,), keep=False)
@@ -219,7 +219,7 @@ class Join(Binary):
 
 @dataclass(frozen=True, eq=False)
 class Numbered(Unary):
-    """Events with a number each, by which their pieces can be told apart."""
+    """Events with a number each, which tells apart the pieces of different events."""
 
     name: str
 
@@ -235,14 +235,14 @@ class Numbered(Unary):
 
 @dataclass(frozen=True, eq=False)
 class ClipBy(Binary):
-    """Left events that end at the first matching right start after their own (Trill: ClipEventDuration)."""
+    """Left events, each ended by the first matching right start after its own start (Trill: ClipEventDuration)."""
 
     @cached_property
     def duration(self) -> int | None:
         return TICK if self.left.duration == TICK else None
 
     def ends(self, at: int) -> Ends:
-        # Of right events the starts alone matter.
+        # Only the starts of right events matter.
         return "unread" if at else "needed"
 
     alone = True, False
@@ -287,7 +287,7 @@ class AsOf(Binary):
         return self.how == "left", False
 
     def _needs_right(self, read: set[str]) -> set[str]:
-        return set(self.right.schema.names)  # of equal starts the payload decides
+        return set(self.right.schema.names)  # the payload decides between equal starts
 
     def describe(self) -> str:
         tolerance = "" if self.tolerance is None else f" tolerance={format_span(self.tolerance)}"
@@ -336,17 +336,17 @@ class Union(Node):
 
 
 def distinct(node: Node, names: tuple[str, ...]) -> Node:
-    """When each combination of some columns is there at all."""
+    """The times at which at least one event has each combination of some columns."""
     counted = "__count" + "_" * max(map(len, names))
     pieces = WindowAggregate(KeyBy(node, names), Snapshot(), named_aggregates({counted: count()}))
     return Stitch(selected(pieces, names))
 
 
 def beside_names(left: pa.Schema, right: pa.Schema, keys: Sequence[str], suffix: str) -> dict[str, str]:
-    """What right columns are called beside left ones, by their names before.
+    """The names of right columns beside left ones, by their own names.
 
     Raises:
-        ColumnError: A name is taken with the suffix, too.
+        ColumnError: The name with the suffix is taken too.
 
     Examples:
         >>> schema = pa.schema([("k", pa.int64()), ("v", pa.int64())])
@@ -354,7 +354,7 @@ def beside_names(left: pa.Schema, right: pa.Schema, keys: Sequence[str], suffix:
         {'v': 'v_right'}
     """
     if not isinstance(suffix, str):
-        raise PlanError(f"suffix is {shown(suffix)}, and no text.", remedy='Write suffix="_right", for instance.')
+        raise PlanError(f"suffix is {shown(suffix)}, not a text.", remedy='Write suffix="_right", for instance.')
     names = {name: name if name not in left.names else name + suffix for name in right.names if name not in keys}
     taken = [*left.names, *LIFETIME]
     for name, new in names.items():
@@ -372,8 +372,8 @@ def named_keys(on: object, left: Node, right: Node) -> On:
     """Key columns as pairs of names.
 
     Raises:
-        ColumnError: An unknown column, or one that is no key.
-        PlanError: It is no way to name keys.
+        ColumnError: A column is unknown, or cannot be a key.
+        PlanError: The argument does not name columns.
     """
     pairs = list(on.items()) if isinstance(on, Mapping) else [(name, name) for name in names(on, where="on=")]
     for each in pairs:
@@ -399,10 +399,10 @@ def named_keys(on: object, left: Node, right: Node) -> On:
 
 
 def with_common_keys(left: Node, right: Node, on: On) -> tuple[Node, Node]:
-    """Both streams with key columns of the same types: the wider one of each pair.
+    """Both streams with each pair of key columns cast to their common type.
 
     Raises:
-        ColumnError: Two types have none in common.
+        ColumnError: Two types have no common type.
     """
     wanted: tuple[dict[str, pa.DataType], dict[str, pa.DataType]] = ({}, {})
     for mine, other in on:
@@ -410,7 +410,7 @@ def with_common_keys(left: Node, right: Node, on: On) -> tuple[Node, Node]:
         common = common_type(*types)
         if common is None:
             raise ColumnError(
-                f"The keys have nothing in common: {types[0]} on the left, {types[1]} on the right ({other!r}).",
+                f"The key types have no common type: {types[0]} on the left, {types[1]} on the right ({other!r}).",
                 column=mine,
                 remedy="Cast one of them first: .with_columns(g.col(…).cast(…)).",
             )
@@ -419,10 +419,10 @@ def with_common_keys(left: Node, right: Node, on: On) -> tuple[Node, Node]:
 
 
 def with_common_columns(parts: Sequence[Node]) -> tuple[Node, ...]:
-    """Streams with the first one's columns in its order, each of a type that holds those of all.
+    """Streams with the first one's columns in its order, each cast to the common type of all streams.
 
     Raises:
-        ColumnError: A stream lacks a column or has one more, or the types of one have nothing in common.
+        ColumnError: A stream lacks a column or has another, or the types of a column have no common type.
     """
     first = parts[0].schema
     wanted = {field.name: field.type for field in first}
@@ -466,7 +466,7 @@ def _narwhals_type(dtype: pa.DataType) -> nw.dtypes.DType:
 
 
 def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The type that holds every value of both exactly; None if there is none.
+    """The type that holds every value of two types exactly; None if there is none.
 
     Examples:
         >>> common_type(pa.int32(), pa.uint32()), common_type(pa.int64(), pa.float64())

@@ -1,4 +1,4 @@
-"""Changes of lifetime: what they mean, and what they do to a duration that is known."""
+"""Changes of lifetimes, and what they do to CTIs and to known durations."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from gpu_ops.plan.nodes import Computed, Ends, Unary
 
 
 class Change:
-    """What becomes of a lifetime."""
+    """A change of lifetimes."""
 
     reads_end: ClassVar[bool] = True
-    """Whether it asks when an event ends."""
+    """Whether it reads the ends of events."""
 
     @property
     def time_rule(self) -> str:
-        """How a CTI passes, in a few words."""
+        """How a CTI passes it, in a few words."""
         return "CTI T leaves as T"
 
     @property
     def given(self) -> dict[str, nw.Expr]:
-        """The expressions that it computes, each in the type that it is taken in."""
+        """The expressions that it computes, each cast to the type that it needs."""
         return {}
 
     def exact(self, schema: pa.Schema) -> Change:
-        """The same, its expressions as they are evaluated here, over a payload."""
+        """The same change, with its expressions over a payload in the form in which they are evaluated here."""
         return self
 
     def moved(self, cti: int) -> int | None:
-        """A CTI behind it, which is neither the first time nor the last; None if an expression says it."""
+        """The output CTI for a CTI that is neither the first nor the last time; None if an expression decides it."""
         return cti
 
     def lasting(self, before: int | None) -> int | None:
-        """Ticks that every lifetime lasts behind it, by those that it lasted before; None where they differ."""
+        """The length of every changed lifetime, given the length before; None if lengths differ or are unknown."""
         return None
 
 
@@ -62,7 +62,7 @@ class SetDuration(Change):
 
 @dataclass(frozen=True)
 class Shift(Change):
-    """Start and end move by as much; an open end stays open (StreamInsight: ShiftEventTime)."""
+    """Start and end move by one span; an open end stays open (StreamInsight: ShiftEventTime)."""
 
     by: int
 
@@ -82,7 +82,7 @@ class Shift(Change):
 
 @dataclass(frozen=True)
 class Extend(Change):
-    """The end moves by ``by``; an event that shrinks to nothing is gone; an open end stays open (ExtendLifetime)."""
+    """The end moves by ``by``; an empty lifetime drops the event; an open end stays open (Trill: ExtendLifetime)."""
 
     by: int
 
@@ -121,7 +121,7 @@ class ToPoint(Change):
 
 @dataclass(frozen=True)
 class PointAtEnd(Change):
-    """``[end, end + 1 tick)``; an event that never ends has none (Trill: PointAtEnd)."""
+    """``[end, end + 1 tick)``; an event that never ends is dropped (Trill: PointAtEnd)."""
 
     def lasting(self, before: int | None) -> int | None:
         return TICK
@@ -134,7 +134,7 @@ class PointAtEnd(Change):
 class AlterLifetime(Change):
     """A new start, and a new duration or end, each an expression (StreamInsight: AlterEventLifetime).
 
-    A result that is empty (duration of zero or less) is gone, as in Trill.
+    An event whose new lifetime is empty (zero or less) is dropped, as in Trill.
     """
 
     start: nw.Expr | None
@@ -169,8 +169,8 @@ class HopLifetime(Change):
     """Trill's HoppingWindowLifetime: the event counts in the windows ``(T - size, T]``, reported on ``[T, T + hop)``.
 
     The start is rounded up to the grid ``align + k * hop``. With ``hop <= size`` the lifetime becomes
-    ``[ceil(start), ceil(start + size))``; with ``hop > size`` an event in no window is gone and the others live
-    ``[ceil(start), ceil(start) + size)``. The end that came in plays no part.
+    ``[ceil(start), ceil(start + size))``; with ``hop > size`` an event in no window is dropped and the others live
+    ``[ceil(start), ceil(start) + size)``. The event's own end is not read.
     """
 
     reads_end = False
@@ -197,7 +197,7 @@ class Quantize(Change):
     """Trill's QuantizeLifetime: the start rounded down to ``align + k * progress``, the end to the grid of window ends.
 
     ``end = floor(max(end + hop - 1, start + size))`` on the grid ``align + size + k * hop``; an open end stays open.
-    With ``progress`` shorter than the hop it is ProgressiveQuantizeLifetime: results begin early.
+    With ``progress`` shorter than the hop it is ProgressiveQuantizeLifetime: results start earlier.
     """
 
     size: int
@@ -271,12 +271,12 @@ class Lifetime(Unary):
 
     @property
     def new_start(self) -> nw.Expr | None:
-        """The new start as it is evaluated here, if it can be anywhere."""
+        """The expression of a new start, in the form in which it is evaluated here; None if the start stays."""
         return self.exact_change.given.get("start")
 
     @property
     def by_start_alone(self) -> bool:
-        """Whether a new start is computed from the start and nothing else, so that a CTI can go the same way."""
+        """Whether a new start is computed from the start alone, so that a CTI can be mapped by the same expression."""
         new = self.change.given.get("start")
         return new is not None and column_names(new, [*self.input.schema.names, *LIFETIME]) == ["start"]
 
@@ -289,7 +289,7 @@ class Lifetime(Unary):
         return "no CTI before the end: a new start can be anywhere"
 
     def moved_cti(self, cti: int) -> int | None:
-        """The CTI behind it, if it needs no expression."""
+        """The output CTI, if no expression decides it."""
         if cti in {MIN_TIME, MAX_TIME}:
             return cti
         moved = self.change.moved(cti)
@@ -304,7 +304,7 @@ class Lifetime(Unary):
 
 @dataclass(frozen=True, eq=False)
 class Chop(Unary):
-    """Every lifetime cut at the grid ``align + k * period``; the pieces keep the payload (Trill: Chop)."""
+    """Every lifetime cut at the grid ``align + k * period``; each piece keeps the payload (Trill: Chop)."""
 
     period: int
     align: int = MIN_TIME
@@ -317,22 +317,22 @@ class Chop(Unary):
 
 @dataclass(frozen=True, eq=False)
 class Stitch(Unary):
-    """Events of equal payload, one ending where the other starts, joined into one (Trill: Stitch).
+    """Events of equal payload joined into one where one ends exactly when the other starts (Trill: Stitch).
 
-    With ``on`` these columns have to be equal alone, and the others are those of the event that begins: of several
-    that begin at one time the first one's, in the order of their payload.
+    With ``on`` only these columns are compared. The other columns are those of the event that starts the joined one; if
+    several start it at one time, those of the first by payload.
     """
 
     on: tuple[str, ...] = ()
 
     @property
     def compared(self) -> tuple[str, ...]:
-        """The columns that have to be equal."""
+        """The columns that are compared."""
         return self.on or tuple(self.schema.names)
 
     @property
     def carried(self) -> tuple[str, ...]:
-        """All others."""
+        """All other columns."""
         return tuple(name for name in self.schema.names if name not in self.compared)
 
     def __post_init__(self) -> None:
@@ -359,7 +359,7 @@ class Stitch(Unary):
 
     takes_part = True
 
-    time_rule = "CTI T leaves as T, or as the start of the oldest event that may still go on"
+    time_rule = "CTI T leaves as T, or as the start of the oldest event that may still grow"
 
     held = "all events of its input are held in memory"
 

@@ -1,4 +1,4 @@
-"""The nodes that are not windows: where events come from, which stay, what their payload is, how they are grouped."""
+"""The nodes of sources, filters, projections and keys, and the base class of all nodes."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ if TYPE_CHECKING:
 
 
 Ends = Literal["needed", "later", "unread", "passed on"]
-"""What a node does with the ends of the events that it takes: it needs an event's end before it takes the event; it
-takes the event when it starts, and its end later; it never looks at the end; it hands on events without their ends."""
+"""How a node uses the ends of its input's events: it waits for an event's end; it takes the start at once and the end
+later; it never reads the end; or it hands on events whose ends are open."""
 
 Computed = tuple[nw.Expr, pa.Schema]
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """What comes in at a leaf of a running query.
+    """The input at a leaf of a running query.
 
     Attributes:
-        node: Where time advances, or the source itself.
-        source: Where the events come from.
-        settings: How time advances; None: by the CTIs that come in.
-        follows: Where CTIs come from besides.
-        late: Whether it is the events that came too late.
+        node: The node at which time advances, or the source itself.
+        source: The source of the events.
+        settings: How time advances; None if only the CTIs of the input advance it.
+        follows: The node from which CTIs are imported.
+        late: Whether the leaf gives the late events.
     """
 
     node: Node
@@ -71,32 +71,32 @@ class Node(Identified):
     """
 
     def __getstate__(self) -> dict[str, Any]:
-        # In another process objects are elsewhere.
+        # An identity holds addresses of objects, which differ in another process.
         return {name: value for name, value in vars(self).items() if name != "_identity"}
 
     @property
     def inputs(self) -> tuple[Node, ...]:
-        """The nodes whose events it takes."""
+        """The nodes whose events it reads."""
         return ()
 
     def over(self, *inputs: Node) -> Node:
         """The same node over other inputs."""
-        assert not inputs  # noqa: S101  (what takes some says how)
+        assert not inputs  # noqa: S101  (a node with inputs overrides this)
         return self
 
     @property
     def identity(self) -> NodeIdentity:
-        """Its kind, its parameters and its inputs: equal for nodes of two plans that give the same, as far as is seen.
+        """Its kind, its parameters and its inputs: equal for nodes of two plans that surely give the same events.
 
-        `gpu_ops.plan.identity` says when parameters are identical. A source is so only as the same object: it counts
-        what is read of it.
+        `gpu_ops.plan.identity` says when parameters are identical. A source is identical only to itself, because it
+        counts the rows that are read from it.
         """
         made: NodeIdentity = self._known("_identity", lambda node: identity(type(node), inside(node)))
         return made
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The payload's columns; the lifetime, ``start`` and ``end``, goes along unsaid."""
+        """The payload's columns, without ``start`` and ``end``."""
         raise NotImplementedError
 
     @cached_property
@@ -106,27 +106,27 @@ class Node(Identified):
 
     @cached_property
     def scope(self) -> tuple[str, ...]:
-        """The columns of the groups that the verbs are applied to one by one; none outside of `Stream.apply`."""
+        """The columns of the groups of the enclosing `Stream.apply`; none outside of one."""
         return self.inputs[0].scope if self.inputs else ()
 
     @cached_property
     def zone(self) -> str:
-        """The time zone that results carry."""
+        """The time zone of the results."""
         return self.inputs[0].zone
 
     @cached_property
     def duration(self) -> int | None:
-        """Ticks that every lifetime lasts, where the plan knows that they all last as long."""
+        """The length of every lifetime in ticks, if the plan knows that all lengths are equal."""
         return None
 
     stateless: ClassVar[bool] = True
-    """Whether each event is handled by itself, so that input may come in pieces of any size."""
+    """Whether it handles each event by itself, so that its input may be cut anywhere."""
 
     takes_ends: ClassVar[Ends] = "needed"
-    """What it does with the ends of events, if that is the same for all inputs."""
+    """How it uses the ends of events, if it treats all inputs alike."""
 
     def ends(self, at: int) -> Ends:
-        """What it does with the ends of the events of an input.
+        """How it uses the ends of an input's events.
 
         Args:
             at: The input's place in `inputs`.
@@ -134,47 +134,47 @@ class Node(Identified):
         return self.takes_ends
 
     comes_in: ClassVar[bool] = False
-    """Whether its events come into a running query here: what is below it has been looked at already."""
+    """Whether its events enter a running query here, so that nodes below it need no operators."""
 
     @property
     def arrival(self) -> Arrival | None:
-        """What comes in at it; nothing but at a leaf of a running query."""
+        """Its input, at a leaf of a running query; else None."""
         return None
 
     @property
     def grouped(self) -> tuple[str, ...]:
-        """The columns by which it groups, or which it hands on as the key."""
+        """The columns by which it groups, or the key that it hands on."""
         return self.key
 
     @property
     def unkeyed(self) -> Node:
-        """The node that makes its events: of one that only names the key, what is below."""
+        """The node that makes its events: below all nodes that only name the key."""
         return self
 
     @property
     def time_rule(self) -> str:
-        """How a CTI passes: what it promises of its results, given what was promised of its events, in a few words."""
+        """How it maps its input's CTI to its output's CTI, in a few words."""
         return "CTI T leaves as T"
 
     @property
     def held(self) -> str:
-        """How the local engine takes its events in a batch, and what of them is in memory, in a few words."""
+        """Which of its events a batch of the local engine holds in memory, in a few words."""
         return "lifetimes, batch by batch"
 
     keeps_rows: ClassVar[bool] = False
-    """Whether its rows are all those that it takes: who keeps its rows keeps theirs."""
+    """Whether its results share the memory of its input: who holds the results holds the input."""
 
     collects: ClassVar[bool] = False
-    """Whether all rows of its inputs are in memory together before it gives any."""
+    """Whether it holds all rows of its inputs in memory before it gives any result."""
 
     @property
     def whole(self) -> tuple[str, ...] | None:
-        """The columns by which all rows of a group are in one of the pieces that it gives; None where that is open."""
+        """Columns such that each piece of its output holds whole groups by them; None if no such columns are known."""
         made: tuple[str, ...] | None = self._known("_whole_by", lambda node: node._whole())  # noqa: SLF001  (its own kind)
         return made
 
     def _whole(self) -> tuple[str, ...] | None:
-        """The same, asked once that of its inputs is known."""
+        """Computes `whole`, when that of its inputs is known."""
         return None
 
     @property
@@ -184,65 +184,65 @@ class Node(Identified):
 
     @property
     def together(self) -> tuple[str, ...]:
-        """The columns of its (left) input that events agree in which it needs together; none if it needs all."""
+        """The columns of its (left) input by which it needs whole groups; none if it needs all events together."""
         return tuple(self.schema.names)
 
     @property
     def takes_part(self) -> bool:
-        """Whether some of the columns of `together` are as good as all of them."""
+        """Whether grouping by some of the columns of `together` is enough."""
         return not self.gathers
 
     @property
     def matched(self) -> tuple[tuple[str, ...], ...]:
-        """For each input the columns by which it groups or matches events; nothing if it does neither."""
+        """For each input the columns by which it groups or matches events; empty if it does neither."""
         return ()
 
     @property
     def alone(self) -> tuple[bool, ...]:
-        """For each input whether its events give anything where they match none."""
+        """For each input whether an event without a match gives a result."""
         return (True,) * len(self.inputs)
 
     handed: ClassVar[Literal["all", "needed", "needed alone"]] = "all"
-    """What a Spark worker is handed of the payload of its one input: all; the columns that `needs` says; or these, and
-    it is told of no others."""
+    """Which payload columns of its input a Spark worker gets: all; those of `needs`; or those of `needs`, in a schema
+    that has no others."""
 
     @property
     def counted(self) -> set[str]:
-        """The columns of its input of which it matters where they are null, and nothing else."""
+        """The columns of its input of which it reads only which values are null."""
         return set()
 
     @property
     def strategy(self) -> str:
-        """How Spark is asked to do it, if its user says."""
+        """The strategy that the user asks of Spark."""
         return "auto"
 
     def lowered(self) -> Node:
-        """The same over plain columns, where it computes with expressions that may be computed below it."""
+        """The same node over plain columns: a projection below it computes its expressions."""
         return self
 
     def keeps(self, name: str) -> bool:
-        """Whether a column comes out as it went in."""
+        """Whether it hands on a column unchanged."""
         return True
 
     def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
-        """The columns that it needs of each input to give the wanted ones."""
+        """The columns of each input that it needs to give the wanted ones."""
         return [tuple(wanted)] * len(self.inputs)
 
     def chain(self, apart: Collection[Node] = ()) -> list[Expressions]:
-        """The nodes that can be evaluated as one and end in it, the first of them first; nothing if it is not such.
+        """The chain of nodes that ends in it and can be evaluated as one, lowest first; empty if there is none.
 
         Args:
-            apart: Nodes that are evaluated by themselves.
+            apart: Nodes that are evaluated by themselves, and so end a chain.
         """
         return []
 
     def all(self, kind: type[N]) -> list[N]:
-        """The nodes of a kind among it and all below it, in the order of `walk`."""
+        """The nodes of a kind among it and those below it, in the order of `walk`."""
         return [each for each in self.walk() if isinstance(each, kind)]
 
     @cached_property
     def gives_open(self) -> bool:
-        """Whether it can give start edges before their ends are known: it has them itself, or hands them on."""
+        """Whether it may give events whose ends are not known yet: its own, or its input's."""
         return any(self.ends(at) == "passed on" and each.gives_open for at, each in enumerate(self.inputs))
 
     @property
@@ -271,7 +271,7 @@ class Node(Identified):
         raise NotImplementedError
 
     def walk(self) -> Iterator[Node]:
-        """This node and all below it, each once, inputs first."""
+        """This node and those below it, each once, inputs first."""
         found: set[Node] = set()
         stack: list[Node] = [self]
         while stack:
@@ -287,7 +287,7 @@ class Node(Identified):
 
     @property
     def on_spark(self) -> bool:
-        """Whether any of its events come from a Spark DataFrame."""
+        """Whether it reads a Spark DataFrame."""
         return bool(
             self._known(
                 "_on_spark",
@@ -296,7 +296,7 @@ class Node(Identified):
         )
 
     def _known(self, name: str, found: Callable[[Node], Any]) -> Any:
-        """What is found of a node once that of its inputs is known: once for each node, however long a plan is."""
+        """A fact of a node that is computed from its inputs' facts, without recursion, once for each node."""
         stack: list[Node] = [self]
         while stack:
             node = stack[-1]
@@ -311,7 +311,7 @@ class Node(Identified):
 
 @dataclass(frozen=True, eq=False)
 class Unary(Node):
-    """A node with one input. It passes schema, key and durations on unless it says otherwise."""
+    """A node with one input. By default it hands on schema, key and duration."""
 
     input: Node
 
@@ -338,9 +338,9 @@ class Unary(Node):
 
 @dataclass(frozen=True, eq=False)
 class Source(Node):
-    """Events as they come in: a local source, validated row by row while it is read.
+    """A local source, whose rows are validated while they are read.
 
-    ``name`` tells it from the other inputs of a running query.
+    ``name`` distinguishes it from other inputs of a running query.
     """
 
     source: EventSource
@@ -378,10 +378,9 @@ class Source(Node):
 
 @dataclass(frozen=True, eq=False)
 class SparkSource(Node):
-    """Events in a Spark DataFrame whose time columns are called ``start`` and ``end`` (TIMESTAMP).
+    """Events in a Spark DataFrame with the time columns ``start`` and ``end`` (TIMESTAMP).
 
-    ``refused`` makes the DataFrame of the rows that are no events; None where a column's name leaves no room for the
-    rule.
+    ``refused`` makes the DataFrame of invalid rows; None if the name of a payload column is taken by the rule's column.
     """
 
     frame: Any
@@ -408,7 +407,7 @@ class SparkSource(Node):
 
 @dataclass(frozen=True, eq=False)
 class Feed(Node):
-    """Events that an engine hands in: the leaf of a fragment of a plan, as a Spark worker runs it."""
+    """The leaf of a fragment: events that an engine passes in, as a Spark worker does."""
 
     payload: pa.Schema
     columns: tuple[str, ...]
@@ -416,7 +415,7 @@ class Feed(Node):
 
     @property
     def identity(self) -> NodeIdentity:
-        # Others may be handed to one that looks the same.
+        # Two feeds that look the same may get different events.
         return NodeIdentity(str(id(self)).encode(), (self,))
 
     @cached_property
@@ -441,25 +440,25 @@ class Feed(Node):
 
 @dataclass(frozen=True, eq=False)
 class Expressions(Unary):
-    """A node that computes expressions, of each row by itself. One behind the other, they are evaluated as one."""
+    """A node that computes expressions of each row by itself. A chain of them is evaluated as one."""
 
     @cached_property
     def picked(self) -> list[str] | None:
-        """The columns that it picks, if it does nothing else."""
+        """The columns that it selects, if it only selects columns."""
         return None
 
     @cached_property
     def values(self) -> dict[str, Term]:
-        """What the expressions give, by the names of their columns."""
+        """The terms of the expressions, by the names of their columns."""
         return {}
 
     @property
     def beside(self) -> bool:
-        """Whether the columns before stay."""
+        """Whether its input's columns stay."""
         return True
 
     def evaluated(self, frame: Any, expressions: Iterable[nw.Expr]) -> Any:
-        """A Narwhals frame of events behind it, its expressions being written as these."""
+        """The Narwhals frame of its results, with these expressions in place of its own."""
         raise NotImplementedError
 
     def ends(self, at: int) -> Ends:
@@ -499,7 +498,7 @@ class Filter(Expressions):
         (condition,) = exact_divisions([self.condition], self.input.schema)
         if column_names(self.condition, [*self.input.schema.names, *LIFETIME]):
             return (condition,)
-        # A constant is one value for each row, which an expression only says where it reads a column.
+        # A constant has one value. It needs a value for each row, which an expression has if it reads a column.
         return (nw.all_horizontal(condition, ~nw.col("start").is_null(), ignore_nulls=False),)
 
     def evaluated(self, frame: Any, expressions: Iterable[nw.Expr]) -> Any:
@@ -515,9 +514,9 @@ class Filter(Expressions):
 
 @dataclass(frozen=True, eq=False)
 class Project(Expressions):
-    """The payload anew: ``keep`` says whether the columns before stay beside the new ones.
+    """A new payload; with ``keep`` the old columns stay beside the new ones.
 
-    ``said`` has what columns are called, in an error, that the user has not named.
+    ``said`` has the names that an error shows for columns that the user has not named.
     """
 
     expressions: tuple[nw.Expr, ...]
@@ -621,7 +620,7 @@ class KeyBy(Unary):
 
 @dataclass(frozen=True, eq=False)
 class Scope(KeyBy):
-    """From here on every verb is meant for each group by itself; or, with fewer columns, no longer so."""
+    """From here on every verb applies to each group by itself; with fewer columns a scope ends."""
 
     @cached_property
     def scope(self) -> tuple[str, ...]:
@@ -639,10 +638,10 @@ def check_flat(
     remedy: str = "Take its fields or its text as columns first.",
     what: str = "stream",
 ) -> None:
-    """Refuse the name of a column that is not there, or is nested.
+    """Refuse an unknown column, and a nested one.
 
     Raises:
-        ColumnError: It is one of these.
+        ColumnError: The column is unknown or nested.
     """
     if name not in schema.names:
         raise unknown_column(name, schema.names, what=what)
@@ -652,10 +651,10 @@ def check_flat(
 
 
 def merged(plan: Node) -> Node:
-    """The same plan, in which nodes that are identical are one; the plan itself if there are none."""
+    """The same plan with identical nodes merged; the plan itself if no two are identical."""
     nodes = list(plan.walk())
     if all(len(each.inputs) < 2 for each in nodes):
-        return plan  # a chain holds nothing twice
+        return plan  # a chain has no identical nodes
     known: dict[NodeIdentity, Node] = {}
     made: dict[Node, Node] = {}
     for each in nodes:
@@ -668,13 +667,13 @@ def merged(plan: Node) -> Node:
 
 
 def make_room(node: Node) -> None:
-    """Let Python call as deep as a long plan needs, up to what its stack surely holds; deeper plans are refused.
+    """Raise Python's recursion limit to what a long plan needs, as far as the stack surely allows.
 
-    Engines stand in a few frames for each step that hands events on. The limit is the process's, and never lowered:
-    another thread may be about to need it.
+    Engines use a few frames for each step. The limit is the process's, and it is never lowered: another thread may
+    need it.
 
     Raises:
-        PlanError: The plan is deeper than that.
+        PlanError: The plan is too deep for the stack.
     """
     depths: dict[Node, int] = {}
     for each in node.walk():
@@ -682,8 +681,8 @@ def make_room(node: Node) -> None:
         depths[each] = max((depths[below] for below in each.inputs), default=0) + (not isinstance(each, Expressions))
     if depths[node] > (most := _most_steps()):
         raise PlanError(
-            f"The query has {depths[node]:,} steps, one behind the other, and {most:,} are the most here.",
-            remedy="Say more in each step, or write what is in between to a store.",
+            f"The query chains {depths[node]:,} steps, and at most {most:,} are possible here.",
+            remedy="Combine steps, or write an intermediate result to a store.",
         )
     needed = 1_000 + 4 * min(len(depths), _STEPS)
     if needed > sys.getrecursionlimit():
@@ -691,32 +690,32 @@ def make_room(node: Node) -> None:
 
 
 _STEPS, _STACK = 1_600, 8 << 20
-"""This many steps, each at most a window, are known to fit on a stack of this many bytes."""
+"""This many steps, of which each may be a window, fit on a stack of this many bytes."""
 
 
 def _most_steps() -> int:
     if threading.current_thread() is threading.main_thread():
         return _STEPS
     asked = threading.stack_size()
-    threading.stack_size(asked)  # to ask for it sets it back
+    threading.stack_size(asked)  # reading the size resets it
     size = asked or (512 << 10 if sys.platform == "darwin" else _STACK)
     return min(_STEPS, _STEPS * size // _STACK)
 
 
 def selected(node: Node, names: Sequence[str]) -> Node:
-    """Some columns of a node in an order; the node itself if it has no others."""
+    """A node's columns selected by name, in that order; the node itself if these are its columns."""
     if node.schema.names == list(names):
         return node
     return Project(node, tuple(nw.col(name) for name in names), keep=False)
 
 
 def extended(node: Node, columns: Iterable[nw.Expr]) -> Node:
-    """A node with columns added or replaced; the node itself if there are none."""
+    """A node with columns added or replaced; the node itself if no columns are given."""
     made = tuple(columns)
     return Project(node, made, keep=True) if made else node
 
 
 def filter_condition(conditions: tuple[object, ...]) -> nw.Expr:
-    """One condition that holds where all do."""
+    """The conjunction of conditions."""
     expressions = [as_expression(condition, where="filter") for condition in conditions]
     return expressions[0] if len(expressions) == 1 else nw.all_horizontal(*expressions, ignore_nulls=False)

@@ -642,7 +642,7 @@ def test_names_of_inputs() -> None:
     with pytest.raises(PlanError, match="no input 'quick'"):
         live.advance(at_us(3), input="quick")
     unnamed = g.events(FAST.empty_table(), start="at", unit="us")
-    with pytest.raises(PlanError, match="by its name"):
+    with pytest.raises(PlanError, match="needs a name of its own"):
         tasks().advance_time(advance_with=unnamed)
     with pytest.raises(PlanError, match="where a stream comes in"):
         tasks().advance_time(advance_with=unnamed.shift("1us"))

@@ -237,10 +237,10 @@ def test_reordering() -> None:
 @pytest.mark.parametrize(
     ("verb", "problem"),
     [
-        (lambda s: s.filter(g.col("v") > 0).advance_time(1), "behind Filter"),
-        (lambda s: s.advance_time(1).advance_time(1), "behind AdvanceTime"),
-        (lambda s: s.advance_time(1).late(), "only if it says so"),
-        (lambda s: s.late(), "only if it says so"),
+        (lambda s: s.filter(g.col("v") > 0).advance_time(1), "follows Filter"),
+        (lambda s: s.advance_time(1).advance_time(1), "follows AdvanceTime"),
+        (lambda s: s.advance_time(1).late(), "diverts late events"),
+        (lambda s: s.late(), "diverts late events"),
         (lambda s: s.advance_time("0s"), "every must be longer than zero"),
         (lambda s: s.advance_time(True), "every True is not a span of time"),
         (lambda s: s.advance_time(delay="often"), "delay 'often' is not a span"),
@@ -260,7 +260,7 @@ def test_a_column_that_late_events_get_is_refused() -> None:
 def test_a_plan_says_it() -> None:
     said = jumps(1).advance_time("10s", delay="2s", late="adjust", reorder="1s").explain(device="cpu")
     assert said.splitlines()[0] == "AdvanceTime every=10s delay=2s reorder=1s late=adjust"
-    assert "rows judged one after the other as they come, on the host" in said
+    assert "rows are judged one by one as they arrive, on the host" in said
 
 
 def test_spark_has_no_order_of_arrival() -> None:

@@ -126,7 +126,7 @@ def test_a_thread_with_a_small_stack_takes_fewer_steps() -> None:
     try:
         with ThreadPoolExecutor(1) as pool:
             assert pool.submit(asked, 90).result() == 3
-            with pytest.raises(g.PlanError, match="100 are the most here"):
+            with pytest.raises(g.PlanError, match="at most 100 are possible here"):
                 pool.submit(asked, 200).result()
     finally:
         threading.stack_size(before)
