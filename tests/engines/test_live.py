@@ -644,7 +644,7 @@ def test_names_of_inputs() -> None:
     unnamed = g.events(FAST.empty_table(), start="at", unit="us")
     with pytest.raises(PlanError, match="needs a name of its own"):
         tasks().advance_time(advance_with=unnamed)
-    with pytest.raises(PlanError, match="where a stream comes in"):
+    with pytest.raises(PlanError, match="at its source"):
         tasks().advance_time(advance_with=unnamed.shift("1us"))
 
 
