@@ -1,8 +1,8 @@
-"""Data windows: from when to when each event is in a window, as Esper, StreamCruncher and StreamInsight say it.
+"""Data windows: when each event enters and leaves a window, as in Esper, StreamCruncher and StreamInsight.
 
-A data window is a change of lifetimes: each event of a group gets the stretch ``[enter, leave)`` for which it is in the
-window, and one that is never in is gone. Aggregates over it are snapshots of those lifetimes, and its insert and remove
-streams are their two ends.
+A data window changes lifetimes: each event of a group gets the stretch ``[enter, leave)`` for which it is in the
+window; an event that never enters is dropped. Aggregates over a data window are snapshots of those lifetimes, and its
+insert and remove streams are their starts and ends.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from gpu_ops.plan.window_kinds import (
 )
 from gpu_ops.plan.windows import check_names
 
-_FIRST = "which events come first, all before them say"
+_FIRST = "which events come first depends on all earlier events"
 
 
 @dataclass(frozen=True)
 class Last(Assigned):
-    """The last ``count`` rows, moving at each ``every``-th one; without ``partial`` nothing before there are ``count``.
+    """The last ``count`` rows, moving at each ``every``-th row; without ``partial`` empty until there are ``count``.
 
     Row r, counted from 0, enters at the first moving row at or after it, and leaves at the first one at which it is no
     longer among the last (Esper: length, length_batch; StreamCruncher: last N).
@@ -67,7 +67,7 @@ class Last(Assigned):
 
     @property
     def halo(self) -> Halo:
-        # With the last n at a multiple of m, a row is in until n + m - 1 rows after it at the latest.
+        # The last n rows at each multiple of m hold a row until at most n + m - 1 rows after it.
         return RowHalo(self.count + self.every - 1, self.every)
 
     @property
@@ -79,7 +79,7 @@ class Last(Assigned):
 
 @dataclass(frozen=True)
 class LastStarts(Assigned):
-    """The events of the last ``count`` distinct starts, once there are as many (StreamInsight: count window)."""
+    """The events of the last ``count`` distinct starts, once there are that many (StreamInsight: count window)."""
 
     count: int
 
@@ -99,7 +99,7 @@ class LastStarts(Assigned):
 
 @dataclass(frozen=True)
 class First(Assigned):
-    """The first ``count`` rows, for ever (Esper: firstlength, firstunique)."""
+    """The first ``count`` rows, forever (Esper: firstlength, firstunique)."""
 
     count: int
 
@@ -116,7 +116,7 @@ class First(Assigned):
 
 @dataclass(frozen=True)
 class FirstSpan(Assigned):
-    """What starts within a span from the group's first start, or from a time, for ever (Esper: firsttime)."""
+    """Events that start within a span after the group's first start, or after a time, forever (Esper: firsttime)."""
 
     span: int
     since: int | None = None
@@ -141,7 +141,7 @@ class FirstSpan(Assigned):
 
     @property
     def halo(self) -> str:
-        return "all events stay, and a slice would be shown all that come before it" if self._is_all else _FIRST
+        return "all events stay, so a slice would need all earlier events" if self._is_all else _FIRST
 
     @property
     def as_part(self) -> AsPart:
@@ -150,11 +150,11 @@ class FirstSpan(Assigned):
 
 @dataclass(frozen=True)
 class Session(Assigned):
-    """Sessions: one ends ``gap`` after its last start, or at its cap.
+    """Sessions: a session ends ``gap`` after its last start, or at its cap.
 
-    A session that opens at t lasts to ``t + cap`` at most. ``grid_cap`` m is Trill's: to the second point of the grid
-    ``align + k * m`` after t, but to the first one if t is on the grid, or if it opens because the one before was cut.
-    Its events live from its first start to its end; ``running``: each from its own start.
+    A session that opens at t ends at ``t + cap`` at the latest. ``grid_cap`` m is Trill's cap: the second point of the
+    grid ``align + k * m`` after t, or the first point if t is on the grid or if the previous session was cut. Events
+    are in from the session's first start to its end; with ``running`` each event is in from its own start.
     """
 
     gap: int
@@ -166,7 +166,7 @@ class Session(Assigned):
     leaves = "later"
     ties = "alike"
     note = RowNote("cap", UNKNOWN, most=UNKNOWN, after_start=True)
-    """When the row's session ends at the latest, once that is known."""
+    """The latest possible end of the row's session, once it is known."""
 
     def __str__(self) -> str:
         cap = "" if self.cap is None else f" cap={format_span(self.cap)}"
@@ -180,7 +180,7 @@ class Session(Assigned):
 
     @property
     def remains(self) -> Remains:
-        # Trill's cap asks whether the session before was cut.
+        # Trill's cap depends on whether the previous session was cut.
         return "nothing" if self.grid_cap is None else "all"
 
     @property
@@ -192,7 +192,7 @@ class Session(Assigned):
 class TimeBatches(Assigned):
     """The events of each span ``[align + k * span, + span)`` during the next one (Esper: time_batch).
 
-    Without ``align`` spans are counted from the group's first start. With a ``calendar`` its windows are the spans.
+    Without ``align`` the first span begins at the group's first start. With a ``calendar`` its windows are the spans.
     """
 
     span: int
@@ -228,9 +228,9 @@ class TimeBatches(Assigned):
 
 @dataclass(frozen=True)
 class TimeLengthBatches(Assigned):
-    """Batches complete with ``count`` events, or with the span's clock (Esper: time_length_batch).
+    """Batches that are complete with ``count`` events, or when a clock runs out (Esper: time_length_batch).
 
-    The clock is first set by a group's first event, or ``since`` a time; with nothing to do it stops, or ``runs`` on.
+    A group's first event sets the clock, or it runs ``since`` a time; without events it stops, or ``runs`` on.
     """
 
     span: int
@@ -248,14 +248,14 @@ class TimeLengthBatches(Assigned):
 
     @property
     def remains(self) -> Remains:
-        # A clock that was set a second time and met no row stands still.
+        # The clock stops when it has been set again and no row has come.
         return "all" if self.runs else Clock(2 * self.span, self.since)
 
     @property
     def halo(self) -> Halo | str:
         if self.since is not None or self.runs:
-            return "when the clock that never stops runs out, all events before say"
-        # The clock runs out for the batch that gathers, for the one that is out, and once more with nothing to do.
+            return "the times at which the clock runs out depend on all earlier events"
+        # The clock runs out for the gathering batch, for the batch that is in, and once more without events.
         return GapHalo(3 * self.span)
 
     @property
@@ -266,10 +266,10 @@ class TimeLengthBatches(Assigned):
 
 @dataclass(frozen=True)
 class Best(Assigned):
-    """The ``count`` rows with the greatest (``highest``) or least values; of equal ones the oldest leaves first.
+    """The ``count`` rows with the greatest (``highest``) or least values; of equal values the oldest leaves first.
 
-    With ``unique`` at most one row of each combination of these columns: a later one takes the place of the one before.
-    A row whose value is null is never in (Esper: sort, rank; StreamCruncher: highest, lowest, with update group).
+    With ``unique`` there is at most one row of each combination of these columns: a later row replaces the earlier one.
+    A row whose value is null never enters (Esper: sort, rank; StreamCruncher: highest, lowest, with update group).
     """
 
     count: int
@@ -289,7 +289,7 @@ class Best(Assigned):
 
     @property
     def halo(self) -> str:
-        return f"which values are the {'highest' if self.highest else 'lowest'} so far, all events before say"
+        return f"which values are the {'highest' if self.highest else 'lowest'} so far depends on all earlier events"
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -301,7 +301,7 @@ class Best(Assigned):
 
 @dataclass(frozen=True)
 class Sample(Assigned):
-    """``count`` rows drawn from all so far: those with the least hashes of seed, start, number among equal starts."""
+    """A sample of ``count`` rows: those with the least hashes of the seed, the start and the number within it."""
 
     count: int
     seed: int
@@ -310,7 +310,7 @@ class Sample(Assigned):
     leaves = "later"
     ties = "by payload"
     remains = "all"
-    halo = "which events are drawn so far, all before them say"
+    halo = "which events are drawn depends on all earlier events"
     note = RowNote("hash")
 
     def __str__(self) -> str:
@@ -319,7 +319,7 @@ class Sample(Assigned):
 
 @dataclass(frozen=True)
 class Alive(Assigned):
-    """Events are in for as long as they live."""
+    """Events are in while they live."""
 
     enters = "at its start"
     leaves = "at its end"
@@ -334,7 +334,7 @@ class Alive(Assigned):
 Output = Literal["alive", "insert", "remove", "changes", "each", "prior"]
 
 STATUS = "status"
-"""The column of `changes` that says whether an event is new or dead."""
+"""The column of `changes` that says whether an event enters (new) or leaves (dead)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -343,14 +343,14 @@ class DataWindow(Unary):
 
     Attributes:
         window: The kind of window.
-        within: Columns beside the key: there is a window for each combination of their values.
-        order: Columns by which events of one start are taken, before the payload decides.
+        within: Columns besides the key: there is a window for each combination of their values.
+        order: Columns that order events of one start, before the payload does.
         output: ``"alive"`` the events while they are in; ``"insert"``, ``"remove"`` a point at each one's enter or
             leave; ``"changes"`` both, with a column ``status``: ``"new"`` or ``"dead"``; ``"each"`` a point at each
-            one's enter, with aggregates over what is in then; ``"prior"``, of the last n rows: the events as they are,
-            beside columns of the row n before.
-        aggregates: These, over plain columns.
-        prior: (name, column of the row before) each.
+            one's enter, with aggregates over the rows that are in then; ``"prior"``, for the last n rows: the events
+            themselves, with columns of the row n before.
+        aggregates: The aggregates, over plain columns.
+        prior: Pairs (name, column of the row before).
     """
 
     window: DataWindowKind
@@ -367,9 +367,9 @@ class DataWindow(Unary):
         check_names([aggregate.name for aggregate in self.aggregates], known)
         if self.output == "changes" and STATUS in known:
             raise ColumnError(
-                "changes gives a column of that name.",
+                "changes adds a column of this name.",
                 column=STATUS,
-                remedy="Give the payload's another name before: .with_columns(…).select(…).",
+                remedy="Rename the payload's column first: .with_columns(…).select(…).",
             )
 
     @cached_property
@@ -386,7 +386,7 @@ class DataWindow(Unary):
 
     @property
     def group(self) -> tuple[str, ...]:
-        """The columns that say which window an event belongs to."""
+        """The columns that decide which window an event belongs to."""
         return tuple(dict.fromkeys((*self.input.key, *self.within)))
 
     @property
@@ -413,7 +413,7 @@ class DataWindow(Unary):
 
     @property
     def halo(self) -> Halo | str:
-        """How far the stays of rows depend on others; or why that has no bound, in words.
+        """Which rows a slice of time needs besides its own; or, in words, why there is no bound.
 
         Examples:
             >>> import gpu_ops as g
@@ -422,12 +422,12 @@ class DataWindow(Unary):
             >>> str(s.last(3).rows()._node.halo)
             'a slice is shown 3 events before it and after it'
             >>> s.first(3).rows()._node.halo
-            'which events come first, all before them say'
+            'which events come first depends on all earlier events'
         """
         if self.output != "each":
             return self.window.halo
         if self.within:
-            return "each event is told what is in the windows of all others too, and a slice does not see these"
+            return "each event gets aggregates over the windows of all other values too, which a slice does not see"
         return LiveHalo() if self.window.is_lifetime else self.window.halo
 
     stateless = False
@@ -442,13 +442,13 @@ class DataWindow(Unary):
 
     @property
     def held(self) -> str:
-        one_by_one = ", and taken one by one, on the host" * self.window.on_host
+        one_by_one = ", and taken one by one on the host" * self.window.on_host
         return f"all events of its input are held in memory{one_by_one}"
 
     handed = "needed"
 
     def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
-        # Where nothing that is wanted tells events of one start apart, and all live as long, any order gives the same.
+        # With the wanted columns equal within a start, and equal lifetimes, any order gives the same result.
         alike = self.window.ties == "by place" and self.input.duration is not None
         if alike and self.output == "alive" and self.group and {*wanted} <= {*self.group}:
             return [self.group]
@@ -460,12 +460,12 @@ class DataWindow(Unary):
 
     @property
     def passes_on(self) -> bool:
-        """Whether events are in for as long as they live, so that it gives what it gets."""
+        """Whether events are in while they live, so that it changes nothing."""
         return self.window.is_lifetime and self.output == "alive"
 
     @property
     def together(self) -> tuple[str, ...]:
-        # By the key alone, if there is one: what is above it may share its task. What is in when one enters is asked of
+        # By the key alone, if there is one: nodes above it may then share its task. Besides, aggregates of "each" need
         # all windows of a key.
         return self.key or (() if self.output == "each" else self.group)
 

@@ -1,4 +1,4 @@
-"""Windows without events, given a result all the same."""
+"""Results for windows without events."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Fill(Unary):
 
     Attributes:
         window: The grid.
-        group: The columns that tell groups apart.
-        values: For each result what stands in such a row: null, zero, or what the group's last window gave.
-        span: From when to when, in ticks; None for each group from its first window to its last.
+        group: The columns that distinguish groups.
+        values: The value of each result in such a row: null, zero, or the result of the group's last window.
+        span: The span to fill, in ticks; None for each group from its first window to its last.
     """
 
     window: GridKind
@@ -54,7 +54,7 @@ class Fill(Unary):
     @property
     def time_rule(self) -> str:
         if self.span is None:
-            return "CTI T leaves as T, or as the start of the first window that some group may yet have empty"
+            return "CTI T leaves as T, or as the start of the first window that may still be empty for some group"
         return "CTI T leaves as T, or as the start of the span while it is being filled"
 
     def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
@@ -68,10 +68,10 @@ class Fill(Unary):
 
 
 def fill_values(fill: Any) -> FillValue | Mapping[str, FillValue]:
-    """What empty windows are filled with, as it may be written, whatever they are of.
+    """Checks the argument ``fill=``, whatever the windows' results are.
 
     Raises:
-        PlanError: A word is unknown, or is none: a number, for instance.
+        PlanError: It is no known word, or no text.
     """
     words = fill.values() if isinstance(fill, Mapping) else [fill]
     for each in words:
@@ -102,20 +102,20 @@ def filled(
     fill: FillValue | Mapping[str, FillValue],
     span: tuple[int, int] | None = None,
 ) -> Fill:
-    """Windows with results for those that hold no event.
+    """Results of windows, with rows for windows without events.
 
     Args:
-        results: What is to be filled: a row for each window that holds any.
-        windows: The windows, of a grid.
-        fill: What stands in their rows: one word for all results, or one for each (``"null"`` for the others).
-        span: From when to when, in ticks.
+        results: The results of windows with events.
+        windows: The windows, which form a grid.
+        fill: One word for all results, or a word for each (``"null"`` for the others).
+        span: The span to fill, in ticks.
 
     Raises:
-        PlanError: The windows are of no grid; a column has no zero.
+        PlanError: The windows form no grid, or a column's type has no zero.
     """
     grid = windows.window.grid
     if grid is None:
-        raise PlanError("Only windows of a grid can be empty.", remedy="Fill hopping, tumbling or calendar windows.")
+        raise PlanError("Only windows of a grid can be filled.", remedy="Fill hopping, tumbling or calendar windows.")
     names = [name for name in results.schema.names if name not in windows.group]
     given = dict(fill) if isinstance(fill, Mapping) else dict.fromkeys(names, fill)
     for name in given:

@@ -15,7 +15,7 @@ from gpu_ops.plan.nodes import Node
 
 @dataclass(frozen=True)
 class Own:
-    """A part of an expression that is the backend's own.
+    """A part of an expression whose result depends on the backend.
 
     Attributes:
         expression: The expression.
@@ -33,7 +33,7 @@ class Own:
 
 
 def own_parts(expression: nw.Expr, schema: pa.Schema) -> list[Own]:
-    """The parts of an expression that do not mean the same everywhere.
+    """The parts of an expression whose results depend on the backend.
 
     Args:
         expression: A row-wise expression.
@@ -41,14 +41,14 @@ def own_parts(expression: nw.Expr, schema: pa.Schema) -> list[Own]:
     """
     try:
         found = values([expression], schema)
-    except Exception:  # noqa: BLE001  (whatever stops us in the tree, it is one that we cannot look into)
+    except Exception:  # noqa: BLE001  (any failure means that we cannot look into the tree)
         return [Own(expression, "what cannot be looked into", UNKNOWN)]
     rows = [(term.name, meaning(term)) for value in found.values() for term in value.walk()]
     return [Own(expression, name, row) for name, row in dict.fromkeys(rows) if not row.same]
 
 
 def owned(node: Node) -> list[Own]:
-    """The same of all expressions of a node of a plan."""
+    """The same for all expressions of a node of a plan."""
     return [each for expression, schema in node.computed for each in own_parts(expression, schema)]
 
 

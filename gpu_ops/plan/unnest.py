@@ -1,4 +1,4 @@
-"""Several events of one: rows that a window gave as a list, each as an event of its own; or the same event again."""
+"""Nodes that make several events of one: the rows of a list, or copies of the event."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpu_ops.plan.nodes import Unary
 
 @dataclass(frozen=True, eq=False)
 class Unnest(Unary):
-    """An event for each struct in a column of lists of them, with the event's lifetime and its other columns."""
+    """An event for each struct in a list column, with the event's lifetime and its other columns."""
 
     column: str
 
@@ -39,7 +39,7 @@ class Unnest(Unary):
 
 @dataclass(frozen=True, eq=False)
 class Repeat(Unary):
-    """Each event as many times as a column of whole numbers says, without that column: none for null, 0, and less."""
+    """Each event as often as a column of whole numbers says, without that column; never for null, 0 and less."""
 
     column: str
 

@@ -1,4 +1,4 @@
-"""Conditions on what is in a window: how many events, the oldest and the newest one, sums over all of them."""
+"""Conditions on the events in a window: their number, the oldest and the newest event, sums."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OLDEST, NEWEST, SUM = "oldest ", "newest ", "sum of "
 
 
 class WindowExpressions(OtherNames):
-    """What a condition of `Stream.keep_while` and `Stream.batches_until` can speak of (Esper: expr and expr_batch).
+    """What a condition of `Stream.keep_while` and `Stream.batches_until` can read (Esper: expr and expr_batch).
 
     Examples:
         >>> import gpu_ops as g
@@ -34,17 +34,17 @@ class WindowExpressions(OtherNames):
 
     @property
     def count(self) -> nw.Expr:
-        """How many events are in, the newest among them (Esper: current_count); int64."""
+        """The number of events in the window, with the newest (Esper: current_count); int64."""
         return nw.col(COUNT)
 
     @property
     def oldest_start(self) -> nw.Expr:
-        """When the oldest event started (Esper: oldest_timestamp)."""
+        """The start of the oldest event (Esper: oldest_timestamp)."""
         return nw.col(f"{OLDEST}start")
 
     @property
     def newest_start(self) -> nw.Expr:
-        """When the newest event started (Esper: newest_timestamp)."""
+        """The start of the newest event (Esper: newest_timestamp)."""
         return nw.col(f"{NEWEST}start")
 
     def oldest(self, name: str) -> nw.Expr:
@@ -56,19 +56,19 @@ class WindowExpressions(OtherNames):
         return nw.col(f"{NEWEST}{name}")
 
     def sum(self, name: str) -> nw.Expr:
-        """The exact sum of an integer or float column over all events that are in; null where no value is."""
+        """The exact sum of an integer or float column over the events in the window; null if there is no value."""
         return nw.col(f"{SUM}{name}")
 
 
 class _Conditioned(Assigned, family=True):
-    """What a condition on the rows of a window decides."""
+    """A window that a condition on its rows decides."""
 
     condition: nw.Expr
 
     leaves = "at once"
     ties = "by payload"
     remains = "nothing"
-    halo = "what the condition has left in the window, all events before say"
+    halo = "what the condition leaves in the window depends on all earlier events"
 
     def computed(self, fields: Callable[[], pa.Schema]) -> tuple[tuple[nw.Expr, pa.Schema], ...]:
         return ((self.condition, fields()),)
@@ -76,7 +76,7 @@ class _Conditioned(Assigned, family=True):
 
 @dataclass(frozen=True, eq=False)
 class While(_Conditioned):
-    """As each row comes, the oldest leave until a condition holds, or nothing is left (Esper: expr)."""
+    """As each row comes, the oldest rows leave until a condition holds or no row is left (Esper: expr)."""
 
     condition: nw.Expr
 
@@ -88,9 +88,9 @@ class While(_Conditioned):
 
 @dataclass(frozen=True, eq=False)
 class Until(_Conditioned):
-    """Rows gather until, with the row that has just come, a condition holds; then they are a batch (Esper: expr_batch).
+    """Rows gather until a new row makes a condition hold; then they are a batch (Esper: expr_batch).
 
-    Without ``include_trigger`` that row is the first of the next batch.
+    Without ``include_trigger`` the new row is the first of the next batch.
     """
 
     condition: nw.Expr
@@ -103,7 +103,7 @@ class Until(_Conditioned):
 
 
 def spoken(schema: pa.Schema, condition: nw.Expr) -> dict[str, tuple[str, str]]:
-    """What a condition speaks of: for each of its columns (what of the window, which payload column)."""
+    """What a condition reads: for each of its columns (which part of the window, which payload column)."""
     found: dict[str, tuple[str, str]] = {}
     known = ["start", *schema.names]
     every = [COUNT, *(f"{part}{name}" for part in (OLDEST, NEWEST, SUM) for name in known)]
@@ -114,7 +114,7 @@ def spoken(schema: pa.Schema, condition: nw.Expr) -> dict[str, tuple[str, str]]:
 
 
 def condition_fields(schema: pa.Schema) -> pa.Schema:
-    """All that conditions on windows of such events can speak of."""
+    """The columns that conditions on windows of such events can read."""
     fields = {COUNT: pa.int64(), f"{OLDEST}start": TIME_TYPE, f"{NEWEST}start": TIME_TYPE}
     for field in schema:
         fields |= {f"{OLDEST}{field.name}": field.type, f"{NEWEST}{field.name}": field.type}
@@ -126,11 +126,11 @@ def condition_fields(schema: pa.Schema) -> pa.Schema:
 
 
 def window_condition(schema: pa.Schema, condition: Expression, *, where: str) -> nw.Expr:
-    """A condition on windows, looked at.
+    """A condition on windows, after checks.
 
     Raises:
-        ColumnError: It speaks of a column that is not there, or sums one that is no integer and no float.
-        PlanError: It is no condition, or speaks of no window.
+        ColumnError: It reads an unknown column, or sums one that is neither integer nor float.
+        PlanError: It is no condition, or reads nothing of a window.
     """
     made = as_expression(condition, where=where)
     fields = condition_fields(schema)
@@ -148,10 +148,10 @@ def window_condition(schema: pa.Schema, condition: Expression, *, where: str) ->
             if name.startswith(part):
                 raise unknown_column(name.removeprefix(part), schema.names) from None
         raise PlanError(
-            f"{where} speaks of a column that no window has: {error.column!r}.",
+            f"{where} reads a column that no window has: {error.column!r}.",
             remedy='Say of which event: g.window.newest("price"), g.window.oldest("price"), g.window.sum("price"), '
             "g.window.count.",
         ) from None
     if not read:
-        raise PlanError(f"{where} speaks of no window.", remedy="Say for instance g.window.count <= 10.")
+        raise PlanError(f"{where} reads nothing of a window.", remedy="Say for instance g.window.count <= 10.")
     return made

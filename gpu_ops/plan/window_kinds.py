@@ -1,9 +1,9 @@
-"""What a kind of window has to say of itself. A part that a kind leaves out is an error where its class is made.
+"""The declarations of window kinds. A kind that leaves out a part is an error when its class is defined.
 
-There are two families. A *data window* takes rows one by one: each has a stretch ``[enter, leave)`` for which it is in,
-which depends on the other rows of its group. A *time window* (`gpu_ops.plan.windows`) is a stretch of time:
-which rows are in it, their lifetimes alone say. So a data window says when rows come and go, what is remembered of a
-group, and how far around its rows it looks; a time window says where its bounds lie.
+There are two families. A *data window* takes rows one by one: each row is in it for a stretch ``[enter, leave)``, which
+depends on the other rows of its group. A *time window* (`gpu_ops.plan.windows`) is a stretch of time: a row's lifetime
+alone decides whether the row is in it. So a data window declares when rows enter and leave, what a group remembers and
+how far its rows depend on others; a time window declares its bounds.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from gpu_ops.devices import Device
 
 UNKNOWN = 1 << 62
-"""A time that is not known yet: it is the CTI's or later."""
+"""A time that is not known yet, but is not before the CTI."""
 
 OUT = -(1 << 62)
-"""The enter of a row that is never in."""
+"""The enter of a row that is never in the window."""
 
 
 class Declaration(ABC):  # noqa: B024  (what is abstract, each family says)
-    """A class that is whole, or is not made at all: whatever is abstract in it has to be said.
+    """A class that must define all abstract parts: a class that leaves one out cannot be defined.
 
     Examples:
         >>> class Half(DataWindowKind):
@@ -41,13 +41,13 @@ class Declaration(ABC):  # noqa: B024  (what is abstract, each family says)
     """
 
     called: ClassVar[str] = "window kind"
-    """What such a class is, in errors."""
+    """What an error calls such a class."""
 
     def __init_subclass__(cls, *, family: bool = False) -> None:
-        """Refuse a kind of which a part is missing.
+        """Refuse a kind that leaves out a part.
 
         Args:
-            family: Whether it is no kind yet, but what several kinds have in common.
+            family: Whether the class is a base of several kinds, and not a kind.
         """
         super().__init_subclass__()
         missing = [name for name in dir(cls) if getattr(getattr(cls, name, None), "__isabstractmethod__", False)]
@@ -58,19 +58,19 @@ class Declaration(ABC):  # noqa: B024  (what is abstract, each family says)
             )
 
 
-# What a slice of time is shown
+# Which rows a slice of time needs
 
 
 class Halo:
-    """How far the stay of a row depends on rows before it and after it."""
+    """Which rows around a slice of time decide when its rows enter and leave."""
 
     reads_ends: ClassVar[bool] = False
-    """Whether the ends of rows play a part."""
+    """Whether it depends on the ends of rows."""
 
 
 @dataclass(frozen=True)
 class NoHalo(Halo):
-    """Each row by itself: a slice is shown those that start in it."""
+    """No others: a slice needs the rows that start in it."""
 
     def __str__(self) -> str:
         return "a slice is shown the events that start in it"
@@ -78,7 +78,7 @@ class NoHalo(Halo):
 
 @dataclass(frozen=True)
 class LiveHalo(Halo):
-    """The rows that are alive when one comes: a slice is shown all that are alive in it."""
+    """The rows that are alive when a row starts: a slice needs all rows that are alive in it."""
 
     reads_ends = True
 
@@ -88,13 +88,13 @@ class LiveHalo(Halo):
 
 @dataclass(frozen=True)
 class RowHalo(Halo):
-    """A number of rows before and after.
+    """A number of rows before and after it.
 
     Attributes:
-        count: How many.
-        every: The window moves at each row whose number is a multiple of this: a slice is told how many rows come
-            before it, modulo that.
-        starts: Whether distinct starts are counted, and not rows.
+        count: How many rows.
+        every: The window moves at each row whose number is a multiple of this: a slice needs the number of rows before
+            it, modulo ``every``.
+        starts: Whether it counts distinct starts instead of rows.
     """
 
     count: int
@@ -107,10 +107,10 @@ class RowHalo(Halo):
 
 @dataclass(frozen=True)
 class GapHalo(Halo):
-    """What comes after no row has started for a span: a slice begins there.
+    """The rows back to a gap in which no row starts: a slice begins after such a gap.
 
     Attributes:
-        gap: How long, in ticks.
+        gap: The length of the gap, in ticks.
     """
 
     gap: int
@@ -121,12 +121,12 @@ class GapHalo(Halo):
 
 @dataclass(frozen=True)
 class GridHalo(Halo):
-    """The rows of one stretch of a grid: a slice begins with a stretch.
+    """The rows of one window of a grid: a slice begins with a window.
 
     Attributes:
-        span: How long a stretch is.
+        span: The length of a window.
         align: A point of the grid; None for the group's first start.
-        calendar: The stretches, if they are a calendar's.
+        calendar: The windows, if they are a calendar's.
     """
 
     span: int
@@ -137,31 +137,31 @@ class GridHalo(Halo):
         if self.calendar is not None:
             return f"a slice begins with a window of the calendar: {self.calendar}"
         point = "the first start" if self.align is None else format_time(self.align)
-        return f"a slice begins so many times {format_span(self.span)} from {point}"
+        return f"a slice begins a multiple of {format_span(self.span)} after {point}"
 
 
-# How rows come and go
+# When rows enter and leave
 
 
 @dataclass(frozen=True)
 class WindowRows:
-    """Rows of some groups, in order of group, then of their coming: those that are in or may be yet, and new ones.
+    """Rows of some groups, by group, then in order: the rows that are in or may still enter, and the new rows.
 
     Attributes:
         code: int32 number of each row's group, ``0 … groups - 1``, ascending.
         bounds: int64: group g's rows are ``bounds[g] … bounds[g + 1] - 1``.
         start: int64 ticks.
         end: int64 ticks.
-        number: int64 number of the row in its group, or of its distinct start, as the window counts; from 0 on.
-        first: int64 first start of each group ever.
-        noted: int64 what the window noted of each group (`Membership.noted`); `UNKNOWN` before it did.
-        cti: No row that comes later starts before it.
+        number: int64 number of the row, or of its distinct start, in its group, from 0 on.
+        first: int64 first start that each group has ever had.
+        noted: int64 for each group the time that the window noted (`Membership.noted`); `UNKNOWN` before the first.
+        cti: No later row starts before it.
         enter: int64 ticks at which a row entered in an earlier step; `UNKNOWN` before it does.
-        before: int64 for each group the number that its next row had before this step.
+        before: int64 for each group the number that its next row would have had before this step.
         frame: The payload; ``device.columns`` reads it.
         schema: Its types.
-        memo: int64 for each row what the window noted of it (`Membership.memo`); None of a kind without a `RowNote`.
-        rows: Whether it is asked with which rows each enters and leaves.
+        memo: int64 for each row the number that the window noted (`Membership.memo`); None without a `RowNote`.
+        rows: Whether the caller asks for `Membership.entered` and `Membership.left`.
     """
 
     code: Any
@@ -188,16 +188,17 @@ class Membership:
     """When rows are in their window.
 
     Attributes:
-        enter: int64 ticks; `OUT` for a row that is never in, `UNKNOWN` if it may enter yet. Of a row that has entered
-            in an earlier step it is not looked at.
-        leave: int64 ticks; `UNKNOWN` if it is not known yet, the end of time if never.
-        entered: int64 index of the row with which it enters, -1 where time alone makes it; it may be None where nobody
-            asks, and so may ``left``.
-        left: Likewise of the row with which it leaves.
-        due: int64 for each group the time at which something happens even if no row comes; None if nothing does.
-        noted: int64 for each group a time that the window has to know in the next step; None of most windows.
-        memo: int64 for each row what the window has to know of it in the next step, as its `RowNote` declares; None
-            where that stays as it is.
+        enter: int64 ticks; `OUT` for a row that never enters, `UNKNOWN` for a row that may still enter. It is ignored
+            for a row that entered in an earlier step.
+        leave: int64 ticks; `UNKNOWN` if it is not known yet, the end of time if the row never leaves.
+        entered: int64 index of the row whose arrival makes it enter, -1 if time alone does; None is allowed if the
+            caller does not ask.
+        left: Likewise for the row whose arrival makes it leave.
+        due: int64 for each group the next time at which a row enters or leaves even if no row arrives; None if there is
+            no such time.
+        noted: int64 for each group a time that the window needs in the next step; None for most windows.
+        memo: int64 for each row a number that the window needs in the next step, as its `RowNote` declares; None if
+            these numbers do not change.
     """
 
     enter: Any
@@ -215,10 +216,10 @@ class RowNote:
 
     Attributes:
         name: The name of its column in a checkpoint.
-        new: What it is of a row that has just come.
-        least: What none is below; None for any.
-        most: What none is above; None for any.
-        after_start: Whether it is a time after the row's start.
+        new: The number of a new row.
+        least: The least possible number; None for no limit.
+        most: The greatest possible number; None for no limit.
+        after_start: Whether the number is a time after the row's start.
     """
 
     name: str
@@ -230,11 +231,11 @@ class RowNote:
 
 @dataclass(frozen=True)
 class Clock:
-    """What remains of a group that holds no row: the time that was noted of it last, for so long.
+    """What remains of a group that holds no row: its last noted time, for a span.
 
     Attributes:
-        span: How long, in ticks.
-        since: It lasts as long after this time, whatever was noted.
+        span: The span after the noted time, in ticks.
+        since: A time after which it also remains for the span, whatever was noted.
     """
 
     span: int
@@ -243,11 +244,11 @@ class Clock:
 
 @dataclass(frozen=True)
 class AsPart:
-    """What a kind does where it is one of several windows that are taken together.
+    """How a kind behaves as one of several windows that are taken together.
 
     Attributes:
-        batches: Whether rows gather, and are in together.
-        timer: Whether it keeps a timer that no row tells.
+        batches: Whether rows gather, and enter together.
+        timer: Whether it keeps a timer that cannot be computed from its rows.
         remains: What remains of a group that holds no row, as in `DataWindowKind`.
     """
 
@@ -263,7 +264,7 @@ Remains = Literal["nothing", "all"] | Clock
 
 
 class DataWindowKind(Declaration, family=True):
-    """A kind of data window: a frozen dataclass of its parameters that says all of this.
+    """A kind of data window: a frozen dataclass of its parameters that defines the members below.
 
     Its state is the rows that it holds; `memberships` is a function of them, of the new rows and of a CTI. The same
     function serves a batch, whose CTI is the end of time, and each step of a running query: the answer must not depend
@@ -275,8 +276,8 @@ class DataWindowKind(Declaration, family=True):
     def enters(self) -> Enters:
         """When rows enter.
 
-        ``"at its start"`` each; ``"later"``, with a later row or at a time; or ``"with the first"``: one that comes
-        later may enter before others that are in, so no enter is final before the leave.
+        ``"at its start"``: each row at its own start; ``"later"``: with a later row, or at a time; or ``"with the
+        first"``: a later row may enter before rows that are already in, so no enter is final before the leave.
         """
 
     @property
@@ -284,37 +285,37 @@ class DataWindowKind(Declaration, family=True):
     def leaves(self) -> Leaves:
         """When rows leave.
 
-        ``"at its end"`` each, its own; or at a time that is ``"known"`` as soon as the row comes; or is known
-        ``"later"``; or ``"at once"``: later, and it may be with the row's own coming.
+        ``"at its end"``: each row at its own end; ``"known"``: at a time known when the row arrives; ``"later"``: at a
+        time known later; or ``"at once"``: at a time known later, or with the row's own arrival.
         """
 
     @property
     @abstractmethod
     def ties(self) -> Ties:
-        """What tells rows of one start apart.
+        """How rows of one start differ.
 
-        Nothing, they are ``"alike"``; ``"by place"``: which comes first, whatever is in them; or ``"by payload"``.
+        ``"alike"``: not at all; ``"by place"``: only their order matters; or ``"by payload"``: their values matter.
         """
 
     @property
     @abstractmethod
     def remains(self) -> Remains:
-        """What plays a part of a group that holds no row; one of which nothing does is forgotten.
+        """What a group that holds no row still remembers; a group that remembers nothing is forgotten.
 
-        ``"nothing"``; ``"all"`` that has been, as where rows are counted from the first on; or a `Clock`.
+        ``"nothing"``; ``"all"``, for instance the number of rows so far; or a `Clock`.
         """
 
     @property
     @abstractmethod
     def halo(self) -> Halo | str:
-        """What a slice of time is shown: how far a row's stay depends on others; or why no bound is known, in words."""
+        """Which rows a slice of time needs besides its own; or, in words, why there is no bound."""
 
     @abstractmethod
     def memberships(self, held: WindowRows, device: Device) -> Membership:
-        """When each row is in its window, as far as it is known.
+        """When each row enters and leaves, as far as that is known.
 
         Args:
-            held: The rows. Their arrays are the device's: NumPy's, or such as answer to ``like=``.
+            held: The rows, in arrays of the device: NumPy's, or arrays that NumPy's functions take by ``like=``.
             device: Its ``kernels`` and ``columns`` work on them.
         """
 
@@ -322,11 +323,11 @@ class DataWindowKind(Declaration, family=True):
     """What `WindowRows.number` counts."""
 
     on_host: ClassVar[bool] = False
-    """Whether rows are taken one by one, on the host, as `explain` says then."""
+    """Whether rows are taken one by one on the host; `explain` says so."""
 
     @property
     def note(self) -> RowNote | None:
-        """What it remembers of each row."""
+        """The number that it remembers of each row."""
         return None
 
     @property
@@ -335,34 +336,34 @@ class DataWindowKind(Declaration, family=True):
         return ()
 
     def computed(self, fields: Callable[[], pa.Schema]) -> tuple[tuple[nw.Expr, pa.Schema], ...]:
-        """Its expressions, each with the columns that it is over: ``fields()`` are those of conditions on windows."""
+        """Its expressions, each with the columns that it reads; ``fields()`` gives those of conditions on windows."""
         return ()
 
     def duration(self, given: int | None) -> int | None:
-        """How long each row is in, if that is one span; ``given`` is the span of the rows' own lifetimes."""
+        """How long each row is in, if that is the same for all; ``given`` is the length of the rows' own lifetimes."""
         return given if self.leaves == "at its end" else None
 
     def changed(self, before: Any, after: Any, due: Any, cti: int) -> Any | None:
-        """Of which held rows something may change, so that a step need not look at all of its groups.
+        """Which held rows may change in a step, so that the step can skip the others.
 
         Args:
-            before: int64 for each group the number that its next row had before the step.
-            after: The same after it.
-            due: int64 for each group when something happens even if no row comes.
-            cti: The step's.
+            before: int64 for each group the number that its next row would have had before the step.
+            after: The same after the step.
+            due: int64 for each group, as in `Membership`.
+            cti: The step's CTI.
 
         Returns:
-            int64 for each group: rows of lower numbers; None for all.
+            int64 for each group: rows with lower numbers may change; None if all may.
         """
         return None
 
     @property
     def as_part(self) -> AsPart | None:
-        """What it does where it is taken together with others; None of a kind that cannot be."""
+        """How it behaves together with other windows; None if it cannot be taken together with others."""
         return None
 
     def renamed(self, names: Mapping[str, str]) -> Self:
-        """The same over columns with other names."""
+        """The same window over renamed columns."""
         return self
 
     # What follows from these
@@ -370,8 +371,9 @@ class DataWindowKind(Declaration, family=True):
     def time_rule(self, output: str) -> str:
         """How a CTI passes it, in words.
 
-        A CTI leaves as it came, but that nothing that starts before it may be given later: an enter of which the leave
-        is not known is given with it, and so holds the CTI; of the other outputs only one that is not final holds it.
+        The output CTI is the input's, unless a result may still follow that starts before it. Rows given for as long as
+        they are in wait for their leave, so the oldest enter without a leave holds the CTI back; other outputs are held
+        back only by an enter that is not final.
         """
         if output == "alive":
             return "CTI T leaves as T, or as the enter of the oldest event that may yet leave after T"
@@ -381,7 +383,7 @@ class DataWindowKind(Declaration, family=True):
 
     @property
     def holds_enters(self) -> bool:
-        """Whether no enter is final before the leave: a row that comes later may enter before others."""
+        """Whether no enter is final before the leave: a later row may enter before rows that are in."""
         return self.enters == "with the first"
 
     @property
@@ -393,14 +395,14 @@ class DataWindowKind(Declaration, family=True):
 Assigner = Callable[[Any, WindowRows, "Device"], Membership]
 
 ASSIGNERS: dict[type, Assigner] = {}
-"""How rows enter and leave the kinds of this package, which `gpu_ops.operators` says: no plan looks at arrays."""
+"""How rows enter and leave the kinds of this package; `gpu_ops.operators` fills it, since plans do not touch arrays."""
 
 CHANGED: dict[type, Callable[[Any, Any, Any, Any, int], Any | None]] = {}
-"""Likewise what a step may change, of the kinds that say so."""
+"""Likewise `DataWindowKind.changed`, for the kinds that define it."""
 
 
 class Assigned(DataWindowKind, family=True):
-    """A kind of this package: what it does with arrays is in the room of the operators."""
+    """A kind of this package: `gpu_ops.operators` computes when its rows enter and leave."""
 
     _kinds: ClassVar[list[type]] = []
 
@@ -418,10 +420,12 @@ class Assigned(DataWindowKind, family=True):
 
     @classmethod
     def check(cls) -> None:
-        """Refuse a kind for which no operator says how its rows enter and leave."""
+        """Refuse a kind for which no operator computes when rows enter and leave."""
         missing = [each.__name__ for each in cls._kinds if each not in ASSIGNERS]
         if missing:
-            raise PlanError(f"No operator says how rows enter and leave: {', '.join(missing)}.", remedy="Register one.")
+            raise PlanError(
+                f"No operator computes when rows enter and leave: {', '.join(missing)}.", remedy="Register one."
+            )
 
 
 # Time windows
@@ -432,17 +436,17 @@ MembershipRule = Literal["overlap", "start"]
 
 
 class TimeWindowKind(Declaration, family=True):
-    """A kind of window over stretches of time: a frozen dataclass of its parameters that says all of this.
+    """A kind of window over stretches of time: a frozen dataclass of its parameters that defines the members below.
 
-    Either its windows lie between the ends of lifetimes (`gpu_ops.plan.windows.Snapshot`, and no other), or they are a
-    `GridKind`. Each row is in what its own lifetime says, so no row waits for another, only
-    the rows that are alive remain of a group, and a slice of time is shown what is alive in its windows.
+    It is either `gpu_ops.plan.windows.Snapshot`, with windows between the end points of lifetimes, or a `GridKind`. A
+    row's own lifetime decides which windows it is in. So no row waits for another, a group remembers only the rows that
+    are alive, and a slice of time needs the rows that are alive in its windows.
     """
 
     @property
     @abstractmethod
     def grid(self) -> GridKind | None:
-        """Itself, if its windows are there whatever the rows are; None of snapshots."""
+        """Itself, if its windows do not depend on rows; None for snapshots."""
 
     @property
     @abstractmethod
@@ -452,13 +456,13 @@ class TimeWindowKind(Declaration, family=True):
     @property
     @abstractmethod
     def duration(self) -> int | None:
-        """How long each result lasts, if that is one span, in ticks."""
+        """The length of each result in ticks, if it is the same for all."""
 
 
 class GridKind(TimeWindowKind, family=True):
-    """Windows that are there whatever the rows are, numbered in the order in which they begin.
+    """Windows that do not depend on rows, numbered in the order of their begins.
 
-    Neither begins nor ends go back from a window to the next. A row is in each window that it overlaps.
+    Neither begins nor ends decrease from one window to the next. A row is in each window that it overlaps.
     """
 
     membership: MembershipRule = "overlap"
@@ -467,15 +471,15 @@ class GridKind(TimeWindowKind, family=True):
 
     @abstractmethod
     def begins(self, numbers: Any) -> Any:
-        """When windows begin: int64 ticks for int64 numbers, NumPy arrays on any device."""
+        """The begins of windows: int64 ticks for int64 numbers, NumPy arrays on any device."""
 
     @abstractmethod
     def finishes(self, numbers: Any) -> Any:
-        """When they end, exclusive."""
+        """The ends of windows, exclusive."""
 
     @abstractmethod
     def around(self, time: int) -> tuple[int, int]:
-        """(least, most): windows of lower numbers have ended by a time, and those of higher ones begin after it."""
+        """(least, most): windows with lower numbers have ended by a time; those with higher ones begin after it."""
 
     @property
     def duration(self) -> int | None:
@@ -489,7 +493,7 @@ class GridKind(TimeWindowKind, family=True):
 
     @property
     def regular(self) -> Hopping | None:
-        """Itself, if arithmetic finds its windows, as kernels do; of others they are listed, as the calendar's are."""
+        """Itself, if kernels compute its windows by arithmetic; None if the windows are listed, as a calendar's are."""
         return None
 
     def giving(self, output: WindowOutput) -> Self:
@@ -563,7 +567,7 @@ class Hopping(GridKind):
 
 
 class Listing(NamedTuple):
-    """What `gpu_ops.operators` says of a grid of this package that arithmetic does not find: as in `GridKind`."""
+    """The functions of `GridKind` for a grid that `gpu_ops.operators` computes."""
 
     begins: Callable[[Any, Any], Any]
     finishes: Callable[[Any, Any], Any]
@@ -574,7 +578,7 @@ LISTINGS: dict[type, Listing] = {}
 
 
 class AssignedGrid(GridKind, family=True):
-    """A grid of this package: what it does with arrays is in the room of the operators."""
+    """A grid of this package: `gpu_ops.operators` computes its windows."""
 
     def begins(self, numbers: Any) -> Any:
         return LISTINGS[type(self)].begins(self, numbers)

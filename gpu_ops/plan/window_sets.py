@@ -1,4 +1,4 @@
-"""Several data windows over one stream taken together: what is in all of them, or in any."""
+"""Intersections and unions of data windows over one stream."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from gpu_ops.plan.window_kinds import AsPart, Assigned, DataWindowKind, Enters, 
 SetRule = Literal["all", "any"]
 
 BITS = 2
-"""How many bits it takes to say how a window holds a row."""
+"""The number of bits that one window needs for each row."""
 
 _TAKEN = (
     "last, batches, last_span, until, first, first_span, keep_all, unique, first_unique, highest, lowest, "
     "time_batches, time_length_batches"
 )
 _MOST = 30
-"""What each window knows of a row is two bits of one number."""
+"""The most windows that one number of a row has bits for."""
 
 
 @dataclass(frozen=True)
 class UntilTime:
     """Rows are in from their start on: for a span, or until the time in a column (Esper: time, timetolive).
 
-    It is a part alone, and no kind: by itself it is a change of lifetimes, and all events are in while they live.
+    It exists only as a part. Such a window by itself is a change of lifetimes under `Alive`.
     """
 
     span: int | None = None
@@ -51,7 +51,7 @@ class UntilTime:
 
 @dataclass(frozen=True)
 class SetPart:
-    """One of the windows, with one of its own for each combination of some columns."""
+    """One of the windows, with a window for each combination of some columns."""
 
     window: DataWindowKind | UntilTime
     within: tuple[str, ...] = ()
@@ -63,13 +63,13 @@ class SetPart:
 
 @dataclass(frozen=True)
 class WindowSet(Assigned):
-    """Several windows that see the same rows, in the order of their coming.
+    """Several windows that see the same rows in the same order.
 
     Attributes:
-        rule: ``"all"``, an intersection: a row that any of them does not take, or drops, is dropped from all. All see a
-            row before what it puts out of one is dropped from the others. Where one makes batches the others say what
-            gathers for the next one, and forget a batch that is complete. ``"any"``, a union: each is as it is alone,
-            and a row is in from when the first lets it in until the last that holds it drops it.
+        rule: ``"all"``, an intersection: a row that any window refuses or drops is dropped from all. All windows see a
+            new row before the rows that it displaces are dropped from the others. If one window makes batches, the
+            others decide what gathers for the next batch, and forget a complete batch. ``"any"``, a union: each window
+            behaves as it does alone, and a row is in from its first enter to its last leave.
         parts: The windows.
     """
 
@@ -79,7 +79,7 @@ class WindowSet(Assigned):
     leaves = "at once"
     ties = "by payload"
     on_host = True
-    halo = "what one window drops is dropped from the others, and all events before say what"
+    halo = "what one window drops is dropped from the others, which depends on all earlier events"
 
     def __str__(self) -> str:
         return f"{self.rule} of ({'; '.join(str(part) for part in self.parts)})"
@@ -100,7 +100,7 @@ class WindowSet(Assigned):
 
 @dataclass(frozen=True)
 class _Window:
-    """A window as a part: its stream, the columns that it needs beside the payload, what it is, its order."""
+    """A window as a part: its stream, the columns that it needs besides the payload, its parts and its order."""
 
     stream: Node
     hidden: Mapping[str, nw.Expr]
@@ -109,40 +109,40 @@ class _Window:
 
 
 def taken_together(rule: SetRule, windows: Sequence[tuple[DataWindow, Sequence[str]]], *, verb: str) -> DataWindow:
-    """Several windows over one stream as one; what it needs beside the payload is behind that.
+    """Several windows over one stream as one; columns that they need besides the payload follow it.
 
     Args:
         rule: As in `WindowSet`.
-        windows: Each with the names of its payload, beside which it may need more.
-        verb: The user's, for errors.
+        windows: Each with the names of its payload; its input may have more columns.
+        verb: The user's verb, for errors.
 
     Raises:
-        PlanError: They are over different streams, or cannot be taken together.
+        PlanError: The windows are over different streams, or cannot be taken together.
     """
     if len(windows) < 2:
-        raise PlanError(f"{verb} has nothing to take.", remedy=f'Give a window: s.last(9).{verb}(s.unique("item")).')
+        raise PlanError(f"{verb} needs a second window.", remedy=f'Give a window: s.last(9).{verb}(s.unique("item")).')
     taken = [_taken(*each, rule, at, verb) for at, each in enumerate(windows)]
     stream = taken[0].stream
     if any(each.stream.identity != stream.identity for each in taken):
         raise PlanError(
-            f"{verb} takes windows over one stream, and these are over different ones.",
-            remedy=f'Name the stream, and make all of it: by = bids.by("item"); by.last(9).{verb}(by.unique("price")).',
+            f"{verb} takes windows over one stream, and these are over different streams.",
+            remedy=f'Make all windows from one variable: by = bids.by("item"); by.last(9).{verb}(by.unique("price")).',
         )
     parts = tuple(part for each in taken for part in each.parts)
     if len(parts) > _MOST:
-        raise PlanError(f"{verb} of {len(parts)} windows.", remedy=f"Take at most {_MOST}.")
+        raise PlanError(f"{verb} was given {len(parts)} windows.", remedy=f"Take at most {_MOST}.")
     roles = [(part, _role(part.window, verb)) for part in parts]
     batches = [part for part, role in roles if (role.timer if rule == "any" else role.batches)]
     if len(batches) > 1:
         raise PlanError(
             f"Two windows make batches: {batches[0]} and {batches[1]}.",
-            remedy="Take one of them.",
+            remedy="Leave one of them out.",
         )
     orders = {each.order for each in taken if each.order}
     if len(orders) > 1:
         raise PlanError(
-            f"{verb} of windows with different order=.",
-            remedy="Events come in one order: give order= to one window, or the same columns to all.",
+            f"{verb} was given windows with different order=.",
+            remedy="There is one order of events: give order= to one window, or the same columns to all.",
         )
     hidden = {name: expression for each in taken for name, expression in each.hidden.items()}
     below = extended(stream, (expression.alias(name) for name, expression in hidden.items()))
@@ -150,9 +150,9 @@ def taken_together(rule: SetRule, windows: Sequence[tuple[DataWindow, Sequence[s
 
 
 def _taken(window: DataWindow, names: Sequence[str], rule: SetRule, at: int, verb: str) -> _Window:
-    """A window as the ``at``-th part, with the columns that it needs beside the payload under names of their own."""
+    """A window as the ``at``-th part, with the columns that it needs besides the payload renamed."""
     below, kind, order = window.input, window.window, window.order
-    if isinstance(kind, Alive):  # the verbs make it, over a change of lifetimes; another kind may be over anything
+    if isinstance(kind, Alive):  # the verbs make it over a change of lifetimes
         assert isinstance(below, Lifetime)  # noqa: S101  (that is how last_span and until are made)
         ends, hidden = _ends(below.change, f"__{at}_until")
         return _Window(below.input, hidden, (SetPart(ends),), order)
@@ -160,14 +160,14 @@ def _taken(window: DataWindow, names: Sequence[str], rule: SetRule, at: int, ver
     if isinstance(kind, WindowSet) and kind.rule != rule:
         other = "an intersection" if kind.rule == "all" else "a union"
         raise PlanError(
-            f"{verb} takes no window that is {other} itself.",
-            remedy="Write its events as a stream, .rows(), or take all windows by one verb.",
+            f"{verb} takes no window that is itself {other}.",
+            remedy="Turn it into a stream with .rows(), or combine all windows with one verb.",
         )
     for part in parts:
         _role(part.window, verb)
     if below.schema.names == list(names):
         return _Window(below, {}, parts, order)
-    assert isinstance(below, Project)  # noqa: S101  (that is where the verbs put what they need beside the payload)
+    assert isinstance(below, Project)  # noqa: S101  (the verbs add columns by a projection)
     made = dict(zip(below.schema.names[len(names) :], below.expressions, strict=True))
     renamed = {name: f"__{at}{name}" for name in made}
     return _Window(
@@ -179,7 +179,7 @@ def _taken(window: DataWindow, names: Sequence[str], rule: SetRule, at: int, ver
 
 
 def _ends(change: Change, name: str) -> tuple[UntilTime, dict[str, nw.Expr]]:
-    """Until when events live that last a span, or as long as an expression says."""
+    """The ends of events that last a span, or until the time of an expression."""
     if change.given:
         return UntilTime(column=name), {name: change.given["end"]}
     return UntilTime(span=change.lasting(None)), {}

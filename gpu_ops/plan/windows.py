@@ -1,4 +1,4 @@
-"""Windows: over which stretches of time events are put together."""
+"""Windows over stretches of time, and the aggregates over them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpu_ops.plan.window_kinds import TimeWindowKind
 
 @dataclass(frozen=True)
 class Snapshot(TimeWindowKind):
-    """The stretches between neighbouring end points of lifetimes; none where no event is alive (StreamInsight)."""
+    """The stretches between neighbouring end points of lifetimes with a live event (StreamInsight)."""
 
     grid = None
     duration = None
@@ -32,7 +32,7 @@ class Snapshot(TimeWindowKind):
 
 @dataclass(frozen=True, eq=False)
 class WindowAggregate(Unary):
-    """Aggregates over each window, for each group by itself. Its key is spent: the result is not grouped."""
+    """Aggregates over each window of each group. The result is not grouped."""
 
     window: TimeWindowKind
     aggregates: tuple[Aggregate, ...]
@@ -71,7 +71,7 @@ class WindowAggregate(Unary):
             return "unread"
         if grid is not None and grid.until is not None:
             return "needed"
-        # A minimum or maximum would have to know, to forget the others.
+        # A minimum or maximum needs the ends, to know which values it can forget.
         adds_up = all(each.keeps(self.input.schema) == "sums" for each in self.aggregates)
         return "later" if adds_up else "needed"
 
@@ -93,7 +93,7 @@ class WindowAggregate(Unary):
     def time_rule(self) -> str:
         return self.window.time_rule
 
-    held = "all events it needs of its input are held in memory; kernels run over blocks of whole groups"
+    held = "the columns it needs of all events are held in memory; kernels run over blocks of whole groups"
 
     collects = True
 
@@ -122,9 +122,9 @@ class WindowAggregate(Unary):
         return tuple((each, self.input.schema) for aggregate in self.aggregates for each in aggregate.reads)
 
     def lowered(self) -> WindowAggregate:
-        """The same over plain columns: every aggregate's input and filter computed by a projection before it.
+        """The same node over plain columns: a projection below it computes each aggregate's inputs and filter.
 
-        What is left needs no expressions, so it can be shipped as it is, and no column that it does not need.
+        The node then needs no expressions, so it can be sent to a worker, and reads only columns that it needs.
         """
         inputs, aggregates = self.plain()
         if not inputs:
@@ -132,7 +132,7 @@ class WindowAggregate(Unary):
         return replace(self, input=Project(self.input, inputs, keep=False), aggregates=aggregates)
 
     def plain(self) -> tuple[tuple[nw.Expr, ...], tuple[Aggregate, ...]]:
-        """The columns that the aggregates and the group need, computed or as they are, and aggregates over these."""
+        """The columns that the aggregates and the group need, as expressions, and the aggregates over these columns."""
         inputs: dict[str, nw.Expr] = {name: nw.col(name) for name in self.group}
         known: dict[int | str, str] = {}
 
@@ -141,7 +141,7 @@ class WindowAggregate(Unary):
             if bare is not None and bare not in LIFETIME:
                 inputs.setdefault(bare, nw.col(bare))
                 return bare
-            # In the payload the lifetime needs a name of its own.
+            # In the payload, start and end need names of their own.
             name = known.get(bare or id(expression))
             if name is None:
                 taken = {*self.input.schema.names, *inputs}
@@ -155,7 +155,7 @@ class WindowAggregate(Unary):
 
 
 def counted_within(aggregates: Sequence[Aggregate], schema: pa.Schema) -> list[Aggregate]:
-    """Aggregates whose expressions are computed for the rows alone that ``where=`` lets in, if others may not fit."""
+    """Aggregates that compute expressions only for rows that ``where=`` selects, if a whole number may not fit."""
     known: dict[tuple[int, int], nw.Expr] = {}
 
     def within(expression: nw.Expr, where: nw.Expr) -> nw.Expr:
@@ -175,10 +175,10 @@ def counted_within(aggregates: Sequence[Aggregate], schema: pa.Schema) -> list[A
 
 
 def check_names(names: Iterable[str], taken: Sequence[str]) -> None:
-    """Refuse names of results that are equal, or taken.
+    """Refuse names of results that are equal or taken.
 
     Raises:
-        ColumnError: One of them is.
+        ColumnError: A name is.
     """
     seen = {*taken, *LIFETIME}
     for name in names:
@@ -209,17 +209,17 @@ def named_aggregates(named: Mapping[str, object]) -> tuple[Aggregate, ...]:
 
 
 def by_name(node: Node, given: Sequence[object], named: Mapping[str, object], *, where: str) -> dict[str, object]:
-    """Aggregates by the names of their results: one without a name is called like its column, ``count()`` ``count``.
+    """Aggregates by the names of their results. An unnamed aggregate has its column's name; ``count()`` is ``count``.
 
     Args:
-        node: What the windows are over.
-        given: Those without a name. What several aggregates come to is called like the first of them.
-        named: Those with one.
+        node: The input of the windows.
+        given: The unnamed aggregates. A combination of aggregates has the name of the first of them.
+        named: The named aggregates.
         where: The verb, for errors.
 
     Raises:
-        PlanError: One of them is not an aggregate of gpu_ops.
-        ColumnError: Two have one name.
+        PlanError: An argument is not an aggregate of gpu_ops.
+        ColumnError: Two results have one name.
     """
     made: dict[str, object] = {}
     for each in given:
@@ -231,7 +231,7 @@ def by_name(node: Node, given: Sequence[object], named: Mapping[str, object], *,
         name = _own_name(node, each, where)
         if name in made or name in named:
             raise ColumnError(
-                f"Two results of {where} would be called like one column.",
+                f"Two results of {where} would have this name.",
                 column=name,
                 remedy=f"Name them: .{where}(least_{name}=…, most_{name}=…).",
             )
@@ -256,17 +256,17 @@ def _own_name(node: Node, given: Combinable, where: str) -> str:
 def aggregated(
     node: Node, window: TimeWindowKind, named: Mapping[str, object]
 ) -> tuple[WindowAggregate, Project | None]:
-    """The nodes of ``agg(name=aggregate, …)``: aggregates, and what combines them with one another, if anything does.
+    """The nodes of ``agg(name=aggregate, …)``: the aggregates, and a projection that combines some of them, or None.
 
-    The parts of a combination are aggregates under names of their own, and a projection makes the result of them.
+    Each aggregate of a combination has a name of its own, and the projection computes the result from them.
 
     Args:
-        node: What the windows are over.
-        window: Which windows.
+        node: The input of the windows.
+        window: The windows.
         named: The aggregates.
 
     Raises:
-        PlanError: One of them is not an aggregate of gpu_ops.
+        PlanError: An argument is not an aggregate of gpu_ops.
     """
     given = {name: each.within(window) if isinstance(each, Combinable) else each for name, each in named.items()}
     parts: dict[str, object] = {}

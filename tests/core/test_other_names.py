@@ -207,7 +207,7 @@ def test_aggregates_without_a_name_keep_their_column_s() -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ((g.min("v"), g.max("v")), r"called like one column. \[column 'v'\] Name them: .agg\(least_v="),
+        ((g.min("v"), g.max("v")), r"would have this name. \[column 'v'\] Name them: .agg\(least_v="),
         ((g.max("k"),), "two columns of one name"),
         (("v",), r"takes aggregates of gpu_ops, not str. Write for instance .agg\(total="),
         (([g.count()],), "not list"),

@@ -430,10 +430,10 @@ S = points([(0, 1)])
 @pytest.mark.parametrize(
     ("ask", "says"),
     [
-        (lambda: S.last(2).intersect(), "nothing to take"),
+        (lambda: S.last(2).intersect(), "needs a second window"),
         (lambda: S.last(2).intersect(cast("DataWindowed", S)), "a Stream"),
-        (lambda: S.last(2).intersect(points([(0, 1)]).last(2)), "different ones"),
-        (lambda: S.last(2).intersect(S.by("v").last(2)), "different ones"),
+        (lambda: S.last(2).intersect(points([(0, 1)]).last(2)), "over different streams"),
+        (lambda: S.last(2).intersect(S.by("v").last(2)), "over different streams"),
         (lambda: S.last(2).unite(S.session("5us")), "session gap"),
         (lambda: S.last(2).unite(S.sample(5)), "sample 5"),
         (lambda: S.last(2, every=3).intersect(S.unique("v")), "last 2 every=3"),
@@ -441,7 +441,7 @@ S = points([(0, 1)])
         (lambda: S.last(2).intersect(S.keep_while(g.window.count < 3)), "while"),
         (lambda: S.batches(2).intersect(S.time_batches("5us")), "make batches"),
         (lambda: S.time_length_batches("5us", 2).unite(S.time_length_batches("5us", 3)), "make batches"),
-        (lambda: S.last(2).intersect(S.last(3).unite(S.unique("v"))), "a union itself"),
+        (lambda: S.last(2).intersect(S.last(3).unite(S.unique("v"))), "itself a union"),
         (lambda: S.last(2, order="v").intersect(S.first(3, order=g.col("v") * 2)), "order="),
     ],
 )

@@ -131,7 +131,7 @@ def test_windows_wider_than_a_block(device_name: str) -> None:
         (g.col("v") == 1, "of which event"),
         (g.window.sum("k") == 1, "no sum of string"),
         (g.window.count + 1, "condition"),
-        (g.lit(value=True), "no window"),
+        (g.lit(value=True), "nothing of a window"),
     ],
 )
 def test_what_is_no_condition_on_a_window_is_refused(condition: nw.Expr, says: str) -> None:
