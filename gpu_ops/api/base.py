@@ -1,7 +1,7 @@
-"""What all verbs of the user's stand on: a node of a plan, and the classes that verbs give.
+"""The base class of all verbs: it holds a node of a plan, and names the classes that verbs return.
 
-`gpu_ops.api.stream` makes `Stream`, `Windowed` and `DataWindowed` of the verbs in the other modules. These verbs give
-streams and windows again, and no module imports what is made of it: so the three classes are type parameters here.
+`gpu_ops.api.stream` makes `Stream`, `Windowed` and `DataWindowed` from the verbs of the other modules. The verbs return
+these classes, but their modules must not import them: so the three classes are type parameters here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gpu_ops.plan.nodes import Node
 from gpu_ops.plan.window_kinds import TimeWindowKind
 
 Filling = tuple[Any, tuple[int, int] | None] | None
-"""What windows without events are filled with, and from when to when; None where they give nothing."""
+"""The fill of windows without events, and the span to fill; None if such windows give nothing."""
 
 Stream = TypeVar("Stream", bound="Verbs[Any, Any, Any]")
 Windowed = TypeVar("Windowed", bound="Verbs[Any, Any, Any]")
@@ -37,4 +37,4 @@ class Verbs(ABC, Generic[Stream, Windowed, DataWindowed]):
 
     @abstractmethod
     def _data_windows(self, alive: DataWindow, names: tuple[str, ...]) -> DataWindowed:
-        """A data window: what is in it, and which columns of that are the payload."""
+        """A data window: the node of its events, and which columns of that are the payload."""

@@ -1,4 +1,4 @@
-"""The verbs of data windows that make batches: events gather, and are in together. `gpu_ops.Stream` has them."""
+"""The verbs of data windows that make batches: events gather and enter together. `gpu_ops.Stream` has them."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Batching(Verbs[Stream, Windowed, DataWindowed]):
     """Verbs of a stream that make data windows of batches."""
 
     def batches(self, n: int, *, order: OrderBy = None) -> DataWindowed:
-        """Batches of n rows: one is in from its last row's start until the next is complete (Esper: length_batch).
+        """Batches of n rows: a batch is in from its last row's start until the next batch (Esper: length_batch).
 
         Args:
-            n: How many.
+            n: The number of rows.
             order: As in `last`.
 
         Examples:
@@ -42,16 +42,16 @@ class Batching(Verbs[Stream, Windowed, DataWindowed]):
         return self._data_window(Last(size, size, partial=False), order=order)
 
     def time_batches(self, span: Duration, *, align: Instant | None = "first", zone: str | None = None) -> DataWindowed:
-        """The events of each span of time, in from its end to the end of the next one (Esper: time_batch).
+        """The events of each span of time; they are in during the next span (Esper: time_batch).
 
         Args:
-            span: A positive span; with ``zone`` one of the calendar: ``"1d"``, ``"2w"``, ``"1mo"``, ``"1q"``, ``"1y"``.
-            align: A point at which a span begins; ``"first"``: each group's spans begin with its first event; None:
+            span: A positive span; with ``zone`` a calendar span: ``"1d"``, ``"2w"``, ``"1mo"``, ``"1q"``, ``"1y"``.
+            align: A point at which a span begins; ``"first"``: the start of each group's first event; None:
                 0001-01-01T00:00.
-            zone: Spans are whole days, weeks, months, quarters or years, as the clocks of this time zone show them.
+            zone: Spans are whole days, weeks, months, quarters or years on the clocks of this time zone.
 
         Raises:
-            PlanError: ``zone`` without an ``align`` that all groups share, or with no span of the calendar.
+            PlanError: ``zone`` is given with ``align="first"``, or without a calendar span.
 
         Examples:
             >>> import gpu_ops as g
@@ -78,23 +78,22 @@ class Batching(Verbs[Stream, Windowed, DataWindowed]):
         idle: Literal["stop", "run"] = "stop",
         order: OrderBy = None,
     ) -> DataWindowed:
-        """Batches complete with n events, or when a clock has run out (Esper: time_length_batch).
+        """Batches that are complete with n events, or when a clock runs out (Esper: time_length_batch).
 
-        The clock is set to ``span`` by a group's first event, again whenever a batch is complete, and once more if it
-        runs out with no event in between; after that the next event sets it. A batch is in until the next one is
-        complete, or the clock has run out with no event. An event at that very time is of the next batch.
+        A group's first event sets the clock to ``span``. It is set again whenever a batch is complete, and once more if
+        it runs out without an event; after that the next event sets it. A batch is in until the next batch is complete,
+        or until the clock runs out without an event. An event at that very time belongs to the next batch.
 
         Args:
             span: A positive span.
-            n: How many events at most.
-            since: When the clock is first set, whatever comes when (Esper: START_EAGER); by each group's first event
-                when left out.
-            idle: What the clock does that has run out twice with no event in between: ``"stop"``, or ``"run"`` on for
-                ever (Esper: FORCE_UPDATE).
+            n: The most events of a batch.
+            since: When the clock is first set (Esper: START_EAGER); by default each group's first event sets it.
+            idle: What the clock does when it has run out twice without an event: ``"stop"``, or ``"run"`` on forever
+                (Esper: FORCE_UPDATE).
             order: As in `last`.
 
         Raises:
-            PlanError: ``idle`` is neither.
+            PlanError: ``idle`` is unknown.
 
         Examples:
             >>> import gpu_ops as g
@@ -115,13 +114,13 @@ class Batching(Verbs[Stream, Windowed, DataWindowed]):
     def batches_until(
         self, condition: Expression, *, include_trigger: bool = True, order: OrderBy = None
     ) -> DataWindowed:
-        """Events gather until a condition on them holds; then they are the batch (Esper: expr_batch).
+        """Events gather until a condition on them holds; then they are a batch (Esper: expr_batch).
 
-        A batch is in from the start of the event that made the condition hold until the next batch is complete.
+        A batch is in from the start of the event that makes the condition hold until the next batch is complete.
 
         Args:
-            condition: As in `keep_while`; it is asked as each event comes.
-            include_trigger: Whether the event that makes it hold is in the batch, or the first of the next one.
+            condition: As in `keep_while`; it is evaluated as each event comes.
+            include_trigger: Whether the event that makes it hold belongs to this batch, or is the first of the next.
             order: As in `last`.
 
         Raises:
@@ -152,7 +151,7 @@ class Batching(Verbs[Stream, Windowed, DataWindowed]):
         return self._data_windows(DataWindow(node, window, within, columns), tuple(self._node.schema.names))
 
     def _ordered(self, order: OrderBy, hidden: Mapping[str, nw.Expr] | None = None) -> tuple[Node, tuple[str, ...]]:
-        """The events, with columns beside the payload for what is hidden and for an order; and the order's columns."""
+        """The events with columns for hidden expressions and for an order, and the names of the order's columns."""
         made, columns = dict(hidden or {}), []
         for at, expression in enumerate(several(order, where="order=")):
             name = bare_column(expression) or f"__order_{at}"
@@ -165,8 +164,8 @@ class Batching(Verbs[Stream, Windowed, DataWindowed]):
 def _calendar(span: Duration, zone: str, align: Instant | None) -> Calendar:
     if isinstance(align, str) and align == "first":
         raise PlanError(
-            "Spans of the calendar begin at a time that all groups share.",
-            remedy="Give align= a point at which one begins, or None for midnights and firsts of months.",
+            "Calendar spans begin at a time that all groups share.",
+            remedy="Set align= to a point at which a span begins, or to None for midnights and firsts of months.",
         )
     size = calendar_span(span, name="span")
     return Calendar(size, size, zone, anchored(zone, align, size))

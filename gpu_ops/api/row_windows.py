@@ -1,4 +1,4 @@
-"""The verbs of data windows: which events are in, from when to when. `gpu_ops.Stream` has them."""
+"""The verbs of data windows: when events enter and leave. `gpu_ops.Stream` has them."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ from gpu_ops.plan.window_conditions import While, window_condition
 class DataWindowing(Batching[Stream, Windowed, DataWindowed]):
     """Verbs of a stream that make data windows.
 
-    Each gives a `DataWindowed`: aggregates over what is in, or what enters and leaves. With a key there is a window for
-    each group. Windows go by event time alone: rows are taken in order of their starts; rows of one start, where that
-    matters, by ``order=``, then by all payload columns one after the other (null first, nested ones play no part), then
-    by their ends. So an answer never depends on the order in which rows arrive.
+    Each returns a `DataWindowed`, which aggregates over the events that are in, or gives those that enter and leave.
+    With a key there is a window for each group. Only event time counts: rows are taken in order of their starts; rows
+    of one start, if their order matters, by ``order=``, then by all payload columns from left to right (null first,
+    nested columns do not count), then by their ends. So an answer never depends on the order of arrival.
     """
 
     def last(self, n: int, *, every: int = 1, partial: bool = True, order: OrderBy = None) -> DataWindowed:
         """The last n rows (Esper: length; StreamCruncher: last N).
 
         Args:
-            n: How many.
-            every: The window moves at each so many-th row alone: a row enters at the first such row at or after it,
-                and leaves at the first one at which it is no longer among the last n.
-            partial: Whether anything is in before there are n rows.
-            order: What decides which of several rows of one start comes first.
+            n: The number of rows.
+            every: The window moves only at every ``every``-th row: a row enters at the first such row at or after it,
+                and leaves at the first such row at which it is no longer among the last n.
+            partial: Whether rows are in before there are n of them.
+            order: Expressions that order rows of one start.
 
         Raises:
             PlanError: n or ``every`` is no whole number of at least 1.
@@ -67,12 +67,12 @@ class DataWindowing(Batching[Stream, Windowed, DataWindowed]):
     def count_window(self, n: int) -> DataWindowed:
         """The events of n consecutive distinct starts (StreamInsight: count window).
 
-        A window lasts from the first of these starts to a tick after the last one; an event belongs to it by its own
-        start, so equal starts make it hold more than n. A result is a point at its window's end. There is none before
-        there are n distinct starts.
+        A window lasts from the first of these starts to a tick after the last one. It holds the events that start
+        then, so equal starts make it hold more than n events. A result is a point at its window's end; the first comes
+        with the n-th distinct start.
 
         Args:
-            n: How many distinct starts.
+            n: The number of distinct starts.
 
         Examples:
             >>> import gpu_ops as g
@@ -93,19 +93,19 @@ class DataWindowing(Batching[Stream, Windowed, DataWindowed]):
         align: Instant | None = None,
         running: bool = False,
     ) -> DataWindowed:
-        """Sessions: one ends ``gap`` after the start of its last event; an event at that very time opens the next.
+        """Sessions: a session ends ``gap`` after the start of its last event; an event at that time opens the next.
 
-        All events of a session are in from its first start to its end, so that `DataWindowed.agg` gives a row for each
+        All events of a session are in from its first start to its end, so `DataWindowed.agg` gives a row for each
         session.
 
         Args:
             gap: A positive span.
-            cap: How long a session lasts at most.
-            grid_cap: Trill's cap m: a session that opens at t ends at the second point of the grid of m after t at the
-                latest; at the first one if t lies on the grid, or if it opens because the one before was cut.
-            align: A point of that grid; 0001-01-01T00:00Z when left out.
+            cap: The greatest length of a session.
+            grid_cap: Trill's cap m: a session that opens at t ends at the latest at the second point of the grid of m
+                after t; at the first point if t lies on the grid or if the previous session was cut.
+            align: A point of that grid; by default 0001-01-01T00:00Z.
             running: Each event is in from its own start on (Trill: SessionTimeoutWindow; Esper: time_accum), so that
-                aggregates are those of the session as far as it has come.
+                aggregates are those of the session so far.
 
         Examples:
             >>> import gpu_ops as g
@@ -121,7 +121,7 @@ class DataWindowing(Batching[Stream, Windowed, DataWindowed]):
         return self._data_window(Session(positive_ticks(gap, name="gap"), **limits, align=aligned(align), running=runs))
 
     def last_span(self, duration: Duration) -> DataWindowed:
-        """What started within the last ``duration``, as `sliding`, with insert and remove streams (Esper: time).
+        """Events that started within the last ``duration``: `sliding` with insert and remove streams (Esper: time).
 
         Args:
             duration: A positive span.
@@ -149,10 +149,10 @@ class DataWindowing(Batching[Stream, Windowed, DataWindowed]):
         return self._data_window(FirstSpan(MAX_TIME - MIN_TIME + TICK, MIN_TIME))
 
     def first(self, n: int, *, order: OrderBy = None) -> DataWindowed:
-        """The first n rows, for ever (Esper: firstlength, firstevent).
+        """The first n rows, forever (Esper: firstlength, firstevent).
 
         Args:
-            n: How many.
+            n: The number of rows.
             order: As in `last`.
 
         Examples:
@@ -165,11 +165,11 @@ class DataWindowing(Batching[Stream, Windowed, DataWindowed]):
         return self._data_window(First(whole(n, name="n")), order=order)
 
     def first_span(self, span: Duration, *, since: Instant | None = None) -> DataWindowed:
-        """What starts within a span, for ever (Esper: firsttime).
+        """Events that start within a span, forever (Esper: firsttime).
 
         Args:
             span: A positive span.
-            since: From when on; each group's first start when left out.
+            since: Where the span begins; by default at each group's first start.
 
         Examples:
             >>> import gpu_ops as g
@@ -182,7 +182,7 @@ class DataWindowing(Batching[Stream, Windowed, DataWindowed]):
         return self._data_window(FirstSpan(positive_ticks(span, name="span"), begins))
 
     def unique(self, *columns: str, order: OrderBy = None) -> DataWindowed:
-        """The last event of each combination of values, until the next of the same comes (Esper: unique).
+        """The last event of each combination of values, until the next event of that combination (Esper: unique).
 
         Args:
             columns: Names of payload columns; null is a value.
@@ -199,7 +199,7 @@ class DataWindowing(Batching[Stream, Windowed, DataWindowed]):
         return self._data_window(Last(1), within=_names(columns, verb="unique"), order=order)
 
     def first_unique(self, *columns: str, order: OrderBy = None) -> DataWindowed:
-        """The first event of each combination of values, for ever (Esper: firstunique).
+        """The first event of each combination of values, forever (Esper: firstunique).
 
         Args:
             columns: As in `unique`.
@@ -215,10 +215,10 @@ class DataWindowing(Batching[Stream, Windowed, DataWindowed]):
         return self._data_window(First(1), within=_names(columns, verb="first_unique"), order=order)
 
     def until(self, end: nw.Expr) -> DataWindowed:
-        """Events are in until a time that each one says (Esper: timetolive, time_order).
+        """Events are in until a time that an expression gives for each (Esper: timetolive, time_order).
 
         Args:
-            end: A timestamp expression. An event with a time that is not after its start is never in.
+            end: A timestamp expression. An event whose time is not after its start never enters.
 
         Examples:
             >>> import gpu_ops as g
@@ -233,14 +233,14 @@ class DataWindowing(Batching[Stream, Windowed, DataWindowed]):
     def highest(self, n: int, by: Expression, *, unique: Names = (), order: OrderBy = None) -> DataWindowed:
         """The n events with the highest values so far (Esper: sort, rank; StreamCruncher: highest).
 
-        When there is one too many, the least leaves; of equal ones the oldest. One that leaves does not come back. An
-        event that leaves with its own coming was never in, and neither is one whose value is null.
+        If there are more than n, the least value leaves; of equal values the oldest. An event that leaves does not come
+        back. An event that would leave at once never enters, and neither does one whose value is null.
 
         Args:
-            n: How many.
+            n: The number of events.
             by: A column's name or an expression of any type that has an order.
-            unique: Columns of which at most one event for each combination of values is in: the next one takes the
-                place of the one before, and has to be good enough itself (StreamCruncher: update group).
+            unique: Columns of which each combination of values has at most one event: the next event replaces the
+                previous one, if its own value is among the n (StreamCruncher: update group).
             order: As in `last`.
 
         Examples:
@@ -271,14 +271,14 @@ class DataWindowing(Batching[Stream, Windowed, DataWindowed]):
         return self._best(n, by, unique, order, highest=False)
 
     def sample(self, n: int, *, seed: int = 0, order: OrderBy = None) -> DataWindowed:
-        """N events drawn from all so far, each with the same chance.
+        """A sample of n events of all so far, each with the same chance.
 
-        They are those with the least hashes of the seed, their start, and their number among those of one start. So the
-        same are drawn each time, however the input is cut; groups with events at the same times draw the same times.
+        The sample has the least hashes of the seed, the start, and the number among events of that start. So it is the
+        same each time, however the input is cut. Groups with events at the same times sample the same times.
 
         Args:
-            n: How many.
-            seed: Another one draws others.
+            n: The number of events.
+            seed: Another seed gives another sample.
             order: As in `last`.
 
         Examples:
@@ -293,15 +293,16 @@ class DataWindowing(Batching[Stream, Windowed, DataWindowed]):
         return self._data_window(Sample(whole(n, name="n"), seed), order=order)
 
     def keep_while(self, condition: Expression, *, order: OrderBy = None) -> DataWindowed:
-        """As each event comes, the oldest leave until a condition holds, or nothing is left (Esper: expr).
+        """As each event comes, the oldest leave until a condition holds or no event is left (Esper: expr).
 
         Args:
-            condition: Of `gpu_ops.window`: how many events are in, the oldest and the newest one, sums. Null is no.
+            condition: An expression of `gpu_ops.window`: the number of events, the oldest and the newest one, sums.
+                Null counts as no.
             order: As in `last`.
 
         Raises:
             PlanError: It is no condition on a window.
-            ColumnError: It speaks of a column that is not there.
+            ColumnError: It reads an unknown column.
 
         Examples:
             >>> import gpu_ops as g
@@ -315,18 +316,18 @@ class DataWindowing(Batching[Stream, Windowed, DataWindowed]):
         return self._data_window(While(made), order=order)
 
     def with_prior(self, n: int = 1, *, order: OrderBy = None, **columns: str) -> Stream:
-        """Each event beside columns of the one that came n before it in its group (Esper: prior; SQL: lag).
+        """Each event with columns of the event n rows before it in its group (Esper: prior; SQL: lag).
 
-        Lifetimes and grouping stay as they are. The value is null where fewer rows came before.
+        Lifetimes and grouping do not change. The value is null if fewer than n rows came before.
 
         Args:
             n: How many rows before.
             order: As in `last`.
-            columns: ``name=column``: a payload column of the row before, under a name of its own.
+            columns: ``name=column``: a payload column of that row, under a new name.
 
         Raises:
             PlanError: n is no whole number of at least 1, or no column is named.
-            ColumnError: An unknown column, or a name that is taken.
+            ColumnError: A column is unknown, or a name is taken.
 
         Examples:
             >>> import gpu_ops as g

@@ -1,4 +1,4 @@
-"""The user's verbs: a stream is a plan, and so are windows over one; every verb gives a new one."""
+"""The classes of streams and windows: both are plans, and every verb gives a new one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from gpu_ops.plan.windows import Snapshot, WindowAggregate, aggregated, by_name
 
 
 class _Made(Verbs["Stream", "Windowed", "DataWindowed"]):
-    """What verbs give is of the classes below."""
+    """Verbs return the classes below."""
 
     def _with(self, node: Node) -> Stream:
         return Stream(node)
@@ -48,7 +48,7 @@ class _Made(Verbs["Stream", "Windowed", "DataWindowed"]):
 
 @of_methods
 class Windowed(_Made, Ranking["Stream", "Windowed", "DataWindowed"], OtherNames):
-    """Windows over a stream, waiting for what to compute over each of them."""
+    """Windows over a stream, which lack what to compute over each of them."""
 
     _known_as = "windows"
 
@@ -61,15 +61,15 @@ class Windowed(_Made, Ranking["Stream", "Windowed", "DataWindowed"], OtherNames)
         Args:
             aggregates: Aggregates that keep the names of their columns, as expressions do in `Stream.select`:
                 ``g.sum("price")`` gives ``price``, and ``g.count()`` gives ``count``.
-            named: ``name=aggregate``, for instance ``n=g.count(), best=g.max("price")``, or what aggregates come
-                to: ``each=g.sum("price") / g.count()``.
+            named: ``name=aggregate``, for instance ``n=g.count(), best=g.max("price")``, or a combination of
+                aggregates: ``each=g.sum("price") / g.count()``.
 
         Returns:
-            A stream of the group's columns and the aggregates, not grouped any more; lifetimes are those of the
-            windows. It is a stream as any other: windows nest.
+            A stream of the group's columns and the aggregates, no longer grouped; lifetimes are those of the windows.
+            It may have windows in turn: windows nest.
 
         Raises:
-            PlanError: Not an aggregate, an unknown column, or a type that the aggregate does not take.
+            PlanError: An argument is no aggregate, a column is unknown, or an aggregate does not take its type.
             ColumnError: Two results would have one name.
 
         Examples:
@@ -88,8 +88,8 @@ class Windowed(_Made, Ranking["Stream", "Windowed", "DataWindowed"], OtherNames)
 class DataWindowed(Combining["Stream", "Windowed", "DataWindowed"], Windowed):
     """A data window: events that enter and leave it. Made by the verbs of a stream, as `last` or `session`.
 
-    Aggregates are over what is in; there is a result for each stretch in which that stays the same. Where they ask for
-    ``start`` or ``end``, for an order or as a function of yours, it is the event's own.
+    Aggregates are over the events that are in; there is a result for each stretch in which these stay the same. In an
+    aggregate, ``start`` and ``end`` are the event's own.
     """
 
     def __init__(self, alive: DataWindow, names: tuple[str, ...]) -> None:
@@ -124,7 +124,7 @@ class DataWindowed(Combining["Stream", "Windowed", "DataWindowed"], Windowed):
         return super()._results(made)
 
     def _aggregated(self, aggregates: Mapping[str, object]) -> Node:
-        """Of events with the lifetimes that they have themselves, and not those for which they are in."""
+        """Aggregates that read events' own lifetimes, not the stretches for which the events are in."""
         core, combined = aggregated(self._alive.input, Snapshot(), aggregates)
         changed = LIFETIME if self._alive.window.enters != "at its start" else ("end",)
         if not any(column_names(each, changed) for aggregate in core.aggregates for each in aggregate.reads):
@@ -134,7 +134,7 @@ class DataWindowed(Combining["Stream", "Windowed", "DataWindowed"], Windowed):
         return windows if combined is None else replace(combined, input=windows)
 
     def rows(self) -> Stream:
-        """The events, each for as long as it is in; those that are never in are gone. They are not grouped any more.
+        """The events, each for as long as it is in; an event that never enters is dropped. The result is not grouped.
 
         Examples:
             >>> import gpu_ops as g
@@ -147,7 +147,7 @@ class DataWindowed(Combining["Stream", "Windowed", "DataWindowed"], Windowed):
         return super()._results(self._node)
 
     def insert_stream(self) -> Stream:
-        """A point for each event when it enters (Esper: istream); they are not grouped any more.
+        """A point for each event when it enters (Esper: istream). The result is not grouped.
 
         Examples:
             >>> import gpu_ops as g
@@ -159,7 +159,7 @@ class DataWindowed(Combining["Stream", "Windowed", "DataWindowed"], Windowed):
         return super()._results(self._given("insert"))
 
     def remove_stream(self) -> Stream:
-        """A point for each event when it leaves (Esper: rstream); they are not grouped any more.
+        """A point for each event when it leaves (Esper: rstream). The result is not grouped.
 
         Examples:
             >>> import gpu_ops as g
@@ -171,10 +171,10 @@ class DataWindowed(Combining["Stream", "Windowed", "DataWindowed"], Windowed):
         return super()._results(self._given("remove"))
 
     def changes(self) -> Stream:
-        """Both, with a column ``status``: ``"new"`` or ``"dead"`` (Esper: irstream; StreamCruncher: row status).
+        """A point at each enter and at each leave, with ``status`` ``"new"`` or ``"dead"`` (Esper: irstream).
 
-        An event that enters and leaves at one tick is both there, though it is never among `rows`. What is given is not
-        grouped any more.
+        StreamCruncher calls it row status. An event that enters and leaves at one tick has both points, though it is
+        not among `rows`. The result is not grouped.
 
         Raises:
             ColumnError: The payload has a column ``status``.
@@ -190,18 +190,18 @@ class DataWindowed(Combining["Stream", "Windowed", "DataWindowed"], Windowed):
         return super()._results(self._given("changes"))
 
     def each(self, *aggregates: Any, **named: Any) -> Stream:
-        """One row for each event that enters: its payload, beside aggregates over what is in right after that.
+        """One row for each event that enters: its payload, and aggregates over the window right after it has entered.
 
-        Events of one start enter one after the other, as the window takes them (Esper: a query that selects both
-        columns and aggregates). Those of a batch enter together.
+        Events of one start enter one by one, in the window's order (Esper: a query that selects both columns and
+        aggregates). The events of a batch enter together.
 
         Args:
             aggregates: As in `Windowed.agg`.
             named: As in `Windowed.agg`.
 
         Returns:
-            A stream of the payload and the aggregates, not grouped any more; lifetimes are points at which the events
-            enter.
+            A stream of the payload and the aggregates, no longer grouped; each lifetime is the point at which the event
+            enters.
 
         Raises:
             ColumnError: An aggregate has the name of a payload column.
@@ -219,8 +219,8 @@ class DataWindowed(Combining["Stream", "Windowed", "DataWindowed"], Windowed):
         for name, aggregate in asked.items():
             if hangs_on_bounds(aggregate, Snapshot()):
                 raise PlanError(
-                    f"each({name}=…) depends on how long a window lasts, and a row for each event lasts a tick.",
-                    remedy="Take it from .agg(…), or a rate over a span: g.rate('1s', over='1min').",
+                    f"each({name}=…) depends on the window's length, but each() gives rows of one tick.",
+                    remedy="Use .agg(…), or a rate over a span: g.rate('1s', over='1min').",
                 )
         core, combined = aggregated(self._alive.input, Snapshot(), asked)
         below, lowered = self._below_of(core)
@@ -252,7 +252,7 @@ class Stream(
     Answering["Stream", "Windowed", "DataWindowed"],
     OtherNames,
 ):
-    """Events with lifetimes and payloads, as a plan. Streams are immutable and may be used in many queries.
+    """A plan of events with lifetimes and payloads. Streams are immutable and may be used in many queries.
 
     Examples:
         >>> import gpu_ops as g
@@ -269,7 +269,7 @@ class Stream(
     def __init__(self, node: Node) -> None:
         super().__init__(node)
         refuse_names(node.schema.names)
-        # Known at each step, they are never asked for through thousands of steps at once.
+        # Cached at each step, so that no later question recurses through thousands of steps.
         _ = node.schema, node.key, node.scope, node.zone, node.duration, node.gives_open
 
     # What it is
@@ -295,10 +295,10 @@ class Stream(
         """The events for which all conditions hold; null counts as no.
 
         Args:
-            conditions: Narwhals expressions over payload columns, ``start`` and ``end``, each row by itself.
+            conditions: Narwhals expressions of each row by itself, over payload columns, ``start`` and ``end``.
 
         Raises:
-            PlanError: Not a condition, an unknown column, or an expression that looks at other rows.
+            PlanError: An argument is no condition, reads an unknown column, or looks at other rows.
 
         Examples:
             >>> import gpu_ops as g
@@ -315,11 +315,11 @@ class Stream(
         """The same lifetimes with a new payload.
 
         Args:
-            columns: Names and expressions, each row by itself.
-            named: Expressions with the names that they get.
+            columns: Names, and expressions of each row by itself.
+            named: Expressions by their new names.
 
         Raises:
-            PlanError: As `filter`; or no payload column would be left; or a column of `key` would be lost.
+            PlanError: As `filter`; or no payload column, or not all columns of `key`, would be left.
 
         Examples:
             >>> import gpu_ops as g
@@ -334,8 +334,8 @@ class Stream(
         """The same events with columns added or replaced.
 
         Args:
-            columns: Expressions, each row by itself; they keep their names.
-            named: Expressions with the names that they get.
+            columns: Expressions of each row by itself; they keep their names.
+            named: Expressions by their new names.
 
         Raises:
             PlanError: As `filter`; or it would replace ``start`` or ``end``.
@@ -350,13 +350,13 @@ class Stream(
         return self._project("with_columns", columns, named, keep=True)
 
     def repeat(self, times: Expression) -> Stream:
-        """Each event as many times as an expression says (Trill: SelectMany); null, 0 and less: not at all.
+        """Each event as often as an expression says (Trill: SelectMany); never for null, 0 and less.
 
         Args:
             times: A column's name or an expression, of whole numbers.
 
         Raises:
-            ColumnError: It is of another type.
+            ColumnError: The expression has another type.
             PlanError: As `filter`.
 
         Examples:
@@ -379,18 +379,17 @@ class Stream(
         return Stream(Project(self._node, tuple(expressions), keep))
 
     def by(self, *columns: str) -> Stream:
-        """Grouped: the next window is computed for each distinct combination of these columns by itself.
+        """Groups events: the next window is computed for each distinct combination of these columns by itself.
 
-        The grouping holds until a window has used it, whatever is taken of the window (``agg``, ``rows``, ``top``,
-        ``each``, ``changes`` …), or until `distinct`, which groups by columns of its own; verbs that hand events on
-        hand it on. Another ``by`` replaces it, and ``by()`` takes it away. Null is a group of its own, all NaNs are
-        one, and -0.0 equals 0.0.
+        The grouping holds until a window uses it, by any of its verbs (``agg``, ``rows``, ``top``, ``each``,
+        ``changes`` …), or until `distinct`, which groups by its own columns. Other verbs keep it. Another ``by``
+        replaces it, and ``by()`` removes it. Null is a group of its own, all NaNs are one group, and -0.0 equals 0.0.
 
         Args:
             columns: Names of payload columns, of any type that is not nested.
 
         Raises:
-            ColumnError: An unknown column, or one whose type is no key.
+            ColumnError: A column is unknown, or its type cannot be a key.
 
         Examples:
             >>> import gpu_ops as g
@@ -408,15 +407,15 @@ class Stream(
         return Stream(KeyBy(self._node, tuple(dict.fromkeys((*self._node.scope, *columns)))))
 
     def apply(self, pipeline: Callable[[Stream], Stream]) -> Stream:
-        """What a pipeline gives for each group by itself (StreamInsight and Trill: group and apply).
+        """Applies a pipeline to each group by itself (StreamInsight and Trill: group and apply).
 
-        The pipeline is written as for a single group's events, and runs once, for all groups together. Windows, `by`,
-        `distinct`, and joins of streams that come from the given one, stay within the group. As in any join, null
-        matches no null. It may group and apply again.
+        The pipeline is written for the events of one group, and runs once, for all groups together. Its windows, `by`,
+        `distinct`, and joins of streams made from the given one stay within a group. As in any join, null does not
+        match null. A pipeline may group and apply again.
 
         Args:
-            pipeline: A function of a stream that returns a stream made from it. The group's columns are there, and
-                have to stay; a window's result has them, too.
+            pipeline: A function from a stream to a stream made from it. The stream has the group's columns, and the
+                result must keep them; the result of a window has them too.
 
         Raises:
             PlanError: The stream is not grouped, or the pipeline does not return a stream made from the given one.
@@ -436,7 +435,7 @@ class Stream(
         """
         outer, key = self._node.scope, self._node.key
         if not set(key) - set(outer):
-            raise PlanError("apply needs groups.", remedy='Group first: .by("item").apply(…).')
+            raise PlanError("apply needs a grouped stream.", remedy='Group first: .by("item").apply(…).')
         if not callable(pipeline):
             raise PlanError(
                 f"apply takes a function of a stream, not {type(pipeline).__name__}.",
@@ -445,8 +444,8 @@ class Stream(
         made: object = theirs(pipeline, Stream(Scope(self._node, key)))
         if not isinstance(made, Stream) or made._node.scope != key:  # noqa: SLF001  (its own kind)
             raise PlanError(
-                "The pipeline of apply returns no stream made from the one that it was given.",
-                remedy="Return what its verbs give: .apply(lambda s: s.tumbling('1min').agg(n=g.count())).",
+                "The pipeline of apply must return a stream made from the given one.",
+                remedy="Return the result of its verbs: .apply(lambda s: s.tumbling('1min').agg(n=g.count())).",
             )
         return Stream(Scope(made._node, outer))  # noqa: SLF001
 
@@ -464,34 +463,35 @@ class Stream(
         reorder: Duration | None = None,
         advance_with: Stream | None = None,
     ) -> Stream:
-        """CTIs made from the rows of the source in their order, and what becomes of rows that come too late.
+        """Makes CTIs from the rows of the source in their order, and decides what happens to late rows.
 
-        It means StreamInsight's AdvanceTimeSettings; ``snapped``, ``reorder`` and ``late_ends="adjust"`` are Trill's
-        ways. A row is late that has an earlier time than the last CTI: its start, and of an end edge its end. A row at
-        the CTI's own time is not late. CTIs that come in as rows (``kind=`` of `events`) count as well.
+        It is StreamInsight's AdvanceTimeSettings; ``snapped``, ``reorder`` and ``late_ends="adjust"`` are Trill's. A
+        row is late if its time is before the previous CTI; its time is its start, or the end of an end edge. A row at
+        the CTI's own time is not late. CTIs in rows (``kind=`` of `events`) count as well.
 
         Args:
-            every: A CTI after so many rows that are not end edges, those left out among them, at the last one's start;
-                or, given as a span (text or timedelta), one at the first start that is at least that far above the last
-                CTI. The first start brings the first one. A row that is left out brings none.
-            delay: How far behind that start the CTI is. ``"-1us"`` puts it just behind the event.
+            every: A CTI after this many inserts and start edges, at the last one's start; dropped rows count. Or, given
+                as a span (text or timedelta), a CTI at the first start that is at least that far above the previous
+                CTI; the first start makes the first one. A dropped row makes none.
+            delay: How far the CTI lies behind that start. ``"-1us"`` puts it just after the start.
             final: Whether the end of the input is a CTI at infinity.
-            late: What becomes of a late row: an error; ``"drop"``; ``"adjust"``: its start is moved to the CTI, or
-                it is dropped if it ends by then, as a point always does; ``"divert"``: it is left out, for `late`.
-                A start edge that is left out takes its end edge along. All are counted in `report`.
+            late: What happens to a late row: an error; ``"drop"``; ``"adjust"``: its start moves to the CTI, but if it
+                ends by then, as a point always does, it is dropped; ``"divert"``: it is kept aside for `late`. The end
+                edge of a dropped start edge is dropped too. `report` counts them all.
             late_ends: What ``"adjust"`` does with late end edges: they are dropped, so that their event never ends, or
                 moved to the CTI, as in Trill.
-            snapped: CTIs lie on the grid of the span ``every`` from 0001-01-01T00:00Z, and end edges bring them too
+            snapped: CTIs lie on the grid of the span ``every`` from 0001-01-01T00:00Z, and end edges make them too
                 (Trill: periodic punctuation).
-            reorder: Rows wait until one comes that is later by this span, and go on ordered by time (Trill: reorder
-                latency). Late is then what is earlier than rows that have gone on. Zero lets rows go on at once.
+            reorder: Rows wait until a row arrives that is later by this span, and are then released in order of time
+                (Trill: reorder latency). A row is then late if it starts before a row that was already released, or
+                more than this span before the latest row. Zero releases rows at once.
             advance_with: Another stream, as `events` made it and with a name, whose CTIs count here too, with or
-                without ``every``: a slow or silent stream goes along with a fast one. It matters to running queries
-                alone: a batch does not know which of two streams' rows came first.
+                without ``every``: a slow or silent stream follows a fast one. Only running queries use it: in a batch
+                the order of arrival of two streams is unknown.
 
         Raises:
-            PlanError: It does not stand right behind the source, the source is a Spark DataFrame, or the settings do
-                not fit together.
+            PlanError: It does not directly follow the source, the source is a Spark DataFrame, or the settings
+                contradict each other.
             TimeError: (when data is read) A row is late and ``late`` is ``"raise"``.
 
         Examples:
@@ -521,16 +521,16 @@ class Stream(
         return self._below_key(lambda node: AdvanceTime(node, settings, other))
 
     def late(self) -> Stream:
-        """The events that came too late, as they came, behind ``advance_time(…, late="divert")``.
+        """The late events as they arrived, right after ``advance_time(…, late="divert")``.
 
-        A late start edge is one event with its end edge. A late end edge, whose event goes on without it, shows that
-        event as it would have been.
+        A late start edge and its end edge are one event. A late end edge gives its event as it would have been; the
+        event itself goes on without the end.
 
         Returns:
             The payload, then ``cti``, the CTI that the event missed, and ``late_by``, by how much.
 
         Raises:
-            PlanError: It stands behind anything else.
+            PlanError: It follows anything else.
 
         Examples:
             >>> import gpu_ops as g
@@ -543,7 +543,7 @@ class Stream(
         return self._below_key(Late)
 
     def _below_key(self, make: Callable[[Node], Node]) -> Stream:
-        """What is about the source stands behind it, and the grouping behind that."""
+        """Puts a node right above the source, below the grouping."""
         if self._node.unkeyed is not self._node:
             return Stream(self._node.over(make(*self._node.inputs)))
         return Stream(make(self._node))

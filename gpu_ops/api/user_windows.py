@@ -1,4 +1,4 @@
-"""The verbs of `gpu_ops.Stream` that take a window kind of the user's own; `gpu_ops.extend` has what it declares."""
+"""The verbs of `gpu_ops.Stream` that take a window kind as an object; `gpu_ops.extend` has the base classes."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class OwnWindowing(DataWindowing[Stream, Windowed, DataWindowed]):
 
         Args:
             kind: The kind, with its parameters.
-            within: Payload columns: beside the key there is a window for each combination of their values.
+            within: Payload columns besides the key: there is a window for each combination of their values.
             order: As in `last`.
 
         Raises:
             PlanError: It is no kind of data window.
-            ColumnError: The kind, or ``within``, asks for a column that is not there.
+            ColumnError: The kind or ``within`` names an unknown column.
 
         Examples:
             >>> import gpu_ops as g

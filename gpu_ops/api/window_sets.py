@@ -1,4 +1,4 @@
-"""The verbs that take data windows together: intersection and union. `gpu_ops.DataWindowed` has them."""
+"""The verbs that combine data windows: intersection and union. `gpu_ops.DataWindowed` has them."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from gpu_ops.plan.window_sets import SetRule, taken_together
 
 @of_methods
 class Combining(Verbs[Stream, Windowed, DataWindowed]):
-    """Verbs of a data window that take it together with others over the same stream."""
+    """Verbs of a data window that combine it with others over the same stream."""
 
     _alive: DataWindow
     _names: tuple[str, ...]
 
     def intersect(self, *others: DataWindowed) -> DataWindowed:
-        """What is in this window and in all others: an event leaves when any of them drops it (Esper: intersection).
+        """Events that are in this window and in all others: an event leaves when any drops it (Esper: intersection).
 
-        What one drops, or does not take, is dropped from the others too, and takes no place there any more. All windows
-        see an event first, and then what it put out of each is dropped from the others.
+        An event that one window drops or refuses is dropped from the others too, and takes no place there. All windows
+        see a new event before the events that it displaces are dropped from the others.
 
-        If one of them makes batches (`batches`, `time_batches`, `time_length_batches`), the others say what gathers: an
-        event that they drop before its batch is complete is never in; one that is complete is in until the next, and
-        the others forget its events. Where a time at which events leave is the end of a batch too, they leave before.
+        If one window makes batches (`batches`, `time_batches`, `time_length_batches`), the others decide what gathers:
+        an event that they drop before its batch is complete never enters. A complete batch is in until the next one,
+        and the others forget its events. Events that leave at the time at which a batch ends leave before that.
 
         Events are taken one by one, group by group, on the host, which costs some microseconds each.
 
@@ -35,8 +35,8 @@ class Combining(Verbs[Stream, Windowed, DataWindowed]):
             A data window.
 
         Raises:
-            PlanError: A window over another stream; two that make batches, or have different ``order=``; a window of a
-                kind that is not taken: `session`, `count_window`, `sample`, `keep_while`, `batches_until`, `last` with
+            PlanError: A window is over another stream; two make batches, or have different ``order=``; or a kind cannot
+                be combined: `session`, `count_window`, `sample`, `keep_while`, `batches_until`, `last` with
                 ``every=`` or ``partial=``, a union.
 
         Examples:
@@ -51,10 +51,10 @@ class Combining(Verbs[Stream, Windowed, DataWindowed]):
         return self._together("all", others, verb="intersect")
 
     def unite(self, *others: DataWindowed) -> DataWindowed:
-        """What is in this window or in any other: an event leaves when all have dropped it (Esper: retain-union).
+        """Events that are in this window or in any other: an event leaves when all drop it (Esper: retain-union).
 
-        Each window is as it is alone. An event is in from when the first lets it in; one that gathers for a batch is
-        held by the window that makes them. Events are taken one by one, as by `intersect`.
+        Each window behaves as it does alone. An event is in from its first enter on. A window that makes batches holds
+        the events that gather. Events are taken one by one, as by `intersect`.
 
         Args:
             others: Data windows made from the same stream.
@@ -63,7 +63,7 @@ class Combining(Verbs[Stream, Windowed, DataWindowed]):
             A data window.
 
         Raises:
-            PlanError: As `intersect`, but several may make batches; one of them by `time_length_batches`.
+            PlanError: As `intersect`, but several may make batches, at most one of them by `time_length_batches`.
 
         Examples:
             >>> import gpu_ops as g
@@ -81,7 +81,7 @@ class Combining(Verbs[Stream, Windowed, DataWindowed]):
         for each in others:
             if not isinstance(each, Combining):
                 raise PlanError(
-                    f"{verb} takes data windows, and this is a {type(each).__name__}.",
+                    f"{verb} takes data windows, not a {type(each).__name__}.",
                     remedy=f'Give one, such as s.last(9).{verb}(s.unique("item")).',
                 )
             windows.append(each)

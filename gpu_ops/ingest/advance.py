@@ -1,4 +1,4 @@
-"""How time advances where events come in: which CTIs are made, and what becomes of events that come too late."""
+"""How time advances at an input: which CTIs are made, and what happens to late events."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ LateEnds = Literal["drop", "adjust"]
 class Advance:
     """How time advances (StreamInsight: AdvanceTimeSettings; Trill: DisorderPolicy and PeriodicPunctuationPolicy).
 
-    CTIs that come in, as rows or from outside, count whatever is set here. Time never goes back: a CTI that is not
-    above the last one says nothing, and none is made that would not be.
+    CTIs of the input itself, in rows or by calls, always count. Time never goes back: a CTI at or below the previous
+    one is ignored, and none is made there.
 
     Attributes:
-        every: A CTI after so many rows that are not end edges, those left out among them, at the start that the last
-            of them was let in with, less the delay; none if that one was left out.
-        period: A CTI at the first start that is so many ticks or more above the last CTI, less the delay. Before there
-            was any CTI, the first start brings one. End edges bring none.
-        delay: How far behind a start the CTI made from it is; -1 tick is just past it.
+        every: A CTI after this many inserts and start edges. Dropped rows count. The CTI is the last of these rows'
+            start, as adjusted, minus the delay. If that row was dropped, no CTI is made.
+        period: A CTI at the first start that is at least this many ticks above the previous CTI, minus the delay. The
+            first start makes the first CTI. End edges make none.
+        delay: How far a CTI lies behind the start that makes it; -1 tick puts it just after that start.
         final: Whether the end of the input is a CTI at infinity.
-        late: What becomes of a row that comes after a CTI above its time (a start; of an end edge the end). "raise";
-            "drop"; "adjust": the start becomes the CTI if the end is above it, else the row is dropped; "divert": it is
-            left out and kept aside.
+        late: What happens to a row that arrives after a CTI above its time (its start; for an end edge its end).
+            "raise"; "drop"; "adjust": the start moves to the CTI, but if the end is not above the CTI, the row is
+            dropped; "divert": the row is kept aside.
         late_ends: What "adjust" does with end edges: StreamInsight drops them; Trill moves their end to the CTI.
         snapped: Trill's punctuation: the CTI of a period lies on the grid of that period (from 0001-01-01T00:00Z), end
-            edges bring one too, and a period is counted from the grid point below the last CTI.
-        reorder: Trill's reorder latency: rows wait until one comes that is later by so many ticks, then go on ordered
-            by time; 0 orders nothing. A row is late then that is earlier than one gone on, or than the latest row by
-            more than these ticks, CTI or no CTI. None lets rows go on as they come: late is what a CTI says.
+            edges make one too, and a period is counted from the grid point below the previous CTI.
+        reorder: Trill's reorder latency: rows wait until a row arrives that is later by this many ticks, and are then
+            released in order of time; 0 orders nothing. A row is then late if it starts before a row that was already
+            released, or more than these ticks before the latest row, whatever the CTI. None releases rows at once.
 
     Examples:
         >>> str(Advance(every=10, delay=5_000_000, late="drop"))

@@ -98,11 +98,11 @@ def test_another_stream_meets_every_group() -> None:
 
 def test_what_is_no_pipeline_is_refused() -> None:
     s = stream([], PAYLOAD)
-    with pytest.raises(PlanError, match="needs groups"):
+    with pytest.raises(PlanError, match="needs a grouped stream"):
         s.apply(lambda each: each)
-    with pytest.raises(PlanError, match="returns no stream"):
+    with pytest.raises(PlanError, match="must return a stream"):
         s.by("k").apply(lambda each: each.collect())
-    with pytest.raises(PlanError, match="returns no stream"):
+    with pytest.raises(PlanError, match="must return a stream"):
         s.by("k").apply(lambda _: s)
     with pytest.raises(ColumnError, match="grouped by"):
         s.by("k").apply(lambda each: each.select("v"))
