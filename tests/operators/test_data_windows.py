@@ -223,6 +223,15 @@ def test_it_does_not_matter_how_many_events_are_worked_on_at_a_time(kind: str, d
         assert rows(cut) == rows(whole)
 
 
+@pytest.mark.parametrize("size", [None, 1, 2, 3])
+def test_each_sees_all_windows_of_its_key_however_many_events_are_worked_on_at_a_time(size: int | None) -> None:
+    # v  1 ── 2 ── 1      one window for each v; the event that enters sees what is in all of them
+    ticks = pa.table({"at": [0, 1, 2, 0], "k": ["a", "a", "a", "b"], "v": [1, 2, 1, 1]})
+    each = g.events(ticks, start="at", unit="us").by("k").unique("v").each(n=g.count())
+    made = pa.concat_tables(local.tables(each._node, replace(choose("cpu"), block_rows=size)))
+    assert made.sort_by([("k", "ascending"), ("start", "ascending")])["n"].to_pylist() == [1, 2, 2, 1]
+
+
 @pytest.mark.parametrize("kind", [*WINDOWS, "count_window", "sample"])
 @examples(12)
 @given(data=st.data())

@@ -101,12 +101,20 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
 
         Nothing that lasts is noted, and no row of any other step plays a part.
         """
-        device, group = self._device, self._node.group
-        for events in of_whole_groups(self._node.input, group, whole.inputs[0], device):
-            codes, count, _ = device.columns.key_codes(events.frame, group)
-            for some, code, touched in whole_groups(events, codes, count, self._schema, device):
+        device, node = self._device, self._node
+        # An event of `each` gets aggregates over all windows of its key, so that these stay in one piece.
+        together = node.key if node.output == "each" else node.group
+        for events in of_whole_groups(node.input, together, whole.inputs[0], device):
+            codes, count, _ = device.columns.key_codes(events.frame, together)
+            for some, *numbered in whole_groups(events, codes, count, self._schema, device):
+                code, touched = numbered if together == node.group else self._group_numbers(some.frame)
                 rows = AxisRows(code, some.start, some.ends, {}, some.frame)
                 yield from self._rows_due(rows, touched, GroupStates.new(int(touched[-1]) + 1, device), MAX_TIME)
+
+    def _group_numbers(self, frame: Any) -> tuple[Any, Any]:
+        """(int32 group of each row, int64 groups)."""
+        code, count, _ = self._device.columns.key_codes(frame, self._node.group)
+        return code, present(code, count, self._device)
 
     def _moved(self, events: Sequence[Events | None], given: Sequence[StepInput], cti: int) -> tuple[StepInput, int]:
         fresh = self._due(events[0], cti)
