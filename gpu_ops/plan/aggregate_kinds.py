@@ -1,8 +1,8 @@
-"""What a kind of aggregate is, one declaration that plans, engines and Spark's workers read; and an aggregate of it.
+"""Kinds of aggregates, which plans, engines and Spark's workers read; and aggregates of a kind.
 
-A declaration is data: functions of types and of arrays, and a way of being incremental. So the part that works on
-arrays is handed in from ``operators/``, where the kinds of this package are declared, each in one place; this room
-knows what a declaration must say, and which there are.
+A kind is data: functions of types and of arrays, and a way of being incremental. `gpu_ops.operators` declares the kinds
+of this package, because their functions work on arrays. This module defines the parts of a declaration and registers
+all kinds.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ from gpu_ops.plan.combinations import Combinable
 from gpu_ops.plan.expressions import bare_column, check_boolean, fields_read, output_schema
 
 Kept = Literal["sums", "values", "extreme", "order", "events"]
-"""What a running window keeps for an aggregate: counts and sums; these and the distinct values that are there; the
-events that can still be the one; the values in order; or the events themselves."""
+"""What a running window keeps for an aggregate: counts and sums; these and the distinct values; the events that can
+still be the extreme; the values in order; or all events."""
 
 
 class Incremental(ABC):
-    """How a running window brings an aggregate up to date."""
+    """How a running window updates an aggregate."""
 
     made_of: str = "more"
 
     @abstractmethod
     def keeps(self, aggregate: Aggregate, schema: pa.Schema) -> Kept:
-        """What it keeps to do so.
+        """What the window keeps for it.
 
         Args:
-            aggregate: Which.
+            aggregate: The aggregate.
             schema: The types of the columns that it reads.
         """
 
 
 @dataclass(frozen=True)
 class Sums(Incremental):
-    """Counts and exact sums are all that a result is made of: what enters is added, what leaves is taken off.
+    """Results are computed from counts and exact sums: values that enter are added, values that leave subtracted.
 
     Attributes:
-        distinct: Whether that holds of distinct values too; otherwise a running window keeps the events for these.
-        made_of: Whether the block's own counts are all that a result is made of, or these and its sums of integers
-            (`Block.integer_sums`), of which a mean asks how large they may be: a dense table can have them ready.
+        distinct: Whether that holds for distinct values too; otherwise a running window keeps the events for these.
+        made_of: Whether results need only the block's counts, or also its sums of integers (`Block.integer_sums`), with
+            their bounds for a mean; a dense table can provide these at once.
     """
 
     distinct: bool = False
@@ -63,12 +63,12 @@ class Sums(Incremental):
 
 @dataclass(frozen=True)
 class Extreme(Incremental):
-    """One event's value is the result, the greatest or least by order codes: the events that can still be it are kept.
+    """The result is the value of the event with the greatest or least order code: candidates for it are kept.
 
     Attributes:
-        least: Whether it is the least.
-        of: Of another aggregate that it is the extreme of; None if it is one itself, of its own column.
-        form: In which form that column is loaded; left out, in the one that puts it in order.
+        least: Whether the least code is chosen.
+        of: The aggregate whose extreme chooses the event; None if the aggregate's own column does.
+        form: The form in which that column is loaded; by default the form that gives its order.
     """
 
     least: bool = False
@@ -81,7 +81,7 @@ class Extreme(Incremental):
 
 @dataclass(frozen=True)
 class Order(Incremental):
-    """Values by their place in order are all that a result is made of: numbers are kept in order, else the events."""
+    """Results are computed from values by rank: numbers are kept in order; for other types the events are kept."""
 
     def keeps(self, aggregate: Aggregate, schema: pa.Schema) -> Kept:
         plain = not aggregate.distinct and order_form(storage(aggregate.types(schema)[0])) == "numbers"
@@ -90,7 +90,7 @@ class Order(Incremental):
 
 @dataclass(frozen=True)
 class Events(Incremental):
-    """Nothing less than the events of its windows is enough: they are kept, and results are computed from them."""
+    """Results are computed from all events of a window, which are kept."""
 
     def keeps(self, aggregate: Aggregate, schema: pa.Schema) -> Kept:
         return "events"
@@ -98,22 +98,22 @@ class Events(Incremental):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AggregateKind:
-    """A kind of aggregate. Making one declares it; what it leaves out is an error there and then.
+    """A kind of aggregate. Constructing one registers it; a missing part is an error at once.
 
     Attributes:
-        name: Its name, in plans, errors and the state of running queries: a Python name, of one kind alone.
+        name: Its name in plans, errors and the state of running queries: a Python name that no other kind has.
         types: From an aggregate and the Arrow types of its inputs to the type of its result. It raises a `ColumnError`
             for types that it does not take.
         columns: From an aggregate over plain columns and their schema to the columns that it reads, each with the form
             in which it is loaded: ``numbers`` or ``words`` (of decimals), ``ranks`` (order codes), ``valid`` (which
-            values are there), ``codes`` (equal for equal values), ``rows`` (as they are), ``bits`` (of floats).
+            values are not null), ``codes`` (equal for equal values), ``rows`` (unchanged), ``bits`` (of floats).
         result: From a block (events with their ranges of slots) and an aggregate to the results of the block's slots:
             (array, which are valid or None for all, Arrow type), or a frame of one column of the aggregate's name.
-            Code for arrays of any device: NumPy's functions, and the device's kernels.
-        incremental: How a running window brings it up to date. There is no default: what is not said cannot be guessed.
+            Write it for arrays of any device: with NumPy's functions and the device's kernels.
+        incremental: How a running window updates it. There is no default.
 
     Raises:
-        PlanError: A part is missing or is no such thing, or the name is taken.
+        PlanError: A part is missing or has the wrong type, or the name is taken.
     """
 
     name: str
@@ -146,7 +146,7 @@ class AggregateKind:
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        # A cell of a notebook that runs again, and a plan that a worker opens again, declare the same kind again.
+        # A notebook cell that runs again, and a worker that unpickles a plan, declare the same kind again.
         before, now = (_origin(each) for each in (KINDS.get(self.name, self), self))
         if self.name in _OF_PACKAGE or (before != now and now[0] != "__main__"):
             raise PlanError(
@@ -162,7 +162,7 @@ class AggregateKind:
         return self.name
 
     def __reduce__(self) -> Any:
-        # A kind of this package is there wherever the package is; another goes along with the plan, as functions do.
+        # Every process has the kinds of this package; a kind of the user's is pickled with the plan, as functions are.
         if self.name in _OF_PACKAGE:
             return kind_named, (self.name,)
         return partial(AggregateKind, **{each.name: getattr(self, each.name) for each in fields(self)}), ()
@@ -176,13 +176,13 @@ _MEANING = {
 }
 
 KINDS: dict[str, AggregateKind] = {}
-"""All kinds that are declared, by name."""
+"""All declared kinds, by name."""
 
 _OF_PACKAGE: set[str] = set()
 
 
 def all_of_package_declared() -> None:
-    """From now on, who declares a kind is somebody else: the names that are taken stay so."""
+    """Reserve the names of the kinds declared so far: kinds declared later are the user's."""
     _OF_PACKAGE.update(KINDS)
 
 
@@ -198,7 +198,7 @@ def kind_named(name: str) -> AggregateKind:
 
 
 def _origin(kind: AggregateKind) -> tuple[str, str]:
-    """Where the function of its results is from, which a function of the same code has in every process."""
+    """The module and name of its result function, which are the same in every process."""
     return str(getattr(kind.result, "__module__", "")), str(getattr(kind.result, "__qualname__", ""))
 
 
@@ -207,13 +207,13 @@ class Aggregate(Combinable):
     """One aggregate over the events of a window. Aggregates add, subtract, multiply and divide, also with numbers.
 
     Attributes:
-        kind: Which.
-        expression: What is aggregated; None counts rows.
-        filter: Only events for which this holds take part; it never removes a window.
+        kind: Its kind.
+        expression: The aggregated expression; None counts rows.
+        filter: Only events for which this holds count; it never removes a window.
         degrees: Delta degrees of freedom: 1 for a sample, 0 for a population.
         name: The result's column.
-        others: What else goes in: a weight, what decides which event is meant, an order.
-        options: What else is said of it: which quantile, how many.
+        others: Other inputs: a weight, an order, the value that chooses the event.
+        options: Other parameters: which quantile, how many.
         distinct: Whether equal values count once.
     """
 
@@ -234,16 +234,16 @@ class Aggregate(Combinable):
 
     @property
     def said(self) -> list[str]:
-        """What else is said of it, option by option."""
+        """Its options as texts."""
         return [f"{name}={_shown(value)}" for name, value in self.options.items()]
 
     def keeps(self, schema: pa.Schema) -> Kept:
-        """What a running window keeps to bring it up to date."""
+        """What a running window keeps for it."""
         return self.kind.incremental.keeps(self, schema)
 
     @property
     def inputs(self) -> tuple[nw.Expr, ...]:
-        """All expressions that go in, without the filter."""
+        """All inputs, without the filter."""
         return tuple(each for each in (self.expression, *self.others) if each is not None)
 
     @property
@@ -281,7 +281,7 @@ class Aggregate(Combinable):
         return self._marked(self._field(schema), schema)
 
     def _marked(self, made: pa.Field, schema: pa.Schema) -> pa.Field:
-        """The result's column with the marks of what it is made from: those of the very column whose type it has."""
+        """The result's column with the marks of its inputs; with all marks of a column whose type it keeps."""
         name = None if self.expression is None else bare_column(self.expression)
         declared = schema.field(name) if name in schema.names else None
         if declared is not None and declared.type == made.type:
@@ -300,17 +300,17 @@ class Aggregate(Combinable):
 
 
 def _shown(value: object) -> str:
-    """An option in a line; of a function its name, which is the same in every process."""
+    """An option as a text; for a function its name, which is the same in every process."""
     if isinstance(value, pa.Schema):
         return f"[{', '.join(f'{field.name}: {field.type}' for field in value)}]"
     return str(getattr(value, "__qualname__", value))
 
 
-# In which form columns are taken
+# The forms in which columns are loaded
 
 
 def number_form(dtype: pa.DataType) -> str:
-    """In which form a column is computed with.
+    """The form for arithmetic on a column.
 
     Examples:
         >>> number_form(pa.int8()), number_form(pa.decimal128(9, 2))
@@ -320,7 +320,7 @@ def number_form(dtype: pa.DataType) -> str:
 
 
 def order_form(dtype: pa.DataType) -> str:
-    """In which form a column is put in order.
+    """The form that gives a column's order.
 
     Examples:
         >>> order_form(pa.int8()), order_form(pa.decimal128(9, 2)), order_form(pa.string())
@@ -338,8 +338,8 @@ def refused(aggregate: Aggregate, at: int, dtype: pa.DataType, remedy: str) -> C
     """The error for an input of a type that an aggregate does not take.
 
     Args:
-        aggregate: Which.
-        at: Which of its inputs.
+        aggregate: The aggregate.
+        at: The place of the input.
         dtype: Its type.
         remedy: What to do.
     """
@@ -356,9 +356,9 @@ def float_of_numbers(
     types: tuple[pa.DataType, ...],
     remedy: str = "Cast it to a number first, for instance g.col(…).cast(g.Float64).",
 ) -> pa.DataType:
-    """The type of what takes numbers (integers, decimals, floats) and gives float64.
+    """The result type of aggregates of numbers (integers, decimals, floats) that give float64.
 
-    A column of codes that say which of some numbers each value is (a dictionary) is none: the codes would be taken.
+    A dictionary of numbers is refused, since its codes would be taken for numbers.
 
     Raises:
         ColumnError: An input is no number.
@@ -370,7 +370,7 @@ def float_of_numbers(
 
 
 def number_held(dtype: pa.DataType) -> pa.DataType:
-    """The type that a column is carried as; but codes of a dictionary and what an extension stores are no numbers."""
+    """The type that a column is carried as; but a dictionary's codes and an extension's storage are no numbers."""
     return dtype if pa.types.is_dictionary(dtype) or isinstance(dtype, pa.BaseExtensionType) else storage(dtype)
 
 
@@ -392,10 +392,10 @@ def has_order(dtype: pa.DataType) -> bool:
 
 
 def check_order(aggregate: Aggregate, types: Sequence[pa.DataType], first: int = 0) -> None:
-    """Refuse inputs, from the first that is asked about on, whose values have no order.
+    """Refuse inputs without an order, from the place ``first`` on.
 
     Raises:
-        ColumnError: There is one.
+        ColumnError: An input has no order.
     """
     for at, dtype in enumerate(types):
         if at >= first and not has_order(dtype):
@@ -403,12 +403,12 @@ def check_order(aggregate: Aggregate, types: Sequence[pa.DataType], first: int =
 
 
 def value_type(aggregate: Aggregate, types: tuple[pa.DataType, ...]) -> pa.DataType:
-    """The type of what gives one of the values of its first input."""
+    """The result type of aggregates that give a value of their first input."""
     return storage(types[0].value_type) if pa.types.is_dictionary(types[0]) else types[0]
 
 
 def ordered_type(aggregate: Aggregate, types: tuple[pa.DataType, ...]) -> pa.DataType:
-    """Likewise, where all inputs have to have an order.
+    """The same, for aggregates whose inputs all need an order.
 
     Raises:
         ColumnError: One has none.

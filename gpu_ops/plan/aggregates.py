@@ -1,7 +1,7 @@
-"""Aggregates as declarations: what goes in, what comes out, and of which parts it is made.
+"""The functions that declare counts, sums, means, extremes and variances.
 
 A part is a range aggregate that a device computes for all windows at once: a count, an exact sum, an extreme.
-Aggregates that need the same part share it. How the parts become the result is in ``operators/aggregates.py``.
+Aggregates that need the same part share it. `gpu_ops.operators.aggregates` makes results from the parts.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ def aggregate(
     distinct: bool = False,
     options: Mapping[str, Any] | None = None,
 ) -> Aggregate:
-    """An aggregate of a kind, of what the user handed in: what the verbs of all kinds are made of.
+    """An aggregate of a kind: the functions of all kinds call it.
 
     Args:
-        kind: Which; one of this package by its name.
-        given: Columns' names or expressions: what is aggregated, and what else goes in. Nothing for what counts rows.
-        where: Only events for which this condition holds take part.
-        of: What the values are of: a sample (1 degree of freedom less), or the whole population.
+        kind: The kind; one of this package by its name.
+        given: Columns' names or expressions: the aggregated one, then other inputs. None for a count of rows.
+        where: Only events for which this condition holds count.
+        of: Whether the values are a sample (one degree of freedom less) or the population.
         distinct: Whether equal values count once.
-        options: What else is said of it, for the functions of its kind.
+        options: Other parameters, for the functions of the kind.
 
     Raises:
         PlanError: It is no kind of aggregate; or an argument is no column, no expression, or no condition.

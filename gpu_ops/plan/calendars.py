@@ -1,4 +1,4 @@
-"""Windows of the calendar: days, weeks, months, quarters and years as the clocks of a time zone show them."""
+"""Windows of the calendar: days, weeks, months, quarters and years on the clocks of a time zone."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Calendar(AssignedGrid):
     """Windows ``[anchor + k * every, + size)`` on the calendar of a zone; a day there has 23 to 25 hours.
 
     Attributes:
-        size: How long a window is.
+        size: The length of a window.
         every: From the start of one window to the next.
-        zone: Whose clocks.
-        anchor: Where window 0 starts: what the zone's clocks show, in ticks as if it were UTC.
+        zone: The time zone.
+        anchor: The start of window 0 on the zone's clocks, in ticks as if it were UTC.
         output: As in `Hopping`: the window itself, or one tick at its end.
-        until: Lifetimes are clipped there first, in ticks.
+        until: Lifetimes are first clipped there, in ticks.
     """
 
     size: CalendarSpan
@@ -52,7 +52,7 @@ class Calendar(AssignedGrid):
     until: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is no calendar's."""
+        """Refuse an unknown zone, and spans that do not fit each other."""
         Zone(self.zone)
         if bool(self.size.months) != bool(self.every.months):
             raise PlanError(
@@ -86,7 +86,7 @@ def calendar_span(span: Duration, *, name: str) -> CalendarSpan:
     written = _WRITTEN.fullmatch(span) if isinstance(span, str) else None
     if written is None or not int(written[1]):
         raise PlanError(
-            f"{name} {span!r} is no span of the calendar.",
+            f"{name} {span!r} is no calendar span.",
             remedy='With zone= it is a whole number of days, weeks, months, quarters or years, as "1d", "2w", "1mo", '
             '"1q" or "1y".',
         )

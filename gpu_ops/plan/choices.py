@@ -1,7 +1,6 @@
 """Aggregates that choose: whether any or all conditions hold, and the value of one event by an order of events.
 
-Which event is chosen never depends on the order of rows: what an order leaves open is decided by the events' starts and
-then by the values themselves.
+The chosen event never depends on the order of rows: the events' starts, then the values decide between equal events.
 """
 
 from __future__ import annotations

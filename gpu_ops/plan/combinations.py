@@ -1,4 +1,4 @@
-"""Aggregates of aggregates: sums, differences, products and quotients of them, and of them and numbers."""
+"""Combinations of aggregates: sums, differences, products and quotients of aggregates and numbers."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 class Combinable(OtherNames):
-    """What adds, subtracts, multiplies and divides: an aggregate, or a combination of some.
+    """An aggregate, or a combination of aggregates: it adds, subtracts, multiplies and divides.
 
-    ``+``, ``-`` and ``*`` are what Narwhals makes of the results' types; ``/`` gives float64 as IEEE 754 divides: by
-    zero an infinity, or NaN for zero by zero (of durations, what Narwhals makes of them). Null with anything is null.
+    ``+``, ``-`` and ``*`` are Narwhals' operators on the results' types; ``/`` is IEEE 754's division of float64:
+    by zero it gives an infinity, or NaN for zero by zero (for durations it is Narwhals'). Null with anything is null.
 
     Examples:
         >>> import gpu_ops as g
@@ -41,7 +41,7 @@ class Combinable(OtherNames):
     _known_as = "aggregate"
 
     def within(self, window: object) -> Combinable:
-        """What it is over a kind of windows; most are the same over all."""
+        """The aggregate over a kind of windows; most are the same over all kinds."""
         return self
 
     def __add__(self, other: object) -> Combination:
@@ -74,12 +74,12 @@ class Combinable(OtherNames):
 
 @dataclass(frozen=True, eq=False)
 class Combination(Combinable):
-    """Two aggregates, or combinations, or one and a number, with an operator between them.
+    """An operator between two operands: aggregates, combinations or numbers.
 
     Attributes:
         operator: One of ``+ - * /``.
-        left: What stands before it.
-        right: What stands behind it.
+        left: The operand before it.
+        right: The operand behind it.
     """
 
     operator: str
@@ -89,26 +89,26 @@ class Combination(Combinable):
     def __post_init__(self) -> None:
         for side in (self.left, self.right):
             if isinstance(side, int) and not isinstance(side, bool) and not -(1 << 63) <= side < 1 << 63:
-                raise PlanError(f"{side} is more than 64 bits hold.", remedy="Take a float.")
+                raise PlanError(f"{side} does not fit 64 bits.", remedy="Take a float.")
             if isinstance(side, bool) or not isinstance(side, Combinable | Span | int | float):
                 raise PlanError(
-                    f"An aggregate {self.operator} {type(side).__name__} is nothing that can be computed.",
-                    remedy='Combine aggregates with one another and with numbers: g.sum("a") / g.count(); what is one '
-                    'for each event goes inside: g.sum(g.col("a") / g.col("b")).',
+                    f"An aggregate {self.operator} {type(side).__name__} cannot be computed.",
+                    remedy='Combine aggregates with aggregates and numbers: g.sum("a") / g.count(). An expression of '
+                    'each event goes inside: g.sum(g.col("a") / g.col("b")).',
                 )
 
     def __str__(self) -> str:
         return f"({self.left} {self.operator} {self.right})"
 
     def within(self, window: object) -> Combination:
-        """The same of what its sides are over a kind of windows."""
+        """The same combination, with its operands over a kind of windows."""
         left, right = (
             side.within(window) if isinstance(side, Combinable) else side for side in (self.left, self.right)
         )
         return Combination(self.operator, left, right)
 
     def parts(self) -> list[Combinable]:
-        """The aggregates that it is made of, in the order in which they stand."""
+        """Its aggregates, from left to right."""
         made: list[Combinable] = []
         for side in (self.left, self.right):
             if isinstance(side, Combination):
@@ -118,11 +118,11 @@ class Combination(Combinable):
         return made
 
     def result(self, columns: Sequence[str], schema: pa.Schema) -> nw.Expr:
-        """The combination of columns that stand for its `parts`.
+        """The combination as an expression over the columns of its `parts`.
 
         Args:
-            columns: One for each part.
-            schema: Their types.
+            columns: A column for each part.
+            schema: The columns' types.
         """
         half = len(self.left.parts()) if isinstance(self.left, Combination) else int(isinstance(self.left, Combinable))
         left, right = (
@@ -130,7 +130,7 @@ class Combination(Combinable):
             for side, names in ((self.left, columns[:half]), (self.right, columns[half:]))
         )
         if self.operator == "/" and not any(pa.types.is_temporal(schema.field(name).type) for name in columns):
-            # A quotient of decimals would be a decimal again.
+            # A quotient of decimals would be a decimal.
             left, right = (side.cast(nw.Float64) if isinstance(side, nw.Expr) else side for side in (left, right))
         made: nw.Expr = _OPERATORS[self.operator](left, right)
         return made
@@ -138,10 +138,10 @@ class Combination(Combinable):
 
 @dataclass(frozen=True)
 class Span:
-    """How long a result lasts, in some unit, as float64.
+    """The length of a result in some unit, as float64.
 
     Attributes:
-        unit: In ticks.
+        unit: The unit, in ticks.
     """
 
     unit: int
@@ -151,7 +151,7 @@ class Span:
 
     @property
     def expression(self) -> nw.Expr:
-        """It, as an expression over results."""
+        """The length as an expression over results."""
         ticks = nw.col("end").dt.timestamp("us") - nw.col("start").dt.timestamp("us")
         return ticks.cast(nw.Float64) / self.unit
 
@@ -163,7 +163,7 @@ def _side(side: object, names: Sequence[str]) -> Any:
 
 
 def hangs_on_bounds(given: object, window: object) -> bool:
-    """Whether an aggregate, or a side of a combination, depends on when its window begins and ends."""
+    """Whether an aggregate, or an operand of a combination, depends on its window's bounds."""
     side = given.within(window) if isinstance(given, Combinable) else given
     if isinstance(side, Combination):
         return hangs_on_bounds(side.left, window) or hangs_on_bounds(side.right, window)

@@ -1,6 +1,6 @@
-"""Looking into Narwhals expressions: which columns they read, whether they act on each row alone, what type they give.
+"""Analysis of Narwhals expressions: the columns they read, whether they act on each row alone, the types they give.
 
-Narwhals has no public way to walk an expression; this module alone touches its inner nodes (``Expr._nodes``).
+Narwhals has no public way to walk an expression; this module and `terms` read its inner nodes (``Expr._nodes``).
 `pyproject.toml` bounds the version for that reason, and ``tests/plan/test_expressions.py`` fails when they change.
 """
 
@@ -24,7 +24,7 @@ from gpu_ops.plan.integers import NAMES, Guard, by_type
 from gpu_ops.plan.terms import Rule, Term, as_it_is, remade, terms
 
 LIFETIME = ("start", "end")
-"""The two names that belong to the lifetime; in an expression they are its timestamps."""
+"""The names of the lifetime's timestamps in expressions."""
 
 Expression = nw.Expr | str
 
@@ -41,7 +41,7 @@ def as_expression(value: object, *, where: str) -> nw.Expr:
         return nw.col(value)
     if isinstance(value, bool):
         raise PlanError(
-            f"{where} was given {value}, and no expression.",
+            f"{where} was given {value}, not an expression.",
             remedy='Python makes a truth value of "and", "or", "not", "in" and 1 < x < 3: write & | ~ with each side '
             'in parentheses, g.col("v").is_in([1, 2]), g.col("v").is_between(1, 3). A constant: '
             f"g.lit({value}).",
@@ -71,7 +71,7 @@ def written(expression: nw.Expr) -> tuple[tuple[Any, ...], ...]:
 
 
 def column_names(expression: nw.Expr, known: Sequence[str]) -> list[str]:
-    """The columns that an expression reads, among those known; all of them where it selects by rule."""
+    """The known columns that an expression reads; all of them if it selects columns by a rule."""
     names: set[str] = set()
     for node in _walk(expression):
         if node.kind.name == "COL":
@@ -83,12 +83,12 @@ def column_names(expression: nw.Expr, known: Sequence[str]) -> list[str]:
 
 
 def function_names(expression: nw.Expr) -> set[str]:
-    """The functions and operators in an expression, by Narwhals' names for them."""
+    """Narwhals' names of the functions and operators in an expression."""
     return {str(node.name) for node in _walk(expression)}
 
 
 def bare_column(expression: nw.Expr) -> str | None:
-    """The column's name when the expression is one column alone, else None."""
+    """The column's name, if the expression is a single column; else None."""
     nodes = expression._nodes  # noqa: SLF001
     if len(nodes) == 1 and nodes[0].kind.name == "COL" and len(nodes[0].kwargs["names"]) == 1:
         return str(nodes[0].kwargs["names"][0])
@@ -96,7 +96,7 @@ def bare_column(expression: nw.Expr) -> str | None:
 
 
 def _copies(expression: nw.Expr, schema: pa.Schema) -> dict[str, str]:
-    """The columns that come out of an expression as they are: for the name of each, the name that it had."""
+    """The columns that an expression hands on unchanged: from their new names to their old ones."""
     first, *rest = expression._nodes  # noqa: SLF001
     if first.kind.name != "COL" or any(node.name != "alias" for node in rest):
         return {}
@@ -105,7 +105,7 @@ def _copies(expression: nw.Expr, schema: pa.Schema) -> dict[str, str]:
 
 
 def _untouched(frame: Any, schema: pa.Schema, expressions: Sequence[nw.Expr], *, where: str) -> dict[str, str]:
-    """The columns that no expression writes, by their names; none may write the lifetime."""
+    """The columns that no expression writes. An expression that writes the lifetime is an error."""
     written = {name for expression in expressions for name in frame.select(expression).columns}
     if written & set(LIFETIME):
         raise ColumnError(
@@ -117,9 +117,7 @@ def _untouched(frame: Any, schema: pa.Schema, expressions: Sequence[nw.Expr], *,
 
 
 def check_row_wise(expression: nw.Expr, *, where: str) -> None:
-    """Refuse an expression whose value for a row depends on other rows.
-
-    A result would depend on how the input is cut and ordered.
+    """Refuse an expression whose value for a row depends on other rows: its result would depend on cuts and order.
 
     Raises:
         PlanError: It aggregates, shifts, ranks, filters, or holds a Series.
@@ -137,10 +135,10 @@ _DIVISIONS = {"__truediv__", "__floordiv__", "__mod__"}
 
 
 def exact_divisions(expressions: Sequence[nw.Expr], schema: pa.Schema) -> tuple[nw.Expr, ...]:
-    """The same expressions, in which no column is divided by a mere number.
+    """The same expressions with each literal divisor replaced by a column.
 
-    Polars multiplies by the number's reciprocal instead, where it has more than one row: 5 / 3 is then one bit off, and
-    0.6 // 0.2 is 3. Divided by a column that holds the number in each row, every quotient is IEEE 754's, as elsewhere.
+    Polars multiplies by the reciprocal of a literal, if there is more than one row: 5 / 3 is then one bit off, and
+    0.6 // 0.2 is 3. By a column that holds the number in each row, every quotient is IEEE 754's, as elsewhere.
 
     Args:
         expressions: Row-wise expressions.
@@ -160,13 +158,13 @@ _REWRITTEN = {"mean_horizontal", "__floordiv__", "__mod__", "__rfloordiv__", "__
 
 
 def rewritten(expression: nw.Expr, schema: pa.Schema, rule: Rule, functions: Collection[str] = _REWRITTEN) -> nw.Expr:
-    """An expression in which a rule has put other parts for some.
+    """An expression with some parts replaced by a rule.
 
     Args:
         expression: A row-wise expression.
         schema: The payload that it reads, beside ``start`` and ``end``.
-        rule: From each part to what stands for it.
-        functions: The functions that the rule is about.
+        rule: From each part to its replacement.
+        functions: The functions that the rule may replace.
     """
     if function_names(expression).isdisjoint(functions):
         return expression
@@ -186,13 +184,13 @@ def rewritten(expression: nw.Expr, schema: pa.Schema, rule: Rule, functions: Col
 
 
 def whole_form(term: Term) -> Term:
-    """A function of whole numbers in a form that means the same on every device."""
+    """A function of whole numbers in a form that gives the same result on every device."""
     whole = all(each.holds is not None and each.scale is None for each in term.terms)
     if term.name == "mean_horizontal" and any(each.holds is not None for each in term.terms):
         # Polars adds up integers, and wraps around.
         return term.meaning(nw.mean_horizontal(*(each.value.cast(nw.Float64) for each in term.terms)))
     if term.name in {"__floordiv__", "__mod__"} and whole and not term.terms[1].literal:
-        # By zero some give an infinity, and others no number at all.
+        # Division by zero gives an infinity on some devices, and null on others.
         one, other = (each.value for each in term.terms)
         divisor = nw.when(other != 0).then(other)
         return term.meaning(one // divisor if term.name == "__floordiv__" else one % divisor)
@@ -204,7 +202,7 @@ def _exact(expression: nw.Expr, schema: pa.Schema) -> nw.Expr:
     if made is expression:
         return expression
     frame = nw.from_native(_probe(schema))
-    # A decimal's division is exact, and has another type by a column.
+    # Division of a decimal is exact, and by a column it has another type.
     same: bool = frame.select(made).schema == frame.select(expression).schema
     return made if same else expression
 
@@ -228,13 +226,13 @@ def guards(
     exact: Sequence[nw.Expr],
     said: Mapping[str, str] | None = None,
 ) -> dict[int, Guard]:
-    """What watches over expressions in which a whole number may not fit its type, by their places.
+    """The guards of expressions in which a whole number may not fit its type, by the places of the expressions.
 
     Args:
         expressions: Row-wise expressions, as they were written.
         schema: The payload that they read, beside ``start`` and ``end``.
         exact: The same expressions as they are evaluated.
-        said: What columns are called that the user has not named.
+        said: The names that errors show for columns that the user has not named.
     """
     found = {}
     frame: Any = None
@@ -248,13 +246,13 @@ def guards(
 
 
 def values(expressions: Sequence[nw.Expr], schema: pa.Schema) -> dict[str, Term]:
-    """What expressions give, by the names of their columns."""
+    """The terms of expressions, by the names of their columns."""
     frame = nw.from_native(_probe(schema))
     return {name: term for each in expressions for name, term in terms(each, frame, as_it_is).items()}
 
 
 def _number(operand: object) -> float | None:
-    """The number that an operand is and nothing else; None if it is another thing."""
+    """The number of a literal operand; None of any other operand."""
     if isinstance(operand, nw.Expr) and len(operand._nodes) == 1 and operand._nodes[0].kind.name == "LITERAL":  # noqa: SLF001
         node = operand._nodes[0]  # noqa: SLF001
         operand = None if node.kwargs.get("dtype") is not None else node.kwargs.get("value")
@@ -263,7 +261,7 @@ def _number(operand: object) -> float | None:
 
 @lru_cache(maxsize=256)
 def _probe(schema: pa.Schema) -> pl.DataFrame:
-    """No events, with these columns. Frames are never changed, so one may serve all that ask."""
+    """A frame of these columns without rows. Frames never change, so all callers may share one."""
     lifetime = pa.schema([(name, TIME_TYPE) for name in LIFETIME])
     return to_frame(pa.Table.from_batches([], pa.schema([*schema, *lifetime])))
 
@@ -273,12 +271,12 @@ def output_schema(schema: pa.Schema, expressions: Sequence[nw.Expr], *, where: s
 
     Args:
         schema: The payload before.
-        expressions: What to evaluate; may also read ``start`` and ``end``.
-        where: The verb, for the error.
-        only_columns: Whether the result has these columns alone (select) or those before too (with_columns).
+        expressions: The expressions; they may also read ``start`` and ``end``.
+        where: The verb, for errors.
+        only_columns: Whether the result has only these columns (select), or the old ones too (with_columns).
 
     Raises:
-        PlanError: An unknown column, a clash with the lifetime's names, types that do not fit, not row-wise.
+        PlanError: A column is unknown, a name is the lifetime's, types do not fit, or it reads other rows.
     """
     for expression in expressions:
         check_row_wise(expression, where=where)
@@ -320,7 +318,7 @@ def output_schema(schema: pa.Schema, expressions: Sequence[nw.Expr], *, where: s
     fields = []
     for name, dtype in result.schema.items():
         if name in kept:
-            # That a guid is more than its bytes, and that a column has no nulls, Polars does not know.
+            # Polars does not keep extension types, nor that a column has no nulls.
             fields.append(schema.field(kept[name]).with_name(name))
         elif before.get(name) == dtype:
             fields.append(marks.computed(schema.field(name).with_nullable(True), read.get(name, ())))
@@ -351,7 +349,7 @@ _COMPARED = re.compile(r"\s*(\w+)\s*([<>]=?|[!=]?=)\s*([\w.+-]+|'[^']*'|\"[^\"]*
 
 
 def _no_column(name: str, known: Sequence[str], where: str) -> PlanError:
-    """The error for a column that is not there; of a text that is a formula, how it is written."""
+    """The error for an unknown column; for a text that is a formula, it says how to write the formula."""
     if not _WRITTEN.fullmatch(name):
         return unknown_column(name, known)
     compared = _COMPARED.fullmatch(name)
@@ -359,7 +357,7 @@ def _no_column(name: str, known: Sequence[str], where: str) -> PlanError:
     if compared is not None:
         column, sign, value = compared.groups()
         remedy = f'Write g.col("{column}") {"==" if sign == "=" else sign} {value}.'
-    return PlanError(f"{where} takes a text as the name of a column, and there is none {name!r}.", remedy=remedy)
+    return PlanError(f"{where} takes a text as the name of a column, and there is no column {name!r}.", remedy=remedy)
 
 
 def check_boolean(schema: pa.Schema, expression: nw.Expr, *, where: str) -> None:

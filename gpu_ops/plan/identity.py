@@ -1,4 +1,4 @@
-"""What is identical: parts of plans are by kind and content, all else of the user's only as the same object."""
+"""Identity of parts of plans: by kind and content; the user's own objects are identical only to themselves."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _BY_REPR = (
     *(*_PLAIN, range, uuid.UUID, datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo),
     *(decimal.Decimal, fractions.Fraction, np.generic, nw.dtypes.DType),
 )
-"""What its type and its ``repr`` tell all of."""
+"""The types whose ``repr`` tells everything about a value."""
 
 
 @dataclass(frozen=True)
 class NodeIdentity:
-    """Equal for what is identical, and for nothing else.
+    """Equal for identical things alone.
 
     Attributes:
-        digest: A short form of all that is told of it.
-        held: The objects that are told by their places in memory, where no others can come to be as long as this is.
+        digest: A hash of the description of the thing.
+        held: The objects that the description names by their addresses. While they are held, no address is reused.
     """
 
     digest: bytes
@@ -40,20 +40,20 @@ class NodeIdentity:
 
 
 class Identified:
-    """What knows its own identity."""
+    """A thing that knows its own identity."""
 
     @property
     def identity(self) -> NodeIdentity:
-        """What it is."""
+        """Its identity."""
         raise NotImplementedError
 
 
 def identity(*parts: Any) -> NodeIdentity:
-    """What is made of some parts.
+    """The identity of a thing made of some parts.
 
-    Constants are identical by type and value (1, 1.0 and True differ, 0.0 and -0.0 do, NaN is NaN), Arrow's types and
-    schemas by all that they say, expressions by how they are written, collections and frozen dataclasses by what is in
-    them. All else, such as functions, frames and series, is identical only as the same object.
+    Constants are identical by type and value (1, 1.0 and True differ, 0.0 and -0.0 differ, NaN equals NaN), Arrow's
+    types and schemas by all their parts, expressions by how they are written, collections and frozen dataclasses by
+    their content. All other objects, such as functions, frames and series, are identical only to themselves.
 
     Examples:
         >>> identity(1) == identity(1.0), identity(nw.col("v") + 1) == identity(nw.col("v") + 1)
@@ -76,7 +76,7 @@ def inside(value: Any) -> dict[str, Any] | None:
 
 
 def _told(value: Any, held: dict[int, Any]) -> Any:
-    """A value as tuples whose ``repr`` is equal for identical values alone; and what it refers to as an object."""
+    """A description of a value whose ``repr`` is equal for identical values alone; it adds objects to ``held``."""
 
     def same(thing: Any) -> int:
         held[id(thing)] = thing

@@ -1,12 +1,12 @@
-"""Which whole numbers the parts of an expression can be, and which rows have one that its type does not hold.
+"""The ranges of whole numbers in expressions, and the rows whose numbers do not fit their type.
 
-Nothing wraps around: a result of ``+ - * // **``, of ``abs`` and unary minus, of a sum of columns or of a cast is the
-exact one, or an error. That holds for integers of each width, and for times and durations, which are counted by int64.
+Nothing wraps around: a result of ``+ - * // **``, of ``abs`` and unary minus, of a sum of columns or of a cast is exact
+or an error. That holds for integers of each width, and for times and durations, which are int64 counts of ticks.
 
-A `Guard` of an expression decides in two steps. Ranges of the columns (their types', or least and greatest values) go
-through the tree by interval arithmetic: if all that comes out fits its type, there is nothing to do. Else `wrong` is an
-expression that finds the rows that do not fit. Rows that a branch of ``when``, or the left side of ``&`` and ``|``,
-leaves out are not among them, and no null is.
+A `Guard` of an expression decides in two steps. Interval arithmetic carries the ranges of the columns (their types', or
+their least and greatest values) through the tree: if every result fits its type, nothing is left to do. Else `wrong` is
+an expression that finds the rows that do not fit. It skips nulls, and rows that a branch of ``when``, or the left side
+of ``&`` and ``|``, leaves out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.plan.terms import HIGHEST_EXPONENT, INT64, SCALES, Range, Term, is_float, truncates, unnamed
 
 Known = Callable[[str], Range | None]
-"""From the name of a column to the range of its values; None where it holds no whole numbers."""
+"""From the name of a column to the range of its values; None if it holds no whole numbers."""
 
 OPERATIONS = {
     "__add__",
@@ -43,10 +43,10 @@ OPERATIONS = {
     "dt.offset_by",
     "list.sum",
 }
-"""The functions of Narwhals whose whole results may not fit."""
+"""The functions of Narwhals whose whole results may not fit their type."""
 
 NAMES = OPERATIONS | {f"__r{name[2:]}" for name in OPERATIONS if name.startswith("__")}
-"""What they are called in an expression: of ``7 - v`` it is ``__rsub__``."""
+"""Their names in expressions: ``7 - v`` has ``__rsub__``."""
 
 CONDITION = Range(0, 1)
 _PARTS = {
@@ -71,10 +71,10 @@ class Guard:
     """An expression in which a whole number may not fit its type.
 
     Attributes:
-        expression: As it was written.
+        expression: The expression as it was written.
         schema: The payload that it may read.
-        values: What it gives, by the names of its columns.
-        said: What columns are called that the user has not named.
+        values: Its terms, by the names of its columns.
+        said: The names that errors show for columns that the user has not named.
 
     Examples:
         >>> import polars as pl
@@ -98,12 +98,12 @@ class Guard:
         return text
 
     def called(self, name: str) -> str:
-        """What an error calls a column."""
+        """The name that an error shows for a column."""
         return self.said.get(name, name)
 
     @property
     def tolerant(self) -> list[nw.Expr]:
-        """The expression such that it stops for no row: what does not fit is null, or has wrapped."""
+        """The expression in a form that fails for no row: a number that does not fit is null or wraps around."""
         return [term.value.alias(name) for name, term in self.values.items()]
 
     def may_not_fit(self, known: Known) -> bool:
@@ -112,14 +112,14 @@ class Guard:
         return any(ranges.overflows(term) for value in self.values.values() for term in value.walk())
 
     def wrong(self, known: Known, tests: Tests) -> nw.Expr:
-        """Boolean: which rows have a number that does not fit; null counts as no."""
+        """A condition: whether a row has a number that does not fit; null counts as no."""
         ranges = IntegerRanges(known)
         found = _either(_wrong(value, ranges, tests) for value in self.values.values())
         return nw.lit(False) if found is None else found
 
 
 def by_type(name: str) -> Range | None:
-    """What is known of a column before anybody looks: the years that lifetimes are in."""
+    """The range of a column without a look at its values: the years of lifetimes."""
     return Range(MIN_TIME, MAX_TIME) if name in {"start", "end"} else None
 
 
@@ -127,10 +127,10 @@ def by_type(name: str) -> Range | None:
 
 
 class IntegerRanges:
-    """Which whole numbers terms can be, where none that does not fit is let through.
+    """The ranges of terms, if every number that does not fit is an error.
 
     Args:
-        known: What is known of columns.
+        known: The ranges of columns.
     """
 
     def __init__(self, known: Known) -> None:
@@ -138,11 +138,11 @@ class IntegerRanges:
         self._found: dict[Term, Range | None] = {}
 
     def of(self, term: Term) -> Range | None:
-        """The numbers that a term can be; None where it is none."""
+        """The range of a term; None if it is no whole number."""
         if term not in self._found:
             own = term.holds
             if own is None:
-                # Null is as good as zero: it never counts.
+                # Null never counts, so any number may stand for it.
                 found = Range(0, 0) if term.name == "lit" and term.options["value"] is None else None
             elif term.literal is not None:
                 found = Range(term.literal, term.literal)
@@ -165,7 +165,7 @@ class IntegerRanges:
         return found is None or not found.within(own)
 
     def exact(self, term: Term) -> Range | None:
-        """The numbers that a term can be as mathematics has it; None if that cannot be said."""
+        """The exact range of a term, whatever its type holds; None if it is unknown."""
         name, given = term.name, [self._in_scale(each, term) for each in term.terms]
         if name in _PARTS:
             return _PARTS[name]
@@ -184,7 +184,7 @@ class IntegerRanges:
         return _ARITHMETIC[name](*ranges) if name in _ARITHMETIC else None
 
     def _in_scale(self, term: Term, above: Term) -> Range | None:
-        """The range of what a function takes, in the ticks of what it gives."""
+        """The range of a function's operand, in the ticks of the function's result."""
         found, mine, theirs = self.of(term), term.scale, _scale(above)
         if found is None or mine is None or theirs is None or mine == theirs:
             return found
@@ -192,7 +192,7 @@ class IntegerRanges:
 
 
 def _scale(term: Term) -> int | None:
-    """How many nanoseconds is one of the numbers that a term gives, those that count a span of time among them."""
+    """The nanoseconds of one tick of a term, also for functions that count ticks as plain numbers."""
     unit = term.options.get("time_unit") if term.name == "dt.timestamp" else _FACTORS.get(term.name)
     return term.scale if unit is None else SCALES[unit]
 
@@ -215,7 +215,7 @@ def _floor_divided(one: Range, other: Range) -> Range:
     most = _absolute(one).high
     if one.low >= 0 and other.low >= 0:
         return Range(0, most)
-    # Only -1 makes the least number greater than its type holds.
+    # Only division by -1 makes a result that is greater than the type's greatest number.
     return Range(-most, most) if other.low <= -1 <= other.high else Range(-most, max(one.high, most - 1))
 
 
@@ -259,7 +259,7 @@ _ARITHMETIC: dict[str, Callable[..., Range | None]] = {
 
 
 def _wrong(term: Term, ranges: IntegerRanges, tests: Tests) -> nw.Expr | None:
-    """Which rows have a number in a term, or below it, that does not fit; None where no row can."""
+    """A condition: whether a number in a term or below it does not fit; None if all numbers fit."""
     below = [_wrong(each, ranges, tests) for each in term.terms]
     if not any(each is not None for each in below):
         found = None
@@ -278,7 +278,7 @@ def _wrong(term: Term, ranges: IntegerRanges, tests: Tests) -> nw.Expr | None:
 
 
 def _left_to_right(term: Term, below: list[nw.Expr | None]) -> nw.Expr | None:
-    """Of ``&``, ``|``, coalesce and their like: a later part counts where the earlier ones have not decided."""
+    """For ``&``, ``|``, coalesce and the like: a later part counts only where the earlier ones have not decided."""
     undecided = _GUARDS[term.name]
     if term.name in {"__and__", "__or__"} and term.dtype != nw.Boolean:
         return _either(below)
@@ -304,7 +304,7 @@ _GUARDS: dict[str, Callable[[nw.Expr], nw.Expr]] = {
 
 
 def _either(tests: Iterable[nw.Expr | None]) -> nw.Expr | None:
-    """Where any of several holds, each looked at where none before it does: what comes after may then fail."""
+    """Whether any condition holds; each is evaluated only where none before it holds, since it might fail there."""
     found = [each for each in tests if each is not None]
     if not found:
         return None
@@ -319,7 +319,7 @@ def _or_no(test: nw.Expr | None) -> nw.Expr:
 
 
 def _outside(value: nw.Expr, fits: Range, own: Range) -> nw.Expr:
-    """Whether a number is not in a range, looked at only where it can be outside of it."""
+    """Whether a number is outside a range; only the bounds that it can pass are compared."""
     tests = []
     if fits.high < own.high:
         tests.append(value > fits.high)
@@ -329,16 +329,16 @@ def _outside(value: nw.Expr, fits: Range, own: Range) -> nw.Expr:
 
 
 class Tests:
-    """How rows are found whose result does not fit: the results have wrapped, and are compared with float64s.
+    """Conditions for results that do not fit, where such results wrap around: they are compared with float64 results.
 
-    A result that has wrapped is off by a multiple of two to the width of its type. A float64 of the result is off by
-    far less, wherever the two are close to each other at all.
+    A wrapped result is off by a multiple of two to the power of its type's width. The float64 result is off by far
+    less, so the two differ clearly.
     """
 
     def overflows(self, term: Term) -> nw.Expr:
-        """Boolean: where a term's own operation does not fit."""
+        """A condition: whether the result of a term's own operation does not fit."""
         own, given = term.holds, term.terms
-        assert own is not None  # noqa: S101  (looked at by the caller)
+        assert own is not None  # noqa: S101  (checked by the caller)
         if term.name == "cast" and given[0].holds is None:
             return ~truncates(given[0].value, own)
         fits = _fitting(term, own)
@@ -350,7 +350,7 @@ class Tests:
         return self.compound(term, own)
 
     def compound(self, term: Term, own: Range) -> nw.Expr:
-        """Boolean: where an operation on two values or more does not fit."""
+        """A condition: whether the result of an operation on two or more values does not fit."""
         near = _near(term)
         outside = (near - term.number.cast(nw.Float64)).abs() > float((own.high - own.low + 1) // 4)
         if term.name == "__truediv__" or any(each.holds is None for each in term.terms):
@@ -362,14 +362,14 @@ class Tests:
 
 
 class DecimalTests(Tests):
-    """The same where results do not wrap but fail: small types are computed in int64, int64 in decimals."""
+    """The same where results fail instead of wrapping: small types are computed in int64, int64 in decimals."""
 
     def overflows(self, term: Term) -> nw.Expr:
-        """Boolean: where a term's own operation does not fit; nowhere of times, which stop by themselves."""
+        """A condition: whether the result of a term's own operation does not fit; not for times, which fail anyway."""
         return _or_no(None) if term.scale is not None else super().overflows(term)
 
     def compound(self, term: Term, own: Range) -> nw.Expr:
-        """Boolean: where an operation on two values does not fit.
+        """A condition: whether the result of an operation on two values does not fit.
 
         Raises:
             NotImplementedError: There is no such test.
@@ -393,7 +393,7 @@ _EXACTLY: dict[str, Callable[[nw.Expr, nw.Expr], nw.Expr]] = {
 
 
 def _fitting(term: Term, own: Range) -> tuple[int, Range] | None:
-    """Of an operation on one value: which of the terms that is, and the range in which the result fits."""
+    """For an operation on one value: the place of that operand, and the range in which the result fits."""
     name, given = term.name, term.terms
     low, high = own
     if len(given) == 1 or name == "dt.timestamp":
@@ -421,7 +421,7 @@ def _fitting(term: Term, own: Range) -> tuple[int, Range] | None:
 
 
 def _near(term: Term) -> nw.Expr:
-    """A float64 near the result of an operation, by nulls null."""
+    """A float64 near the result of an operation; null for nulls."""
     name, given = term.name, term.terms
     if name == "list.sum":
         return given[0].value.cast(nw.List(nw.Float64)).list.sum()

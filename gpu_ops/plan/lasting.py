@@ -1,4 +1,4 @@
-"""Aggregates that weigh values by how long they hold: integrals over time, and means by time."""
+"""Aggregates that weight values by time: integrals and time-weighted means."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Aggregates that no bounded part can say: quantiles and modes, what stands where in an order, lists.
+"""Aggregates that need the events of a window in order: quantiles, modes, values by their place, lists.
 
-How they are computed is in ``operators/holistic.py``. A running query keeps the events of the windows themselves
-(``operators/running_whole.py``).
-Functions of the user's are in ``plan/own_functions.py``.
+`gpu_ops.operators.aggregates.holistic` computes them. A running query keeps the order or the events themselves.
 """
 
 from __future__ import annotations
@@ -26,17 +24,17 @@ _INTERPOLATIONS = ("linear", "midpoint", "lower", "higher", "discrete")
 _BETWEEN = ("linear", "midpoint")
 
 _EVERY = 1 << 62
-"""More rows than there are."""
+"""More rows than any window has."""
 
 RANK = "__rank"
-"""A rank that nobody asked for; a payload may have a column ``rank``."""
+"""A rank that the result drops; a payload may have a column ``rank``."""
 
 START, END = nw.col("start").alias("__from"), nw.col("end").alias("__until")
-"""The lifetime, under names that a payload may have."""
+"""The lifetime, under names that a payload column may have."""
 
 
 def count_distinct(expression: Expression, *, where: Expression | None = None) -> Aggregate:
-    """How many different values: `count` of an expression with ``distinct=True``.
+    """The number of different values: `count` of an expression with ``distinct=True``.
 
     Args:
         expression: A column's name or an expression of any type that can be a key.
@@ -54,9 +52,9 @@ def count_distinct(expression: Expression, *, where: Expression | None = None) -
 
 
 def median(expression: Expression, *, where: Expression | None = None, distinct: bool = False) -> Aggregate:
-    """The middle value as float64, or the mean of the two middle ones (Esper, StreamCruncher); null where no value is.
+    """The middle value as float64, or the mean of the two middle values (Esper, StreamCruncher); null without values.
 
-    It is `quantile` of 0.5; that mean is rounded once.
+    It is `quantile` of 0.5; the mean is rounded once.
 
     Args:
         expression: A column's name or an expression: integer, decimal or float.
@@ -81,19 +79,19 @@ def quantile(
     where: Expression | None = None,
     distinct: bool = False,
 ) -> Aggregate:
-    """The value below which a share ``q`` of the values lies; null where no value is. NaN is the greatest value.
+    """The value below which a share ``q`` of the values lies; null without values. NaN is the greatest value.
 
-    Of n values in order, x0 … x(n-1), ``"linear"`` takes the place ``q * (n - 1)`` between its neighbours (SQL's and
-    Trill's continuous percentile), ``"midpoint"`` the mean of the two, ``"lower"`` and ``"higher"`` one of them.
-    ``"discrete"`` is SQL's percentile_disc: the first value that at least a share ``q`` does not exceed. Places are
-    counted in integers from the decimal digits of ``q``, so that 0.07 of a hundred values are seven.
+    For n values in order, x0 … x(n-1), ``"linear"`` interpolates at the place ``q * (n - 1)`` (SQL's and Trill's
+    continuous percentile), ``"midpoint"`` is the mean of its two neighbours, ``"lower"`` and ``"higher"`` are one of
+    them. ``"discrete"`` is SQL's percentile_disc: the first value that at least a share ``q`` does not exceed. Places
+    are computed in integers from the decimal digits of ``q``, so that 0.07 of a hundred values are seven.
 
     Args:
         expression: A column's name or an expression. ``"linear"`` and ``"midpoint"`` take integers, decimals and floats
             and give float64: ``a * (1 - t) + b * t`` in doubles, decimals as the nearest ones, and in the middle the
             mean of the two, rounded once. The others take any type that has an order, and give that type.
         q: From 0 to 1.
-        interpolation: What is taken where the place lies between two values.
+        interpolation: The result if the place lies between two values.
         where: Only events for which this condition holds.
         distinct: Whether equal values count once.
 
@@ -129,7 +127,7 @@ def share(q: float) -> tuple[int, int]:
 
 
 def mode(expression: Expression, *, where: Expression | None = None) -> Aggregate:
-    """The most frequent value, the least of them if there are several; null where no value is.
+    """The most frequent value; the least of several such values; null without values.
 
     Args:
         expression: A column's name or an expression of any type that has an order.
@@ -146,14 +144,14 @@ def mode(expression: Expression, *, where: Expression | None = None) -> Aggregat
 
 
 def nth(expression: Expression, n: int, *, order: OrderBy = None, where: Expression | None = None) -> Aggregate:
-    """The value of the n-th event, of any type, nulls skipped; null where there are fewer.
+    """The value of the n-th event, of any type, nulls skipped; null if there are fewer.
 
-    Events stand in order of their start, then of ``order``, then of the value.
+    Events are in order of their start, then of ``order``, then of the value.
 
     Args:
         expression: A column's name or an expression of any type.
         n: From 0 on; negative numbers count from the end, -1 is the last (Esper's nth counts so: its 0 is our -1).
-        order: What decides between events of one start: an expression, or several, ascending, null before all else.
+        order: One or several expressions that order events of one start, ascending, null first.
         where: Only events for which this condition holds.
 
     Examples:
@@ -171,15 +169,14 @@ def nth(expression: Expression, n: int, *, order: OrderBy = None, where: Express
 
 
 def top(expression: Expression, k: int, *, by: Expression | None = None, where: Expression | None = None) -> Aggregate:
-    """A list of the k greatest values, the greatest first; or of the values of the events greatest ``by`` another one.
+    """A list of the k greatest values, the greatest first; or the values of the events with the greatest ``by``.
 
-    Nulls are skipped. Where ``by`` is equal, the lesser value comes first. Rows, ranked, with all that they carry, are
-    `Windowed.top`.
+    Nulls are skipped. For equal ``by``, the lesser value comes first. `Windowed.top` gives whole rows with ranks.
 
     Args:
         expression: A column's name or an expression of any type that has an order.
-        k: How many at most.
-        by: What decides, instead of the value.
+        k: The most values.
+        by: The expression that decides, instead of the value.
         where: Only events for which this condition holds.
 
     Examples:
@@ -225,10 +222,10 @@ def _top(expression: Expression, k: int, by: Expression | None, where: Expressio
 def mean_absolute_deviation(
     expression: Expression, *, where: Expression | None = None, distinct: bool = False
 ) -> Aggregate:
-    """The mean distance of the values from their mean (Esper's avedev) as float64; null where no value is.
+    """The mean distance of the values from their mean (Esper's avedev) as float64; null without values.
 
-    The mean is that of `g.mean`; each distance is rounded once, and so is their exact sum over the count. It costs as
-    much as there are events in windows, each counted in each.
+    The mean is `g.mean`; each distance is rounded once, and so is their exact sum over the count. The cost grows with
+    the number of pairs of a window and an event in it.
 
     Args:
         expression: A column's name or an expression: integer, decimal or float.
@@ -249,11 +246,11 @@ def mean_absolute_deviation(
 def collect_list(expression: Expression, *, order: OrderBy = None, where: Expression | None = None) -> Aggregate:
     """All values as a list, nulls skipped: in order of the events' start, then of ``order``, then of the value.
 
-    Where no value is, the list is empty.
+    Without values the list is empty.
 
     Args:
         expression: A column's name or an expression of any type.
-        order: What decides between events of one start: an expression, or several, ascending, null before all else.
+        order: One or several expressions that order events of one start, ascending, null first.
         where: Only events for which this condition holds.
 
     Examples:
@@ -286,12 +283,12 @@ def collect_set(expression: Expression, *, where: Expression | None = None) -> A
 
 
 def rate(per: Duration = "1s", *, over: Duration | None = None, where: Expression | None = None) -> Aggregate:
-    """How many events there are per unit of time, as float64.
+    """The number of events per unit of time, as float64.
 
     Args:
         per: The unit.
-        over: The time that the events are spread over; left out, it is the window's own length. In a sliding window,
-            whose results last until something changes, say how far it reaches back (Esper: rate).
+        over: The span of time that the events are counted over; by default the window's own length. A sliding window's
+            results last until something changes: give the span that it reaches back (Esper: rate).
         where: Only events for which this condition holds.
 
     Examples:
@@ -308,7 +305,7 @@ def rate(per: Duration = "1s", *, over: Duration | None = None, where: Expressio
 
 
 def ranked(by: Expression, k: int, payload: pa.Schema, *, descending: bool) -> Aggregate:
-    """The k first events by an order with their ranks, as a list of structs: what `Windowed.top` is made of."""
+    """The first k events by an order with their ranks, as a list of structs: `Windowed.top` uses it."""
     whole(k, name="k")
     decides = named(by, "top(…, by=…)")
     returns = pa.schema([pa.field("rank", pa.int64()), *payload])
@@ -317,14 +314,14 @@ def ranked(by: Expression, k: int, payload: pa.Schema, *, descending: bool) -> A
 
 
 def every_row(payload: pa.Schema) -> Aggregate:
-    """All events with their lifetimes, as a list of structs: what `Windowed.rows` is made of."""
+    """All events with their lifetimes, as a list of structs: `Windowed.rows` uses it."""
     lifetime = [pa.field(name, TIME_TYPE) for name in ("event_start", "event_end")]
     returns = pa.schema([pa.field(RANK, pa.int64()), *payload, *lifetime])
     options = {"k": _EVERY, "descending": False, "returns": returns}
     return aggregate("ranked", START, *map(nw.col, payload.names), START, END, options=options)
 
 
-# How they are declared
+# Helpers of the functions above
 
 
 def _over(
@@ -340,12 +337,12 @@ def _over(
 
 
 def listed(given: OrderBy, where: str) -> tuple[nw.Expr, ...]:
-    """One expression or several, or none; the lifetime under names that a payload may have."""
+    """One expression, several or none; the lifetime gets names that a payload column may have."""
     return tuple(named(each, where) for each in several(given, where=where))
 
 
 def named(given: Expression, where: str) -> nw.Expr:
-    """An expression; the lifetime under a name that a payload may have."""
+    """An expression; the lifetime gets a name that a payload column may have."""
     expression = as_expression(given, where=where)
     return expression.alias(f"__{name}") if (name := bare_column(expression)) in LIFETIME else expression
 
@@ -363,13 +360,13 @@ def quantile_type(aggregate: Aggregate, types: tuple[pa.DataType, ...]) -> pa.Da
 
 
 def placed_type(aggregate: Aggregate, types: tuple[pa.DataType, ...]) -> pa.DataType:
-    """The type of a value by its event's place: what decides on that has to have an order."""
+    """The type of a value by its event's place: the expressions that decide the place need an order."""
     check_order(aggregate, types, 1)
     return value_type(aggregate, types)
 
 
 def returned_type(aggregate: Aggregate, types: tuple[pa.DataType, ...]) -> pa.DataType:
-    """The type that is declared; a list of rows for a schema."""
+    """The declared type; for a schema a list of rows."""
     returns = aggregate.options["returns"]
     return pa.list_(pa.struct(list(returns))) if isinstance(returns, pa.Schema) else returns
 

@@ -1,4 +1,4 @@
-"""Functions of the user's over windows as declarations; ``operators/own_functions.py`` calls them."""
+"""Aggregates by the user's own functions; `gpu_ops.operators.aggregates.user_functions` calls them."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def incremental(
 ) -> Aggregate:
     """An aggregate of your own from four functions, called as events enter and leave (Trill's user aggregates).
 
-    The state begins with ``zero`` whenever a window holds nothing. Events are added in order of their start, then of
-    their values; what leaves at a time is removed before what enters is added. A state that depends on what has left
-    again, as a sum of floats does, may differ with how a running query is fed: keep it exact.
+    The state is ``zero`` whenever a window is empty. Events are added in order of their start, then of their values; at
+    each time, events that leave are removed before events that enter are added. A state that depends on events that
+    have left, as a sum of floats does, may depend on how a running query is fed: keep the state exact.
 
     Args:
-        zero: A function of nothing that gives the first state; or that state itself, if nothing changes it in place.
+        zero: A function without arguments that returns the first state; or that state, if nothing changes it in place.
         add: From the state and an event's values to the next state.
-        remove: The same, the other way.
+        remove: The inverse of ``add``.
         result: From the state to the result.
         returns: The result's Arrow type.
-        of: Columns' names or expressions: what ``add`` and ``remove`` are handed, after the state; null as None.
-        where: Only events for which this condition holds; where none is left the result is null.
+        of: Columns' names or expressions: the arguments of ``add`` and ``remove`` after the state; null is None.
+        where: Only events for which this condition holds; if there is none, the result is null.
 
     Examples:
         >>> import gpu_ops as g
@@ -71,17 +71,18 @@ def window_function(
 ) -> Aggregate:
     """An aggregate of your own from a function of the window's events as an Arrow table (StreamInsight: a UDA).
 
-    Rows stand in order of their start, then of their values. It is called once for each stretch of time in which the
-    window holds the same events, and must give the same for the same table.
+    Rows are in order of their start, then of their values. The function is called once for each stretch of time in
+    which the window holds the same events, and must return the same result for the same table.
 
     Args:
         function: From a table with the columns of ``of`` to the result, a Python value; None is null.
         returns: The result's Arrow type.
         of: Columns' names or expressions. An expression's column has its output name (``.alias``).
-        time_sensitive: Whether the table has the columns ``start`` and ``end`` too, and the function is called with
-            ``(table, start, end)``, the window's bounds as datetimes in UTC. It is called for each window then.
+        time_sensitive: Whether the table also has the columns ``start`` and ``end``, and the function is called with
+            ``(table, start, end)``, where start and end are the window's bounds as datetimes in UTC. It is then called
+            for each window.
         clip: Whether these columns are clipped to the window.
-        where: Only events for which this condition holds; where none is left the result is null.
+        where: Only events for which this condition holds; if there is none, the result is null.
 
     Raises:
         FunctionError: (when data is read) The function failed; it names the window.
@@ -105,7 +106,7 @@ def window_function(
 def table_function(
     function: Callable[..., Any], schema: pa.Schema, names: Sequence[str], *, time_sensitive: bool, clip: bool
 ) -> Aggregate:
-    """The rows that a function makes of each window, as a list of structs: what `Windowed.apply` is made of."""
+    """The rows that a function makes of each window, as a list of structs: `Windowed.apply` uses it."""
     options = _table_options("apply", function, schema, tuple(names), time_sensitive, clip)
     return _over_rows("table_function", (*map(nw.col, names), START, END), options)
 

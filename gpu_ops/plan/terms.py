@@ -1,4 +1,4 @@
-"""An expression as a tree of typed terms: what each part of it is called, takes and gives.
+"""An expression as a tree of typed terms: the function, the operands and the type of each part.
 
 Beside `gpu_ops.plan.expressions` it is the only module that touches Narwhals' inner nodes.
 """
@@ -17,17 +17,17 @@ _DAY = 86_400 * 10**9
 
 
 class Range(NamedTuple):
-    """Whole numbers from ``low`` to ``high``, both among them."""
+    """The whole numbers from ``low`` to ``high``, inclusive."""
 
     low: int
     high: int
 
     def within(self, other: Range) -> bool:
-        """Whether the other holds all of them."""
+        """Whether another range contains it."""
         return other.low <= self.low and self.high <= other.high
 
     def clipped(self, other: Range) -> Range:
-        """Those that the other holds too; its nearest one where it holds none."""
+        """The part of it in another range; the other's nearest number if they are disjoint."""
         return Range(*(min(max(each, other.low), other.high) for each in self))
 
 
@@ -37,14 +37,14 @@ INT64 = Range(-(1 << 63), (1 << 63) - 1)
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """A part of an expression, and the parts that it is computed from.
+    """A part of an expression, with the parts that it is computed from.
 
     Attributes:
         name: Narwhals' name of the function; ``"col"`` and ``"lit"`` for columns and literals.
-        value: The expression. Where a cast or a power would stop for a value that does not fit, it gives null.
-        terms: What the function takes, in the order of its name without ``r``: of ``7 - v`` first 7.
+        value: The expression. A cast or a power gives null where it would fail for a value that does not fit.
+        terms: The operands, in the order of the function without ``r``: for ``7 - v`` first 7.
         dtype: The type of the value.
-        options: What else the function takes; a column's ``name``, a literal's ``value``.
+        options: The function's other arguments; a column's ``name``, a literal's ``value``.
     """
 
     name: str
@@ -55,25 +55,25 @@ class Term:
 
     @cached_property
     def holds(self) -> Range | None:
-        """The whole numbers that its type holds, which times and durations are counted by; None for other types."""
+        """The range of its type, for whole numbers, times and durations; None for other types."""
         return holds(self.dtype)
 
     @cached_property
     def scale(self) -> int | None:
-        """How many nanoseconds one of its numbers means; None for mere numbers."""
+        """The nanoseconds of one tick, for times, dates and durations; None for plain numbers."""
         if self.dtype is not None and self.dtype == nw.Date:
             return _DAY
         return SCALES[self.dtype.time_unit] if isinstance(self.dtype, nw.Datetime | nw.Duration) else None
 
     @cached_property
     def literal(self) -> int | None:
-        """The whole number that it is and nothing else."""
+        """Its whole number, if it is a literal."""
         value = self.options.get("value") if self.name == "lit" else None
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
     @property
     def number(self) -> nw.Expr:
-        """Its value as a mere number: ticks of times and durations, days of dates."""
+        """Its value as a plain number: ticks of times and durations, days of dates."""
         if isinstance(self.dtype, nw.Datetime):
             return self.value.dt.timestamp(self.dtype.time_unit)
         if isinstance(self.dtype, nw.Duration):
@@ -87,7 +87,7 @@ class Term:
         return replace(self, value=value)
 
     def walk(self) -> Iterator[Term]:
-        """It and all below it."""
+        """The term and all terms below it."""
         yield self
         for each in self.terms:
             yield from each.walk()
@@ -97,7 +97,7 @@ Rule = Callable[[Term], Term]
 
 
 def holds(dtype: Any) -> Range | None:
-    """The whole numbers that a type holds; None for one that holds others."""
+    """The range of a type of whole numbers, times or durations; None for other types."""
     if dtype is None:
         return None
     if dtype == nw.Boolean:
@@ -114,17 +114,17 @@ def holds(dtype: Any) -> Range | None:
 
 
 def is_float(dtype: Any) -> bool:
-    """Whether a type is one of IEEE 754's."""
+    """Whether a type is a float."""
     return dtype is not None and bool(dtype.is_float())
 
 
 def terms(expression: nw.Expr, frame: Any, rule: Rule | None = None) -> dict[str, Term]:
-    """What an expression gives, by the names of its columns.
+    """The terms of an expression, by the names of its columns.
 
     Args:
         expression: One that acts on each row by itself.
         frame: A Narwhals frame with the columns that it reads.
-        rule: From each part to what stands for it; by default one that gives null where Polars would stop.
+        rule: From each part to its replacement; by default, null replaces values for which Polars would fail.
 
     Examples:
         >>> import polars as pl
@@ -145,7 +145,7 @@ def as_it_is(term: Term) -> Term:
 
 
 def _name(expression: nw.Expr, frame: Any) -> str:
-    """What an expression calls its column."""
+    """The name of an expression's column."""
     first, *rest = expression._nodes  # noqa: SLF001
     if rest and rest[-1].name == "alias":
         return str(rest[-1].kwargs["name"])
@@ -156,7 +156,7 @@ def _name(expression: nw.Expr, frame: Any) -> str:
 
 
 def unnamed(expression: nw.Expr) -> nw.Expr:
-    """An expression without the name that it was given last."""
+    """An expression without its last alias."""
     *before, last = expression._nodes  # noqa: SLF001
     return nw.Expr(*before) if last.name == "alias" and before else expression
 
@@ -168,7 +168,7 @@ def remade(node: Any, operands: Sequence[Any]) -> Any:
 
 
 def _alone(expression: nw.Expr, frame: Any) -> list[nw.Expr]:
-    """An expression of several columns as one for each."""
+    """An expression of several columns as an expression for each."""
     first, *rest = expression._nodes  # noqa: SLF001  (see the module's docstring)
     if first.kind.name == "COL" and len(first.kwargs["names"]) == 1:
         return [expression]
@@ -212,7 +212,7 @@ _CONDITIONS = {"__gt__", "__lt__", "__ge__", "__le__", "__eq__", "__ne__", "is_n
 
 
 def _known_type(name: str, given: Sequence[Term], options: Mapping[str, Any], frame: Any) -> Any:
-    """The type of a term, where no frame must be asked, which costs more than to look at a million rows."""
+    """The type of a term, if it is known without a frame; to ask a frame costs more than to read a million rows."""
     if name == "col":
         return frame.schema.get(options["name"])
     if name == "lit" and options["dtype"] is None and isinstance(options["value"], int):
@@ -242,7 +242,7 @@ def _operands(given: Any, node: Any, frame: Any, rule: Rule) -> list[Term]:
 
 
 def _tolerant(term: Term) -> Term:
-    """A term that gives null where Polars would stop: `gpu_ops.plan.integers` says where that matters."""
+    """A term that gives null where Polars would fail; `gpu_ops.plan.integers` finds those rows."""
     own = term.holds
     if term.name == "cast" and own is not None and term.dtype != nw.Boolean:
         (given,) = term.terms
@@ -267,7 +267,7 @@ def _tolerant(term: Term) -> Term:
 
 
 def truncates(value: nw.Expr, own: Range) -> nw.Expr:
-    """Whether a float without its fraction is among these numbers; NaN is not."""
+    """Whether a float without its fraction is in a range; NaN is not."""
     # A float holds no number just below -(2**63).
     above = value >= float(own.low) if own.low < -(1 << 53) else value > float(own.low - 1)
     return above & (value < float(own.high + 1))

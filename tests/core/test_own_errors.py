@@ -113,7 +113,7 @@ def test_chain_that_is_too_long() -> None:
     stream = events()
     for _ in range(1_700):
         stream = stream.shift("1s")
-    with pytest.raises(g.PlanError, match="chains .* steps"):
+    with pytest.raises(g.PlanError, match=r"chains .* steps"):
         stream.collect(device="cpu")
 
 

@@ -94,7 +94,7 @@ def test_months_begin_on_their_first_where_nothing_else_is_said() -> None:
     [
         (lambda s: s.time_batches("1mo", zone="UTC"), "all groups share"),
         (lambda s: s.time_batches("1mo"), "span"),
-        (lambda s: s.time_batches("5s", zone="UTC", align=None), "no span of the calendar"),
+        (lambda s: s.time_batches("5s", zone="UTC", align=None), "no calendar span"),
         (lambda s: s.time_batches("1mo", zone="UTC", align="2024-01-31T00:00:00Z"), "day 31"),
         (lambda s: s.last(2).intersect(s.time_batches("1d", zone="UTC", align=None)), "does not take"),
     ],

@@ -381,9 +381,9 @@ def test_types_are_refused_with_the_column(aggregate: Any) -> None:
 def test_combinations_that_are_none_are_refused() -> None:
     windows = stream([Event(0, 1, {"v": 1})]).by("v").snapshot()
     for wrong in (g.col("v"), "v", True):
-        with pytest.raises(PlanError, match="nothing that can be computed"):
+        with pytest.raises(PlanError, match="cannot be computed"):
             _ = g.sum("v") / wrong
-        with pytest.raises(PlanError, match="nothing that can be computed"):
+        with pytest.raises(PlanError, match="cannot be computed"):
             _ = g.sum("v") * g.count() + wrong
     with pytest.raises(ColumnError, match="two columns of one name"):
         windows.agg(v=g.sum("v") / 2)
