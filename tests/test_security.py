@@ -240,7 +240,7 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path, name: str) 
         "query.checkpoint": lambda: g.restore(tmp_path / name, sound.PLANS["inner"][0](), device="cpu"),
         "store/store.json": lambda: g.store(tmp_path / "store").identity,
     }
-    with pytest.raises(SourceError, match="is no file, but a pipe or a device"):
+    with pytest.raises(SourceError, match="is a pipe or a device, not a file"):
         asks.get(name, lambda: g.events(tmp_path / name, start="start", end="end"))()
 
 

@@ -31,7 +31,7 @@ Keys = str | Sequence[str] | Mapping[str, str]
 
 @of_methods
 class Joining(Verbs[Stream, Windowed, DataWindowed]):
-    """Verbs of a stream that take others beside it."""
+    """Verbs that combine a stream with others."""
 
     def join(
         self,
@@ -43,31 +43,32 @@ class Joining(Verbs[Stream, Windowed, DataWindowed]):
         suffix: str = "_right",
         strategy: Strategy = "auto",
     ) -> Stream:
-        """Pairs of events that are alive at the same time; a pair lives as long as both do (StreamInsight: join).
+        """Pairs of events that are alive at the same time; a pair lives while both events do (StreamInsight: join).
 
-        An outer join gives beside them the pieces of lifetimes that have no partner, with nulls in the other's columns
-        (Trill: LeftOuterJoin, FullOuterJoin). ``"anti"`` gives the pieces of left events that have none (Trill:
-        WhereNotExists), ``"semi"`` those that have at least one, both with left's columns alone. Pieces are as long
-        as can be. Without a key every two events that overlap are a pair: a cross join.
+        An outer join also gives the pieces of lifetimes without a partner, with nulls in the other's columns (Trill:
+        LeftOuterJoin, FullOuterJoin). ``"anti"`` gives the pieces of left events without a partner (Trill:
+        WhereNotExists), ``"semi"`` the pieces with at least one; both have left's columns alone. Pieces are as long as
+        possible. Without a key any two events that overlap are a pair: a cross join.
 
         Args:
             other: The right stream; it may be this one.
-            on: The key columns: a name, several, or a mapping of left names to right ones. As in SQL, null is no
-                key's equal; all NaNs are one, and -0.0 equals 0.0. Key types must have one in common.
+            on: The key columns: a name, several, or a mapping from left names to right ones. As in SQL, null equals no
+                key; NaN equals NaN, and -0.0 equals 0.0. Key types must have a common type.
             how: ``"inner"``, ``"left"``, ``"right"``, ``"full"``, ``"semi"`` or ``"anti"``.
-            condition: What must hold for two events to be partners besides: an expression over both payloads, under the
+            condition: Another condition for two events to be partners: an expression over both payloads, under the
                 names that pairs have. Null counts as no.
-            suffix: What is put behind the name of a right column that left has too.
-            strategy: How Spark does it: ``"kernel"`` by the local engine's join in Python workers, ``"sql"`` by a join
-                of time buckets among Spark's own; ``"auto"`` chooses, and `explain` says why. Here there is one way.
+            suffix: The suffix for the name of a right column that left has too.
+            strategy: How Spark joins: ``"kernel"`` with the local engine's join in Python workers, ``"sql"`` with
+                Spark's own join of time buckets; ``"auto"`` chooses, and `explain` says why. The local engine ignores
+                it.
 
         Returns:
-            Left's columns, then right's without its keys. Where right events stand alone, the key columns have their
-            keys.
+            Left's columns, then right's without its keys. For right events without a partner, the key columns have the
+            right keys.
 
         Raises:
-            ColumnError: An unknown column, key types without one in common, or a name that is taken with the suffix.
-            PlanError: The condition is none, or about lifetimes; or the streams are on different engines.
+            ColumnError: A column is unknown, key types have no common type, or a name is taken with the suffix too.
+            PlanError: The condition is no condition or reads lifetimes; or the streams are on different engines.
 
         Examples:
             >>> import gpu_ops as g
@@ -88,13 +89,13 @@ class Joining(Verbs[Stream, Windowed, DataWindowed]):
     def union(self, *others: Stream) -> Stream:
         """All events of this stream and of others.
 
-        Columns go together by name, in the order of this stream's; each gets a type that holds the values of all.
+        Columns match by name, in the order of this stream's; each gets a type that holds the values of all.
 
         Args:
             others: Streams with the same columns.
 
         Raises:
-            ColumnError: Another set of columns, or types of one that have none in common.
+            ColumnError: A stream has other columns, or a column's types have no common type.
             PlanError: The streams are on different engines.
 
         Examples:
@@ -113,10 +114,10 @@ class Joining(Verbs[Stream, Windowed, DataWindowed]):
     def clip_by(self, other: Stream, *, on: Keys | None = None) -> Stream:
         """Each event until the first matching event of another stream starts after it (Trill: ClipEventDuration).
 
-        An event of the other stream that starts at the same time or earlier ends nothing, even if it is alive still.
+        An event of the other stream that starts at the same time or earlier ends nothing, even if it is still alive.
 
         Args:
-            other: Whose starts end events; it may be this stream, so that each event lasts until the next one.
+            other: The stream whose starts end events; it may be this stream, so that each event lasts until the next.
             on: As in `join`; without a key every later start ends an event.
 
         Raises:
@@ -144,15 +145,15 @@ class Joining(Verbs[Stream, Windowed, DataWindowed]):
     ) -> Stream:
         """Each event with the last matching event of another stream that started at or before its start.
 
-        Lifetimes are those of this stream's events; how long the other's last plays no part. Of several that
-        started at one time it is the one with the latest end, then with the greatest payload, compared column by column
-        (null is the least, nested columns play no part): the order of rows never matters.
+        Lifetimes are those of this stream's events; the ends of the other's do not limit a match. Of several events
+        that started at one time the one with the latest end is chosen, then the one with the greatest payload, compared
+        column by column (null is least, nested columns do not count): the order of rows never matters.
 
         Args:
-            other: Where to look.
+            other: The stream that is searched.
             on: As in `join`.
-            tolerance: How long before at most.
-            how: ``"left"`` keeps events that find none, with nulls; ``"inner"`` leaves them out.
+            tolerance: The longest time between the two starts.
+            how: ``"left"`` keeps events without a match, with nulls; ``"inner"`` drops them.
             suffix: As in `join`.
 
         Raises:
@@ -172,16 +173,16 @@ class Joining(Verbs[Stream, Windowed, DataWindowed]):
         return self._with(AsOf(left, right, keys, how, limit, suffix))
 
     def distinct(self, *columns: str) -> Stream:
-        """When each combination of these columns is there at all: each once at any time, as long as can be.
+        """The times at which each combination of these columns exists: one event for each longest stretch.
 
-        Overlapping and touching lifetimes become one (Trill: Distinct, whose pieces are cut at every end point). They
-        are not grouped any more.
+        Overlapping and touching lifetimes become one (Trill: Distinct, whose pieces are cut at every end point). The
+        result is not grouped.
 
         Args:
-            columns: Names of payload columns; all if none is given.
+            columns: Names of payload columns; by default all.
 
         Raises:
-            ColumnError: An unknown column, or one that is nested.
+            ColumnError: A column is unknown or nested.
 
         Examples:
             >>> import gpu_ops as g
@@ -202,7 +203,7 @@ class Joining(Verbs[Stream, Windowed, DataWindowed]):
         left, right = self._node, other._node  # noqa: SLF001
         keys = named_keys(on, left, right)
         if left.scope and right.scope == left.scope:
-            # Each group beside itself.
+            # Each group is joined with itself.
             named = {name for name, _ in keys}
             keys = (*((name, name) for name in left.scope if name not in named), *keys)
         return *with_common_keys(left, right, keys), keys
@@ -210,7 +211,8 @@ class Joining(Verbs[Stream, Windowed, DataWindowed]):
     def _check_beside(self, other: object) -> None:
         if not isinstance(other, Joining):
             raise PlanError(
-                f"The other stream is a {type(other).__name__}.", remedy="Make a stream of it first: g.events(…)."
+                f"The other stream is a {type(other).__name__}, not a stream.",
+                remedy="Make a stream of it first: g.events(…).",
             )
         if self._node.on_spark != other._node.on_spark:  # noqa: SLF001  (its own kind)
             raise PlanError(

@@ -32,7 +32,7 @@ from gpu_ops.plan.lifetimes import (
 
 @of_methods
 class Retiming(Verbs[Stream, Windowed, DataWindowed]):
-    """Verbs of a stream that change when its events live."""
+    """Verbs of a stream that change lifetimes."""
 
     def set_duration(self, duration: Duration) -> Stream:
         """Every event lives ``[start, start + duration)`` (StreamInsight: AlterEventDuration).
@@ -61,8 +61,8 @@ class Retiming(Verbs[Stream, Windowed, DataWindowed]):
     ) -> Stream:
         """A new lifetime computed for each event (StreamInsight: AlterEventLifetime).
 
-        What is left out stays: the start, or the end (with a new start the end stays where it is).
-        An event whose new lifetime is empty is gone, as in Trill; a null is an error.
+        An argument that is left out keeps the start, or the end (a new start alone does not move the end).
+        An event whose new lifetime is empty is dropped, as in Trill; a null is an error.
 
         Args:
             start: A timestamp expression.
@@ -70,7 +70,7 @@ class Retiming(Verbs[Stream, Windowed, DataWindowed]):
             end: A timestamp expression, instead of a duration.
 
         Raises:
-            PlanError: Both duration and end are given, neither anything else, or an expression of another type.
+            PlanError: Both duration and end are given, or no argument is, or an expression has another type.
 
         Examples:
             >>> import gpu_ops as g
@@ -110,7 +110,7 @@ class Retiming(Verbs[Stream, Windowed, DataWindowed]):
     def extend(self, by: Duration) -> Stream:
         """Ends moved by a positive or negative span (Trill: ExtendLifetime).
 
-        An event that shrinks to nothing is gone; an open end stays open.
+        An event whose lifetime becomes empty is dropped; an open end stays open.
 
         Args:
             by: The span.
@@ -152,7 +152,7 @@ class Retiming(Verbs[Stream, Windowed, DataWindowed]):
         return self._change(ToPoint())
 
     def point_at_end(self) -> Stream:
-        """Every event one tick long, at its end; one that never ends is gone (Trill: PointAtEnd).
+        """Every event one tick long, at its end; an event that never ends is dropped (Trill: PointAtEnd).
 
         Examples:
             >>> import gpu_ops as g
@@ -168,14 +168,14 @@ class Retiming(Verbs[Stream, Windowed, DataWindowed]):
 
         An event counts in the windows ``(T - size, T]`` that hold its start, and such a window is reported on
         ``[T, T + every)``: ``hop_lifetime(…).snapshot()`` is Trill's hopping (tumbling, without ``every``) window.
-        With ``every`` longer than ``size`` an event that falls between two windows is gone, and the others live as long
-        as a window does, ``[T, T + size)``, as in Trill; ``hopping(size, every, membership="start")`` reports on all of
+        If ``every`` is longer than ``size``, an event between two windows is dropped, and the others live as long as a
+        window, ``[T, T + size)``, as in Trill; ``hopping(size, every, membership="start")`` reports on all of
         ``[T, T + every)``.
 
         Args:
-            size: How long a window is.
-            every: From one grid point to the next; ``size`` when left out.
-            align: A point of the grid; 0001-01-01T00:00Z when left out.
+            size: The length of a window.
+            every: From one grid point to the next; by default ``size``.
+            align: A point of the grid; by default 0001-01-01T00:00Z.
 
         Examples:
             >>> import gpu_ops as g
@@ -202,9 +202,9 @@ class Retiming(Verbs[Stream, Windowed, DataWindowed]):
         after the start. With ``progress`` the start is rounded down to that finer grid (ProgressiveQuantizeLifetime).
 
         Args:
-            size: How long a window is.
-            every: From one grid point to the next; ``size`` when left out.
-            align: A point of the grid; 0001-01-01T00:00Z when left out.
+            size: The length of a window.
+            every: From one grid point to the next; by default ``size``.
+            align: A point of the grid; by default 0001-01-01T00:00Z.
             progress: A span that divides ``every``.
 
         Raises:
@@ -229,7 +229,7 @@ class Retiming(Verbs[Stream, Windowed, DataWindowed]):
 
         Args:
             period: From one cut to the next.
-            align: A point of the grid; 0001-01-01T00:00Z when left out.
+            align: A point of the grid; by default 0001-01-01T00:00Z.
 
         Raises:
             TimeError: (when data is read) An event never ends; bound it with `clip_duration` or `alter_lifetime` first.
@@ -246,17 +246,17 @@ class Retiming(Verbs[Stream, Windowed, DataWindowed]):
     def stitch(self, *, on: str | Sequence[str] | None = None) -> Stream:
         """Events of equal payload joined where one ends exactly at the start of another (Trill: Stitch).
 
-        Payloads are equal as keys are: null to null, NaN to NaN, 0.0 to -0.0, which becomes 0.0. Where several events
-        would fit, the one that started first is joined first.
+        Payloads are compared as keys are: null equals null, NaN equals NaN, and -0.0 equals 0.0 and becomes 0.0. If
+        several events fit, the one that started first is joined first.
 
         Args:
-            on: Columns that have to be equal, whatever the others are; all when left out. The others are those of the
-                event that the joined one begins with. Where several of one group (equal in ``on``) begin at one time,
-                all of them have those of the first one in the order of their payload, column by column with null
-                first, whichever ends first and whichever is joined to what: nothing else tells them apart.
+            on: The columns that must be equal; by default all. The other columns are those of the event that starts the
+                joined one. If several events of one group (equal in ``on``) start at one time, all of them get the
+                other columns of the first by payload, from left to right with null first, whichever ends first and
+                whichever is joined to which.
 
         Raises:
-            ColumnError: An unknown column, or a payload column is nested.
+            ColumnError: A column is unknown, or a payload column is nested.
 
         Examples:
             >>> import gpu_ops as g
@@ -274,9 +274,9 @@ class Retiming(Verbs[Stream, Windowed, DataWindowed]):
         known = self._node.schema.names
         if on is not None and not compared_names:
             raise PlanError(
-                "stitch compares no column.", remedy='Name one, stitch(on="zone"), or leave on= out for all.'
+                "stitch(on=…) names no column.", remedy='Name one, stitch(on="zone"), or leave on= out for all.'
             )
-        # Within groups each is by itself, and all columns are no others.
+        # Each group of an `apply` is stitched by itself. To name all columns is to name none.
         compared = tuple(dict.fromkeys((*self._node.scope, *compared_names))) if compared_names else ()
         return self._with(Stitch(self._node, () if set(known) <= set(compared) else compared))
 

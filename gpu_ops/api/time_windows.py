@@ -22,9 +22,9 @@ class Windowing(Verbs[Stream, Windowed, DataWindowed]):
     """Verbs of a stream that make windows over stretches of time."""
 
     def snapshot(self) -> Windowed:
-        """Windows between neighbouring end points of lifetimes: the answer at every instant it changes (StreamInsight).
+        """Windows between neighbouring end points of lifetimes: a result whenever it changes (StreamInsight).
 
-        Stretches without events give nothing. Results are clipped to their window.
+        Stretches without events give nothing.
 
         Examples:
             >>> import gpu_ops as g
@@ -36,9 +36,9 @@ class Windowing(Verbs[Stream, Windowed, DataWindowed]):
         return self._windows(self._node, Snapshot())
 
     def sliding(self, duration: Duration) -> Windowed:
-        """At every instant of change, the events that started within the last ``duration``.
+        """The events that started within the last ``duration``, whenever these change.
 
-        It is ``set_duration(duration).snapshot()``; for intervals that keep their own length, use
+        It is ``set_duration(duration).snapshot()``. For events that keep their own length, use
         ``extend(duration).snapshot()``.
 
         Args:
@@ -69,30 +69,30 @@ class Windowing(Verbs[Stream, Windowed, DataWindowed]):
     ) -> Windowed:
         """Windows ``[align + k * every, + size)``, each with every event that overlaps it (StreamInsight).
 
-        Windows without events give nothing, unless ``fill`` says what.
+        Windows without events give results only with ``fill``.
 
         Args:
-            size: How long a window is.
+            size: The length of a window.
             every: From the start of one window to the next.
-            align: A point of the grid; 0001-01-01T00:00Z, a Monday, when left out.
+            align: A point of the grid; by default 0001-01-01T00:00Z, a Monday.
             membership: ``"overlap"``; or ``"start"``, Trill's repetitive hopping: at each grid point T, the events that
                 started in ``(T - size, T]``.
             output: A result's lifetime: ``"window"`` the window, ``"point"`` one tick at its end, ``"hop"`` from the
-                grid point to the next. Left out: ``"window"``, and ``"hop"`` with ``membership="start"``.
-            until: Lifetimes are clipped there before windows are assigned; needed where events never end. An event that
-                starts there or later is in none. What aggregates know of lifetimes ends there; windows stay whole.
-            zone: Spans are of the calendar, as that zone's clocks show it: whole days, weeks, months, quarters or years
-                (``"1d"``, ``"2w"``, ``"1mo"``, ``"1q"``, ``"1y"``). A day of a clock change has 23 or 25 hours there. A
-                window that would start at a time that clocks skip starts when they go on; at one that comes twice, the
-                first time. Membership is by overlap, and the output the window or a point.
-            fill: What `agg` gives for windows without events: ``"null"``, ``"zero"``, or ``"last"`` for what the
-                group's last window with events gave; or one of these by the aggregate's name (the others are null).
-                Each group has its rows from its first window to its last.
-            span: From when to when instead: every group with any window, or the whole stream where it has no key, has a
-                row for each window that overlaps ``[start, end)``, and beyond it those with events.
+                grid point to the next. By default ``"window"``, but ``"hop"`` with ``membership="start"``.
+            until: Lifetimes are clipped there before windows are assigned; it is needed if events never end. An event
+                that starts there or later is in no window. Aggregates see clipped lifetimes; windows are not clipped.
+            zone: Spans are calendar spans on that zone's clocks: whole days, weeks, months, quarters or years
+                (``"1d"``, ``"2w"``, ``"1mo"``, ``"1q"``, ``"1y"``). A day of a clock change has 23 or 25 hours. If the
+                clocks skip a window's start, it starts when they go on; if they repeat it, it starts the first time.
+                Membership is by overlap, and the output is the window or a point.
+            fill: The results of `agg` for windows without events: ``"null"``, ``"zero"``, or ``"last"`` for the results
+                of the group's last window with events; or a mapping from aggregates' names to these (others are null).
+                Each group has rows from its first window to its last.
+            span: The span to fill instead: every group with a window, or the whole stream if it has no key, has a row
+                for each window that overlaps ``[start, end)``; outside, only windows with events have rows.
 
         Raises:
-            PlanError: A span is not positive, or none of the calendar; an option or a zone is unknown.
+            PlanError: A span is not positive or no calendar span; an option or a zone is unknown.
             TimeError: (when data is read) An event never ends and ``until`` is not given.
 
         Examples:
@@ -110,7 +110,7 @@ class Windowing(Verbs[Stream, Windowed, DataWindowed]):
             [1, 0, 0, 1]
         """
         if span is not None and fill is None:
-            raise PlanError("A span is given, and nothing to fill it with.", remedy='Say fill="null", for instance.')
+            raise PlanError("span= needs fill=.", remedy='Say fill="null", for instance.')
         filling = None if fill is None else (fill_values(fill), None if span is None else _span(span))
         word(membership, ["overlap", "start"], name="membership")
         shape: WindowOutput = "window" if membership == "overlap" else "hop"
@@ -142,10 +142,10 @@ class Windowing(Verbs[Stream, Windowed, DataWindowed]):
         fill: FillValue | Mapping[str, FillValue] | None = None,
         span: tuple[Instant, Instant] | None = None,
     ) -> Windowed:
-        """Hopping windows whose hop is their size: they lie side by side.
+        """Hopping windows whose hop is their size, so that they do not overlap.
 
         Args:
-            size: How long a window is.
+            size: The length of a window.
             align: As in `hopping`.
             membership: As in `hopping`.
             output: As in `hopping`.
@@ -166,7 +166,7 @@ class Windowing(Verbs[Stream, Windowed, DataWindowed]):
 
 
 def aligned(align: Instant | None) -> int:
-    """A point of a grid in ticks; 0001-01-01T00:00Z when left out."""
+    """A point of a grid in ticks; by default 0001-01-01T00:00Z."""
     return MIN_TIME if align is None else instant(align, name="align")
 
 

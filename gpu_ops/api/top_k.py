@@ -1,4 +1,4 @@
-"""The verbs of windows that give rows: the first by an order, or what a function makes. `gpu_ops.Windowed` has them."""
+"""The verbs of windows that give rows: ranked rows, all rows, or a function's rows. `gpu_ops.Windowed` has them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ROWS = "__rows"
 
 @of_methods
 class Ranking(Verbs[Stream, Windowed, DataWindowed]):
-    """Verbs of windows that give any number of rows for each."""
+    """Verbs that give any number of rows for each window."""
 
     def __init__(self, node: Node, window: TimeWindowKind, filling: Filling = None) -> None:
         super().__init__(node)
@@ -35,19 +35,19 @@ class Ranking(Verbs[Stream, Windowed, DataWindowed]):
         self._filling = filling
 
     def top(self, k: int, *, by: Expression, descending: bool = True) -> Stream:
-        """The k first events of each window and group, each as a row with its payload and its ``rank``.
+        """The first k events of each window and group by an order, each as a row with its payload and its ``rank``.
 
-        Ranks are SQL's RANK, from 1 on: events equal in ``by`` have the same one, and all that are equal to the k-th
-        come too (Trill: TopK). An event whose ``by`` is null has no rank.
+        Ranks are SQL's RANK, from 1 on: events with equal ``by`` have one rank, and all events equal to the k-th are in
+        the result (Trill: TopK). An event whose ``by`` is null has no rank.
 
         Args:
-            k: How many.
+            k: The number of events.
             by: A column's name or an expression of any type that has an order.
             descending: Whether the greatest come first.
 
         Returns:
-            A stream of the key's columns, ``rank``, and the payload's other columns, not grouped any more; lifetimes
-            are those of the windows.
+            A stream of the key's columns, ``rank``, and the payload's other columns, no longer grouped; lifetimes are
+            those of the windows.
 
         Raises:
             ColumnError: The payload has a column ``rank``, or ``by`` has no order.
@@ -66,12 +66,12 @@ class Ranking(Verbs[Stream, Windowed, DataWindowed]):
     def rows(self) -> Stream:
         """The events of each window and group, each as a row with its payload.
 
-        An event that is in several windows is there once for each: mind how many that are.
+        An event that is in several windows gives a row for each, which may be many.
 
         Returns:
             A stream of the key's columns, the payload's others, and the event's own lifetime as ``event_start`` and
-            ``event_end``, not grouped any more; lifetimes are those of the windows. An ``until=`` of the windows says
-            which of them hold an event, and does not clip what is shown as its own lifetime.
+            ``event_end``, no longer grouped; lifetimes are those of the windows. An ``until=`` of the windows decides
+            which windows hold an event, but does not clip ``event_end``.
 
         Raises:
             ColumnError: The payload has one of these columns.
@@ -99,14 +99,14 @@ class Ranking(Verbs[Stream, Windowed, DataWindowed]):
     ) -> Stream:
         """The rows that a function of your own makes of each window (StreamInsight: a user-defined operator).
 
-        Rows stand in order of their start, then of their values. The function is called once for each stretch of time
-        in which the window holds the same events, and must give the same for the same table.
+        Rows are in order of their start, then of their values. The function is called once for each stretch of time in
+        which the window holds the same events, and must return the same rows for the same table.
 
         Args:
             function: From an Arrow table of the window's events to any number of rows: a table, a dictionary of
                 columns, a list of dictionaries, or None.
-            schema: The rows' columns; the group's own columns go along unasked.
-            of: The columns that the function reads; left out, the whole payload.
+            schema: The rows' columns; the group's own columns are added.
+            of: The columns that the function reads; by default the whole payload.
             time_sensitive: As in `gpu_ops.window_function`: the table has ``start`` and ``end``, and the function is
                 called with ``(table, start, end)``, the window's bounds.
             clip: Whether these columns are clipped to the window.
@@ -144,14 +144,14 @@ class Ranking(Verbs[Stream, Windowed, DataWindowed]):
                 raise ColumnError("The schema has two columns of one name.", column=name, remedy="Rename one.")
             if name in (*self._node.key, *LIFETIME):
                 raise ColumnError(
-                    "A row has the group's columns and its window's lifetime already.",
+                    "A row already has the group's columns and its window's lifetime.",
                     column=name,
                     remedy="Leave it out of the schema, or give it another name.",
                 )
         return self._rows(table_function(function, schema, read, time_sensitive=time_sensitive, clip=clip))
 
     def _payload_beside(self, *added: str, verb: str) -> pa.Schema:
-        """The payload without the key, beside columns that a verb adds."""
+        """The payload without the key. A column that the verb adds must not be in it."""
         for name in added:
             if name in self._node.schema.names:
                 raise ColumnError(
@@ -173,5 +173,5 @@ class Ranking(Verbs[Stream, Windowed, DataWindowed]):
         return results if self._filling is None else filled(results, windows, *self._filling)
 
     def _results(self, made: Node) -> Stream:
-        """What windows gave as a stream: their grouping is used up, and only the groups of an `apply` stay."""
+        """Results of windows as a stream: no longer grouped, but for the groups of an `apply`."""
         return self._with(made if made.key == made.scope else KeyBy(made, made.scope))

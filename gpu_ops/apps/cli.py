@@ -28,7 +28,7 @@ _UsageError: Any = typer.BadParameter.__base__
 
 
 class _Commands(TyperGroup):
-    """The commands; what is wrong with how one is called is said in one line, as all other errors are."""
+    """The commands. A wrong call gets an error of one line, as other errors do."""
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *more: Any, **options: Any) -> Any:
         given = sys.argv[1:] if args is None else list(args)
@@ -79,7 +79,7 @@ On = Annotated[
 
 @contextmanager
 def _readable_errors() -> Iterator[None]:
-    """What is wrong with the input or the query ends the command with one message, not with a traceback."""
+    """Ends the command with a message instead of a traceback, if the input or the query is wrong."""
     try:
         yield
     except (typer.Exit, typer.Abort):
@@ -241,7 +241,7 @@ def _refuse(options: Mapping[str, object], needed: str, shown: str) -> None:
 
 
 class _Care(NamedTuple):
-    """What is said of the checkpoint on the command line, and of what does not go with it."""
+    """The options of the command line for the checkpoint."""
 
     checkpoint: Path | None
     every: str | None

@@ -73,7 +73,7 @@ CORES = pa.schema([("executor", pa.string()), ("start", TIME_TYPE), ("end", TIME
 
 @dataclass
 class LogCounts:
-    """What was met while reading a log.
+    """Counts from one read of a log.
 
     Attributes:
         lines: Lines read, of all events.
@@ -206,7 +206,7 @@ class SparkLog:
         return pa.Table.from_pylist(rows, STAGES)
 
     def cores(self, tasks: pa.Table) -> pa.Table:
-        """What adds to the idle cores and what takes from them, as intervals.
+        """Intervals that add idle cores, and intervals that take them.
 
         An executor counts its cores from when it was added until it was removed; a task counts minus the cores that it
         takes (``spark.task.cpus``, or its stage's resource profile). So the sum of ``cores`` over the intervals alive

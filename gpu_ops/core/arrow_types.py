@@ -1,4 +1,4 @@
-"""What Arrow's types are, and which they are made of."""
+"""Families of Arrow types, and the fields of nested types."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def is_offset(kind: pa.DataType) -> bool:
 
 
 def fields_of(kind: pa.DataType) -> list[pa.Field]:
-    """The fields that a nested type is made of; none of another.
+    """The fields of a nested type; none for other types.
 
     Examples:
         >>> [field.name for field in fields_of(pa.struct([("a", pa.int8()), ("b", pa.int8())]))]
@@ -40,7 +40,7 @@ def fields_of(kind: pa.DataType) -> list[pa.Field]:
 
 
 def remade(kind: pa.DataType, field: Callable[[pa.Field], pa.Field]) -> pa.DataType:
-    """A nested type whose fields are what a function makes of them; another as it is."""
+    """A nested type with each field replaced by a function; other types unchanged."""
     if _IS.is_map(kind):
         return pa.map_(field(kind.key_field), field(kind.item_field), keys_sorted=kind.keys_sorted)
     if _IS.is_large_list(kind):

@@ -1,4 +1,4 @@
-"""How much is let in and made: what files unpack to, how many rows fit into memory; and what libraries say of files."""
+"""Limits: the bytes that files unpack to, the rows that fit into memory; and errors of libraries that read files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpu_ops.core.arguments import flag
 from gpu_ops.errors import GpuOpsError, OutOfMemoryError, PlanError, SourceError, shown
 
 _FOLD = 64
-"""How many times its own size a file may unpack to, all in all, unless it is told."""
+"""How many times its own size a file may unpack to by default."""
 
 _CGROUP = Path("/sys/fs/cgroup/memory.max")
 _STATM = Path("/proc/self/statm")
@@ -28,13 +28,12 @@ S = TypeVar("S", bound=Sized)
 
 @dataclass(frozen=True)
 class Bounds:
-    """How far bytes from outside are trusted.
+    """How far a file or stream is trusted.
 
     Attributes:
-        trust: Whether the values in them are taken as they are. Else all that are read are validated.
-        max_bytes: How many bytes a file may unpack to, and so how many a piece of it may. None for half of this
-            machine's memory; of a file as a whole, which is read piece by piece, for 64 times its size where that is
-            more.
+        trust: Whether its values are used unchecked. Else all values that are read are validated.
+        max_bytes: How many bytes a file, and so a piece of it, may unpack to. None allows a piece half of this
+            machine's memory, and a file, which is read piece by piece, that or 64 times its size if that is more.
 
     Raises:
         PlanError: The bound is less than a byte, or no whole number; ``trust`` is neither True nor False.
@@ -57,22 +56,22 @@ class Bounds:
             )
 
     def meter(self, path: str, size: int) -> Meter:
-        """A counter of the bytes of one reading of a file of known size."""
+        """A counter for one read of a file of known size."""
         piece = self.max_bytes or memory() // 2
         return Meter(path, piece, self.max_bytes or max(piece, _FOLD * size))
 
 
 TRUSTLESS = Bounds()
-"""What holds unless it is told otherwise."""
+"""The default."""
 
 
 class Meter:
-    """Counts what one reading of a file unpacks to.
+    """Counts the bytes that one read of a file unpacks.
 
     Attributes:
         path: The file.
-        piece: How many bytes may be unpacked at a time.
-        total: How many in all.
+        piece: The most bytes at a time.
+        total: The most bytes in all.
     """
 
     def __init__(self, path: str, piece: int, total: int) -> None:
@@ -83,7 +82,7 @@ class Meter:
         """Count a piece.
 
         Raises:
-            SourceError: It is too large, or with it the file is.
+            SourceError: The piece is too large, or makes the file too large.
         """
         self.check(size)
         self._count += size
@@ -91,7 +90,7 @@ class Meter:
             raise self._too_large(f"It unpacks to more than the {_shown(self.total)}", self._count)
 
     def check(self, size: int) -> None:
-        """Look at a piece's size, and do not count it.
+        """Check a piece's size without counting it.
 
         Raises:
             SourceError: It is too large.
@@ -108,7 +107,7 @@ class Meter:
 
 @cache
 def memory() -> int:
-    """The bytes of memory that this process may come to have: the machine's, or its container's."""
+    """The bytes of memory that this process may use: the machine's, or its container's."""
     found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with suppress(OSError, ValueError):  # there is no container, or it has no limit ("max")
         found = min(found, int(_CGROUP.read_text()))
@@ -116,7 +115,7 @@ def memory() -> int:
 
 
 def used() -> int:
-    """The bytes that this process holds and that no file could give again; 0 where the system does not say."""
+    """The bytes of memory that this process holds, without mapped files; 0 if the system does not tell."""
     with suppress(OSError, ValueError):
         _, resident, files, *_ = _STATM.read_text().split()
         return (int(resident) - int(files)) * os.sysconf("SC_PAGE_SIZE")
@@ -124,16 +123,16 @@ def used() -> int:
 
 
 def refuse_rows(rows: float, *, what: str, remedy: str, width: int = 16) -> None:
-    """Refuse to make more rows than this machine has memory for, before any is made.
+    """Refuse to make more rows than this machine has memory for.
 
     Args:
-        rows: How many there would be.
-        what: What of, as the beginning of a sentence.
+        rows: The number of rows.
+        what: What makes them, as the beginning of the error.
         remedy: What to do instead.
-        width: The bytes that a row takes at least.
+        width: The least bytes of a row.
 
     Raises:
-        OutOfMemoryError: They do not fit, even if nothing else is there.
+        OutOfMemoryError: The rows do not fit, even into empty memory.
 
     Examples:
         >>> refuse_rows(1 << 60, what="chop", remedy="Choose a longer period.")
@@ -149,17 +148,17 @@ def refuse_rows(rows: float, *, what: str, remedy: str, width: int = 16) -> None
 
 
 def gathered(pieces: Iterable[S], what: str) -> Iterator[S]:
-    """The same pieces, for one who keeps them all: refused before the system would end the process.
+    """The same pieces, for a caller that keeps them all; an error comes before the system ends the process.
 
     Raises:
-        OutOfMemoryError: The memory is full.
+        OutOfMemoryError: The memory is almost full.
     """
     rows = looked = 0
     for piece in pieces:
         rows += len(piece)
         if rows - looked >= _OFTEN:
             looked = rows
-            # What is left is soon taken: pieces are joined, and results are made of them.
+            # The rest is needed to join the pieces and to make results.
             if used() > memory() - memory() // 32:
                 raise OutOfMemoryError(
                     f"{what} has {rows:,} rows so far, and with them this process holds {_shown(used())} of the "
@@ -178,24 +177,24 @@ def _shown(size: int) -> str:
 
 
 def refuse_pipes(path: str | Path) -> os.stat_result:
-    """What the system says of a path, unless it is a pipe or a device: those are waited for, or have no end.
+    """The status of a path, which must not be a pipe or a device: a read of these may wait or never end.
 
     Raises:
         SourceError: It is one.
-        OSError: There is nothing, or it may not be looked at.
+        OSError: The path does not exist or may not be read.
     """
     found = os.stat(path)  # noqa: PTH116  (a text or a path)
     if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
-        raise SourceError(f"{path} is no file, but a pipe or a device.", remedy="Write what comes out of it to a file.")
+        raise SourceError(f"{path} is a pipe or a device, not a file.", remedy="Write its content to a file.")
     return found
 
 
 @contextmanager
 def naming(path: str) -> Iterator[None]:
-    """Turn whatever another library raises while a file is read into an error that names the file.
+    """Turn another library's error during a read into an error of ours that names the file.
 
     Raises:
-        SourceError: Something was raised that is no error of ours.
+        SourceError: Another library raised an error.
     """
     try:
         yield
@@ -206,7 +205,7 @@ def naming(path: str) -> Iterator[None]:
 
 
 def unreadable(path: str, error: Exception) -> SourceError:
-    """The error of ours for what another library raised while it read a file."""
+    """The error of ours for another library's error during a read."""
     if isinstance(error, MemoryError):
         return SourceError(
             f"There is no memory to read {path}: {error}",

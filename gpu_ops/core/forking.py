@@ -1,8 +1,8 @@
-"""Whether this process may run queries: not if it was forked from one that has, since threads are not forked along.
+"""Whether this process may run queries: not if it was forked from a process that has.
 
-Polars, Numba and Arrow keep threads that wait for work. After ``os.fork()`` the child has their locks and queues, and
-none of the threads: its first query would wait for ever. So a child is refused, by name, if its parent has run a query;
-one that was forked before, as Spark's Python workers are, may do all.
+Polars, Numba and Arrow keep threads that wait for work. After ``os.fork()`` the child has their locks and queues, but
+not the threads: its first query would wait forever. So a child is refused if its parent has run a query; a process that
+was forked earlier, as Spark's Python workers are, may run queries.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from gpu_ops.errors import DeviceError
 
 
 class _Process:
-    """What is known of this process: one of few things that are global, as the threads are."""
+    """The state of this process, which is global as threads are."""
 
     used = False
     orphaned = False
 
 
 def use_threads() -> None:
-    """Note that the process has run something on threads that no fork takes along.
+    """Note that the process uses threads, which a fork does not copy.
 
     Raises:
         DeviceError: The process was forked from one that had.

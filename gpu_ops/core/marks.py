@@ -1,7 +1,7 @@
-"""What a field's metadata says of the frame that its column came from, so that an answer's column is of that kind too.
+"""Marks in a field's metadata: the kind of frame that its column came from, so that results are of that kind too.
 
-Plans hand marks on as they hand on fields: a column that stays itself keeps its marks, and one that is computed has
-those of the columns that it was computed from. So the kind of a column depends on the query alone, never on the data.
+Plans hand on marks with fields: an unchanged column keeps its marks, and a computed column gets those of the columns
+that it was computed from. So the kind of a column depends on the query alone, never on the data.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal
 import pyarrow as pa
 
 Family = Literal["nullable", "arrow"]
-"""Of which of pandas' extension types a column is: its own nullable ones, or those of Arrow."""
+"""A column's family of pandas extension types: pandas' own nullable types, or Arrow's."""
 
 _FAMILY = b"gpu_ops.pandas"
 _CATEGORIES = b"gpu_ops.categories"
@@ -25,7 +25,7 @@ def marked(field: pa.Field, *, family: Family | None = None, categories: pa.Arra
     Args:
         field: Without or with other marks.
         family: Its column's family.
-        categories: All categories that its column may have, in their order, also those that no row has.
+        categories: All categories of its column in their order, also those that no row has.
 
     Examples:
         >>> field = marked(pa.field("v", pa.int64()), family="nullable")
@@ -38,7 +38,7 @@ def marked(field: pa.Field, *, family: Family | None = None, categories: pa.Arra
     if categories is not None:
         batch = pa.record_batch([categories], ["category"])
         written = pa.schema([("category", categories.type)]).serialize().to_pybytes() + batch.serialize().to_pybytes()
-        # As text: whoever reads metadata in Rust wants UTF-8.
+        # As text: libraries in Rust need metadata in UTF-8.
         marks[_CATEGORIES] = base64.b64encode(written)
     return field.with_metadata(marks or None)
 
@@ -66,7 +66,7 @@ def categories_of(field: pa.Field) -> pa.Array | None:
 
 
 def computed(field: pa.Field, read: Iterable[pa.Field]) -> pa.Field:
-    """The field of a column that is computed from others: of their family; Arrow's wins. It may have any category.
+    """The field of a column that is computed from others: of their family, where Arrow's wins, and without categories.
 
     Examples:
         >>> read = [marked(pa.field("v", pa.int64()), family="arrow"), pa.field("w", pa.int64())]

@@ -1,4 +1,4 @@
-"""Arrow tables as Polars frames and back, losing nothing: the declared Arrow types return."""
+"""Arrow tables as Polars frames and back, without loss: columns get their declared Arrow types again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpu_ops.errors import SourceError
 
 
 def to_frame(table: pa.Table) -> pl.DataFrame:
-    """A Polars frame over an Arrow table's memory, copying only what Polars stores in another way.
+    """A Polars frame over an Arrow table's memory; only columns that Polars stores in another layout are copied.
 
     Raises:
         SourceError: Polars does not take the columns.
@@ -54,7 +54,7 @@ def _is_number(dtype: pa.DataType) -> bool:
 
 
 def empty_table(schema: pa.Schema) -> pa.Table:
-    """A table without rows. pyarrow's own ``schema.empty_table()`` knows no dictionaries of views: Polars' categories.
+    """A table without rows. pyarrow's ``schema.empty_table()`` fails for dictionaries of views, as Polars has.
 
     Examples:
         >>> empty_table(pa.schema([("c", pa.dictionary(pa.uint32(), pa.string_view()))])).num_rows
@@ -64,7 +64,7 @@ def empty_table(schema: pa.Schema) -> pa.Table:
 
 
 def plain_type(dtype: pa.DataType) -> pa.DataType:
-    """The Arrow type that we show for what Polars calls ``dtype``: plain strings and lists, not Polars' own storage."""
+    """The Arrow type that results have for a type of Polars': plain strings and lists, not Polars' own storage."""
     if pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype):
         return pa.string()
     if pa.types.is_large_binary(dtype) or pa.types.is_binary_view(dtype):

@@ -1,4 +1,4 @@
-"""SplitMix64 (Steele et al., 2014): numbers that look drawn, of numbers that do not."""
+"""SplitMix64 (Steele et al., 2014): a hash that makes random-looking numbers of any numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SECOND = np.uint64(0x94D049BB133111EB)
 
 
 def mixed(numbers: Numbers) -> Numbers:
-    """The same array, each number of which is made one whose every bit depends on all bits of it: in place."""
+    """The same array, hashed in place: each bit of a result depends on all bits of its number."""
     numbers ^= numbers >> np.uint64(30)
     numbers *= _FIRST
     numbers ^= numbers >> np.uint64(27)

@@ -1,8 +1,8 @@
-"""What the tables of a state hold, as a declaration: what is written keeps it, and what is read back is held to it.
+"""Declarations of the tables of a state, and the check of tables that are read back.
 
-A checkpoint is a file, and a file may say anything. Kernels do not look at what they are given: an index out of range
-reads another's memory, an order that is none makes a loop go on for ever. So nothing of a table reaches them before
-`check` has held it to what its operator declares.
+A checkpoint is a file, and a file may hold anything. Kernels do not check their arguments: an index out of range reads
+foreign memory, and a wrong order makes a loop run forever. So no table reaches a kernel before `check` has compared it
+with the declaration of its operator.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Tables = Mapping[str, pa.Table]
 Mask = npt.NDArray[np.bool_]
 
 MANY = (1 << 62) - 1
-"""What no counter of a state comes to, and no place on an axis."""
+"""More than any counter of a state, and any place on an axis."""
 
 OLDER = "Restore an older one: follow(…, keep=3) keeps those before it as PATH.1 and PATH.2."
 
@@ -33,15 +33,15 @@ class Field:
 
     Attributes:
         type: Its Arrow type.
-        nullable: Whether a value may be missing.
-        least: What no number of it is below, and no time, in ticks; None for any.
-        most: What none is above.
-        besides: Numbers out of the range that may be there too.
-        words: The texts that it has; None for any.
-        above: A column of which each row's value is less than this one's.
-        from_: A column of which each row's value is not above this one's.
-        ascends: Whether each value is above the one before.
-        optional: Whether it may be missing.
+        nullable: Whether a value may be null.
+        least: The least number, or time in ticks; None for no limit.
+        most: The greatest number.
+        besides: Allowed numbers out of that range.
+        words: The allowed texts; None for any.
+        above: A column whose value in each row is less than this one's.
+        from_: A column whose value in each row is at most this one's.
+        ascends: Whether each value is greater than the previous one.
+        optional: Whether the column may be missing.
     """
 
     type: pa.DataType
@@ -61,9 +61,9 @@ class RowRule:
     """What holds for each row of a table beside what its columns say by themselves.
 
     Attributes:
-        column: The column that is named if it does not.
-        says: What holds, as the end of a sentence about a value.
-        holds: For which rows it does.
+        column: The column that an error names.
+        says: The end of the error's sentence about a value.
+        holds: From the table to the rows for which it holds.
     """
 
     column: str
@@ -78,10 +78,10 @@ class StateTable:
     Attributes:
         name: Its name.
         columns: Its columns by name, no others.
-        rows: How many rows it has; None for any number.
-        required: Whether it is there in any case.
-        unique: Columns that no two rows share the values of.
-        rules: What else holds.
+        rows: The number of rows; None for any.
+        required: Whether the table must exist.
+        unique: Columns whose values no two rows share.
+        rules: Other rules.
     """
 
     name: str
@@ -93,16 +93,16 @@ class StateTable:
 
 
 def check(of: str, tables: Tables, declared: Callable[[Tables], Iterator[StateTable]]) -> None:
-    """Hold tables to their declarations.
+    """Check tables against their declarations.
 
     Args:
-        of: Whose they are, as the beginning of a sentence: "The checkpoint c is damaged: node 2".
+        of: The owner of the tables, as the beginning of an error: "The checkpoint c is damaged: node 2".
         tables: The tables.
-        declared: From the tables to their declarations, one by one: each is checked before the next one is asked for.
-            So a later declaration may read an earlier table: how many groups there are, for instance.
+        declared: From the tables to their declarations, one by one: a table is checked before the next declaration is
+            made. So a declaration may depend on an earlier table, for instance on the number of groups.
 
     Raises:
-        SourceError: They do not keep them. It names the table, and if it can the column, the row and the rule.
+        SourceError: A table differs. The error names the table, and if possible the column, the row and the rule.
 
     Examples:
         >>> def counts(tables: Tables) -> Iterator[StateTable]:
@@ -124,7 +124,7 @@ def check(of: str, tables: Tables, declared: Callable[[Tables], Iterator[StateTa
 
 
 class _Check:
-    """One table that is held to its declaration."""
+    """The check of one table against its declaration."""
 
     def __init__(self, where: str, declared: StateTable, table: pa.Table) -> None:
         self._where, self._declared, self._table = where, declared, table
@@ -203,7 +203,7 @@ class _Check:
             self._refuse(name, wrong & there & too, f"is not {'above' if strictly else 'at or after'} {other!r}")
 
     def _numbers(self, name: str) -> tuple[npt.NDArray[np.int64], Mask]:
-        """(values, which are there)."""
+        """(values, which are not null)."""
         array = self._arrays[name]
         there = ~nulls(array) if array.null_count else np.ones(len(array), np.bool_)
         return integers(array).astype(np.int64, copy=False), there

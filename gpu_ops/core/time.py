@@ -1,4 +1,4 @@
-"""Time: the tick, the ends of time, and durations. Nothing here reads a clock.
+"""Time: the tick, the first and last time, and durations. Nothing here reads a clock.
 
 Time is ``timestamp[us, UTC]`` throughout; inside, it is an int64 count of microseconds (ticks) since 1970-01-01T00:00Z.
 """
@@ -81,12 +81,12 @@ def ticks(duration: Duration, *, name: str = "duration") -> int:
         remedy = "Months are of different lengths: say whose calendar with zone=, as in tumbling('1mo', zone='UTC')."
         raise PlanError(f"{name} {duration!r} is not a span of time.", remedy=remedy if ours else f"Give {_SPANS}.")
     if abs(value) > MAX_TIME - MIN_TIME:
-        raise PlanError(f"{name} {duration!r} is longer than all of time, the years 1 to 9999.", remedy="Shorten it.")
+        raise PlanError(f"{name} {duration!r} is longer than the years 1 to 9999.", remedy="Shorten it.")
     return value
 
 
 def _number(value: object) -> int | float | None:
-    """A bare number, or a text that is nothing else; None of all others."""
+    """A bare number, or a text of digits as a number; None of anything else."""
     if isinstance(value, str):
         return int(value) if re.fullmatch(r"\s*[+-]?\d{1,18}\s*", value) else None
     if isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_ | np.timedelta64):
@@ -126,7 +126,7 @@ def _span_ticks(duration: object, name: str) -> int | None:
 
 
 def _of_numpy(value: np.timedelta64 | np.datetime64, name: str) -> int | None:
-    """NumPy's spans, and times since 1970, in ticks; None where it has no fixed unit, or is none (NaT)."""
+    """NumPy's spans, and times since 1970, in ticks; None without a fixed unit, and for NaT."""
     unit, each = np.datetime_data(value)
     if np.isnat(value) or (unit in {"generic", "M", "Y"} and isinstance(value, np.timedelta64)):
         return None
@@ -192,7 +192,7 @@ def instant(value: Instant, *, name: str = "time") -> int:
             raise TimeError(f"{name} {value!r} is outside the years 1 to 9999.", remedy="'infinity' is the open end.")
         if found is not None:
             return found
-    # What pandas has for no time is a datetime, too, and unequal to itself.
+    # pandas' NaT is a datetime too, and unequal to itself.
     if isinstance(moment, datetime.datetime) and moment == moment:  # noqa: PLR0124
         if moment.tzinfo is None:
             raise PlanError(f"{name} {value!r} has no zone.", remedy="Add one, as in '2026-01-31T12:00:00Z'.")
@@ -210,7 +210,7 @@ def instant(value: Instant, *, name: str = "time") -> int:
 
 
 def utc(value: int) -> np.datetime64:
-    """Ticks as an instant that every public argument takes.
+    """Ticks as an instant, in the form that public arguments take.
 
     Examples:
         >>> utc(1_000_000)
@@ -235,7 +235,7 @@ def format_time(value: int) -> str:
 
 
 def format_span(value: int) -> str:
-    """Ticks as a span, in the largest units that say it exactly.
+    """Ticks as a span, in the largest units that are exact.
 
     Examples:
         >>> format_span(5_400_000_000)

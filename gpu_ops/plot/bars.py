@@ -1,4 +1,4 @@
-"""Lifetimes as bars, row by row: their start is part of them (a full dot), their end is not (an empty one)."""
+"""Lifetimes as bars in rows: the start is inclusive (a full dot), the end exclusive (an empty dot)."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ ROW = 0.3
 _INK = "0.25"
 _LONGEST = 48
 _LETTER = 0.009
-"""About how much of the axis a letter of a bar's text is wide."""
+"""The approximate width of a letter, as a share of the axis."""
 
 _PLAIN: dict[str, Any] = {"parse_math": False}
-"""Payload is no formula, even with dollars in it."""
+"""Texts from the payload are no formulas, even with dollar signs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +41,8 @@ class Lifetimes:
         table: Their rows.
         start: In ticks.
         end: In ticks; `MAX_TIME` where it is open.
-        rows: How many there were.
-        cut: When the first one starts that is not here, if there is one.
+        rows: The number of rows of the whole table.
+        cut: The start of the first lifetime that is left out; None if none is.
     """
 
     table: pa.Table
@@ -53,7 +53,7 @@ class Lifetimes:
 
     @property
     def said(self) -> str:
-        """What there is to say about those that are not here."""
+        """A note about those that are left out."""
         return "" if self.table.num_rows == self.rows else f"the first {self.table.num_rows:,} of {self.rows:,}"
 
 
@@ -75,7 +75,7 @@ def first_lifetimes(table: pa.Table, most: int, columns: Sequence[str] = ()) -> 
 
 @dataclass(frozen=True, eq=False)
 class Marks:
-    """Which events are in which windows, an element for each such pair.
+    """Which events are in which windows, with an element for each such pair.
 
     Attributes:
         row: The window's.
@@ -101,15 +101,15 @@ class Bars:
     """Bars in rows, under a heading.
 
     Attributes:
-        heading: Stands in a row of its own above them, if it says anything.
-        labels: Of each row.
+        heading: A text in a row of its own above them; empty for none.
+        labels: Each row's label.
         row: Each bar's.
         start: In ticks.
         end: In ticks.
         colors: Each bar's.
-        texts: Stand above each bar; behind it, if it is thick.
-        thick: Whether they are wide and pale, as what something else is drawn on.
-        marks: What is drawn on them.
+        texts: The text above each bar; behind it, if it is thick.
+        thick: Whether bars are wide and pale, as a ground for marks.
+        marks: The marks on the bars.
     """
 
     heading: str
@@ -124,7 +124,7 @@ class Bars:
 
     @property
     def height(self) -> int:
-        """In rows."""
+        """The height in rows."""
         return len(self.labels) + bool(self.heading)
 
 
@@ -143,14 +143,14 @@ def lanes(
     *,
     color: Callable[[int, int], str] = lambda lane, event: COLORS[lane % len(COLORS)],
 ) -> Bars:
-    """A lane for each key, of as many rows as keep its bars and their texts apart.
+    """A lane for each key, with enough rows to keep its bars and their texts apart.
 
     Args:
-        events: What is drawn.
-        keys: The columns that make the lanes; none makes one.
+        events: The lifetimes.
+        keys: The columns whose values make the lanes; one lane without columns.
         texts: Each event's.
-        heading: Of all.
-        color: Of each event, from its lane and its number.
+        heading: The heading of all lanes.
+        color: The colour of each event, from its lane and its number.
     """
     groups: dict[tuple[str, ...], list[int]] = {}
     columns = [events.table[name].to_pylist() for name in keys]
@@ -177,7 +177,7 @@ def lanes(
 
 
 def written(table: pa.Table, columns: Sequence[str]) -> list[str]:
-    """Payloads as short texts: the value where there is one column, else name and value of each."""
+    """Payloads as short texts: the value of a single column, or the name and value of each column."""
     values = [[_value(value) for value in table[name].to_pylist()] for name in columns]
     if len(columns) > 1:
         values = [[f"{name}={value}" for value in column] for name, column in zip(columns, values, strict=True)]
@@ -185,7 +185,7 @@ def written(table: pa.Table, columns: Sequence[str]) -> list[str]:
 
 
 def payload(table: pa.Table, but: Sequence[str] = ()) -> list[str]:
-    """The columns that are no lifetime, without some."""
+    """The payload's columns, without some."""
     return [name for name in table.column_names if name not in {"start", "end", *but}]
 
 
@@ -208,12 +208,12 @@ def headed(heading: str, said: str) -> str:
 
 
 def height(sections: Sequence[Bars]) -> float:
-    """Of a picture of these, in inches."""
+    """The height of a picture of sections, in inches."""
     return 0.9 + ROW * sum(each.height for each in sections)
 
 
 def draw_bars(axes: Axes, sections: Sequence[Bars], schema: pa.Schema) -> None:
-    """The sections under each other, on one axis of time.
+    """Draws sections below each other, on one axis of time.
 
     Raises:
         PlanError: There is no bar.
@@ -240,7 +240,7 @@ def draw_bars(axes: Axes, sections: Sequence[Bars], schema: pa.Schema) -> None:
 
 
 def _limits(lifetimes: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]]) -> tuple[int, int]:
-    """The first and the last time that is known, and a little more where an event never ends."""
+    """The first and the last known time, and a little more if an event never ends."""
     known = [np.concatenate([start, end[end < MAX_TIME]]) for start, end in lifetimes if start.size]
     if not known:
         return 0, 1
@@ -286,7 +286,7 @@ def _draw_section(axes: Axes, bars: Bars, first: int, last: int) -> None:
 
 
 def _draw_marks(axes: Axes, marks: Marks, above: int) -> None:
-    """Where a member's lifetime lies in the window; of one that lies outside the start, and a thread to the window."""
+    """Draws the part of each member's lifetime in the window; of a member outside, its start and a thread."""
     row = marks.row + above
     start = np.maximum(marks.start, marks.window_start)
     end = np.minimum(marks.end, marks.window_end)
@@ -295,7 +295,7 @@ def _draw_marks(axes: Axes, marks: Marks, above: int) -> None:
     inside = ~outside & ~point
     colors = np.array(marks.colors, dtype=object)
     if outside.any():
-        # One thread a window, from the member that starts first; the others lie on it.
+        # One thread for each window, from the member that starts first; the others would lie on it.
         _, first = np.unique(row[outside], return_index=True)
         thread = np.flatnonzero(outside)[first]
         window = np.where(marks.start < marks.window_start, marks.window_start, marks.window_end)

@@ -1,4 +1,4 @@
-"""Which event is in which window: the windows themselves are asked, for a list of the events in each of them."""
+"""Which event is in which window: the windows are run with a list of their events as an aggregate."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def events_and_windows(
     results = pa.table(windows.agg(**{_MEMBERS: collect_list(name)}, **show))
     heading = "windows"
     if shown.cut is not None:
-        # Events that are not shown may still be in windows that last until the first of them.
+        # Later windows may hold events that are not shown.
         ends = results["end"].cast(TIME_TYPE).cast(pa.int64()).to_numpy()
         results = results.filter(pa.array(ends <= shown.cut))
         heading = f"windows until {format_time(shown.cut)}"
@@ -52,7 +52,7 @@ def events_and_windows(
 
 
 def _filled(windows: Windowed, show: Mapping[str, Any]) -> Windowed:
-    """Windows without events have no members, whatever else they are filled with."""
+    """The same windows, with no members in filled rows, whatever else fills them."""
     filling = windows._filling  # noqa: SLF001  (the package's own)
     if filling is None:
         return windows
@@ -62,7 +62,7 @@ def _filled(windows: Windowed, show: Mapping[str, Any]) -> Windowed:
 
 
 def _named(shown: Lifetimes, name: str | None) -> tuple[str, Lifetimes]:
-    """The column that tells events apart; numbers if there is none."""
+    """The column that names events; by default numbers."""
     if name is None:
         name = "event"
         while name in shown.table.column_names:
@@ -91,7 +91,7 @@ def _windows(
         labels = [f"{' '.join(group)}: {label}" for group, label in zip(groups, labels, strict=True)]
     row = np.repeat(np.arange(len(members)), [len(found) for found in members])
     event = np.array([each for found in members for each in found], np.int64)
-    # Members lie above each other in the bar; where there are more than four, some share a place.
+    # Members lie above each other in the bar; of more than four, some share a place.
     place = [(at % 4 - (min(len(found), 4) - 1) / 2) * 0.11 for found in members for at in range(len(found))]
     marks = Marks(
         row,

@@ -1,4 +1,4 @@
-"""What all pictures share: a figure, the axis of time, colours, and what is said where something is missing."""
+"""What all pictures share: a figure, the axis of time, colours, and errors for missing columns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GREY = "0.7"
 
 
 def need_matplotlib() -> None:
-    """Refuses to go on without matplotlib.
+    """Refuses to continue without matplotlib.
 
     Raises:
         GpuOpsError: It is not installed.
@@ -49,10 +49,10 @@ def picture(height: float = 4) -> Figure:
 
 
 def check_columns(table: pa.Table, names: Sequence[str]) -> None:
-    """Refuses columns that are not there, and lifetimes that are none.
+    """Refuses missing columns and lifetimes.
 
     Raises:
-        ColumnError: One of them, or a lifetime, is missing, or start or end is no timestamp.
+        ColumnError: A column, start or end is missing, or start or end is no timestamp.
     """
     for name in ("start", "end", *names):
         if name not in table.column_names:
@@ -61,7 +61,7 @@ def check_columns(table: pa.Table, names: Sequence[str]) -> None:
         dtype = table.schema.field(name).type
         if not pa.types.is_timestamp(dtype):
             raise ColumnError(
-                f"It is {dtype}, and no time.", column=name, remedy="Make events of it: g.events(table, start=…)."
+                f"It is {dtype}, not a timestamp.", column=name, remedy="Make events of it: g.events(table, start=…)."
             )
 
 

@@ -1,4 +1,4 @@
-"""Values over time, as steps: each is a level from its start to its end."""
+"""Values over time as steps: each value is a level from its start to its end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def draw_steps(
     draw(axes, [each for each in series if each in drawn], [each for each in series if each not in drawn])
     _label_axes(axes, table.schema, values, series)
     if len(series) > 1:
-        # Beside the picture; areas are named in the order in which they lie upon each other.
+        # Beside the picture; the names of areas are in the order of their layers.
         axes.legend(
             loc="upper left",
             bbox_to_anchor=(1, 1),
@@ -77,7 +77,7 @@ def _series(table: pa.Table, values: list[str], groups: list[str]) -> list[_Seri
     parts = frame.partition_by(groups, as_dict=True) if groups else {(): frame}
 
     hop = _hop(frame["_start"].to_numpy(), parts.values())
-    # What never ends is drawn a little beyond all else.
+    # Events that never end are drawn a little beyond all others.
     known = np.concatenate([times[0], times[1][times[1] < MAX_TIME]])
     last = known.max() + max(int(np.ptp(known)) // 20, 1) if known.size else MAX_TIME
     series = []
@@ -101,7 +101,7 @@ def _series(table: pa.Table, values: list[str], groups: list[str]) -> list[_Seri
 
 
 def _hop(starts: NDArray[np.int64], parts: Iterable[pl.DataFrame]) -> int:
-    """The span from one window to the next where windows overlap; else more than any lifetime."""
+    """The span from one window to the next if windows overlap; else more than any lifetime."""
     overlap = any((part["_start"].to_numpy()[1:] < part["_end"].to_numpy()[:-1]).any() for part in parts)
     steps = np.diff(np.unique(starts))
     return int(steps.min()) if overlap and steps.size else MAX_TIME - MIN_TIME
@@ -143,7 +143,7 @@ def _levels(layers: list[list[_Series]], *, absent: float) -> tuple[NDArray[np.i
 def _pixels(
     times: NDArray[np.int64], levels: NDArray[np.float64]
 ) -> tuple[NDArray[np.datetime64], NDArray[np.float64]]:
-    """No more steps than a picture can show: of those in a pixel, the one with the largest total, and the last one."""
+    """As many steps as a picture can show: for each pixel, the step with the largest total and the last step."""
     if times.size > 2 * _PIXELS:
         pixel = (times - times[0]) // (int(np.ptp(times)) // _PIXELS + 1)
         first = np.flatnonzero(np.diff(pixel, prepend=-1))

@@ -227,7 +227,7 @@ def test_types_keep_their_zeros() -> None:
         ({"fill": "zero"}, "no zero of string"),
         ({"fill": "nothing"}, "no way to fill"),
         ({"fill": {"m": "zero"}}, "'m'"),
-        ({"span": (at_us(0), at_us(1))}, "nothing to fill"),
+        ({"span": (at_us(0), at_us(1))}, "span= needs fill="),
         ({"fill": "null", "span": (at_us(1), at_us(1))}, "empty"),
     ],
 )

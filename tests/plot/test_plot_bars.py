@@ -326,7 +326,7 @@ def test_into_axes_that_are_given() -> None:
             g.PlanError,
             "nothing to draw",
         ),
-        (lambda events: plot.timeline({"start": [1], "end": [2]}), g.ColumnError, "int64, and no time.*'start'"),
+        (lambda events: plot.timeline({"start": [1], "end": [2]}), g.ColumnError, "int64, not a timestamp.*'start'"),
         (lambda events: plot.windows(events, lambda events: events), g.PlanError, "gives Stream, not windows"),
         (
             lambda events: plot.windows(events, lambda events: events.snapshot(), name="v"),
