@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
 from gpu_ops.core.time import MAX_TIME
 from gpu_ops.engines.spark.checks import our_errors
+from gpu_ops.engines.spark.stages import gathering_below
 from gpu_ops.engines.spark.type_codecs import carrier
 from gpu_ops.engines.spark.types import column
 from gpu_ops.errors import PlanError
@@ -82,9 +83,7 @@ def _(node: WindowAggregate) -> str | None:
     grid = node.window.grid
     if asks_for_bounds(node) and (grid is None or grid.membership == "start"):
         return "an aggregate asks where its window begins and ends, and a slice does not know"
-    below = node.input
-    while len(below.inputs) == 1 and not below.gathers:
-        (below,) = below.inputs
+    _, below = gathering_below(node.input)
     # A data window alone hands rows on to the windows of their group in the same task.
     if isinstance(below, DataWindow) and (below.key or below.group) == node.group and uncut(below) is not None:
         return "the data window below it is not cut, and does this in the same task"

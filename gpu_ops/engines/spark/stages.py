@@ -36,11 +36,11 @@ class Fragment:
     @property
     def partitions(self) -> tuple[tuple[str, ...], ...]:
         """For each input its columns that decide the task of its events."""
-        matched = self.nodes[0].matched
         if len(self.inputs) < 2:
             return (self.partition,)
+        matched = self.nodes[0].matched
         right = dict(zip(*matched, strict=True)) if matched else {}
-        return (self.partition, tuple(right[name] for name in self.partition))[: len(self.inputs)]
+        return self.partition, tuple(right[name] for name in self.partition)
 
     @property
     def keeps(self) -> tuple[bool, ...]:
@@ -80,21 +80,12 @@ def feeds(plan: Node) -> list[Feed]:
     return plan.all(Feed)
 
 
-def _nowhere(_: Node) -> bool:
-    return False
-
-
-def fragment(node: Node, alone: Callable[[Node], bool] = _nowhere) -> Fragment:
-    """The fragment whose last node is a window, a stitch or a join, as far down as one shuffle reaches.
-
-    A window joins the fragment of what is below it when it groups by the columns that decide the task already, perhaps
-    by more, and nothing between the two changes them. A stitch needs events of equal payload together, so any columns
-    of the payload will do: it takes those that the node above it groups by. What has two inputs is the first of its
-    fragment; one stream beside itself, matched by the same columns, is one input.
+def fragment(node: Node, apart: Callable[[Node], bool] = lambda _: False) -> Fragment:
+    """The fragment whose last node is a window, a stitch or a join: as many nodes below it as one shuffle serves.
 
     Args:
         node: The node.
-        alone: Which nodes are a fragment by themselves, and all of its inputs.
+        apart: Whether a node shares its fragment with no other node that gathers, nor its inputs with each other.
 
     Examples:
         >>> import gpu_ops as g
@@ -105,20 +96,50 @@ def fragment(node: Node, alone: Callable[[Node], bool] = _nowhere) -> Fragment:
         (['WindowAggregate', 'KeyBy', 'Project', 'WindowAggregate'], ('item',))
     """
     if len(node.inputs) > 1:
-        itself = len({*node.inputs}) == 1 and len({*node.matched}) < 2 and not alone(node)
-        return Fragment(node.inputs[:1] if itself else node.inputs, (node,), node.together)
-    lowered, wanted = node.lowered(), node.together
-    between: list[Node] = []
-    below = lowered.inputs[0]
-    while len(below.inputs) == 1 and not below.gathers:
-        between.insert(0, below)
-        (below,) = below.inputs
-    if below.gathers and not alone(node) and not alone(below):
-        inner = fragment(below, alone)
-        kept = tuple(name for name in inner.partition if name in wanted and all(each.keeps(name) for each in between))
-        if kept == inner.partition or (kept and all(each.takes_part for each in inner.nodes)):
-            return Fragment(inner.inputs, (*inner.nodes, *between, lowered), kept)
-    return Fragment(lowered.inputs, (lowered,), wanted)
+        return Fragment(_distinct_inputs(node, apart), (node,), node.together)
+    lowered = node.lowered()
+    (source,) = lowered.inputs
+    between, below = gathering_below(source)
+    if below.gathers and not apart(node) and not apart(below):
+        shared = fragment(below, apart)
+        partition = _shared_partition(shared, between, node.together)
+        if partition is not None:
+            return Fragment(shared.inputs, (*shared.nodes, *between, lowered), partition)
+    return Fragment((source,), (lowered,), node.together)
+
+
+def gathering_below(node: Node) -> tuple[list[Node], Node]:
+    """The nearest node that does more than handle each event of one input: this one, or one below it.
+
+    Returns:
+        The nodes above it, the lowest first, and the node itself.
+    """
+    above: list[Node] = []
+    while len(node.inputs) == 1 and not node.gathers:
+        above.insert(0, node)
+        (node,) = node.inputs
+    return above, node
+
+
+def _distinct_inputs(node: Node, apart: Callable[[Node], bool]) -> tuple[Node, ...]:
+    """The inputs of a node that has several. A stream matched with itself by the same columns is one input."""
+    matches_itself = len({*node.inputs}) == 1 and len({*node.matched}) < 2
+    return node.inputs[:1] if matches_itself and not apart(node) else node.inputs
+
+
+def _shared_partition(below: Fragment, between: Sequence[Node], wanted: Sequence[str]) -> tuple[str, ...] | None:
+    """The columns that partition a fragment so that another node can join it; None where there are none.
+
+    Args:
+        below: The fragment.
+        between: The nodes between it and the other node. They must leave these columns as they are.
+        wanted: The columns that the events which the other node needs together agree in.
+    """
+    kept = tuple(name for name in below.partition if name in wanted and all(each.keeps(name) for each in between))
+    if kept == below.partition:
+        return kept
+    # Fewer columns do only for nodes that compare whole events, such as a stitch.
+    return kept if kept and all(each.takes_part for each in below.nodes) else None
 
 
 def ways(part: Fragment, *, spread: bool) -> list[str]:
