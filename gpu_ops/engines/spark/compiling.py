@@ -35,12 +35,12 @@ from gpu_ops.engines.spark.stages import (
     ways,
 )
 from gpu_ops.engines.spark.type_codecs import (
-    as_they_are,
-    carried_fields,
-    carrier,
-    lowered_columns,
+    codec,
+    decoded_columns,
+    encoded_columns,
+    encoded_names,
     passage,
-    raised_columns,
+    passes_unchanged,
 )
 from gpu_ops.engines.spark.types import column, plain_type, spark_type, to_ticks, to_timestamp
 from gpu_ops.engines.spark.windows import cut_window
@@ -203,7 +203,7 @@ class Compiler:
             if constant is not None:
                 end = start + lifetimes.span(constant)
             elif "duration" in asked:
-                end = start + carrier(pa.duration("us")).lower(F.col(_NEW["duration"]))[0]
+                end = start + codec(pa.duration("us")).encode(F.col(_NEW["duration"]))[0]
             else:
                 end = to_ticks(F.col(_NEW["end"] if "end" in asked else "end"))
             changed = lifetimes.Changed(start, end, lives=lifetimes.lives(), verb="alter_lifetime")
@@ -241,18 +241,18 @@ class Compiler:
         # Intervals are refused too, but planned as integers on both sides of it.
         lasting = [each for each in read if pa.types.is_duration(each.type)]
         ways = [f"through the union: {'; '.join(passage(each) or '' for each in lasting)}"] if lasting else []
-        carriers = {each.name: carrier(each.type) for each in lasting}
-        away = [f"column {name!r}: {reason}" for name, reason in refused.items() if name not in carriers]
+        codecs = {each.name: codec(each.type) for each in lasting}
+        away = [f"column {name!r}: {reason}" for name, reason in refused.items() if name not in codecs]
         self._note(node, "Spark: union, without a shuffle", *ways, *_away(away))
 
         def lowered(name: str) -> Column:
-            return carriers[name].lower(column(name))[0].alias(name) if name in carriers else column(name)
+            return codecs[name].encode(column(name))[0].alias(name) if name in codecs else column(name)
 
         def raised(name: str) -> Column:
-            if name not in carriers:
+            if name not in codecs:
                 return column(name)
             # Not deterministic, or the optimizer would move it below the union, where it does no good.
-            return carriers[name].raised([F.when(F.spark_partition_id() >= 0, column(name))]).alias(name)
+            return codecs[name].decode([F.when(F.spark_partition_id() >= 0, column(name))]).alias(name)
 
         parts = [self.frame(part).select("start", "end", *map(lowered, node.schema.names)) for part in node.parts]
         return reduce(DataFrame.union, parts).select("start", "end", *map(raised, node.schema.names))
@@ -310,7 +310,7 @@ class Compiler:
         plan = part.plan(schemas[0] if first.handed == "needed alone" else None)
         slots = shared_slots(schemas, part.partitions) if len(frames) > 1 else None
         answer = _of(node, self._read[node])
-        task = Task(plan, schemas, answer, slots, named=answer == node.schema and as_they_are(answer))
+        task = Task(plan, schemas, answer, slots, named=answer == node.schema and passes_unchanged(answer))
         spread = len(node.inputs) > 1 and any(part.keeps)
         whole = _whole(part, self._wish)
         self._note(node, *ways(part, spread=spread), *whole, *self._passage([*schemas, task.answer]))
@@ -382,7 +382,7 @@ class Compiler:
         if task.slots is not None:
             return packed(united(frames, task.payloads, task.ends, task.slots))
         times = [column("start"), column("end")] if task.ends[0] else [column("start")]
-        return frames[0].select(*times, *lowered_columns(task.payloads[0]))
+        return frames[0].select(*times, *encoded_columns(task.payloads[0]))
 
     def _together(self, lowered: DataFrame, part: Fragment, task: Task, *, spread: bool) -> DataFrame:
         """Rows brought together so that each task of Spark has all that may meet.
@@ -393,8 +393,7 @@ class Compiler:
         if not part.partition:
             self.alone.append(part.nodes[0])
             return lowered.repartition(1)
-        carried = carried_fields(task.payloads[0])
-        names = [field.name for name in part.partition for field in carried[name]]
+        names = encoded_names(task.payloads[0], part.partition)
         keys = [column(name if task.slots is None else task.slots.places[0][name]) for name in names]
         if spread:
             # An event without a key meets no other, so any task will do.
@@ -419,7 +418,7 @@ class Compiler:
         """How columns pass through Python that do not as they are, and why the plugin would leave the GPU for some."""
         fields = [field for schema in schemas for field in schema]
         ways = dict.fromkeys(way for field in fields if (way := passage(field)) is not None)
-        refusals = {field.name: carrier(field.type).refusal for field in fields}
+        refusals = {field.name: codec(field.type).refusal for field in fields}
         found = sorted(f"column {name!r}: {reason}" for name, reason in refusals.items() if reason is not None)
         passing = [f"through Python: {'; '.join(ways)}"] if ways else []
         return [*passing, *_away(found)]
@@ -431,7 +430,7 @@ def _away(reasons: Sequence[str]) -> list[str]:
 
 def _raised(done: DataFrame, answer: pa.Schema, node: Node) -> DataFrame:
     """The node's events from what came back of them."""
-    raised = dict(zip(answer.names, raised_columns(answer), strict=True))
+    raised = dict(zip(answer.names, decoded_columns(answer), strict=True))
     unread = {
         field.name: F.lit(None).cast(spark_type(field.type)).alias(field.name)
         for field in node.schema

@@ -28,8 +28,8 @@ from gpu_ops.core.time import TICK
 from gpu_ops.engines.spark import lifetimes
 from gpu_ops.engines.spark.grids import at_begins
 from gpu_ops.engines.spark.slice_policy import AFTER, slices_of
-from gpu_ops.engines.spark.slicing import NUMBER, SLICE, Cut, filled, in_slices, lowered_keys, one_of
-from gpu_ops.engines.spark.type_codecs import carried_schema, lowered_columns
+from gpu_ops.engines.spark.slicing import NUMBER, SLICE, Cut, filled, in_slices, one_of
+from gpu_ops.engines.spark.type_codecs import encoded_columns, encoded_names, encoded_schema
 from gpu_ops.engines.spark.types import column, to_ticks, to_timestamp
 from gpu_ops.engines.spark.worker import Task
 from gpu_ops.plan.data_windows import DataWindow
@@ -51,13 +51,13 @@ def cut_data_window(first: DataWindow, frame: DataFrame, schema: pa.Schema, answ
     """
     given, start, end = first.context, to_ticks(F.col("start")), to_ticks(F.col("end"))
     assert not isinstance(given, str)  # noqa: S101  (nothing is against it)
-    events = frame.select(start.alias("low"), end.alias("high"), *lowered_columns(schema))
+    events = frame.select(start.alias("low"), end.alias("high"), *encoded_columns(schema))
     times = events if given.reads_ends else events.select("low", F.col("low").alias("high"))
-    keys = lowered_keys(schema, first.group)
+    keys = encoded_names(schema, first.group)
     rows, markers = _shown(given, events, slices_of([times], count), keys)
     extra = [NUMBER, pa.field(_HOME, pa.bool_())]
     passing = pa.schema([*schema, *extra])
-    carried = carried_schema(passing)
+    carried = encoded_schema(passing)
     number, home = carried.names[-2:]
     listed = _lasting(rows, "low", "high").select(
         "start", "end", *carried.names[:-2], F.col("begin").alias(number), F.col("home").alias(home)

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
 from gpu_ops.core.arrow_buffers import integers, to_arrow
 from gpu_ops.core.time import TIME_TYPE
-from gpu_ops.engines.spark.type_codecs import carried_fields, carried_schema, lowered_columns
+from gpu_ops.engines.spark.type_codecs import encoded_columns, encoded_fields, encoded_schema
 from gpu_ops.engines.spark.types import column, spark_type, to_ticks
 
 MARK = "right"
@@ -64,14 +64,14 @@ def shared_slots(payloads: Sequence[pa.Schema], keys: Sequence[tuple[str, ...]])
         fields.append(lowered.with_name(f"{len(fields)}_{re.sub(r'^[0-9]+_', '', lowered.name)}"))
         return str(fields[-1].name)
 
-    carried = [carried_fields(payload) for payload in payloads]
+    carried = [encoded_fields(payload) for payload in payloads]
     for names in zip(*keys, strict=True):
         for pair in zip(*(each[name] for each, name in zip(carried, names, strict=True)), strict=True):
             slot = add(pair[0])
             for place, lowered in zip(places, pair, strict=True):
                 place[lowered.name] = slot
     for place, payload in zip(places, payloads, strict=True):
-        for lowered in carried_schema(payload):
+        for lowered in encoded_schema(payload):
             if lowered.name not in place:
                 taken = set(place.values())
                 free = (field.name for field in fields if field.name not in taken and field.type == lowered.type)
@@ -90,8 +90,8 @@ def united(frames: Sequence[DataFrame], payloads: Sequence[pa.Schema], ends: Seq
     """
     sides = []
     for at, (frame, payload) in enumerate(zip(frames, payloads, strict=True)):
-        names = carried_schema(payload).names
-        lowered = {slots.places[at][name]: part for name, part in zip(names, lowered_columns(payload), strict=True)}
+        names = encoded_schema(payload).names
+        lowered = {slots.places[at][name]: part for name, part in zip(names, encoded_columns(payload), strict=True)}
         end = column("end") if ends[at] else F.lit(None).cast("timestamp").alias("end")
         missing = {field.name: F.lit(None).cast(spark_type(field.type)) for field in slots.schema}
         sides.append(
@@ -134,7 +134,7 @@ def split(
         batch = _unpacked(passed) if MARKED_END in passed.schema.names else passed
         of_right = batch.column(MARK)
         for at, of_side in enumerate((compute.invert(of_right), of_right)):
-            names = carried_schema(payloads[at]).names
+            names = encoded_schema(payloads[at]).names
             times = ["start", "end"] if ends[at] else ["start"]
             rows = batch.select([*times, *(slots.places[at][name] for name in names)]).filter(of_side)
             if rows.num_rows:

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 from gpu_ops.core.time import MAX_TIME
 from gpu_ops.engines.spark.checks import our_errors
 from gpu_ops.engines.spark.stages import gathering_below
-from gpu_ops.engines.spark.type_codecs import carrier
+from gpu_ops.engines.spark.type_codecs import codec
 from gpu_ops.engines.spark.types import column
 from gpu_ops.errors import PlanError
 from gpu_ops.plan.data_windows import DataWindow
@@ -95,7 +95,7 @@ def _(node: Join) -> str | None:
     kept = node.alone[0] or node.how == "semi", node.alone[1]
     for name in [] if node.condition is None else column_names(node.condition, node.paired.names):
         field = node.paired.field(name)
-        listed = any(pa.types.is_list(each) for each in carrier(field.type).types)
+        listed = any(pa.types.is_list(each) for each in codec(field.type).types)
         if listed and kept[name in node.renamed.values()]:
             return f"the condition reads {name!r}, and by {field.type} no event is told from others"
     return None

@@ -41,7 +41,7 @@ from gpu_ops.engines.spark.slicing import (
     one_of,
     pairs,
 )
-from gpu_ops.engines.spark.type_codecs import carried_fields, carried_schema, carrier, raised_columns
+from gpu_ops.engines.spark.type_codecs import codec, decoded_columns, encoded_fields, encoded_names, encoded_schema
 from gpu_ops.engines.spark.types import column, spark_type, to_ticks, to_timestamp
 from gpu_ops.engines.spark.worker import Task
 from gpu_ops.plan.expressions import column_names
@@ -124,12 +124,12 @@ def _(node: AsOf, both: Both, placed: DataFrame, schema: pa.Schema, run: Run) ->
     mine, other = both.task.plan.inputs
     task = replace(both.task, plan=replace(node, left=mine, right=other, how="inner", tolerance=None), answer=back)
     found = run(replace(both, task=task).cut(asking.union(given)))
-    came = {name: [column(part.name) for part in parts] for name, parts in carried_fields(back).items()}
+    came = {name: [column(part.name) for part in parts] for name, parts in encoded_fields(back).items()}
     for name, _ in node.on:
         # As Spark writes them, which hashes them: a decimal has several texts, and Python may have written another.
-        each = carrier(back.field(name).type)
-        came[name] = each.lower(each.raised(came[name]))
-    carried = carried_fields(both.task.payloads[1])
+        each = codec(back.field(name).type)
+        came[name] = each.encode(each.decode(came[name]))
+    carried = encoded_fields(both.task.payloads[1])
     parts = {
         both.slots.places[1][to.name]: part
         for name in schema.names
@@ -210,15 +210,15 @@ class _Alike:
     @property
     def identity(self) -> pa.Schema:
         """Columns without nulls that are equal where all of these are."""
-        parts = [pa.field(f"{_SAME}_{field.name}", field.type) for field in carried_schema(self.schema)]
+        parts = [pa.field(f"{_SAME}_{field.name}", field.type) for field in encoded_schema(self.schema)]
         return pa.schema([*parts, pa.field(_SAME, pa.string())])
 
     def identified(self, values: Iterable[Column]) -> list[Column]:
         """These columns: each as lowered and without its nulls, and what its value does not say then."""
         parts_of = zip(values, self.schema, strict=True)
-        lowered = [part for value, field in parts_of for part in carrier(field.type).lower(value)]
+        lowered = [part for value, field in parts_of for part in codec(field.type).encode(value)]
         parts, said = [], []
-        for value, field in zip(lowered, carried_schema(self.schema), strict=True):
+        for value, field in zip(lowered, encoded_schema(self.schema), strict=True):
             none = _some(field.type)
             parts.append(F.coalesce(value, none).alias(f"{_SAME}_{field.name}"))
             known = F.when(value.isNull(), F.lit("0"))
@@ -283,7 +283,7 @@ def _own_pieces(side: Side, alike: _Alike, pieces: DataFrame, answer: pa.Schema,
     back = pa.schema([field for field in side.schema if field.name in wanted])
     identity = alike.identity
     payloads = pa.schema([*back, *identity]), identity
-    came = pieces.select("start", "end", *raised_columns(alike.schema))
+    came = pieces.select("start", "end", *decoded_columns(alike.schema))
     frames = (
         side.frame.select("start", "end", *map(column, back.names), *alike.identified(alike.given.values())),
         came.select("start", "end", *alike.identified(map(column, alike.schema.names))),
@@ -292,8 +292,7 @@ def _own_pieces(side: Side, alike: _Alike, pieces: DataFrame, answer: pa.Schema,
     slots = shared_slots(payloads, [names, names])
     events, found = (Feed(each, (), None) for each in payloads)
     plan = Join(events, distinct(found, names), tuple(zip(names, names, strict=True)), "inner")
-    places, carried = slots.places[0], carried_fields(payloads[0])
-    together = [places[part.name] for name in names for part in carried[name]]
+    together = [slots.places[0][name] for name in encoded_names(payloads[0], names)]
     return Cut(
         united(frames, payloads, [True, True], slots),
         Task(plan, payloads, back, slots),

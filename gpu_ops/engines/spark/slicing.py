@@ -25,7 +25,7 @@ from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
 from gpu_ops.engines.spark.sides import MARK, Slots, shared_slots, united
 from gpu_ops.engines.spark.slice_policy import slices_of
-from gpu_ops.engines.spark.type_codecs import carried_fields, carried_schema, raised_columns
+from gpu_ops.engines.spark.type_codecs import decoded_columns, encoded_fields, encoded_names, encoded_schema
 from gpu_ops.engines.spark.types import column, spark_type, to_ticks, to_timestamp
 from gpu_ops.engines.spark.worker import Task
 from gpu_ops.plan.joins import Binary, Join
@@ -71,12 +71,6 @@ def one_of(keys: Sequence[str]) -> list[Column]:
     That is said in words that Spark does not see through: it would warn of a window function without a group.
     """
     return [column(name) for name in keys] or [F.pmod("begin", F.lit(1))]
-
-
-def lowered_keys(schema: pa.Schema, names: Sequence[str]) -> list[str]:
-    """The names of the columns that pass in place of some of a payload's."""
-    carried = carried_fields(schema)
-    return [field.name for name in names for field in carried[name]]
 
 
 def filled(schema: pa.Schema, given: dict[str, Column]) -> list[Column]:
@@ -159,14 +153,14 @@ def beside_nulls(done: DataFrame, back: pa.Schema, answer: pa.Schema, columns: d
         answer: What is asked for.
         columns: As `columns_of` gives them.
     """
-    carried, wanted = carried_fields(back), carried_fields(answer)
+    carried, wanted = encoded_fields(back), encoded_fields(answer)
     given = {
         part.name: column(from_.name)
         for name, source in columns.items()
         if name in wanted
         for part, from_ in zip(wanted[name], carried[source], strict=True)
     }
-    return done.select("start", "end", *filled(carried_schema(answer), given))
+    return done.select("start", "end", *filled(encoded_schema(answer), given))
 
 
 def _with_partner(node: Join, left: Side, right: Side, slices: DataFrame, answer: pa.Schema, run: Run) -> DataFrame:
@@ -179,7 +173,7 @@ def _with_partner(node: Join, left: Side, right: Side, slices: DataFrame, answer
     always = replace(keyed, node=Feed(keyed.schema, (), None), frame=each.select(*ever, *map(column, names)))
     columns = columns_of(node, 0)
     gaps = run(_alone(node, always, right.only([name for _, name in node.on]), slices, keyed.schema, columns))
-    never = replace(always, frame=gaps.select("start", "end", *raised_columns(keyed.schema)))
+    never = replace(always, frame=gaps.select("start", "end", *decoded_columns(keyed.schema)))
     return run(_alone(replace(node, on=tuple(zip(names, names, strict=True))), left, never, slices, answer, columns))
 
 
@@ -224,8 +218,7 @@ def both_sides(node: Binary, left: Side, right: Side, answer: pa.Schema) -> Both
     payloads = tuple(each.schema.append(NUMBER) for each in sides)
     frames = [each.frame.withColumn(SLICE, F.lit(None).cast("long")) for each in sides]
     slots = shared_slots(payloads, [tuple(pair[at] for pair in on) for at in (0, 1)])
-    carried = carried_fields(payloads[0])
-    number, *keys = (slots.places[0][field.name] for name, _ in on for field in carried[name])
+    number, *keys = (slots.places[0][name] for name in encoded_names(payloads[0], [mine for mine, _ in on]))
     task = Task(replace(node, left=feeds[0], right=feeds[1], on=on), payloads, answer, slots)
     rows = united(frames, payloads, [True, True], slots)
     ticks = {"low": to_ticks(F.col("start")), "high": to_ticks(F.col("end"))}
@@ -281,7 +274,7 @@ def _alone(node: Join, mine: Side, other: Side, slices: DataFrame, answer: pa.Sc
     )
 
     def finished(done: DataFrame) -> DataFrame:
-        own = done.where(to_ticks(F.col("start")) >= column(carried_fields(back)[SLICE][0].name))
+        own = done.where(to_ticks(F.col("start")) >= column(*encoded_names(back, [SLICE])))
         return beside_nulls(own, back, answer, columns)
 
     return both.cut(listed.union(markers), finished)

@@ -25,8 +25,8 @@ from gpu_ops.engines.spark.checks import checked, error_text, shown
 from gpu_ops.engines.spark.data_windows import cut_data_window
 from gpu_ops.engines.spark.grids import at_begins
 from gpu_ops.engines.spark.slice_policy import asks_for_bounds, slices_of
-from gpu_ops.engines.spark.slicing import NUMBER, SLICE, Cut, filled, in_slices, lowered_keys, one_of
-from gpu_ops.engines.spark.type_codecs import carried_fields, carried_schema, lowered_columns
+from gpu_ops.engines.spark.slicing import NUMBER, SLICE, Cut, filled, in_slices, one_of
+from gpu_ops.engines.spark.type_codecs import encoded_columns, encoded_names, encoded_schema
 from gpu_ops.engines.spark.types import column, to_ticks, to_timestamp
 from gpu_ops.engines.spark.worker import Task
 from gpu_ops.plan.aggregates import Aggregate, aggregate
@@ -80,9 +80,9 @@ def _cut_numbers(
     first: WindowAggregate, window: Hopping, frame: DataFrame, schema: pa.Schema, answer: pa.Schema, count: int
 ) -> Cut:
     low, high = _window_numbers(window, to_ticks(F.col("start")), to_ticks(F.col("end")))
-    numbers = frame.select(low.alias("low"), high.alias("high"), *lowered_columns(schema)).where("high > low")
+    numbers = frame.select(low.alias("low"), high.alias("high"), *encoded_columns(schema)).where("high > low")
     slices = slices_of([numbers], count)
-    names = carried_schema(schema).names
+    names = encoded_schema(schema).names
     rows = in_slices(numbers, slices, (F.col("low") < F.col("finish")) & (F.col("high") > F.col("begin"))).select(
         to_timestamp(F.greatest("low", "begin")).alias("start"),
         to_timestamp(F.least("high", "finish")).alias("end"),
@@ -98,7 +98,7 @@ def _cut_numbers(
         start, end = point + lifetimes.span(begins), point + lifetimes.span(ends)
         return lifetimes.moved(done, lifetimes.Changed(start, end, verb="hopping", latest=MAX_TIME - TICK))
 
-    together = ["begin", *lowered_keys(schema, first.group)]
+    together = ["begin", *encoded_names(schema, first.group)]
     return Cut(rows, Task(plan, (schema,), answer), together, ["start", "end", *names], finished)
 
 
@@ -125,14 +125,14 @@ def _cut_at_begins(
     slices = at_begins(slices_of([events], count), window)
     finish = pa.field(_FINISH, pa.int64())
     passing = pa.schema([*schema, NUMBER, finish])
-    number, until = (carried_fields(passing)[name][0].name for name in (SLICE, _FINISH))
+    number, until = encoded_names(passing, (SLICE, _FINISH))
     # Of a long event the part in the slice is enough; of one that starts behind the last begin, a tick.
     start = F.greatest("low", "begin")
     end = F.greatest(F.least("high", "finish"), start + lifetimes.span(TICK))
     rows = in_slices(events, slices, (F.col("low") < F.col("reach")) & (F.col("high") > F.col("begin"))).select(
         to_timestamp(start).alias("start"),
         to_timestamp(end).alias("end"),
-        *carried_schema(schema).names,
+        *encoded_schema(schema).names,
         F.col("begin").alias(number),
         F.col("finish").alias(until),
     )
@@ -141,22 +141,22 @@ def _cut_at_begins(
     plan = replace(first, input=feed, window=window.giving("window"))
 
     def finished(done: DataFrame) -> DataFrame:
-        begin, after = (column(carried_fields(back)[name][0].name) for name in (SLICE, _FINISH))
+        begin, after = map(column, encoded_names(back, (SLICE, _FINISH)))
         starts = to_ticks(F.col("start"))
-        own = done.where((starts >= begin) & (starts < after)).select("start", "end", *carried_schema(answer).names)
+        own = done.where((starts >= begin) & (starts < after)).select("start", "end", *encoded_schema(answer).names)
         if window.output == "window":
             return own
         end = to_ticks(F.col("end"))
         return lifetimes.moved(own, lifetimes.Changed(end, end + lifetimes.span(TICK), latest=MAX_TIME - TICK))
 
-    together = [number, *lowered_keys(schema, first.group)]
-    return Cut(rows, Task(plan, (passing,), back), together, ["start", "end", *carried_schema(passing).names], finished)
+    together = [number, *encoded_names(schema, first.group)]
+    return Cut(rows, Task(plan, (passing,), back), together, ["start", "end", *encoded_schema(passing).names], finished)
 
 
 def _ticks(frame: DataFrame, schema: pa.Schema) -> DataFrame:
     """Events as lowered, with their lifetimes as ``low`` and ``high``."""
     return frame.select(
-        to_ticks(F.col("start")).alias("low"), to_ticks(F.col("end")).alias("high"), *lowered_columns(schema)
+        to_ticks(F.col("start")).alias("low"), to_ticks(F.col("end")).alias("high"), *encoded_columns(schema)
     )
 
 
@@ -164,15 +164,14 @@ def _cut_snapshots(first: WindowAggregate, frame: DataFrame, schema: pa.Schema, 
     events = _ticks(frame, schema)
     slices = slices_of([events], count)
     passing = pa.schema([*schema, NUMBER, pa.field(_REAL, pa.bool_()), pa.field(_NEXT, pa.int64())])
-    carried = carried_fields(passing)
-    number, real, after = (carried[name][0].name for name in (SLICE, _REAL, _NEXT))
-    keys, names = lowered_keys(schema, first.group), carried_schema(passing).names
+    number, real, after = encoded_names(passing, (SLICE, _REAL, _NEXT))
+    keys, names = encoded_names(schema, first.group), encoded_schema(passing).names
 
     meets = (F.col("low") < F.col("finish")) & (F.col("high") >= F.col("begin"))
     listed = in_slices(events, slices, meets).select(
         to_timestamp(F.greatest(F.col("low"), F.col("begin") - TICK)).alias("start"),
         to_timestamp(F.least("high", "finish")).alias("end"),
-        *carried_schema(schema).names,
+        *encoded_schema(schema).names,
         F.col("begin").alias(number),
         F.lit(True).alias(real),
         F.lit(None).cast("long").alias(after),
@@ -192,7 +191,7 @@ def _cut_snapshots(first: WindowAggregate, frame: DataFrame, schema: pa.Schema, 
         markers.select(
             to_timestamp(F.col("last")).alias("start"),
             to_timestamp(F.col("finish")).alias("end"),
-            *filled(carried_schema(passing), given),
+            *filled(encoded_schema(passing), given),
         )
     )
     feed = Feed(passing, (SLICE, *first.group), None)
@@ -205,10 +204,10 @@ def _cut_snapshots(first: WindowAggregate, frame: DataFrame, schema: pa.Schema, 
     task = Task(replace(first, input=feed, aggregates=aggregates), (passing,), back)
 
     def finished(done: DataFrame) -> DataFrame:
-        began, events, ends = (column(carried_fields(back)[name][0].name) for name in (SLICE, _COUNT, _NEXT))
+        began, events, ends = map(column, encoded_names(back, (SLICE, _COUNT, _NEXT)))
         own = done.where((to_ticks(F.col("start")) >= began) & (events > 0))
         end = F.when(ends.isNull(), F.col("end")).otherwise(to_timestamp(ends))
-        return own.select("start", end.alias("end"), *carried_schema(answer).names)
+        return own.select("start", end.alias("end"), *encoded_schema(answer).names)
 
     return Cut(rows, task, [number, *keys], ["start", "end", *names], finished)
 

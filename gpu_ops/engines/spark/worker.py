@@ -25,7 +25,7 @@ from gpu_ops.engines.local.in_order import Spill, can_run_in_order, in_order
 from gpu_ops.engines.spark.sending import concise
 from gpu_ops.engines.spark.sides import Slots, split
 from gpu_ops.engines.spark.stages import feeds
-from gpu_ops.engines.spark.type_codecs import carried_schema, flattened_arrays, restored_arrays
+from gpu_ops.engines.spark.type_codecs import decoded_arrays, encoded_arrays, encoded_schema
 from gpu_ops.plan.nodes import Feed, Node
 
 _LOG = logging.getLogger("gpu_ops")
@@ -68,7 +68,7 @@ class Task:
     @property
     def back(self) -> pa.Schema:
         """The columns that come back."""
-        payload = carried_schema(self.answer)
+        payload = encoded_schema(self.answer)
         if self.named:
             payload = pa.schema([each.with_name(name) for each, name in zip(payload, self.answer.names, strict=True)])
         return pa.schema([("start", TIME_TYPE), ("end", TIME_TYPE), *payload])
@@ -198,14 +198,14 @@ def scratch_folder() -> str | None:
 
 def _restored(payload: pa.Schema, ends: bool, batches: Batches) -> Iterator[pa.RecordBatch]:  # noqa: FBT001
     times = ["start", "end"] if ends else ["start"]
-    names = carried_schema(payload).names
+    names = encoded_schema(payload).names
     schema = pa.schema([*((name, TIME_TYPE) for name in times), *payload])
     for batch in batches:
         arrays = [batch.column(name).cast(TIME_TYPE) for name in times]
-        columns = restored_arrays(payload, [batch.column(name) for name in names])
+        columns = decoded_arrays(payload, [batch.column(name) for name in names])
         yield pa.RecordBatch.from_arrays([*arrays, *columns], schema=schema)
 
 
 def _flattened(answer: pa.Schema, back: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
-    payload = flattened_arrays(answer, batch.columns[2:])
+    payload = encoded_arrays(answer, batch.columns[2:])
     return pa.RecordBatch.from_arrays([*batch.columns[:2], *payload], schema=back)
