@@ -20,10 +20,10 @@ from gpu_ops.engines.spark.checks import checked, error_text, fitting, shown
 from gpu_ops.engines.spark.expressions import computed_otherwise, spelled
 from gpu_ops.engines.spark.sending import Sent, check_workers
 from gpu_ops.engines.spark.session import check_names, worker_memory
-from gpu_ops.engines.spark.sides import packed, shared_slots, united
+from gpu_ops.engines.spark.sides import Input, packed, shared_slots, united
 from gpu_ops.engines.spark.slice_policy import Wish, cut_because, cut_ways, uncut, wish
 from gpu_ops.engines.spark.sliced_joins import cut_match
-from gpu_ops.engines.spark.slicing import Cut, Side
+from gpu_ops.engines.spark.slicing import Cut
 from gpu_ops.engines.spark.spills import Spills
 from gpu_ops.engines.spark.stages import (
     ONE,
@@ -42,7 +42,7 @@ from gpu_ops.engines.spark.type_codecs import (
     passage,
     passes_unchanged,
 )
-from gpu_ops.engines.spark.types import column, plain_type, spark_type, to_ticks, to_timestamp
+from gpu_ops.engines.spark.types import all_known, column, filled, plain_type, spark_type, to_ticks, to_timestamp
 from gpu_ops.engines.spark.windows import cut_window
 from gpu_ops.engines.spark.worker import Task, run_task
 from gpu_ops.errors import PlanError
@@ -56,8 +56,6 @@ from gpu_ops.plan.unnest import Repeat, Unnest
 _GPU = "planned for the GPU"
 _EXPRESSIONS = "planned for the GPU where the RAPIDS plugin has a rule for every function in it"
 _NEW = {"start": "__gpu_ops_start", "end": "__gpu_ops_end", "duration": "__gpu_ops_duration"}
-Handed = tuple[DataFrame, pa.Schema]
-"""Events, and what of their payload goes to workers."""
 
 
 class Compiler:
@@ -232,7 +230,7 @@ class Compiler:
         )
         schema = node.input.schema
         task = Task(over_feed(node.input, (node,)), (schema,), node.schema)
-        return self._through(self._lowered([self.frame(node.input)], task), task, node)
+        return self._through(_encoded([Input(node.input, self.frame(node.input), schema)], task), task, node)
 
     @_made.register
     def _union(self, node: Union) -> DataFrame:
@@ -301,14 +299,13 @@ class Compiler:
 
     def _gathered(self, node: Node) -> DataFrame:
         part = fragment(node, self._apart)
-        first = part.nodes[0]
         reason = self._cut_because(node)
         if reason is not None:
             return self._cut(node, part, reason)
-        handed = self._both(part) if len(first.inputs) > 1 else self._one(part)
-        frames, schemas = zip(*handed, strict=True)
-        plan = part.plan(schemas[0] if first.handed == "needed alone" else None)
-        slots = shared_slots(schemas, part.partitions) if len(frames) > 1 else None
+        inputs = self._inputs(part)
+        schemas = tuple(each.schema for each in inputs)
+        plan = part.plan(schemas[0] if part.nodes[0].handed == "needed alone" else None)
+        slots = shared_slots(schemas, part.partitions) if len(inputs) > 1 else None
         answer = _of(node, self._read[node])
         task = Task(plan, schemas, answer, slots, named=answer == node.schema and passes_unchanged(answer))
         spread = len(node.inputs) > 1 and any(part.keeps)
@@ -320,7 +317,7 @@ class Compiler:
             if each not in self.notes:  # else all that is below it has its notes too
                 self._note(each, "Spark: in the same mapInArrow as the node above, without another shuffle")
                 below.extend(each.inputs)
-        return self._through(self._together(self._lowered(frames, task), part, task, spread=spread), task, node)
+        return self._through(self._partitioned(_encoded(inputs, task), part, task, spread=spread), task, node)
 
     def _apart(self, node: Node) -> bool:
         """Whether a node shares no mapInArrow with what is above it."""
@@ -340,79 +337,57 @@ class Compiler:
         def run(cut: Cut) -> DataFrame:
             self.shuffles += 1
             passed.extend([*cut.task.payloads, cut.task.answer])
-            gathered = cut.rows.repartition(*map(column, cut.together)).select(*map(column, cut.passed))
+            gathered = cut.rows.repartition(*cut.partition).select(*cut.task.takes)
             return cut.finished(self._passed(gathered, cut.task))
 
-        if len(first.inputs) > 1:
-            sides = [Side(each, *handed) for each, handed in zip(first.inputs, self._both(part), strict=True)]
-            done = cut_match(first, sides[0], sides[1], answer, self._wish.count, run)
+        inputs = self._inputs(part)
+        if len(inputs) > 1:
+            done = cut_match(first, inputs[0], inputs[1], answer, self._wish.count, run)
         else:
-            ((frame, schema),) = self._one(part)
-            done = run(cut_window(first, frame, schema, answer, self._wish.count))
+            done = run(cut_window(first, inputs[0], answer, self._wish.count))
         self._note(node, *cut_ways(node, reason, self._wish.count, part.partition), *self._passage(passed))
-        return _raised(done, answer, node)
+        return _decoded(done, answer, node)
 
-    def _one(self, part: Fragment) -> list[Handed]:
-        """What a fragment needs of its one input."""
-        frame = self.frame(part.input)
-        schema, counted = needed(part, self._read)
-        if schema is ONE:
-            frame = frame.select("start", "end", F.lit(True).alias("one"))
-        elif counted:
-            replaced = {name: F.when(column(name).isNotNull(), F.lit(True)) for name in counted}
-            columns = (replaced.get(name, column(name)).alias(name) for name in schema.names)
-            frame = frame.select("start", "end", *columns)
-        return [(frame, schema)]
+    def _inputs(self, part: Fragment) -> list[Input]:
+        """The inputs of a fragment, without the events that give nothing and the columns that are not needed."""
+        inputs = []
+        asked = zip(part.inputs, needed(part, self._read), part.partitions, part.keeps, strict=True)
+        for node, (schema, counted), keys, keeps in asked:
+            frame = self.frame(node)
+            if not keeps:
+                frame = frame.where(all_known(keys))
+            if schema is ONE:
+                frame = frame.select("start", "end", F.lit(True).alias("one"))
+            elif counted:
+                marks = {name: F.when(column(name).isNotNull(), F.lit(True)) for name in counted}
+                frame = frame.select("start", "end", *filled(schema, marks, schema.names))
+            inputs.append(Input(node, frame, schema))
+        return inputs
 
-    def _both(self, part: Fragment) -> list[Handed]:
-        """What a fragment needs of the inputs that it matches, without the events that give nothing."""
-        first = part.nodes[0]
-        needed = [set(names) for names in first.needs(self._read[first])]
-        if len(part.inputs) == 1:
-            needed = [needed[0] | needed[1]]
-        handed = []
-        for each, names, keys, keeps in zip(part.inputs, needed, part.partitions, part.keeps, strict=True):
-            frame = self.frame(each)
-            known = reduce(Column.__and__, (column(name).isNotNull() for name in keys), F.lit(True))
-            handed.append((frame if keeps else frame.where(known), _of(each, names)))
-        return handed
-
-    def _lowered(self, frames: Sequence[DataFrame], task: Task) -> DataFrame:
-        """The rows that go to the workers."""
-        if task.slots is not None:
-            return packed(united(frames, task.payloads, task.ends, task.slots))
-        times = [column("start"), column("end")] if task.ends[0] else [column("start")]
-        return frames[0].select(*times, *encoded_columns(task.payloads[0]))
-
-    def _together(self, lowered: DataFrame, part: Fragment, task: Task, *, spread: bool) -> DataFrame:
-        """Rows brought together so that each task of Spark has all that may meet.
-
-        That is by key, and without one in a single task, if it is not cut in time.
-        """
+    def _partitioned(self, rows: DataFrame, part: Fragment, task: Task, *, spread: bool) -> DataFrame:
+        """Rows partitioned so that all that may meet are in one task of Spark: by key, or all in one without a key."""
         self.shuffles += 1
         if not part.partition:
             self.alone.append(part.nodes[0])
-            return lowered.repartition(1)
+            return rows.repartition(1)
         names = encoded_names(task.payloads[0], part.partition)
         keys = [column(name if task.slots is None else task.slots.places[0][name]) for name in names]
         if spread:
             # An event without a key meets no other, so any task will do.
             keys.append(F.when(reduce(Column.__or__, (key.isNull() for key in keys)), column("start")))
-        return lowered.repartition(*keys)
+        return rows.repartition(*keys)
 
-    def _through(self, lowered: DataFrame, task: Task, node: Node) -> DataFrame:
+    def _through(self, rows: DataFrame, task: Task, node: Node) -> DataFrame:
         """Rows through the workers, and the node's events from what comes back."""
-        done = self._passed(lowered, task)
-        return done if task.named else _raised(done, task.answer, node)
+        done = self._passed(rows, task)
+        return done if task.named else _decoded(done, task.answer, node)
 
-    def _passed(self, lowered: DataFrame, task: Task) -> DataFrame:
+    def _passed(self, rows: DataFrame, task: Task) -> DataFrame:
         """Rows through the workers, and what comes back."""
-        passed = spark_types.StructType(
-            [spark_types.StructField(each.name, spark_type(each.type)) for each in task.back]
-        )
-        check_workers(lowered.sparkSession.sparkContext)
-        run = partial(run_task, task, self.device, memory=worker_memory(lowered), spilled=self.spills.add)
-        return lowered.mapInArrow(Sent(run), passed)
+        back = [spark_types.StructField(each.name, spark_type(each.type)) for each in task.back]
+        check_workers(rows.sparkSession.sparkContext)
+        run = partial(run_task, task, self.device, memory=worker_memory(rows), spilled=self.spills.add)
+        return rows.mapInArrow(Sent(run), spark_types.StructType(back))
 
     def _passage(self, schemas: Iterable[pa.Schema]) -> list[str]:
         """How columns pass through Python that do not as they are, and why the plugin would leave the GPU for some."""
@@ -428,15 +403,19 @@ def _away(reasons: Sequence[str]) -> list[str]:
     return [f"not wholly planned for the GPU: {each}" for each in reasons] or [_GPU]
 
 
-def _raised(done: DataFrame, answer: pa.Schema, node: Node) -> DataFrame:
-    """The node's events from what came back of them."""
-    raised = dict(zip(answer.names, decoded_columns(answer), strict=True))
-    unread = {
-        field.name: F.lit(None).cast(spark_type(field.type)).alias(field.name)
-        for field in node.schema
-        if field.name not in raised
-    }
-    return done.select("start", "end", *((raised | unread)[name] for name in node.schema.names))
+def _encoded(inputs: Sequence[Input], task: Task) -> DataFrame:
+    """The rows that go to the workers."""
+    if task.slots is not None:
+        return packed(united(inputs, task.ends, task.slots))
+    (given,) = inputs
+    times = [column("start"), column("end")] if task.ends[0] else [column("start")]
+    return given.frame.select(*times, *encoded_columns(given.schema))
+
+
+def _decoded(done: DataFrame, answer: pa.Schema, node: Node) -> DataFrame:
+    """The node's events from what came back of them; columns that nothing reads are null."""
+    decoded = dict(zip(answer.names, decoded_columns(answer), strict=True))
+    return done.select("start", "end", *filled(node.schema, decoded))
 
 
 def _of(node: Node, names: Collection[str]) -> pa.Schema:

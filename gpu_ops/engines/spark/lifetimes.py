@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, format_span
 from gpu_ops.engines.spark.checks import checked, error_text, shown
-from gpu_ops.engines.spark.types import column, to_ticks, to_timestamp
+from gpu_ops.engines.spark.types import column, lifetime, to_ticks, to_timestamp
 from gpu_ops.errors import PlanError
 from gpu_ops.plan.expressions import LIFETIME
 from gpu_ops.plan.lifetimes import (
@@ -87,6 +87,12 @@ def moved(frame: DataFrame, changed: Changed) -> DataFrame:
         ),
         changed.lives,
     )
+
+
+def never_open(frame: DataFrame, problem: str, remedy: str) -> DataFrame:
+    """The events of a frame, or an error where one never ends."""
+    message = error_text("TimeError", problem, "end", shown("start", F.col("start")), remedy)
+    return checked(frame, to_ticks(F.col("end")) != MAX_TIME, message)
 
 
 def span(value: int) -> Column:
@@ -196,16 +202,10 @@ def repeat(frame: DataFrame, node: Repeat) -> DataFrame:
 def chop(frame: DataFrame, node: Chop) -> DataFrame:
     """Each event cut at the grid: one row for each piece."""
     period = span(node.period)
-    bounded = checked(
+    bounded = never_open(
         frame,
-        to_ticks(F.col("end")) != MAX_TIME,
-        error_text(
-            "TimeError",
-            "chop would cut an event that never ends into endlessly many.",
-            "end",
-            shown("start", F.col("start")),
-            "Bound it first: .clip_duration(…) or .alter_lifetime(end=…).",
-        ),
+        "chop would cut an event that never ends into endlessly many.",
+        "Bound it first: .clip_duration(…) or .alter_lifetime(end=…).",
     )
     start, end = to_ticks(F.col("start")), to_ticks(F.col("end"))
     first = _floor(start, node.period, node.align)
@@ -213,8 +213,4 @@ def chop(frame: DataFrame, node: Chop) -> DataFrame:
     payload = [column(name) for name in frame.columns if name not in LIFETIME]
     pieces = bounded.select("start", "end", *payload, F.explode(F.sequence(first, last, period)).alias(_PIECE))
     piece = F.col(_PIECE)
-    return pieces.select(
-        to_timestamp(F.greatest(start, piece)).alias("start"),
-        to_timestamp(F.least(end, piece + period)).alias("end"),
-        *payload,
-    )
+    return pieces.select(*lifetime(F.greatest(start, piece), F.least(end, piece + period)), *payload)

@@ -11,7 +11,7 @@ from gpu_ops.core.time import TICK
 from gpu_ops.plan.nodes import Feed, Node
 
 ONE = pa.schema([("one", pa.bool_())])
-"""What workers get of events whose payload nobody asks for."""
+"""The payload of events of which workers need no column."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,26 +179,36 @@ def read_columns(plan: Node) -> dict[Node, tuple[str, ...]]:
     return {node: _in_order(node, names) for node, names in read.items()}
 
 
-def needed(part: Fragment, read: Mapping[Node, tuple[str, ...]]) -> tuple[pa.Schema, set[str]]:
-    """The payload that workers need of a single input, and the columns of it that are only counted.
+def needed(part: Fragment, read: Mapping[Node, tuple[str, ...]]) -> list[tuple[pa.Schema, set[str]]]:
+    """For each input of a fragment the payload that workers need, and the columns of it that they only count.
 
-    Of these it matters where they are null and nothing else: they are BOOLEAN.
+    Of a counted column only its nulls matter, so it passes as BOOLEAN.
 
     Args:
-        part: A fragment of one input.
+        part: The fragment.
         read: As `read_columns` gives it.
     """
-    schema, first = part.input.schema, part.nodes[0]
-    if first.handed == "all":
-        return schema, set()
-    (names,) = first.needs(read.get(first, ()))  # what is lowered is not in the plan, and needs the same for any answer
+    first = part.nodes[0]
+    if len(first.inputs) == 1 and first.handed == "all":
+        return [(part.input.schema, set())]
+    # A lowered node is not in the plan, and needs the same columns for any answer.
+    names = [set(each) for each in first.needs(read.get(first, ()))]
+    if len(first.inputs) == 1 and not names[0]:
+        return [(ONE, set())]
+    if len(part.inputs) < len(names):
+        names = [names[0] | names[1]]
     counted = first.counted
-    if not names:
-        return ONE, set()
-    fields = [
-        pa.field(field.name, pa.bool_()) if field.name in counted else field for field in schema if field.name in names
+    return [
+        (
+            pa.schema(
+                pa.field(field.name, pa.bool_()) if field.name in counted else field
+                for field in each.schema
+                if field.name in wanted
+            ),
+            counted,
+        )
+        for each, wanted in zip(part.inputs, names, strict=True)
     ]
-    return pa.schema(fields), counted
 
 
 def _in_order(node: Node, names: set[str]) -> tuple[str, ...]:

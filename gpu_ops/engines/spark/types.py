@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import reduce
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -60,6 +61,39 @@ def to_ticks(timestamp: Column) -> Column:
 def to_timestamp(ticks: Column) -> Column:
     """A TIMESTAMP column from LONG microseconds since 1970 UTC."""
     return _reinterpret(ticks, "Long", "Timestamp")
+
+
+def lifetime(start: Column, end: Column) -> list[Column]:
+    """The columns ``start`` and ``end`` (TIMESTAMP) from LONG microseconds since 1970 UTC."""
+    return [to_timestamp(start).alias("start"), to_timestamp(end).alias("end")]
+
+
+def filled(schema: pa.Schema, given: Mapping[str, Column], known: Collection[str] = ()) -> list[Column]:
+    """The columns of a schema.
+
+    Args:
+        schema: The schema.
+        given: The values of some of its columns.
+        known: The columns that the frame has itself. All others are null.
+    """
+    columns = []
+    for field in schema:
+        if field.name not in given and field.name in known:
+            columns.append(column(field.name))
+        else:
+            value = given.get(field.name)
+            columns.append((F.lit(None).cast(spark_type(field.type)) if value is None else value).alias(field.name))
+    return columns
+
+
+def all_of(conditions: Iterable[Column]) -> Column:
+    """Whether all conditions hold; true if there are none."""
+    return reduce(Column.__and__, [*conditions] or [F.lit(True)])
+
+
+def all_known(names: Iterable[str]) -> Column:
+    """Whether none of these columns is null."""
+    return all_of(column(name).isNotNull() for name in names)
 
 
 # Spark's types as Arrow types, and back

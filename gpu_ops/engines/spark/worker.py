@@ -23,7 +23,7 @@ from gpu_ops.core.time import TIME_TYPE
 from gpu_ops.devices import choose
 from gpu_ops.engines.local.in_order import Spill, can_run_in_order, in_order
 from gpu_ops.engines.spark.sending import concise
-from gpu_ops.engines.spark.sides import Slots, split
+from gpu_ops.engines.spark.sides import MARK, Slots, split
 from gpu_ops.engines.spark.stages import feeds
 from gpu_ops.engines.spark.type_codecs import decoded_arrays, encoded_arrays, encoded_schema
 from gpu_ops.plan.nodes import Feed, Node
@@ -72,6 +72,14 @@ class Task:
         if self.named:
             payload = pa.schema([each.with_name(name) for each, name in zip(payload, self.answer.names, strict=True)])
         return pa.schema([("start", TIME_TYPE), ("end", TIME_TYPE), *payload])
+
+    @property
+    def takes(self) -> list[str]:
+        """The columns that come, but for the ends of two sides: `packed` puts these and the mark together."""
+        times = ["start", "end"] if any(self.ends) else ["start"]
+        if self.slots is None:
+            return [*times, *encoded_schema(self.payloads[0]).names]
+        return [*times, MARK, *self.slots.schema.names]
 
     @property
     def ends(self) -> list[bool]:
