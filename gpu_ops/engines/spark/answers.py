@@ -65,7 +65,7 @@ def write_files(
             raise writing.taken() from error
         raise
     writing.done()
-    spilled = 0 if spills is None else spills.total().size
+    spilled = 0 if spills is None else spills.size()
     return WriteReport(files.shown(where.path), rows, groups, sum(whole.values()), spilled)
 
 

@@ -17,7 +17,6 @@ of the level meet right ones of it and of finer levels; in the odd one finer lef
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import reduce
 from itertools import chain
 from typing import Any, Literal
 
@@ -28,11 +27,11 @@ from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
 from gpu_ops.engines.spark.checks import fitting
 from gpu_ops.engines.spark.expressions import computed_otherwise, spelled
-from gpu_ops.engines.spark.types import column, plain_type, to_ticks
+from gpu_ops.engines.spark.types import all_known, all_of, column, plain_type, to_ticks
 from gpu_ops.plan.expressions import function_names, guards
 from gpu_ops.plan.joins import Join
 
-Side = Literal["left", "right"]
+SideName = Literal["left", "right"]
 Strategy = Literal["kernel", "sql"]
 
 _BITS = 4
@@ -187,7 +186,7 @@ def bucketed(node: Join, left: DataFrame, right: DataFrame, bucket: int | None =
     together = [column("left_start") < column("right_end"), column("right_start") < column("left_end")]
     if node.how == "full":
         together.append(~(column("left_gap") & column("right_gap")))
-    met = lefts.join(rights, reduce(Column.__and__, [*equal, *places, *together]), "inner")
+    met = lefts.join(rights, all_of([*equal, *places, *together]), "inner")
     start = F.greatest(column("left_start"), column("right_start")).alias("start")
     end = F.least(column("left_end"), column("right_end")).alias("end")
     made = met.select(start, end, *_payload(node))
@@ -234,7 +233,7 @@ def _payload(node: Join) -> list[Column]:
 # What meets
 
 
-def _keys(node: Join, side: Side) -> list[str]:
+def _keys(node: Join, side: SideName) -> list[str]:
     """What is equal where events of one side meet those of the other."""
     at = ("left", "right").index(side)
     names = node.inputs[at].schema.names
@@ -251,16 +250,16 @@ def _nulls(node: Join) -> bool:
     )
 
 
-def _whole(node: Join, side: Side, frame: DataFrame) -> DataFrame:
+def _whole(node: Join, side: SideName, frame: DataFrame) -> DataFrame:
     """The events of a side that can be in the answer, under names that the other side has not."""
     at = ("left", "right").index(side)
     schema, nulls = node.inputs[at].schema, _nulls(node)
     payload = [column(name).alias(f"{side}_{number}") for number, name in enumerate(schema.names)]
     made = frame.select(column("start").alias(f"{side}_start"), column("end").alias(f"{side}_end"), *payload)
-    keys = [column(name) for name in _keys(node, side) if name != f"{side}_lone"]
+    keys = [name for name in _keys(node, side) if name != f"{side}_lone"]
     if not keys:
         return made
-    known = reduce(Column.__and__, (key.isNotNull() for key in keys))
+    known = all_known(keys)
     if not (nulls and node.alone[at]):
         made = made.where(known)
         return made.withColumn(f"{side}_lone", F.lit(0).cast("long")) if nulls else made
@@ -270,9 +269,9 @@ def _whole(node: Join, side: Side, frame: DataFrame) -> DataFrame:
     return made.withColumn(f"{side}_lone", F.when(known, F.lit(0)).otherwise(apart))
 
 
-def _gaps(node: Join, side: Side, events: DataFrame, others: DataFrame) -> DataFrame:
+def _gaps(node: Join, side: SideName, events: DataFrame, others: DataFrame) -> DataFrame:
     """When no event of a side is alive, for each key that the other side has, and as long as that has events."""
-    other: Side = "right" if side == "left" else "left"
+    other: SideName = "right" if side == "left" else "left"
     keys, theirs = _keys(node, side), _keys(node, other)
     start, end = f"{side}_start", f"{side}_end"
     asked = others.groupBy(*theirs).agg(F.min(f"{other}_start").alias("first"), F.max(f"{other}_end").alias("last"))
@@ -304,7 +303,7 @@ def _until(keys: Sequence[str], start: str, end: str) -> Column:
     return F.max(end).over(earlier)
 
 
-def _beside_gaps(events: DataFrame, gaps: DataFrame, side: Side) -> DataFrame:
+def _beside_gaps(events: DataFrame, gaps: DataFrame, side: SideName) -> DataFrame:
     """Events and gaps, told apart; gaps have nulls but for the key."""
     mark = f"{side}_gap"
     marked = gaps.withColumn(mark, F.lit(True))
@@ -314,11 +313,11 @@ def _beside_gaps(events: DataFrame, gaps: DataFrame, side: Side) -> DataFrame:
 # Levels and buckets
 
 
-def _ticks(side: Side) -> tuple[Column, Column]:
+def _ticks(side: SideName) -> tuple[Column, Column]:
     return to_ticks(column(f"{side}_start")), to_ticks(column(f"{side}_end"))
 
 
-def _length(side: Side) -> Column:
+def _length(side: SideName) -> Column:
     start, end = _ticks(side)
     return (end - start).alias("length")
 
@@ -339,7 +338,7 @@ def _statistics(lefts: DataFrame, rights: DataFrame, bucket: int | None) -> Data
 
     It is one column: nothing of it is pruned on one side alone, so Spark sees that both ask for the same.
     """
-    sides: tuple[tuple[Side, DataFrame], ...] = (("left", lefts), ("right", rights))
+    sides: tuple[tuple[SideName, DataFrame], ...] = (("left", lefts), ("right", rights))
     rows = [
         frame.select(_length(side))
         .select(F.expr(_OWN).alias("level"))
@@ -361,7 +360,7 @@ def _coarser(levels: str) -> str:
     return f"filter(sequence(0, {_LEVELS - 1}), each -> each > level and shiftright({levels}, each) & 1 = 1)"
 
 
-_SLOTS: dict[Side, str] = {
+_SLOTS: dict[SideName, str] = {
     "left": f"concat(array(level * 2), transform({_coarser(_RIGHT_LEVELS)}, each -> each * 2 + 1))",
     # Left intervals of finer levels come to the odd slot, if there are any.
     "right": f"concat(array(level * 2), transform({_coarser(_LEFT_LEVELS)}, each -> each * 2),"
@@ -370,7 +369,7 @@ _SLOTS: dict[Side, str] = {
 """The even slot of an interval's own level is 2 * level, and the odd one follows."""
 
 
-def _listed(events: DataFrame, found: DataFrame, side: Side) -> DataFrame:
+def _listed(events: DataFrame, found: DataFrame, side: SideName) -> DataFrame:
     """A row for each bucket in which an interval is listed, and beside it the one in which it starts."""
     payload, slot = events.columns, f"{side}_slot"
     levelled = (

@@ -109,6 +109,11 @@ def unwrapped(error: BaseException) -> GpuOpsError | None:
     return kind(text, column=name, row=None if row is None else int(row), values=values or None, remedy=remedy)
 
 
+def first_line(error: object) -> str:
+    """The first line of what an error says; its class if it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 @contextmanager
 def our_errors() -> Iterator[None]:
     """Raise the error of gpu_ops that a job died of, in place of Spark's around it, which is its cause.

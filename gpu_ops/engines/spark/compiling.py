@@ -16,10 +16,10 @@ from pyspark.sql import types as spark_types
 from gpu_ops.core.time import TICK
 from gpu_ops.engines.spark import lifetimes
 from gpu_ops.engines.spark.bucketed import bucketed, choose, supported, unplanned
-from gpu_ops.engines.spark.checks import checked, error_text, fitting, shown
+from gpu_ops.engines.spark.checks import checked, error_text, first_line, fitting, shown
 from gpu_ops.engines.spark.expressions import computed_otherwise, spelled
 from gpu_ops.engines.spark.sending import Sent, check_workers
-from gpu_ops.engines.spark.session import check_names, worker_memory
+from gpu_ops.engines.spark.session import check_names, has_plugin, worker_memory
 from gpu_ops.engines.spark.sides import Input, packed, shared_slots, united
 from gpu_ops.engines.spark.slice_policy import Wish, cut_because, cut_ways, uncut, wish
 from gpu_ops.engines.spark.sliced_joins import cut_match
@@ -42,7 +42,16 @@ from gpu_ops.engines.spark.type_codecs import (
     passage,
     passes_unchanged,
 )
-from gpu_ops.engines.spark.types import all_known, column, filled, plain_type, spark_type, to_ticks, to_timestamp
+from gpu_ops.engines.spark.types import (
+    all_known,
+    column,
+    filled,
+    plain_type,
+    spark_schema,
+    spark_type,
+    to_ticks,
+    to_timestamp,
+)
 from gpu_ops.engines.spark.windows import cut_window
 from gpu_ops.engines.spark.worker import Task, run_task
 from gpu_ops.errors import PlanError
@@ -218,7 +227,7 @@ class Compiler:
             try:
                 made = native()
             except Exception as error:  # noqa: BLE001  (the plan took it: what stops Narwhals or Spark here, Polars can do)
-                reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+                reason = first_line(error)
             else:
                 self._note(node, f"{note}; {_EXPRESSIONS}")
                 return made
@@ -267,7 +276,7 @@ class Compiler:
                 made = bucketed(node, *frames)
             except Exception as error:
                 # The condition is what Narwhals may have no words for in Spark's SQL.
-                why = (str(error).strip() or type(error).__name__).splitlines()[0]
+                why = first_line(error)
                 if node.strategy == "sql":
                     raise _not_by_sql(why) from error
             else:
@@ -293,9 +302,7 @@ class Compiler:
             if reason is not None:
                 raise _not_by_sql(reason)
             return "sql", "as asked"
-        session = self.frame(node.left).sparkSession
-        plugin = "com.nvidia.spark.SQLPlugin" in str(session.conf.get("spark.plugins", ""))
-        return choose(node, plugin=plugin, read=self._read[node])
+        return choose(node, plugin=has_plugin(self.frame(node.left).sparkSession), read=self._read[node])
 
     def _gathered(self, node: Node) -> DataFrame:
         part = fragment(node, self._apart)
@@ -384,10 +391,9 @@ class Compiler:
 
     def _passed(self, rows: DataFrame, task: Task) -> DataFrame:
         """Rows through the workers, and what comes back."""
-        back = [spark_types.StructField(each.name, spark_type(each.type)) for each in task.back]
         check_workers(rows.sparkSession.sparkContext)
         run = partial(run_task, task, self.device, memory=worker_memory(rows), spilled=self.spills.add)
-        return rows.mapInArrow(Sent(run), spark_types.StructType(back))
+        return rows.mapInArrow(Sent(run), spark_schema(task.back))
 
     def _passage(self, schemas: Iterable[pa.Schema]) -> list[str]:
         """How columns pass through Python that do not as they are, and why the plugin would leave the GPU for some."""

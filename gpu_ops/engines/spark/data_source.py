@@ -29,11 +29,11 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
     WriterCommitMessage,
 )
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
 from gpu_ops.core.own_errors import own_errors
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, instant
-from gpu_ops.engines.spark.types import arrow_type, plain_type, spark_type
+from gpu_ops.engines.spark.types import arrow_type, plain_type, spark_schema
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.microbatches.batch_files import LIFETIME, Staged
 from gpu_ops.microbatches.files import regrouped
@@ -96,7 +96,7 @@ class StoreDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The store's columns, as the types that Spark has for them."""
-        return StructType([StructField(each.name, spark_type(each.type)) for each in _store(self.options).schema])
+        return spark_schema(_store(self.options).schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """What reads the store."""
@@ -147,15 +147,11 @@ def _everywhere(options: Mapping[str, str]) -> dict[str, str]:
     return {**options, "path": str(Path(path).absolute())} if local else dict(options)
 
 
-def _columns(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([pa.field(each.name, plain_type(each.type)) for each in schema])
-
-
 # Reading
 
 
 @dataclass
-class Batches(InputPartition):
+class BatchRange(InputPartition):
     """A partition: the batches after one, up to another."""
 
     since: int
@@ -191,7 +187,7 @@ class StoreReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Files that may hold an event that is wanted."""
-        found: list[Batches] = []
+        found: list[BatchRange] = []
         rows = 0
         for file in _store(self.options).log().files:
             if not (file.overlaps(self.low, self.high) and file.overlaps(self.start, self.end)):
@@ -200,18 +196,19 @@ class StoreReader(DataSourceReader):
                 found[-1].until = file.last
                 rows += file.rows
             else:
-                found.append(Batches(file.first - 1, file.last))
+                found.append(BatchRange(file.first - 1, file.last))
                 rows = file.rows
         return list(found)
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """A partition's events; Spark asks for None where there is no partition."""
-        if not isinstance(partition, Batches):
+        if not isinstance(partition, BatchRange):
             return
         since, until = partition.since, partition.until
         tables = _store(self.options).tables(self.columns, since=since, until=until, start=self.start, end=self.end)
         for table in tables:
-            yield from table.cast(_columns(table.schema)).to_batches(_BATCH_ROWS)
+            columns = pa.schema([pa.field(each.name, plain_type(each.type)) for each in table.schema])
+            yield from table.cast(columns).to_batches(_BATCH_ROWS)
 
 
 def _bounds(asked: Filter) -> tuple[int, int]:

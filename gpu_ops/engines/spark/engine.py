@@ -18,7 +18,7 @@ from gpu_ops.engines.spark.checks import our_errors
 from gpu_ops.engines.spark.compiling import Compiler
 from gpu_ops.engines.spark.planned import summary as spark_summary
 from gpu_ops.engines.spark.sending import Sent
-from gpu_ops.engines.spark.session import check_sessions
+from gpu_ops.engines.spark.session import check_sessions, has_plugin
 from gpu_ops.errors import ColumnError, PlanError, SourceError
 from gpu_ops.microbatches.files import WriteReport, check_writing
 from gpu_ops.plan.nodes import Node, SparkSource
@@ -166,12 +166,12 @@ def placed(made: Compiler) -> Placement:
     """Where each node of what `compiled` gave runs."""
     frame, device = made.frame(made.plan), made.device
     session = frame.sparkSession
-    plugin = "com.nvidia.spark.SQLPlugin" in str(session.conf.get("spark.plugins", ""))
     summary = [
         f"engine Spark {session.version}: events move between tasks {made.shuffles} times",
         f"device {device}: chosen in each Python worker"
         + ("; a GPU where the RAPIDS plugin gives workers a share of one, else cpu" if device == "auto" else ""),
-        "RAPIDS plugin: " + ("on" if plugin else "not in this session, so Spark's own nodes run on the CPU"),
+        "RAPIDS plugin: "
+        + ("on" if has_plugin(session) else "not in this session, so Spark's own nodes run on the CPU"),
         *spark_summary(frame, made),
     ]
     return Placement(lambda each: made.notes.get(each, []), summary)

@@ -6,7 +6,7 @@ What a path means is Hadoop's to say, as it is for Spark's own readers and write
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from gpu_ops.engines.spark.checks import first_line
 from gpu_ops.engines.spark.swaps import Place, Sizes
 from gpu_ops.errors import SourceError
 
@@ -26,6 +27,7 @@ _PACKAGES = {
 }
 """The package that has a scheme's file system, for the session's version of Hadoop."""
 
+_NOT_FOUND = "FileNotFoundException"
 _MISSING = ("UnsupportedFileSystemException", "ClassNotFoundException", "NoClassDefFoundError")
 
 
@@ -49,13 +51,11 @@ class Hadoop:
 
     def sizes(self, path: str) -> Sizes | None:  # noqa: D102
         with _refused(path):
-            root = self.path(path)
-            try:
-                status = self.system.getFileStatus(root)
-            except Py4JJavaError as error:
-                if _is(error, "FileNotFoundException"):
-                    return None
-                raise
+            status = None
+            with _unless(_NOT_FOUND):
+                status = self.system.getFileStatus(self.path(path))
+            if status is None:
+                return None
             if status.isFile():
                 return {"": status.getLen()}
             length = len(status.getPath().toString().rstrip("/")) + 1
@@ -71,22 +71,14 @@ class Hadoop:
             return bool(self.system.exists(self.path(path)))
 
     def names(self, folder: str) -> list[str]:  # noqa: D102
-        with _refused(folder):
-            try:
-                return [each.getPath().getName() for each in self.system.listStatus(self.path(folder))]
-            except Py4JJavaError as error:
-                if _is(error, "FileNotFoundException"):
-                    return []
-                raise
+        with _refused(folder), _unless(_NOT_FOUND):
+            return [each.getPath().getName() for each in self.system.listStatus(self.path(folder))]
+        return []
 
     def rename(self, path: str, to: str) -> bool:  # noqa: D102
-        with _refused(path):
-            try:
-                return bool(self.system.rename(self.path(path), self.path(to)))
-            except Py4JJavaError as error:
-                if _is(error, "FileNotFoundException", "FileAlreadyExistsException"):
-                    return False
-                raise
+        with _refused(path), _unless(_NOT_FOUND, "FileAlreadyExistsException"):
+            return bool(self.system.rename(self.path(path), self.path(to)))
+        return False
 
     def delete(self, path: str) -> None:  # noqa: D102
         with _refused(path):
@@ -103,36 +95,21 @@ class Hadoop:
                         raise error from None
 
     def write(self, path: str, text: str) -> None:  # noqa: D102
-        with _refused(path):
-            file = self.system.create(self.path(path), True)
-            try:
-                file.write(bytearray(text.encode()))
-            finally:
-                file.close()
+        with _refused(path), closing(self.system.create(self.path(path), True)) as file:
+            file.write(bytearray(text.encode()))
 
     def read(self, path: str) -> str | None:  # noqa: D102
-        with _refused(path):
-            try:
-                file = self.system.open(self.path(path))
-            except Py4JJavaError as error:
-                if _is(error, "FileNotFoundException"):
-                    return None
-                raise
-            try:
-                return bytes(file.readAllBytes()).decode()
-            finally:
-                file.close()
+        with _refused(path), _unless(_NOT_FOUND), closing(self.system.open(self.path(path))) as file:
+            return bytes(file.readAllBytes()).decode()
+        return None
 
     def parquet_footer(self, path: str) -> tuple[int, int]:
         """How many rows and row groups a Parquet file says that it has."""
         with _refused(path):
             parquet = self.jvm.org.apache.parquet.hadoop
             file = parquet.util.HadoopInputFile.fromPath(self.path(path), self.conf)
-            reader = parquet.ParquetFileReader.open(file)
-            try:
+            with closing(parquet.ParquetFileReader.open(file)) as reader:
                 return reader.getRecordCount(), reader.getRowGroups().size()
-            finally:
-                reader.close()
 
     def shown(self, path: str) -> Path | str:
         """A path for people: a local one as such, any other as a URL."""
@@ -218,10 +195,15 @@ def _refused(path: str) -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def _unless(*names: str) -> Iterator[None]:
+    """End the block at a Java exception of one of these classes."""
+    try:
+        yield
+    except Py4JJavaError as error:
+        if str(error.java_exception.getClass().getSimpleName()) not in names:
+            raise
+
+
 def _said(error: Exception) -> str:
-    text = str(error.java_exception.toString() if isinstance(error, Py4JJavaError) else error)
-    return (text.strip() or type(error).__name__).splitlines()[0]
-
-
-def _is(error: Py4JJavaError, *names: str) -> bool:
-    return str(error.java_exception.getClass().getSimpleName()) in names
+    return first_line(error.java_exception.toString() if isinstance(error, Py4JJavaError) else error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.expressions import LIFETIME
@@ -41,6 +41,11 @@ def worker_memory(frame: DataFrame) -> int | None:
     if found is None:
         raise PlanError(f"{_MEMORY} is {said!r}.", remedy="Say how many bytes, for instance 256m.")
     return int(found[1]) << 10 * " kmgt".index(found[2] or " ")
+
+
+def has_plugin(session: SparkSession) -> bool:
+    """Whether the RAPIDS plugin is on."""
+    return "com.nvidia.spark.SQLPlugin" in str(session.conf.get("spark.plugins", ""))
 
 
 def check_session(frame: DataFrame) -> None:

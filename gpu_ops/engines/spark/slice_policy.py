@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from functools import reduce, singledispatch
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
 from gpu_ops.core.time import MAX_TIME
 from gpu_ops.engines.spark.checks import our_errors
 from gpu_ops.engines.spark.stages import gathering_below
 from gpu_ops.engines.spark.type_codecs import codec
-from gpu_ops.engines.spark.types import column
+from gpu_ops.engines.spark.types import all_known, column
 from gpu_ops.errors import PlanError
 from gpu_ops.plan.data_windows import DataWindow
 from gpu_ops.plan.expressions import column_names
@@ -57,7 +57,6 @@ def uncut(node: Node) -> str | None:
         >>> uncut(Join(side, side, (), "anti", nw.col("tags").list.len() > nw.col("v_right")))
         "the condition reads 'tags', and by list<item: string> no event is told from others"
     """
-    del node
     return "windows and joins are cut in time, and no others"
 
 
@@ -68,13 +67,11 @@ def _(node: DataWindow) -> str | None:
 
 @uncut.register
 def _(node: Binary) -> str | None:
-    del node
     return None
 
 
 @uncut.register
 def _(node: Fill) -> str | None:
-    del node
     return "what stands in a window without events, the results before it say; there are not many"
 
 
@@ -164,8 +161,7 @@ def cut_because(node: Node, wished: Wish, frames: Callable[[], Sequence[DataFram
 
 def _few_or_hot(frame: DataFrame, keys: Sequence[str], tasks: int) -> str | None:
     """What keeps the keys of events from sharing the work among tasks, as a job finds; None if nothing does."""
-    known = reduce(Column.__and__, (column(name).isNotNull() for name in keys))
-    counted = frame.where(known).groupBy(*map(column, keys)).agg(F.count(F.lit(1)).alias("events"))
+    counted = frame.where(all_known(keys)).groupBy(*map(column, keys)).agg(F.count(F.lit(1)).alias("events"))
     with our_errors():
         found = counted.agg(F.count("events"), F.max("events"), F.sum("events")).collect()[0]
     number, most, events = (int(each or 0) for each in found)
@@ -194,7 +190,6 @@ def cut_ways(node: Node, reason: str, count: int, keys: Sequence[str]) -> list[s
 @singledispatch
 def _shown_besides(node: Node) -> list[str]:
     """What slices are shown besides their own events, in words."""
-    del node
     return []
 
 
@@ -205,7 +200,6 @@ def _(node: DataWindow) -> list[str]:
 
 @_shown_besides.register
 def _(node: AsOf) -> list[str]:
-    del node
     return ["the last right event before each slice: from one more such pass, of right events alone"]
 
 

@@ -161,7 +161,7 @@ def _time_type(dtype: spark_types.DataType) -> pa.DataType:
 
 
 @dataclass(frozen=True)
-class _Side:
+class _Instants:
     """One of the two time columns, as expressions.
 
     Attributes:
@@ -175,18 +175,18 @@ class _Side:
     local: Column | None = None
 
 
-def _side(times: TimeColumn, null_end: NullEnd) -> _Side:
+def _side(times: TimeColumn, null_end: NullEnd) -> _Instants:
     value, kind = column(times.name), times.kind
     nulls = {NULL: value.isNull()}
     if pa.types.is_integer(kind):
         made = _counted(value.cast("long"), times.policy)
     elif pa.types.is_timestamp(kind) and kind.tz is not None:
-        made = _Side(value, {})
+        made = _Instants(value, {})
     else:
         made = _local(value, times)
     if times.side == "end" and null_end == "open":
-        return _Side(F.when(value.isNull(), _instant(MAX_TIME)).otherwise(made.time), made.faults, made.local)
-    return _Side(made.time, nulls | made.faults, made.local)
+        return _Instants(F.when(value.isNull(), _instant(MAX_TIME)).otherwise(made.time), made.faults, made.local)
+    return _Instants(made.time, nulls | made.faults, made.local)
 
 
 def _instant(ticks: int) -> Column:
@@ -197,34 +197,36 @@ def _long(value: int) -> Column:
     return F.lit(value).cast("long")
 
 
-def _counted(count: Column, policy: TimePolicy) -> _Side:
+def _counted(count: Column, policy: TimePolicy) -> _Instants:
     """Instants of counts since 1970."""
     unit = policy.unit or "us"
     if unit != "ns":
         factor = _TICKS[unit]
         inside = count.between(-(-MIN_TIME // factor), MAX_TIME // factor)
-        return _Side(F.timestamp_micros(F.when(inside, count * _long(factor))), {OUTSIDE: ~inside})
+        return _Instants(F.timestamp_micros(F.when(inside, count * _long(factor))), {OUTSIDE: ~inside})
     thousand = _long(1000)
     rest = F.pmod(count, thousand)
     # `div` cuts towards zero; division by `/` would go through double and lose digits.
     whole = F.call_function("div", count, thousand) - F.when((rest != 0) & (count < 0), _long(1)).otherwise(_long(0))
     if policy.round is None:
-        return _Side(F.timestamp_micros(whole), {TOO_FINE: rest != 0})
+        return _Instants(F.timestamp_micros(whole), {TOO_FINE: rest != 0})
     odd = F.pmod(whole, _long(2)) == 1
     up = {"floor": F.lit(False), "ceil": rest != 0, "half_even": (rest > 500) | ((rest == 500) & odd)}[policy.round]
-    return _Side(F.timestamp_micros(whole + up.cast("long")), {})
+    return _Instants(F.timestamp_micros(whole + up.cast("long")), {})
 
 
-def _local(value: Column, times: TimeColumn) -> _Side:
+def _local(value: Column, times: TimeColumn) -> _Instants:
     """Instants of dates and local times. The session's zone is UTC, so a cast reads them as if they were UTC."""
     shown_there = value.cast("timestamp")
     if times.policy.zone is None or times.policy.zone.name == "UTC":
-        return _Side(shown_there, {})
+        return _Instants(shown_there, {})
     inside = shown_there.between(_instant(MIN_TIME), _instant(MAX_TIME))
     ticks = column(_LOCAL[times.side])
     marks = {rule: ticks == _long(mark) for rule, mark in _FAULTS.items()}
     instant = F.when(ticks > max(_FAULTS.values()), F.timestamp_micros(ticks))
-    return _Side(instant, {OUTSIDE: ~inside, **marks}, _in_zone(times.policy)(F.when(inside, to_ticks(shown_there))))
+    return _Instants(
+        instant, {OUTSIDE: ~inside, **marks}, _in_zone(times.policy)(F.when(inside, to_ticks(shown_there)))
+    )
 
 
 def _in_zone(policy: TimePolicy) -> Any:
@@ -264,7 +266,7 @@ class _Judged:
     broken: list[tuple[Breach, Column]]
 
 
-def _judged(frame: DataFrame, sides: list[_Side]) -> _Judged:
+def _judged(frame: DataFrame, sides: list[_Instants]) -> _Judged:
     local = {name: side.local for name, side in zip(_LOCAL.values(), sides, strict=False) if side.local is not None}
     found = frame.withColumns(local) if local else frame
     timed = found.withColumns({name: side.time for name, side in zip((_START, _END), sides, strict=False)})

@@ -154,6 +154,11 @@ def spark_type(dtype: pa.DataType) -> spark_types.DataType:
     return from_arrow_type(plain_type(dtype), prefer_timestamp_ntz=True)
 
 
+def spark_schema(schema: pa.Schema) -> spark_types.StructType:
+    """The Spark types of columns."""
+    return spark_types.StructType([spark_types.StructField(each.name, spark_type(each.type)) for each in schema])
+
+
 def arrow_type(name: str, dtype: spark_types.DataType) -> pa.DataType:
     """The Arrow type of a Spark column.
 
