@@ -19,8 +19,7 @@ from gpu_ops.engines.spark.checks import checked, shown
 from gpu_ops.engines.spark.sending import Sent
 from gpu_ops.engines.spark.session import check_names, check_session
 from gpu_ops.engines.spark.types import arrow_type, column, to_ticks
-from gpu_ops.errors import ColumnError, PlanError, unknown_column
-from gpu_ops.ingest.raw import refuse_duplicates
+from gpu_ops.ingest.opening import check_options, refuse_kept_names, time_columns
 from gpu_ops.ingest.rules import (
     AMBIGUOUS,
     NEGATIVE_LENGTH,
@@ -36,9 +35,9 @@ from gpu_ops.ingest.rules import (
     Round,
     Rule,
     Unit,
-    check_choice,
 )
-from gpu_ops.ingest.times import TimeColumn, TimePolicy, refuse_idle_unit
+from gpu_ops.ingest.sources import payload_columns
+from gpu_ops.ingest.times import TimeColumn, TimePolicy
 from gpu_ops.ingest.validate import BREACHES, Breach
 from gpu_ops.ingest.zones import Zone
 from gpu_ops.plan.expressions import LIFETIME
@@ -80,76 +79,41 @@ def open_spark(
         >>> open_spark(frame, start="pickup", end="dropoff", unit="s").schema
         zone: string
     """
-    for name, value, kind in (
-        ("unit", unit, Unit),
-        ("round", round, Round),
-        ("null_end", null_end, NullEnd),
-        ("on_invalid", on_invalid, OnInvalid),
-        ("ambiguous", ambiguous, Ambiguous),
-        ("nonexistent", nonexistent, Nonexistent),
-    ):
-        if value is not None:
-            check_choice(name, value, kind)
+    check_options(
+        start,
+        end,
+        null_end=null_end,
+        on_invalid=on_invalid,
+        ambiguous=ambiguous,
+        nonexistent=nonexistent,
+        unit=unit,
+        round=round,
+    )
     check_session(frame)
     times = [start] if end is None else [start, end]
-    if start == end:
-        raise PlanError(
-            "The start and the end are one column, and a lifetime is never empty.", remedy="Leave out end= for points."
-        )
-    refuse_duplicates(frame.columns)
-    for name in times:
-        if name not in frame.columns:
-            raise unknown_column(name, frame.columns, what="source")
     policy = TimePolicy(unit, None if zone is None else Zone(zone), round, ambiguous, nonexistent)
-    payload = _payload(frame, times, on_invalid)
-    check_names(frame, [field.name for field, _ in payload])
-    read = [
-        TimeColumn(name, _time_type(frame.schema[name].dataType), side, policy, text=False)
-        for name, side in zip(times, LIFETIME, strict=False)
-    ]
-    refuse_idle_unit(read, unit)
-    sides = [_side(each, null_end) for each in read]
+    known = pa.schema([(field.name, _time_type(field.dataType)) for field in frame.schema])
+    sides = [_instants(each, null_end) for each in time_columns(known, times, policy, text=False)]
+    payload = payload_columns(frame.columns, times)
+    refuse_kept_names(payload, ["rule"] if on_invalid == "divert" else [])
+    check_names(frame, list(payload))
+    read = {name: frame.schema[source] for name, source in payload.items()}
+    schema = pa.schema(
+        [pa.field(name, arrow_type(each.name, each.dataType), each.nullable) for name, each in read.items()]
+    )
     judged = _judged(frame, sides)
     if on_invalid == "raise":
         good = checked(judged.frame, judged.valid, _message(judged.broken, times))
     else:
         good = judged.frame.where(judged.valid)
     lifetime = [column(name).alias(side) for name, side in zip((_START, _END), LIFETIME, strict=False)][: len(times)]
-    events = good.select(*lifetime, *(column(name).alias(field.name) for field, name in payload))
+    events = good.select(*lifetime, *(column(source).alias(name) for name, source in payload.items()))
 
     def refused() -> DataFrame:
         named = judged.frame.withColumn("rule", _rule_name(judged.broken))
         return named.where(column("rule").isNotNull()).select(*(column(name) for name in frame.columns), "rule")
 
-    schema = pa.schema([field for field, _ in payload])
     return SparkSource(events, schema, "UTC", end is None, None if "rule" in frame.columns else refused)
-
-
-def _payload(frame: DataFrame, times: list[str], on_invalid: OnInvalid) -> list[tuple[pa.Field, str]]:
-    """The payload's fields, each with the frame's column that it is."""
-    fields = []
-    for field in frame.schema:
-        name = field.name
-        if name in times:
-            continue
-        if name in LIFETIME:
-            raise ColumnError(
-                "The name is kept for the lifetime, which this column is not.",
-                column=name,
-                remedy=f"Rename it in the source, or say {name}={name!r} if it is.",
-            )
-        if on_invalid == "divert" and name == "rule":
-            raise ColumnError(
-                "Rows that are kept aside get a column of this name.", column=name, remedy="Rename it in the source."
-            )
-        fields.append((pa.field(name, arrow_type(name, field.dataType), nullable=field.nullable), name))
-    if fields:
-        return fields
-    # A frame of time columns alone keeps them.
-    return [
-        (pa.field(f"{name}_time" if name in LIFETIME else name, arrow_type(name, frame.schema[name].dataType)), name)
-        for name in times
-    ]
 
 
 def _time_type(dtype: spark_types.DataType) -> pa.DataType:
@@ -175,7 +139,7 @@ class _Instants:
     local: Column | None = None
 
 
-def _side(times: TimeColumn, null_end: NullEnd) -> _Instants:
+def _instants(times: TimeColumn, null_end: NullEnd) -> _Instants:
     value, kind = column(times.name), times.kind
     nulls = {NULL: value.isNull()}
     if pa.types.is_integer(kind):
