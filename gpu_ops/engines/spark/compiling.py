@@ -73,10 +73,10 @@ class Compiler:
     Attributes:
         plan: The plan.
         device: What workers compute on.
-        notes: For each node what becomes of it, and why it does not go where one may have wanted it.
+        notes: For each node how Spark runs it, and why not on the GPU, or not cut in time.
         shuffles: How many times events move between tasks.
-        spills: Where tasks say what they sorted in files.
-        alone: What is one task.
+        spills: Where tasks report what they sort in files.
+        alone: The nodes whose events all go through one task.
         kernels: The joins that workers do.
     """
 
@@ -185,7 +185,7 @@ class Compiler:
     def _fitting(
         self, frame: DataFrame, node: Unary, expressions: Sequence[nw.Expr], said: Mapping[str, str] | None = None
     ) -> DataFrame:
-        """The events of a frame, all numbers of which fit where expressions compute any."""
+        """The events of a frame, checked: the whole numbers that expressions compute fit their types."""
         return fitting(frame, guards(expressions, node.input.schema, expressions, said).values())
 
     @_changed.register
@@ -221,12 +221,12 @@ class Compiler:
     def _native_or_python(
         self, node: Unary, expressions: Sequence[nw.Expr], native: Callable[[], DataFrame], note: str
     ) -> DataFrame:
-        """What Narwhals makes of expressions in Spark's SQL; else the local engine in Python workers, row by row."""
+        """Expressions in Spark's SQL, as Narwhals writes them; else by the local engine in Python workers."""
         reason = computed_otherwise(expressions, node.input.schema)
         if not reason:
             try:
                 made = native()
-            except Exception as error:  # noqa: BLE001  (the plan took it: what stops Narwhals or Spark here, Polars can do)
+            except Exception as error:  # noqa: BLE001  (Polars can compute what the plan took, whatever stops Narwhals or Spark)
                 reason = first_line(error)
             else:
                 self._note(node, f"{note}; {_EXPRESSIONS}")
@@ -245,7 +245,7 @@ class Compiler:
     def _union(self, node: Union) -> DataFrame:
         read = [node.schema.field(name) for name in self._read[node]]
         refused = {each.name: reason for each in read if (reason := _union_refusal(each.type)) is not None}
-        # Intervals are refused too, but planned as integers on both sides of it.
+        # The plugin refuses intervals in a union too, so they pass through it as integers.
         lasting = [each for each in read if pa.types.is_duration(each.type)]
         ways = [f"through the union: {'; '.join(passage(each) or '' for each in lasting)}"] if lasting else []
         codecs = {each.name: codec(each.type) for each in lasting}
@@ -258,7 +258,7 @@ class Compiler:
         def raised(name: str) -> Column:
             if name not in codecs:
                 return column(name)
-            # Not deterministic, or the optimizer would move it below the union, where it does no good.
+            # Made nondeterministic, so that the optimizer does not move it below the union.
             return codecs[name].decode([F.when(F.spark_partition_id() >= 0, column(name))]).alias(name)
 
         parts = [self.frame(part).select("start", "end", *map(lowered, node.schema.names)) for part in node.parts]
@@ -275,7 +275,7 @@ class Compiler:
             try:
                 made = bucketed(node, *frames)
             except Exception as error:
-                # The condition is what Narwhals may have no words for in Spark's SQL.
+                # Narwhals may be unable to write the condition in Spark's SQL.
                 why = first_line(error)
                 if node.strategy == "sql":
                     raise _not_by_sql(why) from error
@@ -321,7 +321,7 @@ class Compiler:
         below = list(node.inputs)
         while below:
             each = below.pop()
-            if each not in self.notes:  # else all that is below it has its notes too
+            if each not in self.notes:  # else the nodes below it have theirs too
                 self._note(each, "Spark: in the same mapInArrow as the node above, without another shuffle")
                 below.extend(each.inputs)
         return self._through(self._partitioned(_encoded(inputs, task), part, task, spread=spread), task, node)
@@ -396,7 +396,7 @@ class Compiler:
         return rows.mapInArrow(Sent(run), spark_schema(task.back))
 
     def _passage(self, schemas: Iterable[pa.Schema]) -> list[str]:
-        """How columns pass through Python that do not as they are, and why the plugin would leave the GPU for some."""
+        """How columns that are encoded pass through Python, and why the plugin does not plan some of them."""
         fields = [field for schema in schemas for field in schema]
         ways = dict.fromkeys(way for field in fields if (way := passage(field)) is not None)
         refusals = {field.name: codec(field.type).refusal for field in fields}
@@ -453,7 +453,7 @@ def _no_zone(dtype: pa.DataType) -> bool:
 
 
 def _declared(frame: DataFrame, schema: pa.Schema) -> list[Column]:
-    """The payload's columns in the types that the plan declares."""
+    """The payload's columns, cast to the types that the plan declares."""
     columns = []
     for field in schema:
         wanted, value = spark_type(field.type), column(field.name)

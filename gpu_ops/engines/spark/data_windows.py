@@ -100,7 +100,7 @@ class _Events:
             known: The keys, under `names`, the ``begin`` of a slice, and what else the condition reads.
             where: The condition.
         """
-        return in_slices(self.rows, known, all_of([*_same(self.keys, self.names), where]))
+        return in_slices(self.rows, known, all_of([where, *_same(self.keys, self.names)]))
 
 
 def _same(names: Iterable[str], others: Iterable[str]) -> list[Column]:
@@ -192,7 +192,7 @@ def _first_and_last_shown(events: _Events, context: Around) -> DataFrame:
     asked = slices.select(*names, "begin", "finish", first.alias("first"), last.alias("last"))
     is_first, is_last = ((F.col("number") <= F.col(name)) & (F.col("next") > F.col(name)) for name in ("first", "last"))
     numbered = _numbered_starts(starts, slices, names, others)
-    found = numbered.join(F.broadcast(asked), all_of([*_same(names, others), is_first | is_last]))
+    found = numbered.join(F.broadcast(asked), all_of([is_first | is_last, *_same(names, others)]))
     return found.groupBy(*names, "begin", "finish").agg(
         F.min("low").alias("since"), F.max("low").alias("until"), F.min("number").alias("before")
     )
@@ -218,10 +218,10 @@ def _numbered_starts(starts: DataFrame, slices: DataFrame, names: Sequence[str],
     """For each key, under other names, its starts: the ``number`` of the first row then, and of the ``next`` one."""
     slices = slices.select(*_renamed(names, others), F.col("begin").alias("slice"), "earlier")
     starts = starts.select(*names, F.col("begin").alias("at"), "low", "rows", "upto")
-    own = all_of([*_same(names, others), F.col("at") == F.col("slice")])
+    own = all_of([F.col("at") == F.col("slice"), *_same(names, others)])
     after = F.col("earlier") + F.col("upto")
     placed = starts.join(F.broadcast(slices), own)
-    return placed.select(*others, "low", (after - F.col("rows")).alias("number"), after.alias("next"))
+    return placed.select(*_renamed(names, others), "low", (after - F.col("rows")).alias("number"), after.alias("next"))
 
 
 def _with_remainders(events: _Events, bounds: DataFrame, between: Column, context: Around) -> DataFrame:

@@ -1,6 +1,6 @@
-"""Hadoop's file systems as the session has them, asked through its gateway: places of answers, their files, renames.
+"""Hadoop's file systems, with the session's settings and through its gateway: places of answers, files, renames.
 
-What a path means is Hadoop's to say, as it is for Spark's own readers and writers: nothing is parsed here.
+Hadoop decides what a path means, as it does for Spark's own readers and writers: nothing is parsed here.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Hadoop:
                 try:
                     self.system.delete(self.path(folder), False)
                 except Py4JJavaError as error:
-                    # Another has begun in between.
+                    # Another writer has begun in between.
                     if not self.names(folder):
                         raise error from None
 
@@ -104,7 +104,7 @@ class Hadoop:
         return None
 
     def parquet_footer(self, path: str) -> tuple[int, int]:
-        """How many rows and row groups a Parquet file says that it has."""
+        """The numbers of rows and row groups in a Parquet file's footer."""
         with _refused(path):
             parquet = self.jvm.org.apache.parquet.hadoop
             file = parquet.util.HadoopInputFile.fromPath(self.path(path), self.conf)
@@ -118,15 +118,15 @@ class Hadoop:
 
 
 def place(session: SparkSession, path: str | Path) -> Place:
-    """Where an answer of this path belongs.
+    """The place of an answer with this path.
 
     Args:
         session: The session.
-        path: Text is what Hadoop takes it for, as in Spark's own readers and writers: it may be a URL, and nothing in
-            it is percent-encoded or a pattern. A `Path` is on the file system of this machine.
+        path: Text means what it means to Spark's own readers and writers: it may be a URL, and nothing in it is
+            percent-encoded or a pattern. A `Path` is on the file system of this machine.
 
     Raises:
-        SourceError: It is no path; the session has no such file system; or it names a whole file system.
+        SourceError: It is no path; the session does not have its file system; or it names a whole file system.
 
     Examples:
         >>> place(spark.newSession(), Path("/data/bids of #7.parquet")).path
@@ -169,7 +169,7 @@ def _no_place(jvm: Any, path: str | Path, error: Exception) -> SourceError:
 
 
 def _check_letters(jvm: Any, path: Any) -> None:
-    """Refuse a local name that this JVM cannot spell: it would write question marks."""
+    """Refuse a local name that this JVM cannot encode: it would write question marks."""
     name = path.toUri().getPath()
     if path.toUri().getScheme() != "file" or name.isascii():
         return
@@ -178,14 +178,14 @@ def _check_letters(jvm: Any, path: Any) -> None:
         name.encode(encoding)
     except UnicodeEncodeError as error:
         raise SourceError(
-            f"Spark's JVM writes file names in {encoding}, which does not have all letters of {name}.",
+            f"Spark's JVM writes file names in {encoding}, which lacks some letters of {name}.",
             remedy="Start it with LC_ALL=C.UTF-8 in its environment, or give a path of other letters.",
         ) from error
 
 
 @contextmanager
 def _refused(path: str) -> Iterator[None]:
-    """What a file system refuses, as an error of ours."""
+    """Raise an error of gpu_ops for what a file system refuses."""
     try:
         yield
     except (Py4JJavaError, PySparkException) as error:

@@ -1,8 +1,8 @@
 """Which slices of time a stream is cut into, and whether it is cut at all.
 
-Slices are chosen from the times at which events start and end, so that about as many fall in each; an end that is open
-is none. That is done in the query itself, by a sample that is the same whenever and wherever it is drawn: of each bin
-of hashes the time whose hash is least. A time far off weighs no more than others, nor does one that many events share.
+Seams are times at which events start or end, such that each slice has about as many of these times; open ends do not
+count. The query itself samples them, and the sample is the same whenever and wherever it is drawn: of each bin of
+hashes, the time with the least hash. A far-off time weighs no more than others, nor does one that many events share.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from gpu_ops.plan.windows import WindowAggregate
 _SLICES = "spark.gpu_ops.slices"
 _STATISTICS = "spark.gpu_ops.statistics"
 _PER_TASK, _MOST = 4, 1024
-"""How many slices there are for each task of a shuffle, and at most: each event is compared with all of them."""
+"""How many slices there are for each task of a shuffle, and at most: each event is compared with every slice."""
 _HOT = 4
 """A key is hot if it has this many times a task's share of the events."""
 
 _BINS = 4096
-"""Times that are sampled, at most, to choose slices."""
+"""How many times are sampled at most."""
 BEFORE, AFTER = -(1 << 62), 1 << 62
-"""Before and after all times, and all numbers of windows."""
+"""Before and after all times, and before and after all numbers of windows."""
 
 
 # Whether, and into how many
@@ -105,10 +105,10 @@ def asks_for_bounds(node: WindowAggregate) -> bool:
 
 @dataclass(frozen=True)
 class Wish:
-    """What a session says of cutting.
+    """How a session wants windows and joins cut.
 
     Attributes:
-        count: Into how many slices at most; 1 for none.
+        count: Into how many slices at most; 1 if not at all.
         keyed: Whether windows and joins with a key are cut too.
         looks: Whether a job may look at the keys first.
         tasks: How many tasks a shuffle has.
@@ -124,7 +124,7 @@ def wish(session: SparkSession) -> Wish:
     """What a session says: ``spark.gpu_ops.slices`` and ``spark.gpu_ops.statistics``.
 
     Raises:
-        PlanError: It is no number of slices.
+        PlanError: The setting is no number of slices.
     """
     said = str(session.conf.get(_SLICES, "auto"))
     tasks = int(str(session.conf.get("spark.sql.shuffle.partitions")))
@@ -160,7 +160,7 @@ def cut_because(node: Node, wished: Wish, frames: Callable[[], Sequence[DataFram
 
 
 def _few_or_hot(frame: DataFrame, keys: Sequence[str], tasks: int) -> str | None:
-    """What keeps the keys of events from sharing the work among tasks, as a job finds; None if nothing does."""
+    """Why the keys of events would not share the work among tasks, as a job finds; None if they would."""
     counted = frame.where(all_known(keys)).groupBy(*map(column, keys)).agg(F.count(F.lit(1)).alias("events"))
     with our_errors():
         found = counted.agg(F.count("events"), F.max("events"), F.sum("events")).collect()[0]
@@ -214,14 +214,14 @@ def _(node: Join) -> list[str]:
 
 
 def slices_of(sides: Sequence[DataFrame], count: int) -> DataFrame:
-    """Slices, up to a given number, as rows ``begin``, ``finish`` (LONG), which cover all of time.
+    """Slices that cover all of time, as rows ``begin``, ``finish`` (LONG).
 
     Args:
         sides: Events with ``low`` and ``high`` (LONG).
-        count: How many.
+        count: How many at most.
     """
     times = reduce(DataFrame.union, (each.select(F.explode(F.array("low", "high")).alias("time")) for each in sides))
-    # The hash of one LONG is another one for each, so there is one least.
+    # Each LONG has another hash, so one hash is the least.
     number = F.xxhash64("time")
     bins = times.where(F.col("time") < MAX_TIME).groupBy(F.pmod(number, F.lit(_BINS)).alias("bin"))
     drawn = bins.agg(F.min_by("time", number).alias("time"))

@@ -1,4 +1,4 @@
-"""Which part of a plan one pass through Python workers does: the pieces between two shuffles. Plans only, no Spark."""
+"""Fragments: the nodes of a plan that one pass through Python workers runs, between two shuffles. Plans, no Spark."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Fragment:
     """Nodes that a worker runs on all events that agree in some columns.
 
     Attributes:
-        inputs: What Spark itself computes before it: one node, or a left and a right one.
-        nodes: What workers run, the first one first.
+        inputs: The nodes below it, which Spark computes first: one, or a left and a right one.
+        nodes: The nodes that workers run, the lowest first.
         partition: The columns of the (left) input that decide which task an event goes to; none for a single task.
     """
 
@@ -35,7 +35,7 @@ class Fragment:
 
     @property
     def partitions(self) -> tuple[tuple[str, ...], ...]:
-        """For each input its columns that decide the task of its events."""
+        """For each input the columns that decide which task an event goes to."""
         if len(self.inputs) < 2:
             return (self.partition,)
         matched = self.nodes[0].matched
@@ -44,7 +44,7 @@ class Fragment:
 
     @property
     def keeps(self) -> tuple[bool, ...]:
-        """For each input, whether an event that has a null among its keys gives anything."""
+        """For each input, whether its events with a null key give results."""
         first = self.nodes[0]
         kept = first.alone if first.matched else (True,) * len(first.inputs)
         return kept if len(self.inputs) == len(kept) else (any(kept),)
@@ -143,7 +143,7 @@ def _shared_partition(below: Fragment, between: Sequence[Node], wanted: Sequence
 
 
 def ways(part: Fragment, *, spread: bool) -> list[str]:
-    """How the events of a fragment are brought together, in words.
+    """How the events of a fragment are partitioned, in words.
 
     Args:
         part: The fragment.
@@ -163,7 +163,7 @@ def ways(part: Fragment, *, spread: bool) -> list[str]:
 
 
 def read_columns(plan: Node) -> dict[Node, tuple[str, ...]]:
-    """For each node of a plan, the columns of it that the nodes above read, or the answer has."""
+    """For each node of a plan, which of its columns the nodes above it or the answer read."""
     read: dict[Node, set[str]] = {}
 
     def visit(node: Node, wanted: Sequence[str]) -> None:
