@@ -481,8 +481,8 @@ def test_columns_that_are_not_there(spark: SparkSession) -> None:
     ("columns", "match"),
     [
         (["id start"], "kept for the lifetime"),
-        (["id END"], "its name and 'end' are one"),
-        (["id v", "id V"], "its name and 'v' are one"),
+        (["id END"], "does not tell its name from 'end'"),
+        (["id v", "id V"], "does not tell its name from 'v'"),
         (["interval '1' month v"], "cannot be interval"),
         (["parse_json('1') v"], "cannot be variant"),
         (["array(named_struct('a', parse_json('1'))) v"], "cannot be array"),

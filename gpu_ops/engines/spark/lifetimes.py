@@ -1,6 +1,6 @@
-"""Changes of lifetime as Spark expressions over ``start`` and ``end``: exact, and such as the RAPIDS plugin plans.
+"""Changes of lifetime as Spark expressions over ``start`` and ``end``: exact, and planned by the RAPIDS plugin.
 
-Spans are added to LONG ticks, which know no session zone; each rule is that of ``gpu_ops/operators/lifetimes.py``.
+Spans are added to LONG ticks, which have no session zone. The rules are those of ``gpu_ops/operators/lifetimes.py``.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Changed:
     Attributes:
         start: New starts.
         end: New ends.
-        before: Which events have a new lifetime at all, over the ticks of the old; None for all.
-        lives: Whether an event can shrink to nothing, and is gone then.
-        verb: What moved the times, if that can bring them out of the years 1 to 9999.
-        latest: The latest end: the open one, or the tick before it where all ends are finite.
+        before: Which events have a new lifetime at all; None for all.
+        lives: Which events have a lifetime left, over the new columns; None for all.
+        verb: The verb, if it can move times out of the years 1 to 9999.
+        latest: The latest end: the open one, or the tick before it if all ends are finite.
     """
 
     start: Column
@@ -68,7 +68,7 @@ def change(frame: DataFrame, what: Any) -> DataFrame:
 
 
 def moved(frame: DataFrame, changed: Changed) -> DataFrame:
-    """A frame with new lifetimes, checked where a verb can move them out of the years 1 to 9999."""
+    """A frame with new lifetimes, checked if a verb can move them out of the years 1 to 9999."""
     kept = frame if changed.before is None else frame.where(changed.before)
     made = kept.withColumns({"start": to_timestamp(changed.start), "end": to_timestamp(changed.end)})
     if changed.verb is None:
@@ -99,7 +99,7 @@ def span(value: int) -> Column:
     """A span of ticks as a LONG.
 
     Raises:
-        PlanError: It is longer than any two times are apart, so that sums of it might not fit.
+        PlanError: It is longer than all of time, so that sums with it might not fit.
     """
     if abs(value) >= _LONGEST:
         raise PlanError(
@@ -109,7 +109,7 @@ def span(value: int) -> Column:
 
 
 def _unless_open(end: Column, later: Column) -> Column:
-    # A finite end that lands on the maximum would read as "never ends": one tick past it, so that it is refused.
+    # A finite end on the maximum would mean "never ends". It becomes one tick later, which is refused.
     return F.when(end == MAX_TIME, F.lit(MAX_TIME)).when(later == MAX_TIME, F.lit(MAX_TIME + 1)).otherwise(later)
 
 
@@ -122,12 +122,12 @@ def _ceil(ticks: Column, hop: int, align: int) -> Column:
 
 
 def lives() -> Column:
-    """Whether a new lifetime is longer than nothing."""
+    """Whether a new lifetime is not empty."""
     return F.col("end") > F.col("start")
 
 
 _FINITE = MAX_TIME - TICK
-"""What a duration leads to is finite, and would read as open on the maximum itself."""
+"""The latest end that a duration leads to: the maximum itself would mean an open end."""
 
 
 @singledispatch

@@ -1,4 +1,4 @@
-"""Two inputs through one mapInArrow: the events of both as rows of one DataFrame, each marked with its side.
+"""Two inputs through one mapInArrow: the events of both are rows of one DataFrame, each marked with its side.
 
 Encoded columns of the two sides share a *slot* if they have the same type, so that a row is hardly wider than the
 wider side.
@@ -26,7 +26,7 @@ MARK = "right"
 """The column that says whether a row is an event of the right side."""
 
 MARKED_END = "end_right"
-"""The column that says both when a row ends and its side."""
+"""The column that holds both a row's end and its side."""
 
 Places = dict[str, str]
 """For each encoded column of a side its slot."""
@@ -63,7 +63,7 @@ class Slots:
 
     Attributes:
         schema: The slots.
-        places: Where the left side's columns are, and the right one's.
+        places: The slots of the left side's columns, and of the right side's.
     """
 
     schema: pa.Schema
@@ -74,7 +74,7 @@ def shared_slots(payloads: Sequence[pa.Schema], keys: Sequence[tuple[str, ...]])
     """Slots for the payloads of two sides; keys that are equal where events match share theirs.
 
     Args:
-        payloads: What passes of the left and of the right.
+        payloads: The payload of the left and of the right side.
         keys: Their key columns, in the same order and of the same types.
 
     Examples:

@@ -55,9 +55,9 @@ def uncut(node: Node) -> str | None:
         >>> side = Feed(pa.schema([("v", pa.int64()), ("tags", pa.list_(pa.string()))]), (), None)
         >>> uncut(Join(side, side, (), "anti", nw.col("v") > nw.col("v_right")))
         >>> uncut(Join(side, side, (), "anti", nw.col("tags").list.len() > nw.col("v_right")))
-        "the condition reads 'tags', and by list<item: string> no event is told from others"
+        "the condition reads 'tags', and events cannot be told apart by list<item: string>"
     """
-    return "windows and joins are cut in time, and no others"
+    return "only windows and joins are cut in time"
 
 
 @uncut.register
@@ -72,7 +72,7 @@ def _(node: Binary) -> str | None:
 
 @uncut.register
 def _(node: Fill) -> str | None:
-    return "what stands in a window without events, the results before it say; there are not many"
+    return "the values of windows without events come from results before them, which are few"
 
 
 @uncut.register
@@ -94,7 +94,7 @@ def _(node: Join) -> str | None:
         field = node.paired.field(name)
         listed = any(pa.types.is_list(each) for each in codec(field.type).types)
         if listed and kept[name in node.renamed.values()]:
-            return f"the condition reads {name!r}, and by {field.type} no event is told from others"
+            return f"the condition reads {name!r}, and events cannot be told apart by {field.type}"
     return None
 
 
@@ -133,7 +133,7 @@ def wish(session: SparkSession) -> Wish:
         return Wish(min(_PER_TASK * tasks, _MOST), keyed=False, looks=looks, tasks=tasks)
     if not said.isdecimal() or not 1 <= int(said) <= _MOST:
         raise PlanError(
-            f"{_SLICES} is {said!r}.", remedy=f'It is "auto", or a number of slices: 1 for none, at most {_MOST}.'
+            f"{_SLICES} is {said!r}.", remedy=f'Say "auto", or a number of slices: 1 for none, at most {_MOST}.'
         )
     return Wish(int(said), keyed=int(said) > 1, looks=False, tasks=tasks)
 

@@ -1,4 +1,4 @@
-"""Spark DataFrames as events: which rows are valid is decided here, before anything else looks at them."""
+"""Spark DataFrames as events: their rows are validated here, before anything else reads them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _START, _END = "__gpu_ops_start", "__gpu_ops_end"
 _LOCAL = {"start": "__gpu_ops_local_start", "end": "__gpu_ops_local_end"}
 _TICKS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _FAULTS = {AMBIGUOUS: -(1 << 63), NONEXISTENT: -(1 << 63) + 1}
-"""What stands for a local time that is refused: far outside the years 1 to 9999."""
+"""The instants that stand for refused local times: far outside the years 1 to 9999."""
 
 
 def open_spark(
@@ -117,7 +117,7 @@ def open_spark(
 
 
 def _time_type(dtype: spark_types.DataType) -> pa.DataType:
-    """The Arrow type by which `TimeColumn` judges whether a column can be times."""
+    """The Arrow type by which `TimeColumn` decides whether a column can hold times."""
     try:
         return to_arrow_type(dtype)
     except Exception:  # noqa: BLE001  (types without an Arrow type are no times; PySpark raises errors of several kinds)
@@ -126,12 +126,12 @@ def _time_type(dtype: spark_types.DataType) -> pa.DataType:
 
 @dataclass(frozen=True)
 class _Instants:
-    """One of the two time columns, as expressions.
+    """The instants of one of the two time columns, as expressions.
 
     Attributes:
-        time: TIMESTAMP; any value, or null, where a rule is broken.
+        time: TIMESTAMP; null or any value where a rule is broken.
         faults: The conditions under which a row breaks a rule.
-        local: A local time's instant, where Python has to find it, as LONG; it becomes a column that both others read.
+        local: The LONG instant of a local time that Python has to find. It becomes a column that the others read.
     """
 
     time: Column
@@ -180,7 +180,7 @@ def _counted(count: Column, policy: TimePolicy) -> _Instants:
 
 
 def _local(value: Column, times: TimeColumn) -> _Instants:
-    """Instants of dates and local times. The session's zone is UTC, so a cast reads them as if they were UTC."""
+    """Instants of dates and local times. The session's zone is UTC, so a cast reads them as UTC."""
     shown_there = value.cast("timestamp")
     if times.policy.zone is None or times.policy.zone.name == "UTC":
         return _Instants(shown_there, {})
@@ -194,13 +194,13 @@ def _local(value: Column, times: TimeColumn) -> _Instants:
 
 
 def _in_zone(policy: TimePolicy) -> Any:
-    """A column function from local ticks to ticks, by the rules that local sources follow too (`Zone.to_utc`)."""
+    """A column function from local ticks to ticks, by the same rules as in local sources (`Zone.to_utc`)."""
     run = Sent(partial(_local_to_utc, policy))
 
     def to_utc(shown_there: pa.Array) -> pa.Array:
         return run(shown_there)
 
-    # Not deterministic, so that Spark keeps the column it makes and does not compute it again where it is read.
+    # Nondeterministic, so that Spark keeps the column and does not compute it again where it is read.
     made: Any = arrow_udf(to_utc, "long")  # type: ignore[call-overload]  # the hints above say which kind it is
     return made.asNondeterministic()
 
@@ -217,12 +217,12 @@ def _local_to_utc(policy: TimePolicy, shown_there: pa.Array) -> pa.Array:
 
 @dataclass(frozen=True)
 class _Judged:
-    """A frame whose rows' lifetimes are known and judged.
+    """A frame whose rows have lifetimes, with conditions that say which are valid.
 
     Attributes:
-        frame: All rows, with what the conditions read.
+        frame: All rows, with the columns that the conditions read.
         valid: Whether a row is an event; null counts as no.
-        broken: The conditions under which a row breaks a rule, in the order in which they are asked.
+        broken: The conditions under which a row breaks a rule, in the order of the rules.
     """
 
     frame: DataFrame
@@ -247,7 +247,7 @@ def _judged(frame: DataFrame, sides: list[_Instants]) -> _Judged:
         known = side.faults.get(OUTSIDE)
         faults |= {(rule, name): condition for rule, condition in side.faults.items()}
         faults[OUTSIDE, name] = outside if known is None else known | outside
-        if TOO_FINE in side.faults:  # every other fault of one side leaves no time, or one outside of all years
+        if TOO_FINE in side.faults:  # every other fault of a side gives no time, or one outside of all years
             valid = valid & ~side.faults[TOO_FINE]
     if len(sides) == 2:
         faults |= {(NEGATIVE_LENGTH, "end"): start > end, (ZERO_LENGTH, "end"): start == end}
@@ -261,7 +261,7 @@ def _rule_name(broken: list[tuple[Breach, Column]]) -> Column:
 
 
 def _message(broken: list[tuple[Breach, Column]], times: list[str]) -> Column:
-    """What the error says of a row: the rule that it breaks, its times, and what to do."""
+    """The error's text for a row: the rule that it breaks, its times, and what to do."""
     values = [part for name in times for part in (F.lit(", "), shown(name, column(name)))][1:]
     said = []
     for breach, condition in broken:

@@ -172,8 +172,8 @@ class Writing:
     def taken(self) -> SourceError:
         """The error of a writer that has lost the place."""
         return SourceError(
-            f"Another write to {self.place.path} began while this one ran, and this one has given way to it.",
-            remedy="See that only one job at a time writes there, or give each its own path.",
+            f"Another write to {self.place.path} began while this one ran, and has taken the place.",
+            remedy="Let only one job at a time write there, or give each job its own path.",
         )
 
 

@@ -1,4 +1,4 @@
-"""What Spark has for an Arrow type, and Arrow for one of Spark's; columns by name, and timestamps as ticks."""
+"""Spark types of Arrow types and the reverse; columns by name, timestamps as ticks, and lists of columns."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def column(name: str) -> Column:
 
 
 def _reinterpret(value: Column, before: Literal["Timestamp", "Long"], after: Literal["Timestamp", "Long"]) -> Column:
-    # The expression behind Spark's own window(): the same 64 bits under another type, exact for every value and in any
-    # session zone. The plugin has no rule for unix_micros, and no other exact form that is as short.
+    # The expression behind Spark's own window(): the same 64 bits as another type, exact for every value in any session
+    # zone. The plugin has no rule for unix_micros, and plans no other exact form as short.
     from pyspark.sql.classic.column import Column as ClassicColumn
 
     context = SparkContext._active_spark_context  # noqa: SLF001  (the JVM is reached in no other way)
@@ -40,7 +40,7 @@ def _reinterpret(value: Column, before: Literal["Timestamp", "Long"], after: Lit
     return ClassicColumn(_jvm_member(jvm, "classic.ExpressionUtils", "column")(made))
 
 
-# Asked for once: to look a name up takes the JVM as long as the rest of a conversion, for each of its parts.
+# Cached: looking up each part of a name takes the JVM as long as the rest of a conversion.
 
 
 @functools.lru_cache(maxsize=8)
