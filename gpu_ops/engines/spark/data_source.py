@@ -217,17 +217,10 @@ def _bounds(asked: Filter) -> tuple[int, int]:
     if attribute not in {("start",), ("end",)} or not isinstance(value, datetime.datetime) or value.tzinfo is None:
         return MIN_TIME, MAX_TIME
     at, of_end = instant(value), attribute == ("end",)
-    if isinstance(asked, GreaterThan):
-        return at, MAX_TIME
-    if isinstance(asked, GreaterThanOrEqual):
-        return at - of_end, MAX_TIME
-    if isinstance(asked, LessThan):
-        return MIN_TIME, at
-    if isinstance(asked, LessThanOrEqual):
-        return MIN_TIME, at + (not of_end)
-    if isinstance(asked, EqualTo):
-        return at - of_end, at + (not of_end)
-    return MIN_TIME, MAX_TIME
+    from_it, up_to_it = at - of_end, at + (not of_end)
+    low = {GreaterThan: at, GreaterThanOrEqual: from_it, EqualTo: from_it}
+    high = {LessThan: at, LessThanOrEqual: up_to_it, EqualTo: up_to_it}
+    return low.get(type(asked), MIN_TIME), high.get(type(asked), MAX_TIME)
 
 
 # Writing

@@ -34,10 +34,10 @@ from gpu_ops.engines.spark.slicing import (
     beside_nulls,
     both_sides,
     columns_of,
-    cut_join,
     in_slices,
     one_of,
     pairs,
+    unmatched,
     within,
 )
 from gpu_ops.engines.spark.type_codecs import codec, decoded_columns, encoded_fields, encoded_names, encoded_schema
@@ -79,9 +79,13 @@ def _(node: Binary, left: Input, right: Input, answer: pa.Schema, count: int, ru
 
 @cut_match.register
 def _(node: Join, left: Input, right: Input, answer: pa.Schema, count: int, run: Run) -> DataFrame:
-    if node.condition is None or node.how == "inner":
-        return cut_join(node, left, right, answer, count, run)
-    return _cut_condition(node, (left, right), answer, count, run)
+    sides = left, right
+    slices = slices_of([each.ticks for each in sides], count)
+    found = [run(pairs(node, left, right, slices, answer))] if node.pairs else []
+    rest = unmatched if node.condition is None else _unmatched_by_condition
+    kept = node.alone[0] or node.how == "semi", node.alone[1]
+    found += [rest(node, sides, at, slices, answer, run) for at in (0, 1) if kept[at]]
+    return reduce(DataFrame.union, found)
 
 
 @singledispatch
@@ -160,16 +164,13 @@ def _told(both: Both, placed: DataFrame, best: Callable[[Column], Column], other
 # Joins with a condition
 
 
-def _cut_condition(node: Join, sides: tuple[Input, Input], answer: pa.Schema, count: int, run: Run) -> DataFrame:
-    """A join with a condition: its pairs, and the times of events of a side with a partner or without."""
-    slices = slices_of([each.ticks for each in sides], count)
-    found = [run(pairs(node, *sides, slices, answer))] if node.pairs else []
-    for at, asked in enumerate(node.alone):
-        if asked or (at == 0 and node.how == "semi"):
-            mine, other = _alike(node, sides, at, timed=True), _alike(node, sides, 1 - at, timed=False)
-            pieces = run(_pieces(node, mine, other, slices))
-            found.append(run(_own_pieces(sides[at], mine, pieces, answer, columns_of(node, at))))
-    return reduce(DataFrame.union, found)
+def _unmatched_by_condition(
+    node: Join, sides: tuple[Input, Input], at: int, slices: DataFrame, answer: pa.Schema, run: Run
+) -> DataFrame:
+    """As `unmatched`, for a join with a condition."""
+    mine, other = _alike(node, sides, at, timed=True), _alike(node, sides, 1 - at, timed=False)
+    pieces = run(_pieces(node, mine, other, slices))
+    return run(_own_pieces(sides[at], mine, pieces, answer, columns_of(node, at)))
 
 
 @dataclass(frozen=True)

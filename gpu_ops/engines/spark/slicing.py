@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from types import MappingProxyType
 
 import pyarrow as pa
@@ -26,7 +25,6 @@ from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
 from gpu_ops.engines.spark.sides import MARK, Input, Slots, shared_slots, united
-from gpu_ops.engines.spark.slice_policy import slices_of
 from gpu_ops.engines.spark.type_codecs import decoded_columns, encoded_names, encoded_schema
 from gpu_ops.engines.spark.types import all_known, column, filled, lifetime, to_ticks
 from gpu_ops.engines.spark.worker import Task
@@ -124,31 +122,29 @@ def one_of(keys: Sequence[str]) -> list[Column]:
 # Joins
 
 
-def cut_join(node: Join, left: Input, right: Input, answer: pa.Schema, count: int, run: Run) -> DataFrame:
-    """A join over slices of time: its pairs, and what of either side has no partner, each in a pass of its own.
+def unmatched(
+    node: Join, sides: tuple[Input, Input], at: int, slices: DataFrame, answer: pa.Schema, run: Run
+) -> DataFrame:
+    """The times at which events of one side of a join have no partner; with one, for a semi join.
 
     Args:
-        node: The join.
-        left: Its left events.
-        right: Its right events.
+        node: The join, without a condition.
+        sides: Its left and its right events.
+        at: Which side.
+        slices: The slices.
         answer: What is asked of its results.
-        count: How many slices.
-        run: What passes a cut through workers.
+        run: Passes a cut through workers.
 
     Returns:
         The results, with the encoded columns of the answer.
     """
-    slices = slices_of([left.ticks, right.ticks], count)
+    mine, other = sides[at], sides[1 - at]
     if node.how == "semi":
-        return _with_partner(node, left, right, slices, answer, run)
-    found = [run(pairs(node, left, right, slices, answer))] if node.pairs else []
-    keys = [name for name, _ in node.on], [name for _, name in node.on]
-    if node.alone[0]:
-        found.append(run(_alone(node, left, right.only(keys[1]), slices, answer, columns_of(node, 0))))
-    if node.alone[1]:
-        swapped = replace(node, left=node.right, right=node.left, on=tuple((name, mine) for mine, name in node.on))
-        found.append(run(_alone(swapped, right, left.only(keys[0]), slices, answer, columns_of(node, 1))))
-    return reduce(DataFrame.union, found)
+        return _with_partner(node, mine, other, slices, answer, run)
+    on = tuple((pair[at], pair[1 - at]) for pair in node.on)
+    match = replace(node, left=node.inputs[at], right=node.inputs[1 - at], on=on)
+    other = other.only([name for _, name in on])
+    return run(_alone(match, mine, other, slices, answer, columns_of(node, at)))
 
 
 def columns_of(node: Join, at: int) -> dict[str, str]:

@@ -57,7 +57,7 @@ class Fragment:
         """
         first = self.nodes[0]
         if len(first.inputs) < 2:
-            return over_feed(self.input, (first, *self.nodes[1:]), schema)
+            return over_feed(self.input, self.nodes, schema)
         feeds = [Feed(each.schema, each.key, each.duration) for each in self.inputs]
         if len(feeds) > 1 and first.ends(1) == "unread":
             feeds[1] = replace(feeds[1], length=TICK)
@@ -73,11 +73,6 @@ def _stacked(plan: Node, nodes: Sequence[Node]) -> Node:
     for node in nodes:
         plan = node.over(plan)
     return plan
-
-
-def feeds(plan: Node) -> list[Feed]:
-    """The leaves of a fragment's plan, left ones first."""
-    return plan.all(Feed)
 
 
 def fragment(node: Node, apart: Callable[[Node], bool] = lambda _: False) -> Fragment:

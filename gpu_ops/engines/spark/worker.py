@@ -24,7 +24,6 @@ from gpu_ops.devices import choose
 from gpu_ops.engines.local.in_order import Spill, can_run_in_order, in_order
 from gpu_ops.engines.spark.sending import concise
 from gpu_ops.engines.spark.sides import MARK, Slots, split
-from gpu_ops.engines.spark.stages import feeds
 from gpu_ops.engines.spark.type_codecs import decoded_arrays, encoded_arrays, encoded_schema
 from gpu_ops.plan.nodes import Feed, Node
 
@@ -84,12 +83,12 @@ class Task:
     @property
     def ends(self) -> list[bool]:
         """For each feed whether ends come. They do not if all its lifetimes last equally long."""
-        return [feed.length is None for feed in feeds(self.plan)]
+        return [feed.length is None for feed in self.plan.all(Feed)]
 
     def handed(self, batches: Batches) -> dict[Feed, Iterator[pa.RecordBatch]]:
         """For each feed its events, decoded from the batches that come."""
         sides = [batches] if self.slots is None else split(batches, self.payloads, self.ends, self.slots)
-        found = zip(feeds(self.plan), self.payloads, self.ends, sides, strict=True)
+        found = zip(self.plan.all(Feed), self.payloads, self.ends, sides, strict=True)
         return {feed: _restored(payload, ends, side) for feed, payload, ends, side in found}
 
 
