@@ -67,6 +67,20 @@ _EXPRESSIONS = "planned for the GPU where the RAPIDS plugin has a rule for every
 _NEW = {"start": "__gpu_ops_start", "end": "__gpu_ops_end", "duration": "__gpu_ops_duration"}
 
 
+def _unchanged(frame: DataFrame, _: Node) -> DataFrame:
+    return frame
+
+
+_OPERATIONS: dict[type[Node], tuple[str, Callable[[DataFrame, Any], DataFrame]]] = {
+    KeyBy: ("Spark: names the key, moves nothing", _unchanged),
+    DataWindow: ("Spark: nothing, events are in for as long as they live", _unchanged),
+    Chop: (f"Spark: explode(sequence(…)) over the grid, one row for each piece; {_GPU}", lifetimes.chop),
+    Unnest: ("Spark: explode(…), one row for each struct", lifetimes.unnest),
+    Repeat: (f"Spark: explode(sequence(…)), one row for each time; {_GPU}", lifetimes.repeat),
+}
+"""Nodes that are one operation on the DataFrame of their input: what `explain` says of it, and the operation."""
+
+
 class Compiler:
     """Builds the DataFrame of a plan, and notes for each node how that is done. Nothing runs.
 
@@ -112,12 +126,12 @@ class Compiler:
     def _made(self, node: Node) -> DataFrame:
         if node.gathers:
             return self._gathered(node)
-        raise PlanError(f"Spark does not run {type(node).__name__}.", remedy="Collect it on its own engine.")
-
-    @_made.register
-    def _(self, node: KeyBy) -> DataFrame:
-        self._note(node, "Spark: names the key, moves nothing")
-        return self.frame(node.input)
+        if type(node) not in _OPERATIONS:
+            raise PlanError(f"Spark does not run {type(node).__name__}.", remedy="Collect it on its own engine.")
+        note, operation = _OPERATIONS[type(node)]
+        self._note(node, note)
+        (below,) = node.inputs
+        return operation(self.frame(below), node)
 
     @_made.register
     def _(self, node: Lifetime) -> DataFrame:
@@ -127,28 +141,6 @@ class Compiler:
     def _changed(self, change: Change, node: Lifetime) -> DataFrame:
         self._note(node, f"Spark: arithmetic on LONG microseconds; {_GPU}")
         return lifetimes.change(self.frame(node.input), change)
-
-    @_made.register
-    def _(self, node: Chop) -> DataFrame:
-        self._note(node, f"Spark: explode(sequence(…)) over the grid, one row for each piece; {_GPU}")
-        return lifetimes.chop(self.frame(node.input), node)
-
-    @_made.register
-    def _(self, node: Unnest) -> DataFrame:
-        self._note(node, "Spark: explode(…), one row for each struct")
-        return lifetimes.unnest(self.frame(node.input), node)
-
-    @_made.register
-    def _(self, node: Repeat) -> DataFrame:
-        self._note(node, f"Spark: explode(sequence(…)), one row for each time; {_GPU}")
-        return lifetimes.repeat(self.frame(node.input), node)
-
-    @_made.register
-    def _(self, node: DataWindow) -> DataFrame:
-        if node.gathers:
-            return self._gathered(node)
-        self._note(node, "Spark: nothing, events are in for as long as they live")
-        return self.frame(node.input)
 
     def _note(self, node: Node, *lines: str) -> None:
         self.notes[node] = list(lines)
