@@ -28,7 +28,7 @@ from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
 from gpu_ops.engines.spark.checks import fitting
 from gpu_ops.engines.spark.expressions import computed_otherwise, spelled
-from gpu_ops.engines.spark.types import all_known, all_of, column, plain_type, to_ticks
+from gpu_ops.engines.spark.types import UNUNITED, all_known, all_of, column, held, plain_type, to_ticks
 from gpu_ops.plan.expressions import function_names, guards
 from gpu_ops.plan.joins import Join
 
@@ -41,6 +41,10 @@ _LEVELS = 15
 """As many levels as hold any lifetime: all of time is five buckets of the last level."""
 _SPREAD = 64
 """How many tasks share the events without a key, which meet nothing."""
+
+_UNCARRIED = {"duration", "local time"}
+"""What the RAPIDS plugin does not list in buckets; and below, what it does not join on."""
+_UNJOINED = {*UNUNITED, "null"}
 
 
 # Whether, and why
@@ -86,17 +90,17 @@ def unplanned(node: Join, read: Collection[str] | None = None) -> str | None:
     """
     for name, _ in node.on:
         dtype = plain_type(node.left.schema.field(name).type)
-        if pa.types.is_nested(dtype) or _holds(dtype, _UNJOINED):
+        if pa.types.is_nested(dtype) or held(dtype, _UNJOINED) is not None:
             return f"key {name!r}: the RAPIDS plugin joins on no {dtype}"
     names = node.needs(tuple(node.schema.names if read is None else read))
     sides = [[each.schema.field(name) for name in wanted] for each, wanted in zip(node.inputs, names, strict=True)]
     for field in chain(*sides):
-        if _holds(field.type, _UNCARRIED):
+        if held(field.type, _UNCARRIED) is not None:
             return f"column {field.name!r}: the RAPIDS plugin lists no {field.type} in buckets"
     # If the events of a side are kept, the gaps that they meet are united with the other side's events.
     gaps = zip(reversed(sides), node.alone, strict=True) if node.pairs else ()
     for field in chain.from_iterable(fields for fields, kept in gaps if kept):
-        if _holds(field.type, _UNUNITED):
+        if held(field.type, UNUNITED) is not None:
             return f"column {field.name!r}: the RAPIDS plugin takes no {field.type} in a union"
     if node.condition is not None and "__truediv__" in function_names(node.condition):
         return "the RAPIDS plugin has no rule for the division that Narwhals asks Spark for"
@@ -136,20 +140,6 @@ def choose(node: Join, *, plugin: bool, read: Collection[str] | None = None) -> 
     if plugin:
         return "sql", "all of it is planned for the GPU, and no event passes through Python"
     return "kernel", "it takes a fraction of the CPU time of a join on buckets"
-
-
-def _holds(dtype: pa.DataType, kinds: Collection[str]) -> bool:
-    """Whether a type is of one of these kinds, or holds one."""
-    plain = plain_type(dtype)
-    if pa.types.is_nested(plain):
-        return any(_holds(plain.field(at).type, kinds) for at in range(plain.num_fields))
-    local = pa.types.is_timestamp(plain) and plain.tz is None
-    return ("local time" if local else str(plain).split("[")[0]) in kinds
-
-
-_UNCARRIED = {"duration", "local time"}
-_UNUNITED = {*_UNCARRIED, "binary"}
-_UNJOINED = {*_UNUNITED, "null"}
 
 
 # The join

@@ -43,10 +43,11 @@ from gpu_ops.engines.spark.type_codecs import (
     passes_unchanged,
 )
 from gpu_ops.engines.spark.types import (
+    UNUNITED,
     all_known,
     column,
     filled,
-    plain_type,
+    held,
     spark_schema,
     spark_type,
     to_ticks,
@@ -126,9 +127,10 @@ class Compiler:
     def _made(self, node: Node) -> DataFrame:
         if node.gathers:
             return self._gathered(node)
-        if type(node) not in _OPERATIONS:
+        kind = next((each for each in type(node).__mro__ if each in _OPERATIONS), None)
+        if kind is None:
             raise PlanError(f"Spark does not run {type(node).__name__}.", remedy="Collect it on its own engine.")
-        note, operation = _OPERATIONS[type(node)]
+        note, operation = _OPERATIONS[kind]
         self._note(node, note)
         (below,) = node.inputs
         return operation(self.frame(below), node)
@@ -149,7 +151,8 @@ class Compiler:
 
     @_made.register
     def _source(self, node: SparkSource) -> DataFrame:
-        outside = [f"{field.name} ({field.type})" for field in node.schema if _no_zone(field.type)]
+        times = [field for field in node.schema if pa.types.is_timestamp(field.type)]
+        outside = [f"{field.name} ({field.type})" for field in times if field.type.tz is None]
         gpu = f"the RAPIDS plugin reads no TIMESTAMP_NTZ: {', '.join(outside)}" if outside else _GPU
         self._note(node, f"Spark: every row is validated before any filter; {gpu}")
         frame: DataFrame = node.frame
@@ -236,12 +239,16 @@ class Compiler:
     @_made.register
     def _union(self, node: Union) -> DataFrame:
         read = [node.schema.field(name) for name in self._read[node]]
-        refused = {each.name: reason for each in read if (reason := _union_refusal(each.type)) is not None}
+        refused = {each.name: kind for each in read if (kind := held(each.type, UNUNITED)) is not None}
         # The plugin refuses intervals in a union too, so they pass through it as integers.
         lasting = [each for each in read if pa.types.is_duration(each.type)]
         ways = [f"through the union: {'; '.join(passage(each) or '' for each in lasting)}"] if lasting else []
         codecs = {each.name: codec(each.type) for each in lasting}
-        away = [f"column {name!r}: {reason}" for name, reason in refused.items() if name not in codecs]
+        away = [
+            f"column {name!r}: {kind} is no type that the RAPIDS plugin takes in a union"
+            for name, kind in refused.items()
+            if name not in codecs
+        ]
         self._note(node, "Spark: union, without a shuffle", *ways, *_away(away))
 
         def lowered(name: str) -> Column:
@@ -427,21 +434,6 @@ def _whole(part: Fragment, wished: Wish) -> list[str]:
     if part.partition or (reason is None and wished.count > 1):
         return []
     return [f"not cut in time: {reason or 'spark.gpu_ops.slices is 1'}"]
-
-
-def _union_refusal(dtype: pa.DataType) -> str | None:
-    """Why the plugin plans no union with such a column; None where it does."""
-    plain = plain_type(dtype)
-    if pa.types.is_nested(plain):
-        children = (plain.field(at).type for at in range(plain.num_fields))
-        return next((reason for each in children if (reason := _union_refusal(each))), None)
-    if pa.types.is_binary(plain) or pa.types.is_duration(plain) or _no_zone(plain):
-        return f"{plain} is no type that the RAPIDS plugin takes in a union"
-    return None
-
-
-def _no_zone(dtype: pa.DataType) -> bool:
-    return bool(pa.types.is_timestamp(dtype) and dtype.tz is None)
 
 
 def _declared(frame: DataFrame, schema: pa.Schema) -> list[Column]:

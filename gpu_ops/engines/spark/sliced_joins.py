@@ -30,7 +30,7 @@ from gpu_ops.engines.spark.slice_policy import slices_of
 from gpu_ops.engines.spark.slicing import (
     Both,
     Cut,
-    Run,
+    RunCut,
     beside_nulls,
     both_sides,
     columns_of,
@@ -51,7 +51,7 @@ _KEY, _SAME, _FROM, _UNTIL = (f"__gpu_ops_{name}" for name in ("key_", "same", "
 
 
 @singledispatch
-def cut_match(node: Node, left: Input, right: Input, answer: pa.Schema, count: int, run: Run) -> DataFrame:
+def cut_match(node: Node, left: Input, right: Input, answer: pa.Schema, count: int, run: RunCut) -> DataFrame:
     """A node with two inputs over slices of time.
 
     Args:
@@ -69,7 +69,7 @@ def cut_match(node: Node, left: Input, right: Input, answer: pa.Schema, count: i
 
 
 @cut_match.register
-def _(node: Binary, left: Input, right: Input, answer: pa.Schema, count: int, run: Run) -> DataFrame:
+def _(node: Binary, left: Input, right: Input, answer: pa.Schema, count: int, run: RunCut) -> DataFrame:
     slices = slices_of([each.ticks.withColumn("high", F.col("low")) for each in (left, right)], count)
     both = both_sides(node, left, right, answer)
     placed = in_slices(both.rows, slices, within()).withColumn(both.number, F.col("begin"))
@@ -78,7 +78,7 @@ def _(node: Binary, left: Input, right: Input, answer: pa.Schema, count: int, ru
 
 
 @cut_match.register
-def _(node: Join, left: Input, right: Input, answer: pa.Schema, count: int, run: Run) -> DataFrame:
+def _(node: Join, left: Input, right: Input, answer: pa.Schema, count: int, run: RunCut) -> DataFrame:
     sides = left, right
     slices = slices_of([each.ticks for each in sides], count)
     found = [run(pairs(node, left, right, slices, answer))] if node.pairs else []
@@ -89,7 +89,7 @@ def _(node: Join, left: Input, right: Input, answer: pa.Schema, count: int, run:
 
 
 @singledispatch
-def _markers(node: Binary, both: Both, placed: DataFrame, schema: pa.Schema, run: Run) -> DataFrame:
+def _markers(node: Binary, both: Both, placed: DataFrame, schema: pa.Schema, run: RunCut) -> DataFrame:
     """For each slice and key with left events, the right rows of other slices that tell what these do not."""
     raise TypeError(f"no rule for {node}")
 
@@ -98,14 +98,14 @@ def _markers(node: Binary, both: Both, placed: DataFrame, schema: pa.Schema, run
 
 
 @_markers.register
-def _(node: ClipBy, both: Both, placed: DataFrame, schema: pa.Schema, run: Run) -> DataFrame:
+def _(node: ClipBy, both: Both, placed: DataFrame, schema: pa.Schema, run: RunCut) -> DataFrame:
     """For each slice and key with left events, the first right start of all later slices: as a right row."""
     asked = _told(both, placed, F.min, (1, Window.unboundedFollowing))
     return both.listed(asked, F.col("time"), F.col("time"), {MARK: F.lit(True)})
 
 
 @_markers.register
-def _(node: AsOf, both: Both, placed: DataFrame, schema: pa.Schema, run: Run) -> DataFrame:
+def _(node: AsOf, both: Both, placed: DataFrame, schema: pa.Schema, run: RunCut) -> DataFrame:
     """For each slice and key with left events, the last right event of all slices before: as a right row.
 
     That is an as-of join by itself. The slice asks when that event starts, in the slice in which it does; and to know
@@ -165,7 +165,7 @@ def _told(both: Both, placed: DataFrame, best: Callable[[Column], Column], other
 
 
 def _unmatched_by_condition(
-    node: Join, sides: tuple[Input, Input], at: int, slices: DataFrame, answer: pa.Schema, run: Run
+    node: Join, sides: tuple[Input, Input], at: int, slices: DataFrame, answer: pa.Schema, run: RunCut
 ) -> DataFrame:
     """As `unmatched`, for a join with a condition."""
     mine, other = _alike(node, sides, at, timed=True), _alike(node, sides, 1 - at, timed=False)
@@ -253,7 +253,7 @@ def _pieces(node: Join, mine: _Alike, other: _Alike, slices: DataFrame) -> Cut:
     both = both_sides(match, *sides, mine.schema)
     shown = in_slices(both.rows, slices, (F.col("low") < F.col("finish")) & both.meets_slice)
     end = F.when(all_known(both.keys), F.least("high", "finish")).otherwise(F.col("high"))
-    return both.cut(both.listed(shown, F.greatest("low", "begin"), end))
+    return both.cut(both.listed(shown, F.greatest("low", "begin"), end, {}))
 
 
 def _own_pieces(side: Input, alike: _Alike, pieces: DataFrame, answer: pa.Schema, columns: dict[str, str]) -> Cut:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
@@ -53,7 +52,7 @@ class Cut:
     finished: Callable[[DataFrame], DataFrame] = lambda done: done
 
 
-Run = Callable[[Cut], DataFrame]
+RunCut = Callable[[Cut], DataFrame]
 """Passes a cut through workers, and gives its results, encoded."""
 
 
@@ -123,7 +122,7 @@ def one_of(keys: Sequence[str]) -> list[Column]:
 
 
 def unmatched(
-    node: Join, sides: tuple[Input, Input], at: int, slices: DataFrame, answer: pa.Schema, run: Run
+    node: Join, sides: tuple[Input, Input], at: int, slices: DataFrame, answer: pa.Schema, run: RunCut
 ) -> DataFrame:
     """The times at which events of one side of a join have no partner; with one, for a semi join.
 
@@ -169,7 +168,9 @@ def beside_nulls(done: DataFrame, back: pa.Schema, answer: pa.Schema, columns: d
     return done.select("start", "end", *filled(encoded_schema(answer), given))
 
 
-def _with_partner(node: Join, left: Input, right: Input, slices: DataFrame, answer: pa.Schema, run: Run) -> DataFrame:
+def _with_partner(
+    node: Join, left: Input, right: Input, slices: DataFrame, answer: pa.Schema, run: RunCut
+) -> DataFrame:
     """The times at which left events have a partner: those without one of the times at which their key has none."""
     names = [name for name, _ in node.on]
     ever = lifetime(*(F.lit(time).cast("long") for time in (MIN_TIME, MAX_TIME)))
@@ -209,16 +210,14 @@ class Both:
         """
         return (F.col("high") > F.col("begin")) & (all_known(self.keys) | (F.col("low") >= F.col("begin")))
 
-    def listed(
-        self, rows: DataFrame, start: Column, end: Column, given: Mapping[str, Column] = MappingProxyType({})
-    ) -> DataFrame:
+    def listed(self, rows: DataFrame, start: Column, end: Column, given: Mapping[str, Column]) -> DataFrame:
         """Events or markers as the rows of slices.
 
         Args:
             rows: The ``begin`` of their slice, and the slots of events; markers have those of the keys.
             start: When they start, in ticks.
             end: When they end, in ticks.
-            given: The values of other columns: the side of markers, or another slice.
+            given: Columns with other values: the side of markers, or another slice.
         """
         columns = {self.number: F.col("begin"), **given}
         mark = pa.field(MARK, pa.bool_())
@@ -269,7 +268,7 @@ def _alone(node: Join, mine: Input, other: Input, slices: DataFrame, answer: pa.
     touches = of_other & (F.col("high") >= F.col("begin"))
     shown = in_slices(both.rows, slices, (F.col("low") < F.col("finish")) & (touches | both.meets_slice))
     end = F.when(of_other & (F.col("high") >= F.col("finish")), F.lit(MAX_TIME)).otherwise(F.col("high"))
-    events = both.listed(shown, F.greatest(F.col("low"), F.col("begin") - TICK), end)
+    events = both.listed(shown, F.greatest(F.col("low"), F.col("begin") - TICK), end, {})
     told = _next_starts(both, slices)
     markers = both.listed(told, F.col("first"), F.lit(MAX_TIME).cast("long"), {MARK: F.lit(True)})
 

@@ -144,6 +144,20 @@ _PLAIN: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], pa.Da
 )
 
 
+UNUNITED = {"duration", "local time", "binary"}
+"""The kinds of types that the RAPIDS plugin does not take in a union."""
+
+
+def held(dtype: pa.DataType, kinds: Collection[str]) -> pa.DataType | None:
+    """The first type of these kinds that a type is, or holds; None if there is none."""
+    plain = plain_type(dtype)
+    if _IS.is_nested(plain):
+        children = (held(plain.field(at).type, kinds) for at in range(plain.num_fields))
+        return next((each for each in children if each is not None), None)
+    local = _IS.is_timestamp(plain) and plain.tz is None
+    return plain if ("local time" if local else str(plain).split("[")[0]) in kinds else None
+
+
 def spark_type(dtype: pa.DataType) -> spark_types.DataType:
     """The Spark type of a payload column.
 
