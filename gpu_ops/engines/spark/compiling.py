@@ -21,7 +21,7 @@ from gpu_ops.engines.spark.expressions import computed_otherwise, spelled
 from gpu_ops.engines.spark.sending import Sent, check_workers
 from gpu_ops.engines.spark.session import check_names, has_plugin, worker_memory
 from gpu_ops.engines.spark.sides import Input, packed, shared_slots, united
-from gpu_ops.engines.spark.slice_policy import Wish, cut_because, cut_ways, uncut, wish
+from gpu_ops.engines.spark.slice_policy import SliceSettings, cut_because, cut_ways, slice_settings, uncut
 from gpu_ops.engines.spark.sliced_joins import cut_match
 from gpu_ops.engines.spark.slicing import Cut
 from gpu_ops.engines.spark.spills import Spills
@@ -101,7 +101,7 @@ class Compiler:
         self._read = read_columns(plan)
         self._frames: dict[Node, DataFrame] = {}
         session: SparkSession = plan.all(SparkSource)[0].frame.sparkSession
-        self._wish = wish(session)
+        self._settings = slice_settings(session)
         self._reasons: dict[Node, str | None] = {}
         self.notes: dict[Node, list[str]] = {}
         self.shuffles = 0
@@ -251,17 +251,17 @@ class Compiler:
         ]
         self._note(node, "Spark: union, without a shuffle", *ways, *_away(away))
 
-        def lowered(name: str) -> Column:
+        def encoded(name: str) -> Column:
             return codecs[name].encode(column(name))[0].alias(name) if name in codecs else column(name)
 
-        def raised(name: str) -> Column:
+        def decoded(name: str) -> Column:
             if name not in codecs:
                 return column(name)
             # Made nondeterministic, so that the optimizer does not move it below the union.
             return codecs[name].decode([F.when(F.spark_partition_id() >= 0, column(name))]).alias(name)
 
-        parts = [self.frame(part).select("start", "end", *map(lowered, node.schema.names)) for part in node.parts]
-        return reduce(DataFrame.union, parts).select("start", "end", *map(raised, node.schema.names))
+        parts = [self.frame(part).select("start", "end", *map(encoded, node.schema.names)) for part in node.parts]
+        return reduce(DataFrame.union, parts).select("start", "end", *map(decoded, node.schema.names))
 
     # What Python workers do
 
@@ -315,7 +315,7 @@ class Compiler:
         answer = _of(node, self._read[node])
         task = Task(plan, schemas, answer, slots, named=answer == node.schema and passes_unchanged(answer))
         spread = len(node.inputs) > 1 and any(part.keeps)
-        whole = _whole(part, self._wish)
+        whole = _whole(part, self._settings)
         self._note(node, *ways(part, spread=spread), *whole, *self._passage([*schemas, task.answer]))
         below = list(node.inputs)
         while below:
@@ -332,7 +332,7 @@ class Compiler:
     def _cut_because(self, node: Node) -> str | None:
         """Why a node is cut in time; None where it is not."""
         if node not in self._reasons:
-            self._reasons[node] = cut_because(node, self._wish, lambda: [self.frame(each) for each in node.inputs])
+            self._reasons[node] = cut_because(node, self._settings, lambda: [self.frame(each) for each in node.inputs])
         return self._reasons[node]
 
     def _cut(self, node: Node, part: Fragment, reason: str) -> DataFrame:
@@ -348,10 +348,10 @@ class Compiler:
 
         inputs = self._inputs(part)
         if len(inputs) > 1:
-            done = cut_match(first, inputs[0], inputs[1], answer, self._wish.count, run)
+            done = cut_match(first, inputs[0], inputs[1], answer, self._settings.count, run)
         else:
-            done = run(cut_window(first, inputs[0], answer, self._wish.count))
-        self._note(node, *cut_ways(node, reason, self._wish.count, part.partition), *self._passage(passed))
+            done = run(cut_window(first, inputs[0], answer, self._settings.count))
+        self._note(node, *cut_ways(node, reason, self._settings.count, part.partition), *self._passage(passed))
         return _decoded(done, answer, node)
 
     def _inputs(self, part: Fragment) -> list[Input]:
@@ -428,10 +428,10 @@ def _of(node: Node, names: Collection[str]) -> pa.Schema:
     return pa.schema([field for field in node.schema if field.name in names])
 
 
-def _whole(part: Fragment, wished: Wish) -> list[str]:
+def _whole(part: Fragment, settings: SliceSettings) -> list[str]:
     """Why a single task is not cut in time."""
     reason = uncut(part.nodes[0])
-    if part.partition or (reason is None and wished.count > 1):
+    if part.partition or (reason is None and settings.count > 1):
         return []
     return [f"not cut in time: {reason or 'spark.gpu_ops.slices is 1'}"]
 

@@ -4,7 +4,7 @@ A row is at *home* in one slice, which gives what the window says of it. A slice
 is shown. The window's kind says how far it looks, and here that is found among the events:
 
 - A number of rows: counts within the slices, and sums of these, number the rows of each key. So it is known at which
-  start the row is that comes so many before a slice, or so many after it. The slice is shown all rows between the two.
+  start the first row is that a slice needs, and the last one. The slice is shown all rows between the two.
   Where the window moves at each n-th row, *markers* stand for the rows before: as many as make up the remainder by n.
 - Silence: the first and the last start of a key in each slice say whether its first row goes on with what was before.
   If it does, it is at home in that slice, and so are those behind it up to the first silence.

@@ -104,7 +104,7 @@ def asks_for_bounds(node: WindowAggregate) -> bool:
 
 
 @dataclass(frozen=True)
-class Wish:
+class SliceSettings:
     """How a session wants windows and joins cut.
 
     Attributes:
@@ -120,7 +120,7 @@ class Wish:
     tasks: int
 
 
-def wish(session: SparkSession) -> Wish:
+def slice_settings(session: SparkSession) -> SliceSettings:
     """What a session says: ``spark.gpu_ops.slices`` and ``spark.gpu_ops.statistics``.
 
     Raises:
@@ -130,32 +130,32 @@ def wish(session: SparkSession) -> Wish:
     tasks = int(str(session.conf.get("spark.sql.shuffle.partitions")))
     looks = str(session.conf.get(_STATISTICS, "false")).lower() == "true"
     if said == "auto":
-        return Wish(min(_PER_TASK * tasks, _MOST), keyed=False, looks=looks, tasks=tasks)
+        return SliceSettings(min(_PER_TASK * tasks, _MOST), keyed=False, looks=looks, tasks=tasks)
     if not said.isdecimal() or not 1 <= int(said) <= _MOST:
         raise PlanError(
             f"{_SLICES} is {said!r}.", remedy=f'Say "auto", or a number of slices: 1 for none, at most {_MOST}.'
         )
-    return Wish(int(said), keyed=int(said) > 1, looks=False, tasks=tasks)
+    return SliceSettings(int(said), keyed=int(said) > 1, looks=False, tasks=tasks)
 
 
-def cut_because(node: Node, wished: Wish, frames: Callable[[], Sequence[DataFrame]]) -> str | None:
+def cut_because(node: Node, settings: SliceSettings, frames: Callable[[], Sequence[DataFrame]]) -> str | None:
     """Why a node is cut in time; None where it is not.
 
     Args:
         node: A node.
-        wished: What the session says.
+        settings: What the session says.
         frames: The node's inputs, should a job have to look at them.
     """
-    if wished.count == 1 or uncut(node) is not None:
+    if settings.count == 1 or uncut(node) is not None:
         return None
     keys = [each for each in node.matched if each]
     if not keys:
         return "there is no key"
-    if wished.keyed:
+    if settings.keyed:
         return f"{_SLICES} says so"
-    if not wished.looks:
+    if not settings.looks:
         return None
-    seen = (_few_or_hot(frame, names, wished.tasks) for frame, names in zip(frames(), keys, strict=True))
+    seen = (_few_or_hot(frame, names, settings.tasks) for frame, names in zip(frames(), keys, strict=True))
     return next((found for found in seen if found is not None), None)
 
 

@@ -63,7 +63,7 @@ def cut_match(node: Node, left: Input, right: Input, answer: pa.Schema, count: i
         run: What passes a cut through workers.
 
     Returns:
-        The results, with the columns of the answer as lowered.
+        The results, with the encoded columns of the answer.
     """
     raise TypeError(f"no rule for {node}")
 
@@ -108,8 +108,8 @@ def _(node: ClipBy, both: Both, placed: DataFrame, schema: pa.Schema, run: RunCu
 def _(node: AsOf, both: Both, placed: DataFrame, schema: pa.Schema, run: RunCut) -> DataFrame:
     """For each slice and key with left events, the last right event of all slices before: as a right row.
 
-    That is an as-of join by itself. The slice asks when that event starts, in the slice in which it does; and to know
-    who asked, as a left event that lasts until the slice begins.
+    An as-of join finds them. Its left events stand for the slices that ask: each is in the slice in which the wanted
+    event starts, starts with it, and ends where its own slice begins, which tells who asked.
     """
     asked = _told(both, placed, F.max, (Window.unboundedPreceding, -1))
     there = {MARK: F.lit(False), both.number: F.col("home")}
@@ -122,7 +122,7 @@ def _(node: AsOf, both: Both, placed: DataFrame, schema: pa.Schema, run: RunCut)
     found = run(replace(both, task=task).cut(asking.union(given)))
     came = {name: [column(part.name) for part in parts] for name, parts in encoded_fields(back).items()}
     for name, _ in node.on:
-        # As Spark writes them, which hashes them: a decimal has several texts, and Python may have written another.
+        # As Spark encodes them, since Spark hashes them: a decimal has several texts, and Python may write another one.
         each = codec(back.field(name).type)
         came[name] = each.encode(each.decode(came[name]))
     carried = encoded_fields(both.task.payloads[1])
@@ -202,16 +202,16 @@ class _Alike:
         return pa.schema([*parts, pa.field(_SAME, pa.string())])
 
     def identified(self, values: Iterable[Column]) -> list[Column]:
-        """These columns: each as lowered and without its nulls, and what its value does not say then."""
+        """The columns of `identity`: encoded values with nulls filled, and a text that says what was filled."""
         parts_of = zip(values, self.schema, strict=True)
-        lowered = [part for value, field in parts_of for part in codec(field.type).encode(value)]
+        encoded = [part for value, field in parts_of for part in codec(field.type).encode(value)]
         parts, said = [], []
-        for value, field in zip(lowered, encoded_schema(self.schema), strict=True):
+        for value, field in zip(encoded, encoded_schema(self.schema), strict=True):
             none = _some(field.type)
             parts.append(F.coalesce(value, none).alias(f"{_SAME}_{field.name}"))
             known = F.when(value.isNull(), F.lit("0"))
             if pa.types.is_floating(field.type):
-                # The zeros are equal, but a condition may tell them apart: by their quotients, as this does.
+                # The zeros are equal, but a condition may tell them apart by their quotients, as this does.
                 negative = (value == 0) & (F.pow(value.cast("double"), F.lit(-1.0)) < 0)
                 known = known.when(negative, F.lit("-"))
             said.append(known.otherwise(F.lit("1")))
@@ -219,7 +219,7 @@ class _Alike:
 
 
 def _some(dtype: pa.DataType) -> Column:
-    """Any value of the type of a lowered column."""
+    """Any value of the type of an encoded column."""
     if pa.types.is_string(dtype):
         return F.lit("")
     if pa.types.is_date(dtype) or pa.types.is_timestamp(dtype):
@@ -228,7 +228,7 @@ def _some(dtype: pa.DataType) -> Column:
 
 
 def _alike(node: Join, sides: tuple[Input, Input], at: int, *, timed: bool) -> _Alike:
-    """The keys of one side and what the condition reads of it; and its lifetimes, if they are asked for."""
+    """The keys of one side and what the condition reads of it; and, if ``timed``, its lifetimes."""
     assert node.condition is not None  # noqa: S101  (looked at by the caller)
     side, before = sides[at], {new: name for name, new in node.renamed.items()}
     names = {f"{_KEY}{pair[0]}": pair[at] for pair in node.on}
@@ -245,7 +245,7 @@ def _alike(node: Join, sides: tuple[Input, Input], at: int, *, timed: bool) -> _
 
 
 def _pieces(node: Join, mine: _Alike, other: _Alike, slices: DataFrame) -> Cut:
-    """For each slice the pieces that events have there, with a partner or without."""
+    """For each slice the pieces of its events, with a partner or without."""
     sides = mine.side, other.side
     on = tuple((name, name) for name in mine.keys)
     how = "semi" if node.how == "semi" else "anti"
@@ -257,7 +257,7 @@ def _pieces(node: Join, mine: _Alike, other: _Alike, slices: DataFrame) -> Cut:
 
 
 def _own_pieces(side: Input, alike: _Alike, pieces: DataFrame, answer: pa.Schema, columns: dict[str, str]) -> Cut:
-    """The pieces of each event, those that touch as one."""
+    """The pieces of each event; pieces that touch are one."""
     wanted = {columns[name] for name in answer.names if name in columns}
     back = pa.schema([field for field in side.schema if field.name in wanted])
     identity = alike.identity

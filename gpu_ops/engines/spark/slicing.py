@@ -147,7 +147,7 @@ def unmatched(
 
 
 def columns_of(node: Join, at: int) -> dict[str, str]:
-    """For the columns of a join's answer that an event of one side alone fills, those of the event."""
+    """The columns of a join's answer that events of one side alone fill, each with the column of the events."""
     if at == 0:
         return {name: name for name in node.left.schema.names}
     return dict(node.on) | {new: name for name, new in node.renamed.items()}
@@ -159,7 +159,7 @@ def beside_nulls(done: DataFrame, back: pa.Schema, answer: pa.Schema, columns: d
     Args:
         done: The events, encoded.
         back: Their payload.
-        answer: What is asked for.
+        answer: What is asked of the results.
         columns: As `columns_of` gives them.
     """
     filling = {name: source for name, source in columns.items() if name in answer.names}
@@ -186,7 +186,7 @@ def _with_partner(
 
 @dataclass(frozen=True)
 class Both:
-    """Two sides, to be matched by the slice and the keys.
+    """Two sides that are matched by the slice and the keys.
 
     Attributes:
         rows: The events of both, with ``low`` and ``high``.
