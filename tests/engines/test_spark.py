@@ -509,6 +509,13 @@ def test_columns_that_cannot_be_times(spark: SparkSession, column: str, options:
         g.events(spark.range(1).selectExpr(f"{column} t", "id v"), start="t", **options)
 
 
+@pytest.mark.parametrize("option", ["on_invalid", "null_end", "ambiguous", "nonexistent"])
+def test_no_policy_is_no_policy(spark: SparkSession, option: str) -> None:
+    frame = spark.range(1).selectExpr("timestamp_micros(id) t")
+    with pytest.raises(PlanError, match=f"{option}=None is no policy"):
+        g.events(frame, start="t", **{option: None})
+
+
 def test_a_device_that_does_not_exist(spark: SparkSession) -> None:
     stream = g.events(spark.range(1).selectExpr("timestamp_micros(id) t"), start="t")
     with pytest.raises(PlanError, match="There is no device 'tpu'"):
