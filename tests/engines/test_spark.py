@@ -511,9 +511,9 @@ def test_columns_that_cannot_be_times(spark: SparkSession, column: str, options:
 
 @pytest.mark.parametrize("option", ["on_invalid", "null_end", "ambiguous", "nonexistent"])
 def test_no_policy_is_no_policy(spark: SparkSession, option: str) -> None:
-    frame = spark.range(1).selectExpr("timestamp_micros(id) t")
+    options: dict[str, Any] = {option: None}
     with pytest.raises(PlanError, match=f"{option}=None is no policy"):
-        g.events(frame, start="t", **{option: None})
+        g.events(spark.range(1).selectExpr("timestamp_micros(id) t"), start="t", **options)
 
 
 def test_a_device_that_does_not_exist(spark: SparkSession) -> None:
