@@ -35,7 +35,7 @@ from gpu_ops.engines.spark.types import all_of, column
 from gpu_ops.engines.spark.worker import Task
 from gpu_ops.plan.data_windows import DataWindow
 from gpu_ops.plan.nodes import Feed, Filter
-from gpu_ops.plan.window_kinds import Alone, Around, Living, Silence, Stretches
+from gpu_ops.plan.window_kinds import GapHalo, GridHalo, LiveHalo, NoHalo, RowHalo
 
 _HOME = pa.field("__gpu_ops_home", pa.bool_())
 
@@ -49,11 +49,11 @@ def cut_data_window(first: DataWindow, given: Input, answer: pa.Schema, count: i
         answer: What is asked of its results.
         count: How many slices.
     """
-    context = first.context
-    assert not isinstance(context, str)  # noqa: S101  (nothing is against it)
+    halo = first.halo
+    assert not isinstance(halo, str)  # noqa: S101  (nothing is against it)
     events = given.ticks
-    times = events if context.reads_ends else events.select("low", F.col("low").alias("high"))
-    shown = _shown(context, _Events(events, slices_of([times], count), encoded_names(given.schema, first.group)))
+    times = events if halo.reads_ends else events.select("low", F.col("low").alias("high"))
+    shown = _shown(halo, _Events(events, slices_of([times], count), encoded_names(given.schema, first.group)))
     listing = Listing(given.schema, (_HOME,))
     rows = listing.rows(shown.rows, F.col("low"), F.col("high"), {_HOME.name: F.col("home")})
     if shown.markers is not None:
@@ -130,47 +130,47 @@ def _all_at_home(rows: DataFrame, markers: DataFrame | None = None) -> _Shown:
 
 
 @singledispatch
-def _shown(context: Any, events: _Events) -> _Shown:
+def _shown(halo: Any, events: _Events) -> _Shown:
     """What slices are shown.
 
     Args:
         context: How far the window looks.
         events: Its events.
     """
-    raise TypeError(context)
+    raise TypeError(halo)
 
 
 @_shown.register
-def _(context: Alone, events: _Events) -> _Shown:
+def _(halo: NoHalo, events: _Events) -> _Shown:
     return _all_at_home(in_slices(events.rows, events.slices, within()))
 
 
 @_shown.register
-def _(context: Living, events: _Events) -> _Shown:
+def _(halo: LiveHalo, events: _Events) -> _Shown:
     return _Shown(in_slices(events.rows, events.slices, alive()).withColumn("home", within()))
 
 
 @_shown.register
-def _(context: Around, events: _Events) -> _Shown:
-    bounds, between = _first_and_last_shown(events, context), F.col("low").between(F.col("since"), F.col("until"))
-    rows = events.beside(bounds, between) if context.every == 1 else _with_remainders(events, bounds, between, context)
+def _(halo: RowHalo, events: _Events) -> _Shown:
+    bounds, between = _first_and_last_shown(events, halo), F.col("low").between(F.col("since"), F.col("until"))
+    rows = events.beside(bounds, between) if halo.every == 1 else _with_remainders(events, bounds, between, halo)
     return _Shown(rows.withColumn("home", within()))
 
 
 @_shown.register
-def _(context: Silence, events: _Events) -> _Shown:
-    return _all_at_home(events.beside(_after_silence(events, context.gap), within()))
+def _(halo: GapHalo, events: _Events) -> _Shown:
+    return _all_at_home(events.beside(_after_silence(events, halo.gap), within()))
 
 
 @_shown.register
-def _(context: Stretches, events: _Events) -> _Shown:
-    if context.calendar is not None:
-        return _all_at_home(in_slices(events.rows, at_begins(events.slices, context.calendar), within()))
-    if context.align is not None:
-        slices = _on_grid(events.slices, F.lit(context.align), context.span)
+def _(halo: GridHalo, events: _Events) -> _Shown:
+    if halo.calendar is not None:
+        return _all_at_home(in_slices(events.rows, at_begins(events.slices, halo.calendar), within()))
+    if halo.align is not None:
+        slices = _on_grid(events.slices, F.lit(halo.align), halo.span)
         return _all_at_home(in_slices(events.rows, slices, within()))
-    slices = _on_own_grids(events, context.span)
-    before = F.col("begin") - lifetimes.span(context.span)
+    slices = _on_own_grids(events, halo.span)
+    before = F.col("begin") - lifetimes.span(halo.span)
     later = slices.where(F.col("begin") > F.col("origin"))
     markers = later.select(*_renamed(events.names, events.keys), "begin", before.alias("marker"))
     return _all_at_home(events.beside(slices, within()), markers)
@@ -179,16 +179,16 @@ def _(context: Stretches, events: _Events) -> _Shown:
 # Around: a number of rows before and after
 
 
-def _first_and_last_shown(events: _Events, context: Around) -> DataFrame:
+def _first_and_last_shown(events: _Events, halo: RowHalo) -> DataFrame:
     """For each key and slice the first and the last start that it is shown, ``since`` and ``until``.
 
     And how many rows of the key come ``before`` those: rows are numbered from 0, by their starts.
     """
     names, others = events.names, [f"{name}_" for name in events.names]
-    starts = _counted_starts(events, context)
+    starts = _counted_starts(events, halo)
     slices = _counted_slices(starts, names)
-    first = F.greatest(F.col("earlier") - context.count, F.lit(0))
-    last = F.least(F.col("earlier") + F.col("size") + context.count, "all") - 1
+    first = F.greatest(F.col("earlier") - halo.count, F.lit(0))
+    last = F.least(F.col("earlier") + F.col("size") + halo.count, "all") - 1
     asked = slices.select(*names, "begin", "finish", first.alias("first"), last.alias("last"))
     is_first, is_last = ((F.col("number") <= F.col(name)) & (F.col("next") > F.col(name)) for name in ("first", "last"))
     numbered = _numbered_starts(starts, slices, names, others)
@@ -198,9 +198,9 @@ def _first_and_last_shown(events: _Events, context: Around) -> DataFrame:
     )
 
 
-def _counted_starts(events: _Events, context: Around) -> DataFrame:
+def _counted_starts(events: _Events, halo: RowHalo) -> DataFrame:
     """For each key and slice its starts: how many ``rows`` start then, and how many ``upto`` then in the slice."""
-    rows = F.lit(1).cast("long") if context.starts else F.count(F.lit(1))
+    rows = F.lit(1).cast("long") if halo.starts else F.count(F.lit(1))
     starts = events.in_own().groupBy(*events.names, "begin", "finish", "low").agg(rows.alias("rows"))
     here = Window.partitionBy(*map(column, events.names), "begin").orderBy("low")
     return starts.withColumn("upto", F.sum("rows").over(here))
@@ -224,8 +224,8 @@ def _numbered_starts(starts: DataFrame, slices: DataFrame, names: Sequence[str],
     return placed.select(*_renamed(names, others), "low", (after - F.col("rows")).alias("number"), after.alias("next"))
 
 
-def _with_remainders(events: _Events, bounds: DataFrame, between: Column, context: Around) -> DataFrame:
-    """The rows that each slice is shown, and markers for the rows before, but for multiples of ``context.every``.
+def _with_remainders(events: _Events, bounds: DataFrame, between: Column, halo: RowHalo) -> DataFrame:
+    """The rows that each slice is shown, and markers for the rows before, but for multiples of ``halo.every``.
 
     For each key there is one marker. It is listed in each slice as many times as rows are missing there.
     """
@@ -236,7 +236,7 @@ def _with_remainders(events: _Events, bounds: DataFrame, between: Column, contex
     )
     is_marker = F.col("marker")
     listed = replace(events, rows=marked).beside(bounds, is_marker | between)
-    times = F.when(is_marker, F.pmod("before", F.lit(context.every)).cast("int")).otherwise(1)
+    times = F.when(is_marker, F.pmod("before", F.lit(halo.every)).cast("int")).otherwise(1)
     start = F.when(is_marker, F.col("since") - lifetimes.span(TICK))
     return listed.select("*", F.explode(F.array_repeat(F.lit(0), times))).withColumns(
         {"low": F.coalesce(start, "low"), "high": F.coalesce(start + lifetimes.span(TICK), "high")}
