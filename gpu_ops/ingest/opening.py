@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -34,6 +34,10 @@ from gpu_ops.ingest.zones import Zone
 
 _DIVERTED = ("rule", "row")
 """The columns that are beside rows kept aside."""
+
+_POLICIES = {"null_end": NullEnd, "on_invalid": OnInvalid, "ambiguous": Ambiguous, "nonexistent": Nonexistent}
+_OPTIONAL = {"unit": Unit, "round": Round, "format": FileFormat, "shape": Shape}
+"""The words of each option."""
 
 
 def open_source(
@@ -98,64 +102,102 @@ def open_source(
         >>> open_source(bids, start="at", zone="Europe/Vienna").zone
         'Europe/Vienna'
     """
-    for name, value, choice in (
-        ("null_end", null_end, NullEnd),
-        ("on_invalid", on_invalid, OnInvalid),
-        ("ambiguous", ambiguous, Ambiguous),
-        ("nonexistent", nonexistent, Nonexistent),
-        *(
-            (name, value, choice)
-            for name, value, choice in (
-                ("unit", unit, Unit),
-                ("round", round, Round),
-                ("format", format, FileFormat),
-                ("shape", shape, Shape),
-            )
-            if value is not None
-        ),
-    ):
-        check_choice(name, value, choice)
+    check_options(
+        start,
+        end,
+        null_end=null_end,
+        on_invalid=on_invalid,
+        ambiguous=ambiguous,
+        nonexistent=nonexistent,
+        unit=unit,
+        round=round,
+        format=format,
+        shape=shape,
+    )
     kinds = kind_columns(kind, shape, edge, end)
     policy = TimePolicy(unit, None if zone is None else Zone(zone), round, ambiguous, nonexistent)
     times = [start] if end is None else [start, end]
-    if start == end:
-        raise PlanError(
-            "The start and the end are one column, and a lifetime is never empty.", remedy="Leave out end= for points."
-        )
     raw = open_raw(source, times, format, csv, Bounds(trust, max_bytes))
-    refuse_duplicates(raw.schema.names)
-    for name in [*times, *kinds.names]:
+    sides = time_columns(raw.schema, times, policy, text=raw.text_times)
+    for name in kinds.names:
         if name not in raw.schema.names:
             raise unknown_column(name, raw.schema.names, what="source")
     kinds.check(raw.schema)
-    sides = [
-        TimeColumn(name, raw.schema.field(name).type, side, policy, raw.text_times)
-        for name, side in zip(times, LIFETIME, strict=False)
-    ]
-    refuse_idle_unit(sides, unit)
     opened = EventSource(
         raw, sides[0], sides[1] if len(sides) > 1 else None, sides[0].zone or zone or "UTC", null_end, on_invalid, kinds
     )
-    _check_payload(opened.schema, on_invalid)
+    refuse_kept_names(opened.schema.names, _DIVERTED if on_invalid == "divert" else ())
+    _check_payload(opened.schema)
     if raw.text_times and zone is None:
         _check_text_zones(raw, sides)
     return opened
 
 
-def _check_payload(schema: pa.Schema, on_invalid: OnInvalid) -> None:
-    for column in schema:
-        if column.name in LIFETIME:
+def check_options(start: str, end: str | None, **options: str | None) -> None:
+    """Refuse options that no source takes.
+
+    Raises:
+        PlanError: A policy that does not exist; or one column is the start and the end.
+    """
+    for name, value in options.items():
+        if name in _POLICIES or value is not None:
+            check_choice(name, value, _POLICIES.get(name) or _OPTIONAL[name])
+    if start == end:
+        raise PlanError(
+            "The start and the end are one column, and a lifetime is never empty.", remedy="Leave out end= for points."
+        )
+
+
+def time_columns(schema: pa.Schema, names: list[str], policy: TimePolicy, *, text: bool) -> list[TimeColumn]:
+    """The start's column and, if it is named, the end's.
+
+    Args:
+        schema: All columns of the source.
+        names: The columns of times.
+        policy: How they are read.
+        text: Whether times may be text.
+
+    Raises:
+        ColumnError: A column is unknown or twice there.
+        TimeError: A column's type needs a zone or a unit, or is no time.
+    """
+    refuse_duplicates(schema.names)
+    for name in names:
+        if name not in schema.names:
+            raise unknown_column(name, schema.names, what="source")
+    columns = [
+        TimeColumn(name, schema.field(name).type, side, policy, text)
+        for name, side in zip(names, LIFETIME, strict=False)
+    ]
+    refuse_idle_unit(columns, policy.unit)
+    return columns
+
+
+def refuse_kept_names(names: Iterable[str], diverted: Collection[str]) -> None:
+    """Refuse payload columns whose names are kept for others.
+
+    Args:
+        names: The columns.
+        diverted: The columns that rows get which are kept aside; none where no rows are.
+
+    Raises:
+        ColumnError: A name is kept.
+    """
+    for name in names:
+        if name in LIFETIME:
             raise ColumnError(
                 "The name is kept for the lifetime, which this column is not.",
-                column=column.name,
-                remedy=f"Rename it in the source, or say {column.name}={column.name!r} if it is.",
+                column=name,
+                remedy=f"Rename it in the source, or say {name}={name!r} if it is.",
             )
-        if on_invalid == "divert" and column.name in _DIVERTED:
+        if name in diverted:
             raise ColumnError(
-                "Rows that are kept aside get a column of this name.",
-                column=column.name,
-                remedy="Rename it in the source.",
+                "Rows that are kept aside get a column of this name.", column=name, remedy="Rename it in the source."
             )
+
+
+def _check_payload(schema: pa.Schema) -> None:
+    for column in schema:
         refusal = types.refusal(column)
         if refusal is not None:
             raise SourceError(refusal, column=column.name)

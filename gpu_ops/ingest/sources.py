@@ -80,7 +80,7 @@ class EventSource:
         self._on_invalid = on_invalid
         self._times = [column.name for column in (start, end) if column is not None]
         self._told_by = [*self._times, *self._kinds.names]
-        self._columns = _payload_columns(
+        self._columns = payload_columns(
             raw.schema.names, self._times, self._kinds.names, edges=self._kinds.edge is not None
         )
         self._done = Counts()
@@ -339,7 +339,9 @@ def _as_table(batch: Any, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _payload_columns(columns: Sequence[str], times: list[str], kinds: list[str], *, edges: bool) -> dict[str, str]:
+def payload_columns(
+    columns: Sequence[str], times: list[str], kinds: Sequence[str] = (), *, edges: bool = False
+) -> dict[str, str]:
     """The source's column for each payload column."""
     others = [name for name in columns if name not in times and name not in kinds]
     if edges:

@@ -481,8 +481,8 @@ def test_columns_that_are_not_there(spark: SparkSession) -> None:
     ("columns", "match"),
     [
         (["id start"], "kept for the lifetime"),
-        (["id END"], "its name and 'end' are one"),
-        (["id v", "id V"], "its name and 'v' are one"),
+        (["id END"], "does not tell its name from 'end'"),
+        (["id v", "id V"], "does not tell its name from 'v'"),
         (["interval '1' month v"], "cannot be interval"),
         (["parse_json('1') v"], "cannot be variant"),
         (["array(named_struct('a', parse_json('1'))) v"], "cannot be array"),
@@ -507,6 +507,13 @@ def test_payload_that_events_cannot_carry(spark: SparkSession, columns: list[str
 def test_columns_that_cannot_be_times(spark: SparkSession, column: str, options: dict[str, Any], match: str) -> None:
     with pytest.raises(TimeError, match=match):
         g.events(spark.range(1).selectExpr(f"{column} t", "id v"), start="t", **options)
+
+
+@pytest.mark.parametrize("option", ["on_invalid", "null_end", "ambiguous", "nonexistent"])
+def test_no_policy_is_no_policy(spark: SparkSession, option: str) -> None:
+    options: dict[str, Any] = {option: None}
+    with pytest.raises(PlanError, match=f"{option}=None is no policy"):
+        g.events(spark.range(1).selectExpr("timestamp_micros(id) t"), start="t", **options)
 
 
 def test_a_device_that_does_not_exist(spark: SparkSession) -> None:

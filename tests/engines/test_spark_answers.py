@@ -179,7 +179,7 @@ def test_who_is_overtaken_is_refused(spark: SparkSession, answer: Path) -> None:
             write_files(rows_of(spark, 2), answer, "parquet", replace=True)
             return self._frame.write
 
-    with pytest.raises(SourceError, match="has given way"):
+    with pytest.raises(SourceError, match="has taken the place"):
         write_files(Overtaken(rows_of(spark, 9)), answer, "parquet", replace=True)  # type: ignore[arg-type]
     assert there(answer) == 2
 

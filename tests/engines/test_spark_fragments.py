@@ -11,10 +11,10 @@ import pytest
 import gpu_ops as g
 from gpu_ops.core.time import TIME_TYPE
 from gpu_ops.engines.local.engine import run_fragment
-from gpu_ops.engines.spark.stages import Fragment, feeds, fragment, read_columns
+from gpu_ops.engines.spark.stages import Fragment, fragment, read_columns
 from gpu_ops.engines.spark.worker import worker_device
 from gpu_ops.plan.joins import Binary
-from gpu_ops.plan.nodes import Unary
+from gpu_ops.plan.nodes import Feed, Unary
 from tests.support.ticks import us
 
 BIDS = pa.table({"at": [0, 1, 2], "item": ["a", "b", "a"], "shop": [1, 1, 2], "price": [3, 4, 5]})
@@ -96,7 +96,7 @@ def test_a_fragment_travels_and_runs(name: str) -> None:
     payload = pa.Table.from_arrays([pa.nulls(2, field.type) for field in part.input.schema], schema=part.input.schema)
     for name_, column in zip(payload.column_names, payload.columns, strict=True):
         times = times.append_column(name_, column)
-    (feed,) = feeds(plan)
+    (feed,) = plan.all(Feed)
     batches = list(run_fragment(plan, {feed: times.to_batches()}, "cpu"))
     assert batches
     assert batches[0].schema.names == ["start", "end", *plan.schema.names]
@@ -141,7 +141,7 @@ def test_fragments_of_two_inputs(name: str) -> None:
     assert [kind for kind in gathered if kind not in {"KeyBy", "Project"}] == kinds
     plan = pickle.loads(pickle.dumps(part.plan()))  # noqa: S301  (what Spark does with it)
     assert plan.schema == part.nodes[-1].schema
-    assert len(feeds(plan)) == len(part.inputs)
+    assert len(plan.all(Feed)) == len(part.inputs)
 
 
 def test_a_stream_beside_itself_is_one_input_if_its_keys_are() -> None:
@@ -154,7 +154,7 @@ def test_a_stream_beside_itself_is_one_input_if_its_keys_are() -> None:
 
 def test_only_the_starts_that_clip_are_asked_for() -> None:
     lasting = events().alter_lifetime(duration=us(g.col("price").cast(g.Duration("us"))))
-    left, right = feeds(found(lasting.clip_by(shops().extend("1us"), on="item")).plan())
+    left, right = found(lasting.clip_by(shops().extend("1us"), on="item")).plan().all(Feed)
     assert (left.length, right.length) == (None, 1)
 
 

@@ -13,7 +13,7 @@ from pyarrow import compute as pc
 from pyarrow import parquet
 
 import gpu_ops as g
-from gpu_ops.engines.spark.type_codecs import carrier, passage
+from gpu_ops.engines.spark.type_codecs import codec, passage
 from gpu_ops.engines.spark.types import plain_type, spark_type
 from gpu_ops.errors import ColumnError
 from tests.support.payload_table import ROWS, Row
@@ -145,9 +145,9 @@ def test_columns_without_nulls_stay_so(spark: SparkSession) -> None:
 
 @pytest.mark.parametrize("row", SPARK, ids=lambda row: row.name)
 def test_what_passes_in_place_of_a_column(row: Row) -> None:
-    types = [spark_type(dtype).simpleString().upper() for dtype in carrier(row.dtype).types]
+    types = [spark_type(dtype).simpleString().upper() for dtype in codec(row.dtype).types]
     assert types == ([row.spark] if row.passes == "itself" else row.passes.split(", "))
-    assert (carrier(row.dtype).refusal is None) == (row.python == "GPU")
+    assert (codec(row.dtype).refusal is None) == (row.python == "GPU")
     own = plain_type(row.dtype) == row.dtype and row.passes == "itself"
     assert (passage(pa.field("x", row.dtype)) is None) == own
 

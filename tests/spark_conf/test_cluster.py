@@ -174,7 +174,7 @@ def test_drivers_that_are_killed_and_drivers_that_meet(whole: Cluster, tmp_path:
     (tmp_path / "began").touch()
     said = ended(second, tmp_path / "second log")
     assert said.endswith(f"{check(place, costly):,} rows: {place}\n")
-    assert "has given way" in ended(first, tmp_path / "first log", 1)
+    assert "has taken the place" in ended(first, tmp_path / "first log", 1)
     check(place, costly)
 
 

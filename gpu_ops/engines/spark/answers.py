@@ -1,4 +1,4 @@
-"""Answers as folders of files, on any file system of the session: there whole, read back, or not there."""
+"""Answers as folders of files on any file system of the session: read back and whole, or not there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gpu_ops.microbatches.files import WriteReport
 
 _TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
 _LITERALLY = {"__globPaths__": "false"}
-"""What Spark's own writers say where a path is no pattern."""
+"""How Spark's own writers say that a path is no pattern."""
 
 
 def write_files(
@@ -35,19 +35,19 @@ def write_files(
 
     Args:
         frame: What `collect` gave.
-        path: A folder: text as Spark's own readers and writers take it, or a `Path` on the driver's machine.
+        path: A folder: text that means what it means to Spark, or a `Path` on the driver's machine.
         form: A format of Spark's writers, such as "parquet".
-        replace: Whether what is there gives way; it is an error otherwise.
-        spills: What says which events the answer's tasks sorted in files.
+        replace: Whether an answer that is there is replaced; it is an error otherwise.
+        spills: How much the answer's tasks sort in files.
         options: The writer's own, and the reader's.
 
     Returns:
-        What was read back. Row groups are Parquet's; of other formats they are the files.
+        What was read back. For other formats than Parquet the row groups are the files.
 
     Raises:
-        SourceError: The session has no such file system; the place is taken, or was while this ran; or what was written
-            cannot be read back.
-        GpuOpsError: What stopped the query, if it was one of ours. What was there is there then, as it was.
+        SourceError: The session does not have the file system; something is there, or another writer took the place; or
+            the answer cannot be read back.
+        GpuOpsError: An error of ours stopped the query. The place is as it was before.
     """
     where = place(frame.sparkSession, path)
     files = where.files
@@ -65,13 +65,13 @@ def write_files(
             raise writing.taken() from error
         raise
     writing.done()
-    spilled = 0 if spills is None else spills.total().size
+    spilled = 0 if spills is None else spills.size()
     return WriteReport(files.shown(where.path), rows, groups, sum(whole.values()), spilled)
 
 
 def _run(frame: DataFrame, path: str, form: str, options: dict[str, str]) -> None:
     conf = frame.sparkSession.conf
-    # Spark's own default (INT96) is read as nanoseconds elsewhere, which do not reach the open end.
+    # Others read Spark's default (INT96) as nanoseconds, which do not reach the open end.
     before = str(conf.get(_TIMESTAMPS))
     conf.set(_TIMESTAMPS, "TIMESTAMP_MICROS")
     try:
@@ -82,7 +82,7 @@ def _run(frame: DataFrame, path: str, form: str, options: dict[str, str]) -> Non
 
 
 def _lost(writing: Writing) -> bool:
-    """Whether another took the place, whose removal of this one's files may be what stopped it."""
+    """Whether another writer took the place: its removal of this one's files may have stopped this one."""
     try:
         return writing.lost()
     except SourceError:
@@ -94,7 +94,7 @@ def _tag(writing: Writing) -> str:
 
 
 def _unseen(writing: Writing, wrote: str, found: str) -> SourceError:
-    """The error for tasks on machines whose disks the driver does not see, or some of which it does not."""
+    """The error for tasks on machines whose disks the driver does not see."""
     path = writing.place.path
     letters = "" if path.isascii() else ", and start each worker with LC_ALL=C.UTF-8, so that it can spell the name"
     return SourceError(
@@ -104,7 +104,7 @@ def _unseen(writing: Writing, wrote: str, found: str) -> SourceError:
 
 
 def _read_back(frame: DataFrame, writing: Writing, form: str, options: dict[str, str]) -> tuple[int, int, Sizes]:
-    """Rows, row groups and files of the new answer, as they are on its file system."""
+    """Rows, row groups and files of the new answer, read from its file system."""
     files: Any = writing.place.files
     whole = files.sizes(writing.new) or {}
     data = [name for name in whole if not name.startswith(("_", "."))]
@@ -120,7 +120,7 @@ def _read_back(frame: DataFrame, writing: Writing, form: str, options: dict[str,
         footers = [files.parquet_footer(f"{writing.new}/{name}") for name in data]
         rows, groups = (sum(each) for each in zip(*footers, strict=True))
     said = rows_written(frame.sparkSession, _tag(writing))
-    # A reader of CSV takes each line of a text for a row.
+    # More rows are no error: a reader of CSV takes each line of a text for a row.
     if said is not None and rows < said:
         raise _unseen(writing, f"{said:,} rows of an answer", f"{rows:,} of them")
     return rows, groups, whole

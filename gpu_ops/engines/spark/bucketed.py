@@ -1,23 +1,23 @@
-"""Temporal joins as joins of Spark's own: on the key and on buckets of time, all of it planned for the GPU.
+"""Temporal joins as Spark's own joins, on the key and on buckets of time, all of it planned for the GPU.
 
-Each is one inner join of intervals. What of an event has no partner is where it meets a *gap* between the lifetimes of
-the other side, and what has one is where it meets a *cover*, their union; gaps and covers are intervals with a key,
-found by a running maximum of ends. So no event needs a number, which Spark might not give it twice the same, and none
-is put together again from pieces of its own.
+Each is one inner join of intervals. The times at which an event has no partner are those at which it meets a *gap*
+between the lifetimes of the other side; for the times at which it has one it meets a *cover*, their union. Gaps and
+covers are intervals with a key, found by a running maximum of ends. So no event needs a number, which Spark might
+compute differently a second time, and no event is put together from pieces.
 
-Intervals meet in buckets, at levels. A bucket of level ``j`` is ``16 ** j`` ticks wide; an interval's own level is the
-finest at which it is at most two buckets long, so that it touches three. Two intervals meet at the coarser of their
-levels: each is listed at its own and at those coarser ones that the other side has, where it touches two at most. A
-pair is kept in the first bucket that both touch, and only there. So an interval is in few rows however long it is.
+Intervals meet in buckets, at levels. A bucket of level ``j`` is ``16 ** j`` ticks wide. An interval's own level is the
+finest at which it is at most two buckets long, so it touches at most three. Two intervals meet at the coarser of their
+levels: each interval is listed at its own level, and at the coarser levels that the other side has, where it touches at
+most two buckets. A pair is kept only in the first bucket that both touch. So even a long interval is in few rows.
 
-A level has two slots, or its finer intervals would meet each other there too, in vain. In the even one left intervals
-of the level meet right ones of it and of finer levels; in the odd one finer left intervals meet right ones of it.
+A level has two slots, since its finer intervals would otherwise meet each other there in vain. In the even slot left
+intervals of the level meet right intervals of it and of finer levels. In the odd slot finer left intervals meet right
+intervals of the level.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import reduce
 from itertools import chain
 from typing import Any, Literal
 
@@ -28,19 +28,23 @@ from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
 from gpu_ops.engines.spark.checks import fitting
 from gpu_ops.engines.spark.expressions import computed_otherwise, spelled
-from gpu_ops.engines.spark.types import column, plain_type, to_ticks
+from gpu_ops.engines.spark.types import UNUNITED, all_known, all_of, column, held, plain_type, to_ticks
 from gpu_ops.plan.expressions import function_names, guards
 from gpu_ops.plan.joins import Join
 
-Side = Literal["left", "right"]
+SideName = Literal["left", "right"]
 Strategy = Literal["kernel", "sql"]
 
 _BITS = 4
-"""A bucket is 2 ** _BITS as wide as one of the level below."""
+"""A bucket is 2 ** _BITS times as wide as one of the level below."""
 _LEVELS = 15
-"""Levels that hold any lifetime: all of time is five buckets of the last."""
+"""As many levels as hold any lifetime: all of time is five buckets of the last level."""
 _SPREAD = 64
-"""Tasks that share the events without a key, which meet nothing."""
+"""How many tasks share the events without a key, which meet nothing."""
+
+_UNCARRIED = {"duration", "local time"}
+"""What the RAPIDS plugin does not list in buckets; and below, what it does not join on."""
+_UNJOINED = {*UNUNITED, "null"}
 
 
 # Whether, and why
@@ -62,18 +66,18 @@ def supported(node: Join) -> str | None:
     if node.condition is None:
         return None
     if node.how != "inner":
-        # The matches of each event would have to be found again by what tells it from all others: a number is not the
-        # same when Spark computes a partition again, and not every payload can be compared.
+        # The matches of an event would have to be found again by its identity. A number may change when Spark computes
+        # a partition again, and not every payload can be compared.
         return f"the partners of a condition are those of each event alone, and a {node.how} join asks for its rest"
     return computed_otherwise([node.condition], node.paired) or None
 
 
 def unplanned(node: Join, read: Collection[str] | None = None) -> str | None:
-    """Why the RAPIDS plugin would not plan all of it for the GPU, if it is made of Spark's own joins.
+    """Why the RAPIDS plugin would not plan all of Spark's own join for the GPU; None if it would.
 
     Args:
         node: The join.
-        read: The columns that are asked of it, if not all: Spark does without the others.
+        read: The columns that are read of its answer, if not all: Spark drops the others.
 
     Examples:
         >>> from gpu_ops.plan.nodes import Feed
@@ -86,17 +90,17 @@ def unplanned(node: Join, read: Collection[str] | None = None) -> str | None:
     """
     for name, _ in node.on:
         dtype = plain_type(node.left.schema.field(name).type)
-        if pa.types.is_nested(dtype) or _holds(dtype, _UNJOINED):
+        if pa.types.is_nested(dtype) or held(dtype, _UNJOINED) is not None:
             return f"key {name!r}: the RAPIDS plugin joins on no {dtype}"
     names = node.needs(tuple(node.schema.names if read is None else read))
     sides = [[each.schema.field(name) for name in wanted] for each, wanted in zip(node.inputs, names, strict=True)]
     for field in chain(*sides):
-        if _holds(field.type, _UNCARRIED):
+        if held(field.type, _UNCARRIED) is not None:
             return f"column {field.name!r}: the RAPIDS plugin lists no {field.type} in buckets"
-    # Beside the events of one side stand the gaps that those of the other meet, if these are kept.
+    # If the events of a side are kept, the gaps that they meet are united with the other side's events.
     gaps = zip(reversed(sides), node.alone, strict=True) if node.pairs else ()
     for field in chain.from_iterable(fields for fields, kept in gaps if kept):
-        if _holds(field.type, _UNUNITED):
+        if held(field.type, UNUNITED) is not None:
             return f"column {field.name!r}: the RAPIDS plugin takes no {field.type} in a union"
     if node.condition is not None and "__truediv__" in function_names(node.condition):
         return "the RAPIDS plugin has no rule for the division that Narwhals asks Spark for"
@@ -104,21 +108,20 @@ def unplanned(node: Join, read: Collection[str] | None = None) -> str | None:
 
 
 def choose(node: Join, *, plugin: bool, read: Collection[str] | None = None) -> tuple[Strategy, str]:
-    """Which strategy a join takes where nobody says, and why.
+    """Which strategy a join takes by default, and why.
 
     On CPUs it is the kernel: one sort and two binary searches an event, while on buckets an event is hashed in two to
     five rows. Two million events a side of ten keys took 11.3 CPU seconds by a kernel and 16.1 on buckets of one width
     that fitted them; 200,000 take 2 to 3 by ours and 7 to 10 on levels of buckets.
 
-    Where the RAPIDS plugin is on, it is Spark's own join, if all of that is planned: events stay on the GPU as they
-    are, and by the kernel they pass to a Python worker and back, for which decimals, structs and maps change their
-    shape. That is an argument and no measurement. Where a part of the join would not be planned, it is the kernel
-    again, which asks less of Spark.
+    With the RAPIDS plugin it is Spark's own join, if all of it is planned: events stay on the GPU, while for the kernel
+    they pass to a Python worker and back, encoded if they have decimals, structs or maps. That is an argument and no
+    measurement. If a part of the join would not be planned, it is the kernel again, which asks less of Spark.
 
     Args:
         node: The join.
         plugin: Whether the RAPIDS plugin is on.
-        read: The columns that are asked of it, if not all.
+        read: The columns that are read of its answer, if not all.
 
     Examples:
         >>> from gpu_ops.plan.nodes import Feed
@@ -139,29 +142,15 @@ def choose(node: Join, *, plugin: bool, read: Collection[str] | None = None) -> 
     return "kernel", "it takes a fraction of the CPU time of a join on buckets"
 
 
-def _holds(dtype: pa.DataType, kinds: Collection[str]) -> bool:
-    """Whether a type is of one of these kinds, or holds one."""
-    plain = plain_type(dtype)
-    if pa.types.is_nested(plain):
-        return any(_holds(plain.field(at).type, kinds) for at in range(plain.num_fields))
-    local = pa.types.is_timestamp(plain) and plain.tz is None
-    return ("local time" if local else str(plain).split("[")[0]) in kinds
-
-
-_UNCARRIED = {"duration", "local time"}
-_UNUNITED = {*_UNCARRIED, "binary"}
-_UNJOINED = {*_UNUNITED, "null"}
-
-
 # The join
 
 
 def bucketed(node: Join, left: DataFrame, right: DataFrame, bucket: int | None = None) -> DataFrame:
     """A join by native operations of Spark. Nothing runs.
 
-    Spark may evaluate a condition before it looks whether lifetimes overlap, and so on pairs that the local engine
-    never sees: a condition that fails on some values may stop it where these never meet. Each side is computed twice,
-    first for its lifetimes alone: one that is not the same the second time may lose pairs.
+    Spark may evaluate a condition before it checks whether lifetimes overlap, so on pairs that the local engine never
+    sees: a condition that fails on some values may stop the job although these never meet. Each side is computed twice,
+    first for its lifetimes alone: if it differs the second time, pairs may be lost.
 
     Args:
         node: A join that is `supported`.
@@ -187,7 +176,7 @@ def bucketed(node: Join, left: DataFrame, right: DataFrame, bucket: int | None =
     together = [column("left_start") < column("right_end"), column("right_start") < column("left_end")]
     if node.how == "full":
         together.append(~(column("left_gap") & column("right_gap")))
-    met = lefts.join(rights, reduce(Column.__and__, [*equal, *places, *together]), "inner")
+    met = lefts.join(rights, all_of([*equal, *places, *together]), "inner")
     start = F.greatest(column("left_start"), column("right_start")).alias("start")
     end = F.least(column("left_end"), column("right_end")).alias("end")
     made = met.select(start, end, *_payload(node))
@@ -199,7 +188,7 @@ def bucketed(node: Join, left: DataFrame, right: DataFrame, bucket: int | None =
 
 
 def listings(node: Join, left: DataFrame, right: DataFrame, bucket: int | None = None) -> tuple[DataFrame, DataFrame]:
-    """What of both sides meets, gaps and covers among it, a row for each bucket in which it is listed."""
+    """The intervals of both sides, with gaps and covers, as a row for each bucket in which they are listed."""
     lefts, rights = _whole(node, "left", left), _whole(node, "right", right)
     keeps = node.alone
     if node.how == "semi":
@@ -222,7 +211,7 @@ def _payload(node: Join) -> list[Column]:
     for at, field in enumerate(node.left.schema):
         mine = column(f"left_{at}")
         if node.alone[1] and f"left_{at}" in keys:
-            # The right event's own key, which may be another zero or NaN than the one that is equal to it.
+            # The right event's own key: it may be another zero or NaN than the left one that equals it.
             mine = F.when(column("left_gap"), column(keys[f"left_{at}"])).otherwise(mine)
         made.append(mine.alias(field.name))
     if node.pairs:
@@ -234,8 +223,8 @@ def _payload(node: Join) -> list[Column]:
 # What meets
 
 
-def _keys(node: Join, side: Side) -> list[str]:
-    """What is equal where events of one side meet those of the other."""
+def _keys(node: Join, side: SideName) -> list[str]:
+    """The columns of a side that are equal where its events meet those of the other side."""
     at = ("left", "right").index(side)
     names = node.inputs[at].schema.names
     keys = [f"{side}_{names.index(pair[at])}" for pair in node.on]
@@ -243,7 +232,7 @@ def _keys(node: Join, side: Side) -> list[str]:
 
 
 def _nulls(node: Join) -> bool:
-    """Whether events are kept that have no key."""
+    """Whether events without a key are kept."""
     return any(
         kept and side.schema.field(pair[at]).nullable
         for at, (side, kept) in enumerate(zip(node.inputs, node.alone, strict=True))
@@ -251,32 +240,32 @@ def _nulls(node: Join) -> bool:
     )
 
 
-def _whole(node: Join, side: Side, frame: DataFrame) -> DataFrame:
-    """The events of a side that can be in the answer, under names that the other side has not."""
+def _whole(node: Join, side: SideName, frame: DataFrame) -> DataFrame:
+    """The events of a side that can be in the answer, under names that the other side does not have."""
     at = ("left", "right").index(side)
     schema, nulls = node.inputs[at].schema, _nulls(node)
     payload = [column(name).alias(f"{side}_{number}") for number, name in enumerate(schema.names)]
     made = frame.select(column("start").alias(f"{side}_start"), column("end").alias(f"{side}_end"), *payload)
-    keys = [column(name) for name in _keys(node, side) if name != f"{side}_lone"]
+    keys = [name for name in _keys(node, side) if name != f"{side}_lone"]
     if not keys:
         return made
-    known = reduce(Column.__and__, (key.isNotNull() for key in keys))
+    known = all_known(keys)
     if not (nulls and node.alone[at]):
         made = made.where(known)
         return made.withColumn(f"{side}_lone", F.lit(0).cast("long")) if nulls else made
-    # It meets the gap around it and nothing else: one of some, so that none of their tasks gets them all.
+    # Events without a key meet only the gap around them. They get several keys, so that no task gets all of them.
     number = F.pmod(F.xxhash64(column(f"{side}_start"), column(f"{side}_end")), F.lit(_SPREAD).cast("long"))
     apart = number + 1 if side == "left" else -1 - number
     return made.withColumn(f"{side}_lone", F.when(known, F.lit(0)).otherwise(apart))
 
 
-def _gaps(node: Join, side: Side, events: DataFrame, others: DataFrame) -> DataFrame:
-    """When no event of a side is alive, for each key that the other side has, and as long as that has events."""
-    other: Side = "right" if side == "left" else "left"
+def _gaps(node: Join, side: SideName, events: DataFrame, others: DataFrame) -> DataFrame:
+    """For each key of the other side the times at which no event of this side is alive, as long as that has events."""
+    other: SideName = "right" if side == "left" else "left"
     keys, theirs = _keys(node, side), _keys(node, other)
     start, end = f"{side}_start", f"{side}_end"
     asked = others.groupBy(*theirs).agg(F.min(f"{other}_start").alias("first"), F.max(f"{other}_end").alias("last"))
-    # Before all that asks and after it stands one that is never alive.
+    # An event that is never alive stands before all events of the other side, and one after them.
     named = (column(their).alias(mine) for mine, their in zip(keys, theirs, strict=True))
     bounds = asked.select(*named, F.explode(F.array("first", "last")).alias(start)).withColumn(end, column(start))
     alive = events.where(column(f"{side}_lone") == 0) if _nulls(node) else events
@@ -287,25 +276,25 @@ def _gaps(node: Join, side: Side, events: DataFrame, others: DataFrame) -> DataF
 
 
 def _covers(events: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """When any event of the right side is alive, for each key: intervals that do not touch."""
+    """For each key the times at which any right event is alive: intervals that do not touch."""
     start, end = "right_start", "right_end"
     by_key = Window.partitionBy(*keys)
     names = [*map(column, keys), column(start)]
     known = events.select(*names, _until(keys, start, end).alias("before"), F.max(end).over(by_key).alias("last"))
     first = known.where(column("before").isNull() | (column(start) > column("before")))
-    # One ends at the last end before the next one starts.
+    # An interval ends at the last end before the next one starts.
     until = F.coalesce(F.lead("before").over(by_key.orderBy(start)), column("last"))
     return first.select(*names, until.alias(end))
 
 
 def _until(keys: Sequence[str], start: str, end: str) -> Column:
-    """The last end of the events that stand before one; null for the first."""
+    """The last end of the events before this one; null for the first."""
     earlier = Window.partitionBy(*keys).orderBy(start).rowsBetween(Window.unboundedPreceding, -1)
     return F.max(end).over(earlier)
 
 
-def _beside_gaps(events: DataFrame, gaps: DataFrame, side: Side) -> DataFrame:
-    """Events and gaps, told apart; gaps have nulls but for the key."""
+def _beside_gaps(events: DataFrame, gaps: DataFrame, side: SideName) -> DataFrame:
+    """Events and gaps, with a mark. Gaps have the key and nulls."""
     mark = f"{side}_gap"
     marked = gaps.withColumn(mark, F.lit(True))
     return events.withColumn(mark, F.lit(False)).unionByName(marked, allowMissingColumns=True)
@@ -314,32 +303,32 @@ def _beside_gaps(events: DataFrame, gaps: DataFrame, side: Side) -> DataFrame:
 # Levels and buckets
 
 
-def _ticks(side: Side) -> tuple[Column, Column]:
+def _ticks(side: SideName) -> tuple[Column, Column]:
     return to_ticks(column(f"{side}_start")), to_ticks(column(f"{side}_end"))
 
 
-def _length(side: Side) -> Column:
+def _length(side: SideName) -> Column:
     start, end = _ticks(side)
     return (end - start).alias("length")
 
 
 _OWN = " + ".join(f"cast(length > {2 << _BITS * level} as int)" for level in range(_LEVELS - 1))
-"""The finest level at which ``length`` is at most two buckets; in integers, to be the same each time."""
+"""The finest level at which ``length`` is at most two buckets; in integers, so that it is always the same."""
 
 _FINEST, _LEFT_LEAST, _LEFT_LEVELS, _RIGHT_LEVELS = (f"facts[{place}]" for place in range(4))
-"""The finest level that is told apart, the left side's finest, and which ones each side has: a bit for each."""
+"""The finest level that is distinguished, the left side's finest, and the levels of each side, a bit for each."""
 
 
 def _statistics(lefts: DataFrame, rights: DataFrame, bucket: int | None) -> DataFrame:
-    """One row of what decides where intervals are listed, ``facts``.
+    """One row with one column, ``facts``, which decides where intervals are listed.
 
-    Below the level of the other side's shortest interval nothing meets, so it is not told apart. Below the median of
-    both sides little would be gained: at least half of each is then so long as to meet a good part of what it shares a
-    bucket with.
+    Levels below that of the other side's shortest interval are not distinguished, since nothing meets there. Levels
+    below the median of both sides would gain little: at least half of the intervals of each are then so long that they
+    meet a good part of what shares their bucket.
 
-    It is one column: nothing of it is pruned on one side alone, so Spark sees that both ask for the same.
+    With several columns Spark would prune others on each side, and not see that both sides read the same.
     """
-    sides: tuple[tuple[Side, DataFrame], ...] = (("left", lefts), ("right", rights))
+    sides: tuple[tuple[SideName, DataFrame], ...] = (("left", lefts), ("right", rights))
     rows = [
         frame.select(_length(side))
         .select(F.expr(_OWN).alias("level"))
@@ -361,17 +350,17 @@ def _coarser(levels: str) -> str:
     return f"filter(sequence(0, {_LEVELS - 1}), each -> each > level and shiftright({levels}, each) & 1 = 1)"
 
 
-_SLOTS: dict[Side, str] = {
+_SLOTS: dict[SideName, str] = {
     "left": f"concat(array(level * 2), transform({_coarser(_RIGHT_LEVELS)}, each -> each * 2 + 1))",
-    # Left intervals of finer levels come to the odd slot, if there are any.
+    # Left intervals of finer levels, if there are any, are in the odd slot.
     "right": f"concat(array(level * 2), transform({_coarser(_LEFT_LEVELS)}, each -> each * 2),"
     f" filter(array(level * 2 + 1), each -> greatest({_LEFT_LEAST}, {_FINEST}) < level))",
 }
-"""The even slot of an interval's own level is 2 * level, and the odd one follows."""
+"""The even slot of a level is 2 * level, and the odd slot follows."""
 
 
-def _listed(events: DataFrame, found: DataFrame, side: Side) -> DataFrame:
-    """A row for each bucket in which an interval is listed, and beside it the one in which it starts."""
+def _listed(events: DataFrame, found: DataFrame, side: SideName) -> DataFrame:
+    """A row for each bucket in which an interval is listed, beside the bucket in which it starts."""
     payload, slot = events.columns, f"{side}_slot"
     levelled = (
         events.crossJoin(found)

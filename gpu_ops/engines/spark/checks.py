@@ -26,9 +26,9 @@ from gpu_ops.plan.integers import DecimalTests, Guard, by_type
 def checked(frame: DataFrame, holds: Column, message: Column, keep: Column | None = None) -> DataFrame:
     """The rows of a frame, or an error where a condition does not hold (null counts as no).
 
-    Spark may move later filters below this one, or drop an expression that nobody reads; it does neither across a
-    filter that is not deterministic, and the partition's number makes this one so. It is one expression, so that no
-    part of it moves alone. (Spark 4.1: PushPredicateThroughNonJoin, ColumnPruning.)
+    Spark may move later filters below this one, or drop an expression that nobody reads. It does neither across a
+    nondeterministic filter, and the partition's number makes this one nondeterministic. It is one expression, so that
+    no part of it moves alone. (Spark 4.1: PushPredicateThroughNonJoin, ColumnPruning.)
     """
     anchor = F.spark_partition_id() >= 0
     return frame.where(
@@ -39,15 +39,15 @@ def checked(frame: DataFrame, holds: Column, message: Column, keep: Column | Non
 def fitting(frame: DataFrame, guards: Iterable[Guard]) -> DataFrame:
     """The events of a frame, or an error where a whole number of an expression does not fit its type.
 
-    The check is a filter of its own, whatever ``spark.sql.ansi.enabled`` says: what comes behind it neither wraps nor
-    fails. Times and durations have no check: Spark's arithmetic on them is exact or an error in either case.
+    The check is a filter of its own, whatever ``spark.sql.ansi.enabled`` says: no expression after it wraps or fails.
+    Times and durations have no check: Spark's arithmetic on them is exact or an error in either case.
 
     Args:
         frame: ``start``, ``end`` and the columns that the expressions read.
-        guards: What watches over them.
+        guards: The checks of the expressions.
 
     Raises:
-        NotImplementedError: There is no check of one of them in Spark's SQL.
+        NotImplementedError: Spark's SQL has no check for one of them.
     """
     for guard in guards:
         test = guard.wrong(by_type, DecimalTests())
@@ -67,7 +67,7 @@ _WRONG = "__gpu_ops_wrong"
 
 
 def error_text(kind: str, problem: str, column: str | None, values: Column, remedy: str) -> Column:
-    """What an error of gpu_ops says, with a row's values; `unwrapped` reads it again."""
+    """The text of an error of gpu_ops with a row's values; `unwrapped` reads it."""
     place = "" if column is None else f"column '{column}', "
     before = F.lit(f"gpu_ops.errors.{kind}: {problem} [{place}")
     return F.concat(before, values, F.lit(f"] {remedy}"))
@@ -82,14 +82,14 @@ _OVERFLOW = re.compile(
     r"\[(?:\w+\.)?(?:ARITHMETIC_OVERFLOW|CAST_OVERFLOW|INTERVAL_ARITHMETIC_OVERFLOW|DATETIME_OVERFLOW)[^\n]*"
     "|long overflow"
 )
-"""What Spark says of a number that does not fit."""
+"""Spark's errors for numbers that do not fit."""
 
 _MESSAGE = re.compile(r"gpu_ops\.errors\.(\w+): (.*?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
 _PARTS = re.compile(r"(.*?) \[(?:column '(.*?)')?(?:(?:, )?row (\d+))?(?:(?:, )?(.*?))?\](?: (.*))?")
 
 
 def unwrapped(error: BaseException) -> GpuOpsError | None:
-    """The error of gpu_ops inside one of Spark's, whether a worker raised it or a check; None when there is none.
+    """The error of gpu_ops inside one of Spark's, raised by a worker or by a check; None if there is none.
 
     Examples:
         >>> text = "gpu_ops.errors.TimeError: The end is null. [column 'e'] Fill it. SQLSTATE: P0001"
@@ -109,11 +109,16 @@ def unwrapped(error: BaseException) -> GpuOpsError | None:
     return kind(text, column=name, row=None if row is None else int(row), values=values or None, remedy=remedy)
 
 
+def first_line(error: object) -> str:
+    """The first line of what an error says; its class if it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 @contextmanager
 def our_errors() -> Iterator[None]:
-    """Raise the error of gpu_ops that a job died of, in place of Spark's around it, which is its cause.
+    """Raise the error of gpu_ops that ended a job, in place of Spark's error around it, which becomes its cause.
 
-    `Stream.write` and `Stream.to_reader` do so by themselves; this is for what a DataFrame of ours is asked.
+    `Stream.write` and `Stream.to_reader` do so by themselves; this is for actions on a DataFrame of ours.
 
     Examples:
         >>> import gpu_ops as g

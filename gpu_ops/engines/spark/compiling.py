@@ -16,14 +16,14 @@ from pyspark.sql import types as spark_types
 from gpu_ops.core.time import TICK
 from gpu_ops.engines.spark import lifetimes
 from gpu_ops.engines.spark.bucketed import bucketed, choose, supported, unplanned
-from gpu_ops.engines.spark.checks import checked, error_text, fitting, shown
+from gpu_ops.engines.spark.checks import checked, error_text, first_line, fitting, shown
 from gpu_ops.engines.spark.expressions import computed_otherwise, spelled
 from gpu_ops.engines.spark.sending import Sent, check_workers
-from gpu_ops.engines.spark.session import check_names, worker_memory
-from gpu_ops.engines.spark.sides import packed, shared_slots, united
-from gpu_ops.engines.spark.slice_policy import Wish, cut_because, cut_ways, uncut, wish
+from gpu_ops.engines.spark.session import check_names, has_plugin, worker_memory
+from gpu_ops.engines.spark.sides import Input, packed, shared_slots, united
+from gpu_ops.engines.spark.slice_policy import SliceSettings, cut_because, cut_ways, slice_settings, uncut
 from gpu_ops.engines.spark.sliced_joins import cut_match
-from gpu_ops.engines.spark.slicing import Cut, Side
+from gpu_ops.engines.spark.slicing import Cut
 from gpu_ops.engines.spark.spills import Spills
 from gpu_ops.engines.spark.stages import (
     ONE,
@@ -35,14 +35,24 @@ from gpu_ops.engines.spark.stages import (
     ways,
 )
 from gpu_ops.engines.spark.type_codecs import (
-    as_they_are,
-    carried_fields,
-    carrier,
-    lowered_columns,
+    codec,
+    decoded_columns,
+    encoded_columns,
+    encoded_names,
     passage,
-    raised_columns,
+    passes_unchanged,
 )
-from gpu_ops.engines.spark.types import column, plain_type, spark_type, to_ticks, to_timestamp
+from gpu_ops.engines.spark.types import (
+    UNUNITED,
+    all_known,
+    column,
+    filled,
+    held,
+    spark_schema,
+    spark_type,
+    to_ticks,
+    to_timestamp,
+)
 from gpu_ops.engines.spark.windows import cut_window
 from gpu_ops.engines.spark.worker import Task, run_task
 from gpu_ops.errors import PlanError
@@ -56,8 +66,20 @@ from gpu_ops.plan.unnest import Repeat, Unnest
 _GPU = "planned for the GPU"
 _EXPRESSIONS = "planned for the GPU where the RAPIDS plugin has a rule for every function in it"
 _NEW = {"start": "__gpu_ops_start", "end": "__gpu_ops_end", "duration": "__gpu_ops_duration"}
-Handed = tuple[DataFrame, pa.Schema]
-"""Events, and what of their payload goes to workers."""
+
+
+def _unchanged(frame: DataFrame, _: Node) -> DataFrame:
+    return frame
+
+
+_OPERATIONS: dict[type[Node], tuple[str, Callable[[DataFrame, Any], DataFrame]]] = {
+    KeyBy: ("Spark: names the key, moves nothing", _unchanged),
+    DataWindow: ("Spark: nothing, events are in for as long as they live", _unchanged),
+    Chop: (f"Spark: explode(sequence(…)) over the grid, one row for each piece; {_GPU}", lifetimes.chop),
+    Unnest: ("Spark: explode(…), one row for each struct", lifetimes.unnest),
+    Repeat: (f"Spark: explode(sequence(…)), one row for each time; {_GPU}", lifetimes.repeat),
+}
+"""Nodes that are one operation on the DataFrame of their input: what `explain` says of it, and the operation."""
 
 
 class Compiler:
@@ -66,10 +88,10 @@ class Compiler:
     Attributes:
         plan: The plan.
         device: What workers compute on.
-        notes: For each node what becomes of it, and why it does not go where one may have wanted it.
+        notes: For each node how Spark runs it, and why not on the GPU, or not cut in time.
         shuffles: How many times events move between tasks.
-        spills: Where tasks say what they sorted in files.
-        alone: What is one task.
+        spills: Where tasks report what they sort in files.
+        alone: The nodes whose events all go through one task.
         kernels: The joins that workers do.
     """
 
@@ -79,7 +101,7 @@ class Compiler:
         self._read = read_columns(plan)
         self._frames: dict[Node, DataFrame] = {}
         session: SparkSession = plan.all(SparkSource)[0].frame.sparkSession
-        self._wish = wish(session)
+        self._settings = slice_settings(session)
         self._reasons: dict[Node, str | None] = {}
         self.notes: dict[Node, list[str]] = {}
         self.shuffles = 0
@@ -105,12 +127,13 @@ class Compiler:
     def _made(self, node: Node) -> DataFrame:
         if node.gathers:
             return self._gathered(node)
-        raise PlanError(f"Spark does not run {type(node).__name__}.", remedy="Collect it on its own engine.")
-
-    @_made.register
-    def _(self, node: KeyBy) -> DataFrame:
-        self._note(node, "Spark: names the key, moves nothing")
-        return self.frame(node.input)
+        kind = next((each for each in type(node).__mro__ if each in _OPERATIONS), None)
+        if kind is None:
+            raise PlanError(f"Spark does not run {type(node).__name__}.", remedy="Collect it on its own engine.")
+        note, operation = _OPERATIONS[kind]
+        self._note(node, note)
+        (below,) = node.inputs
+        return operation(self.frame(below), node)
 
     @_made.register
     def _(self, node: Lifetime) -> DataFrame:
@@ -121,28 +144,6 @@ class Compiler:
         self._note(node, f"Spark: arithmetic on LONG microseconds; {_GPU}")
         return lifetimes.change(self.frame(node.input), change)
 
-    @_made.register
-    def _(self, node: Chop) -> DataFrame:
-        self._note(node, f"Spark: explode(sequence(…)) over the grid, one row for each piece; {_GPU}")
-        return lifetimes.chop(self.frame(node.input), node)
-
-    @_made.register
-    def _(self, node: Unnest) -> DataFrame:
-        self._note(node, "Spark: explode(…), one row for each struct")
-        return lifetimes.unnest(self.frame(node.input), node)
-
-    @_made.register
-    def _(self, node: Repeat) -> DataFrame:
-        self._note(node, f"Spark: explode(sequence(…)), one row for each time; {_GPU}")
-        return lifetimes.repeat(self.frame(node.input), node)
-
-    @_made.register
-    def _(self, node: DataWindow) -> DataFrame:
-        if node.gathers:
-            return self._gathered(node)
-        self._note(node, "Spark: nothing, events are in for as long as they live")
-        return self.frame(node.input)
-
     def _note(self, node: Node, *lines: str) -> None:
         self.notes[node] = list(lines)
 
@@ -150,7 +151,8 @@ class Compiler:
 
     @_made.register
     def _source(self, node: SparkSource) -> DataFrame:
-        outside = [f"{field.name} ({field.type})" for field in node.schema if _no_zone(field.type)]
+        times = [field for field in node.schema if pa.types.is_timestamp(field.type)]
+        outside = [f"{field.name} ({field.type})" for field in times if field.type.tz is None]
         gpu = f"the RAPIDS plugin reads no TIMESTAMP_NTZ: {', '.join(outside)}" if outside else _GPU
         self._note(node, f"Spark: every row is validated before any filter; {gpu}")
         frame: DataFrame = node.frame
@@ -178,7 +180,7 @@ class Compiler:
     def _fitting(
         self, frame: DataFrame, node: Unary, expressions: Sequence[nw.Expr], said: Mapping[str, str] | None = None
     ) -> DataFrame:
-        """The events of a frame, all numbers of which fit where expressions compute any."""
+        """The events of a frame, checked: the whole numbers that expressions compute fit their types."""
         return fitting(frame, guards(expressions, node.input.schema, expressions, said).values())
 
     @_changed.register
@@ -203,7 +205,7 @@ class Compiler:
             if constant is not None:
                 end = start + lifetimes.span(constant)
             elif "duration" in asked:
-                end = start + carrier(pa.duration("us")).lower(F.col(_NEW["duration"]))[0]
+                end = start + codec(pa.duration("us")).encode(F.col(_NEW["duration"]))[0]
             else:
                 end = to_ticks(F.col(_NEW["end"] if "end" in asked else "end"))
             changed = lifetimes.Changed(start, end, lives=lifetimes.lives(), verb="alter_lifetime")
@@ -214,13 +216,13 @@ class Compiler:
     def _native_or_python(
         self, node: Unary, expressions: Sequence[nw.Expr], native: Callable[[], DataFrame], note: str
     ) -> DataFrame:
-        """What Narwhals makes of expressions in Spark's SQL; else the local engine in Python workers, row by row."""
+        """Expressions in Spark's SQL, as Narwhals writes them; else by the local engine in Python workers."""
         reason = computed_otherwise(expressions, node.input.schema)
         if not reason:
             try:
                 made = native()
-            except Exception as error:  # noqa: BLE001  (the plan took it: what stops Narwhals or Spark here, Polars can do)
-                reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            except Exception as error:  # noqa: BLE001  (Polars can compute what the plan took, whatever stops Narwhals or Spark)
+                reason = first_line(error)
             else:
                 self._note(node, f"{note}; {_EXPRESSIONS}")
                 return made
@@ -232,30 +234,34 @@ class Compiler:
         )
         schema = node.input.schema
         task = Task(over_feed(node.input, (node,)), (schema,), node.schema)
-        return self._through(self._lowered([self.frame(node.input)], task), task, node)
+        return self._through(_encoded([Input(node.input, self.frame(node.input), schema)], task), task, node)
 
     @_made.register
     def _union(self, node: Union) -> DataFrame:
         read = [node.schema.field(name) for name in self._read[node]]
-        refused = {each.name: reason for each in read if (reason := _union_refusal(each.type)) is not None}
-        # Intervals are refused too, but planned as integers on both sides of it.
+        refused = {each.name: kind for each in read if (kind := held(each.type, UNUNITED)) is not None}
+        # The plugin refuses intervals in a union too, so they pass through it as integers.
         lasting = [each for each in read if pa.types.is_duration(each.type)]
         ways = [f"through the union: {'; '.join(passage(each) or '' for each in lasting)}"] if lasting else []
-        carriers = {each.name: carrier(each.type) for each in lasting}
-        away = [f"column {name!r}: {reason}" for name, reason in refused.items() if name not in carriers]
+        codecs = {each.name: codec(each.type) for each in lasting}
+        away = [
+            f"column {name!r}: {kind} is no type that the RAPIDS plugin takes in a union"
+            for name, kind in refused.items()
+            if name not in codecs
+        ]
         self._note(node, "Spark: union, without a shuffle", *ways, *_away(away))
 
-        def lowered(name: str) -> Column:
-            return carriers[name].lower(column(name))[0].alias(name) if name in carriers else column(name)
+        def encoded(name: str) -> Column:
+            return codecs[name].encode(column(name))[0].alias(name) if name in codecs else column(name)
 
-        def raised(name: str) -> Column:
-            if name not in carriers:
+        def decoded(name: str) -> Column:
+            if name not in codecs:
                 return column(name)
-            # Not deterministic, or the optimizer would move it below the union, where it does no good.
-            return carriers[name].raised([F.when(F.spark_partition_id() >= 0, column(name))]).alias(name)
+            # Made nondeterministic, so that the optimizer does not move it below the union.
+            return codecs[name].decode([F.when(F.spark_partition_id() >= 0, column(name))]).alias(name)
 
-        parts = [self.frame(part).select("start", "end", *map(lowered, node.schema.names)) for part in node.parts]
-        return reduce(DataFrame.union, parts).select("start", "end", *map(raised, node.schema.names))
+        parts = [self.frame(part).select("start", "end", *map(encoded, node.schema.names)) for part in node.parts]
+        return reduce(DataFrame.union, parts).select("start", "end", *map(decoded, node.schema.names))
 
     # What Python workers do
 
@@ -268,8 +274,8 @@ class Compiler:
             try:
                 made = bucketed(node, *frames)
             except Exception as error:
-                # The condition is what Narwhals may have no words for in Spark's SQL.
-                why = (str(error).strip() or type(error).__name__).splitlines()[0]
+                # Narwhals may be unable to write the condition in Spark's SQL.
+                why = first_line(error)
                 if node.strategy == "sql":
                     raise _not_by_sql(why) from error
             else:
@@ -295,32 +301,29 @@ class Compiler:
             if reason is not None:
                 raise _not_by_sql(reason)
             return "sql", "as asked"
-        session = self.frame(node.left).sparkSession
-        plugin = "com.nvidia.spark.SQLPlugin" in str(session.conf.get("spark.plugins", ""))
-        return choose(node, plugin=plugin, read=self._read[node])
+        return choose(node, plugin=has_plugin(self.frame(node.left).sparkSession), read=self._read[node])
 
     def _gathered(self, node: Node) -> DataFrame:
         part = fragment(node, self._apart)
-        first = part.nodes[0]
         reason = self._cut_because(node)
         if reason is not None:
             return self._cut(node, part, reason)
-        handed = self._both(part) if len(first.inputs) > 1 else self._one(part)
-        frames, schemas = zip(*handed, strict=True)
-        plan = part.plan(schemas[0] if first.handed == "needed alone" else None)
-        slots = shared_slots(schemas, part.partitions) if len(frames) > 1 else None
+        inputs = self._inputs(part)
+        schemas = tuple(each.schema for each in inputs)
+        plan = part.plan(schemas[0] if part.nodes[0].handed == "needed alone" else None)
+        slots = shared_slots(schemas, part.partitions) if len(inputs) > 1 else None
         answer = _of(node, self._read[node])
-        task = Task(plan, schemas, answer, slots, named=answer == node.schema and as_they_are(answer))
+        task = Task(plan, schemas, answer, slots, named=answer == node.schema and passes_unchanged(answer))
         spread = len(node.inputs) > 1 and any(part.keeps)
-        whole = _whole(part, self._wish)
+        whole = _whole(part, self._settings)
         self._note(node, *ways(part, spread=spread), *whole, *self._passage([*schemas, task.answer]))
         below = list(node.inputs)
         while below:
             each = below.pop()
-            if each not in self.notes:  # else all that is below it has its notes too
+            if each not in self.notes:  # else the nodes below it have theirs too
                 self._note(each, "Spark: in the same mapInArrow as the node above, without another shuffle")
                 below.extend(each.inputs)
-        return self._through(self._together(self._lowered(frames, task), part, task, spread=spread), task, node)
+        return self._through(self._partitioned(_encoded(inputs, task), part, task, spread=spread), task, node)
 
     def _apart(self, node: Node) -> bool:
         """Whether a node shares no mapInArrow with what is above it."""
@@ -329,7 +332,7 @@ class Compiler:
     def _cut_because(self, node: Node) -> str | None:
         """Why a node is cut in time; None where it is not."""
         if node not in self._reasons:
-            self._reasons[node] = cut_because(node, self._wish, lambda: [self.frame(each) for each in node.inputs])
+            self._reasons[node] = cut_because(node, self._settings, lambda: [self.frame(each) for each in node.inputs])
         return self._reasons[node]
 
     def _cut(self, node: Node, part: Fragment, reason: str) -> DataFrame:
@@ -340,86 +343,62 @@ class Compiler:
         def run(cut: Cut) -> DataFrame:
             self.shuffles += 1
             passed.extend([*cut.task.payloads, cut.task.answer])
-            gathered = cut.rows.repartition(*map(column, cut.together)).select(*map(column, cut.passed))
+            gathered = cut.rows.repartition(*cut.partition).select(*cut.task.takes)
             return cut.finished(self._passed(gathered, cut.task))
 
-        if len(first.inputs) > 1:
-            sides = [Side(each, *handed) for each, handed in zip(first.inputs, self._both(part), strict=True)]
-            done = cut_match(first, sides[0], sides[1], answer, self._wish.count, run)
+        inputs = self._inputs(part)
+        if len(inputs) > 1:
+            done = cut_match(first, inputs[0], inputs[1], answer, self._settings.count, run)
         else:
-            ((frame, schema),) = self._one(part)
-            done = run(cut_window(first, frame, schema, answer, self._wish.count))
-        self._note(node, *cut_ways(node, reason, self._wish.count, part.partition), *self._passage(passed))
-        return _raised(done, answer, node)
+            done = run(cut_window(first, inputs[0], answer, self._settings.count))
+        self._note(node, *cut_ways(node, reason, self._settings.count, part.partition), *self._passage(passed))
+        return _decoded(done, answer, node)
 
-    def _one(self, part: Fragment) -> list[Handed]:
-        """What a fragment needs of its one input."""
-        frame = self.frame(part.input)
-        schema, counted = needed(part, self._read)
-        if schema is ONE:
-            frame = frame.select("start", "end", F.lit(True).alias("one"))
-        elif counted:
-            replaced = {name: F.when(column(name).isNotNull(), F.lit(True)) for name in counted}
-            columns = (replaced.get(name, column(name)).alias(name) for name in schema.names)
-            frame = frame.select("start", "end", *columns)
-        return [(frame, schema)]
+    def _inputs(self, part: Fragment) -> list[Input]:
+        """The inputs of a fragment, without the events that give nothing and the columns that are not needed."""
+        inputs = []
+        asked = zip(part.inputs, needed(part, self._read), part.partitions, part.keeps, strict=True)
+        for node, (schema, counted), keys, keeps in asked:
+            frame = self.frame(node)
+            if not keeps:
+                frame = frame.where(all_known(keys))
+            if schema is ONE:
+                frame = frame.select("start", "end", F.lit(True).alias("one"))
+            elif counted:
+                marks = {name: F.when(column(name).isNotNull(), F.lit(True)) for name in counted}
+                frame = frame.select("start", "end", *filled(schema, marks, schema.names))
+            inputs.append(Input(node, frame, schema))
+        return inputs
 
-    def _both(self, part: Fragment) -> list[Handed]:
-        """What a fragment needs of the inputs that it matches, without the events that give nothing."""
-        first = part.nodes[0]
-        needed = [set(names) for names in first.needs(self._read[first])]
-        if len(part.inputs) == 1:
-            needed = [needed[0] | needed[1]]
-        handed = []
-        for each, names, keys, keeps in zip(part.inputs, needed, part.partitions, part.keeps, strict=True):
-            frame = self.frame(each)
-            known = reduce(Column.__and__, (column(name).isNotNull() for name in keys), F.lit(True))
-            handed.append((frame if keeps else frame.where(known), _of(each, names)))
-        return handed
-
-    def _lowered(self, frames: Sequence[DataFrame], task: Task) -> DataFrame:
-        """The rows that go to the workers."""
-        if task.slots is not None:
-            return packed(united(frames, task.payloads, task.ends, task.slots))
-        times = [column("start"), column("end")] if task.ends[0] else [column("start")]
-        return frames[0].select(*times, *lowered_columns(task.payloads[0]))
-
-    def _together(self, lowered: DataFrame, part: Fragment, task: Task, *, spread: bool) -> DataFrame:
-        """Rows brought together so that each task of Spark has all that may meet.
-
-        That is by key, and without one in a single task, if it is not cut in time.
-        """
+    def _partitioned(self, rows: DataFrame, part: Fragment, task: Task, *, spread: bool) -> DataFrame:
+        """Rows partitioned so that all that may meet are in one task of Spark: by key, or all in one without a key."""
         self.shuffles += 1
         if not part.partition:
             self.alone.append(part.nodes[0])
-            return lowered.repartition(1)
-        carried = carried_fields(task.payloads[0])
-        names = [field.name for name in part.partition for field in carried[name]]
+            return rows.repartition(1)
+        names = encoded_names(task.payloads[0], part.partition)
         keys = [column(name if task.slots is None else task.slots.places[0][name]) for name in names]
         if spread:
             # An event without a key meets no other, so any task will do.
             keys.append(F.when(reduce(Column.__or__, (key.isNull() for key in keys)), column("start")))
-        return lowered.repartition(*keys)
+        return rows.repartition(*keys)
 
-    def _through(self, lowered: DataFrame, task: Task, node: Node) -> DataFrame:
+    def _through(self, rows: DataFrame, task: Task, node: Node) -> DataFrame:
         """Rows through the workers, and the node's events from what comes back."""
-        done = self._passed(lowered, task)
-        return done if task.named else _raised(done, task.answer, node)
+        done = self._passed(rows, task)
+        return done if task.named else _decoded(done, task.answer, node)
 
-    def _passed(self, lowered: DataFrame, task: Task) -> DataFrame:
+    def _passed(self, rows: DataFrame, task: Task) -> DataFrame:
         """Rows through the workers, and what comes back."""
-        passed = spark_types.StructType(
-            [spark_types.StructField(each.name, spark_type(each.type)) for each in task.back]
-        )
-        check_workers(lowered.sparkSession.sparkContext)
-        run = partial(run_task, task, self.device, memory=worker_memory(lowered), spilled=self.spills.add)
-        return lowered.mapInArrow(Sent(run), passed)
+        check_workers(rows.sparkSession.sparkContext)
+        run = partial(run_task, task, self.device, memory=worker_memory(rows), spilled=self.spills.add)
+        return rows.mapInArrow(Sent(run), spark_schema(task.back))
 
     def _passage(self, schemas: Iterable[pa.Schema]) -> list[str]:
-        """How columns pass through Python that do not as they are, and why the plugin would leave the GPU for some."""
+        """How columns that are encoded pass through Python, and why the plugin does not plan some of them."""
         fields = [field for schema in schemas for field in schema]
         ways = dict.fromkeys(way for field in fields if (way := passage(field)) is not None)
-        refusals = {field.name: carrier(field.type).refusal for field in fields}
+        refusals = {field.name: codec(field.type).refusal for field in fields}
         found = sorted(f"column {name!r}: {reason}" for name, reason in refusals.items() if reason is not None)
         passing = [f"through Python: {'; '.join(ways)}"] if ways else []
         return [*passing, *_away(found)]
@@ -429,15 +408,19 @@ def _away(reasons: Sequence[str]) -> list[str]:
     return [f"not wholly planned for the GPU: {each}" for each in reasons] or [_GPU]
 
 
-def _raised(done: DataFrame, answer: pa.Schema, node: Node) -> DataFrame:
-    """The node's events from what came back of them."""
-    raised = dict(zip(answer.names, raised_columns(answer), strict=True))
-    unread = {
-        field.name: F.lit(None).cast(spark_type(field.type)).alias(field.name)
-        for field in node.schema
-        if field.name not in raised
-    }
-    return done.select("start", "end", *((raised | unread)[name] for name in node.schema.names))
+def _encoded(inputs: Sequence[Input], task: Task) -> DataFrame:
+    """The rows that go to the workers."""
+    if task.slots is not None:
+        return packed(united(inputs, task.ends, task.slots))
+    (given,) = inputs
+    times = [column("start"), column("end")] if task.ends[0] else [column("start")]
+    return given.frame.select(*times, *encoded_columns(given.schema))
+
+
+def _decoded(done: DataFrame, answer: pa.Schema, node: Node) -> DataFrame:
+    """The node's events from what came back of them; columns that nothing reads are null."""
+    decoded = dict(zip(answer.names, decoded_columns(answer), strict=True))
+    return done.select("start", "end", *filled(node.schema, decoded))
 
 
 def _of(node: Node, names: Collection[str]) -> pa.Schema:
@@ -445,31 +428,16 @@ def _of(node: Node, names: Collection[str]) -> pa.Schema:
     return pa.schema([field for field in node.schema if field.name in names])
 
 
-def _whole(part: Fragment, wished: Wish) -> list[str]:
+def _whole(part: Fragment, settings: SliceSettings) -> list[str]:
     """Why a single task is not cut in time."""
     reason = uncut(part.nodes[0])
-    if part.partition or (reason is None and wished.count > 1):
+    if part.partition or (reason is None and settings.count > 1):
         return []
     return [f"not cut in time: {reason or 'spark.gpu_ops.slices is 1'}"]
 
 
-def _union_refusal(dtype: pa.DataType) -> str | None:
-    """Why the plugin plans no union with such a column; None where it does."""
-    plain = plain_type(dtype)
-    if pa.types.is_nested(plain):
-        children = (plain.field(at).type for at in range(plain.num_fields))
-        return next((reason for each in children if (reason := _union_refusal(each))), None)
-    if pa.types.is_binary(plain) or pa.types.is_duration(plain) or _no_zone(plain):
-        return f"{plain} is no type that the RAPIDS plugin takes in a union"
-    return None
-
-
-def _no_zone(dtype: pa.DataType) -> bool:
-    return bool(pa.types.is_timestamp(dtype) and dtype.tz is None)
-
-
 def _declared(frame: DataFrame, schema: pa.Schema) -> list[Column]:
-    """The payload's columns in the types that the plan declares."""
+    """The payload's columns, cast to the types that the plan declares."""
     columns = []
     for field in schema:
         wanted, value = spark_type(field.type), column(field.name)

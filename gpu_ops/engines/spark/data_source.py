@@ -1,6 +1,6 @@
-"""A micro-batch store as a Spark data source: a DataFrame from one, and a DataFrame into one.
+"""A micro-batch store as a Spark data source, to read and to write.
 
-Spark makes these objects on the driver and pickles them to the workers, so they hold options and no store.
+Spark makes these objects on the driver and pickles them for the workers, so they hold options and no store.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
     WriterCommitMessage,
 )
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
 from gpu_ops.core.own_errors import own_errors
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, instant
-from gpu_ops.engines.spark.types import arrow_type, plain_type, spark_type
+from gpu_ops.engines.spark.types import arrow_type, plain_type, spark_schema
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.microbatches.batch_files import LIFETIME, Staged
 from gpu_ops.microbatches.files import regrouped
@@ -47,18 +47,18 @@ NAME = "gpu_ops"
 _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 _BATCH_ROWS = 1 << 16
-"""Rows that go to Spark at a time."""
+"""How many rows go to Spark at a time."""
 
 _PATIENCE = 30.0
-"""Seconds that a job which is done waits for another writer to be done."""
+"""How many seconds a finished job waits for another writer."""
 
 
 @own_errors
 def register(spark: SparkSession) -> None:
     """Let a session read and write stores: ``spark.read.format("gpu_ops")``, ``frame.write.format("gpu_ops")``.
 
-    It also lets Spark tell sources written in Python which rows a query wants
-    (``spark.sql.python.filterPushdown.enabled``), without which it refuses a source that would listen.
+    It also enables filter pushdown for sources written in Python (``spark.sql.python.filterPushdown.enabled``). Without
+    it Spark refuses a source that supports pushdown.
 
     Args:
         spark: A classic session.
@@ -85,8 +85,8 @@ def register(spark: SparkSession) -> None:
 class StoreDataSource(DataSource):
     """The format ``gpu_ops``.
 
-    Options for reading: ``start`` and ``end``, instants as ISO 8601 with a zone: events that are alive within. For
-    writing: ``cti``, what is promised after the job; ``compression``.
+    Options for reading: ``start`` and ``end``, instants as ISO 8601 with a zone; only events alive between them are
+    read. Options for writing: ``cti``, the CTI after the job; ``compression``.
     """
 
     @classmethod
@@ -96,7 +96,7 @@ class StoreDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The store's columns, as the types that Spark has for them."""
-        return StructType([StructField(each.name, spark_type(each.type)) for each in _store(self.options).schema])
+        return spark_schema(_store(self.options).schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """What reads the store."""
@@ -110,7 +110,7 @@ class StoreDataSource(DataSource):
             )
         columns = pa.schema([pa.field(each.name, arrow_type(each.name, each.dataType)) for each in schema])
         writer = StoreWriter(_everywhere(self.options), columns, self._instant("cti"))
-        # On the driver, once: a task that goes on when the job was given up finds the folder gone.
+        # On the driver, once: a task that runs on after the job was given up finds no folder.
         _store(self.options).staging(writer.job)
         return writer
 
@@ -141,21 +141,17 @@ def _store(options: Mapping[str, str]) -> Store:
 
 
 def _everywhere(options: Mapping[str, str]) -> dict[str, str]:
-    """Options for workers: on a cluster they stand in folders of their own, so a local path is the driver's, whole."""
+    """Options for workers, with the driver's local path made absolute: workers run in folders of their own."""
     path, given = _store(options).path, options["path"]
     local = "://" not in given or given.startswith("file://")
     return {**options, "path": str(Path(path).absolute())} if local else dict(options)
-
-
-def _columns(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([pa.field(each.name, plain_type(each.type)) for each in schema])
 
 
 # Reading
 
 
 @dataclass
-class Batches(InputPartition):
+class BatchRange(InputPartition):
     """A partition: the batches after one, up to another."""
 
     since: int
@@ -164,15 +160,15 @@ class Batches(InputPartition):
 
 @dataclass
 class StoreReader(DataSourceReader):
-    """Reads a store's files, neighbouring small ones as one partition.
+    """Reads a store's files; small neighbours are one partition.
 
     Attributes:
         options: The data source's.
         columns: The columns' names.
-        start: Events that end at or before this are left out; ticks.
-        end: Events that start at or after this are left out; ticks.
-        low: A query wants no event of a file whose latest end is at or before this.
-        high: A query wants no event of a file whose earliest start is at or after this.
+        start: Events that end at or before this tick are left out.
+        end: Events that start at or after this tick are left out.
+        low: Files whose latest end is at or before this tick are not read.
+        high: Files whose earliest start is at or after this tick are not read.
     """
 
     options: dict[str, str]
@@ -183,15 +179,15 @@ class StoreReader(DataSourceReader):
     high: int = MAX_TIME
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802  (Spark's name)
-        """Remember what a query asks of times, and let Spark ask each row all the same."""
+        """Take bounds of times from a query's filters, and let Spark filter each row all the same."""
         for each in filters:
             low, high = _bounds(each)
             self.low, self.high = max(self.low, low), min(self.high, high)
         yield from filters
 
     def partitions(self) -> list[InputPartition]:
-        """Files that may hold an event that is wanted."""
-        found: list[Batches] = []
+        """The files that may hold an event of the query."""
+        found: list[BatchRange] = []
         rows = 0
         for file in _store(self.options).log().files:
             if not (file.overlaps(self.low, self.high) and file.overlaps(self.start, self.end)):
@@ -200,37 +196,31 @@ class StoreReader(DataSourceReader):
                 found[-1].until = file.last
                 rows += file.rows
             else:
-                found.append(Batches(file.first - 1, file.last))
+                found.append(BatchRange(file.first - 1, file.last))
                 rows = file.rows
         return list(found)
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """A partition's events; Spark asks for None where there is no partition."""
-        if not isinstance(partition, Batches):
+        """A partition's events; Spark passes None if there is no partition."""
+        if not isinstance(partition, BatchRange):
             return
         since, until = partition.since, partition.until
         tables = _store(self.options).tables(self.columns, since=since, until=until, start=self.start, end=self.end)
         for table in tables:
-            yield from table.cast(_columns(table.schema)).to_batches(_BATCH_ROWS)
+            columns = pa.schema([pa.field(each.name, plain_type(each.type)) for each in table.schema])
+            yield from table.cast(columns).to_batches(_BATCH_ROWS)
 
 
 def _bounds(asked: Filter) -> tuple[int, int]:
-    """Bounds as `StoreReader` has them. An event ends at least one tick after it starts."""
+    """The ``low`` and ``high`` of a filter. An event ends at least one tick after it starts."""
     attribute, value = getattr(asked, "attribute", None), getattr(asked, "value", None)
     if attribute not in {("start",), ("end",)} or not isinstance(value, datetime.datetime) or value.tzinfo is None:
         return MIN_TIME, MAX_TIME
     at, of_end = instant(value), attribute == ("end",)
-    if isinstance(asked, GreaterThan):
-        return at, MAX_TIME
-    if isinstance(asked, GreaterThanOrEqual):
-        return at - of_end, MAX_TIME
-    if isinstance(asked, LessThan):
-        return MIN_TIME, at
-    if isinstance(asked, LessThanOrEqual):
-        return MIN_TIME, at + (not of_end)
-    if isinstance(asked, EqualTo):
-        return at - of_end, at + (not of_end)
-    return MIN_TIME, MAX_TIME
+    from_it, up_to_it = at - of_end, at + (not of_end)
+    low = {GreaterThan: at, GreaterThanOrEqual: from_it, EqualTo: from_it}
+    high = {LessThan: at, LessThanOrEqual: up_to_it, EqualTo: up_to_it}
+    return low.get(type(asked), MIN_TIME), high.get(type(asked), MAX_TIME)
 
 
 # Writing
@@ -245,13 +235,13 @@ class Written(WriterCommitMessage):
 
 @dataclass
 class StoreWriter(DataSourceArrowWriter):
-    """Each task makes files that no reader looks at; when all are done, the driver gives them their names in one go.
+    """Each task writes files that no reader sees. When all are done, the driver adds them to the store in one step.
 
     Attributes:
         options: The data source's.
         columns: The columns of what is written.
-        cti: What is promised after it, in ticks.
-        job: Names the folder that the tasks write to.
+        cti: The CTI after it, in ticks.
+        job: The name of the folder that the tasks write to.
     """
 
     options: dict[str, str]
@@ -260,13 +250,13 @@ class StoreWriter(DataSourceArrowWriter):
     job: str = field(default_factory=lambda: secrets.token_hex(8))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """A task's rows, in files of about as many as merged ones have."""
+        """Write a task's rows, in files about as large as merged ones."""
         target = _store(self.options)
         tables = regrouped(iterator, self.columns, MERGED_ROWS)
         return Written([target.stage(self._as_stored(table, target), self.job) for table in tables])
 
     def _as_stored(self, table: pa.Table, target: Store) -> pa.Table:
-        """Columns in the types of the store, where Spark has but another for them (INT for uint16)."""
+        """The table with the store's types in place of Spark's wider ones (INT for uint16)."""
         if not target.sequence:
             return table
         there = {each.name: each.type for each in target.schema if each.name not in LIFETIME}
@@ -286,7 +276,7 @@ class StoreWriter(DataSourceArrowWriter):
         return table
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Seal what the tasks made; on the driver."""
+        """Add the tasks' files to the store; on the driver."""
         target = _store(self.options)
         staged = [file for message in messages if isinstance(message, Written) for file in message.files]
         if not staged and not target.sequence:
@@ -296,12 +286,12 @@ class StoreWriter(DataSourceArrowWriter):
         target.unstage(self.job)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Remove what the tasks made; on the driver."""
+        """Remove the tasks' files; on the driver."""
         _store(self.options).unstage(self.job)
 
 
 def _writer(target: Store) -> Writer:
-    """The store's writer, once another is done."""
+    """The store's writer, once another writer is done."""
     given_up = time.monotonic() + _PATIENCE
     while True:
         try:

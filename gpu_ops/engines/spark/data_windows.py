@@ -1,22 +1,22 @@
-"""Data windows cut in time: each slice is shown as much before it and after it as its rows' stays need.
+"""Data windows cut in time: each slice is shown as much before it and after it as the stays of its rows need.
 
-A row is at home in one slice, which gives what the window says of it; of the other rows that a slice is shown it gives
-nothing. How far a window's rows reach, its kind says. That is found here:
+A row is at *home* in one slice, which gives what the window says of it. A slice gives nothing of the other rows that it
+is shown. The window's kind says how far it looks, and here that is found among the events:
 
-- So many rows: sums within the slices, and sums of these, say how many rows of the key come before each start. So it is
-  known at which start the row is that comes so many before a slice, or so many after it: it is shown all between these.
-  Where the window moves at each so many-th row, *markers* stand for those before, but for multiples of that.
+- A number of rows: counts within the slices, and sums of these, number the rows of each key. So it is known at which
+  start the first row is that a slice needs, and the last one. The slice is shown all rows between the two.
+  Where the window moves at each n-th row, *markers* stand for the rows before: as many as make up the remainder by n.
 - Silence: the first and the last start of a key in each slice say whether its first row goes on with what was before.
   If it does, it is at home in that slice, and so are those behind it up to the first silence.
-- A grid: the seams move to its next points. Where the first start decides these, a *marker* says it: a start one
-  stretch before the slice, which is out of the window when the slice's first stretch enters it.
+- A grid: the seams move to its next points. If the key's first start decides these, a *marker* tells it: a row that
+  starts one stretch before the slice, and is out of the window when the slice's first stretch enters it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from functools import reduce, singledispatch
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import singledispatch
 from typing import Any
 
 import narwhals as nw
@@ -27,193 +27,235 @@ from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 from gpu_ops.core.time import TICK
 from gpu_ops.engines.spark import lifetimes
 from gpu_ops.engines.spark.grids import at_begins
+from gpu_ops.engines.spark.sides import Input
 from gpu_ops.engines.spark.slice_policy import AFTER, slices_of
-from gpu_ops.engines.spark.slicing import NUMBER, SLICE, Cut, filled, in_slices, lowered_keys, one_of
-from gpu_ops.engines.spark.type_codecs import carried_schema, lowered_columns
-from gpu_ops.engines.spark.types import column, to_ticks, to_timestamp
+from gpu_ops.engines.spark.slicing import NUMBER, SLICE, Cut, Listing, alive, in_slices, one_of, within
+from gpu_ops.engines.spark.type_codecs import encoded_names
+from gpu_ops.engines.spark.types import all_of, column
 from gpu_ops.engines.spark.worker import Task
 from gpu_ops.plan.data_windows import DataWindow
 from gpu_ops.plan.nodes import Feed, Filter
 from gpu_ops.plan.window_kinds import GapHalo, GridHalo, LiveHalo, NoHalo, RowHalo
 
-_HOME = "__gpu_ops_home"
+_HOME = pa.field("__gpu_ops_home", pa.bool_())
 
 
-def cut_data_window(first: DataWindow, frame: DataFrame, schema: pa.Schema, answer: pa.Schema, count: int) -> Cut:
+def cut_data_window(first: DataWindow, given: Input, answer: pa.Schema, count: int) -> Cut:
     """A data window over slices of time.
 
     Args:
         first: The window; `gpu_ops.engines.spark.slice_policy.uncut` has nothing against it.
-        frame: Its events.
-        schema: What of their payload it needs.
+        given: Its events.
         answer: What is asked of its results.
         count: How many slices.
     """
-    given, start, end = first.halo, to_ticks(F.col("start")), to_ticks(F.col("end"))
-    assert not isinstance(given, str)  # noqa: S101  (nothing is against it)
-    events = frame.select(start.alias("low"), end.alias("high"), *lowered_columns(schema))
-    times = events if given.reads_ends else events.select("low", F.col("low").alias("high"))
-    keys = lowered_keys(schema, first.group)
-    rows, markers = _shown(given, events, slices_of([times], count), keys)
-    extra = [NUMBER, pa.field(_HOME, pa.bool_())]
-    passing = pa.schema([*schema, *extra])
-    carried = carried_schema(passing)
-    number, home = carried.names[-2:]
-    listed = _lasting(rows, "low", "high").select(
-        "start", "end", *carried.names[:-2], F.col("begin").alias(number), F.col("home").alias(home)
-    )
-    if markers is not None:
-        told = {name: column(other) for name, other in zip(keys, _renamed(keys), strict=True)}
-        told |= {number: F.col("begin"), home: F.lit(False)}
-        before = _lasting(markers.withColumn("after", F.col("marker") + lifetimes.span(TICK)), "marker", "after")
-        listed = listed.union(before.select("start", "end", *filled(carried, told)))
-    feed = Feed(pa.schema([*first.input.schema, *extra]), (SLICE, *first.key), first.input.duration)
-    task = Task(Filter(replace(first, input=feed), nw.col(_HOME)), (passing,), answer)
-    passed = ["start", *(["end"] if feed.length is None else []), *carried.names]
-    return Cut(listed, task, [number, *keys], passed, lambda done: done)
+    halo = first.halo
+    assert not isinstance(halo, str)  # noqa: S101  (nothing is against it)
+    events = given.ticks
+    times = events if halo.reads_ends else events.select("low", F.col("low").alias("high"))
+    shown = _shown(halo, _Events(events, slices_of([times], count), encoded_names(given.schema, first.group)))
+    listing = Listing(given.schema, (_HOME,))
+    rows = listing.rows(shown.rows, F.col("low"), F.col("high"), {_HOME.name: F.col("home")})
+    if shown.markers is not None:
+        start = F.col("marker")
+        not_home = {_HOME.name: F.lit(False)}
+        rows = rows.union(listing.rows(shown.markers, start, start + lifetimes.span(TICK), not_home))
+    feed = Feed(pa.schema([*first.input.schema, NUMBER, _HOME]), (SLICE, *first.key), first.input.duration)
+    task = Task(Filter(replace(first, input=feed), nw.col(_HOME.name)), (listing.schema,), answer)
+    return Cut(rows, task, listing.partition(first.group))
 
 
-def _lasting(frame: DataFrame, start: str, end: str) -> DataFrame:
-    return frame.withColumns({"start": to_timestamp(F.col(start)), "end": to_timestamp(F.col(end))})
+@dataclass(frozen=True)
+class _Events:
+    """The events of a data window, beside slices.
+
+    Attributes:
+        rows: Events with ``low`` and ``high``.
+        slices: The slices.
+        keys: The encoded columns of the key.
+    """
+
+    rows: DataFrame
+    slices: DataFrame
+    keys: Sequence[str]
+
+    @property
+    def names(self) -> list[str]:
+        """What the keys are called in frames that stand beside the events."""
+        return [f"of_{name}" for name in self.keys]
+
+    @property
+    def starts(self) -> DataFrame:
+        """Keys, under `names`, and starts, ``low``."""
+        return self.rows.select(*_renamed(self.keys, self.names), "low")
+
+    def in_own(self) -> DataFrame:
+        """Keys and starts, each in its slice."""
+        return in_slices(self.starts, self.slices, within())
+
+    def beside(self, known: DataFrame, where: Column) -> DataFrame:
+        """Events beside rows of the same key for which a condition holds.
+
+        Args:
+            known: The keys, under `names`, the ``begin`` of a slice, and what else the condition reads.
+            where: The condition.
+        """
+        return in_slices(self.rows, known, all_of([where, *_same(self.keys, self.names)]))
+
+
+def _same(names: Iterable[str], others: Iterable[str]) -> list[Column]:
+    """Whether columns are equal to others, nulls to nulls."""
+    return [column(name).eqNullSafe(column(other)) for name, other in zip(names, others, strict=True)]
+
+
+def _renamed(names: Iterable[str], others: Iterable[str]) -> list[Column]:
+    return [column(name).alias(other) for name, other in zip(names, others, strict=True)]
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """What slices are shown.
+
+    Attributes:
+        rows: Events, each with the ``begin`` of the slice and whether it is at ``home`` there.
+        markers: Keys, each with the ``begin`` of the slice and the ``marker``'s start; None where none are needed.
+    """
+
+    rows: DataFrame
+    markers: DataFrame | None = None
+
+
+def _all_at_home(rows: DataFrame, markers: DataFrame | None = None) -> _Shown:
+    return _Shown(rows.withColumn("home", F.lit(True)), markers)
 
 
 @singledispatch
-def _shown(given: Any, events: DataFrame, slices: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, DataFrame | None]:
-    """The rows that each slice is shown, and its markers.
+def _shown(halo: Any, events: _Events) -> _Shown:
+    """What slices are shown.
 
     Args:
-        given: How far rows reach.
-        events: With ``low`` and ``high``.
-        slices: The slices.
-        keys: The columns of the key, as lowered.
-
-    Returns:
-        Events with the ``begin`` of a slice that is shown them, and whether it is their ``home``; and, where there are
-        any, for markers this ``begin``, the keys under names of their own, and a time, ``marker``.
+        context: How far the window looks.
+        events: Its events.
     """
-    raise TypeError(given)
-
-
-def _own() -> Column:
-    """The events that start in a slice."""
-    return (F.col("low") >= F.col("begin")) & (F.col("low") < F.col("finish"))
-
-
-def _at_home(rows: DataFrame) -> DataFrame:
-    return rows.withColumn("home", F.lit(True))
+    raise TypeError(halo)
 
 
 @_shown.register
-def _(given: NoHalo, events: DataFrame, slices: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, None]:
-    return _at_home(in_slices(events, slices, _own())), None
+def _(halo: NoHalo, events: _Events) -> _Shown:
+    return _all_at_home(in_slices(events.rows, events.slices, within()))
 
 
 @_shown.register
-def _(given: LiveHalo, events: DataFrame, slices: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, None]:
-    alive = (F.col("low") < F.col("finish")) & (F.col("high") > F.col("begin"))
-    return in_slices(events, slices, alive).withColumn("home", _own()), None
+def _(halo: LiveHalo, events: _Events) -> _Shown:
+    return _Shown(in_slices(events.rows, events.slices, alive()).withColumn("home", within()))
 
 
 @_shown.register
-def _(given: RowHalo, events: DataFrame, slices: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, None]:
-    return _shown_around(given, events, slices, keys).withColumn("home", _own()), None
+def _(halo: RowHalo, events: _Events) -> _Shown:
+    bounds, between = _first_and_last_shown(events, halo), F.col("low").between(F.col("since"), F.col("until"))
+    rows = events.beside(bounds, between) if halo.every == 1 else _with_remainders(events, bounds, between, halo)
+    return _Shown(rows.withColumn("home", within()))
 
 
 @_shown.register
-def _(given: GapHalo, events: DataFrame, slices: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, None]:
-    return _at_home(_beside(events, _after_silence(events, slices, keys, given.gap), keys, _own())), None
+def _(halo: GapHalo, events: _Events) -> _Shown:
+    return _all_at_home(events.beside(_after_silence(events, halo.gap), within()))
 
 
 @_shown.register
-def _(given: GridHalo, events: DataFrame, slices: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, DataFrame | None]:
-    if given.calendar is not None:
-        return _at_home(in_slices(events, at_begins(slices, given.calendar), _own())), None
-    if given.align is not None:
-        return _at_home(in_slices(events, _on_grid(slices, F.lit(given.align), given.span), _own())), None
-    shown = _on_grids(events, slices, keys, given.span)
-    time = F.col("begin") - lifetimes.span(given.span)
-    markers = shown.where(F.col("begin") > F.col("origin")).withColumn("marker", time)
-    return _at_home(_beside(events, shown, keys, _own())), markers
+def _(halo: GridHalo, events: _Events) -> _Shown:
+    if halo.calendar is not None:
+        return _all_at_home(in_slices(events.rows, at_begins(events.slices, halo.calendar), within()))
+    if halo.align is not None:
+        slices = _on_grid(events.slices, F.lit(halo.align), halo.span)
+        return _all_at_home(in_slices(events.rows, slices, within()))
+    slices = _on_own_grids(events, halo.span)
+    before = F.col("begin") - lifetimes.span(halo.span)
+    later = slices.where(F.col("begin") > F.col("origin"))
+    markers = later.select(*_renamed(events.names, events.keys), "begin", before.alias("marker"))
+    return _all_at_home(events.beside(slices, within()), markers)
 
 
-# Which rows a slice is shown
+# Around: a number of rows before and after
 
 
-def _renamed(keys: Sequence[str]) -> list[str]:
-    return [f"of_{name}" for name in keys]
+def _first_and_last_shown(events: _Events, halo: RowHalo) -> DataFrame:
+    """For each key and slice the first and the last start that it is shown, ``since`` and ``until``.
 
-
-def _beside(events: DataFrame, shown: DataFrame, keys: Sequence[str], where: Column) -> DataFrame:
-    """Events beside what is known of their keys and slices, for which a condition holds."""
-    same = (column(name).eqNullSafe(column(other)) for name, other in zip(keys, _renamed(keys), strict=True))
-    return in_slices(events, shown, reduce(Column.__and__, same, where))
-
-
-def _placed(events: DataFrame, slices: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """The keys and starts of events, each with its slice."""
-    names = [column(name).alias(other) for name, other in zip(keys, _renamed(keys), strict=True)]
-    return in_slices(events.select(*names, "low"), slices, _own())
-
-
-def _shown_around(given: RowHalo, events: DataFrame, slices: DataFrame, keys: Sequence[str]) -> DataFrame:
-    shown, between = _around(events, slices, keys, given), F.col("low").between(F.col("since"), F.col("until"))
-    if given.every == 1:
-        return _beside(events, shown, keys, between)
-    # For each key a row that is listed in each of its slices, as many times as rows are missing there.
-    one = events.select(*keys).distinct() if keys else events.sparkSession.range(1, numPartitions=1).select()
-    marked = events.withColumn("marks", F.lit(False)).unionByName(
-        one.withColumn("marks", F.lit(True)),
-        allowMissingColumns=True,
-    )
-    missing = F.when(F.col("marks"), F.pmod("before", F.lit(given.every)).cast("int")).otherwise(1)
-    listed = _beside(marked, shown, keys, F.col("marks") | between)
-    time = F.when(F.col("marks"), F.col("since") - lifetimes.span(TICK))
-    return listed.select("*", F.explode(F.array_repeat(F.lit(0), missing))).withColumns(
-        {"low": F.coalesce(time, "low"), "high": F.coalesce(time + lifetimes.span(TICK), "high")}
-    )
-
-
-def _around(events: DataFrame, slices: DataFrame, keys: Sequence[str], given: RowHalo) -> DataFrame:
-    """For each key and slice from which start to which it is shown rows, and how many there are ``before`` those."""
-    names = _renamed(keys)
-    rows = F.lit(1).cast("long") if given.starts else F.count(F.lit(1))
-    starts = _placed(events, slices, keys).groupBy(*names, "begin", "finish", "low").agg(rows.alias("rows"))
-    here = Window.partitionBy(*map(column, names), "begin").orderBy("low")
-    starts = starts.withColumn("upto", F.sum("rows").over(here))
-    sizes = starts.groupBy(*names, "begin", "finish").agg(F.sum("rows").alias("size"))
-    of_key = Window.partitionBy(*one_of(names))
-    earlier = of_key.orderBy("begin").rowsBetween(Window.unboundedPreceding, -1)
-    sizes = sizes.withColumns(
-        {"earlier": F.coalesce(F.sum("size").over(earlier), F.lit(0)), "all": F.sum("size").over(of_key)}
-    )
-    # The numbers of the first row and the last one that are shown, and which start is theirs.
-    low = F.greatest(F.col("earlier") - given.count, F.lit(0))
-    high = F.least(F.col("earlier") + F.col("size") + given.count, "all") - 1
-    asked = sizes.select(*names, "begin", "finish", low.alias("lowest"), high.alias("highest"))
-    known = [column(name).alias(f"{name}_") for name in names]
-    numbers = sizes.select(*known, F.col("begin").alias("slice"), "earlier")
-    same = (column(name).eqNullSafe(column(f"{name}_")) for name in names)
-    placed = starts.select(*names, F.col("begin").alias("at"), "low", "rows", "upto")
-    placed = placed.join(F.broadcast(numbers), reduce(Column.__and__, same, F.col("at") == F.col("slice")))
-    upto = F.col("earlier") + F.col("upto")
-    placed = placed.select(*known, "low", (upto - F.col("rows")).alias("number"), upto.alias("next"))
-    same = (column(name).eqNullSafe(column(f"{name}_")) for name in names)
-    first, last = ((F.col("number") <= F.col(name)) & (F.col("next") > F.col(name)) for name in ("lowest", "highest"))
-    found = placed.join(F.broadcast(asked), reduce(Column.__and__, same, first | last))
+    And how many rows of the key come ``before`` those: rows are numbered from 0, by their starts.
+    """
+    names, others = events.names, [f"{name}_" for name in events.names]
+    starts = _counted_starts(events, halo)
+    slices = _counted_slices(starts, names)
+    first = F.greatest(F.col("earlier") - halo.count, F.lit(0))
+    last = F.least(F.col("earlier") + F.col("size") + halo.count, "all") - 1
+    asked = slices.select(*names, "begin", "finish", first.alias("first"), last.alias("last"))
+    is_first, is_last = ((F.col("number") <= F.col(name)) & (F.col("next") > F.col(name)) for name in ("first", "last"))
+    numbered = _numbered_starts(starts, slices, names, others)
+    found = numbered.join(F.broadcast(asked), all_of([is_first | is_last, *_same(names, others)]))
     return found.groupBy(*names, "begin", "finish").agg(
         F.min("low").alias("since"), F.max("low").alias("until"), F.min("number").alias("before")
     )
 
 
-def _after_silence(events: DataFrame, slices: DataFrame, keys: Sequence[str], gap: int) -> DataFrame:
+def _counted_starts(events: _Events, halo: RowHalo) -> DataFrame:
+    """For each key and slice its starts: how many ``rows`` start then, and how many ``upto`` then in the slice."""
+    rows = F.lit(1).cast("long") if halo.starts else F.count(F.lit(1))
+    starts = events.in_own().groupBy(*events.names, "begin", "finish", "low").agg(rows.alias("rows"))
+    here = Window.partitionBy(*map(column, events.names), "begin").orderBy("low")
+    return starts.withColumn("upto", F.sum("rows").over(here))
+
+
+def _counted_slices(starts: DataFrame, names: Sequence[str]) -> DataFrame:
+    """For each key and slice how many rows it has (``size``), how many ``earlier`` slices have, and ``all`` slices."""
+    sizes = starts.groupBy(*names, "begin", "finish").agg(F.sum("rows").alias("size"))
+    of_key = Window.partitionBy(*one_of(names))
+    earlier = F.sum("size").over(of_key.orderBy("begin").rowsBetween(Window.unboundedPreceding, -1))
+    return sizes.withColumns({"earlier": F.coalesce(earlier, F.lit(0)), "all": F.sum("size").over(of_key)})
+
+
+def _numbered_starts(starts: DataFrame, slices: DataFrame, names: Sequence[str], others: Sequence[str]) -> DataFrame:
+    """For each key, under other names, its starts: the ``number`` of the first row then, and of the ``next`` one."""
+    slices = slices.select(*_renamed(names, others), F.col("begin").alias("slice"), "earlier")
+    starts = starts.select(*names, F.col("begin").alias("at"), "low", "rows", "upto")
+    own = all_of([F.col("at") == F.col("slice"), *_same(names, others)])
+    after = F.col("earlier") + F.col("upto")
+    placed = starts.join(F.broadcast(slices), own)
+    return placed.select(*_renamed(names, others), "low", (after - F.col("rows")).alias("number"), after.alias("next"))
+
+
+def _with_remainders(events: _Events, bounds: DataFrame, between: Column, halo: RowHalo) -> DataFrame:
+    """The rows that each slice is shown, and markers for the rows before, but for multiples of ``halo.every``.
+
+    For each key there is one marker. It is listed in each slice as many times as rows are missing there.
+    """
+    rows, keys = events.rows, events.keys
+    one = rows.select(*keys).distinct() if keys else rows.sparkSession.range(1, numPartitions=1).select()
+    marked = rows.withColumn("marker", F.lit(False)).unionByName(
+        one.withColumn("marker", F.lit(True)), allowMissingColumns=True
+    )
+    is_marker = F.col("marker")
+    listed = replace(events, rows=marked).beside(bounds, is_marker | between)
+    times = F.when(is_marker, F.pmod("before", F.lit(halo.every)).cast("int")).otherwise(1)
+    start = F.when(is_marker, F.col("since") - lifetimes.span(TICK))
+    return listed.select("*", F.explode(F.array_repeat(F.lit(0), times))).withColumns(
+        {"low": F.coalesce(start, "low"), "high": F.coalesce(start + lifetimes.span(TICK), "high")}
+    )
+
+
+# Silence, and grids
+
+
+def _after_silence(events: _Events, gap: int) -> DataFrame:
     """For each key the slices in which a start comes after a silence, each from the first such start to the next."""
-    names = _renamed(keys)
-    placed = _placed(events, slices, keys).distinct()
+    names = events.names
     here = Window.partitionBy(*map(column, names), "begin").orderBy("low")
-    silent = placed.withColumn("silent", F.col("low") - F.lag("low").over(here) >= lifetimes.span(gap))
-    opens = F.min(F.when(F.col("silent"), F.col("low")))
-    each = silent.groupBy(*names, "begin").agg(
-        F.min("low").alias("first"), F.max("low").alias("last"), opens.alias("opens")
+    silent = F.col("low") - F.lag("low").over(here) >= lifetimes.span(gap)
+    starts = events.in_own().distinct().withColumn("silent", silent)
+    each = starts.groupBy(*names, "begin").agg(
+        F.min("low").alias("first"),
+        F.max("low").alias("last"),
+        F.min(F.when(F.col("silent"), F.col("low"))).alias("opens"),
     )
     of_key = Window.partitionBy(*one_of(names)).orderBy("begin")
     before = F.lag("last").over(of_key)
@@ -230,11 +272,8 @@ def _on_grid(slices: DataFrame, point: Column, span: int, *also: str) -> DataFra
     return slices.select(*also, begin.alias("begin"), finish.alias("finish")).where("begin < finish")
 
 
-def _on_grids(events: DataFrame, slices: DataFrame, keys: Sequence[str], span: int) -> DataFrame:
+def _on_own_grids(events: _Events, span: int) -> DataFrame:
     """For each key the slices that begin at points of its grid, which is counted from its first start, ``origin``."""
-    names = _renamed(keys)
-    known = [column(name).alias(other) for name, other in zip(keys, names, strict=True)]
-    first = F.min("low").alias("origin")
-    origins = events.select(*known, "low").groupBy(*names).agg(first).where("origin IS NOT NULL")
-    every = origins.join(F.broadcast(slices), F.col("finish") > F.col("origin"))
-    return _on_grid(every, F.col("origin"), span, *names, "origin")
+    origins = events.starts.groupBy(*events.names).agg(F.min("low").alias("origin")).where("origin IS NOT NULL")
+    every = origins.join(F.broadcast(events.slices), F.col("finish") > F.col("origin"))
+    return _on_grid(every, F.col("origin"), span, *events.names, "origin")

@@ -1,4 +1,4 @@
-"""What a stream over a Spark DataFrame can be asked for: the DataFrame, Arrow batches, files, and what runs where."""
+"""The answer of a stream over a Spark DataFrame: as a DataFrame, Arrow batches or files; and what runs where."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpu_ops.engines.spark.checks import our_errors
 from gpu_ops.engines.spark.compiling import Compiler
 from gpu_ops.engines.spark.planned import summary as spark_summary
 from gpu_ops.engines.spark.sending import Sent
-from gpu_ops.engines.spark.session import check_sessions
+from gpu_ops.engines.spark.session import check_sessions, has_plugin
 from gpu_ops.errors import ColumnError, PlanError, SourceError
 from gpu_ops.microbatches.files import WriteReport, check_writing
 from gpu_ops.plan.nodes import Node, SparkSource
@@ -36,7 +36,7 @@ def collect(node: Node, device: str) -> DataFrame:
 
 
 def compiled(node: Node, device: str) -> Compiler:
-    """The answer's DataFrame, and what is known of how it is made: `placed` shows it, `write_answer` runs it.
+    """The answer's DataFrame, and how it is made: `placed` describes it, `write_answer` runs it.
 
     Args:
         node: As in `collect`.
@@ -50,12 +50,12 @@ def compiled(node: Node, device: str) -> Compiler:
 
 
 def output_schema(node: Node) -> pa.Schema:
-    """The columns of an answer as Arrow: the lifetime in UTC, as Spark keeps it, then the payload."""
+    """The columns of an answer as Arrow: the lifetime, in UTC as in Spark, then the payload."""
     return pa.schema([("start", TIME_TYPE), ("end", TIME_TYPE), *node.schema])
 
 
 def reader(node: Node, device: str) -> pa.RecordBatchReader:
-    """The answer as Arrow record batches; one partition at a time is on the driver."""
+    """The answer as Arrow record batches; the driver holds one partition at a time."""
     frame = collect(node, device)
     schema = output_schema(node)
 
@@ -82,7 +82,7 @@ def _packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def write(
     node: Node, device: str, path: str | Path, if_exists: Literal["raise", "replace"], row_group_rows: int
 ) -> WriteReport:
-    """The answer as a folder of Parquet files, there whole or not at all: see `gpu_ops.engines.spark.answers`.
+    """Write the answer as a folder of Parquet files, whole or not at all: see `gpu_ops.engines.spark.answers`.
 
     Raises:
         SourceError: The ending is not ``.parquet``; or as `write_files`.
@@ -91,14 +91,14 @@ def write(
     check_writing(if_exists, row_group_rows)
     if not str(path).rstrip("/").lower().endswith(".parquet"):
         raise SourceError(
-            f"Spark writes Parquet, and {path} is none by its ending.", remedy="End the folder's name in .parquet."
+            f"Spark writes Parquet, and {path} does not end in .parquet.", remedy="End the folder's name in .parquet."
         )
     options = {"parquet.block.row.count.limit": str(row_group_rows)}
     return write_answer(compiled(node, device), path, "parquet", replace=if_exists == "replace", **options)
 
 
 def write_answer(made: Compiler, path: str | Path, form: str, *, replace: bool, **options: str) -> WriteReport:
-    """The answer as a folder of files of any format: what `compiled` gave, and arguments as in `write_files`."""
+    """Write what `compiled` gave as a folder of files of any format. The arguments are those of `write_files`."""
     return write_files(made.frame(made.plan), path, form, replace=replace, spills=made.spills, **options)
 
 
@@ -111,16 +111,15 @@ class Stream(Protocol):
 
 @own_errors
 def invalid_rows(stream: Stream) -> DataFrame:
-    """The rows of a stream's Spark source that are no events, with the first rule that each broke (``rule``).
+    """The rows of a stream's Spark source that are not events, with the first rule that each broke (``rule``).
 
-    They are found anew from the source, whatever its ``on_invalid`` does with them; nothing runs until the DataFrame
-    does.
+    They are found from the source, whatever its ``on_invalid`` does with them. Nothing runs until the DataFrame does.
 
     Args:
         stream: A stream over a Spark DataFrame.
 
     Raises:
-        PlanError: It is over something else, or over several.
+        PlanError: The stream has no Spark source, or several sources.
         ColumnError: The source has a column ``rule`` of its own.
 
     Examples:
@@ -137,9 +136,7 @@ def invalid_rows(stream: Stream) -> DataFrame:
         raise PlanError("The stream has several sources.", remedy="Ask each of the streams that it is made of.")
     (node,) = found
     if node.refused is None:
-        raise ColumnError(
-            "Rows that are refused get a column of this name.", column="rule", remedy="Rename it in the source."
-        )
+        raise ColumnError("Refused rows get a column of this name.", column="rule", remedy="Rename it in the source.")
     frame: DataFrame = node.refused()
     return frame
 
@@ -149,8 +146,8 @@ class Placement:
     """What `explain` says of a plan on Spark.
 
     Attributes:
-        notes: For a node, which Spark operation it becomes, whether the RAPIDS plugin plans that, and why not.
-        summary: What holds for the whole plan.
+        notes: For a node, which Spark operation runs it, and why the RAPIDS plugin does not plan that.
+        summary: Lines about the whole plan.
     """
 
     notes: Callable[[Node], list[str]]
@@ -166,12 +163,12 @@ def placed(made: Compiler) -> Placement:
     """Where each node of what `compiled` gave runs."""
     frame, device = made.frame(made.plan), made.device
     session = frame.sparkSession
-    plugin = "com.nvidia.spark.SQLPlugin" in str(session.conf.get("spark.plugins", ""))
     summary = [
         f"engine Spark {session.version}: events move between tasks {made.shuffles} times",
         f"device {device}: chosen in each Python worker"
         + ("; a GPU where the RAPIDS plugin gives workers a share of one, else cpu" if device == "auto" else ""),
-        "RAPIDS plugin: " + ("on" if plugin else "not in this session, so Spark's own nodes run on the CPU"),
+        "RAPIDS plugin: "
+        + ("on" if has_plugin(session) else "not in this session, so Spark's own nodes run on the CPU"),
         *spark_summary(frame, made),
     ]
     return Placement(lambda each: made.notes.get(each, []), summary)

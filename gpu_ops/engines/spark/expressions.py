@@ -1,4 +1,4 @@
-"""Which expressions Spark would compute with another result than the local engine, so that this one computes them."""
+"""Expressions that Spark would compute with other results than the local engine, which therefore computes them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def computed_otherwise(expressions: Sequence[nw.Expr], schema: pa.Schema) -> str
 
 
 def _by_type(term: Term) -> str | None:
-    """Why Spark computes a function of values of such types otherwise."""
+    """Why Spark computes a function otherwise for values of its types; None if it does not."""
     if term.name == "__pow__":
         return None if term.holds is None else _POWER
     if term.name == "cast":
@@ -73,7 +73,7 @@ def _by_type(term: Term) -> str | None:
 
 
 def spelled(expression: nw.Expr, schema: pa.Schema) -> nw.Expr:
-    """An expression such that Spark gives what the local engine gives.
+    """An expression rewritten so that Spark gives what the local engine gives.
 
     Args:
         expression: One that is left to Spark.

@@ -1,6 +1,6 @@
-"""Slices of time whose seams lie where windows of a grid begin, be it a calendar's.
+"""Slices of time whose seams lie where windows of a grid or of the calendar begin.
 
-When a calendar's windows begin, a table of the zone says, which Spark has not: a worker looks there for each seam.
+A table of the zone says when windows of the calendar begin, and Spark has none: a worker looks up each seam.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gpu_ops.plan.window_kinds import GridKind
 
 
 def at_begins(slices: DataFrame, window: GridKind) -> DataFrame:
-    """Slices that begin where the next window does each, as rows ``begin``, ``finish`` and ``reach``.
+    """Slices with each seam moved to where the next window begins, as rows ``begin``, ``finish`` and ``reach``.
 
     Args:
         slices: Rows ``begin`` and ``finish``.
@@ -37,7 +37,7 @@ def _each_at_begins(window: GridKind, batches: Iterable[pa.RecordBatch]) -> Iter
 
 
 def seams_at_begins(window: GridKind, slices: pa.RecordBatch) -> pa.RecordBatch:
-    """Slices that begin with a window each, and when the last window that begins in them ends: ``reach``.
+    """Slices that each begin with a window, and when the last window that begins in them ends: ``reach``.
 
     Args:
         window: The windows.

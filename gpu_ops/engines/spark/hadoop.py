@@ -1,12 +1,12 @@
-"""Hadoop's file systems as the session has them, asked through its gateway: places of answers, their files, renames.
+"""Hadoop's file systems, with the session's settings and through its gateway: places of answers, files, renames.
 
-What a path means is Hadoop's to say, as it is for Spark's own readers and writers: nothing is parsed here.
+Hadoop decides what a path means, as it does for Spark's own readers and writers: nothing is parsed here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from gpu_ops.engines.spark.checks import first_line
 from gpu_ops.engines.spark.swaps import Place, Sizes
 from gpu_ops.errors import SourceError
 
@@ -26,6 +27,7 @@ _PACKAGES = {
 }
 """The package that has a scheme's file system, for the session's version of Hadoop."""
 
+_NOT_FOUND = "FileNotFoundException"
 _MISSING = ("UnsupportedFileSystemException", "ClassNotFoundException", "NoClassDefFoundError")
 
 
@@ -49,13 +51,11 @@ class Hadoop:
 
     def sizes(self, path: str) -> Sizes | None:  # noqa: D102
         with _refused(path):
-            root = self.path(path)
-            try:
-                status = self.system.getFileStatus(root)
-            except Py4JJavaError as error:
-                if _is(error, "FileNotFoundException"):
-                    return None
-                raise
+            status = None
+            with _unless(_NOT_FOUND):
+                status = self.system.getFileStatus(self.path(path))
+            if status is None:
+                return None
             if status.isFile():
                 return {"": status.getLen()}
             length = len(status.getPath().toString().rstrip("/")) + 1
@@ -71,22 +71,14 @@ class Hadoop:
             return bool(self.system.exists(self.path(path)))
 
     def names(self, folder: str) -> list[str]:  # noqa: D102
-        with _refused(folder):
-            try:
-                return [each.getPath().getName() for each in self.system.listStatus(self.path(folder))]
-            except Py4JJavaError as error:
-                if _is(error, "FileNotFoundException"):
-                    return []
-                raise
+        with _refused(folder), _unless(_NOT_FOUND):
+            return [each.getPath().getName() for each in self.system.listStatus(self.path(folder))]
+        return []
 
     def rename(self, path: str, to: str) -> bool:  # noqa: D102
-        with _refused(path):
-            try:
-                return bool(self.system.rename(self.path(path), self.path(to)))
-            except Py4JJavaError as error:
-                if _is(error, "FileNotFoundException", "FileAlreadyExistsException"):
-                    return False
-                raise
+        with _refused(path), _unless(_NOT_FOUND, "FileAlreadyExistsException"):
+            return bool(self.system.rename(self.path(path), self.path(to)))
+        return False
 
     def delete(self, path: str) -> None:  # noqa: D102
         with _refused(path):
@@ -98,41 +90,26 @@ class Hadoop:
                 try:
                     self.system.delete(self.path(folder), False)
                 except Py4JJavaError as error:
-                    # Another has begun in between.
+                    # Another writer has begun in between.
                     if not self.names(folder):
                         raise error from None
 
     def write(self, path: str, text: str) -> None:  # noqa: D102
-        with _refused(path):
-            file = self.system.create(self.path(path), True)
-            try:
-                file.write(bytearray(text.encode()))
-            finally:
-                file.close()
+        with _refused(path), closing(self.system.create(self.path(path), True)) as file:
+            file.write(bytearray(text.encode()))
 
     def read(self, path: str) -> str | None:  # noqa: D102
-        with _refused(path):
-            try:
-                file = self.system.open(self.path(path))
-            except Py4JJavaError as error:
-                if _is(error, "FileNotFoundException"):
-                    return None
-                raise
-            try:
-                return bytes(file.readAllBytes()).decode()
-            finally:
-                file.close()
+        with _refused(path), _unless(_NOT_FOUND), closing(self.system.open(self.path(path))) as file:
+            return bytes(file.readAllBytes()).decode()
+        return None
 
     def parquet_footer(self, path: str) -> tuple[int, int]:
-        """How many rows and row groups a Parquet file says that it has."""
+        """The numbers of rows and row groups in a Parquet file's footer."""
         with _refused(path):
             parquet = self.jvm.org.apache.parquet.hadoop
             file = parquet.util.HadoopInputFile.fromPath(self.path(path), self.conf)
-            reader = parquet.ParquetFileReader.open(file)
-            try:
+            with closing(parquet.ParquetFileReader.open(file)) as reader:
                 return reader.getRecordCount(), reader.getRowGroups().size()
-            finally:
-                reader.close()
 
     def shown(self, path: str) -> Path | str:
         """A path for people: a local one as such, any other as a URL."""
@@ -141,15 +118,15 @@ class Hadoop:
 
 
 def place(session: SparkSession, path: str | Path) -> Place:
-    """Where an answer of this path belongs.
+    """The place of an answer with this path.
 
     Args:
         session: The session.
-        path: Text is what Hadoop takes it for, as in Spark's own readers and writers: it may be a URL, and nothing in
-            it is percent-encoded or a pattern. A `Path` is on the file system of this machine.
+        path: Text means what it means to Spark's own readers and writers: it may be a URL, and nothing in it is
+            percent-encoded or a pattern. A `Path` is on the file system of this machine.
 
     Raises:
-        SourceError: It is no path; the session has no such file system; or it names a whole file system.
+        SourceError: It is no path; the session does not have its file system; or it names a whole file system.
 
     Examples:
         >>> place(spark.newSession(), Path("/data/bids of #7.parquet")).path
@@ -192,7 +169,7 @@ def _no_place(jvm: Any, path: str | Path, error: Exception) -> SourceError:
 
 
 def _check_letters(jvm: Any, path: Any) -> None:
-    """Refuse a local name that this JVM cannot spell: it would write question marks."""
+    """Refuse a local name that this JVM cannot encode: it would write question marks."""
     name = path.toUri().getPath()
     if path.toUri().getScheme() != "file" or name.isascii():
         return
@@ -201,14 +178,14 @@ def _check_letters(jvm: Any, path: Any) -> None:
         name.encode(encoding)
     except UnicodeEncodeError as error:
         raise SourceError(
-            f"Spark's JVM writes file names in {encoding}, which does not have all letters of {name}.",
+            f"Spark's JVM writes file names in {encoding}, which lacks some letters of {name}.",
             remedy="Start it with LC_ALL=C.UTF-8 in its environment, or give a path of other letters.",
         ) from error
 
 
 @contextmanager
 def _refused(path: str) -> Iterator[None]:
-    """What a file system refuses, as an error of ours."""
+    """Raise an error of gpu_ops for what a file system refuses."""
     try:
         yield
     except (Py4JJavaError, PySparkException) as error:
@@ -218,10 +195,15 @@ def _refused(path: str) -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def _unless(*names: str) -> Iterator[None]:
+    """End the block at a Java exception of one of these classes."""
+    try:
+        yield
+    except Py4JJavaError as error:
+        if str(error.java_exception.getClass().getSimpleName()) not in names:
+            raise
+
+
 def _said(error: Exception) -> str:
-    text = str(error.java_exception.toString() if isinstance(error, Py4JJavaError) else error)
-    return (text.strip() or type(error).__name__).splitlines()[0]
-
-
-def _is(error: Py4JJavaError, *names: str) -> bool:
-    return str(error.java_exception.getClass().getSimpleName()) in names
+    return first_line(error.java_exception.toString() if isinstance(error, Py4JJavaError) else error)

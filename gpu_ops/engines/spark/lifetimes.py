@@ -1,6 +1,6 @@
-"""Changes of lifetime as Spark expressions over ``start`` and ``end``: exact, and such as the RAPIDS plugin plans.
+"""Changes of lifetime as Spark expressions over ``start`` and ``end``: exact, and planned by the RAPIDS plugin.
 
-Spans are added to LONG ticks, which know no session zone; each rule is that of ``gpu_ops/operators/lifetimes.py``.
+Spans are added to LONG ticks, which have no session zone. The rules are those of ``gpu_ops/operators/lifetimes.py``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, format_span
 from gpu_ops.engines.spark.checks import checked, error_text, shown
-from gpu_ops.engines.spark.types import column, to_ticks, to_timestamp
+from gpu_ops.engines.spark.types import column, lifetime, to_ticks, to_timestamp
 from gpu_ops.errors import PlanError
 from gpu_ops.plan.expressions import LIFETIME
 from gpu_ops.plan.lifetimes import (
@@ -43,10 +43,10 @@ class Changed:
     Attributes:
         start: New starts.
         end: New ends.
-        before: Which events have a new lifetime at all, over the ticks of the old; None for all.
-        lives: Whether an event can shrink to nothing, and is gone then.
-        verb: What moved the times, if that can bring them out of the years 1 to 9999.
-        latest: The latest end: the open one, or the tick before it where all ends are finite.
+        before: Which events have a new lifetime at all; None for all.
+        lives: Which events have a lifetime left, over the new columns; None for all.
+        verb: The verb, if it can move times out of the years 1 to 9999.
+        latest: The latest end: the open one, or the tick before it if all ends are finite.
     """
 
     start: Column
@@ -68,7 +68,7 @@ def change(frame: DataFrame, what: Any) -> DataFrame:
 
 
 def moved(frame: DataFrame, changed: Changed) -> DataFrame:
-    """A frame with new lifetimes, checked where a verb can move them out of the years 1 to 9999."""
+    """A frame with new lifetimes, checked if a verb can move them out of the years 1 to 9999."""
     kept = frame if changed.before is None else frame.where(changed.before)
     made = kept.withColumns({"start": to_timestamp(changed.start), "end": to_timestamp(changed.end)})
     if changed.verb is None:
@@ -89,11 +89,17 @@ def moved(frame: DataFrame, changed: Changed) -> DataFrame:
     )
 
 
+def never_open(frame: DataFrame, problem: str, remedy: str) -> DataFrame:
+    """The events of a frame, or an error where one never ends."""
+    message = error_text("TimeError", problem, "end", shown("start", F.col("start")), remedy)
+    return checked(frame, to_ticks(F.col("end")) != MAX_TIME, message)
+
+
 def span(value: int) -> Column:
     """A span of ticks as a LONG.
 
     Raises:
-        PlanError: It is longer than any two times are apart, so that sums of it might not fit.
+        PlanError: It is longer than all of time, so that sums with it might not fit.
     """
     if abs(value) >= _LONGEST:
         raise PlanError(
@@ -103,7 +109,7 @@ def span(value: int) -> Column:
 
 
 def _unless_open(end: Column, later: Column) -> Column:
-    # A finite end that lands on the maximum would read as "never ends": one tick past it, so that it is refused.
+    # A finite end on the maximum would mean "never ends". It becomes one tick later, which is refused.
     return F.when(end == MAX_TIME, F.lit(MAX_TIME)).when(later == MAX_TIME, F.lit(MAX_TIME + 1)).otherwise(later)
 
 
@@ -116,12 +122,12 @@ def _ceil(ticks: Column, hop: int, align: int) -> Column:
 
 
 def lives() -> Column:
-    """Whether a new lifetime is longer than nothing."""
+    """Whether a new lifetime is not empty."""
     return F.col("end") > F.col("start")
 
 
 _FINITE = MAX_TIME - TICK
-"""What a duration leads to is finite, and would read as open on the maximum itself."""
+"""The latest end that a duration leads to: the maximum itself would mean an open end."""
 
 
 @singledispatch
@@ -196,16 +202,10 @@ def repeat(frame: DataFrame, node: Repeat) -> DataFrame:
 def chop(frame: DataFrame, node: Chop) -> DataFrame:
     """Each event cut at the grid: one row for each piece."""
     period = span(node.period)
-    bounded = checked(
+    bounded = never_open(
         frame,
-        to_ticks(F.col("end")) != MAX_TIME,
-        error_text(
-            "TimeError",
-            "chop would cut an event that never ends into endlessly many.",
-            "end",
-            shown("start", F.col("start")),
-            "Bound it first: .clip_duration(…) or .alter_lifetime(end=…).",
-        ),
+        "chop would cut an event that never ends into endlessly many.",
+        "Bound it first: .clip_duration(…) or .alter_lifetime(end=…).",
     )
     start, end = to_ticks(F.col("start")), to_ticks(F.col("end"))
     first = _floor(start, node.period, node.align)
@@ -213,8 +213,4 @@ def chop(frame: DataFrame, node: Chop) -> DataFrame:
     payload = [column(name) for name in frame.columns if name not in LIFETIME]
     pieces = bounded.select("start", "end", *payload, F.explode(F.sequence(first, last, period)).alias(_PIECE))
     piece = F.col(_PIECE)
-    return pieces.select(
-        to_timestamp(F.greatest(start, piece)).alias("start"),
-        to_timestamp(F.least(end, piece + period)).alias("end"),
-        *payload,
-    )
+    return pieces.select(*lifetime(F.greatest(start, piece), F.least(end, piece + period)), *payload)

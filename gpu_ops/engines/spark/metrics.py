@@ -1,4 +1,4 @@
-"""What Spark's own metrics say of a write: how many rows its tasks have committed, wherever their files are."""
+"""How many rows the tasks of a write have committed, by Spark's own metrics, wherever their files are."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 @contextmanager
 def tagged(session: SparkSession, tag: str) -> Iterator[None]:
-    """Let Spark know the jobs of the block by a tag, beside those that the user has given."""
+    """Tag the jobs of the block for Spark, besides the user's own tags."""
     context = session.sparkContext
     context.addJobTag(tag)
     try:
@@ -23,14 +23,14 @@ def tagged(session: SparkSession, tag: str) -> Iterator[None]:
 
 
 def rows_written(session: SparkSession, tag: str) -> int | None:
-    """How many rows the tasks of a write say that they wrote; those of tasks that failed or ran twice count once.
+    """How many rows the tasks of a write have written, once for tasks that failed or ran twice; None if unknown.
 
-    Spark counts them for its user interface, on or off: a listener is told, which may be behind, or may have lost
-    something under load. None if it does not know.
+    Spark counts them for its user interface, even if that is off. Its listener may be behind, and may lose events under
+    load.
 
     Args:
         session: The session.
-        tag: What the write was `tagged`.
+        tag: The tag of the write, by `tagged`.
     """
     spark: Any = session._jsparkSession  # noqa: SLF001
     context = spark.sparkContext()
@@ -43,7 +43,7 @@ def rows_written(session: SparkSession, tag: str) -> int | None:
             run = runs.apply(number)
             if any(run.jobs().contains(job) for job in jobs):
                 return _rows(store, run.executionId())
-    except (Py4JError, PySparkException, ValueError):  # what is asked here is no public interface
+    except (Py4JError, PySparkException, ValueError):  # none of this is a public interface
         pass
     return None
 

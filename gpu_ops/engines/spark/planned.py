@@ -1,4 +1,4 @@
-"""What Spark's own plan of a DataFrame does, counted; nothing runs for it."""
+"""Spark's own plan of a DataFrame in numbers; nothing runs for it."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _KINDS = {
     "exchange": re.compile(r"\w*Exchange"),
     "sort": re.compile(r"Sort"),
 }
-"""In this order, as a broadcast is an exchange too by its name."""
+"""In this order: by its name a broadcast is an exchange too."""
 
 _SAID = ("scan", "exchange", "reused exchange", "broadcast", "sort")
 
 
 def counted(plan: str) -> str:
-    r"""How many nodes of each kind that costs something are in a plan, as Spark prints it.
+    r"""The number of nodes of each costly kind in a plan that Spark printed.
 
     Examples:
         >>> plan = ["MapInArrow gpu_ops(start#1)", "+- Exchange hashpartitioning(k#2L, 4), REPARTITION_BY_COL"]
@@ -52,7 +52,7 @@ def counted(plan: str) -> str:
 
 
 def _nodes(plan: str) -> Iterator[tuple[str, str]]:
-    """Names of the nodes and the first word behind; what is in a cache already is left out."""
+    """The name of each node and the word after it, without the nodes below a cached table."""
     cached: int | None = None
     for line in plan.splitlines():
         read = _LINE.match(line)
@@ -66,12 +66,12 @@ def _nodes(plan: str) -> Iterator[tuple[str, str]]:
 
 
 def summary(frame: DataFrame, compiler: Compiler) -> list[str]:
-    """Spark's plan in numbers, and a warning for each thing in it that could be had for less."""
+    """Spark's plan in numbers, and a warning for each part of it that may be needlessly costly."""
     execution: Any = frame._jdf.queryExecution()  # noqa: SLF001
     try:
         plan = execution.executedPlan().toString()
     except (PySparkException, Py4JJavaError) as error:
-        # Spark computes what lies in the plan itself while it plans, and raises what the answer would.
+        # Spark computes constant parts while it plans, and raises the errors that the answer would.
         said = unwrapped(error) or str(error).partition("\n")[0]
         return [f"Spark's own plan: none, as Spark fails while it plans, and so will the answer: {said}"]
     adaptive = "; adaptive execution may share some and join tasks" * plan.startswith("AdaptiveSparkPlan")

@@ -1,7 +1,7 @@
-"""What is sent to Spark's Python workers, and what is said where they cannot run it.
+"""How functions are sent to Spark's Python workers, and errors for workers that cannot run them.
 
-A worker may have no gpu_ops, another version of it, or another Python. What is sent is a shell around the function: it
-needs nothing but Python, says what is missing, and only then opens what is in it.
+A worker may have no gpu_ops, another version of it, or another Python. So a function is sent in a shell that needs
+nothing but Python: it says what is missing, or unpickles the function.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _python() -> str:
 
 
 def remedy() -> str:
-    """What to do where workers cannot run gpu_ops, in a line."""
+    """What to do if workers cannot run gpu_ops, in a line."""
     return (
         f"Say which Python has gpu_ops, of the driver's version ({_python()}), before the session starts: "
         f"spark.pyspark.python or PYSPARK_PYTHON (the driver's own is {sys.executable}). Or send it: an environment "
@@ -40,10 +40,10 @@ def remedy() -> str:
 
 
 class Sent:
-    """A function for Spark's workers. Where one cannot run it, it says so by a `WorkerError` as it unpickles it.
+    """A function for Spark's workers. A worker that cannot run it raises a `WorkerError` when it unpickles it.
 
     Args:
-        call: A function of one argument, as pickle takes it.
+        call: A function of one argument that can be pickled.
 
     Examples:
         >>> Sent(abs)(-3)
@@ -59,12 +59,12 @@ class Sent:
         return self._call(given)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        # Later than this PySpark looks for its own packages, and has its own errors where there are none.
+        # Before PySpark looks for its own packages, and raises its own errors if there are none.
         return _shell(), (_PICKLE.dumps(self._call), VERSION, remedy())
 
 
 def _shell() -> Callable[..., Any]:
-    """What unpickles on any worker: the inner function's code is sent, so it may name nothing of this package."""
+    """A function that unpickles on any worker: its code is sent, so it may use nothing of this package."""
 
     def opened(packed: bytes, version: str, todo: str) -> Any:
         import os
@@ -84,7 +84,7 @@ def _shell() -> Callable[..., Any]:
         if problem is None:
             try:
                 return pickle.loads(packed)  # noqa: S301  (the driver made it)
-            except Exception as error:  # noqa: BLE001  (whatever a class says that is another one there)
+            except Exception as error:  # noqa: BLE001  (of any kind, as a class may be another one there)
                 problem = f"What the driver sent does not fit the gpu_ops of {where}: {type(error).__name__}: {error}."
         os.environ["SPARK_HIDE_TRACEBACK"] = "1"  # as in `concise`
         kind = type("WorkerError", (RuntimeError,), {"__module__": "gpu_ops.errors"})
@@ -95,11 +95,10 @@ def _shell() -> Callable[..., Any]:
 
 @contextmanager
 def concise() -> Iterator[None]:
-    """Let a worker that dies of an error of gpu_ops say that error alone: its calls within gpu_ops help nobody.
+    """Send an error of gpu_ops that ends a worker without its traceback: calls within gpu_ops help nobody.
 
-    The error of a function that the user handed in, which is its cause, comes behind it with all its calls. Spark shows
-    on the driver what the worker sends; ``SPARK_HIDE_TRACEBACK`` is how a session asks a worker for no calls, and the
-    worker ends with the error.
+    If an error of the user's function is the cause, its traceback is appended. The driver shows what the worker sends;
+    ``SPARK_HIDE_TRACEBACK`` is how a session asks a worker for no traceback. The worker ends with the error.
     """
     try:
         yield
@@ -112,10 +111,10 @@ def concise() -> Iterator[None]:
 
 
 def check_workers(context: SparkContext) -> None:
-    """Refuse a Python for workers that cannot be theirs, where that is known before anything runs: on this machine.
+    """Refuse the workers' Python before anything runs, if they run on this machine and it is unsuitable.
 
     Raises:
-        WorkerError: It is not there, or is of another minor version than this one.
+        WorkerError: It is missing, or of another minor version than this one.
     """
     if not re.match(r"local($|\[)", context.master or ""):
         return
@@ -134,7 +133,7 @@ def _other_python(program: str, version: str | None, driver: str) -> str:
 
 @functools.cache
 def _version(program: str) -> str | None:
-    """The minor version of a Python; None if it does not say."""
+    """The minor version of a Python; None if it cannot be asked."""
     code = "import sys; print('%d.%d' % sys.version_info[:2])"
     done = subprocess.run([program, "-c", code], capture_output=True, text=True, check=False)  # noqa: S603  (Spark's own)
     return done.stdout.strip() if not done.returncode else None
@@ -148,7 +147,7 @@ _NO_PACKAGE = re.compile(
 
 
 def worker_error(said: str) -> WorkerError | None:
-    """The error for workers that could not begin, of which Spark has its own to say; None if it says something else.
+    """The error for workers that Spark could not start, from what Spark says; None if it says something else.
 
     Examples:
         >>> print(worker_error('java.io.IOException: Cannot run program "./e/bin/python": error=2, No such …').problem)

@@ -1,11 +1,11 @@
-"""What a query asks of the Spark session that it runs in."""
+"""What a query needs of the Spark session that it runs in."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.expressions import LIFETIME
@@ -23,16 +23,16 @@ _DATA_FRAMES = {
     "rdd.RDD": "Say .toDF() with its columns.",
     "readwriter.DataFrameReader": "Load it: .load(path).",
 }
-"""How things of PySpark become a DataFrame."""
+"""How other objects of PySpark become a DataFrame."""
 
 _MEMORY = "spark.gpu_ops.worker.memory"
 
 
 def worker_memory(frame: DataFrame) -> int | None:
-    """Up to how many bytes of events the session lets each task hold in memory; None if it does not say.
+    """How many bytes of events each task may hold in memory by the session's settings; None if they do not say.
 
     Raises:
-        PlanError: It says something else than a number of bytes.
+        PlanError: The setting is no number of bytes.
     """
     said = frame.sparkSession.conf.get(_MEMORY, None)
     if said is None:
@@ -43,12 +43,17 @@ def worker_memory(frame: DataFrame) -> int | None:
     return int(found[1]) << 10 * " kmgt".index(found[2] or " ")
 
 
+def has_plugin(session: SparkSession) -> bool:
+    """Whether the RAPIDS plugin is on."""
+    return "com.nvidia.spark.SQLPlugin" in str(session.conf.get("spark.plugins", ""))
+
+
 def check_session(frame: DataFrame) -> None:
     """Refuse a frame whose session would give other answers, or none.
 
     Raises:
-        PlanError: No DataFrame, or a streaming one; a Spark Connect session, a session zone other than UTC, Arrow
-            batches without end.
+        PlanError: It is no DataFrame, or a streaming one; or its session is a Spark Connect session, has a zone other
+            than UTC, or has no limit for Arrow batches.
     """
     if type(frame).__module__.startswith("pyspark.sql.connect"):
         raise PlanError(
@@ -83,10 +88,10 @@ def check_session(frame: DataFrame) -> None:
 
 
 def check_sessions(frames: Sequence[DataFrame]) -> None:
-    """Refuse frames that belong together in no one session; what is made of them belongs to the first one's.
+    """Refuse frames whose sessions differ too much; what is made of them belongs to the first one's session.
 
     Raises:
-        PlanError: As `check_session`, of any of them; or two whose sessions compute or tell names apart differently.
+        PlanError: As `check_session`, for any of them; or two sessions compute or compare names differently.
     """
     for frame in frames:
         check_session(frame)
@@ -104,10 +109,10 @@ def check_sessions(frames: Sequence[DataFrame]) -> None:
 
 
 def check_names(frame: DataFrame, names: Sequence[str]) -> None:
-    """Refuse payload columns that Spark would not tell apart, from each other or from the lifetime.
+    """Refuse payload columns that Spark would take for each other or for the lifetime.
 
     Raises:
-        ColumnError: Two names differ in their letters' case alone, which the session does not look at.
+        ColumnError: Two names differ only in case, which the session ignores.
     """
     if str(frame.sparkSession.conf.get(_CASE)).lower() == "true":
         return
@@ -116,7 +121,7 @@ def check_names(frame: DataFrame, names: Sequence[str]) -> None:
         other = seen.setdefault(name.lower(), name)
         if other != name:
             raise ColumnError(
-                f"To this Spark session, its name and {other!r} are one.",
+                f"This Spark session does not tell its name from {other!r}: they differ only in case.",
                 column=name,
                 remedy=f'Rename it in the source, or say spark.conf.set("{_CASE}", "true").',
             )

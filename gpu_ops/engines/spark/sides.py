@@ -1,13 +1,14 @@
-"""Two inputs through one mapInArrow: the events of both as rows of one DataFrame, each marked with its side.
+"""Two inputs through one mapInArrow: the events of both are rows of one DataFrame, each marked with its side.
 
-Columns of both sides whose lowered type is the same share a *slot*, so that a row is hardly wider than the wider side.
+Encoded columns of the two sides share a *slot* if they have the same type, so that a row is hardly wider than the
+wider side.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -17,17 +18,43 @@ from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
 from gpu_ops.core.arrow_buffers import integers, to_arrow
 from gpu_ops.core.time import TIME_TYPE
-from gpu_ops.engines.spark.type_codecs import carried_fields, carried_schema, lowered_columns
-from gpu_ops.engines.spark.types import column, spark_type, to_ticks
+from gpu_ops.engines.spark.type_codecs import encoded_columns, encoded_names, encoded_schema
+from gpu_ops.engines.spark.types import column, filled, to_ticks
+from gpu_ops.plan.nodes import Node
 
 MARK = "right"
 """The column that says whether a row is an event of the right side."""
 
 MARKED_END = "end_right"
-"""The column that says both when a row ends and its side."""
+"""The column that holds both a row's end and its side."""
 
 Places = dict[str, str]
-"""For each lowered column of a side the slot that it is in."""
+"""For each encoded column of a side its slot."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """What Spark computes before a fragment: its one input, or one side of two.
+
+    Attributes:
+        node: Its node.
+        frame: Its events.
+        schema: The part of their payload that workers need.
+    """
+
+    node: Node
+    frame: DataFrame
+    schema: pa.Schema
+
+    @property
+    def ticks(self) -> DataFrame:
+        """Its lifetimes as ``low`` and ``high`` (LONG), and its encoded payload."""
+        low, high = (to_ticks(F.col(name)) for name in ("start", "end"))
+        return self.frame.select(low.alias("low"), high.alias("high"), *encoded_columns(self.schema))
+
+    def only(self, names: Sequence[str]) -> Input:
+        """The same events with some of the columns."""
+        return replace(self, schema=pa.schema([self.schema.field(name) for name in names]))
 
 
 @dataclass(frozen=True)
@@ -36,7 +63,7 @@ class Slots:
 
     Attributes:
         schema: The slots.
-        places: Where the left side's columns are, and the right one's.
+        places: The slots of the left side's columns, and of the right side's.
     """
 
     schema: pa.Schema
@@ -47,7 +74,7 @@ def shared_slots(payloads: Sequence[pa.Schema], keys: Sequence[tuple[str, ...]])
     """Slots for the payloads of two sides; keys that are equal where events match share theirs.
 
     Args:
-        payloads: What passes of the left and of the right.
+        payloads: The payload of the left and of the right side.
         keys: Their key columns, in the same order and of the same types.
 
     Examples:
@@ -60,48 +87,40 @@ def shared_slots(payloads: Sequence[pa.Schema], keys: Sequence[tuple[str, ...]])
     fields: list[pa.Field] = []
     places: tuple[Places, Places] = ({}, {})
 
-    def add(lowered: pa.Field) -> str:
-        fields.append(lowered.with_name(f"{len(fields)}_{re.sub(r'^[0-9]+_', '', lowered.name)}"))
+    def add(encoded: pa.Field) -> str:
+        fields.append(encoded.with_name(f"{len(fields)}_{re.sub(r'^[0-9]+_', '', encoded.name)}"))
         return str(fields[-1].name)
 
-    carried = [carried_fields(payload) for payload in payloads]
-    for names in zip(*keys, strict=True):
-        for pair in zip(*(each[name] for each, name in zip(carried, names, strict=True)), strict=True):
-            slot = add(pair[0])
-            for place, lowered in zip(places, pair, strict=True):
-                place[lowered.name] = slot
-    for place, payload in zip(places, payloads, strict=True):
-        for lowered in carried_schema(payload):
-            if lowered.name not in place:
+    columns = [encoded_schema(payload) for payload in payloads]
+    matched = (encoded_names(payload, names) for payload, names in zip(payloads, keys, strict=True))
+    for pair in zip(*matched, strict=True):
+        slot = add(columns[0].field(pair[0]))
+        for place, name in zip(places, pair, strict=True):
+            place[name] = slot
+    for place, fields_of_side in zip(places, columns, strict=True):
+        for encoded in fields_of_side:
+            if encoded.name not in place:
                 taken = set(place.values())
-                free = (field.name for field in fields if field.name not in taken and field.type == lowered.type)
-                place[lowered.name] = next(free, None) or add(lowered)
+                free = (field.name for field in fields if field.name not in taken and field.type == encoded.type)
+                place[encoded.name] = next(free, None) or add(encoded)
     return Slots(pa.schema(fields), places)
 
 
-def united(frames: Sequence[DataFrame], payloads: Sequence[pa.Schema], ends: Sequence[bool], slots: Slots) -> DataFrame:
+def united(inputs: Sequence[Input], ends: Sequence[bool], slots: Slots) -> DataFrame:
     """The events of both sides in one DataFrame: ``start``, ``end`` unless no side needs it, the mark, the slots.
 
     Args:
-        frames: The events of the left and of the right.
-        payloads: What passes of them.
-        ends: Whether a side's ends are asked for: not where all its lifetimes last as long.
-        slots: Where.
+        inputs: The left and the right side.
+        ends: Whether a side's ends are needed: not where all its lifetimes last as long.
+        slots: The slots of their columns.
     """
     sides = []
-    for at, (frame, payload) in enumerate(zip(frames, payloads, strict=True)):
-        names = carried_schema(payload).names
-        lowered = {slots.places[at][name]: part for name, part in zip(names, lowered_columns(payload), strict=True)}
+    for at, side in enumerate(inputs):
+        names = [slots.places[at][name] for name in encoded_schema(side.schema).names]
+        payload = dict(zip(names, encoded_columns(side.schema), strict=True))
         end = column("end") if ends[at] else F.lit(None).cast("timestamp").alias("end")
-        missing = {field.name: F.lit(None).cast(spark_type(field.type)) for field in slots.schema}
-        sides.append(
-            frame.select(
-                column("start"),
-                *([end] if any(ends) else []),
-                F.lit(at == 1).alias(MARK),
-                *(lowered.get(name, nothing).alias(name) for name, nothing in missing.items()),
-            )
-        )
+        times = [column("start"), *([end] if any(ends) else [])]
+        sides.append(side.frame.select(*times, F.lit(at == 1).alias(MARK), *filled(slots.schema, payload)))
     return sides[0].union(sides[1])
 
 
@@ -128,13 +147,13 @@ def _unpacked(batch: pa.RecordBatch) -> pa.RecordBatch:
 def split(
     batches: Iterable[pa.RecordBatch], payloads: Sequence[pa.Schema], ends: Sequence[bool], slots: Slots
 ) -> list[list[pa.RecordBatch]]:
-    """In the worker: each side's batches, of ``start``, ``end`` where it is asked for, and its lowered columns."""
+    """In the worker: each side's batches, of ``start``, ``end`` where it is needed, and its encoded columns."""
     sides: list[list[pa.RecordBatch]] = [[], []]
     for passed in batches:
         batch = _unpacked(passed) if MARKED_END in passed.schema.names else passed
         of_right = batch.column(MARK)
         for at, of_side in enumerate((compute.invert(of_right), of_right)):
-            names = carried_schema(payloads[at]).names
+            names = encoded_schema(payloads[at]).names
             times = ["start", "end"] if ends[at] else ["start"]
             rows = batch.select([*times, *(slots.places[at][name] for name in names)]).filter(of_side)
             if rows.num_rows:

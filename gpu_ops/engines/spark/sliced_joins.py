@@ -1,18 +1,18 @@
-"""Matches that reach over the seams between slices: clipping, as-of joins, and joins with a condition.
+"""Joins over slices of time whose results reach over seams: clipping, as-of joins, and joins with a condition.
 
 The other joins find each result whole in one slice; see `gpu_ops.engines.spark.slicing`. Here:
 
-- Clipping asks for the next right start, an as-of join for the last one. A left event is in the slice in which it
-  starts, beside the right events that start there. For each key a *marker* stands for those of other slices: the first
-  start after the slice, or the last right event before it. Of that one more is asked than its time, and several may
-  start then; so workers choose it, by the rule by which they choose it anywhere.
-- Which of its partners an event has by a condition is for each event to find out, and it may be in several slices. In
-  each it is cut to the slice, and gives the pieces that it has there with a partner or without. Pieces of one event
-  that touch are one: partners that touch leave nothing between them, so they can touch at seams alone.
+- Clipping needs the next right start, an as-of join the last one. A left event is in the slice in which it starts,
+  beside the right events that start there. For each key a *marker* stands for those of other slices: the first start
+  after the slice, or the last right event before it. Of the latter more than its time is needed, and several may start
+  then; so workers choose it, by the same rule as anywhere.
+- With a condition, the partners of an event are its own, and the event may be in several slices. In each it is cut to
+  the slice, and gives the *pieces* with a partner or without that it has there. Pieces of one event that touch are put
+  together. Two partners that touch leave no gap between them, so pieces can touch at seams alone.
 
-To know the pieces of one event, it is not numbered: Spark may compute rows again, in another order. What decides an
-event's pieces is its lifetime, its keys and what the condition reads of it. Events that agree in these have the same
-pieces, so pieces go by these alone, equal ones count once, and at the end each event takes those that are its own.
+An event is not numbered to find its pieces again: Spark may compute rows a second time, in another order. An event's
+lifetime, its keys and what the condition reads of it decide its pieces. Events that agree in these have the same
+pieces. So pieces have these columns alone, equal pieces count once, and in the end each event takes its own.
 """
 
 from __future__ import annotations
@@ -25,24 +25,23 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
-from gpu_ops.engines.spark.sides import MARK, shared_slots, united
+from gpu_ops.engines.spark.sides import MARK, Input, shared_slots, united
 from gpu_ops.engines.spark.slice_policy import slices_of
 from gpu_ops.engines.spark.slicing import (
     Both,
     Cut,
-    Run,
-    Side,
+    RunCut,
     beside_nulls,
     both_sides,
     columns_of,
-    cut_join,
-    filled,
     in_slices,
     one_of,
     pairs,
+    unmatched,
+    within,
 )
-from gpu_ops.engines.spark.type_codecs import carried_fields, carried_schema, carrier, raised_columns
-from gpu_ops.engines.spark.types import column, spark_type, to_ticks, to_timestamp
+from gpu_ops.engines.spark.type_codecs import codec, decoded_columns, encoded_fields, encoded_names, encoded_schema
+from gpu_ops.engines.spark.types import all_known, column, filled, spark_type, to_ticks
 from gpu_ops.engines.spark.worker import Task
 from gpu_ops.plan.expressions import column_names
 from gpu_ops.plan.joins import AsOf, Binary, ClipBy, Join, distinct
@@ -52,7 +51,7 @@ _KEY, _SAME, _FROM, _UNTIL = (f"__gpu_ops_{name}" for name in ("key_", "same", "
 
 
 @singledispatch
-def cut_match(node: Node, left: Side, right: Side, answer: pa.Schema, count: int, run: Run) -> DataFrame:
+def cut_match(node: Node, left: Input, right: Input, answer: pa.Schema, count: int, run: RunCut) -> DataFrame:
     """A node with two inputs over slices of time.
 
     Args:
@@ -64,30 +63,33 @@ def cut_match(node: Node, left: Side, right: Side, answer: pa.Schema, count: int
         run: What passes a cut through workers.
 
     Returns:
-        The results, with the columns of the answer as lowered.
+        The results, with the encoded columns of the answer.
     """
     raise TypeError(f"no rule for {node}")
 
 
 @cut_match.register
-def _(node: Binary, left: Side, right: Side, answer: pa.Schema, count: int, run: Run) -> DataFrame:
+def _(node: Binary, left: Input, right: Input, answer: pa.Schema, count: int, run: RunCut) -> DataFrame:
     slices = slices_of([each.ticks.withColumn("high", F.col("low")) for each in (left, right)], count)
     both = both_sides(node, left, right, answer)
-    starts = (F.col("low") >= F.col("begin")) & (F.col("low") < F.col("finish"))
-    placed = in_slices(both.rows, slices, starts).withColumn(both.number, F.col("begin"))
+    placed = in_slices(both.rows, slices, within()).withColumn(both.number, F.col("begin"))
     markers = _markers(node, both, placed, right.schema, run)
-    return run(both.cut(placed.select(*map(column, both.names)).union(markers)))
+    return run(both.cut(placed.select(*both.task.takes).union(markers)))
 
 
 @cut_match.register
-def _(node: Join, left: Side, right: Side, answer: pa.Schema, count: int, run: Run) -> DataFrame:
-    if node.condition is None or node.how == "inner":
-        return cut_join(node, left, right, answer, count, run)
-    return _cut_condition(node, (left, right), answer, count, run)
+def _(node: Join, left: Input, right: Input, answer: pa.Schema, count: int, run: RunCut) -> DataFrame:
+    sides = left, right
+    slices = slices_of([each.ticks for each in sides], count)
+    found = [run(pairs(node, left, right, slices, answer))] if node.pairs else []
+    rest = unmatched if node.condition is None else _unmatched_by_condition
+    kept = node.alone[0] or node.how == "semi", node.alone[1]
+    found += [rest(node, sides, at, slices, answer, run) for at in (0, 1) if kept[at]]
+    return reduce(DataFrame.union, found)
 
 
 @singledispatch
-def _markers(node: Binary, both: Both, placed: DataFrame, schema: pa.Schema, run: Run) -> DataFrame:
+def _markers(node: Binary, both: Both, placed: DataFrame, schema: pa.Schema, run: RunCut) -> DataFrame:
     """For each slice and key with left events, the right rows of other slices that tell what these do not."""
     raise TypeError(f"no rule for {node}")
 
@@ -96,40 +98,34 @@ def _markers(node: Binary, both: Both, placed: DataFrame, schema: pa.Schema, run
 
 
 @_markers.register
-def _(node: ClipBy, both: Both, placed: DataFrame, schema: pa.Schema, run: Run) -> DataFrame:
+def _(node: ClipBy, both: Both, placed: DataFrame, schema: pa.Schema, run: RunCut) -> DataFrame:
     """For each slice and key with left events, the first right start of all later slices: as a right row."""
-    del node, schema, run
     asked = _told(both, placed, F.min, (1, Window.unboundedFollowing))
-    time = to_timestamp(F.col("time"))
-    return asked.select(time.alias("start"), time.alias("end"), F.lit(True).alias(MARK), *_keyed(both, F.col("begin")))
+    return both.listed(asked, F.col("time"), F.col("time"), {MARK: F.lit(True)})
 
 
 @_markers.register
-def _(node: AsOf, both: Both, placed: DataFrame, schema: pa.Schema, run: Run) -> DataFrame:
+def _(node: AsOf, both: Both, placed: DataFrame, schema: pa.Schema, run: RunCut) -> DataFrame:
     """For each slice and key with left events, the last right event of all slices before: as a right row.
 
-    That is an as-of join by itself. The slice asks when that event starts, in the slice in which it does; and to know
-    who asked, as a left event that lasts until the slice begins.
+    An as-of join finds them. Its left events stand for the slices that ask: each is in the slice in which the wanted
+    event starts, starts with it, and ends where its own slice begins, which tells who asked.
     """
     asked = _told(both, placed, F.max, (Window.unboundedPreceding, -1))
-    asking = asked.select(
-        to_timestamp(F.col("time")).alias("start"),
-        to_timestamp(F.col("begin")).alias("end"),
-        F.lit(False).alias(MARK),
-        *_keyed(both, F.col("home")),
-    )
-    given = placed.where(F.col(MARK)).select(*map(column, both.names))
+    there = {MARK: F.lit(False), both.number: F.col("home")}
+    asking = both.listed(asked, F.col("time"), F.col("begin"), there)
+    given = placed.where(F.col(MARK)).select(*both.task.takes)
     theirs = {other: mine for mine, other in node.on} | node.renamed
     back = pa.schema([node.schema.field(name) for name in theirs.values()])
     mine, other = both.task.plan.inputs
     task = replace(both.task, plan=replace(node, left=mine, right=other, how="inner", tolerance=None), answer=back)
     found = run(replace(both, task=task).cut(asking.union(given)))
-    came = {name: [column(part.name) for part in parts] for name, parts in carried_fields(back).items()}
+    came = {name: [column(part.name) for part in parts] for name, parts in encoded_fields(back).items()}
     for name, _ in node.on:
-        # As Spark writes them, which hashes them: a decimal has several texts, and Python may have written another.
-        each = carrier(back.field(name).type)
-        came[name] = each.lower(each.raised(came[name]))
-    carried = carried_fields(both.task.payloads[1])
+        # As Spark encodes them, since Spark hashes them: a decimal has several texts, and Python may write another one.
+        each = codec(back.field(name).type)
+        came[name] = each.encode(each.decode(came[name]))
+    carried = encoded_fields(both.task.payloads[1])
     parts = {
         both.slots.places[1][to.name]: part
         for name in schema.names
@@ -165,24 +161,16 @@ def _told(both: Both, placed: DataFrame, best: Callable[[Column], Column], other
     return told.where((F.col("lefts") > 0) & F.col("time").isNotNull())
 
 
-def _keyed(both: Both, number: Column) -> list[Column]:
-    """The slots of a row that has its keys and the number of its slice, and nothing else."""
-    return filled(both.slots.schema, {name: column(name) for name in both.keys} | {both.number: number})
-
-
 # Joins with a condition
 
 
-def _cut_condition(node: Join, sides: tuple[Side, Side], answer: pa.Schema, count: int, run: Run) -> DataFrame:
-    """A join with a condition: its pairs, and the times of events of a side with a partner or without."""
-    slices = slices_of([each.ticks for each in sides], count)
-    found = [run(pairs(node, *sides, slices, answer))] if node.pairs else []
-    for at, asked in enumerate(node.alone):
-        if asked or (at == 0 and node.how == "semi"):
-            mine, other = _alike(node, sides, at, timed=True), _alike(node, sides, 1 - at, timed=False)
-            pieces = run(_pieces(node, mine, other, slices))
-            found.append(run(_own_pieces(sides[at], mine, pieces, answer, columns_of(node, at))))
-    return reduce(DataFrame.union, found)
+def _unmatched_by_condition(
+    node: Join, sides: tuple[Input, Input], at: int, slices: DataFrame, answer: pa.Schema, run: RunCut
+) -> DataFrame:
+    """As `unmatched`, for a join with a condition."""
+    mine, other = _alike(node, sides, at, timed=True), _alike(node, sides, 1 - at, timed=False)
+    pieces = run(_pieces(node, mine, other, slices))
+    return run(_own_pieces(sides[at], mine, pieces, answer, columns_of(node, at)))
 
 
 @dataclass(frozen=True)
@@ -202,28 +190,28 @@ class _Alike:
     keys: list[str]
 
     @property
-    def side(self) -> Side:
+    def side(self) -> Input:
         """The events with these columns as their payload."""
         columns = (value.alias(name) for name, value in self.given.items())
-        return Side(Feed(self.schema, (), None), self.frame.select("start", "end", *columns), self.schema)
+        return Input(Feed(self.schema, (), None), self.frame.select("start", "end", *columns), self.schema)
 
     @property
     def identity(self) -> pa.Schema:
         """Columns without nulls that are equal where all of these are."""
-        parts = [pa.field(f"{_SAME}_{field.name}", field.type) for field in carried_schema(self.schema)]
+        parts = [pa.field(f"{_SAME}_{field.name}", field.type) for field in encoded_schema(self.schema)]
         return pa.schema([*parts, pa.field(_SAME, pa.string())])
 
     def identified(self, values: Iterable[Column]) -> list[Column]:
-        """These columns: each as lowered and without its nulls, and what its value does not say then."""
+        """The columns of `identity`: encoded values with nulls filled, and a text that says what was filled."""
         parts_of = zip(values, self.schema, strict=True)
-        lowered = [part for value, field in parts_of for part in carrier(field.type).lower(value)]
+        encoded = [part for value, field in parts_of for part in codec(field.type).encode(value)]
         parts, said = [], []
-        for value, field in zip(lowered, carried_schema(self.schema), strict=True):
+        for value, field in zip(encoded, encoded_schema(self.schema), strict=True):
             none = _some(field.type)
             parts.append(F.coalesce(value, none).alias(f"{_SAME}_{field.name}"))
             known = F.when(value.isNull(), F.lit("0"))
             if pa.types.is_floating(field.type):
-                # The zeros are equal, but a condition may tell them apart: by their quotients, as this does.
+                # The zeros are equal, but a condition may tell them apart by their quotients, as this does.
                 negative = (value == 0) & (F.pow(value.cast("double"), F.lit(-1.0)) < 0)
                 known = known.when(negative, F.lit("-"))
             said.append(known.otherwise(F.lit("1")))
@@ -231,7 +219,7 @@ class _Alike:
 
 
 def _some(dtype: pa.DataType) -> Column:
-    """Any value of the type of a lowered column."""
+    """Any value of the type of an encoded column."""
     if pa.types.is_string(dtype):
         return F.lit("")
     if pa.types.is_date(dtype) or pa.types.is_timestamp(dtype):
@@ -239,8 +227,8 @@ def _some(dtype: pa.DataType) -> Column:
     return F.lit(0).cast(spark_type(dtype))
 
 
-def _alike(node: Join, sides: tuple[Side, Side], at: int, *, timed: bool) -> _Alike:
-    """The keys of one side and what the condition reads of it; and its lifetimes, if they are asked for."""
+def _alike(node: Join, sides: tuple[Input, Input], at: int, *, timed: bool) -> _Alike:
+    """The keys of one side and what the condition reads of it; and, if ``timed``, its lifetimes."""
     assert node.condition is not None  # noqa: S101  (looked at by the caller)
     side, before = sides[at], {new: name for name, new in node.renamed.items()}
     names = {f"{_KEY}{pair[0]}": pair[at] for pair in node.on}
@@ -257,33 +245,24 @@ def _alike(node: Join, sides: tuple[Side, Side], at: int, *, timed: bool) -> _Al
 
 
 def _pieces(node: Join, mine: _Alike, other: _Alike, slices: DataFrame) -> Cut:
-    """For each slice the pieces that events have there, with a partner or without."""
+    """For each slice the pieces of its events, with a partner or without."""
     sides = mine.side, other.side
     on = tuple((name, name) for name in mine.keys)
     how = "semi" if node.how == "semi" else "anti"
     match = Join(sides[0].node, sides[1].node, on, how, node.condition)  # type: ignore[arg-type]
     both = both_sides(match, *sides, mine.schema)
-    # An event without a key is whole where it starts: it has no partner there, nor later.
-    meets = (F.col("high") > F.col("begin")) & (both.known | (F.col("low") >= F.col("begin")))
-    listed = in_slices(both.rows, slices, (F.col("low") < F.col("finish")) & meets)
-    end = F.when(both.known, F.least("high", "finish")).otherwise(F.col("high"))
-    rows = listed.withColumns(
-        {
-            both.number: F.col("begin"),
-            "start": to_timestamp(F.greatest("low", "begin")),
-            "end": to_timestamp(end),
-        }
-    )
-    return both.cut(rows)
+    shown = in_slices(both.rows, slices, (F.col("low") < F.col("finish")) & both.meets_slice)
+    end = F.when(all_known(both.keys), F.least("high", "finish")).otherwise(F.col("high"))
+    return both.cut(both.listed(shown, F.greatest("low", "begin"), end, {}))
 
 
-def _own_pieces(side: Side, alike: _Alike, pieces: DataFrame, answer: pa.Schema, columns: dict[str, str]) -> Cut:
-    """The pieces of each event, those that touch as one."""
+def _own_pieces(side: Input, alike: _Alike, pieces: DataFrame, answer: pa.Schema, columns: dict[str, str]) -> Cut:
+    """The pieces of each event; pieces that touch are one."""
     wanted = {columns[name] for name in answer.names if name in columns}
     back = pa.schema([field for field in side.schema if field.name in wanted])
     identity = alike.identity
     payloads = pa.schema([*back, *identity]), identity
-    came = pieces.select("start", "end", *raised_columns(alike.schema))
+    came = pieces.select("start", "end", *decoded_columns(alike.schema))
     frames = (
         side.frame.select("start", "end", *map(column, back.names), *alike.identified(alike.given.values())),
         came.select("start", "end", *alike.identified(map(column, alike.schema.names))),
@@ -291,13 +270,12 @@ def _own_pieces(side: Side, alike: _Alike, pieces: DataFrame, answer: pa.Schema,
     names = tuple(identity.names)
     slots = shared_slots(payloads, [names, names])
     events, found = (Feed(each, (), None) for each in payloads)
+    sides = [Input(node, frame, node.schema) for node, frame in zip((events, found), frames, strict=True)]
     plan = Join(events, distinct(found, names), tuple(zip(names, names, strict=True)), "inner")
-    places, carried = slots.places[0], carried_fields(payloads[0])
-    together = [places[part.name] for name in names for part in carried[name]]
+    partition = [slots.places[0][name] for name in encoded_names(payloads[0], names)]
     return Cut(
-        united(frames, payloads, [True, True], slots),
+        united(sides, [True, True], slots),
         Task(plan, payloads, back, slots),
-        together,
-        ["start", "end", MARK, *slots.schema.names],
+        partition,
         lambda done: beside_nulls(done, back, answer, columns),
     )

@@ -1,4 +1,4 @@
-"""Spark DataFrames as events: which rows are valid is decided here, before anything else looks at them."""
+"""Spark DataFrames as events: their rows are validated here, before anything else reads them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from gpu_ops.engines.spark.checks import checked, shown
 from gpu_ops.engines.spark.sending import Sent
 from gpu_ops.engines.spark.session import check_names, check_session
 from gpu_ops.engines.spark.types import arrow_type, column, to_ticks
-from gpu_ops.errors import ColumnError, PlanError, unknown_column
-from gpu_ops.ingest.raw import refuse_duplicates
+from gpu_ops.ingest.opening import check_options, refuse_kept_names, time_columns
 from gpu_ops.ingest.rules import (
     AMBIGUOUS,
     NEGATIVE_LENGTH,
@@ -36,9 +35,9 @@ from gpu_ops.ingest.rules import (
     Round,
     TimeRule,
     Unit,
-    check_choice,
 )
-from gpu_ops.ingest.times import TimeColumn, TimePolicy, refuse_idle_unit
+from gpu_ops.ingest.sources import payload_columns
+from gpu_ops.ingest.times import TimeColumn, TimePolicy
 from gpu_ops.ingest.validate import BREACHES, Breach
 from gpu_ops.ingest.zones import Zone
 from gpu_ops.plan.expressions import LIFETIME
@@ -48,7 +47,7 @@ _START, _END = "__gpu_ops_start", "__gpu_ops_end"
 _LOCAL = {"start": "__gpu_ops_local_start", "end": "__gpu_ops_local_end"}
 _TICKS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _FAULTS = {AMBIGUOUS: -(1 << 63), NONEXISTENT: -(1 << 63) + 1}
-"""What stands for a local time that is refused: far outside the years 1 to 9999."""
+"""The instants that stand for refused local times: far outside the years 1 to 9999."""
 
 
 def open_spark(
@@ -80,80 +79,45 @@ def open_spark(
         >>> open_spark(frame, start="pickup", end="dropoff", unit="s").schema
         zone: string
     """
-    for name, value, kind in (
-        ("unit", unit, Unit),
-        ("round", round, Round),
-        ("null_end", null_end, NullEnd),
-        ("on_invalid", on_invalid, OnInvalid),
-        ("ambiguous", ambiguous, Ambiguous),
-        ("nonexistent", nonexistent, Nonexistent),
-    ):
-        if value is not None:
-            check_choice(name, value, kind)
+    check_options(
+        start,
+        end,
+        null_end=null_end,
+        on_invalid=on_invalid,
+        ambiguous=ambiguous,
+        nonexistent=nonexistent,
+        unit=unit,
+        round=round,
+    )
     check_session(frame)
     times = [start] if end is None else [start, end]
-    if start == end:
-        raise PlanError(
-            "The start and the end are one column, and a lifetime is never empty.", remedy="Leave out end= for points."
-        )
-    refuse_duplicates(frame.columns)
-    for name in times:
-        if name not in frame.columns:
-            raise unknown_column(name, frame.columns, what="source")
     policy = TimePolicy(unit, None if zone is None else Zone(zone), round, ambiguous, nonexistent)
-    payload = _payload(frame, times, on_invalid)
-    check_names(frame, [field.name for field, _ in payload])
-    read = [
-        TimeColumn(name, _time_type(frame.schema[name].dataType), side, policy, text=False)
-        for name, side in zip(times, LIFETIME, strict=False)
-    ]
-    refuse_idle_unit(read, unit)
-    sides = [_side(each, null_end) for each in read]
+    known = pa.schema([(field.name, _time_type(field.dataType)) for field in frame.schema])
+    sides = [_instants(each, null_end) for each in time_columns(known, times, policy, text=False)]
+    payload = payload_columns(frame.columns, times)
+    refuse_kept_names(payload, ["rule"] if on_invalid == "divert" else [])
+    check_names(frame, list(payload))
+    read = {name: frame.schema[source] for name, source in payload.items()}
+    schema = pa.schema(
+        [pa.field(name, arrow_type(each.name, each.dataType), each.nullable) for name, each in read.items()]
+    )
     judged = _judged(frame, sides)
     if on_invalid == "raise":
         good = checked(judged.frame, judged.valid, _message(judged.broken, times))
     else:
         good = judged.frame.where(judged.valid)
     lifetime = [column(name).alias(side) for name, side in zip((_START, _END), LIFETIME, strict=False)][: len(times)]
-    events = good.select(*lifetime, *(column(name).alias(field.name) for field, name in payload))
+    events = good.select(*lifetime, *(column(source).alias(name) for name, source in payload.items()))
 
     def refused() -> DataFrame:
         named = judged.frame.withColumn("rule", _rule_name(judged.broken))
         return named.where(column("rule").isNotNull()).select(*(column(name) for name in frame.columns), "rule")
 
-    schema = pa.schema([field for field, _ in payload])
     return SparkSource(events, schema, "UTC", end is None, None if "rule" in frame.columns else refused)
 
 
-def _payload(frame: DataFrame, times: list[str], on_invalid: OnInvalid) -> list[tuple[pa.Field, str]]:
-    """The payload's fields, each with the frame's column that it is."""
-    fields = []
-    for field in frame.schema:
-        name = field.name
-        if name in times:
-            continue
-        if name in LIFETIME:
-            raise ColumnError(
-                "The name is kept for the lifetime, which this column is not.",
-                column=name,
-                remedy=f"Rename it in the source, or say {name}={name!r} if it is.",
-            )
-        if on_invalid == "divert" and name == "rule":
-            raise ColumnError(
-                "Rows that are kept aside get a column of this name.", column=name, remedy="Rename it in the source."
-            )
-        fields.append((pa.field(name, arrow_type(name, field.dataType), nullable=field.nullable), name))
-    if fields:
-        return fields
-    # A frame of time columns alone keeps them.
-    return [
-        (pa.field(f"{name}_time" if name in LIFETIME else name, arrow_type(name, frame.schema[name].dataType)), name)
-        for name in times
-    ]
-
-
 def _time_type(dtype: spark_types.DataType) -> pa.DataType:
-    """The Arrow type by which `TimeColumn` judges whether a column can be times."""
+    """The Arrow type by which `TimeColumn` decides whether a column can hold times."""
     try:
         return to_arrow_type(dtype)
     except Exception:  # noqa: BLE001  (types without an Arrow type are no times; PySpark raises errors of several kinds)
@@ -161,13 +125,13 @@ def _time_type(dtype: spark_types.DataType) -> pa.DataType:
 
 
 @dataclass(frozen=True)
-class _Side:
-    """One of the two time columns, as expressions.
+class _Instants:
+    """The instants of one of the two time columns, as expressions.
 
     Attributes:
-        time: TIMESTAMP; any value, or null, where a rule is broken.
+        time: TIMESTAMP; null or any value where a rule is broken.
         faults: The conditions under which a row breaks a rule.
-        local: A local time's instant, where Python has to find it, as LONG; it becomes a column that both others read.
+        local: The LONG instant of a local time that Python has to find. It becomes a column that the others read.
     """
 
     time: Column
@@ -175,18 +139,18 @@ class _Side:
     local: Column | None = None
 
 
-def _side(times: TimeColumn, null_end: NullEnd) -> _Side:
+def _instants(times: TimeColumn, null_end: NullEnd) -> _Instants:
     value, kind = column(times.name), times.kind
     nulls = {NULL: value.isNull()}
     if pa.types.is_integer(kind):
         made = _counted(value.cast("long"), times.policy)
     elif pa.types.is_timestamp(kind) and kind.tz is not None:
-        made = _Side(value, {})
+        made = _Instants(value, {})
     else:
         made = _local(value, times)
     if times.side == "end" and null_end == "open":
-        return _Side(F.when(value.isNull(), _instant(MAX_TIME)).otherwise(made.time), made.faults, made.local)
-    return _Side(made.time, nulls | made.faults, made.local)
+        return _Instants(F.when(value.isNull(), _instant(MAX_TIME)).otherwise(made.time), made.faults, made.local)
+    return _Instants(made.time, nulls | made.faults, made.local)
 
 
 def _instant(ticks: int) -> Column:
@@ -197,44 +161,46 @@ def _long(value: int) -> Column:
     return F.lit(value).cast("long")
 
 
-def _counted(count: Column, policy: TimePolicy) -> _Side:
+def _counted(count: Column, policy: TimePolicy) -> _Instants:
     """Instants of counts since 1970."""
     unit = policy.unit or "us"
     if unit != "ns":
         factor = _TICKS[unit]
         inside = count.between(-(-MIN_TIME // factor), MAX_TIME // factor)
-        return _Side(F.timestamp_micros(F.when(inside, count * _long(factor))), {OUTSIDE: ~inside})
+        return _Instants(F.timestamp_micros(F.when(inside, count * _long(factor))), {OUTSIDE: ~inside})
     thousand = _long(1000)
     rest = F.pmod(count, thousand)
     # `div` cuts towards zero; division by `/` would go through double and lose digits.
     whole = F.call_function("div", count, thousand) - F.when((rest != 0) & (count < 0), _long(1)).otherwise(_long(0))
     if policy.round is None:
-        return _Side(F.timestamp_micros(whole), {TOO_FINE: rest != 0})
+        return _Instants(F.timestamp_micros(whole), {TOO_FINE: rest != 0})
     odd = F.pmod(whole, _long(2)) == 1
     up = {"floor": F.lit(False), "ceil": rest != 0, "half_even": (rest > 500) | ((rest == 500) & odd)}[policy.round]
-    return _Side(F.timestamp_micros(whole + up.cast("long")), {})
+    return _Instants(F.timestamp_micros(whole + up.cast("long")), {})
 
 
-def _local(value: Column, times: TimeColumn) -> _Side:
-    """Instants of dates and local times. The session's zone is UTC, so a cast reads them as if they were UTC."""
+def _local(value: Column, times: TimeColumn) -> _Instants:
+    """Instants of dates and local times. The session's zone is UTC, so a cast reads them as UTC."""
     shown_there = value.cast("timestamp")
     if times.policy.zone is None or times.policy.zone.name == "UTC":
-        return _Side(shown_there, {})
+        return _Instants(shown_there, {})
     inside = shown_there.between(_instant(MIN_TIME), _instant(MAX_TIME))
     ticks = column(_LOCAL[times.side])
     marks = {rule: ticks == _long(mark) for rule, mark in _FAULTS.items()}
     instant = F.when(ticks > max(_FAULTS.values()), F.timestamp_micros(ticks))
-    return _Side(instant, {OUTSIDE: ~inside, **marks}, _in_zone(times.policy)(F.when(inside, to_ticks(shown_there))))
+    return _Instants(
+        instant, {OUTSIDE: ~inside, **marks}, _in_zone(times.policy)(F.when(inside, to_ticks(shown_there)))
+    )
 
 
 def _in_zone(policy: TimePolicy) -> Any:
-    """A column function from local ticks to ticks, by the rules that local sources follow too (`Zone.to_utc`)."""
+    """A column function from local ticks to ticks, by the same rules as in local sources (`Zone.to_utc`)."""
     run = Sent(partial(_local_to_utc, policy))
 
     def to_utc(shown_there: pa.Array) -> pa.Array:
         return run(shown_there)
 
-    # Not deterministic, so that Spark keeps the column it makes and does not compute it again where it is read.
+    # Nondeterministic, so that Spark keeps the column and does not compute it again where it is read.
     made: Any = arrow_udf(to_utc, "long")  # type: ignore[call-overload]  # the hints above say which kind it is
     return made.asNondeterministic()
 
@@ -251,12 +217,12 @@ def _local_to_utc(policy: TimePolicy, shown_there: pa.Array) -> pa.Array:
 
 @dataclass(frozen=True)
 class _Judged:
-    """A frame whose rows' lifetimes are known and judged.
+    """A frame whose rows have lifetimes, with conditions that say which are valid.
 
     Attributes:
-        frame: All rows, with what the conditions read.
+        frame: All rows, with the columns that the conditions read.
         valid: Whether a row is an event; null counts as no.
-        broken: The conditions under which a row breaks a rule, in the order in which they are asked.
+        broken: The conditions under which a row breaks a rule, in the order of the rules.
     """
 
     frame: DataFrame
@@ -264,7 +230,7 @@ class _Judged:
     broken: list[tuple[Breach, Column]]
 
 
-def _judged(frame: DataFrame, sides: list[_Side]) -> _Judged:
+def _judged(frame: DataFrame, sides: list[_Instants]) -> _Judged:
     local = {name: side.local for name, side in zip(_LOCAL.values(), sides, strict=False) if side.local is not None}
     found = frame.withColumns(local) if local else frame
     timed = found.withColumns({name: side.time for name, side in zip((_START, _END), sides, strict=False)})
@@ -281,7 +247,7 @@ def _judged(frame: DataFrame, sides: list[_Side]) -> _Judged:
         known = side.faults.get(OUTSIDE)
         faults |= {(rule, name): condition for rule, condition in side.faults.items()}
         faults[OUTSIDE, name] = outside if known is None else known | outside
-        if TOO_FINE in side.faults:  # every other fault of one side leaves no time, or one outside of all years
+        if TOO_FINE in side.faults:  # every other fault of a side gives no time, or one outside of all years
             valid = valid & ~side.faults[TOO_FINE]
     if len(sides) == 2:
         faults |= {(NEGATIVE_LENGTH, "end"): start > end, (ZERO_LENGTH, "end"): start == end}
@@ -295,7 +261,7 @@ def _rule_name(broken: list[tuple[Breach, Column]]) -> Column:
 
 
 def _message(broken: list[tuple[Breach, Column]], times: list[str]) -> Column:
-    """What the error says of a row: the rule that it breaks, its times, and what to do."""
+    """The error's text for a row: the rule that it breaks, its times, and what to do."""
     values = [part for name in times for part in (F.lit(", "), shown(name, column(name)))][1:]
     said = []
     for breach, condition in broken:

@@ -1,4 +1,4 @@
-"""What tasks sorted in files, as their memory did not hold it: counted on the driver by an accumulator of Spark's.
+"""How much tasks sorted in files because their memory did not hold it: counted on the driver by a Spark accumulator.
 
 A task that fails and runs again is counted again, as are those that Spark runs twice.
 """
@@ -15,53 +15,34 @@ from pyspark.accumulators import Accumulator, AccumulatorParam
 
 from gpu_ops.engines.local.in_order import Spill
 
-Counts = tuple[int, int, int]
-"""Tasks, files, bytes."""
+Sizes = dict[int, int]
+"""Bytes by the number of the answer."""
 
 
-@dataclass(frozen=True)
-class Spilled:
-    """What the tasks of one answer sorted in files.
+class _Sums(AccumulatorParam[Sizes]):
+    """Sums of sizes."""
 
-    Attributes:
-        tasks: How many tasks did.
-        files: In how many files.
-        size: How many bytes of events, as memory would have held them.
-    """
-
-    tasks: int = 0
-    files: int = 0
-    size: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.tasks:,} tasks sorted {self.size:,} bytes of events in {self.files:,} files"
-
-
-class _Sums(AccumulatorParam[dict[int, Counts]]):
-    """Counts by the number of the answer."""
-
-    def zero(self, value: dict[int, Counts]) -> dict[int, Counts]:
+    def zero(self, value: Sizes) -> Sizes:
         return {}
 
-    def addInPlace(self, value1: dict[int, Counts], value2: dict[int, Counts]) -> dict[int, Counts]:  # noqa: N802
-        for number, counts in value2.items():
-            before = value1.get(number, (0, 0, 0))
-            value1[number] = (before[0] + counts[0], before[1] + counts[1], before[2] + counts[2])
+    def addInPlace(self, value1: Sizes, value2: Sizes) -> Sizes:  # noqa: N802
+        for number, size in value2.items():
+            value1[number] = value1.get(number, 0) + size
         return value1
 
 
 _NUMBERS = itertools.count()
 # One for each context, as Spark never forgets an accumulator.
-_SUMS: WeakKeyDictionary[SparkContext, Accumulator[dict[int, Counts]]] = WeakKeyDictionary()
+_SUMS: WeakKeyDictionary[SparkContext, Accumulator[Sizes]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
 class Spills:
-    """Where the tasks of one answer say what they sorted in files.
+    """Where the tasks of one answer report what they sort in files.
 
     Attributes:
         sums: The context's accumulator.
-        number: The answer's.
+        number: The answer's number.
     """
 
     sums: Any
@@ -75,9 +56,9 @@ class Spills:
         return cls(_SUMS[context], next(_NUMBERS))
 
     def add(self, spill: Spill) -> None:
-        """Called in a task."""
-        self.sums.add({self.number: (1, spill.files, spill.size)})
+        """Report a spill; called in a task."""
+        self.sums.add({self.number: spill.size})
 
-    def total(self) -> Spilled:
-        """What has been said so far; asked on the driver."""
-        return Spilled(*self.sums.value.get(self.number, ()))
+    def size(self) -> int:
+        """How many bytes of events have been reported so far, as memory would have held them; called on the driver."""
+        return int(self.sums.value.get(self.number, 0))

@@ -1,4 +1,4 @@
-"""Which part of a plan one pass through Python workers does: the pieces between two shuffles. Plans only, no Spark."""
+"""Fragments: the nodes of a plan that one pass through Python workers runs, between two shuffles. Plans, no Spark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpu_ops.core.time import TICK
 from gpu_ops.plan.nodes import Feed, Node
 
 ONE = pa.schema([("one", pa.bool_())])
-"""What workers get of events whose payload nobody asks for."""
+"""The payload of events of which workers need no column."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,8 +19,8 @@ class Fragment:
     """Nodes that a worker runs on all events that agree in some columns.
 
     Attributes:
-        inputs: What Spark itself computes before it: one node, or a left and a right one.
-        nodes: What workers run, the first one first.
+        inputs: The nodes below it, which Spark computes first: one, or a left and a right one.
+        nodes: The nodes that workers run, the lowest first.
         partition: The columns of the (left) input that decide which task an event goes to; none for a single task.
     """
 
@@ -35,16 +35,16 @@ class Fragment:
 
     @property
     def partitions(self) -> tuple[tuple[str, ...], ...]:
-        """For each input its columns that decide the task of its events."""
-        matched = self.nodes[0].matched
+        """For each input the columns that decide which task an event goes to."""
         if len(self.inputs) < 2:
             return (self.partition,)
+        matched = self.nodes[0].matched
         right = dict(zip(*matched, strict=True)) if matched else {}
-        return (self.partition, tuple(right[name] for name in self.partition))[: len(self.inputs)]
+        return self.partition, tuple(right[name] for name in self.partition)
 
     @property
     def keeps(self) -> tuple[bool, ...]:
-        """For each input, whether an event that has a null among its keys gives anything."""
+        """For each input, whether its events with a null key give results."""
         first = self.nodes[0]
         kept = first.alone if first.matched else (True,) * len(first.inputs)
         return kept if len(self.inputs) == len(kept) else (any(kept),)
@@ -57,7 +57,7 @@ class Fragment:
         """
         first = self.nodes[0]
         if len(first.inputs) < 2:
-            return over_feed(self.input, (first, *self.nodes[1:]), schema)
+            return over_feed(self.input, self.nodes, schema)
         feeds = [Feed(each.schema, each.key, each.duration) for each in self.inputs]
         if len(feeds) > 1 and first.ends(1) == "unread":
             feeds[1] = replace(feeds[1], length=TICK)
@@ -75,26 +75,12 @@ def _stacked(plan: Node, nodes: Sequence[Node]) -> Node:
     return plan
 
 
-def feeds(plan: Node) -> list[Feed]:
-    """The leaves of a fragment's plan, left ones first."""
-    return plan.all(Feed)
-
-
-def _nowhere(_: Node) -> bool:
-    return False
-
-
-def fragment(node: Node, alone: Callable[[Node], bool] = _nowhere) -> Fragment:
-    """The fragment whose last node is a window, a stitch or a join, as far down as one shuffle reaches.
-
-    A window joins the fragment of what is below it when it groups by the columns that decide the task already, perhaps
-    by more, and nothing between the two changes them. A stitch needs events of equal payload together, so any columns
-    of the payload will do: it takes those that the node above it groups by. What has two inputs is the first of its
-    fragment; one stream beside itself, matched by the same columns, is one input.
+def fragment(node: Node, apart: Callable[[Node], bool] = lambda _: False) -> Fragment:
+    """The fragment whose last node is a window, a stitch or a join: as many nodes below it as one shuffle serves.
 
     Args:
         node: The node.
-        alone: Which nodes are a fragment by themselves, and all of its inputs.
+        apart: Whether a node shares its fragment with no other node that gathers, nor its inputs with each other.
 
     Examples:
         >>> import gpu_ops as g
@@ -105,24 +91,54 @@ def fragment(node: Node, alone: Callable[[Node], bool] = _nowhere) -> Fragment:
         (['WindowAggregate', 'KeyBy', 'Project', 'WindowAggregate'], ('item',))
     """
     if len(node.inputs) > 1:
-        itself = len({*node.inputs}) == 1 and len({*node.matched}) < 2 and not alone(node)
-        return Fragment(node.inputs[:1] if itself else node.inputs, (node,), node.together)
-    lowered, wanted = node.lowered(), node.together
-    between: list[Node] = []
-    below = lowered.inputs[0]
-    while len(below.inputs) == 1 and not below.gathers:
-        between.insert(0, below)
-        (below,) = below.inputs
-    if below.gathers and not alone(node) and not alone(below):
-        inner = fragment(below, alone)
-        kept = tuple(name for name in inner.partition if name in wanted and all(each.keeps(name) for each in between))
-        if kept == inner.partition or (kept and all(each.takes_part for each in inner.nodes)):
-            return Fragment(inner.inputs, (*inner.nodes, *between, lowered), kept)
-    return Fragment(lowered.inputs, (lowered,), wanted)
+        return Fragment(_distinct_inputs(node, apart), (node,), node.together)
+    lowered = node.lowered()
+    (source,) = lowered.inputs
+    between, below = gathering_below(source)
+    if below.gathers and not apart(node) and not apart(below):
+        shared = fragment(below, apart)
+        partition = _shared_partition(shared, between, node.together)
+        if partition is not None:
+            return Fragment(shared.inputs, (*shared.nodes, *between, lowered), partition)
+    return Fragment((source,), (lowered,), node.together)
+
+
+def gathering_below(node: Node) -> tuple[list[Node], Node]:
+    """The nearest node that does more than handle each event of one input: this one, or one below it.
+
+    Returns:
+        The nodes above it, the lowest first, and the node itself.
+    """
+    above: list[Node] = []
+    while len(node.inputs) == 1 and not node.gathers:
+        above.insert(0, node)
+        (node,) = node.inputs
+    return above, node
+
+
+def _distinct_inputs(node: Node, apart: Callable[[Node], bool]) -> tuple[Node, ...]:
+    """The inputs of a node that has several. A stream matched with itself by the same columns is one input."""
+    matches_itself = len({*node.inputs}) == 1 and len({*node.matched}) < 2
+    return node.inputs[:1] if matches_itself and not apart(node) else node.inputs
+
+
+def _shared_partition(below: Fragment, between: Sequence[Node], wanted: Sequence[str]) -> tuple[str, ...] | None:
+    """The columns that partition a fragment so that another node can join it; None where there are none.
+
+    Args:
+        below: The fragment.
+        between: The nodes between it and the other node. They must leave these columns as they are.
+        wanted: The columns that the events which the other node needs together agree in.
+    """
+    kept = tuple(name for name in below.partition if name in wanted and all(each.keeps(name) for each in between))
+    if kept == below.partition:
+        return kept
+    # Fewer columns do only for nodes that compare whole events, such as a stitch.
+    return kept if kept and all(each.takes_part for each in below.nodes) else None
 
 
 def ways(part: Fragment, *, spread: bool) -> list[str]:
-    """How the events of a fragment are brought together, in words.
+    """How the events of a fragment are partitioned, in words.
 
     Args:
         part: The fragment.
@@ -142,7 +158,7 @@ def ways(part: Fragment, *, spread: bool) -> list[str]:
 
 
 def read_columns(plan: Node) -> dict[Node, tuple[str, ...]]:
-    """For each node of a plan, the columns of it that the nodes above read, or the answer has."""
+    """For each node of a plan, which of its columns the nodes above it or the answer read."""
     read: dict[Node, set[str]] = {}
 
     def visit(node: Node, wanted: Sequence[str]) -> None:
@@ -158,26 +174,36 @@ def read_columns(plan: Node) -> dict[Node, tuple[str, ...]]:
     return {node: _in_order(node, names) for node, names in read.items()}
 
 
-def needed(part: Fragment, read: Mapping[Node, tuple[str, ...]]) -> tuple[pa.Schema, set[str]]:
-    """The payload that workers need of a single input, and the columns of it that are only counted.
+def needed(part: Fragment, read: Mapping[Node, tuple[str, ...]]) -> list[tuple[pa.Schema, set[str]]]:
+    """For each input of a fragment the payload that workers need, and the columns of it that they only count.
 
-    Of these it matters where they are null and nothing else: they are BOOLEAN.
+    Of a counted column only its nulls matter, so it passes as BOOLEAN.
 
     Args:
-        part: A fragment of one input.
+        part: The fragment.
         read: As `read_columns` gives it.
     """
-    schema, first = part.input.schema, part.nodes[0]
-    if first.handed == "all":
-        return schema, set()
-    (names,) = first.needs(read.get(first, ()))  # what is lowered is not in the plan, and needs the same for any answer
+    first = part.nodes[0]
+    if len(first.inputs) == 1 and first.handed == "all":
+        return [(part.input.schema, set())]
+    # A lowered node is not in the plan, and needs the same columns for any answer.
+    names = [set(each) for each in first.needs(read.get(first, ()))]
+    if len(first.inputs) == 1 and not names[0]:
+        return [(ONE, set())]
+    if len(part.inputs) < len(names):
+        names = [names[0] | names[1]]
     counted = first.counted
-    if not names:
-        return ONE, set()
-    fields = [
-        pa.field(field.name, pa.bool_()) if field.name in counted else field for field in schema if field.name in names
+    return [
+        (
+            pa.schema(
+                pa.field(field.name, pa.bool_()) if field.name in counted else field
+                for field in each.schema
+                if field.name in wanted
+            ),
+            counted,
+        )
+        for each, wanted in zip(part.inputs, names, strict=True)
     ]
-    return pa.schema(fields), counted
 
 
 def _in_order(node: Node, names: set[str]) -> tuple[str, ...]:

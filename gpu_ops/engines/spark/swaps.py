@@ -1,19 +1,19 @@
-"""How an answer takes its place: written aside, then swapped, so that the old or the new one is always whole.
+"""How an answer takes its place: it is written aside, then swapped, so that the old or the new one is always whole.
 
-Beside a place ``answer.parquet`` is the folder ``.answer.parquet.writing`` while somebody writes, and in it one for
-each who does, by a name of its own (``T``):
+While somebody writes to ``answer.parquet``, the folder ``.answer.parquet.writing`` is beside it. Each writer has a
+folder in there, with a name of its own (``T``):
 
-    T/mark       there for as long as nobody else has begun
+    T/mark       there until another writer begins
     T/.new-T     the new answer, written by Spark's tasks
-    T/swap.json  before the swap: which files the new and the old answer are
+    T/swap.json  written before the swap: the files of the new and of the old answer
     T/.old-T     the old answer, between the two renames of the swap
 
-Who begins takes over what others left or still do: first the folder T gets another name, which one rename decides; then
-what stands at the place is looked at, and where it is not whole, the old answer is put back. So a write that was killed
-needs no more than another one, and of two that run at once the one that began last wins, and the other is refused.
+A writer that begins takes over from all others. First it renames their folders, and each rename decides who has one.
+Then it looks at the place: if the answer there is not whole, it puts the old one back. So after a write that was killed
+it is enough to write again. If two writers run at once, the one that began last wins, and the other is refused.
 
-A file system whose renames are no single step (an object store: it copies, then deletes) has one of the two whole at
-every step too: that is what ``swap.json`` is compared with.
+Where a rename is not one step (an object store copies, then deletes), one of the two answers is whole at every step
+too: ``swap.json`` says what whole is.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ from gpu_ops.errors import SourceError
 _LOG = logging.getLogger("gpu_ops")
 
 Sizes = dict[str, int]
-"""The files of a folder, by their names in it, and how many bytes they have. A file has itself, by an empty name."""
+"""The files of a folder by their names in it, with their bytes. A file has one entry with an empty name."""
 
 
 class Files(Protocol):
-    """What is asked of a file system. Paths are text; ``/`` parts them."""
+    """What is asked of a file system. Paths are text, with ``/`` between folders."""
 
     def sizes(self, path: str) -> Sizes | None:
-        """What is there; None if nothing is."""
+        """The files there; None if nothing is there."""
 
     def exists(self, path: str) -> bool:
         """Whether anything is there."""
 
     def names(self, folder: str) -> list[str]:
-        """What stands in a folder; nothing if there is none."""
+        """The names in a folder; none if the folder is missing."""
 
     def rename(self, path: str, to: str) -> bool:
-        """Give a folder another name; whether there was one. Into a folder of that name it may go instead."""
+        """Rename a folder; whether it was there. It may be moved into a folder that has the new name."""
 
     def delete(self, path: str) -> None:
-        """Remove a file, or a folder with what is in it, if it is there."""
+        """Remove a file, or a folder with its contents, if it is there."""
 
     def delete_empty(self, folder: str) -> None:
-        """Remove a folder if it is there and nothing is in it."""
+        """Remove a folder if it is there and empty."""
 
     def write(self, path: str, text: str) -> None:
-        """A new file, in a new folder if need be."""
+        """Write a new file; make its folder if it is missing."""
 
     def read(self, path: str) -> str | None:
         """A file's text; None if it is not there."""
@@ -68,7 +68,7 @@ class Place:
     Attributes:
         files: Its file system.
         path: The answer's path.
-        aside: The folder of those who write to it.
+        aside: The folder of its writers.
     """
 
     files: Files
@@ -77,19 +77,19 @@ class Place:
 
     @classmethod
     def at(cls, files: Files, path: str) -> Place:
-        """The place of this path, which has no slash at its end."""
+        """The place of a path without a slash at its end."""
         folder, _, name = path.rpartition("/")
         return cls(files, path, f"{folder}/.{name}.writing")
 
 
 @dataclass(frozen=True)
 class Writing:
-    """One who writes an answer to a place. `begin` makes it; then the answer goes to `new`, and `swap` puts it there.
+    """A writer of an answer. `begin` makes it; then the answer is written to `new`, and `swap` moves it to the place.
 
     Attributes:
         place: The place.
-        replace: Whether what is there may give way.
-        name: What nobody else is called.
+        replace: Whether an answer that is there may be replaced.
+        name: A name that no other writer has.
     """
 
     place: Place
@@ -98,10 +98,10 @@ class Writing:
 
     @classmethod
     def begin(cls, place: Place, *, replace: bool) -> Writing:
-        """Take the place over from those who wrote to it before.
+        """Take the place over from its earlier writers.
 
         Raises:
-            SourceError: Something is there, and nobody said that it may give way.
+            SourceError: Something is there that may not be replaced.
         """
         made = cls(place, replace)
         _take_over(place, made.name)
@@ -115,7 +115,7 @@ class Writing:
 
     @property
     def new(self) -> str:
-        """Where the new answer goes first."""
+        """Where the new answer is written."""
         return f"{self._folder}/.new-{self.name}"
 
     @property
@@ -123,7 +123,7 @@ class Writing:
         return f"{self._folder}/.old-{self.name}"
 
     def lost(self) -> bool:
-        """Whether another has begun."""
+        """Whether another writer has begun."""
         return self.place.files.read(f"{self._folder}/mark") is None
 
     def swap(self, whole: Sizes) -> None:
@@ -133,7 +133,7 @@ class Writing:
             whole: The files of the new answer, as they were read back.
 
         Raises:
-            SourceError: Another has begun; or something is there by now that may not give way.
+            SourceError: Another writer has begun; or something is there by now that may not be replaced.
         """
         files, place = self.place.files, self.place.path
         there = files.sizes(place)
@@ -147,15 +147,15 @@ class Writing:
             raise self.taken()
 
     def done(self) -> None:
-        """Clear away what is left; where that fails the answer is there all the same, and the next one clears it."""
+        """Remove what is left. If that fails, the answer is there all the same, and the next writer removes it."""
         try:
             self._clear()
         except SourceError as error:
-            _LOG.warning("%s is written, and what was there before could not be removed: %s", self.place.path, error)
+            _LOG.warning("%s is written, but the answer before it could not be removed: %s", self.place.path, error)
 
     def give_up(self) -> None:
-        """Leave the place as it was, and nothing beside it."""
-        with suppress(SourceError):  # that which stopped the write says more
+        """Leave the place as it was, with nothing beside it."""
+        with suppress(SourceError):  # the error that stopped the write says more
             _restore(self.place, [self._folder])
             self._clear()
 
@@ -170,18 +170,18 @@ class Writing:
             )
 
     def taken(self) -> SourceError:
-        """The error for who has lost the place."""
+        """The error of a writer that has lost the place."""
         return SourceError(
-            f"Another write to {self.place.path} began while this one ran, and this one has given way to it.",
-            remedy="See that only one job at a time writes there, or give each its own path.",
+            f"Another write to {self.place.path} began while this one ran, and has taken the place.",
+            remedy="Let only one job at a time write there, or give each job its own path.",
         )
 
 
 def _take_over(place: Place, name: str) -> None:
-    """Stop all others who write to a place, see that what is there is whole, and remove what they left."""
+    """Stop all other writers of a place, restore it if it is not whole, and remove what they left."""
     files, taken = place.files, []
     for number, other in enumerate(sorted(files.names(place.aside))):
-        # From here on none of the renames of the other's swap finds its folder.
+        # From here on no rename of the other's swap finds its folder.
         folder = f"{place.aside}/{name}-{number}"
         if files.rename(f"{place.aside}/{other}", folder):
             taken.append(folder)
@@ -193,7 +193,7 @@ def _take_over(place: Place, name: str) -> None:
 
 
 def _remove(files: Files, folder: str) -> None:
-    """Remove the folder of one who wrote; what says which files were whole goes last."""
+    """Remove a writer's folder; ``swap.json``, which says what whole is, goes last."""
     for name in files.names(folder):
         if name.startswith("."):
             files.delete(f"{folder}/{name}")
@@ -201,7 +201,7 @@ def _remove(files: Files, folder: str) -> None:
 
 
 def _restore(place: Place, folders: list[str]) -> None:
-    """Put the old answer back if what is there is not whole; the new one if the old one is not to be found."""
+    """If the answer there is not whole, put the old one back, or the new one if there is no old one."""
     files = place.files
     known: dict[str, list[Sizes]] = {"new": [], "old": []}
     left: dict[str, list[tuple[str, Sizes]]] = {"new": [], "old": []}
@@ -217,7 +217,7 @@ def _restore(place: Place, folders: list[str]) -> None:
         if any(there == whole for each in known.values() for whole in each) or not _torn(there, known):
             return
         files.delete(place.path)
-    # An old answer that nobody knows was moved by one who lost the place in that moment: it is the other's.
+    # An old answer in no swap.json was moved by a writer that lost the place in that moment: it is the other's.
     old = [path for path, sizes in left["old"] if not _torn(sizes, known)]
     new = [path for path, sizes in left["new"] if known["old"] and sizes in known["new"]]
     for path in [*old, *new]:
@@ -226,24 +226,24 @@ def _restore(place: Place, folders: list[str]) -> None:
 
 
 def _said(text: str | None) -> list[tuple[str, Sizes]]:
-    """What a swap was to be: the files by kind. A file that was not written whole says nothing."""
+    """The files of the new and of the old answer, from a swap.json; nothing if it was not written whole."""
     with suppress(ValueError):
         return [(kind, sizes) for kind, sizes in json.loads(text or "{}").items() if sizes is not None]
     return []
 
 
 def _torn(there: Sizes, known: dict[str, list[Sizes]]) -> bool:
-    """Whether what is there is a part of an answer, as a rename leaves it that is no single step."""
+    """Whether a part of an answer is there, as a rename leaves it that is not one step."""
     return any(there.items() < whole.items() for each in known.values() for whole in each)
 
 
 def _moved(files: Files, path: str, to: str) -> bool:
-    """Rename where nothing has the new name; whether it was done."""
+    """Rename if nothing has the new name; whether it was done."""
     if files.exists(to) or not files.rename(path, to):
         return False
     inside = f"{to}/{path.rpartition('/')[2]}"
     if not files.exists(inside):
         return True
-    # Somebody put a folder there in between, and many file systems rename into it.
+    # A folder was put there in between, and many file systems rename into it.
     files.rename(inside, path)
     return False

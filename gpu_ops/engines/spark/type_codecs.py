@@ -1,25 +1,26 @@
 """How payload columns of each type pass through mapInArrow: one table for the driver and the workers.
 
 The RAPIDS plugin (26.08 on Spark 4.1) plans ``mapInArrow`` for booleans, integers, floats, text, dates, timestamps and
-arrays of these. Everything else is *lowered* to such columns before it and *raised* after it, both by expressions that
-the plugin plans too where there are any; in the worker a column has its Arrow type again. Classes below are in pairs of
-sides: `lower` and `raised` act on Spark columns, `restore` and `flatten` on Arrow arrays.
+arrays of these. Columns of other types are *encoded* as such columns before it and *decoded* after it. On the driver
+Spark expressions do so, most of which the plugin plans too; in the worker Arrow arrays are decoded and encoded again.
 """
 
 from __future__ import annotations
 
 import binascii
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyarrow import compute
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 from pyspark.sql.pandas.types import from_arrow_type
 
+from gpu_ops.core.arrow_buffers import integers, nulls, to_arrow
 from gpu_ops.engines.spark.types import column, plain_type, spark_type, to_ticks
 
 _IS = pa.types
@@ -28,8 +29,8 @@ _LONG_DIGITS = 18
 
 
 @dataclass(frozen=True)
-class Carrier:
-    """How columns of a plain type pass: this one as they are. Others are its subclasses.
+class TypeCodec:
+    """How columns of a plain type pass: this one unchanged. Others are its subclasses.
 
     Attributes:
         dtype: The plain Arrow type.
@@ -38,34 +39,35 @@ class Carrier:
     dtype: pa.DataType
 
     @property
-    def types(self) -> list[pa.DataType]:
-        """The Arrow types of the columns that pass in its place."""
-        return [self.dtype]
+    def types(self) -> tuple[pa.DataType, ...]:
+        """The Arrow types of the encoded columns."""
+        return (self.dtype,)
 
     @property
     def refusal(self) -> str | None:
-        """Why the plugin plans no mapInArrow with these columns, or not what stands around it; None where it does."""
-        return None if _planned(self.dtype) else f"{self.dtype} is no type that the RAPIDS plugin passes to Python"
+        """Why the plugin does not plan mapInArrow, or what encodes and decodes, for such a column; None if it does."""
+        refused = (each for each in self.types if not _planned(each))
+        return next((f"{each} is no type that the RAPIDS plugin passes to Python" for each in refused), None)
 
     @property
-    def shape(self) -> str | None:
-        """What passes in place of a column, in words; None where the column itself does."""
+    def form(self) -> str | None:
+        """The encoded columns in words; None for a column that passes unchanged."""
         return None
 
-    def lower(self, value: Column) -> list[Column]:
-        """The columns that pass in place of one; null for null."""
+    def encode(self, value: Column) -> list[Column]:
+        """The encoded columns; null for null."""
         return [value]
 
-    def raised(self, parts: Sequence[Column]) -> Column:
-        """The column that they stand for."""
+    def decode(self, parts: Sequence[Column]) -> Column:
+        """The column, from the encoded ones."""
         return parts[0]
 
-    def restore(self, parts: Sequence[pa.Array]) -> pa.Array:
-        """In the worker: the array that arrays of `types` stand for."""
+    def decode_array(self, parts: Sequence[pa.Array]) -> pa.Array:
+        """In the worker: the array, from arrays of `types`."""
         return parts[0].cast(self.dtype)
 
-    def flatten(self, array: pa.Array) -> list[pa.Array]:
-        """In the worker: the arrays of `types` that stand for one."""
+    def encode_array(self, array: pa.Array) -> list[pa.Array]:
+        """In the worker: arrays of `types`."""
         return [array]
 
 
@@ -83,289 +85,213 @@ def _planned(dtype: pa.DataType) -> bool:
     )
 
 
-class Unscaled(Carrier):
+class Unscaled(TypeCodec):
     """Decimals of up to 18 digits, as their unscaled LONG."""
 
-    @property
-    def types(self) -> list[pa.DataType]:
-        """One int64."""
-        return [pa.int64()]
-
-    @property
-    def refusal(self) -> str | None:
-        """None: all of it is planned."""
-        return None
-
-    @property
-    def shape(self) -> str | None:
-        """An integer."""
-        return "its unscaled BIGINT"
+    types = (pa.int64(),)
+    form = "its unscaled BIGINT"
 
     @property
     def _factor(self) -> Column:
         scale = self.dtype.scale
         return F.expr(f"cast({10**scale} as decimal({scale + 1}, 0))")
 
-    def lower(self, value: Column) -> list[Column]:
+    def encode(self, value: Column) -> list[Column]:
         """``value * 10**scale``, which is whole."""
         return [(value * self._factor).cast("long")]
 
-    def raised(self, parts: Sequence[Column]) -> Column:
+    def decode(self, parts: Sequence[Column]) -> Column:
         """Divided again: Spark keeps scale + 2 digits after the point, or 18 of at most 18, so nothing is rounded."""
         return (parts[0].cast("decimal(20,0)") / self._factor).cast(from_arrow_type(self.dtype))
 
-    def restore(self, parts: Sequence[pa.Array]) -> pa.Array:
+    def decode_array(self, parts: Sequence[pa.Array]) -> pa.Array:
         """An int64 is the low word; the high word is its sign."""
-        low = parts[0].fill_null(0).to_numpy(zero_copy_only=False)
+        low = integers(parts[0])
         words = np.stack([low, low >> 63], axis=1)
-        return pa.Array.from_buffers(self.dtype, len(low), [_bitmap(parts[0]), pa.py_buffer(words)])
+        return pa.Array.from_buffers(self.dtype, len(low), [_validity(parts[0]), pa.py_buffer(words)])
 
-    def flatten(self, array: pa.Array) -> list[pa.Array]:
+    def encode_array(self, array: pa.Array) -> list[pa.Array]:
         """The low words."""
         words = np.frombuffer(array.buffers()[1] or b"", np.int64).reshape(-1, 2)
         low = np.ascontiguousarray(words[array.offset : array.offset + len(array), 0])
-        return [pa.Array.from_buffers(pa.int64(), len(low), [_bitmap(array), pa.py_buffer(low)])]
+        return [pa.Array.from_buffers(pa.int64(), len(low), [_validity(array), pa.py_buffer(low)])]
 
 
-class Digits(Carrier):
+class Digits(TypeCodec):
     """Wider decimals, as text."""
 
-    @property
-    def types(self) -> list[pa.DataType]:
-        """One string."""
-        return [pa.string()]
+    types = (pa.string(),)
+    form = "STRING of its digits"
 
-    @property
-    def refusal(self) -> str | None:
-        """None: all of it is planned."""
-        return None
-
-    @property
-    def shape(self) -> str | None:
-        """A text."""
-        return "STRING of its digits"
-
-    def lower(self, value: Column) -> list[Column]:
+    def encode(self, value: Column) -> list[Column]:
         """A cast."""
         return [value.cast("string")]
 
-    def raised(self, parts: Sequence[Column]) -> Column:
+    def decode(self, parts: Sequence[Column]) -> Column:
         """A cast."""
         return parts[0].cast(from_arrow_type(self.dtype))
 
-    def flatten(self, array: pa.Array) -> list[pa.Array]:
+    def encode_array(self, array: pa.Array) -> list[pa.Array]:
         """A cast."""
         return [array.cast(pa.string())]
 
 
-class Hex(Carrier):
+class Hex(TypeCodec):
     """Binary, as hexadecimal text: it is equal and ordered as the bytes are."""
 
-    @property
-    def types(self) -> list[pa.DataType]:
-        """One string."""
-        return [pa.string()]
+    types = (pa.string(),)
+    form = "STRING of hexadecimal digits"
+    refusal = "binary comes back from Python by unhex, for which the RAPIDS plugin has no rule"
 
-    @property
-    def refusal(self) -> str | None:
-        """On the way in all is planned."""
-        return "binary comes back from Python by unhex, for which the RAPIDS plugin has no rule"
-
-    @property
-    def shape(self) -> str | None:
-        """A text."""
-        return "STRING of hexadecimal digits"
-
-    def lower(self, value: Column) -> list[Column]:
+    def encode(self, value: Column) -> list[Column]:
         """Two digits a byte."""
         return [F.hex(value)]
 
-    def raised(self, parts: Sequence[Column]) -> Column:
-        """Read again."""
+    def decode(self, parts: Sequence[Column]) -> Column:
+        """Bytes from their digits."""
         return F.unhex(parts[0])
 
-    def restore(self, parts: Sequence[pa.Array]) -> pa.Array:
+    def decode_array(self, parts: Sequence[pa.Array]) -> pa.Array:
         """All digits at once; every offset is halved."""
         offsets, data = _text_buffers(parts[0])
         return _text_array(pa.binary(), parts[0], offsets // 2, binascii.unhexlify(data))
 
-    def flatten(self, array: pa.Array) -> list[pa.Array]:
+    def encode_array(self, array: pa.Array) -> list[pa.Array]:
         """All bytes at once; every offset is doubled."""
         offsets, data = _text_buffers(array)
         return [_text_array(pa.string(), array, offsets * 2, binascii.hexlify(data).upper())]
 
 
-class Microseconds(Carrier):
+class Microseconds(TypeCodec):
     """Day-time intervals, as LONG microseconds."""
 
-    @property
-    def types(self) -> list[pa.DataType]:
-        """One int64."""
-        return [pa.int64()]
+    types = (pa.int64(),)
+    form = "BIGINT microseconds"
 
-    @property
-    def refusal(self) -> str | None:
-        """None: all of it is planned."""
-        return None
-
-    @property
-    def shape(self) -> str | None:
-        """An integer."""
-        return "BIGINT microseconds"
-
-    def lower(self, value: Column) -> list[Column]:
+    def encode(self, value: Column) -> list[Column]:
         """The instant so long after 1970, as ticks: casts would overflow after 106 days."""
         return [to_ticks(F.timestamp_micros(F.lit(0).cast("long")) + value)]
 
-    def raised(self, parts: Sequence[Column]) -> Column:
+    def decode(self, parts: Sequence[Column]) -> Column:
         """An interval of as many microseconds."""
         return F.expr("interval '0.000001' second") * parts[0]
 
-    def restore(self, parts: Sequence[pa.Array]) -> pa.Array:
-        """The same integers."""
-        return parts[0].view(self.dtype)
-
-    def flatten(self, array: pa.Array) -> list[pa.Array]:
+    def encode_array(self, array: pa.Array) -> list[pa.Array]:
         """The same integers."""
         return [array.view(pa.int64())]
 
 
-class Nothing(Carrier):
-    """Columns of the null type, as booleans, of which none is there."""
+class Nothing(TypeCodec):
+    """Columns of the null type, as null booleans."""
 
-    @property
-    def types(self) -> list[pa.DataType]:
-        """One bool."""
-        return [pa.bool_()]
+    types = (pa.bool_(),)
+    form = "BOOLEAN"
 
-    @property
-    def refusal(self) -> str | None:
-        """None: all of it is planned."""
-        return None
-
-    @property
-    def shape(self) -> str | None:
-        """A boolean."""
-        return "BOOLEAN"
-
-    def lower(self, value: Column) -> list[Column]:
+    def encode(self, value: Column) -> list[Column]:
         """A cast."""
         return [value.cast("boolean")]
 
-    def raised(self, parts: Sequence[Column]) -> Column:
+    def decode(self, parts: Sequence[Column]) -> Column:
         """Null, but not as a constant: the column is still to be read."""
         return F.when(parts[0].isNotNull(), F.lit(None)).otherwise(F.lit(None))
 
-    def restore(self, parts: Sequence[pa.Array]) -> pa.Array:
+    def decode_array(self, parts: Sequence[pa.Array]) -> pa.Array:
         """As many nulls."""
         return pa.nulls(len(parts[0]))
 
-    def flatten(self, array: pa.Array) -> list[pa.Array]:
+    def encode_array(self, array: pa.Array) -> list[pa.Array]:
         """As many nulls."""
         return [pa.nulls(len(array), pa.bool_())]
 
 
-class Fields(Carrier):
-    """Structs, as a mark whether they are there and the columns of each field."""
+class Fields(TypeCodec):
+    """Structs, as a mark that is true where there is one, and the encoded columns of each field."""
 
     @property
-    def _fields(self) -> list[tuple[str, Carrier]]:
-        return [(field.name, carrier(field.type)) for field in self.dtype]
+    def _codecs(self) -> list[TypeCodec]:
+        return [codec(field.type) for field in self.dtype]
 
     @property
-    def types(self) -> list[pa.DataType]:
+    def types(self) -> tuple[pa.DataType, ...]:
         """One bool, then those of the fields."""
-        return [pa.bool_(), *(dtype for _, each in self._fields for dtype in each.types)]
+        return pa.bool_(), *(dtype for each in self._codecs for dtype in each.types)
 
     @property
     def refusal(self) -> str | None:
         """That of the first field that has one; and intervals do not come back in a struct."""
-        if any(isinstance(each, Microseconds) for _, each in self._fields):
+        if any(isinstance(each, Microseconds) for each in self._codecs):
             return "an interval comes back in a struct by expressions for which the RAPIDS plugin has no rule"
-        return next((each.refusal for _, each in self._fields if each.refusal is not None), None)
+        return next((each.refusal for each in self._codecs if each.refusal is not None), None)
 
     @property
-    def shape(self) -> str | None:
-        """A mark, and what passes in place of each field."""
-        fields = [f"{name} as {each.shape}" for name, each in self._fields if each.shape is not None]
+    def form(self) -> str | None:
+        """The mark, and the forms of the fields."""
+        forms = [(field.name, each.form) for field, each in zip(self.dtype, self._codecs, strict=True)]
+        fields = [f"{name} as {form}" for name, form in forms if form is not None]
         return "BOOLEAN and its fields" + (f" ({', '.join(fields)})" if fields else "")
 
-    def lower(self, value: Column) -> list[Column]:
-        """``value.field``, lowered in turn."""
-        parts = [part for name, each in self._fields for part in each.lower(value.getField(name))]
-        return [value.isNotNull(), *parts]
+    def encode(self, value: Column) -> list[Column]:
+        """The mark, and each ``value.field``, encoded in turn."""
+        children = [(each, value.getField(field.name)) for field, each in zip(self.dtype, self._codecs, strict=True)]
+        return [value.isNotNull(), *(part for each, child in children for part in each.encode(child))]
 
-    def raised(self, parts: Sequence[Column]) -> Column:
-        """Put together where the mark says so."""
-        fields = [each.raised(taken).alias(name) for (name, each), taken in self._split(parts)]
-        return F.when(parts[0], F.struct(*fields))
+    def decode(self, parts: Sequence[Column]) -> Column:
+        """A struct of the decoded fields where the mark is true."""
+        mark, *rest = parts
+        decoded = [each.decode(own) for each, own in _shared_out(self._codecs, rest)]
+        return F.when(
+            mark, F.struct(*(value.alias(field.name) for value, field in zip(decoded, self.dtype, strict=True)))
+        )
 
-    def restore(self, parts: Sequence[pa.Array]) -> pa.Array:
-        """Put together where the mark says so."""
-        children = [each.restore(taken) for (_, each), taken in self._split(parts)]
-        absent = pa.array(~parts[0].to_numpy(zero_copy_only=False).astype(bool))
+    def decode_array(self, parts: Sequence[pa.Array]) -> pa.Array:
+        """A struct of the decoded fields where the mark is true."""
+        mark, *rest = parts
+        children = [each.decode_array(own) for each, own in _shared_out(self._codecs, rest)]
+        absent = compute.invert(mark.fill_null(False))
         return pa.StructArray.from_arrays(children, fields=list(self.dtype), mask=absent)
 
-    def flatten(self, array: pa.Array) -> list[pa.Array]:
+    def encode_array(self, array: pa.Array) -> list[pa.Array]:
         """The fields, null where the struct is."""
-        children = zip(self._fields, array.flatten(), strict=True)
-        return [array.is_valid(), *(part for (_, each), child in children for part in each.flatten(child))]
-
-    def _split(self, parts: Sequence[Any]) -> list[tuple[tuple[str, Carrier], Sequence[Any]]]:
-        split, at = [], 1
-        for name, each in self._fields:
-            split.append(((name, each), parts[at : at + len(each.types)]))
-            at += len(each.types)
-        return split
+        children = zip(self._codecs, array.flatten(), strict=True)
+        return [array.is_valid(), *(part for each, child in children for part in each.encode_array(child))]
 
 
-class Entries(Carrier):
+class Entries(TypeCodec):
     """Maps, as an array of keys and one of values."""
 
+    form = "ARRAY of keys and ARRAY of values"
+
     @property
-    def types(self) -> list[pa.DataType]:
+    def types(self) -> tuple[pa.DataType, ...]:
         """Two lists."""
-        return [pa.list_(self.dtype.key_type), pa.list_(self.dtype.item_type)]
+        return pa.list_(self.dtype.key_type), pa.list_(self.dtype.item_type)
 
-    @property
-    def refusal(self) -> str | None:
-        """None where both lists are planned."""
-        return next((reason for each in self.types if (reason := Carrier(each).refusal) is not None), None)
-
-    @property
-    def shape(self) -> str | None:
-        """Two lists."""
-        return "ARRAY of keys and ARRAY of values"
-
-    def lower(self, value: Column) -> list[Column]:
+    def encode(self, value: Column) -> list[Column]:
         """Both in the same order."""
         return [F.map_keys(value), F.map_values(value)]
 
-    def raised(self, parts: Sequence[Column]) -> Column:
+    def decode(self, parts: Sequence[Column]) -> Column:
         """Paired again."""
         return F.map_from_arrays(*parts)
 
-    def restore(self, parts: Sequence[pa.Array]) -> pa.Array:
+    def decode_array(self, parts: Sequence[pa.Array]) -> pa.Array:
         """Paired again."""
-        keys = parts[0]
-        lengths = keys.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
-        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-        mask = keys.is_null() if keys.null_count else None
-        return pa.MapArray.from_arrays(offsets, keys.flatten(), parts[1].flatten(), type=self.dtype, mask=mask)
+        keys, values = parts
+        return pa.MapArray.from_arrays(
+            _list_offsets(keys), keys.flatten(), values.flatten(), type=self.dtype, mask=_list_mask(keys)
+        )
 
-    def flatten(self, array: pa.Array) -> list[pa.Array]:
+    def encode_array(self, array: pa.Array) -> list[pa.Array]:
         """Keys and values, with the map's own offsets."""
         pairs = array.cast(pa.list_(pa.struct([("key", self.dtype.key_type), ("value", self.dtype.item_type)])))
-        lengths = pairs.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
-        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
-        entries, mask = pairs.flatten(), pairs.is_null() if pairs.null_count else None
+        offsets, mask = _list_offsets(pairs), _list_mask(pairs)
         return [
             pa.ListArray.from_arrays(offsets, child, type=dtype, mask=mask)
-            for child, dtype in zip(entries.flatten(), self.types, strict=True)
+            for child, dtype in zip(pairs.flatten().flatten(), self.types, strict=True)
         ]
 
 
-CARRIERS: tuple[tuple[Callable[[pa.DataType], bool], type[Carrier]], ...] = (
+CODECS: tuple[tuple[Callable[[pa.DataType], bool], type[TypeCodec]], ...] = (
     (lambda dtype: _IS.is_decimal(dtype) and dtype.precision <= _LONG_DIGITS, Unscaled),
     (_IS.is_decimal, Digits),
     (_IS.is_binary, Hex),
@@ -374,20 +300,20 @@ CARRIERS: tuple[tuple[Callable[[pa.DataType], bool], type[Carrier]], ...] = (
     (_IS.is_struct, Fields),
     (_IS.is_map, Entries),
 )
-"""Which types pass in another shape. The first row that holds a type speaks; all others pass as they are."""
+"""Which types pass in another form: the first row that holds a type counts. All others pass unchanged."""
 
 
-def carrier(dtype: pa.DataType) -> Carrier:
+def codec(dtype: pa.DataType) -> TypeCodec:
     """How columns of an Arrow type pass through mapInArrow.
 
     Examples:
-        >>> carrier(pa.decimal128(10, 2)).types, carrier(pa.decimal128(38, 2)).types
-        ([DataType(int64)], [DataType(string)])
-        >>> carrier(pa.list_(pa.binary())).refusal
+        >>> codec(pa.decimal128(10, 2)).types, codec(pa.decimal128(38, 2)).types
+        ((DataType(int64),), (DataType(string),))
+        >>> codec(pa.list_(pa.binary())).refusal
         'list<item: binary> is no type that the RAPIDS plugin passes to Python'
     """
     plain = plain_type(dtype)
-    return next((kind(plain) for holds, kind in CARRIERS if holds(plain)), Carrier(plain))
+    return next((kind(plain) for holds, kind in CODECS if holds(plain)), TypeCodec(plain))
 
 
 def passage(field: pa.Field) -> str | None:
@@ -399,90 +325,105 @@ def passage(field: pa.Field) -> str | None:
         >>> passage(pa.field("total", pa.uint64()))
         "'total' (uint64) as DECIMAL(20,0), that as STRING of its digits"
     """
-    each = carrier(field.type)
-    widened = [] if each.dtype == field.type else [spark_type(field.type).simpleString().upper()]
-    shapes = [*widened, *([] if each.shape is None else [each.shape])]
-    return f"{field.name!r} ({field.type}) as {', that as '.join(shapes)}" if shapes else None
+    each = codec(field.type)
+    widened = None if each.dtype == field.type else spark_type(field.type).simpleString().upper()
+    forms = [form for form in (widened, each.form) if form is not None]
+    return f"{field.name!r} ({field.type}) as {', that as '.join(forms)}" if forms else None
 
 
-# Whole tables
+# Whole payloads
 
 
-def as_they_are(schema: pa.Schema) -> bool:
-    """Whether all columns of a payload pass as they are.
+def passes_unchanged(schema: pa.Schema) -> bool:
+    """Whether all columns of a payload pass unchanged.
 
     Examples:
-        >>> as_they_are(pa.schema([("zone", pa.string())])), as_they_are(pa.schema([("price", pa.decimal128(9, 2))]))
+        >>> passes_unchanged(pa.schema([("zone", pa.string())])), passes_unchanged(pa.schema([("n", pa.null())]))
         (True, False)
     """
-    return all(carrier(field.type).shape is None for field in schema)
+    return all(codec(field.type).form is None for field in schema)
 
 
-def carried_schema(schema: pa.Schema) -> pa.Schema:
-    """The columns that pass in place of a payload's, by names that every Spark expression can say.
+def encoded_schema(schema: pa.Schema) -> pa.Schema:
+    """The encoded columns of a payload, under names that every Spark expression can say.
 
     Examples:
-        >>> carried_schema(pa.schema([("price in €", pa.decimal128(9, 2)), ("zone", pa.string())])).names
+        >>> encoded_schema(pa.schema([("price in €", pa.decimal128(9, 2)), ("zone", pa.string())])).names
         ['0_price_in__', '1_zone']
     """
-    return pa.schema([each for fields in carried_fields(schema).values() for each in fields])
+    return pa.schema([each for fields in encoded_fields(schema).values() for each in fields])
 
 
-def carried_fields(schema: pa.Schema) -> dict[str, list[pa.Field]]:
-    """For each column of a payload, those that pass in its place."""
-    carried = {}
+def encoded_fields(schema: pa.Schema) -> dict[str, list[pa.Field]]:
+    """For each column of a payload its encoded columns."""
+    encoded = {}
     for number, field in enumerate(schema):
-        types = carrier(field.type).types
+        types = codec(field.type).types
         name = f"{number}_{re.sub(r'[^A-Za-z0-9]', '_', field.name)}"
-        carried[field.name] = [
+        encoded[field.name] = [
             pa.field(name if len(types) == 1 else f"{name}_{at}", dtype) for at, dtype in enumerate(types)
         ]
-    return carried
+    return encoded
 
 
-def lowered_columns(schema: pa.Schema) -> list[Column]:
-    """Expressions over a payload's columns that give those that pass."""
-    parts = [part for field in schema for part in carrier(field.type).lower(column(field.name))]
-    return [part.alias(name) for part, name in zip(parts, carried_schema(schema).names, strict=True)]
+def encoded_names(schema: pa.Schema, names: Iterable[str]) -> list[str]:
+    """The names of the encoded columns of some columns of a payload."""
+    encoded = encoded_fields(schema)
+    return [field.name for name in names for field in encoded[name]]
 
 
-def raised_columns(schema: pa.Schema) -> list[Column]:
-    """Expressions over the columns that passed that give the payload's."""
-    passed = iter(column(name) for name in carried_schema(schema).names)
-    made = []
-    for field in schema:
-        each = carrier(field.type)
-        made.append(each.raised([next(passed) for _ in each.types]).alias(field.name))
-    return made
+def encoded_columns(schema: pa.Schema) -> list[Column]:
+    """Expressions over a payload's columns that give the encoded ones."""
+    parts = [part for field in schema for part in codec(field.type).encode(column(field.name))]
+    return [part.alias(name) for part, name in zip(parts, encoded_schema(schema).names, strict=True)]
 
 
-def restored_arrays(schema: pa.Schema, arrays: Sequence[pa.Array]) -> list[pa.Array]:
-    """In the worker: a payload's columns from those that passed."""
-    passed = iter(arrays)
-    made = []
-    for field in schema:
-        each = carrier(field.type)
-        made.append(each.restore([next(passed) for _ in each.types]).cast(field.type))
-    return made
+def decoded_columns(schema: pa.Schema) -> list[Column]:
+    """Expressions over the encoded columns of a payload that give its own."""
+    parts = _shared_out(_codecs(schema), map(column, encoded_schema(schema).names))
+    return [each.decode(own).alias(name) for name, (each, own) in zip(schema.names, parts, strict=True)]
 
 
-def flattened_arrays(schema: pa.Schema, arrays: Sequence[pa.Array]) -> list[pa.Array]:
-    """In the worker: the columns that pass in place of a payload's."""
+def decoded_arrays(schema: pa.Schema, arrays: Sequence[pa.Array]) -> list[pa.Array]:
+    """In the worker: a payload's columns from the encoded ones."""
+    parts = _shared_out(_codecs(schema), arrays)
+    return [each.decode_array(own).cast(field.type) for field, (each, own) in zip(schema, parts, strict=True)]
+
+
+def encoded_arrays(schema: pa.Schema, arrays: Sequence[pa.Array]) -> list[pa.Array]:
+    """In the worker: the encoded columns of a payload's."""
     return [
         part
-        for field, array in zip(schema, arrays, strict=True)
-        for part in carrier(field.type).flatten(array.cast(plain_type(field.type)))
+        for each, array in zip(_codecs(schema), arrays, strict=True)
+        for part in each.encode_array(array.cast(each.dtype))
     ]
+
+
+def _codecs(schema: pa.Schema) -> list[TypeCodec]:
+    return [codec(field.type) for field in schema]
+
+
+def _shared_out(codecs: Iterable[TypeCodec], parts: Iterable[Any]) -> list[tuple[TypeCodec, list[Any]]]:
+    """Each codec with as many of the parts as it has encoded columns."""
+    rest = iter(parts)
+    return [(each, [next(rest) for _ in each.types]) for each in codecs]
 
 
 # Buffers
 
 
-def _bitmap(array: pa.Array) -> pa.Buffer | None:
-    if not array.null_count:
-        return None
-    there = array.is_valid().to_numpy(zero_copy_only=False)
-    return pa.py_buffer(np.packbits(there, bitorder="little"))
+def _validity(array: pa.Array) -> pa.Buffer | None:
+    return to_arrow(~nulls(array), pa.bool_()).buffers()[1] if array.null_count else None
+
+
+def _list_offsets(lists: pa.Array) -> pa.Array:
+    """Offsets of lists into their flattened values; a null is an empty list there."""
+    lengths = lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    return to_arrow(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32), pa.int32())
+
+
+def _list_mask(lists: pa.Array) -> pa.Array | None:
+    return lists.is_null() if lists.null_count else None
 
 
 def _text_buffers(array: pa.Array) -> tuple[np.ndarray, memoryview]:
@@ -497,4 +438,4 @@ def _text_buffers(array: pa.Array) -> tuple[np.ndarray, memoryview]:
 
 def _text_array(dtype: pa.DataType, like: pa.Array, offsets: np.ndarray, data: bytes) -> pa.Array:
     places = pa.py_buffer(np.ascontiguousarray(offsets, np.int32))
-    return pa.Array.from_buffers(dtype, len(like), [_bitmap(like), places, pa.py_buffer(data)])
+    return pa.Array.from_buffers(dtype, len(like), [_validity(like), places, pa.py_buffer(data)])

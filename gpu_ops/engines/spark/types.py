@@ -1,9 +1,10 @@
-"""What Spark has for an Arrow type, and Arrow for one of Spark's; columns by name, and timestamps as ticks."""
+"""Spark types of Arrow types and the reverse; columns by name, timestamps as ticks, and lists of columns."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import reduce
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -25,8 +26,8 @@ def column(name: str) -> Column:
 
 
 def _reinterpret(value: Column, before: Literal["Timestamp", "Long"], after: Literal["Timestamp", "Long"]) -> Column:
-    # The expression behind Spark's own window(): the same 64 bits under another type, exact for every value and in any
-    # session zone. The plugin has no rule for unix_micros, and no other exact form that is as short.
+    # The expression behind Spark's own window(): the same 64 bits as another type, exact for every value in any session
+    # zone. The plugin has no rule for unix_micros, and plans no other exact form as short.
     from pyspark.sql.classic.column import Column as ClassicColumn
 
     context = SparkContext._active_spark_context  # noqa: SLF001  (the JVM is reached in no other way)
@@ -39,7 +40,7 @@ def _reinterpret(value: Column, before: Literal["Timestamp", "Long"], after: Lit
     return ClassicColumn(_jvm_member(jvm, "classic.ExpressionUtils", "column")(made))
 
 
-# Asked for once: to look a name up takes the JVM as long as the rest of a conversion, for each of its parts.
+# Cached: looking up each part of a name takes the JVM as long as the rest of a conversion.
 
 
 @functools.lru_cache(maxsize=8)
@@ -60,6 +61,39 @@ def to_ticks(timestamp: Column) -> Column:
 def to_timestamp(ticks: Column) -> Column:
     """A TIMESTAMP column from LONG microseconds since 1970 UTC."""
     return _reinterpret(ticks, "Long", "Timestamp")
+
+
+def lifetime(start: Column, end: Column) -> list[Column]:
+    """The columns ``start`` and ``end`` (TIMESTAMP) from LONG microseconds since 1970 UTC."""
+    return [to_timestamp(start).alias("start"), to_timestamp(end).alias("end")]
+
+
+def filled(schema: pa.Schema, given: Mapping[str, Column], known: Collection[str] = ()) -> list[Column]:
+    """The columns of a schema.
+
+    Args:
+        schema: The schema.
+        given: The values of some of its columns.
+        known: The columns that the frame has itself. All others are null.
+    """
+    columns = []
+    for field in schema:
+        if field.name not in given and field.name in known:
+            columns.append(column(field.name))
+        else:
+            value = given.get(field.name)
+            columns.append((F.lit(None).cast(spark_type(field.type)) if value is None else value).alias(field.name))
+    return columns
+
+
+def all_of(conditions: Iterable[Column]) -> Column:
+    """Whether all conditions hold; true if there are none."""
+    return reduce(Column.__and__, [*conditions] or [F.lit(True)])
+
+
+def all_known(names: Iterable[str]) -> Column:
+    """Whether none of these columns is null."""
+    return all_of(column(name).isNotNull() for name in names)
 
 
 # Spark's types as Arrow types, and back
@@ -110,6 +144,20 @@ _PLAIN: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], pa.Da
 )
 
 
+UNUNITED = {"duration", "local time", "binary"}
+"""The kinds of types that the RAPIDS plugin does not take in a union."""
+
+
+def held(dtype: pa.DataType, kinds: Collection[str]) -> pa.DataType | None:
+    """The first type of these kinds that a type is, or holds; None if there is none."""
+    plain = plain_type(dtype)
+    if _IS.is_nested(plain):
+        children = (held(plain.field(at).type, kinds) for at in range(plain.num_fields))
+        return next((each for each in children if each is not None), None)
+    local = _IS.is_timestamp(plain) and plain.tz is None
+    return plain if ("local time" if local else str(plain).split("[")[0]) in kinds else None
+
+
 def spark_type(dtype: pa.DataType) -> spark_types.DataType:
     """The Spark type of a payload column.
 
@@ -118,6 +166,11 @@ def spark_type(dtype: pa.DataType) -> spark_types.DataType:
         (DayTimeIntervalType(0, 3), DecimalType(20,0))
     """
     return from_arrow_type(plain_type(dtype), prefer_timestamp_ntz=True)
+
+
+def spark_schema(schema: pa.Schema) -> spark_types.StructType:
+    """The Spark types of columns."""
+    return spark_types.StructType([spark_types.StructField(each.name, spark_type(each.type)) for each in schema])
 
 
 def arrow_type(name: str, dtype: spark_types.DataType) -> pa.DataType:

@@ -1,16 +1,17 @@
 """Windows cut in time: each slice is shown what its windows hold, and a result belongs to the slice in which it starts.
 
-- Windows of a grid are whole in their slice. Lifetimes become the numbers of their windows first, and these are cut.
-- When windows of the calendar begin, a table of the zone says, which Spark has not; and some aggregates ask when theirs
-  begins. Then it is time that is cut, where windows begin: a worker moves the seams there. A slice is shown what any of
-  its windows holds, up to the end of the last one; what it gives for windows of its neighbours is dropped.
-- A snapshot begins where some event starts or ends. All that is alive from one tick before a slice is shown there, so
-  that what begins with the slice is told from what has begun before. Where its last snapshot ends, a later event may
-  say: a *marker* brings along the first time after the slice at which any event of the key starts or ends.
+- Windows of a regular grid are whole in their slice: lifetimes become the numbers of their windows, and these are cut.
+- A table of the zone says where windows of the calendar begin, and Spark has none; and some aggregates ask where
+  their window begins. Then time is cut, where windows begin: a worker moves the seams there. A slice is shown what any
+  of its windows holds, up to the end of the last one. What it gives for windows of its neighbours is dropped.
+- A snapshot begins where some event starts or ends. A slice is shown all that is alive from one tick before it: so what
+  begins with the slice is told from what has begun before. Its last snapshot may end in a later slice: a *marker* says
+  when, the next time at which any event of the key starts or ends.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import singledispatch
 
@@ -21,30 +22,34 @@ from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
 from gpu_ops.core.time import MAX_TIME, TICK
 from gpu_ops.engines.spark import lifetimes
-from gpu_ops.engines.spark.checks import checked, error_text, shown
 from gpu_ops.engines.spark.data_windows import cut_data_window
 from gpu_ops.engines.spark.grids import at_begins
+from gpu_ops.engines.spark.lifetimes import never_open
+from gpu_ops.engines.spark.sides import Input
 from gpu_ops.engines.spark.slice_policy import asks_for_bounds, slices_of
-from gpu_ops.engines.spark.slicing import NUMBER, SLICE, Cut, filled, in_slices, lowered_keys, one_of
-from gpu_ops.engines.spark.type_codecs import carried_fields, carried_schema, lowered_columns
-from gpu_ops.engines.spark.types import column, to_ticks, to_timestamp
+from gpu_ops.engines.spark.slicing import SLICE, Cut, Listing, alive, in_slices, one_of, within
+from gpu_ops.engines.spark.type_codecs import encoded_columns, encoded_names, encoded_schema
+from gpu_ops.engines.spark.types import lifetime, to_ticks, to_timestamp
 from gpu_ops.engines.spark.worker import Task
 from gpu_ops.plan.aggregates import Aggregate, aggregate
 from gpu_ops.plan.nodes import Feed, Node
 from gpu_ops.plan.window_kinds import GridKind, Hopping
 from gpu_ops.plan.windows import WindowAggregate
 
-_REAL, _NEXT, _COUNT, _FINISH = (f"__gpu_ops_{name}" for name in ("real", "next", "count", "finish"))
+_FINISH = pa.field("__gpu_ops_finish", pa.int64())
+_IS_EVENT = pa.field("__gpu_ops_real", pa.bool_())
+"""True for events, null for markers."""
+_COUNT = pa.field("__gpu_ops_count", pa.int64())
+_NEXT = pa.field("__gpu_ops_next", pa.int64())
 
 
 @singledispatch
-def cut_window(first: Node, frame: DataFrame, schema: pa.Schema, answer: pa.Schema, count: int) -> Cut:
+def cut_window(first: Node, given: Input, answer: pa.Schema, count: int) -> Cut:
     """A window over slices of time.
 
     Args:
         first: The window, over plain columns.
-        frame: Its events.
-        schema: What of their payload it needs.
+        given: Its events.
         answer: What is asked of its results.
         count: How many slices.
     """
@@ -55,42 +60,31 @@ cut_window.register(cut_data_window)
 
 
 @cut_window.register
-def _(first: WindowAggregate, frame: DataFrame, schema: pa.Schema, answer: pa.Schema, count: int) -> Cut:
+def _(first: WindowAggregate, given: Input, answer: pa.Schema, count: int) -> Cut:
     grid = first.window.grid
     if grid is None:
-        return _cut_snapshots(first, frame, schema, answer, count)
+        return _cut_snapshots(first, given, answer, count)
     if grid.until is None and grid.membership == "overlap":
-        frame = checked(
-            frame,
-            to_ticks(F.col("end")) != MAX_TIME,
-            error_text(
-                "TimeError",
-                "An event that never ends has endlessly many hopping windows.",
-                "end",
-                shown("start", F.col("start")),
-                "Bound them: .hopping(…, until=…).",
-            ),
+        frame = never_open(
+            given.frame,
+            "An event that never ends has endlessly many hopping windows.",
+            "Bound them: .hopping(…, until=…).",
         )
+        given = replace(given, frame=frame)
     if grid.regular is not None and not asks_for_bounds(first):
-        return _cut_numbers(first, grid.regular, frame, schema, answer, count)
-    return _cut_at_begins(first, grid, frame, schema, answer, count)
+        return _cut_numbers(first, grid.regular, given, answer, count)
+    return _cut_at_begins(first, grid, given, answer, count)
 
 
-def _cut_numbers(
-    first: WindowAggregate, window: Hopping, frame: DataFrame, schema: pa.Schema, answer: pa.Schema, count: int
-) -> Cut:
+def _cut_numbers(first: WindowAggregate, window: Hopping, given: Input, answer: pa.Schema, count: int) -> Cut:
     low, high = _window_numbers(window, to_ticks(F.col("start")), to_ticks(F.col("end")))
-    numbers = frame.select(low.alias("low"), high.alias("high"), *lowered_columns(schema)).where("high > low")
-    slices = slices_of([numbers], count)
-    names = carried_schema(schema).names
-    rows = in_slices(numbers, slices, (F.col("low") < F.col("finish")) & (F.col("high") > F.col("begin"))).select(
-        to_timestamp(F.greatest("low", "begin")).alias("start"),
-        to_timestamp(F.least("high", "finish")).alias("end"),
-        *names,
-        "begin",
-    )
+    payload = encoded_columns(given.schema)
+    numbers = given.frame.select(low.alias("low"), high.alias("high"), *payload).where("high > low")
+    times = lifetime(F.greatest("low", "begin"), F.least("high", "finish"))
+    shown = in_slices(numbers, slices_of([numbers], count), alive())
+    rows = shown.select(*times, *encoded_schema(given.schema).names, "begin")
     # Number k is the tick k there, and one window of one tick.
-    plan = replace(first, input=Feed(schema, first.group, None), window=Hopping(1, 1, align=0))
+    plan = replace(first, input=Feed(given.schema, first.group, None), window=Hopping(1, 1, align=0))
     begins, ends = window.lifetime
 
     def finished(done: DataFrame) -> DataFrame:
@@ -98,8 +92,8 @@ def _cut_numbers(
         start, end = point + lifetimes.span(begins), point + lifetimes.span(ends)
         return lifetimes.moved(done, lifetimes.Changed(start, end, verb="hopping", latest=MAX_TIME - TICK))
 
-    together = ["begin", *lowered_keys(schema, first.group)]
-    return Cut(rows, Task(plan, (schema,), answer), together, ["start", "end", *names], finished)
+    partition = ["begin", *encoded_names(given.schema, first.group)]
+    return Cut(rows, Task(plan, (given.schema,), answer), partition, finished)
 
 
 def _window_numbers(window: Hopping, start: Column, end: Column) -> tuple[Column, Column]:
@@ -118,103 +112,70 @@ def _window_numbers(window: Hopping, start: Column, end: Column) -> tuple[Column
     return low, high if window.until is None else F.when(start < lifetimes.span(window.until), high).otherwise(low)
 
 
-def _cut_at_begins(
-    first: WindowAggregate, window: GridKind, frame: DataFrame, schema: pa.Schema, answer: pa.Schema, count: int
-) -> Cut:
-    events = _ticks(frame, schema)
+def _cut_at_begins(first: WindowAggregate, window: GridKind, given: Input, answer: pa.Schema, count: int) -> Cut:
+    events = given.ticks
     slices = at_begins(slices_of([events], count), window)
-    finish = pa.field(_FINISH, pa.int64())
-    passing = pa.schema([*schema, NUMBER, finish])
-    number, until = (carried_fields(passing)[name][0].name for name in (SLICE, _FINISH))
+    shown = in_slices(events, slices, (F.col("low") < F.col("reach")) & (F.col("high") > F.col("begin")))
     # Of a long event the part in the slice is enough; of one that starts behind the last begin, a tick.
     start = F.greatest("low", "begin")
     end = F.greatest(F.least("high", "finish"), start + lifetimes.span(TICK))
-    rows = in_slices(events, slices, (F.col("low") < F.col("reach")) & (F.col("high") > F.col("begin"))).select(
-        to_timestamp(start).alias("start"),
-        to_timestamp(end).alias("end"),
-        *carried_schema(schema).names,
-        F.col("begin").alias(number),
-        F.col("finish").alias(until),
-    )
-    feed = Feed(passing, (SLICE, _FINISH, *first.group), None)
-    back = pa.schema([*answer, NUMBER, finish])
+    listing, back = Listing(given.schema, (_FINISH,)), Listing(answer, (_FINISH,))
+    rows = listing.rows(shown, start, end, {_FINISH.name: F.col("finish")})
+    feed = Feed(listing.schema, (SLICE, _FINISH.name, *first.group), None)
     plan = replace(first, input=feed, window=window.giving("window"))
 
     def finished(done: DataFrame) -> DataFrame:
-        begin, after = (column(carried_fields(back)[name][0].name) for name in (SLICE, _FINISH))
+        begin, after = back.columns(SLICE, _FINISH.name)
         starts = to_ticks(F.col("start"))
-        own = done.where((starts >= begin) & (starts < after)).select("start", "end", *carried_schema(answer).names)
+        own = done.where((starts >= begin) & (starts < after)).select("start", "end", *encoded_schema(answer).names)
         if window.output == "window":
             return own
         end = to_ticks(F.col("end"))
         return lifetimes.moved(own, lifetimes.Changed(end, end + lifetimes.span(TICK), latest=MAX_TIME - TICK))
 
-    together = [number, *lowered_keys(schema, first.group)]
-    return Cut(rows, Task(plan, (passing,), back), together, ["start", "end", *carried_schema(passing).names], finished)
+    return Cut(rows, Task(plan, (listing.schema,), back.schema), listing.partition(first.group), finished)
 
 
-def _ticks(frame: DataFrame, schema: pa.Schema) -> DataFrame:
-    """Events as lowered, with their lifetimes as ``low`` and ``high``."""
-    return frame.select(
-        to_ticks(F.col("start")).alias("low"), to_ticks(F.col("end")).alias("high"), *lowered_columns(schema)
-    )
-
-
-def _cut_snapshots(first: WindowAggregate, frame: DataFrame, schema: pa.Schema, answer: pa.Schema, count: int) -> Cut:
-    events = _ticks(frame, schema)
-    slices = slices_of([events], count)
-    passing = pa.schema([*schema, NUMBER, pa.field(_REAL, pa.bool_()), pa.field(_NEXT, pa.int64())])
-    carried = carried_fields(passing)
-    number, real, after = (carried[name][0].name for name in (SLICE, _REAL, _NEXT))
-    keys, names = lowered_keys(schema, first.group), carried_schema(passing).names
-
-    meets = (F.col("low") < F.col("finish")) & (F.col("high") >= F.col("begin"))
-    listed = in_slices(events, slices, meets).select(
-        to_timestamp(F.greatest(F.col("low"), F.col("begin") - TICK)).alias("start"),
-        to_timestamp(F.least("high", "finish")).alias("end"),
-        *carried_schema(schema).names,
-        F.col("begin").alias(number),
-        F.lit(True).alias(real),
-        F.lit(None).cast("long").alias(after),
-    )
-    # When the last snapshot of a slice begins and ends, where its slice does not see the end.
-    times = events.select(*keys, F.explode(F.array("low", "high")).alias("time"))
-    within = in_slices(times, slices, (F.col("time") >= F.col("begin")) & (F.col("time") < F.col("finish")))
-    changes = within.groupBy(*keys, "begin", "finish").agg(F.min("time").alias("first"), F.max("time").alias("last"))
-    later = F.lead("first").over(Window.partitionBy(*one_of(keys)).orderBy("begin"))
-    markers = changes.withColumn("later", later).where(F.col("later").isNotNull())
-    given = {
-        **{name: column(name) for name in keys},
-        number: F.col("begin"),
-        after: F.col("later"),
-    }
-    rows = listed.union(
-        markers.select(
-            to_timestamp(F.col("last")).alias("start"),
-            to_timestamp(F.col("finish")).alias("end"),
-            *filled(carried_schema(passing), given),
-        )
-    )
-    feed = Feed(passing, (SLICE, *first.group), None)
+def _cut_snapshots(first: WindowAggregate, given: Input, answer: pa.Schema, count: int) -> Cut:
+    ticks = given.ticks
+    slices = slices_of([ticks], count)
+    listing, back = Listing(given.schema, (_IS_EVENT, _NEXT)), Listing(answer, (_COUNT, _NEXT))
+    near = in_slices(ticks, slices, (F.col("low") < F.col("finish")) & (F.col("high") >= F.col("begin")))
+    start, end = F.greatest(F.col("low"), F.col("begin") - TICK), F.least("high", "finish")
+    events = listing.rows(near, start, end, {_IS_EVENT.name: F.lit(True)})
+    told = _last_changes(ticks, slices, encoded_names(given.schema, first.group))
+    markers = listing.rows(told, F.col("last"), F.col("finish"), {_NEXT.name: F.col("next")})
     aggregates = (
-        *(_without_markers(each) for each in first.aggregates),
-        replace(aggregate("count", _REAL), name=_COUNT),
-        replace(aggregate("max", _NEXT), name=_NEXT),
+        *map(_of_events_alone, first.aggregates),
+        replace(aggregate("count", _IS_EVENT.name), name=_COUNT.name),
+        replace(aggregate("max", _NEXT.name), name=_NEXT.name),
     )
-    back = pa.schema([*answer, NUMBER, pa.field(_COUNT, pa.int64()), pa.field(_NEXT, pa.int64())])
-    task = Task(replace(first, input=feed, aggregates=aggregates), (passing,), back)
+    feed = Feed(listing.schema, (SLICE, *first.group), None)
+    task = Task(replace(first, input=feed, aggregates=aggregates), (listing.schema,), back.schema)
 
     def finished(done: DataFrame) -> DataFrame:
-        began, events, ends = (column(carried_fields(back)[name][0].name) for name in (SLICE, _COUNT, _NEXT))
-        own = done.where((to_ticks(F.col("start")) >= began) & (events > 0))
-        end = F.when(ends.isNull(), F.col("end")).otherwise(to_timestamp(ends))
-        return own.select("start", end.alias("end"), *carried_schema(answer).names)
+        begin, events, later = back.columns(SLICE, _COUNT.name, _NEXT.name)
+        own = done.where((to_ticks(F.col("start")) >= begin) & (events > 0))
+        end = F.when(later.isNull(), F.col("end")).otherwise(to_timestamp(later))
+        return own.select("start", end.alias("end"), *encoded_schema(answer).names)
 
-    return Cut(rows, task, [number, *keys], ["start", "end", *names], finished)
+    return Cut(events.union(markers), task, listing.partition(first.group), finished)
 
 
-def _without_markers(given: Aggregate) -> Aggregate:
-    """The aggregate where markers are among the events: all their values are null, but they are rows."""
+def _last_changes(events: DataFrame, slices: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """For each key and slice its ``last`` snapshot's start, and its end, the ``next`` time in a later slice.
+
+    Snapshots start and end where events start or end. Slices after which nothing of the key does are left out.
+    """
+    times = events.select(*keys, F.explode(F.array("low", "high")).alias("time"))
+    in_slice = in_slices(times, slices, within("time")).groupBy(*keys, "begin", "finish")
+    changes = in_slice.agg(F.min("time").alias("first"), F.max("time").alias("last"))
+    later = F.lead("first").over(Window.partitionBy(*one_of(keys)).orderBy("begin"))
+    return changes.withColumn("next", later).where(F.col("next").isNotNull())
+
+
+def _of_events_alone(given: Aggregate) -> Aggregate:
+    """The aggregate without the markers among the events: all their values are null, but they are rows."""
     if given.expression is None and given.filter is None:
-        return replace(given, filter=nw.col(_REAL))
+        return replace(given, filter=nw.col(_IS_EVENT.name))
     return given

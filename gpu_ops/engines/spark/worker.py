@@ -1,4 +1,4 @@
-"""What a Python worker of Spark does with a fragment of a plan: Arrow batches in, Arrow batches out."""
+"""How a Python worker of Spark runs a fragment of a plan: Arrow batches in, Arrow batches out."""
 
 from __future__ import annotations
 
@@ -23,15 +23,14 @@ from gpu_ops.core.time import TIME_TYPE
 from gpu_ops.devices import choose
 from gpu_ops.engines.local.in_order import Spill, can_run_in_order, in_order
 from gpu_ops.engines.spark.sending import concise
-from gpu_ops.engines.spark.sides import Slots, split
-from gpu_ops.engines.spark.stages import feeds
-from gpu_ops.engines.spark.type_codecs import carried_schema, flattened_arrays, restored_arrays
+from gpu_ops.engines.spark.sides import MARK, Slots, split
+from gpu_ops.engines.spark.type_codecs import decoded_arrays, encoded_arrays, encoded_schema
 from gpu_ops.plan.nodes import Feed, Node
 
 _LOG = logging.getLogger("gpu_ops")
 
 BATCH_ROWS = 1 << 18
-"""Rows of a batch that goes back: Spark copies each batch as a whole."""
+"""Rows of a batch that goes back to Spark, which copies each batch as a whole."""
 
 Batches = Iterable[pa.RecordBatch]
 
@@ -39,8 +38,8 @@ Batches = Iterable[pa.RecordBatch]
 def worker_device(asked: str) -> str:
     """The device of a worker.
 
-    ``"auto"`` takes a GPU only where the RAPIDS plugin has given the worker its share of one: it says so in the
-    environment (``spark.rapids.sql.python.gpu.enabled``). Workers that each took what they find would share no memory.
+    ``"auto"`` takes a GPU only if the RAPIDS plugin has given the worker a share of one, which the environment says
+    (``spark.rapids.sql.python.gpu.enabled``). Workers that took any GPU they find would compete for its memory.
     """
     if asked != "auto":
         return asked
@@ -53,10 +52,10 @@ class Task:
 
     Attributes:
         plan: A plan whose leaves are each a `Feed`.
-        payloads: For each feed the payload that comes, which may be a part of it.
+        payloads: For each feed the part of its payload that comes.
         answer: The payload that goes back.
-        slots: Where the columns of two sides are; None if there is one.
-        named: Whether the answer comes back under its own names: all of it as it is, and nothing is left to select.
+        slots: The slots of the columns of two sides; None if there is one.
+        named: Whether the answer comes back under its own names, since all its columns pass unchanged.
     """
 
     plan: Node
@@ -68,20 +67,28 @@ class Task:
     @property
     def back(self) -> pa.Schema:
         """The columns that come back."""
-        payload = carried_schema(self.answer)
+        payload = encoded_schema(self.answer)
         if self.named:
             payload = pa.schema([each.with_name(name) for each, name in zip(payload, self.answer.names, strict=True)])
         return pa.schema([("start", TIME_TYPE), ("end", TIME_TYPE), *payload])
 
     @property
+    def takes(self) -> list[str]:
+        """The columns that come, but for the ends of two sides: `packed` puts these and the mark together."""
+        times = ["start", "end"] if any(self.ends) else ["start"]
+        if self.slots is None:
+            return [*times, *encoded_schema(self.payloads[0]).names]
+        return [*times, MARK, *self.slots.schema.names]
+
+    @property
     def ends(self) -> list[bool]:
-        """For each feed whether ends come: not where all its lifetimes last as long."""
-        return [feed.length is None for feed in feeds(self.plan)]
+        """For each feed whether ends come. They do not if all its lifetimes last equally long."""
+        return [feed.length is None for feed in self.plan.all(Feed)]
 
     def handed(self, batches: Batches) -> dict[Feed, Iterator[pa.RecordBatch]]:
-        """What each feed gets of batches as they come."""
+        """For each feed its events, decoded from the batches that come."""
         sides = [batches] if self.slots is None else split(batches, self.payloads, self.ends, self.slots)
-        found = zip(feeds(self.plan), self.payloads, self.ends, sides, strict=True)
+        found = zip(self.plan.all(Feed), self.payloads, self.ends, sides, strict=True)
         return {feed: _restored(payload, ends, side) for feed, payload, ends, side in found}
 
 
@@ -92,17 +99,17 @@ def run_task(
     memory: int | None = None,
     spilled: Callable[[Spill], None] | None = None,
 ) -> Batches:
-    """Run a plan over the lowered columns of a task's events.
+    """Run a plan over the encoded events of a task.
 
     Args:
         task: What is done.
         device: As in `Stream.collect`.
-        batches: ``start``, ``end`` where it is asked for, and the payload as lowered; or that of both sides in slots.
-        memory: Up to how many bytes of them are held in memory: more are sorted in files, and run in order of time.
-        spilled: Is told what was sorted in files; the worker's log says it in any case.
+        batches: ``start``, ``end`` if it is needed, and the encoded payload; or that of both sides in slots.
+        memory: How many bytes of them are held in memory. More are sorted in files, and run in order of time.
+        spilled: Called with what was sorted in files, which the worker's log says too.
 
     Yields:
-        ``start``, ``end`` and the answer's payload as lowered.
+        ``start``, ``end`` and the answer's encoded payload.
     """
     _settle(worker_device(device))
     _keep_archives()
@@ -139,9 +146,9 @@ def _say(spill: Spill, budget: int) -> None:
 
 @functools.cache
 def _settle(device: str) -> None:
-    """Spare later tasks the modules that this worker has loaded: PySpark looks for garbage after each of them.
+    """Load the engine, and keep the garbage collector from what is loaded: PySpark runs it after each task.
 
-    To look through all that is loaded took it 70 ms a task.
+    Looking through all of that took 70 ms a task.
     """
     from gpu_ops.engines.local import engine as local  # noqa: F401  (and all that it needs)
 
@@ -151,10 +158,10 @@ def _settle(device: str) -> None:
 
 
 def _keep_archives() -> None:
-    """Spare the next task Spark's own archives: before each one PySpark has Python forget what it did not find.
+    """Forget how Spark's own archives are imported from: before each task PySpark invalidates Python's import caches.
 
-    Python then reads an archive's list of files, once for each package that was imported from there, of which PySpark
-    has a dozen: that took 100 ms a task, and more than most tasks. Archives of the user's may change, and are read.
+    Python would then read an archive's list of files again for each package that was imported from it. PySpark has a
+    dozen packages: that took 100 ms a task, more than most tasks. The user's archives may change, and are read again.
     """
     own = {getattr(each.__loader__, "archive", None) for each in (pyspark, py4j)}
     for path, finder in list(sys.path_importer_cache.items()):
@@ -170,7 +177,7 @@ def _at_once(task: Task, device: str, batches: Batches) -> Iterator[pa.RecordBat
 
 
 def _by_time(task: Task, device: str, pieces: Iterable[tuple[pa.Table, int]]) -> Iterator[pa.RecordBatch]:
-    """Events in order of time: of them only those are in memory that are alive."""
+    """A task's events in order of time: only those that are alive are in memory."""
     from gpu_ops.engines.local import engine as local
 
     handed = ((task.handed(table.combine_chunks().to_batches()), cti) for table, cti in pieces)
@@ -178,7 +185,7 @@ def _by_time(task: Task, device: str, pieces: Iterable[tuple[pa.Table, int]]) ->
 
 
 def worker_memory() -> int:
-    """Up to how many bytes of events a task holds in memory where the session does not say.
+    """How many bytes of events a task holds in memory by default.
 
     An eighth of what Spark allows each worker (``spark.executor.pyspark.memory``), since sorting them and running a
     plan over them need several times as much; else 512 MiB.
@@ -188,9 +195,9 @@ def worker_memory() -> int:
 
 
 def scratch_folder() -> str | None:
-    """Where a task sorts in files: in the executor's own folder, of which Spark says to Python where it is.
+    """The folder in which a task sorts in files: the executor's own.
 
-    Spark removes it with the executor, also where a worker was killed, as Spark does with tasks that it gives up.
+    Spark removes it with the executor, even if a worker was killed, as Spark kills those of tasks that it gives up.
     """
     folders = [each for each in os.environ.get("SPARK_LOCAL_DIRS", "").split(",") if Path(each).is_dir()]
     return folders[os.getpid() % len(folders)] if folders else None
@@ -198,14 +205,14 @@ def scratch_folder() -> str | None:
 
 def _restored(payload: pa.Schema, ends: bool, batches: Batches) -> Iterator[pa.RecordBatch]:  # noqa: FBT001
     times = ["start", "end"] if ends else ["start"]
-    names = carried_schema(payload).names
+    names = encoded_schema(payload).names
     schema = pa.schema([*((name, TIME_TYPE) for name in times), *payload])
     for batch in batches:
         arrays = [batch.column(name).cast(TIME_TYPE) for name in times]
-        columns = restored_arrays(payload, [batch.column(name) for name in names])
+        columns = decoded_arrays(payload, [batch.column(name) for name in names])
         yield pa.RecordBatch.from_arrays([*arrays, *columns], schema=schema)
 
 
 def _flattened(answer: pa.Schema, back: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
-    payload = flattened_arrays(answer, batch.columns[2:])
+    payload = encoded_arrays(answer, batch.columns[2:])
     return pa.RecordBatch.from_arrays([*batch.columns[:2], *payload], schema=back)

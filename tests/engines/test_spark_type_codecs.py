@@ -1,4 +1,4 @@
-"""Columns through mapInArrow, the worker's side: what is flattened and restored is what it was, of any slice."""
+"""Columns through mapInArrow, the worker's side: what is encoded and decoded is what it was, of any slice."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from gpu_ops.engines.spark.type_codecs import carried_fields, carrier, flattened_arrays, restored_arrays
+from gpu_ops.engines.spark.type_codecs import codec, decoded_arrays, encoded_arrays, encoded_fields
 from gpu_ops.engines.spark.types import plain_type, spark_type
 from gpu_ops.errors import ColumnError
 
@@ -50,9 +50,9 @@ COLUMNS: dict[str, pa.Array] = {
 def test_what_passes_comes_back(name: str, part: tuple[int, int]) -> None:
     column = COLUMNS[name].slice(*part)
     schema = pa.schema([("price in €", column.type)])
-    passed = flattened_arrays(schema, [column])
-    assert [array.type for array in passed] == [field.type for field in carried_fields(schema)["price in €"]]
-    back = restored_arrays(schema, passed)[0]
+    passed = encoded_arrays(schema, [column])
+    assert [array.type for array in passed] == [field.type for field in encoded_fields(schema)["price in €"]]
+    back = decoded_arrays(schema, passed)[0]
     back.validate(full=True)
     assert back.type == column.type
     assert back.to_pylist() == column.to_pylist()
@@ -60,7 +60,7 @@ def test_what_passes_comes_back(name: str, part: tuple[int, int]) -> None:
 
 def test_hexadecimal_digits_are_ordered_as_their_bytes() -> None:
     values = [bytes([first, second]) for first in (0, 9, 10, 99, 255) for second in (0, 160)] + [b"", b"\x09"]
-    digits = carrier(pa.binary()).flatten(pa.array(values))[0].to_pylist()
+    digits = codec(pa.binary()).encode_array(pa.array(values))[0].to_pylist()
     assert [value for _, value in sorted(zip(digits, values, strict=True))] == sorted(values)
 
 
@@ -69,7 +69,7 @@ PLANNED = ["int8", "string", "list", "decimal", "decimal, wide", "duration", "nu
 
 @pytest.mark.parametrize("name", PLANNED)
 def test_what_the_plugin_passes(name: str) -> None:
-    assert carrier(COLUMNS[name].type).refusal is None
+    assert codec(COLUMNS[name].type).refusal is None
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_what_the_plugin_passes(name: str) -> None:
     ],
 )
 def test_what_it_does_not_pass(dtype: pa.DataType, why: str) -> None:
-    refusal = carrier(dtype).refusal
+    refusal = codec(dtype).refusal
     assert refusal is not None
     assert why in refusal
 
