@@ -8,7 +8,7 @@ import numpy as np
 
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events
-from gpu_ops.operators.row_windows.data_windows import row_order
+from gpu_ops.operators.row_order import row_order, run_starts
 from gpu_ops.plan.lifetimes import Stitch
 
 
@@ -45,9 +45,7 @@ def leading(node: Stitch, codes: Any, start: Any, end: Any, frame: Any, device: 
     order = row_order(codes, start, end, carried, node.schema, (), device, ties=True)
     if order is None:
         order = np.arange(len(start), like=start)
-    code, time = take(codes, order), take(start, order)
-    new = np.ones_like(code[:1], dtype=np.bool_)
-    fresh = np.concatenate([new, (code[1:] != code[:-1]) | (time[1:] != time[:-1])])
+    fresh = run_starts(take(codes, order), take(start, order))
     lead = np.empty_like(order)
     lead[order] = order[device.kernels.keep(fresh)][np.cumsum(fresh) - 1]
     return columns.take(carried, lead)

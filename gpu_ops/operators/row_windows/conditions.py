@@ -25,7 +25,7 @@ from gpu_ops.devices import Device
 from gpu_ops.errors import IntegerOverflowError, SumOverflowError
 from gpu_ops.operators.checked import checked
 from gpu_ops.operators.events import Events
-from gpu_ops.operators.row_windows.data_windows import assigns, index_of
+from gpu_ops.operators.row_windows.data_windows import assigns, gathering_begins, index_of
 from gpu_ops.plan.expressions import exact_divisions, guards
 from gpu_ops.plan.window_conditions import COUNT, OLDEST, SUM, Until, While, condition_fields, spoken
 from gpu_ops.plan.window_kinds import UNKNOWN, Membership, WindowRows
@@ -57,9 +57,7 @@ def keep_while(window: While, held: WindowRows, device: Device) -> Membership:
 def batches_until(window: Until, held: WindowRows, device: Device) -> Membership:
     """When each row is in a batch: from the row that ends its own to the one that ends the next."""
     mode = WALK_UNTIL if window.include_trigger else WALK_BEFORE
-    # Rows of the batch that is out come first; those of the one that gathers have not entered yet.
-    out = np.concatenate([np.zeros_like(held.bounds[:1]), np.cumsum(held.enter != UNKNOWN)])
-    begins = held.bounds[:-1] + out[held.bounds[1:]] - out[held.bounds[:-1]]
+    begins = gathering_begins(held)
     ends = _walked(window.condition, mode, held, begins, np.maximum(begins, _fresh(held, device)), device)
     gathers = held.enter == UNKNOWN
     # A batch that is complete is followed by one that begins with the row that completed it, or the one after that.

@@ -20,6 +20,8 @@ from gpu_ops.core.time import MAX_TIME, TICK
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import column_name
 from gpu_ops.operators.events import Events, check_times, concat
+from gpu_ops.operators.row_order import ranks_of, row_order, run_ends, run_starts
+from gpu_ops.operators.state.rows import AxisRows
 from gpu_ops.operators.windows import calendars
 from gpu_ops.operators.windows.windows import window_aggregate
 from gpu_ops.plan.aggregates import Aggregate
@@ -40,7 +42,8 @@ from gpu_ops.plan.nodes import Feed
 from gpu_ops.plan.window_kinds import ASSIGNERS, CHANGED, OUT, UNKNOWN, DataWindowKind, Membership, WindowRows
 from gpu_ops.plan.windows import Snapshot, WindowAggregate
 
-_NULL = -(1 << 63)
+_NO_BATCH = -(1 << 63)
+"""What `timed_batches` gives for a row that opens no batch."""
 
 Kind = TypeVar("Kind", bound=DataWindowKind)
 
@@ -116,9 +119,13 @@ def _first(window: First, held: WindowRows, device: Device) -> Membership:
 
 @assigns(FirstSpan)
 def _first_span(window: FirstSpan, held: WindowRows, device: Device) -> Membership:
-    if window.since is None:
-        return _ever(held, held.start - held.first[held.code] < window.span)
-    return _ever(held, (held.start >= window.since) & (held.start - window.since < window.span))
+    return _ever(held, inside_span(window, held))
+
+
+def inside_span(window: FirstSpan, held: WindowRows) -> Any:
+    """bool: which rows start within the span."""
+    since = held.first[held.code] if window.since is None else window.since
+    return (held.start >= since) & (held.start - since < window.span)
 
 
 def _ever(held: WindowRows, inside: Any) -> Membership:
@@ -140,10 +147,16 @@ def _time_batches(window: TimeBatches, held: WindowRows, device: Device) -> Memb
         number, _ = calendars.overlapped(window.calendar, held.start, held.start + TICK, device)
         complete, over = (calendars.lifetimes(window.calendar, number + more, device)[1] for more in (0, 1))
         return Membership(complete, over, by_time, by_time)
-    origin = held.first[held.code] if window.align is None else window.align
-    enter = (held.start - origin) // window.span * window.span + window.span + origin
-    check_times(enter, window.span, device, verb="time_batches")
+    enter = batch_ends(window, held, device)
     return Membership(enter, enter + window.span, by_time, by_time)
+
+
+def batch_ends(window: TimeBatches, held: WindowRows, device: Device) -> Any:
+    """int64 ticks at which each row's batch is complete, on a regular grid."""
+    origin = held.first[held.code] if window.align is None else window.align
+    ends = (held.start - origin) // window.span * window.span + window.span + origin
+    check_times(ends, window.span, device, verb="time_batches")
+    return ends
 
 
 @assigns(Session)
@@ -164,7 +177,8 @@ def _session(window: Session, held: WindowRows, device: Device) -> Membership:
     follows = ends < held.bounds[code + 1]
     leave = np.where(follows | (end <= held.cti), end, UNKNOWN)
     due = np.full_like(held.first, UNKNOWN)
-    newest = kernels.keep(_ends_group(code))
+    # Each group is written once: which of several values a GPU would keep is left to chance.
+    newest = kernels.keep(run_ends(code))
     due[code[newest]] = np.where(leave[newest] == UNKNOWN, end[newest], UNKNOWN)
     by_time = np.full_like(start, -1) if held.rows else None
     enter = start if window.running else kernels.take(start[opens], session)
@@ -216,12 +230,10 @@ def _session_limits(window: Session, start: Any) -> tuple[Any, Any]:
     return np.minimum(grown, np.where(past == 0, ahead, ahead + window.grid_cap)), np.minimum(grown, ahead)
 
 
-def _ends_group(code: Any) -> Any:
-    """bool: which of some rows, that stand by group, are the last of theirs.
-
-    Where something is written for each group it is theirs: which of several a GPU would keep is left to chance.
-    """
-    return np.concatenate([code[1:] != code[:-1], np.ones_like(code[:1], dtype=np.bool_)])
+def gathering_begins(held: WindowRows) -> Any:
+    """int64: for each group the index of the first row that has not entered; those that have entered stand first."""
+    entered = np.concatenate([np.zeros_like(held.bounds[:1]), np.cumsum(held.enter != UNKNOWN)])
+    return held.bounds[:-1] + entered[held.bounds[1:]] - entered[held.bounds[:-1]]
 
 
 @dataclass(frozen=True)
@@ -249,7 +261,7 @@ def _time_length_batches(window: TimeLengthBatches, held: WindowRows, device: De
     made = _timed_batches(window, held, device)
     opens, ends, code = made.opens, made.ends, made.code
     full = (ends - opens == window.count) & ~made.is_out
-    last = _ends_group(code)
+    last = run_ends(code)
     known = made.is_out | ~last | (made.over <= held.cti)
     complete = np.where(full, start[ends - 1], np.where(known, made.over, UNKNOWN))
     latest = np.where(complete == UNKNOWN, start[opens], complete)
@@ -266,20 +278,18 @@ def _time_length_batches(window: TimeLengthBatches, held: WindowRows, device: De
     waits = np.where(complete == UNKNOWN, made.over, complete + window.span)[ending]
     due[code[ending]] = np.where((leave == UNKNOWN)[ending], waits, UNKNOWN)
     done = kernels.keep(complete != UNKNOWN)
-    newest = done[kernels.keep(_ends_group(code[done]))]
+    newest = done[kernels.keep(run_ends(code[done]))]
     noted[code[newest]] = complete[newest]
     return Membership(complete[batch], leave[batch], by[batch], left[batch], due, noted)
 
 
 def _timed_batches(window: TimeLengthBatches, held: WindowRows, device: Device) -> _Batches:
     kernels, start = device.kernels, held.start
-    # Rows of the batch that is out come first; those of the one that gathers have not entered yet.
-    out = np.concatenate([np.zeros_like(held.bounds[:1]), np.cumsum(held.enter != UNKNOWN)])
-    begins = held.bounds[:-1] + out[held.bounds[1:]] - out[held.bounds[:-1]]
+    begins = gathering_begins(held)
     set_at = held.noted if window.since is None else np.where(held.noted == UNKNOWN, window.since, held.noted)
     turns = UNKNOWN if window.runs else 2
     over = kernels.timed_batches(start, begins, held.bounds[1:], set_at, window.span, window.count, turns)
-    gathered = kernels.keep(over != _NULL)
+    gathered = kernels.keep(over != _NO_BATCH)
     # What is out is a batch too, complete since the rows entered; so it opens with the group's first row.
     leads = kernels.keep(begins > held.bounds[:-1])
     opens = np.concatenate([gathered, held.bounds[leads]])
@@ -294,27 +304,31 @@ def _timed_batches(window: TimeLengthBatches, held: WindowRows, device: Device) 
 
 @assigns(Best)
 def _best(window: Best, held: WindowRows, device: Device) -> Membership:
-    rank, ranked = ranks_of(held.frame, window.by, held.schema.field(window.by).type, device)
+    rank, ranked = best_ranks(window, held, device)
     unique = None
     if window.unique:
         same, count, _ = device.columns.key_codes(held.frame, window.unique)
         unique = held.code.astype(np.int64) * count + same
-    return _greatest(window.count, rank if window.highest else ~rank, ranked, unique, held, device)
+    return _greatest(window.count, rank, ranked, unique, held, device)
+
+
+def best_ranks(window: Best, held: WindowRows, device: Device) -> tuple[Any, Any | None]:
+    """(int64 rank of each row, the best the greatest; which rows have one, None for all)."""
+    rank, ranked = ranks_of(held.frame, window.by, held.schema.field(window.by).type, device)
+    return rank if window.highest else ~rank, ranked
 
 
 @assigns(Sample)
 def _sample(window: Sample, held: WindowRows, device: Device) -> Membership:
     # All rows of one start come in one step.
     index = index_of(held)
-    fresh = np.concatenate([np.ones_like(index[:1], dtype=np.bool_), held.start[1:] != held.start[:-1]])
-    fresh[held.bounds[:-1]] = True
-    ties = device.kernels.keep(fresh)
+    ties = device.kernels.keep(run_starts(held.code, held.start))
     among = index - ties[np.searchsorted(ties, index, side="right") - 1]
     is_new = held.number >= held.before[held.code]
     drawn: Any = np.where(is_new, hashes(window.seed, held.start, among), held.memo)
-    stay = _greatest(window.count, ~drawn, None, None, held, device)
-    stay.memo = drawn
-    return stay
+    membership = _greatest(window.count, ~drawn, None, None, held, device)
+    membership.memo = drawn
+    return membership
 
 
 def _greatest(
@@ -335,13 +349,13 @@ def _greatest(
     same = held.start[:0] if unique is None else np.unique(unique[rows], return_inverse=True)[1].astype(np.int64)
     found = kernels.best_rows(held.code[rows], rank[rows], same, count)
     left = np.full_like(held.start, -1)
-    stay = Membership(np.full_like(held.start, OUT), np.full_like(held.start, UNKNOWN), index, left)
+    membership = Membership(np.full_like(held.start, OUT), np.full_like(held.start, UNKNOWN), index, left)
     place = np.arange(len(rows), like=held.start)
-    stay.enter[rows] = np.where(found == place, OUT, held.start[rows])
+    membership.enter[rows] = np.where(found == place, OUT, held.start[rows])
     leaves = kernels.keep((found != place) & (found < len(rows)))
     gone, by = rows[leaves], rows[found[leaves]]
-    stay.leave[gone], stay.left[gone] = held.start[by], by
-    return stay
+    membership.leave[gone], membership.left[gone] = held.start[by], by
+    return membership
 
 
 # What a step may change
@@ -374,43 +388,59 @@ CHANGED |= {Last: _last_changed, LastStarts: _starts_changed, TimeBatches: _batc
 # One row for each
 
 
-def each_row(node: DataWindow, frame: Any, start: Any, end: Any, stay: Membership, rows: Any, device: Device) -> Any:
+def moment_places(
+    node: DataWindow, rows: AxisRows, membership: Membership, enters: Any, leaves: Any, device: Device
+) -> tuple[Any, Any]:
+    """(places of enters, places of leaves) on one axis, from 1 on, in the order in which rows enter and leave.
+
+    The order is by time; at one time, what time alone does comes before what rows do.
+
+    Args:
+        node: The window.
+        rows: Rows, those among them with which others enter or leave.
+        membership: When they are in.
+        enters: int64 indices of the rows whose enters have a place.
+        leaves: int64 indices of the rows whose leaves have one.
+        device: Where arrays live.
+    """
+    codes, _, _ = device.columns.key_codes(rows.frame, node.key)
+    order = row_order(codes, rows.low, rows.high, rows.frame, node.input.schema, node.order, device, ties=True)
+    turn = np.arange(len(rows), like=rows.low)
+    if order is not None:
+        turn[order] = turn.copy()
+    moments = [
+        (np.where(by[at] < 0, -1, turn[np.maximum(by[at], 0)]), time[at], codes[at].astype(np.int64))
+        for at, time, by in (
+            (enters, membership.enter, membership.entered),
+            (leaves, membership.leave, membership.left),
+        )
+    ]
+    keys = [np.concatenate(each) for each in zip(*moments, strict=True)]
+    order = np.lexsort(np.stack(keys))
+    place = np.empty_like(order)
+    place[order] = np.cumsum(run_starts(*(key[order] for key in keys)))
+    return place[: len(enters)], place[len(enters) :]
+
+
+def each_row(node: DataWindow, rows: AxisRows, membership: Membership, asked: Any, device: Device) -> Any:
     """Aggregates over what is in when some rows enter, right after that: a frame with a row for each.
 
-    All that comes and goes in a group is put in order, by time, what time alone does before what rows do. So every
-    enter and leave has a place on an axis of its own, and the snapshots along it are what is asked.
+    Every enter and leave has a place on an axis of its own, and the snapshots along this axis are the answer.
 
     Args:
         node: The window and its aggregates.
-        frame: The payload.
-        start: int64 ticks.
-        end: int64 ticks.
-        stay: When the rows are in.
-        rows: int64 indices of those that are asked for.
+        rows: The rows.
+        membership: When they are in.
+        asked: int64 indices of the rows that are asked for.
         device: Where arrays live.
     """
     kernels = device.kernels
-    codes, _, _ = device.columns.key_codes(frame, node.key)
-    order = row_order(codes, start, end, frame, node.input.schema, node.order, device, ties=True)
-    turn = np.arange(len(start), like=start)
-    if order is not None:
-        turn[order] = turn.copy()
-    inside = kernels.keep((stay.enter != OUT) & (stay.enter != UNKNOWN))
-    leaves = stay.leave[inside]
-    moments = [
-        np.stack([np.where(row < 0, -1, turn[np.maximum(row, 0)]), time, codes[inside].astype(np.int64)])
-        for time, row in ((stay.enter[inside], stay.entered[inside]), (leaves, stay.left[inside]))
-    ]
-    every = np.concatenate(moments, axis=1)
-    order = np.lexsort(every)
-    placed = every[:, order]
-    fresh = np.concatenate([np.ones_like(start[:1], dtype=np.bool_), (placed[:, 1:] != placed[:, :-1]).any(axis=0)])
-    place = np.empty_like(order)
-    place[order] = np.cumsum(fresh)
-    low, high = place[: len(inside)], place[len(inside) :]
-    # After all others: what never leaves, or nobody knows when.
+    inside = kernels.keep((membership.enter != OUT) & (membership.enter != UNKNOWN))
+    low, high = moment_places(node, rows, membership, inside, inside, device)
+    leaves = membership.leave[inside]
+    # After all others: rows that never leave, or whose leave is not known yet.
     high = np.where((leaves == UNKNOWN) | (leaves == MAX_TIME), 2 * len(inside) + 2, high)
-    aggregates, content, schema = node.aggregates, device.columns.take(frame, inside), node.input.schema
+    aggregates, content, schema = node.aggregates, device.columns.take(rows.frame, inside), node.input.schema
     there = low < high
     if not bool(there.all()):
         # A row that leaves with its own coming may leave nothing: it stands there, and no aggregate looks at it.
@@ -420,9 +450,9 @@ def each_row(node: DataWindow, frame: Any, start: Any, end: Any, stay: Membershi
     results = concat(window_aggregate(window, Events(low, high, content), device), device)
     assert results is not None  # noqa: S101  (whoever is asked for is in)
     at = np.zeros_like(low, shape=2 * len(inside) + 3)
-    at[results.start] = np.arange(len(results), like=start)
+    at[results.start] = np.arange(len(results), like=low)
     values = device.columns.select(results.frame, [aggregate.name for aggregate in node.aggregates])
-    return device.columns.take(values, at[low[np.searchsorted(inside, rows)]])
+    return device.columns.take(values, at[low[np.searchsorted(inside, asked)]])
 
 
 def _only(
@@ -444,67 +474,6 @@ def _only(
     made = (None if each.filter is None else column_name(each.filter) for each in aggregates)
     only = tuple(replace(each, filter=nw.col(names[name])) for each, name in zip(aggregates, made, strict=True))
     return only, frame, schema
-
-
-# The order of rows
-
-
-def row_order(
-    codes: Any, start: Any, end: Any, frame: Any, schema: pa.Schema, first: Sequence[str], device: Device, *, ties: bool
-) -> Any | None:
-    """int64 order of rows by group, then start; of one start by some columns, then all others, null first, then end.
-
-    It is None for rows that stand in it.
-
-    Args:
-        codes: int32 groups.
-        start: int64 ticks.
-        end: int64 ticks.
-        frame: The payload.
-        schema: Its types; nested columns play no part.
-        first: The columns that come first.
-        device: Where arrays live.
-        ties: Whether rows of one start need an order.
-    """
-    kernels, order = device.kernels, None
-    code, time = codes, start
-    if not kernels.is_ordered(codes, start):  # so there are some
-        order = kernels.group_order(codes, int(codes.max()) + 1, start)
-        code, time = kernels.take(codes, order), kernels.take(start, order)
-    if not ties or len(time) < 2:
-        return order
-    same = (time[1:] == time[:-1]) & (code[1:] == code[:-1])
-    if not bool(same.any()):
-        return order
-    no = np.zeros_like(same, shape=1)
-    places = kernels.keep(np.concatenate([same, no]) | np.concatenate([no, same]))
-    rows = places if order is None else kernels.take(order, places)
-    some = device.columns.take(frame, rows)
-    keys = []
-    for name in dict.fromkeys((*first, *schema.names)):
-        if name not in some.columns or pa.types.is_nested(schema.field(name).type):
-            continue
-        keys.append(ranks_of(some, name, schema.field(name).type, device)[0])
-        if pa.types.is_floating(schema.field(name).type):  # 0.0 and -0.0 are of one rank
-            floats, _ = device.columns.values(some, name)
-            keys.append(floats.view(f"i{floats.itemsize}"))
-    keys = [kernels.take(code, places), kernels.take(time, places), *keys, kernels.take(end, rows)]
-    found = np.arange(len(rows), like=start)
-    for key in reversed(keys):
-        found = found[np.argsort(key[found], kind="stable")]
-    order = np.arange(len(time), like=start) if order is None else order.copy()
-    order[places] = rows[found]
-    return order
-
-
-def ranks_of(frame: Any, name: str, dtype: pa.DataType, device: Device) -> tuple[Any, Any | None]:
-    """(int64 order codes of a column, NaN the greatest, null the least; which are there, None for all)."""
-    if pa.types.is_floating(dtype):
-        values, valid = device.columns.values(frame, name)
-        codes = device.kernels.order_float(values.astype(np.float64))
-    else:
-        codes, valid, _ = device.columns.ranks(frame, name)
-    return (codes, None) if valid is None else (np.where(valid, codes, _NULL), valid)
 
 
 def hashes(seed: int, start: Any, number: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from gpu_ops.devices import Device
+from gpu_ops.operators.row_order import run_starts
 from gpu_ops.operators.state.rows import grown
 from gpu_ops.plan.window_kinds import UNKNOWN, DataWindowKind
 
@@ -53,7 +54,7 @@ class GroupStates:
         """
         order = device.kernels.group_order(codes, len(touched), times)
         codes = codes[order]
-        first = device.kernels.keep(np.concatenate([np.ones_like(codes[:1], dtype=np.bool_), codes[1:] != codes[:-1]]))
+        first = device.kernels.keep(run_starts(codes))
         here = touched[codes[first]]
         self.due[here] = np.minimum(self.due[here], times[order][first])
 

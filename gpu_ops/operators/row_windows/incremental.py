@@ -19,8 +19,9 @@ from gpu_ops.errors import PlanError
 from gpu_ops.operators.aggregates.block import Column
 from gpu_ops.operators.events import Events, present, whole_groups
 from gpu_ops.operators.operator import BatchInput, StepInput, of_whole_groups
+from gpu_ops.operators.row_order import row_order, run_starts
 from gpu_ops.operators.row_windows import conditions, window_sets  # noqa: F401  (their kinds)
-from gpu_ops.operators.row_windows.data_windows import each_row, row_order
+from gpu_ops.operators.row_windows.data_windows import each_row
 from gpu_ops.operators.row_windows.each import IncrementalEach
 from gpu_ops.operators.row_windows.groups import GroupStates
 from gpu_ops.operators.row_windows.window_state import ENTER, FLOOR, NUMBER, DataWindowState, floors_of
@@ -39,7 +40,7 @@ class Settled:
     Attributes:
         rows: The rows, in the order of their groups and numbers.
         codes: Which of the groups each is of.
-        stay: When they are in.
+        membership: When they are in.
         is_new: Which of them have not entered in an earlier step.
         groups: What is known of all groups.
         touched: int64 numbers of these groups.
@@ -48,7 +49,7 @@ class Settled:
 
     rows: AxisRows
     codes: Any
-    stay: Membership
+    membership: Membership
     is_new: Any
     groups: GroupStates
     touched: Any
@@ -57,7 +58,7 @@ class Settled:
     @cached_property
     def inside(self) -> Any:
         """Which of them are in at any time that is known."""
-        return (self.stay.enter != OUT) & (self.stay.enter != UNKNOWN)
+        return (self.membership.enter != OUT) & (self.membership.enter != UNKNOWN)
 
 
 class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
@@ -120,19 +121,11 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
 
     def _due(self, events: Events | None, cti: int) -> AxisRows | None:
         """The rows whose turn it is: at the CTI itself more may come."""
-        before = cti if cti == MAX_TIME else cti - 1
-        due = self._waiting.due(before)
+        fresh = []
         if events is not None and len(events):
-            keep, codes = self._device.kernels.keep, self._groups.codes(events.frame)
-            rows = AxisRows(codes, events.start, events.ends, {}, events.frame)
-            now = rows.low <= before
-            if bool(now.all()):
-                due.append(rows)
-            else:
-                self._waiting.add(rows.take(keep(~now), self._device))
-                due.append(rows.take(keep(now), self._device))
-        due = [rows for rows in due if len(rows)]
-        return concat_rows(due, self._device) if due else None
+            codes = self._groups.codes(events.frame)
+            fresh.append(AxisRows(codes, events.start, events.ends, {}, events.frame))
+        return self._waiting.through(fresh, cti if cti == MAX_TIME else cti - 1)
 
     def _ended(self, cti: int) -> AxisRows | None:
         """The rows that end by then, each once."""
@@ -183,8 +176,8 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
             rows, codes = rows.take(order, device), device.kernels.take(codes, order)
         held = self._held(rows, codes, touched, groups, before, cti)
         groups.due[touched] = rest
-        stay = self._node.window.memberships(held, device)
-        return self._settled(rows, codes, stay, groups, touched, cti)
+        membership = self._node.window.memberships(held, device)
+        return self._settled(rows, codes, membership, groups, touched, cti)
 
     def _changes(self, touched: Any, before: Any, groups: GroupStates, cti: int) -> Any | None:
         """Of which kept rows of some groups something changes: of those below a number; None for all."""
@@ -195,18 +188,9 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
 
     def _taken(self, touched: Any, upto: Any | None) -> AxisRows | None:
         """The rows that are kept of some groups, those below a number of each; they are kept no longer."""
-        kernels, found = self._device.kernels, []
-        for run in self._kept.runs:
-            low, high = (np.searchsorted(run.rows.code, touched, side=side) for side in ("left", "right"))
-            if upto is not None:
-                # They stand in the order of their coming.
-                high = kernels.search_pairs(
-                    run.rows.code, _column(run.rows, NUMBER), touched.astype(np.int32), upto - 1
-                )
-            source, offset = kernels.expand(high - low)
-            at = low[source] + offset
-            if run.gone is not None:
-                at = at[~run.gone[at]]
+        # They stand in the order of their coming, which is that of their numbers.
+        found, below = [], None if upto is None else (NUMBER, upto)
+        for run, at in self._kept.of_groups(touched.astype(np.int32), below):
             if len(at):
                 self._kept.drop(run, at)
                 found.append(run.rows.take(at, self._device))
@@ -230,9 +214,7 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
         here, begins, ends = touched[present], bounds[present], bounds[present + 1]
         source, number = device.kernels.expand(ends - begins)
         if node.window.counts == "starts":
-            starts = np.concatenate([np.ones_like(codes[:1], dtype=np.bool_), rows.low[1:] != rows.low[:-1]])
-            starts[begins] = True
-            place = np.cumsum(starts)
+            place = np.cumsum(run_starts(codes, rows.low))
             number = place - place[begins][source]
         seen = groups.seen[here]
         if bool(seen.any()):
@@ -266,19 +248,19 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
         )
 
     def _settled(
-        self, rows: AxisRows, codes: Any, stay: Membership, groups: GroupStates, touched: Any, cti: int
+        self, rows: AxisRows, codes: Any, membership: Membership, groups: GroupStates, touched: Any, cti: int
     ) -> list[Events]:
         """What is final of some rows is given, and what may still change is kept."""
         before = _column(rows, ENTER)
         is_new = before == UNKNOWN
-        enter = stay.enter if bool(is_new.all()) else np.where(is_new, stay.enter, before)
+        enter = membership.enter if bool(is_new.all()) else np.where(is_new, membership.enter, before)
         # Whatever has not left at the end of time never will; what has not entered never does.
-        leave = stay.leave if cti != MAX_TIME else np.minimum(stay.leave, MAX_TIME)
-        if stay.due is not None:
-            groups.due[touched] = stay.due
-        if stay.noted is not None:
-            groups.closed[touched] = stay.noted
-        found = Settled(rows, codes, replace(stay, enter=enter, leave=leave), is_new, groups, touched, cti)
+        leave = membership.leave if cti != MAX_TIME else np.minimum(membership.leave, MAX_TIME)
+        if membership.due is not None:
+            groups.due[touched] = membership.due
+        if membership.noted is not None:
+            groups.closed[touched] = membership.noted
+        found = Settled(rows, codes, replace(membership, enter=enter, leave=leave), is_new, groups, touched, cti)
         if cti != MAX_TIME and self._node.output != "each":
             floor = enter if self._holds else np.full_like(enter, UNKNOWN)
             self._keep_open(found, (enter != OUT) & (leave == UNKNOWN), enter, floor)
@@ -292,28 +274,28 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
     def _keep_open(self, found: Settled, which: Any, enter: Any, floor: Any) -> None:
         """Keep some rows, with the enters that are known, and the times before which they promise nothing."""
         columns = found.rows.columns | {ENTER: Column((enter,), None), FLOOR: Column((floor,), None)}
-        if found.stay.memo is not None:
+        if found.membership.memo is not None:
             note = self._node.window.note
             if note is None:
                 raise PlanError(
                     f"The window {self._node.window} gives a memo of each row, and declares no note of it.",
                     remedy="Declare a RowNote: without one the next step would not know it.",
                 )
-            columns["row", note.name] = Column((found.stay.memo,), None)
+            columns["row", note.name] = Column((found.membership.memo,), None)
         kept = replace(found.rows, columns=columns).take(self._device.kernels.keep(which), self._device)
         self._kept.add(kept)
         self._again("kept", kept)
 
     # What each output gives
 
-    def _whole_stays(self, found: Settled) -> list[Events]:
+    def _whole_memberships(self, found: Settled) -> list[Events]:
         """Rows for as long as they are in, once that is known; what may enter yet leaves no earlier."""
-        enter, leave = found.stay.enter, found.stay.leave
+        enter, leave = found.membership.enter, found.membership.leave
         return self._part(found.rows, (leave > enter) & (leave != UNKNOWN) & (enter != OUT), enter, leave)
 
     def _edges(self, found: Settled) -> list[Events]:
         """The same, and edges where the leave is not known yet: opened ones now, closed ones when it is."""
-        enter, leave, fresh = found.stay.enter, found.stay.leave, found.inside & found.is_new
+        enter, leave, fresh = found.membership.enter, found.membership.leave, found.inside & found.is_new
         self._opened += self._part(found.rows, fresh & (leave == UNKNOWN), enter, TICK)
         # One that time let in at the CTI may leave there yet, with a row that comes then: it was opened, too.
         self._closed += self._part(found.rows, found.inside & ~found.is_new & (leave < MAX_TIME), enter, leave)
@@ -321,11 +303,13 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
 
     def _inserts(self, found: Settled) -> list[Events]:
         """A point where a row enters."""
-        return self._part(found.rows, found.inside & found.is_new, found.stay.enter, TICK, "new")
+        return self._part(found.rows, found.inside & found.is_new, found.membership.enter, TICK, "new")
 
     def _removes(self, found: Settled) -> list[Events]:
         """A point where a row leaves."""
-        return self._part(found.rows, found.inside & (found.stay.leave < MAX_TIME), found.stay.leave, TICK, "dead")
+        return self._part(
+            found.rows, found.inside & (found.membership.leave < MAX_TIME), found.membership.leave, TICK, "dead"
+        )
 
     def _changes_of(self, found: Settled) -> list[Events]:
         """Both."""
@@ -351,41 +335,40 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
 
     def _each(self, found: Settled) -> list[Events]:
         """Rows whose enter is final, with what is in then; kept is what may be in for others."""
-        stay, columns = found.stay, self._device.columns
+        membership, columns = found.membership, self._device.columns
         # An enter that time alone makes may be known long before.
-        final = found.inside & found.is_new & (stay.enter <= found.cti)
+        final = found.inside & found.is_new & (membership.enter <= found.cti)
         if self._node.window.holds_enters:
-            final = final & (stay.leave != UNKNOWN)
+            final = final & (membership.leave != UNKNOWN)
         told = final | ~found.is_new
         running = self._each_of if self._groups.seen else None
         if found.cti != MAX_TIME:
             # What stays for ever is in the running aggregates, and waits for nothing.
-            memberships = (stay.leave > found.cti) & ((stay.leave != MAX_TIME) | (running is None))
-            self._keep_for_others(found, (stay.enter != OUT) & (memberships | ~told), told)
+            still_in = (membership.leave > found.cti) & ((membership.leave != MAX_TIME) | (running is None))
+            self._keep_for_others(found, (membership.enter != OUT) & (still_in | ~told), told)
         at = self._device.kernels.keep(final)
         values = None
         if running is not None:
-            leaves = told & found.inside & (stay.leave <= min(found.cti, MAX_TIME - 1))
-            values = running.values(found.rows, stay, final, leaves)
+            leaves = told & found.inside & (membership.leave <= min(found.cti, MAX_TIME - 1))
+            values = running.values(found.rows, membership, final, leaves)
         elif len(at):
-            known = replace(stay, entered=np.where(found.is_new, stay.entered, -1))
-            rows = found.rows
-            values = each_row(self._node, rows.frame, rows.low, rows.high, known, at, self._device)
+            known = replace(membership, entered=np.where(found.is_new, membership.entered, -1))
+            values = each_row(self._node, found.rows, known, at, self._device)
         if not len(at):
             return []
-        return [Events(stay.enter[at], TICK, columns.beside(columns.take(found.rows.frame, at), values))]
+        return [Events(membership.enter[at], TICK, columns.beside(columns.take(found.rows.frame, at), values))]
 
     def _keep_for_others(self, found: Settled, which: Any, told: Any) -> None:
         """Some rows are kept for those that enter later; their groups are looked at again when one enters or leaves."""
-        stay = found.stay
-        floor = np.where(told | (stay.enter == OUT), UNKNOWN, stay.enter)
-        self._keep_open(found, which, np.where(told, stay.enter, UNKNOWN), floor)
+        membership = found.membership
+        floor = np.where(told | (membership.enter == OUT), UNKNOWN, membership.enter)
+        self._keep_open(found, which, np.where(told, membership.enter, UNKNOWN), floor)
         if not self._ends:
-            times = np.where(which, np.where(told, stay.leave, stay.enter), UNKNOWN)
+            times = np.where(which, np.where(told, membership.leave, membership.enter), UNKNOWN)
             found.groups.wake(found.codes, times, found.touched, self._device)
 
     _EMITTERS: ClassVar[dict[Output, Callable[[IncrementalDataWindow, Settled], list[Events]]]] = {
-        "alive": _whole_stays,
+        "alive": _whole_memberships,
         "insert": _inserts,
         "remove": _removes,
         "changes": _changes_of,

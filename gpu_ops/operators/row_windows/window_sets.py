@@ -17,7 +17,7 @@ from gpu_ops.core.time import MAX_TIME, format_time
 from gpu_ops.devices import Device
 from gpu_ops.errors import TimeError
 from gpu_ops.operators.events import check_times
-from gpu_ops.operators.row_windows.data_windows import assigns, ranks_of
+from gpu_ops.operators.row_windows.data_windows import assigns, batch_ends, best_ranks, inside_span
 from gpu_ops.operators.row_windows.group_machines import MACHINES, Machine, RowColumns, Rows
 from gpu_ops.plan.data_windows import Best, FirstSpan, TimeBatches, TimeLengthBatches
 from gpu_ops.plan.window_kinds import OUT, UNKNOWN, Membership, WindowRows
@@ -85,16 +85,11 @@ def _columns(part: SetPart, held: WindowRows, device: Device) -> RowColumns:
 
 
 def _of_span(window: FirstSpan, held: WindowRows, device: Device) -> RowColumns:
-    since = held.first[held.code] if window.since is None else window.since
-    inside = (held.start >= since) & (held.start - since < window.span)
-    return RowColumns(taken=device.columns.host(inside).tolist())
+    return RowColumns(taken=device.columns.host(inside_span(window, held)).tolist())
 
 
 def _of_time_batches(window: TimeBatches, held: WindowRows, device: Device) -> RowColumns:
-    origin = held.first[held.code] if window.align is None else window.align
-    ends = (held.start - origin) // window.span * window.span + window.span + origin
-    check_times(ends, window.span, device, verb="time_batches")
-    return RowColumns(time=device.columns.host(ends).tolist())
+    return RowColumns(time=device.columns.host(batch_ends(window, held, device)).tolist())
 
 
 def _of_timer(window: TimeLengthBatches, held: WindowRows, device: Device) -> RowColumns:
@@ -108,10 +103,10 @@ def _of_ends(window: UntilTime, held: WindowRows, device: Device) -> RowColumns:
 
 
 def _of_best(window: Best, held: WindowRows, device: Device) -> RowColumns:
-    rank, ranked = ranks_of(held.frame, window.by, held.schema.field(window.by).type, device)
+    rank, ranked = best_ranks(window, held, device)
     host = device.columns.host
     return RowColumns(
-        rank=host(rank if window.highest else ~rank).tolist(),
+        rank=host(rank).tolist(),
         taken=None if ranked is None else host(ranked).tolist(),
         unique=host(device.columns.key_codes(held.frame, window.unique)[0]).tolist() if window.unique else None,
     )

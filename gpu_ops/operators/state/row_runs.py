@@ -77,12 +77,22 @@ class RowRuns(SortedRuns[AxisRows]):
             run.left -= len(at)
             yield run, at
 
-    def of_groups(self, groups: Any) -> Iterator[tuple[Run[AxisRows], Any]]:
-        """Per run the indices of the rows of some groups, which ascend; not of those that were dropped."""
+    def of_groups(
+        self, groups: Any, below: tuple[tuple[str, str], Any] | None = None
+    ) -> Iterator[tuple[Run[AxisRows], Any]]:
+        """Per run the indices of the rows of some groups; not of those that were dropped.
+
+        Args:
+            groups: int32 groups, ascending.
+            below: A column that ascends within each group, and for each group an int64 number that its rows are below.
+        """
+        kernels = self._device.kernels
         for run in self.runs:
             begin, end = (np.searchsorted(run.rows.code, groups, side=side) for side in ("left", "right"))
-            source, offset = self._device.kernels.expand(end - begin)
-            at = self._device.kernels.take(begin, source) + offset
+            if below is not None:
+                end = kernels.search_pairs(run.rows.code, run.rows.columns[below[0]].arrays[0], groups, below[1] - 1)
+            source, offset = kernels.expand(end - begin)
+            at = kernels.take(begin, source) + offset
             yield run, at if run.gone is None else at[~run.gone[at]]
 
     def rows(self) -> AxisRows | None:
