@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,14 +88,19 @@ def whole_groups(
     if size is None or rows <= size or count == 1:
         yield events, codes, present(codes, count, device)
         return
-    bounds, part = _parts(events, codes, count, schema, device)
+    payload = Payload.of(events.frame, schema, device)
+    times = [events.start] if isinstance(events.end, int) else [events.start, events.end]
+    _, bounds, moved = device.kernels.partition(codes, count, [*times, *payload.arrays])
     bounds = np.unique(device.columns.host(bounds))  # the groups that have events, and no others
     group, done = 0, 0
     while done < rows:
         upto = int(np.searchsorted(bounds, min(done + size, rows)))
         high = int(bounds[upto])
         numbers, edges = (device.columns.array(each) for each in (np.arange(upto - group), bounds[group : upto + 1]))
-        yield part(done, high), device.kernels.group_codes(edges - done), numbers
+        arrays = [each[done:high] for each in moved]
+        end = events.end if isinstance(events.end, int) else arrays[1]
+        placed = Events(arrays[0], end, payload.moved(arrays[len(times) :], device))
+        yield placed, device.kernels.group_codes(edges - done), numbers
         group, done = upto, high
 
 
@@ -108,27 +113,42 @@ def present(codes: Any, count: int, device: Device) -> Any:
     return device.kernels.keep(found)
 
 
-def _parts(
-    events: Events, codes: Any, count: int, schema: pa.Schema, device: Device
-) -> tuple[Any, Callable[[int, int], Events]]:
-    """(where each group begins in order of group and start, what gives the events from one place to another)."""
-    kernels, columns, names = device.kernels, device.columns, list(events.frame.columns)
-    types = [schema.field(name).type for name in names]
-    if not all(map(_is_plain, types)) or any(columns.validity(events.frame, name) is not None for name in names):
-        order = kernels.group_order(codes, count, events.start)
-        return kernels.group_bounds(codes, count), lambda low, high: events.take(order[low:high], device)
-    # Plain numbers are moved where they belong in a third of the time that it takes to gather them.
-    arrays = [events.start, *(columns.values(events.frame, name)[0] for name in names)]
-    lasting = isinstance(events.end, int)
-    moved = arrays if lasting else [*arrays, events.end]
-    _, bounds, (start, *arrays) = kernels.partition(codes, count, moved)
+@dataclass(frozen=True)
+class Payload:
+    """A frame as arrays that kernels move: plain numbers take a third of the time that it takes to gather them.
 
-    def part(low: int, high: int) -> Events:
-        placed = zip(names, arrays, types, strict=False)
-        built = {name: (values[low:high], None, dtype) for name, values, dtype in placed}
-        return Events(start[low:high], events.end if lasting else arrays[-1][low:high], columns.build(built))
+    Attributes:
+        frame: The frame.
+        types: Its columns of plain numbers without null.
+        arrays: Their values; then each row's index, by which other columns are gathered, where there are any.
+    """
 
-    return bounds, part
+    frame: Any
+    types: dict[str, pa.DataType]
+    arrays: list[Any]
+
+    @classmethod
+    def of(cls, frame: Any, schema: pa.Schema, device: Device) -> Payload:
+        """A frame whose columns have these types."""
+        columns, types, arrays = device.columns, {}, []
+        for name in frame.columns:
+            dtype = schema.field(name).type
+            if _is_plain(dtype) and columns.validity(frame, name) is None:
+                types[name] = dtype
+                arrays.append(columns.values(frame, name)[0])
+        if len(types) < len(frame.columns):
+            arrays.append(columns.array(np.arange(columns.rows(frame))))
+        return cls(frame, types, arrays)
+
+    def moved(self, arrays: Sequence[Any], device: Device) -> Any:
+        """The frame that its arrays make, moved."""
+        columns, names = device.columns, list(self.frame.columns)
+        rest = [name for name in names if name not in self.types]
+        parts = [columns.take(columns.select(self.frame, rest), arrays[-1])] if rest else []
+        if self.types:
+            placed = zip(self.types.items(), arrays, strict=False)
+            parts.append(columns.build({name: (values, None, dtype) for (name, dtype), values in placed}))
+        return parts[0] if len(parts) == 1 else columns.select(columns.beside(*parts), names)
 
 
 def _is_plain(dtype: pa.DataType) -> bool:

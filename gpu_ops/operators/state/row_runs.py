@@ -77,6 +77,11 @@ class RowRuns(SortedRuns[AxisRows]):
             run.left -= len(at)
             yield run, at
 
+    def end(self, limit: int) -> None:
+        """Want the rows no longer that have ended at a place."""
+        for _ in self.ended(limit):
+            pass
+
     def of_groups(
         self, groups: Any, below: tuple[tuple[str, str], Any] | None = None
     ) -> Iterator[tuple[Run[AxisRows], Any]]:

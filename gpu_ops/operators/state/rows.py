@@ -41,7 +41,7 @@ class AxisRows:
     Attributes:
         code: int32 number of each event's group.
         low: int64 place on the axis where it begins.
-        high: int64 place where it ends.
+        high: int64 place where it ends; in a batch of an as-of join as in `Events`.
         columns: What aggregates need of it as arrays.
         frame: What they need as a frame, since it is ordered or compared as values are; None if nothing.
     """
@@ -50,7 +50,7 @@ class AxisRows:
     low: Any
     high: Any
     columns: Columns
-    frame: Any | None = None
+    frame: Any = None
 
     def __len__(self) -> int:
         return len(self.code)
@@ -64,7 +64,9 @@ class AxisRows:
         }
         frame = None if self.frame is None else device.columns.take(self.frame, indices)
         low = take(self.low, indices)
-        high = low if self.high is self.low else take(self.high, indices)
+        high = self.high
+        if not isinstance(high, int):
+            high = low if high is self.low else take(high, indices)
         return AxisRows(take(self.code, indices), low, high, columns, frame)
 
     def cut(self, low: int, high: int, device: Device) -> AxisRows:
