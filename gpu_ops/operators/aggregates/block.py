@@ -17,10 +17,28 @@ from gpu_ops.core.time import format_time
 from gpu_ops.core.types import counted
 from gpu_ops.devices import Device
 from gpu_ops.errors import FunctionError
-from gpu_ops.operators.aggregates.forms import Column, Columns, PartName, column_name, load_columns, order_codes
+from gpu_ops.operators.aggregates.forms import (
+    Column,
+    Columns,
+    PartName,
+    column_name,
+    condition_holds,
+    load_columns,
+    order_codes,
+)
 from gpu_ops.plan.aggregates import Aggregate
 
-__all__ = ["Block", "Column", "Columns", "PartName", "Places", "column_name", "load_columns", "with_special"]
+__all__ = [
+    "Block",
+    "Column",
+    "Columns",
+    "PartName",
+    "Places",
+    "column_name",
+    "condition_holds",
+    "load_columns",
+    "with_special",
+]
 
 
 @dataclass(frozen=True)
@@ -109,10 +127,7 @@ class Block:
         if form is not None and aggregate.expression is not None:
             mask = self.columns[column_name(aggregate.expression), form].valid
         if aggregate.filter is not None:
-            condition = self.columns[column_name(aggregate.filter), "numbers"]
-            holds = condition.arrays[0] != 0
-            if condition.valid is not None:
-                holds = holds & condition.valid
+            holds = condition_holds(self.columns, column_name(aggregate.filter))
             mask = holds if mask is None else mask & holds
         return mask
 
@@ -252,10 +267,14 @@ class Block:
 
     def present(self, aggregate: Aggregate, form: str) -> Any | None:
         """Where an aggregate has any value; None where it has one everywhere, as slots that hold any event have."""
-        if self.selection(aggregate, form)[1] is None:
+        if self.takes_all(aggregate, form):
             return None
         present = self.counts(aggregate, form) > 0
         return None if bool(present.all()) else present
+
+    def takes_all(self, aggregate: Aggregate, form: str) -> bool:
+        """Whether all events take part in an aggregate."""
+        return self.selection(aggregate, form)[1] is None
 
     def _integers(self, aggregate: Aggregate) -> tuple[list[Any], Any, Any, int]:
         """(one array when its sums cannot overflow, else low and high limbs; first, last, what no sum is beyond)."""

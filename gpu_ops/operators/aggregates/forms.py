@@ -47,6 +47,17 @@ PartName = tuple[str, str | None, str | None]
 Columns = dict[tuple[str, str], Column]
 """Columns by name and form, one of `FORMS`."""
 
+
+def changed(columns: Columns, change: Callable[[Any], Any]) -> Columns:
+    """Columns with each of their arrays taken at some events, or cut."""
+    return {
+        name: Column(
+            tuple(map(change, column.arrays)), None if column.valid is None else change(column.valid), column.distinct
+        )
+        for name, column in columns.items()
+    }
+
+
 GREATEST = "greatest"
 """The form of a choice: codes that are the greater the sooner an event is chosen. Its column's name says by what."""
 
@@ -108,6 +119,13 @@ def load_columns(aggregates: Sequence[Aggregate], schema: pa.Schema, frame: Any,
             if (name, form) not in columns:
                 columns[name, form] = FORMS[form](frame, name, device)
     return columns
+
+
+def condition_holds(columns: Columns, name: str) -> Any:
+    """bool: where the condition in a column holds; not where it is null."""
+    condition = columns[name, "numbers"]
+    holds = condition.arrays[0] != 0
+    return holds if condition.valid is None else holds & condition.valid
 
 
 def order_codes(values: Any, device: Device) -> Any:

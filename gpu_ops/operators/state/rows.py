@@ -20,7 +20,7 @@ from gpu_ops.core.arrow_buffers import booleans, integers, nulls, to_arrow
 from gpu_ops.core.sorted_runs import SortedRuns
 from gpu_ops.core.time import MAX_TIME, TIME_TYPE
 from gpu_ops.devices import Device
-from gpu_ops.operators.aggregates.block import Column, Columns
+from gpu_ops.operators.aggregates.forms import Column, Columns, changed
 
 _CROWD = 1 << 12
 """From how many groups on it pays to look for those that can be forgotten."""
@@ -41,7 +41,7 @@ class AxisRows:
     Attributes:
         code: int32 number of each event's group.
         low: int64 place on the axis where it begins.
-        high: int64 place where it ends; in a batch of an as-of join as in `Events`.
+        high: int64 place where it ends; within a batch also as in `Events`.
         columns: What aggregates need of it as arrays.
         frame: What they need as a frame, since it is ordered or compared as values are; None if nothing.
     """
@@ -58,10 +58,7 @@ class AxisRows:
     def take(self, indices: Any, device: Device) -> AxisRows:
         """The rows at these indices."""
         take = device.kernels.take
-        columns = {
-            name: column.with_parts([take(part, indices) for part in column.parts()])
-            for name, column in self.columns.items()
-        }
+        columns = changed(self.columns, lambda values: take(values, indices))
         frame = None if self.frame is None else device.columns.take(self.frame, indices)
         low = take(self.low, indices)
         high = self.high
@@ -71,14 +68,12 @@ class AxisRows:
 
     def cut(self, low: int, high: int, device: Device) -> AxisRows:
         """The rows from ``low`` to ``high``, without copying an array."""
-        columns = {
-            name: column.with_parts([part[low:high] for part in column.parts()])
-            for name, column in self.columns.items()
-        }
+        columns = changed(self.columns, lambda values: values[low:high])
         frame = None
         if self.frame is not None:
             frame = device.columns.take(self.frame, device.columns.array(np.arange(low, high)))
-        return AxisRows(self.code[low:high], self.low[low:high], self.high[low:high], columns, frame)
+        end = self.high if isinstance(self.high, int) else self.high[low:high]
+        return AxisRows(self.code[low:high], self.low[low:high], end, columns, frame)
 
     def to_arrow(self, schema: pa.Schema, device: Device, axis: Callable[[Any], Any]) -> pa.Table:
         """A table with a row for each: the group's number, where it begins and ends, and the columns as stored.

@@ -12,16 +12,16 @@ import pyarrow as pa
 from gpu_ops.core.arrow_buffers import integers, to_arrow
 from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.core.state_tables import Field, StateTable, Tables
-from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
+from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.operator import BatchInput, StepInput
+from gpu_ops.operators.row_order import run_ends, run_starts
 from gpu_ops.operators.sizes import expanded
 from gpu_ops.operators.state.fields import AFTER, BEFORE, extent, group_columns
 from gpu_ops.operators.state.incremental import IncrementalOperator
 from gpu_ops.operators.state.rows import grown
-from gpu_ops.operators.windows import calendars
-from gpu_ops.operators.windows.windows import result_times
+from gpu_ops.operators.windows import grids
 from gpu_ops.plan.fills import Fill
 
 _FEW = 4096
@@ -54,40 +54,19 @@ class IncrementalFill(IncrementalOperator, nodes=(Fill,)):
         array, window = self._device.columns.array, self._node.window
         start, finish = array(np.array([begin])), array(np.array([end]))
         regular = window.regular
-        if regular is None:
-            low, high = calendars.overlapped(window, start, finish, self._device)
-        elif regular.membership == "start":
+        if regular is not None and regular.membership == "start":
             # The grid point T holds what starts in (T - size, T]: those points within the span.
             low, high = -(-(start - regular.align) // regular.hop), -(-(finish - regular.align) // regular.hop)
         else:
-            low, high = self._device.kernels.grid_ranges(start, finish, regular.size, regular.hop, regular.align)
+            low, high = grids.overlapped(window, start, finish, self._device)
         return int(low[0]), int(high[0])
-
-    def _numbered(self, start: Any) -> Any:
-        """The numbers of windows, by their results' starts."""
-        window, array = self._node.window, self._device.columns.array
-        regular = window.regular
-        if regular is not None:
-            return (start - regular.lifetime[0] - regular.align) // regular.hop
-        least, most = self._device.kernels.extent(start)
-        first, begins, finishes = calendars.table(window, int(least) - TICK, int(most) + TICK)
-        known = finishes if window.output == "point" else begins
-        return first + np.searchsorted(array(known), start)
-
-    def _starts(self, numbers: Any) -> Any:
-        return result_times(self._node.window, numbers, self._device)[0]
 
     def _settled(self, cti: int) -> int:
         """Windows with a number below this one have no more events to come."""
         if cti == MAX_TIME:
             return AFTER
-        window = self._node.window
-        regular = window.regular
-        if regular is None:
-            first, begins, finishes = calendars.table(window, cti, cti)
-            known = finishes if window.output == "point" else begins
-            return first + int(np.searchsorted(known, cti))
-        return -(-(cti - regular.lifetime[0] - regular.align) // regular.hop)
+        time = self._device.columns.array(np.array([cti]))
+        return int(grids.starting_from(self._node.window, time, self._device)[0])
 
     def needs(self, wanted: tuple[str, ...]) -> Sequence[tuple[str, ...]]:
         """All columns: of a window that holds nothing each is made."""
@@ -119,22 +98,21 @@ class IncrementalFill(IncrementalOperator, nodes=(Fill,)):
         before = len(self._number)
         self._number, self._row = (grown(each, len(self._groups)) for each in (self._number, self._row))
         self._number[before:], self._row[before:] = BEFORE, -1
-        numbers = self._numbered(events.start)
+        numbers = grids.starting_from(self._node.window, events.start, self._device)
         # Of a single event lexsort gives a number on a GPU, and no array.
         order = np.lexsort(np.stack([numbers, codes])) if len(codes) > 1 else np.zeros_like(codes)
         codes, numbers = kernels.take(codes, order), kernels.take(numbers, order)
         placed = order + self._rows
         self._store.append(events.frame)
         self._rows += len(events)
-        first = np.concatenate([np.ones_like(codes[:1], dtype=np.bool_), codes[1:] != codes[:-1]])
+        first = run_starts(codes)
         source = np.concatenate([placed[:1], placed[:-1]])
         previous = np.concatenate([numbers[:1], numbers[:-1]])
         known, stored = kernels.take(self._number, codes), kernels.take(self._row, codes)
         previous, source = np.where(first, known, previous), np.where(first, stored, source)
         if self._node.span is None:
             previous = np.where(previous == BEFORE, numbers - 1, previous)
-        rest = np.concatenate([codes[:-1] != codes[1:], np.ones_like(codes[:1], dtype=np.bool_)])
-        at = kernels.keep(rest)
+        at = kernels.keep(run_ends(codes))
         self._number[kernels.take(codes, at)] = np.maximum(
             kernels.take(self._number, kernels.take(codes, at)), kernels.take(numbers, at)
         )
@@ -164,7 +142,7 @@ class IncrementalFill(IncrementalOperator, nodes=(Fill,)):
         if not len(at):
             return []
         numbers = kernels.take(low, at) + offset
-        start, end = result_times(self._node.window, numbers, device)
+        start, end = grids.result_times(self._node.window, numbers, device)
         frame = self._values(kernels.take(codes, at), kernels.take(source, at))
         return [Events(start, end, frame)]
 
@@ -220,7 +198,8 @@ class IncrementalFill(IncrementalOperator, nodes=(Fill,)):
             oldest = self._low if oldest is None else oldest
         if oldest is None or oldest <= BEFORE + 1 or oldest >= self._high:
             return cti
-        return max(MIN_TIME, min(cti, int(self._starts(self._device.columns.array(np.array([oldest])))[0])))
+        number = self._device.columns.array(np.array([oldest]))
+        return max(MIN_TIME, min(cti, int(grids.result_times(self._node.window, number, self._device)[0][0])))
 
     # The state, to be looked at and kept
 

@@ -46,11 +46,8 @@ from gpu_ops.operators.windows.value_counts import CODES as CODES_OF_VALUES
 from gpu_ops.operators.windows.value_counts import ValueCounts
 from gpu_ops.operators.windows.window_state import WindowState
 from gpu_ops.operators.windows.windows import (
-    check_open,
-    covered_windows,
     grid_results,
     places_of,
-    window_numbers,
 )
 from gpu_ops.plan.aggregate_kinds import kind_named
 from gpu_ops.plan.aggregates import Aggregate
@@ -201,19 +198,8 @@ class IncrementalWindow(WindowState, nodes=(WindowAggregate,)):
 
     def _rows(self, events: Events, *, every: bool = False) -> AxisRows:
         """Events as rows; those that lie in no window, between two of them, are left out unless every one is asked."""
-        node, device = self._node, self._device
-        codes = self._groups.codes(events.frame)
-        grid = node.window.grid
-        if grid is not None:
-            check_open(grid, events)
-            if every:
-                (low, high), at = covered_windows(grid, events, device), None
-            else:
-                low, high, at = window_numbers(grid, events.start, events.end, device)
-        else:
-            low, high, at = events.start, events.ends, None
-        rows = self._loaded(events.frame, codes)
-        return replace(rows if at is None else rows.take(at, device), low=low, high=high)
+        rows = self._loaded(events.frame, self._groups.codes(events.frame))
+        return self._on_axis(rows, events, every=every)
 
     def _loaded(self, frame: Any, codes: Any) -> AxisRows:
         """Rows of a frame, without places."""

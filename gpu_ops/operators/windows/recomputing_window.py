@@ -8,7 +8,6 @@ computation is run over them. So a step costs what is alive in the groups that i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -24,7 +23,7 @@ from gpu_ops.operators.state.fields import BEFORE, clock, extent, row_columns
 from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import AxisRows, concat_rows, grown
 from gpu_ops.operators.windows.window_operator import WindowOperator
-from gpu_ops.operators.windows.windows import check_open, placed_results, window_numbers
+from gpu_ops.operators.windows.windows import placed_results
 from gpu_ops.plan.windows import WindowAggregate
 
 
@@ -88,15 +87,9 @@ class RecomputingWindow(WindowOperator):
         return touched, results
 
     def _rows(self, events: Events) -> AxisRows:
-        device, grid = self._device, self._node.window.grid
         codes = self._groups.codes(events.frame)
-        frame = device.columns.select(events.frame, self._reads) if self._reads else None
-        if grid is None:
-            return AxisRows(codes, events.start, events.ends, {}, frame)
-        check_open(grid, events)
-        low, high, at = window_numbers(grid, events.start, events.end, device)
-        rows = AxisRows(codes, codes, codes, {}, frame)
-        return replace(rows if at is None else rows.take(at, device), low=low, high=high)
+        frame = self._device.columns.select(events.frame, self._reads) if self._reads else None
+        return self._on_axis(AxisRows(codes, codes, codes, {}, frame), events)
 
     def _count(self, codes: Any, by: int) -> None:
         groups, counts = np.unique(codes, return_counts=True)

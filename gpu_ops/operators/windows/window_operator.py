@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -20,9 +21,9 @@ from gpu_ops.operators.operator import BatchInput, StepInput, of_whole_groups
 from gpu_ops.operators.state.fields import AFTER, BEFORE, group_columns
 from gpu_ops.operators.state.incremental import IncrementalOperator
 from gpu_ops.operators.state.row_runs import RowRuns
-from gpu_ops.operators.state.rows import Oldest, shown_time
-from gpu_ops.operators.windows import calendars
-from gpu_ops.operators.windows.windows import window_aggregate
+from gpu_ops.operators.state.rows import AxisRows, Oldest, shown_time
+from gpu_ops.operators.windows import grids
+from gpu_ops.operators.windows.windows import check_open, window_aggregate
 from gpu_ops.plan.windows import WindowAggregate
 
 
@@ -90,6 +91,18 @@ class WindowOperator(IncrementalOperator, family=True):
     def _counts(self) -> Any:
         """How many rows are alive of each group."""
 
+    def _on_axis(self, rows: AxisRows, events: Events, *, every: bool = False) -> AxisRows:
+        """Rows of some events with their places; rows that are in no window are left out, unless `every` row is asked for."""
+        grid, device = self._node.window.grid, self._device
+        if grid is None:
+            return replace(rows, low=events.start, high=events.ends)
+        check_open(grid, events)
+        if every:
+            low, high = grids.overlapped(grid, events.start, events.end, device)
+            return replace(rows, low=low, high=high)
+        low, high, at = grids.windows_of(grid, events.start, events.end, device)
+        return replace(rows if at is None else rows.take(at, device), low=low, high=high)
+
     def _limit(self, cti: int) -> int:
         """A CTI's place on the window's axis: results up to there are final."""
         grid = self._node.window.grid
@@ -99,11 +112,7 @@ class WindowOperator(IncrementalOperator, family=True):
             return AFTER - 1
         if cti < MIN_TIME:
             return BEFORE + 1
-        regular = grid.regular
-        if regular is None:
-            return calendars.first_open(grid, cti)
-        align = regular.align - regular.size + 1 if regular.membership == "start" else regular.align
-        return (cti - regular.size - align) // regular.hop + 1
+        return grids.first_open(grid, cti)
 
     def _output_cti(self, cti: int) -> int:
         """The CTI behind it: of a grid whose results are given up to a window no later one begins before that one."""
@@ -113,10 +122,7 @@ class WindowOperator(IncrementalOperator, family=True):
             return cti if oldest is None else min(cti, oldest)
         if not BEFORE + 1 < done < AFTER - 1:
             return cti
-        regular = grid.regular
-        if regular is None:
-            return max(MIN_TIME, min(cti, calendars.begin_of(grid, done)))
-        return max(MIN_TIME, min(cti, regular.align + done * regular.hop + regular.lifetime[0]))
+        return max(MIN_TIME, min(cti, grids.first_start(grid, done)))
 
     # The state, to be looked at and kept
 
