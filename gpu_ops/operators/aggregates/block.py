@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import and_
 from typing import Any
 
 import numpy as np
@@ -37,6 +39,7 @@ __all__ = [
     "column_name",
     "condition_holds",
     "load_columns",
+    "nan_if_special",
     "with_special",
 ]
 
@@ -121,15 +124,18 @@ class Block:
 
     # Which events take part
 
-    def mask(self, aggregate: Aggregate, form: str | None) -> Any | None:
-        """Which events take part: where the condition holds and, of a form, the value is there; None for all."""
-        mask = None
-        if form is not None and aggregate.expression is not None:
-            mask = self.columns[column_name(aggregate.expression), form].valid
+    def taking_part(self, aggregate: Aggregate, columns: Sequence[Column]) -> tuple[Any | None, Any, Any]:
+        """(indices, first, last) of the events that take part: the condition holds, and no column is null.
+
+        The indices are None if all events take part.
+        """
+        masks = [column.valid for column in columns if column.valid is not None]
         if aggregate.filter is not None:
-            holds = condition_holds(self.columns, column_name(aggregate.filter))
-            mask = holds if mask is None else mask & holds
-        return mask
+            masks.append(condition_holds(self.columns, column_name(aggregate.filter)))
+        if not masks:
+            return None, self.first, self.last
+        indices, take = self.device.kernels.keep(reduce(and_, masks)), self.device.kernels.take
+        return indices, take(self.first, indices), take(self.last, indices)
 
     def selection(self, aggregate: Aggregate, form: str | None) -> tuple[tuple[str | None, str | None], Any, Any, Any]:
         """((nullable column, filter), indices or None, first, last) of the events that take part."""
@@ -141,12 +147,7 @@ class Block:
         def compute() -> tuple[Any, Any, Any]:
             if aggregate.distinct:
                 return self._once(aggregate)
-            mask = self.mask(aggregate, form)
-            if mask is None:
-                return None, self.first, self.last
-            indices = self.device.kernels.keep(mask)
-            take = self.device.kernels.take
-            return indices, take(self.first, indices), take(self.last, indices)
+            return self.taking_part(aggregate, [] if given is None else [self.columns[given, str(form)]])
 
         return identity, *self.part(("selection", identity), compute)
 
@@ -158,16 +159,11 @@ class Block:
 
     def _once(self, aggregate: Aggregate) -> tuple[Any, Any, Any]:
         """One event for each stretch of slots throughout which some event that takes part has its value."""
-        kernels = self.device.kernels
-        mask, (codes,) = self.mask(aggregate, "codes"), self.columns[column_name(aggregate.expression), "codes"].arrays
-        if mask is None:
-            made: tuple[Any, Any, Any] = kernels.merged_ranges(codes, self.first, self.last)
-            return made
-        at = kernels.keep(mask)
-        events, first, last = kernels.merged_ranges(
-            *(kernels.take(each, at) for each in (codes, self.first, self.last))
-        )
-        return kernels.take(at, events), first, last
+        kernels, column = self.device.kernels, self.columns[column_name(aggregate.expression), "codes"]
+        at, first, last = self.taking_part(aggregate, [column])
+        codes = column.arrays[0] if at is None else kernels.take(column.arrays[0], at)
+        events, first, last = kernels.merged_ranges(codes, first, last)
+        return events if at is None else kernels.take(at, events), first, last
 
     # Parts
 
@@ -316,6 +312,13 @@ class Block:
         result: tuple[Any, Any, Any] | None = self.part(("special", *identity), compute)
         return result
 
+    def finite(
+        self, identity: tuple[str, str | None], values: Any, first: Any, last: Any
+    ) -> tuple[Any, tuple[Any, Any, Any] | None]:
+        """(some floats, 0 for those that are NaN or infinite; `special` of these)."""
+        special = self.special(identity, values, first, last)
+        return values if special is None else np.where(np.isfinite(values), values, 0.0), special
+
     def _all_finite(self, identity: tuple[str, str | None], values: Any) -> bool:
         del identity
         return bool(np.isfinite(values).all())
@@ -331,8 +334,7 @@ class Block:
         """(`limbs` of the finite ones of some floats, `special` of the others)."""
 
         def compute() -> Any:
-            special = self.special(identity, values, first, last)
-            finite = values if special is None else np.where(np.isfinite(values), values, 0.0)
+            finite, special = self.finite(identity, values, first, last)
             return self.limbs(("float", *identity), finite, first, last), special
 
         result: tuple[tuple[list[Any], int, int], Any] = self.part(("float limbs", *identity), compute)
@@ -392,6 +394,14 @@ class Block:
         if not columns.rows(distinct):
             return columns.rename(columns.nulls(distinct, len(best)), source, aggregate.name)
         return columns.rename(columns.null_where(columns.take(distinct, best), valid), source, aggregate.name)
+
+
+def nan_if_special(values: Any, special: tuple[Any, Any, Any] | None) -> Any:
+    """Values per slot, NaN where any of the slot's values is NaN or infinite."""
+    if special is None:
+        return values
+    nan, plus, minus = special
+    return np.where((nan > 0) | (plus > 0) | (minus > 0), np.nan, values)
 
 
 def with_special(values: Any, special: tuple[Any, Any, Any] | None) -> Any:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.operators.aggregates.block import Block, with_special
-from gpu_ops.operators.aggregates.forms import PartName, decimal_floats, input_names
+from gpu_ops.operators.aggregates.forms import PartName, input_names, nearest_floats
 from gpu_ops.plan.aggregate_kinds import number_form
 from gpu_ops.plan.aggregates import Aggregate
 
@@ -72,10 +72,7 @@ class Taken:
 
     def floats(self, at: int) -> Any:
         """The values of a column, each as the nearest float64."""
-        dtype, arrays = self.types[at], self.arrays(at)
-        if pa.types.is_decimal(dtype):
-            return decimal_floats(arrays, dtype.scale, self.block.device)
-        return arrays[0].astype(np.float64, copy=False)
+        return nearest_floats(self.arrays(at), self.types[at], self.block.device)
 
     def name(self, kind: str, *more: Any) -> PartName:
         """The name of a part over these events."""
@@ -199,18 +196,10 @@ def taken(block: Block, aggregate: Aggregate) -> Taken:
     which = block.which(aggregate)
 
     def compute() -> tuple[Any, Any, Any]:
-        kernels = block.device.kernels
         if len(names) == 1:
             return block.selection(aggregate, number_form(types[0]))[1:]
-        mask = block.mask(aggregate, number_form(types[0]))
-        for name, dtype in zip(names[1:], types[1:], strict=True):
-            valid = block.columns[name, number_form(dtype)].valid
-            if valid is not None:
-                mask = valid if mask is None else mask & valid
-        if mask is None:
-            return None, block.first, block.last
-        at = kernels.keep(mask)
-        return at, kernels.take(block.first, at), kernels.take(block.last, at)
+        columns = [block.columns[name, number_form(dtype)] for name, dtype in zip(names, types, strict=True)]
+        return block.taking_part(aggregate, columns)
 
     return Taken(block, names, types, which, *block.part(("taken", names, which), compute))
 

@@ -95,10 +95,12 @@ def ordered_columns(aggregate: Aggregate, schema: pa.Schema) -> list[tuple[str, 
     return [(name, order_form(schema.field(name).type)) for name in input_names(aggregate)]
 
 
-def decimal_floats(words: Sequence[Any], places: int, device: Device) -> Any:
-    """Decimals, in two words each, as the nearest float64."""
-    kernels, (low, high) = device.kernels, words
-    return kernels.mean_limbs(list(kernels.exact_limbs_decimal(low, high)), np.ones_like(low), 32, 0, places)
+def nearest_floats(arrays: Sequence[Any], dtype: pa.DataType, device: Device) -> Any:
+    """Numbers as the nearest float64; decimals come in two words each."""
+    if not pa.types.is_decimal(dtype):
+        return arrays[0].astype(np.float64, copy=False)
+    kernels, (low, high) = device.kernels, arrays
+    return kernels.mean_limbs(list(kernels.exact_limbs_decimal(low, high)), np.ones_like(low), 32, 0, dtype.scale)
 
 
 def load_columns(aggregates: Sequence[Aggregate], schema: pa.Schema, frame: Any, device: Device) -> Columns:

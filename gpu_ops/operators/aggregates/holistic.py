@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.operators.aggregates.block import Block
-from gpu_ops.operators.aggregates.forms import Column, column_name, decimal_floats, no_columns, ordered_columns
+from gpu_ops.operators.aggregates.forms import Column, column_name, nearest_floats, no_columns, ordered_columns
+from gpu_ops.operators.row_order import run_starts, stable_order
 from gpu_ops.plan.aggregate_kinds import AggregateKind, Events, Order, has_order, order_form, ordered_type
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.ordered_aggregates import RANK, placed_type, quantile_type, ranked_type, share
@@ -52,16 +53,9 @@ class Members:
 def members(block: Block, aggregate: Aggregate, columns: Sequence[Column]) -> Members:
     """The events for which an aggregate's condition holds and none of some columns is null."""
     block.check_whole(aggregate)
-    mask = block.mask(aggregate, None)
-    for column in columns:
-        if column.valid is not None:
-            mask = column.valid if mask is None else mask & column.valid
-    if mask is None:
-        return Members(None, block.first, block.last, block.rows)
-    kernels = block.device.kernels
-    at = kernels.keep(mask)
-    first, last = kernels.take(block.first, at), kernels.take(block.last, at)
-    return Members(at, first, last, kernels.range_count(first, last, block.size, block.slots))
+    at, first, last = block.taking_part(aggregate, columns)
+    counts = block.rows if at is None else block.device.kernels.range_count(first, last, block.size, block.slots)
+    return Members(at, first, last, counts)
 
 
 def column_of(block: Block, expression: Any, form: str | None = None) -> Column:
@@ -91,14 +85,6 @@ def order_keys(block: Block, expressions: Sequence[Any], chosen: Members) -> lis
         if (column_name(expression), "bits") in block.columns:
             bits.append(chosen.pick(column_of(block, expression, "bits").arrays[0], block))
     return keys + bits
-
-
-def in_order(block: Block, keys: Sequence[Any], count: int) -> Any:
-    """The order of events by some keys; events with equal keys keep their order."""
-    order = block.device.columns.array(np.arange(count))
-    for key in reversed(keys):
-        order = order[np.argsort(key[order], kind="stable")]
-    return order
 
 
 def _placed(block: Block, order: Any) -> Any:
@@ -251,8 +237,7 @@ def _numbers(block: Block, aggregate: Aggregate, form: str, codes: Any) -> Any:
     if column.distinct is not None:
         # A decimal: ranks point into the frame of its values.
         low, high, _ = block.device.columns.words(column.distinct, column_name(aggregate.expression))
-        scale = block.type_of(aggregate).scale
-        values = decimal_floats((low, high), scale, block.device)
+        values = nearest_floats((low, high), block.type_of(aggregate), block.device)
         return kernels.take(values, codes) if len(values) else codes.astype(np.float64)
     return block.of_codes(aggregate, form, codes, None)[0]
 
@@ -284,8 +269,7 @@ def _mode(block: Block, aggregate: Aggregate) -> Any:
 def _nth(block: Block, aggregate: Aggregate) -> Any:
     value = whole(block, aggregate.expression)
     chosen = members(block, aggregate, [value])
-    keys = order_keys(block, (*aggregate.others, aggregate.expression), chosen)
-    order = in_order(block, keys, len(chosen.first))
+    order = stable_order(order_keys(block, (*aggregate.others, aggregate.expression), chosen), chosen.first)
     n = aggregate.options["n"]
     k = np.full_like(chosen.counts, n) if n >= 0 else chosen.counts + n
     found = _kth(block, _placed(block, order), chosen.first, chosen.last, block.slots, k)
@@ -303,9 +287,8 @@ def _top(block: Block, aggregate: Aggregate) -> Any:
     value = whole(block, aggregate.expression)
     by = aggregate.others or (aggregate.expression,)
     chosen = members(block, aggregate, [value, column_of(block, by[0])])
-    keys = _keys_down(block, by[0], chosen, descending=aggregate.options["descending"])
-    keys += order_keys(block, (aggregate.expression,), chosen)
-    order = in_order(block, keys, len(chosen.first))
+    worst_last = _worst_last(block, by[0], chosen, descending=aggregate.options["descending"])
+    order = stable_order([worst_last, *order_keys(block, (aggregate.expression,), chosen)], chosen.first)
     counts = np.minimum(chosen.counts, aggregate.options["k"])
     source, k = block.device.kernels.expand(counts)
     slots = block.device.kernels.take(block.slots, source)
@@ -314,18 +297,18 @@ def _top(block: Block, aggregate: Aggregate) -> Any:
     return as_lists(block, aggregate, [(values, counts)])
 
 
-def _keys_down(block: Block, expression: Any, chosen: Members, *, descending: bool) -> list[Any]:
-    """What orders events that are not null by a column, the greatest first."""
+def _worst_last(block: Block, expression: Any, chosen: Members, *, descending: bool) -> Any:
+    """A key that orders events that are not null by a column, the greatest first if ``descending``."""
     codes = chosen.pick(block.order_codes(column_of(block, expression).arrays[0]), block)
-    return [~codes if descending else codes]
+    return ~codes if descending else codes
 
 
 def _ranked(block: Block, aggregate: Aggregate) -> Any:
     """Rows with SQL's RANK; all that are equal to the last one that is asked for come too, as Trill has it."""
     kernels, columns = block.device.kernels, block.device.columns
     chosen = members(block, aggregate, [column_of(block, aggregate.expression)])
-    (by,) = _keys_down(block, aggregate.expression, chosen, descending=aggregate.options["descending"])
-    order = in_order(block, [by, *order_keys(block, aggregate.others, chosen)], len(chosen.first))
+    by = _worst_last(block, aggregate.expression, chosen, descending=aggregate.options["descending"])
+    order = stable_order([by, *order_keys(block, aggregate.others, chosen)], chosen.first)
     places, by = _placed(block, order), by[order]
     counts = np.minimum(chosen.counts, aggregate.options["k"])
     if len(order):
@@ -334,8 +317,7 @@ def _ranked(block: Block, aggregate: Aggregate) -> Any:
     found = _kth(block, places, chosen.first, chosen.last, kernels.take(block.slots, source), k)
     # A row's rank is that of the first one of its slot that is equal.
     code = kernels.take(by, found)
-    changes = np.ones_like(k, dtype=np.bool_)
-    changes[1:] = (code[1:] != code[:-1]) | (source[1:] != source[:-1])
+    changes = run_starts(code, source)
     begins = kernels.keep(changes)
     rank = kernels.take(k, kernels.take(begins, np.cumsum(changes.astype(np.int64)) - 1)) + 1
     frames = [columns.build({RANK: (rank, None, pa.int64())})]
@@ -344,7 +326,9 @@ def _ranked(block: Block, aggregate: Aggregate) -> Any:
         column = whole(block, expression)
         frames.append(columns.take(column.distinct, chosen.pick(column.arrays[0], block)[at]))
     names = [column_name(each) for each in aggregate.others]
-    table = columns.to_arrow(columns.beside(*frames), _fields(block, (RANK, *names), aggregate.options["returns"]))
+    # The types of the result, under the names that the block's columns have.
+    types = zip((RANK, *names), aggregate.options["returns"].types, strict=True)
+    table = columns.to_arrow(columns.beside(*frames), pa.schema(types))
     return structs(block, aggregate, [table], columns.host(counts))
 
 
@@ -366,12 +350,6 @@ def _with_ties(block: Block, chosen: Members, places: Any, by: Any, counts: Any)
         tied = tied[low[tied] < high[tied]]
         jump *= 2
     return low
-
-
-def _fields(block: Block, names: Sequence[str], returns: pa.Schema) -> pa.Schema:
-    """A schema's types under the names that the block's columns have."""
-    del block
-    return pa.schema([pa.field(name, field.type) for name, field in zip(names, returns, strict=True)])
 
 
 def _rate(block: Block, aggregate: Aggregate) -> Any:

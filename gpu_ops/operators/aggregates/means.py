@@ -38,23 +38,26 @@ def _logarithms(some: Taken) -> tuple[list[Any], dict[str, Any]]:
     return some.part(compute, "logarithms")
 
 
+def _magnitude(some: Taken, root: Any) -> tuple[Any, Any, Any]:
+    """(a root of the magnitude of the product, where it is unknown, how many values are negative), per slot."""
+    sums, counts = _logarithms(some)
+    infinite, zero = counts["infinite"] > 0, counts["zero"] > 0
+    made = some.block.device.kernels.exp_limbs(sums, root)
+    made = np.where(infinite, np.inf, np.where(zero, 0.0, made))
+    return made, (counts["unknown"] > 0) | (infinite & zero), counts["negative"]
+
+
 def _product(block: Block, aggregate: Aggregate) -> Result:
     some = taken(block, aggregate)
-    sums, counts = _logarithms(some)
-    made = block.device.kernels.exp_limbs(sums, np.ones_like(some.count()))
-    made = np.where(counts["infinite"] > 0, np.inf, np.where(counts["zero"] > 0, 0.0, made))
-    made = np.where(counts["negative"] & 1, -made, made) + 0.0
-    unknown = (counts["unknown"] > 0) | ((counts["infinite"] > 0) & (counts["zero"] > 0))
+    made, unknown, negative = _magnitude(some, np.ones_like(some.count()))
+    made = np.where(negative & 1, -made, made) + 0.0
     return as_float(np.where(unknown, np.nan, made), some.count() > 0)
 
 
 def _geometric_mean(block: Block, aggregate: Aggregate) -> Result:
     some = taken(block, aggregate)
-    sums, counts = _logarithms(some)
-    made = block.device.kernels.exp_limbs(sums, np.maximum(some.count(), 1))
-    made = np.where(counts["infinite"] > 0, np.inf, np.where(counts["zero"] > 0, 0.0, made))
-    unknown = (counts["unknown"] > 0) | ((counts["infinite"] > 0) & (counts["zero"] > 0))
-    return as_float(np.where(unknown, np.nan, made), (some.count() > 0) & (counts["negative"] == 0))
+    made, unknown, negative = _magnitude(some, np.maximum(some.count(), 1))
+    return as_float(np.where(unknown, np.nan, made), (some.count() > 0) & (negative == 0))
 
 
 def _harmonic_mean(block: Block, aggregate: Aggregate) -> Result:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_ops.operators.aggregates.block import Block
+from gpu_ops.operators.aggregates.block import Block, with_special
 from gpu_ops.operators.aggregates.exact_sums import Digits, Result, Taken, as_float, scale, taken
 from gpu_ops.operators.aggregates.forms import number_columns
 from gpu_ops.plan.aggregate_kinds import AggregateKind, Events, float_of_numbers
@@ -20,7 +20,7 @@ from gpu_ops.plan.aggregates import Aggregate
 
 
 @dataclass(frozen=True)
-class _Parts:
+class _WindowRanges:
     """Ranges of the slots that hold any event: ``first … last - 1``, in two parts each.
 
     Attributes:
@@ -40,8 +40,8 @@ class _Parts:
     end: Any
 
 
-def _parts(some: Taken) -> _Parts:
-    def compute() -> _Parts:
+def _window_ranges(some: Taken) -> _WindowRanges:
+    def compute() -> _WindowRanges:
         block, kernels = some.block, some.block.device.kernels
         assert block.places is not None  # noqa: S101  (windows of a grid say where they are)
         places = block.places()
@@ -52,14 +52,14 @@ def _parts(some: Taken) -> _Parts:
         begun = kernels.search_pairs(places.group, places.start, code, start)
         ended = kernels.search_pairs(places.group, places.end, code, end - 1)
         ended, begun = (np.minimum(np.maximum(each, first), last) for each in (ended, begun))
-        return _Parts(first, ended, begun, last, places.start, places.end)
+        return _WindowRanges(first, ended, begun, last, places.start, places.end)
 
     return some.part(compute, "parts of windows")
 
 
 def _lasting(some: Taken, values: Digits) -> Digits:
     """Per slot, the sum of some numbers times the time in ticks for which their events are in its window."""
-    kernels, parts = some.block.device.kernels, _parts(some)
+    kernels, ranges = some.block.device.kernels, _window_ranges(some)
     every = some.block.device.columns.array(np.arange(len(some.block.slots)))
 
     def sums(limbs: Digits, first: Any, last: Any) -> Digits:
@@ -73,10 +73,10 @@ def _lasting(some: Taken, values: Digits) -> Digits:
 
     made: Digits = kernels.sum_digits(
         [
-            times(sums(values, parts.first, parts.ended), parts.end),
-            sums(times(values, some.arrays(2)[0]), parts.ended, parts.last),
-            times(sums(values, parts.begun, parts.last), parts.start),
-            sums(times(values, some.arrays(1)[0]), parts.first, parts.begun),
+            times(sums(values, ranges.first, ranges.ended), ranges.end),
+            sums(times(values, some.arrays(2)[0]), ranges.ended, ranges.last),
+            times(sums(values, ranges.begun, ranges.last), ranges.start),
+            sums(times(values, some.arrays(1)[0]), ranges.first, ranges.begun),
         ],
         [1, 1, -1, -1],
     )
@@ -100,8 +100,7 @@ def _with_strange(some: Taken, made: Any) -> Any:
     values = some.floats(0)
     kinds = (("nan", np.isnan(values)), ("up", values == np.inf), ("down", values == -np.inf))
     nan, up, down = (some.count_if(kind, mask) for kind, mask in kinds)
-    made = np.where(up > 0, np.inf, np.where(down > 0, -np.inf, made))
-    return np.where((nan > 0) | ((up > 0) & (down > 0)), np.nan, made)
+    return with_special(made, (nan, up, down))
 
 
 def _clipped_integral(block: Block, aggregate: Aggregate) -> Result:

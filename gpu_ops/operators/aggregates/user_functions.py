@@ -13,8 +13,9 @@ from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.core.time import TIME_TYPE
 from gpu_ops.errors import FunctionError
 from gpu_ops.operators.aggregates.block import Block, column_name
-from gpu_ops.operators.aggregates.holistic import Members, all_rows, in_order, members, order_keys, structs, whole
+from gpu_ops.operators.aggregates.holistic import Members, all_rows, members, order_keys, structs, whole
 from gpu_ops.operators.aggregates.pairs import pairs
+from gpu_ops.operators.row_order import stable_order
 from gpu_ops.plan.aggregate_kinds import AggregateKind, Events
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.ordered_aggregates import returned_type
@@ -26,9 +27,8 @@ _LIFETIME = 2
 def _by_time(block: Block, aggregate: Aggregate, chosen: Members, read: int) -> Any:
     """The events by start, then by what the function reads of them."""
     others = aggregate.others
-    return in_order(
-        block, order_keys(block, (others[read], *others[:read], *others[read + 1 :]), chosen), len(chosen.first)
-    )
+    keys = order_keys(block, (others[read], *others[:read], *others[read + 1 :]), chosen)
+    return stable_order(keys, chosen.first)
 
 
 def _table(block: Block, aggregate: Aggregate, chosen: Members, at: Any, names: list[str]) -> pa.Table:

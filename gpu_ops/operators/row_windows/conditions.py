@@ -23,6 +23,7 @@ import pyarrow as pa
 from gpu_ops.core.time import TICK, TIME_TYPE
 from gpu_ops.devices import Device
 from gpu_ops.errors import IntegerOverflowError, SumOverflowError
+from gpu_ops.operators.aggregates.block import with_special
 from gpu_ops.operators.checked import checked
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.row_windows.data_windows import assigns, gathering_begins, index_of
@@ -353,10 +354,8 @@ def _range_sums(held: WindowRows, column: str, dtype: pa.DataType, device: Devic
 
     def floats(oldest: Any, newest: Any) -> Any:
         total = kernels.round_limbs([between(part, oldest, newest) for part in parts], bits, lowest)
-        nan, plus, minus = (between(each, oldest, newest) > 0 for each in odd)
-        total = np.where(plus, np.inf, np.where(minus, -np.inf, total))
-        total = np.where(nan | (plus & minus), np.nan, total)
-        return total, between(counts, oldest, newest) > 0, pa.float64()
+        nan, plus, minus = (between(each, oldest, newest) for each in odd)
+        return with_special(total, (nan, plus, minus)), between(counts, oldest, newest) > 0, pa.float64()
 
     return floats
 

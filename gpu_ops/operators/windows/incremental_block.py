@@ -18,6 +18,7 @@ from gpu_ops.operators.aggregates.block import Block, Column, PartName, column_n
 from gpu_ops.operators.aggregates.exact_sums import factors
 from gpu_ops.operators.aggregates.selection import Extremum
 from gpu_ops.operators.events import FEW, MANY
+from gpu_ops.operators.row_order import run_starts
 from gpu_ops.operators.state.rows import AxisRows, grown
 from gpu_ops.operators.windows.order_statistics import OrderStatistics
 from gpu_ops.operators.windows.pareto_runs import CODES, ParetoRuns, staircase
@@ -368,7 +369,7 @@ class IncrementalBlock(Block):
         kernels, of_step = self.device.kernels, self.of_step
         orders, first = self._ordered(aggregate), self.selection(aggregate, form)[2]
         group = self._group_of(slots)
-        fresh = np.concatenate([np.ones_like(group[:1], dtype=np.bool_), group[1:] != group[:-1]])
+        fresh = run_starts(group)
         asked, at = group[fresh], np.cumsum(fresh) - 1
         every = np.arange(len(asked), like=group)
         most, least = (kernels.range_max(each, at, at + 1, len(asked), every) for each in (k, ~k))
@@ -403,9 +404,10 @@ class IncrementalBlock(Block):
     def _once(self, aggregate: Aggregate) -> tuple[Any, Any, Any]:
         """Values that live throughout the step count beside the step's own events, if one of these has them."""
         kernels, array = self.device.kernels, self.device.columns.array
-        mask, name = self.mask(aggregate, "codes"), column_name(aggregate.expression)
-        at, gone, stays = self._moving(None if mask is None else kernels.keep(mask))
-        (numbers,) = self.columns[name, "codes"].arrays
+        name = column_name(aggregate.expression)
+        column = self.columns[name, "codes"]
+        at, gone, stays = self._moving(self.taking_part(aggregate, [column])[0])
+        (numbers,) = column.arrays
         present, example, local = np.unique(kernels.take(numbers, at), return_index=True, return_inverse=True)
         every = array(np.arange(len(present)))
         went, came = (

@@ -18,6 +18,7 @@ from gpu_ops.core.sorted_runs import Run
 from gpu_ops.core.state_tables import MANY, Field, StateTable
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import Column
+from gpu_ops.operators.row_order import run_ends
 from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import AxisRows, grown, known_at
 
@@ -137,8 +138,7 @@ class OrderStatistics(RowRuns):
         if not len(rows):
             return rows
         kernels, weights = self._device.kernels, _weights(rows)
-        last = np.ones_like(rows.code, dtype=np.bool_)
-        last[:-1] = (rows.code[1:] != rows.code[:-1]) | (rows.low[1:] != rows.low[:-1])
+        last = run_ends(rows.code, rows.low)
         if bool(last.all()):
             some = weights != 0
             return rows if bool(some.all()) else rows.take(kernels.keep(some), self._device)

@@ -18,6 +18,7 @@ from gpu_ops.core.state_tables import Field, StateTable
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import Column
 from gpu_ops.operators.aggregates.selection import Extremum
+from gpu_ops.operators.row_order import run_starts
 from gpu_ops.operators.state.fields import row_columns
 from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import AxisRows, concat_rows
@@ -124,6 +125,5 @@ def staircase(rows: AxisRows, device: Device) -> AxisRows:
     # A row stands in the way of all before it in its group.
     left = rows.take(kernels.keep(order > kernels.range_max(order, group, places, len(rows), places)), device)
     # Of those that end together the first is the greatest.
-    first = np.ones_like(left.code, dtype=np.bool_)
-    first[1:] = (left.code[1:] != left.code[:-1]) | (left.high[1:] != left.high[:-1])
+    first = run_starts(left.code, left.high)
     return left if bool(first.all()) else left.take(kernels.keep(first), device)

@@ -92,7 +92,7 @@ class WindowOperator(IncrementalOperator, family=True):
         """How many rows are alive of each group."""
 
     def _on_axis(self, rows: AxisRows, events: Events, *, every: bool = False) -> AxisRows:
-        """Rows of some events with their places; rows that are in no window are left out, unless `every` row is asked for."""
+        """Rows of some events with their places. Those in no window are left out, unless every one is asked for."""
         grid, device = self._node.window.grid, self._device
         if grid is None:
             return replace(rows, low=events.start, high=events.ends)
