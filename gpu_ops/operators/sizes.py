@@ -23,8 +23,7 @@ def expanded(counts: Any, device: Device, *, what: str, remedy: str) -> tuple[An
         OutOfMemoryError: They would not fit into memory.
     """
     refuse_counts(counts, what=what, remedy=remedy)
-    source, offset = device.kernels.expand(counts)
-    return source, offset
+    return device.kernels.expand(counts)
 
 
 def refuse_counts(counts: Any, *, what: str, remedy: str, width: int = 16) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import and_
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -42,6 +42,9 @@ __all__ = [
     "nan_if_special",
     "with_special",
 ]
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,12 @@ class Block:
         (values,) = columns.tuples(columns.take(places.keys, places.group[slot : slot + 1].astype(np.int64)))
         return ", ".join([*times, *(f"{name}={value!r}" for name, value in zip(places.names, values, strict=True))])
 
+    def where_windows_are(self) -> Places:
+        """Where the windows of the slots are; whoever makes a block for an aggregate that asks says so."""
+        if self.places is None:
+            raise AssertionError("an aggregate asks where windows are, and its block does not know it")
+        return self.places()
+
     def count(self, name: PartName, first: Any, last: Any) -> Any:
         """How many of some events hold each slot; ``name`` says which events they are."""
         del name
@@ -113,11 +122,12 @@ class Block:
         del name
         return [self.device.kernels.range_sum(limb, first, last, self.size, self.slots) for limb in limbs]
 
-    def part(self, name: Any, compute: Callable[[], Any]) -> Any:
+    def part(self, name: Any, compute: Callable[[], T]) -> T:
         """What is computed once, whichever aggregates ask for it by its name."""
         if name not in self._memo:
             self._memo[name] = compute()
-        return self._memo[name]
+        made: T = self._memo[name]
+        return made
 
     def check_whole(self, aggregate: Aggregate) -> None:
         """Refuse to show an aggregate the events where these are not all that its windows hold."""
@@ -198,8 +208,7 @@ class Block:
         """How floats are cut into limbs: (bits, lowest exponent, limbs); ``name`` says which floats they are."""
         # Digits have as many bits as allow for products of two.
         count = 1 << 36 if name[0] == "digits" else len(values)
-        plan: tuple[int, int, int] = self.device.kernels.limb_plan(values, count)
-        return plan
+        return self.device.kernels.limb_plan(values, count)
 
     def _remembers(self, name: PartName) -> bool:
         """Whether a count goes on from what was counted before: then it is brought up to date, come what may."""
@@ -291,26 +300,23 @@ class Block:
             limbs, first, last, most = self._integers(aggregate)
             return self.sums(name, limbs, first, last), most
 
-        result: tuple[list[Any], int] = self.part(name, compute)
-        return result
+        return self.part(name, compute)
 
     def special(
         self, identity: tuple[str, str | None], values: Any, first: Any, last: Any
     ) -> tuple[Any, Any, Any] | None:
         """Per slot how many values are NaN, +inf and -inf; None when none is."""
 
-        def compute() -> Any:
+        def count(kind: str, mask: Any) -> Any:
+            at, kernels = self.device.kernels.keep(mask), self.device.kernels
+            return self.count((kind, *identity), kernels.take(first, at), kernels.take(last, at))
+
+        def compute() -> tuple[Any, Any, Any] | None:
             if self._all_finite(identity, values):
                 return None
-            counts = []
-            for kind, mask in (("nan", np.isnan(values)), ("inf", values == np.inf), ("-inf", values == -np.inf)):
-                at = self.device.kernels.keep(mask)
-                here = self.device.kernels.take(first, at), self.device.kernels.take(last, at)
-                counts.append(self.count((kind, *identity), *here))
-            return tuple(counts)
+            return count("nan", np.isnan(values)), count("inf", values == np.inf), count("-inf", values == -np.inf)
 
-        result: tuple[Any, Any, Any] | None = self.part(("special", *identity), compute)
-        return result
+        return self.part(("special", *identity), compute)
 
     def finite(
         self, identity: tuple[str, str | None], values: Any, first: Any, last: Any
@@ -333,12 +339,11 @@ class Block:
     ) -> tuple[tuple[list[Any], int, int], tuple[Any, Any, Any] | None]:
         """(`limbs` of the finite ones of some floats, `special` of the others)."""
 
-        def compute() -> Any:
+        def compute() -> tuple[tuple[list[Any], int, int], tuple[Any, Any, Any] | None]:
             finite, special = self.finite(identity, values, first, last)
             return self.limbs(("float", *identity), finite, first, last), special
 
-        result: tuple[tuple[list[Any], int, int], Any] = self.part(("float limbs", *identity), compute)
-        return result
+        return self.part(("float limbs", *identity), compute)
 
     def float_sum(self, aggregate: Aggregate) -> Any:
         """The correctly rounded sum per slot, with NaN and infinities as IEEE 754 adds them."""
@@ -353,8 +358,7 @@ class Block:
             limbs = self.device.kernels.exact_limbs_decimal(low, high)
             return self.sums(("decimal", *identity), limbs, first, last)
 
-        result: list[Any] = self.part(("decimal", *identity), compute)
-        return result
+        return self.part(("decimal", *identity), compute)
 
     def over(self, aggregate: Aggregate, counts: Any) -> Any:
         """The exact sums over some counts, of at least 1: each quotient is rounded once."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,7 @@ from gpu_ops.operators.aggregates.forms import PartName, input_names, nearest_fl
 from gpu_ops.plan.aggregate_kinds import number_form
 from gpu_ops.plan.aggregates import Aggregate
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Result = tuple[Any, Any | None, pa.DataType]
 Digits = Sequence[Any]
@@ -37,6 +39,20 @@ def factors(part: PartName) -> list[PartName]:
 
 def _digits_name(names: Sequence[str], at: int, where: str | None) -> PartName:
     return "digits", json.dumps([list(names), at]), where
+
+
+def computed_once(function: Callable[Concatenate[Taken, P], T]) -> Callable[Concatenate[Taken, P], T]:
+    """Let a function of some events compute its result once for all aggregates of these events.
+
+    Its arguments are given by their places: they are part of the name under which the result is found again.
+    """
+
+    @wraps(function)
+    def found(some: Taken, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        name = (function.__qualname__, args, some.names, some.which)
+        return some.block.part(name, lambda: function(some, *args, **kwargs))
+
+    return found
 
 
 @dataclass(frozen=True)
@@ -78,11 +94,6 @@ class Taken:
         """The name of a part over these events."""
         return kind, json.dumps([list(self.names), *more]), self.which
 
-    def part(self, compute: Callable[[], T], *name: Any) -> T:
-        """What is computed once for all aggregates of these events."""
-        made: T = self.block.part((*name, self.names, self.which), compute)
-        return made
-
     def count(self) -> Any:
         """How many there are in each slot."""
         name = self.name("count")
@@ -113,67 +124,49 @@ class Taken:
     def sums(self, kind: str, limbs: Callable[[], Digits]) -> list[Any]:
         """The sums of numbers' limbs in each slot."""
         name = self.name(kind)
-        made: list[Any] = self.block.part(
-            ("summed", *name), lambda: self.block.sums(name, limbs(), self.first, self.last)
-        )
-        return made
+        return self.block.part(("summed", *name), lambda: self.block.sums(name, limbs(), self.first, self.last))
 
+    @computed_once
     def strange(self) -> Any | None:
         """Per slot, how many events have a value that is NaN or infinite; None where there is none."""
         if not any(map(pa.types.is_floating, self.types)):
             return None
+        mask = ~np.isfinite(self.floats(0))
+        for at in range(1, len(self.names)):
+            mask = mask | ~np.isfinite(self.floats(at))
+        return self.block.count_if(self.name("strange"), mask, self.first, self.last)
 
-        def compute() -> Any | None:
-            mask = ~np.isfinite(self.floats(0))
-            for at in range(1, len(self.names)):
-                mask = mask | ~np.isfinite(self.floats(at))
-            return self.block.count_if(self.name("strange"), mask, self.first, self.last)
-
-        return self.part(compute, "any strange")
-
+    @computed_once
     def moment(self, *powers: int) -> tuple[Digits, int]:
         """(digits, exponent): per slot, the exact sum of the products of the columns' values to some powers.
 
         Where a value is NaN or infinite it counts as 0 (`strange` tells), and decimals as their unscaled integers.
         """
+        chain = tuple(at for at, power in enumerate(powers) for _ in range(power))
+        sums = self.block.sums(self.name("moment", powers), self._product(chain), self.first, self.last)
+        return self.block.device.kernels.sum_digits([sums], [1]), sum(self.digits(at)[1] for at in chain)
 
-        def compute() -> tuple[Digits, int]:
-            chain = tuple(at for at, power in enumerate(powers) for _ in range(power))
-            sums = self.block.sums(self.name("moment", powers), self._product(chain), self.first, self.last)
-            return self.block.device.kernels.sum_digits([sums], [1]), sum(self.digits(at)[1] for at in chain)
-
-        return self.part(compute, "moment", powers)
-
+    @computed_once
     def _product(self, chain: tuple[int, ...]) -> Digits:
         """Each event's product of the values of some columns."""
+        if len(chain) == 1:
+            return self.digits(chain[0])[0]
+        half = len(chain) // 2
+        return self.block.device.kernels.multiply_digits(self._product(chain[:half]), self._product(chain[half:]))
 
-        def compute() -> Digits:
-            if len(chain) == 1:
-                return self.digits(chain[0])[0]
-            half = len(chain) // 2
-            product: Digits = self.block.device.kernels.multiply_digits(
-                self._product(chain[:half]), self._product(chain[half:])
-            )
-            return product
-
-        return self.part(compute, "product", chain)
-
+    @computed_once
     def digits(self, at: int) -> tuple[Digits, int]:
         """(digits, exponent) of a column's values."""
-
-        def compute() -> tuple[Digits, int]:
-            kernels, dtype, arrays = self.block.device.kernels, self.types[at], self.arrays(at)
-            if pa.types.is_decimal(dtype):
-                return kernels.digits_decimal(*arrays), 0
-            if pa.types.is_integer(dtype):
-                whole = arrays[0] if dtype == pa.uint64() else arrays[0].astype(np.int64, copy=False)
-                return kernels.digits_int(whole), 0
-            values = self.floats(at)
-            finite = values if self.strange() is None else np.where(np.isfinite(values), values, 0.0)
-            plan = self.block.limb_plan(_digits_name(self.names, at, self.which), finite)
-            return kernels.float_limbs(finite, *plan), plan[1]
-
-        return self.part(compute, "digits", at)
+        kernels, dtype, arrays = self.block.device.kernels, self.types[at], self.arrays(at)
+        if pa.types.is_decimal(dtype):
+            return kernels.digits_decimal(*arrays), 0
+        if pa.types.is_integer(dtype):
+            whole = arrays[0] if dtype == pa.uint64() else arrays[0].astype(np.int64, copy=False)
+            return kernels.digits_int(whole), 0
+        values = self.floats(at)
+        finite = values if self.strange() is None else np.where(np.isfinite(values), values, 0.0)
+        plan = self.block.limb_plan(_digits_name(self.names, at, self.which), finite)
+        return kernels.float_limbs(finite, *plan), plan[1]
 
     def times_ten(self, digits: Digits, places: int) -> Digits:
         """Numbers times a power of ten."""

@@ -357,8 +357,7 @@ def _rate(block: Block, aggregate: Aggregate) -> Any:
     options = aggregate.options
     if "over" in options:
         return counts * options["per"] / float(options["over"]), None, pa.float64()
-    assert block.places is not None  # noqa: S101  (whoever makes a block of such an aggregate says where it is)
-    places = block.places()
+    places = block.where_windows_are()
     return counts * options["per"] / (places.end - places.start), None, pa.float64()
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gpu_ops.operators.aggregates.block import Block, with_special
-from gpu_ops.operators.aggregates.exact_sums import Digits, Result, Taken, as_float, scale, taken
+from gpu_ops.operators.aggregates.exact_sums import Digits, Result, Taken, as_float, computed_once, scale, taken
 from gpu_ops.operators.aggregates.forms import number_columns
 from gpu_ops.plan.aggregate_kinds import AggregateKind, Events, float_of_numbers
 from gpu_ops.plan.aggregates import Aggregate
@@ -40,21 +40,18 @@ class _WindowRanges:
     end: Any
 
 
+@computed_once
 def _window_ranges(some: Taken) -> _WindowRanges:
-    def compute() -> _WindowRanges:
-        block, kernels = some.block, some.block.device.kernels
-        assert block.places is not None  # noqa: S101  (windows of a grid say where they are)
-        places = block.places()
-        first = np.searchsorted(block.slots, some.first).astype(np.int64, copy=False)
-        last = first + (some.last - some.first)
-        code = kernels.take(places.group, np.minimum(first, max(len(block.slots) - 1, 0)))
-        start, end = some.arrays(1)[0], some.arrays(2)[0]
-        begun = kernels.search_pairs(places.group, places.start, code, start)
-        ended = kernels.search_pairs(places.group, places.end, code, end - 1)
-        ended, begun = (np.minimum(np.maximum(each, first), last) for each in (ended, begun))
-        return _WindowRanges(first, ended, begun, last, places.start, places.end)
-
-    return some.part(compute, "parts of windows")
+    block, kernels = some.block, some.block.device.kernels
+    places = block.where_windows_are()
+    first = np.searchsorted(block.slots, some.first).astype(np.int64, copy=False)
+    last = first + (some.last - some.first)
+    code = kernels.take(places.group, np.minimum(first, max(len(block.slots) - 1, 0)))
+    start, end = some.arrays(1)[0], some.arrays(2)[0]
+    begun = kernels.search_pairs(places.group, places.start, code, start)
+    ended = kernels.search_pairs(places.group, places.end, code, end - 1)
+    ended, begun = (np.minimum(np.maximum(each, first), last) for each in (ended, begun))
+    return _WindowRanges(first, ended, begun, last, places.start, places.end)
 
 
 def _lasting(some: Taken, values: Digits) -> Digits:
@@ -64,14 +61,12 @@ def _lasting(some: Taken, values: Digits) -> Digits:
 
     def sums(limbs: Digits, first: Any, last: Any) -> Digits:
         made = [kernels.range_sum(limb, first, last, len(every), every) for limb in limbs]
-        total: Digits = kernels.sum_digits([made], [1])
-        return total
+        return kernels.sum_digits([made], [1])
 
     def times(digits: Digits, ticks: Any) -> Digits:
-        product: Digits = kernels.multiply_digits(digits, kernels.digits_int(ticks))
-        return product
+        return kernels.multiply_digits(digits, kernels.digits_int(ticks))
 
-    made: Digits = kernels.sum_digits(
+    return kernels.sum_digits(
         [
             times(sums(values, ranges.first, ranges.ended), ranges.end),
             sums(times(values, some.arrays(2)[0]), ranges.ended, ranges.last),
@@ -80,17 +75,13 @@ def _lasting(some: Taken, values: Digits) -> Digits:
         ],
         [1, 1, -1, -1],
     )
-    return made
 
 
+@computed_once
 def _integral(some: Taken) -> tuple[Digits, int]:
     """(digits, exponent) of the sum of values times ticks."""
-
-    def compute() -> tuple[Digits, int]:
-        digits, exponent = some.digits(0)
-        return _lasting(some, digits), exponent
-
-    return some.part(compute, "integral")
+    digits, exponent = some.digits(0)
+    return _lasting(some, digits), exponent
 
 
 def _with_strange(some: Taken, made: Any) -> Any:

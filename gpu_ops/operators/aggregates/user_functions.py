@@ -54,8 +54,7 @@ def _calls(block: Block, aggregate: Aggregate) -> Iterator[tuple[int, Any]]:
     chosen = members(block, aggregate, [])
     order = _by_time(block, aggregate, chosen, len(names))
     if sensitive:
-        assert block.places is not None  # noqa: S101  (whoever makes a block of such an aggregate says where it is)
-        places = block.places()
+        places = block.where_windows_are()
         begin, finish = (block.device.columns.host(each) for each in (places.start, places.end))
         bounds = [to_arrow(np.ascontiguousarray(each), TIME_TYPE).to_pylist() for each in (begin, finish)]
     for some in pairs(block, chosen, order):

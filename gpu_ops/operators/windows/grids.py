@@ -27,8 +27,7 @@ def overlapped(window: GridKind, start: Any, end: Any | int, device: Device) -> 
     regular = window.regular
     if regular is None:
         return calendars.overlapped(window, start, start + end if isinstance(end, int) else end, device)
-    low, high = device.kernels.grid_ranges(start, end, regular.size, regular.hop, regular.align)
-    return low, high
+    return device.kernels.grid_ranges(start, end, regular.size, regular.hop, regular.align)
 
 
 def ranges(window: GridKind, start: Any, end: Any | int, device: Device) -> tuple[Any, Any]:

@@ -332,8 +332,7 @@ class IncrementalBlock(Block):
             sums = [kernels.range_sum(limb, first, last, self.size, slots) for limb in limbs]
             return self._final(self._on_base(name, sums))
 
-        totals: list[Any] = self.part(("total", *name), compute)
-        return totals
+        return self.part(("total", *name), compute)
 
     def limb_plan(self, name: PartName, values: Any) -> tuple[int, int, int]:
         """A plan for what was alive, too: on one grid of exponents, so that a wider plan only adds limbs."""
