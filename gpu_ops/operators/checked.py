@@ -63,18 +63,42 @@ def checked(
     return made
 
 
+def evaluated(expressions: Mapping[str, nw.Expr], events: Events, device: Device) -> Any:
+    """A frame with columns of expressions over events, by their names beside ``start`` and ``end``."""
+
+    def step(frame: Any) -> Any:
+        return frame.select("start", "end", **expressions)
+
+    return device.columns.evaluate(events.start, events.end, events.frame, [step])[2]
+
+
+def holds(condition: nw.Expr, guards: Mapping[int, Guard], events: Events, device: Device) -> Any:
+    """bool: for which events a condition holds; not where it is null.
+
+    Args:
+        condition: The condition.
+        guards: As in `checked`.
+        events: The events.
+        device: Where they are.
+
+    Raises:
+        IntegerOverflowError: A number in it does not fit.
+    """
+    (condition,) = checked(guards, [condition], events, device)
+    return _is_true(evaluated({"__holds": condition}, events, device), "__holds", device)
+
+
+def _is_true(frame: Any, name: str, device: Device) -> Any:
+    values, valid = device.columns.values(frame, name)
+    return values != 0 if valid is None else (values != 0) & valid
+
+
 def _check(guards: Sequence[Guard], events: Events, device: Device, known: Known) -> None:
     """Refuse events of which one has a number that does not fit."""
     tests = {f"__{at}": each.wrong(known, Tests()) for at, each in enumerate(guards)}
-
-    def step(frame: Any) -> Any:
-        return frame.select("start", "end", **tests)
-
-    columns = device.columns
-    _, _, found = columns.evaluate(events.start, events.end, events.frame, [step])
+    found = evaluated(tests, events, device)
     for name, each in zip(tests, guards, strict=True):
-        wrong, valid = columns.values(found, name)
-        wrong = wrong != 0 if valid is None else (wrong != 0) & valid
+        wrong = _is_true(found, name, device)
         if bool(wrong.any()):
             raise _refusal(each, events.take(device.kernels.keep(wrong)[:1], device), device)
 

@@ -45,9 +45,12 @@ class Events:
 
     def take(self, indices: Any, device: Device) -> Events:
         """The events at these indices."""
-        take = device.kernels.take
-        end = self.end if isinstance(self.end, int) else take(self.end, indices)
-        return Events(take(self.start, indices), end, device.columns.take(self.frame, indices))
+        return self.repeated(indices, device.columns.take(self.frame, indices), device)
+
+    def repeated(self, source: Any, frame: Any, device: Device) -> Events:
+        """The lifetimes of the events at some indices, with another payload."""
+        end = self.end if isinstance(self.end, int) else device.kernels.take(self.end, source)
+        return Events(device.kernels.take(self.start, source), end, frame)
 
     def where(self, mask: Any, device: Device) -> Events:
         """The events for which a mask holds."""

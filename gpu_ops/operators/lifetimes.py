@@ -13,7 +13,7 @@ import pyarrow as pa
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, format_time
 from gpu_ops.devices import Device
 from gpu_ops.errors import TimeError
-from gpu_ops.operators.checked import checked
+from gpu_ops.operators.checked import checked, evaluated
 from gpu_ops.operators.events import Events, check_times, concat
 from gpu_ops.operators.operator import EachPiece, StepInput
 from gpu_ops.operators.sizes import expanded
@@ -108,13 +108,8 @@ class LifetimeChange(EachPiece, nodes=(Lifetime,)):
         columns = self._device.columns
         schema = pa.schema([each.with_nullable(True) for each in self._node.input.schema])
         nothing = pa.table([pa.nulls(1, each.type) for each in schema], schema=schema)
-        start = columns.array(np.array([cti]))
-
-        def step(frame: Any) -> Any:
-            return frame.select("start", "end", __moved=new)
-
-        _, _, made = columns.evaluate(start, TICK, columns.from_arrow(nothing), [step])
-        moved, valid = columns.values(made, "__moved")
+        one = Events(columns.array(np.array([cti])), TICK, columns.from_arrow(nothing))
+        moved, valid = columns.values(evaluated({"__moved": new}, one, self._device), "__moved")
         return int(moved[0]) if valid is None else self._promised
 
     def _check(self, made: Events) -> None:
@@ -189,12 +184,7 @@ def _(change: AlterLifetime, events: Events, device: Device) -> Events:
 
 def _altered(given: dict[str, nw.Expr], events: Events, device: Device) -> Events:
     wanted = {f"__{name}": expression for name, expression in given.items()}
-    lifetime = (nw.col("start"), nw.col("end"))
-
-    def step(frame: Any) -> Any:
-        return frame.select(*lifetime, **wanted)
-
-    _, _, computed = device.columns.evaluate(events.start, events.end, events.frame, [step])
+    computed = evaluated(wanted, events, device)
     found: dict[str, Any] = {}
     for name in wanted:
         found[name], valid = device.columns.values(computed, name)

@@ -29,15 +29,14 @@ class Repeated(Several, nodes=(Repeat,)):
 
     def each(self, events: Events) -> Events:
         """All of each event's."""
-        columns, take = self._device.columns, self._device.kernels.take
+        columns = self._device.columns
         times, valid = columns.values(events.frame, self._node.column)
         # An unsigned number past int64 would wrap: nobody has as many events.
         counts = np.where(times > 0, times, 0).astype(np.int64)
         counts = counts if valid is None else np.where(valid, counts, 0)
         source, _ = expanded(counts, self._device, what="repeat", remedy="Repeat fewer times, or filter first.")
-        end = events.end if isinstance(events.end, int) else take(events.end, source)
         frame = columns.take(columns.select(events.frame, self._node.schema.names), source)
-        return Events(take(events.start, source), end, frame)
+        return events.repeated(source, frame, self._device)
 
 
 class Unnested(Several, nodes=(Unnest,)):
@@ -45,7 +44,7 @@ class Unnested(Several, nodes=(Unnest,)):
 
     def each(self, events: Events) -> Events:
         """All of each event's."""
-        node, columns, take = self._node, self._device.columns, self._device.kernels.take
+        node, columns = self._node, self._device.columns
         alone = pa.schema([node.input.schema.field(node.column)])
         lists = columns.to_arrow(columns.select(events.frame, [node.column]), alone).column(0).combine_chunks()
         counts = pc.list_value_length(lists).fill_null(0).cast(pa.int64()).to_numpy()
@@ -55,5 +54,4 @@ class Unnested(Several, nodes=(Unnest,)):
         kept = [name for name in node.input.schema.names if name != node.column]
         if kept:
             frame = columns.beside(columns.take(columns.select(events.frame, kept), source), frame)
-        end = events.end if isinstance(events.end, int) else take(events.end, source)
-        return Events(take(events.start, source), end, frame)
+        return events.repeated(source, frame, self._device)

@@ -26,7 +26,7 @@ from gpu_ops.operators.joins.coverage import Matches, covered_until, covers_of, 
 from gpu_ops.operators.joins.joins import OverlapPairs
 from gpu_ops.operators.operator import BatchInput, Stateless, StepInput
 from gpu_ops.operators.row_order import run_ends, run_starts
-from gpu_ops.operators.state.fields import AFTER, NUMBERED_TIME, TIME, clock, group_columns, group_count, row_columns
+from gpu_ops.operators.state.fields import AFTER, NUMBERED_TIME, TIME, clock, row_columns
 from gpu_ops.operators.state.incremental import IncrementalOperator
 from gpu_ops.operators.state.row_runs import RowRuns, ordered
 from gpu_ops.operators.state.rows import AxisRows, Least
@@ -115,11 +115,8 @@ class IncrementalBinary(IncrementalOperator, family=True):
             return
         yield clock()
         done = int(tables["clock"]["done"][0].as_py())
-        names = tuple(name for name, _ in self._node.on)
-        keys = group_columns(names, self._node.left.schema, prefix="")
-        if keys:
-            yield StateTable("keys", keys, required=True, unique=tuple(keys))
-        groups = group_count(names, tables, "keys") + _NULLS
+        yield from self._groups_declared({})
+        groups = self._group_count(tables) + _NULLS
         end = replace(TIME, above="low")
         begin = replace(TIME, least=done)
         for at, (name, part) in enumerate(zip(_SIDES, self._node.inputs, strict=True)):

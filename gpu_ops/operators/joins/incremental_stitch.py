@@ -15,7 +15,7 @@ from gpu_ops.operators.aggregates.block import Column
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.joins.stitch import leading, payload, stitch
 from gpu_ops.operators.operator import BatchInput, StepInput
-from gpu_ops.operators.state.fields import NUMBERED_TIME, TIME, group_columns, group_count, row_columns
+from gpu_ops.operators.state.fields import NUMBERED_TIME, TIME, row_columns
 from gpu_ops.operators.state.incremental import IncrementalOperator
 from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import AxisRows, concat_rows
@@ -92,13 +92,12 @@ class IncrementalStitch(IncrementalOperator, nodes=(Stitch,)):
 
     def declared(self, tables: Tables) -> Iterator[StateTable]:
         """The tables that `tables` gives."""
-        node = self._node
-        keys = group_columns(node.compared, node.schema, prefix="")
-        if keys:
-            yield StateTable("groups", keys, required=bool(tables), unique=tuple(keys))
-        groups = group_count(node.compared, tables)
+        if not tables:
+            return
+        yield from self._groups_declared({})
+        groups = self._group_count(tables)
         begun = {_CHAIN: NUMBERED_TIME}
-        carried = pa.schema([node.schema.field(name) for name in node.carried])
+        carried = pa.schema([self._schema.field(name) for name in self._node.carried])
         for name in ("waiting", "chains"):
             columns = row_columns(
                 replace(TIME, from_=f"{'.'.join(_CHAIN)}.0"),

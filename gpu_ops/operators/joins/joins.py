@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import narwhals as nw
 import numpy as np
 import pyarrow as pa
 
@@ -17,7 +16,7 @@ from gpu_ops.core.bounds import refuse_rows
 from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.core.time import TICK
 from gpu_ops.devices import Device
-from gpu_ops.operators.checked import checked
+from gpu_ops.operators.checked import holds
 from gpu_ops.operators.events import Events, Payload
 from gpu_ops.operators.joins.coverage import Matches, covered, covers_of, uncovered
 from gpu_ops.operators.row_order import payload_keys, run_ends, stable_order, tied_rows
@@ -107,7 +106,9 @@ def shared_codes(on: On, left: Any, right: Any, device: Device) -> tuple[tuple[A
     lefts, rights = columns.rows(left), columns.rows(right)
     if not on:
         return (columns.array(np.zeros(lefts, np.int32)), columns.array(np.zeros(rights, np.int32))), 1
-    codes, groups, _ = columns.key_codes(key_frame(on, left, right, device), [name for name, _ in on])
+    names = [name for name, _ in on]
+    keys = columns.concat([columns.select(left, names), right_keys(on, right, device)])
+    codes, groups, _ = columns.key_codes(keys, names)
     made = [codes[:lefts], codes[lefts:]]
     for at, frame in enumerate((left, right)):
         known = known_keys([each[at] for each in on], frame, device)
@@ -116,19 +117,14 @@ def shared_codes(on: On, left: Any, right: Any, device: Device) -> tuple[tuple[A
     return (made[0], made[1]), groups + 2
 
 
-def key_frame(on: On, left: Any, right: Any, device: Device) -> Any:
-    """The key columns of the left rows and of the right ones below them, under left's names."""
-    columns = device.columns
-    return columns.concat([columns.select(left, [name for name, _ in on]), right_keys(on, right, device)])
-
-
 def right_keys(on: On, right: Any, device: Device) -> Any:
     """The key columns of the right rows, under left's names."""
     columns = device.columns
     keys = columns.select(right, [name for _, name in on])
-    # One after the other they could meet a name that is still taken.
-    keys = renamed(keys, {other: f"__{mine}" for mine, other in on}, device)
-    return renamed(keys, {f"__{mine}": mine for mine, _ in on}, device)
+    # In two steps: a new name may still be that of another key.
+    others = {mine: other for mine, other in on if mine != other}
+    keys = renamed(keys, {other: f"__{mine}" for mine, other in others.items()}, device)
+    return renamed(keys, {f"__{mine}": mine for mine in others}, device)
 
 
 def known_keys(names: Sequence[str], frame: Any, device: Device) -> Any | None:
@@ -230,9 +226,9 @@ def _pair_bounds(total: int) -> Iterator[tuple[int, int]]:
 def matched(node: Join, left: AxisRows, right: AxisRows, found: OverlapPairs, device: Device) -> Iterator[OverlapPairs]:
     """Of pairs that are alive together those for which the condition holds, if there are any."""
     if node.exact is not None:
-        holds = _holds(node, left.frame, right.frame, found, device)
+        at = _matching(node, left.frame, right.frame, found, device)
         take = device.kernels.take
-        found = OverlapPairs(*(take(each, holds) for each in (found.rows, found.others, found.start, found.end)))
+        found = OverlapPairs(*(take(each, at) for each in (found.rows, found.others, found.start, found.end)))
     if len(found.rows):
         yield found
 
@@ -255,14 +251,14 @@ def paired(node: Join | AsOf, left: Any, right: Any, others: Any, device: Device
 
 
 def renamed(frame: Any, names: dict[str, str], device: Device) -> Any:
-    """A frame whose columns have other names."""
+    """A frame, some of whose columns have other names."""
     for name in list(frame.columns):
-        if names[name] != name:
+        if names.get(name, name) != name:
             frame = device.columns.rename(frame, name, names[name])
     return frame
 
 
-def _holds(node: Join, left: Any, right: Any, found: OverlapPairs, device: Device) -> Any:
+def _matching(node: Join, left: Any, right: Any, found: OverlapPairs, device: Device) -> Any:
     """The indices of the pairs for which the condition holds."""
     condition, columns = node.exact, device.columns
     assert condition is not None  # noqa: S101  (looked at by the caller)
@@ -279,14 +275,7 @@ def _holds(node: Join, left: Any, right: Any, found: OverlapPairs, device: Devic
         parts.append(columns.take(columns.select(left, [left.columns[0]]), found.rows))
 
     together = Events(found.start, found.end, columns.beside(*parts))
-    (condition,) = checked(node.guards, [condition], together, device)
-
-    def step(lazy: Any) -> Any:
-        return lazy.select(nw.col("start"), nw.col("end"), __holds=condition)
-
-    _, _, made = columns.evaluate(found.start, TICK, together.frame, [step])
-    holds, _ = columns.values(made, "__holds")
-    return device.kernels.keep(holds != 0)
+    return device.kernels.keep(holds(condition, node.guards, together, device))
 
 
 def beside_nulls(node: Join | AsOf, at: int, frame: Any, partner: Any, device: Device) -> Any:

@@ -24,7 +24,7 @@ from gpu_ops.core.time import TICK, TIME_TYPE
 from gpu_ops.devices import Device
 from gpu_ops.errors import IntegerOverflowError, SumOverflowError
 from gpu_ops.operators.aggregates.block import with_special
-from gpu_ops.operators.checked import checked
+from gpu_ops.operators.checked import holds
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.row_windows.data_windows import assigns, gathering_begins, index_of
 from gpu_ops.plan.expressions import exact_divisions, guards
@@ -142,8 +142,8 @@ def _walk_by_blocks(walk: _Walk, active: Any, width: int, pairs: _PairCondition,
     for low in range(0, len(active), most):
         groups = active[low : low + most]
         first, last, end = walk.oldest[groups], walk.newest[groups], walk.ends[groups]
-        holds = pairs.block(first, last, end, width)
-        walk.go(groups, *device.kernels.window_walk(holds, width, first, last, end, walk.mode))
+        found = pairs.block(first, last, end, width)
+        walk.go(groups, *device.kernels.window_walk(found, width, first, last, end, walk.mode))
 
 
 def _walk_by_guess(walk: _Walk, groups: Any, pairs: _PairCondition, device: Device) -> int:
@@ -178,13 +178,13 @@ class _Guess:
 def _verified(guess: _Guess, pairs: _PairCondition, mode: int, ends: Any, device: Device) -> tuple[Any, Any, Any, Any]:
     """As `window_walk`: the way up to the first pair of each group that is not as expected, this pair among it."""
     kernels = device.kernels
-    holds = pairs.hold(guess.oldest, guess.newest)
-    stop = _first_of_each(holds != guess.expected, guess.group, len(ends), device)
-    known = np.arange(len(holds), like=stop) <= stop[guess.group]
-    gone = kernels.keep(known & (~holds if mode == WALK_WHILE else holds))
-    wrong = kernels.keep(stop < len(holds))
+    found = pairs.hold(guess.oldest, guess.newest)
+    stop = _first_of_each(found != guess.expected, guess.group, len(ends), device)
+    known = np.arange(len(found), like=stop) <= stop[guess.group]
+    gone = kernels.keep(known & (~found if mode == WALK_WHILE else found))
+    wrong = kernels.keep(stop < len(found))
     at = stop[wrong]
-    oldest, newest, held = guess.oldest[at], guess.newest[at], holds[at]
+    oldest, newest, held = guess.oldest[at], guess.newest[at], found[at]
     first, last = guess.final.copy(), ends.copy()
     if mode == WALK_WHILE:
         first[wrong], last[wrong] = oldest + ~held, newest + held
@@ -318,15 +318,7 @@ class _PairCondition:
             frames.append(columns.build(built))
 
         together = Events(take(held.start, newest), TICK, columns.beside(*frames))
-        (condition,) = checked(self._guards, [self._condition], together, device)
-
-        def step(lazy: Any) -> Any:
-            return lazy.select(nw.col("start"), nw.col("end"), __holds=condition)
-
-        _, _, made = columns.evaluate(together.start, TICK, together.frame, [step])
-        values, valid = columns.values(made, "__holds")
-        holds = values != 0
-        return holds if valid is None else holds & valid
+        return holds(self._condition, self._guards, together, device)
 
 
 def _range_sums(held: WindowRows, column: str, dtype: pa.DataType, device: Device) -> Callable[[Any, Any], Any]:

@@ -16,7 +16,7 @@ from gpu_ops.core.time import MIN_TIME
 from gpu_ops.devices import Device
 from gpu_ops.operators.row_windows.each import IncrementalEach
 from gpu_ops.operators.row_windows.groups import GroupStates, at_rest
-from gpu_ops.operators.state.fields import NUMBERED_TIME, TIME, group_columns, row_columns
+from gpu_ops.operators.state.fields import NUMBERED_TIME, TIME, row_columns
 from gpu_ops.operators.state.incremental import IncrementalOperator
 from gpu_ops.operators.state.rows import AxisRows, Least
 from gpu_ops.plan.data_windows import DataWindow
@@ -55,11 +55,10 @@ class DataWindowState(IncrementalOperator, family=True):
         if not tables:
             return
         node, schema = self._node, self._schema
-        keys = group_columns(node.group, schema)
         later = Field(pa.int64(), least=MIN_TIME, most=UNKNOWN)
         known = {"seen": counter(_MOST_ROWS), "first": _MAYBE, "due": later, "closed": later}
-        yield StateTable("groups", known | keys, None if keys else 1, required=True, unique=tuple(keys))
-        groups = tables["groups"].num_rows
+        yield from self._groups_declared(known)
+        groups = self._group_count(tables)
         columns = row_columns(TIME, replace(TIME, above="low"), groups, frame=schema)
         yield StateTable("waiting", columns)
         if self._each_of is not None:

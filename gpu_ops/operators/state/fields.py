@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from gpu_ops.core.state_tables import Field, StateTable, Tables
+from gpu_ops.core.state_tables import Field, StateTable
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TIME_TYPE
 from gpu_ops.operators.aggregates.forms import Columns
 from gpu_ops.plan.window_kinds import TimeWindowKind
@@ -33,16 +33,15 @@ def clock(window: TimeWindowKind | None = None) -> StateTable:
     return StateTable("clock", {"done": Field(pa.int64(), least=least, most=most)}, rows=1, required=True)
 
 
-def group_columns(names: tuple[str, ...], schema: pa.Schema, prefix: str = "key/") -> dict[str, Field]:
-    """The columns that tell groups apart."""
-    return {f"{prefix}{name}": Field(schema.field(name).type, nullable=True) for name in names}
+def nullable_columns(schema: pa.Schema, prefix: str) -> dict[str, Field]:
+    """Columns of some types, in which any value may be null."""
+    return {f"{prefix}{each.name}": Field(each.type, nullable=True) for each in schema}
 
 
-def group_count(names: tuple[str, ...], tables: Tables, table: str = "groups") -> int:
-    """How many groups a table of them has that was checked; one if nothing tells them apart."""
-    if not names:
-        return 1
-    return tables[table].num_rows if table in tables else 0
+def table_of(columns: Mapping[str, Field], rows: Sequence[tuple[Any, ...]]) -> pa.Table:
+    """A table of some rows, at least one."""
+    values = zip(columns.items(), zip(*rows, strict=True), strict=True)
+    return pa.table({name: pa.array(each, field.type) for (name, field), each in values})
 
 
 def row_columns(

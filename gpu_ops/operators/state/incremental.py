@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.state_tables import Field, StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import BatchInput, Operator, StepInput
+from gpu_ops.operators.state.fields import nullable_columns
 from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import AxisRows, GroupInterner, rows_from_arrow, shown_time
 
@@ -110,6 +112,17 @@ class IncrementalOperator(Operator, family=True):
             if rows is not None:
                 made[name] = rows.to_arrow(self._frame(name), self._device, self._shown)
         return made
+
+    def _groups_declared(self, columns: Mapping[str, Field]) -> Iterator[StateTable]:
+        """The table of groups, with these columns beside their keys; none if it has no column."""
+        keys = nullable_columns(self._keys, self._key_prefix)
+        if columns or keys:
+            rows = None if keys else 1
+            yield StateTable(self._group_table, {**columns, **keys}, rows, required=True, unique=tuple(keys))
+
+    def _group_count(self, tables: Tables) -> int:
+        """How many groups a table of them has that was checked; one if nothing tells them apart."""
+        return tables[self._group_table].num_rows if self._keys.names else 1
 
     def restore(self, tables: Mapping[str, pa.Table]) -> None:
         """The state that `tables` gave."""

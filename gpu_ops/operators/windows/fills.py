@@ -18,7 +18,7 @@ from gpu_ops.operators.events import Events
 from gpu_ops.operators.operator import BatchInput, StepInput
 from gpu_ops.operators.row_order import run_ends, run_starts
 from gpu_ops.operators.sizes import expanded
-from gpu_ops.operators.state.fields import AFTER, BEFORE, extent, group_columns
+from gpu_ops.operators.state.fields import AFTER, BEFORE, extent, nullable_columns
 from gpu_ops.operators.state.incremental import IncrementalOperator
 from gpu_ops.operators.state.rows import grown
 from gpu_ops.operators.windows import grids
@@ -226,8 +226,9 @@ class IncrementalFill(IncrementalOperator, nodes=(Fill,)):
     def declared(self, tables: Tables) -> Iterator[StateTable]:
         """The tables that `tables` gives."""
         node, (least, most) = self._node, extent(self._node.window)
-        keys = group_columns(node.group, node.schema)
-        last = group_columns(tuple(node.schema.names), node.schema, prefix="last/")
+        if not tables:
+            return
+        last = nullable_columns(node.schema, "last/")
         columns = {
             "number": Field(pa.int64(), least=max(least, self._low - 1), most=min(most, self._high), besides=(BEFORE,)),
             "known": Field(pa.bool_()),
@@ -236,7 +237,7 @@ class IncrementalFill(IncrementalOperator, nodes=(Fill,)):
         held = {name: replace(each, optional=True) for name, each in last.items()}
         if "groups" in tables and any(name.startswith("last/") for name in tables["groups"].column_names):
             held = last
-        yield StateTable("groups", columns | keys | held, None if keys else 1, unique=tuple(keys))
+        yield from self._groups_declared(columns | held)
 
     def _restore_groups(self, groups: pa.Table) -> None:
         device = self._device

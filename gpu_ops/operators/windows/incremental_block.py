@@ -19,6 +19,7 @@ from gpu_ops.operators.aggregates.exact_sums import factors
 from gpu_ops.operators.aggregates.selection import Extremum
 from gpu_ops.operators.events import FEW, MANY
 from gpu_ops.operators.row_order import run_starts
+from gpu_ops.operators.state.fields import table_of
 from gpu_ops.operators.state.rows import AxisRows, grown
 from gpu_ops.operators.windows.order_statistics import OrderStatistics
 from gpu_ops.operators.windows.pareto_runs import CODES, ParetoRuns, staircase
@@ -39,6 +40,15 @@ _COUNTS = {"count", "counted", "nan", "inf", "-inf", "up", "down", "strange"}
 
 _LIMBS = {"integer": 2, "decimal": 4}
 """Of parts that are always cut alike: how many limbs they have at most."""
+
+_PLANS = {
+    "kind": Field(pa.string(), words=tuple(_LIMB_BITS)),
+    "column": Field(pa.string()),
+    "where": Field(pa.string(), nullable=True),
+    "lowest": Field(pa.int64(), least=_LOWEST - 30, most=_HIGHEST),
+    "limbs": Field(pa.int64(), least=1, most=_MOST_LIMBS),
+}
+"""The columns of the table of plans."""
 
 ROWS: PartName = ("count", None, None)
 
@@ -106,12 +116,12 @@ class Totals:
                 self.limbs.setdefault((kind, column, where), []).append(device.columns.array(values.copy()))
 
     @staticmethod
-    def declared(names: Iterable[str], plans: Mapping[PartName, int]) -> dict[str, Field]:
+    def declared(names: Iterable[str], plans: Mapping[PartName, tuple[int, int]]) -> dict[str, Field]:
         """The columns among some that `columns` may have given: of each part all limbs from the lowest on.
 
         Args:
             names: The existing columns.
-            plans: How many limbs the floats have that have a plan.
+            plans: The plans of floats.
         """
         made, found = {stored("count", (None, None, "0")): counter()}, Counter[PartName]()
         for name in names:
@@ -120,7 +130,8 @@ class Totals:
                 continue
             column, where = (text.replace("%2F", "/") or None for text in rest[:2])
             part: PartName = (kind, column, where)
-            most = 1 if kind in _COUNTS else _LIMBS.get(kind, plans.get(part, len(plans) * _MOST_LIMBS + _MOST_LIMBS))
+            planned = plans[part][1] if part in plans else len(plans) * _MOST_LIMBS + _MOST_LIMBS
+            most = 1 if kind in _COUNTS else _LIMBS.get(kind, planned)
             if rest[2] != str(found[part]) or found[part] >= most or not _is_part(part):
                 continue
             found[part] += 1
@@ -129,34 +140,17 @@ class Totals:
 
     def plan_table(self) -> pa.Table:
         """The plans, with a row for each."""
-        kinds, columns, wheres = zip(*self.plans, strict=True)
-        made: dict[str, Any] = dict(zip(("kind", "column", "where"), (kinds, columns, wheres), strict=True))
-        made = {name: pa.array(values, pa.string()) for name, values in made.items()}
-        lowest, limbs = zip(*self.plans.values(), strict=True)
-        return pa.table(made | {"lowest": pa.array(lowest, pa.int64()), "limbs": pa.array(limbs, pa.int64())})
+        return table_of(_PLANS, [(*name, *plan) for name, plan in self.plans.items()])
 
     @staticmethod
     def plans_declared() -> StateTable:
         """The table that `plan_table` gives."""
-        text = Field(pa.string())
-        columns = {
-            "kind": Field(pa.string(), words=tuple(_LIMB_BITS)),
-            "column": text,
-            "where": Field(pa.string(), nullable=True),
-            "lowest": Field(pa.int64(), least=_LOWEST - 30, most=_HIGHEST),
-            "limbs": Field(pa.int64(), least=1, most=_MOST_LIMBS),
-        }
-        return StateTable("floats", columns, unique=("kind", "column", "where"))
+        return StateTable("floats", _PLANS, unique=("kind", "column", "where"))
 
     @staticmethod
-    def plans_of(table: pa.Table) -> dict[PartName, int]:
-        """How many limbs each part of a table of plans has."""
-        return {(row["kind"], row["column"], row["where"]): row["limbs"] for row in table.to_pylist()}
-
-    def restore_plans(self, table: pa.Table) -> None:
-        """What `plan_table` gave."""
-        for row in table.to_pylist():
-            self.plans[row["kind"], row["column"], row["where"]] = row["lowest"], row["limbs"]
+    def plans_of(table: pa.Table) -> dict[PartName, tuple[int, int]]:
+        """The plans that `plan_table` gave."""
+        return {(row["kind"], row["column"], row["where"]): (row["lowest"], row["limbs"]) for row in table.to_pylist()}
 
 
 def _is_part(part: PartName) -> bool:

@@ -190,8 +190,8 @@ class RecomputingWindow(WindowOperator):
             return
         yield clock(self._node.window)
         done, axis, (least, most) = int(tables["clock"]["done"][0].as_py()), self._axis, extent(self._node.window)
-        yield self._groups_declared(done, {})
-        groups, frame = tables["groups"].num_rows, pa.schema([self._schema.field(name) for name in self._reads])
+        yield from self._groups_declared(self._last_declared(done))
+        groups, frame = self._group_count(tables), pa.schema([self._schema.field(name) for name in self._reads])
         later = max(least, done + 1)
         end = Field(axis, least=later, most=most, above="low")
         for name, begin in (

@@ -13,7 +13,7 @@ from gpu_ops.core.arrow_buffers import integers, to_arrow
 from gpu_ops.core.state_tables import StateTable, counter
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import Column
-from gpu_ops.operators.state.fields import group_columns
+from gpu_ops.operators.state.fields import nullable_columns
 from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import GroupInterner, grown, known_at
 
@@ -71,7 +71,7 @@ class ValueCounts:
 
     def declared(self, name: str, conditions: Iterable[str]) -> StateTable:
         """The table that `table` gives, which may tell under some conditions how often each value is there."""
-        keys = group_columns(tuple(self._schema.names), self._schema)
+        keys = nullable_columns(self._schema, "key/")
         counts = {f"count/{condition}": replace(counter(), optional=True) for condition in conditions}
         return StateTable(name, keys | counts, unique=tuple(keys))
 

@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.core.arrow_buffers import integers, to_arrow
-from gpu_ops.core.state_tables import Field, StateTable
+from gpu_ops.core.state_tables import Field
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TIME_TYPE
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import column_name
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import BatchInput, StepInput, of_whole_groups
-from gpu_ops.operators.state.fields import AFTER, BEFORE, group_columns
+from gpu_ops.operators.state.fields import AFTER, BEFORE
 from gpu_ops.operators.state.incremental import IncrementalOperator
 from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import AxisRows, Oldest, shown_time
@@ -136,12 +136,9 @@ class WindowOperator(IncrementalOperator, family=True):
     def _group_columns(self, count: int) -> dict[str, Any]:
         return {"last": self._shown(self._device.columns.host(self._last[:count]).copy())}
 
-    def _groups_declared(self, done: int, columns: dict[str, Field]) -> StateTable:
-        """The table of groups, with these columns beside what all windows know of one."""
-        # Of a group of which nothing has begun its last boundary is 0.
-        last = {"last": Field(self._axis, least=BEFORE, most=max(done, 0))}
-        keys = group_columns(self._node.group, self._schema)
-        return StateTable("groups", last | columns | keys, None if keys else 1, required=True, unique=tuple(keys))
+    def _last_declared(self, done: int) -> dict[str, Field]:
+        """The column of last boundaries; a group in which nothing has begun has 0."""
+        return {"last": Field(self._axis, least=BEFORE, most=max(done, 0))}
 
     def _restore_groups(self, groups: pa.Table) -> None:
         self._last = self._device.columns.array(integers(groups["last"].combine_chunks()).copy())

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from gpu_ops.core.state_tables import Field, StateTable, Tables
 from gpu_ops.operators.aggregates.block import Block, PartName, column_name
-from gpu_ops.operators.state.fields import AFTER, clock, extent, row_columns
+from gpu_ops.operators.state.fields import AFTER, clock, extent, row_columns, table_of
 from gpu_ops.operators.state.rows import AxisRows
 from gpu_ops.operators.windows.incremental_block import Totals, stored
 from gpu_ops.operators.windows.order_statistics import OrderStatistics
@@ -19,6 +19,9 @@ from gpu_ops.operators.windows.pareto_runs import ParetoRuns
 from gpu_ops.operators.windows.value_counts import CODES as CODES_OF_VALUES
 from gpu_ops.operators.windows.value_counts import ValueCounts
 from gpu_ops.operators.windows.window_operator import WindowOperator
+
+_NULLABLE = {"column": Field(pa.string()), "form": Field(pa.string())}
+"""The columns of which a value was ever null, and their forms."""
 
 
 class WindowState(WindowOperator, family=True):
@@ -46,10 +49,7 @@ class WindowState(WindowOperator, family=True):
         if self._totals.plans:
             made["floats"] = self._totals.plan_table()
         if self._nullable:
-            columns, forms = zip(*sorted(self._nullable), strict=True)
-            made["nullable"] = pa.table(
-                {"column": pa.array(columns, pa.string()), "form": pa.array(forms, pa.string())}
-            )
+            made["nullable"] = table_of(_NULLABLE, sorted(self._nullable))
         return made
 
     def _remembered(self) -> dict[str, OrderStatistics | ValueCounts]:
@@ -79,16 +79,15 @@ class WindowState(WindowOperator, family=True):
         yield Totals.plans_declared()
         plans = Totals.plans_of(tables["floats"]) if "floats" in tables else {}
         names = tables["groups"].column_names if "groups" in tables else []
-        yield self._groups_declared(done, Totals.declared(names, plans))
-        groups = tables["groups"].num_rows
+        yield from self._groups_declared(self._last_declared(done) | Totals.declared(names, plans))
+        groups = self._group_count(tables)
         numbers = {}
         for name, values in self._values.items():
             kept = stored("values", (name,))
             yield values.declared(kept, self._conditions(name))
             known = tables[kept].num_rows if kept in tables else 0
             numbers[name, CODES_OF_VALUES] = Field(pa.int64(), least=0, most=known - 1)
-        texts = {"column": Field(pa.string()), "form": Field(pa.string())}
-        yield StateTable("nullable", texts, unique=tuple(texts))
+        yield StateTable("nullable", _NULLABLE, unique=tuple(_NULLABLE))
         nothing, least, most = self._nothing(), *extent(node.window)
         grid = node.window.grid is not None
         frame = pa.schema([schema.field(name) for name in self._framed])
@@ -122,7 +121,7 @@ class WindowState(WindowOperator, family=True):
         """The state that `tables` gave."""
         super().restore(tables)
         if "floats" in tables:
-            self._totals.restore_plans(tables["floats"])
+            self._totals.plans |= Totals.plans_of(tables["floats"])
         if "nullable" in tables:
             self._nullable = {(row["column"], row["form"]) for row in tables["nullable"].to_pylist()}
         for name, remembered in self._remembered().items():
