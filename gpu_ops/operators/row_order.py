@@ -1,4 +1,4 @@
-"""The order of rows: where stretches of equal rows begin and end, sorts by several keys, and the order of tied rows."""
+"""The order of rows: stretches of equal rows, sums and maxima of groups, sorts by several keys, and tied rows."""
 
 from __future__ import annotations
 
@@ -26,6 +26,18 @@ def run_ends(*columns: Any) -> Any:
     """bool: which rows differ from the row after them in any of some columns; the last row does."""
     starts = run_starts(*columns)
     return np.concatenate([starts[1:], starts[:1]])
+
+
+def sums_by(groups: Any, values: Any, count: int, device: Device) -> Any:
+    """int64: the sum of each group's values, for groups ``0 … count - 1`` in any order."""
+    groups = groups.astype(np.int64, copy=False)
+    return device.kernels.range_sum(values, groups, groups + 1, count, np.arange(count, like=groups))
+
+
+def greatest_by(groups: Any, values: Any, count: int, device: Device) -> Any:
+    """int64: the greatest of each group's values, for groups ``0 … count - 1`` in any order."""
+    groups = groups.astype(np.int64, copy=False)
+    return device.kernels.range_max(values, groups, groups + 1, count, np.arange(count, like=groups))
 
 
 def stable_order(keys: Sequence[Any], like: Any) -> Any:

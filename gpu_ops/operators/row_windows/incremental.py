@@ -22,11 +22,9 @@ from gpu_ops.operators.operator import BatchInput, StepInput, of_whole_groups
 from gpu_ops.operators.row_order import row_order, run_starts
 from gpu_ops.operators.row_windows import conditions, window_sets  # noqa: F401  (their kinds)
 from gpu_ops.operators.row_windows.data_windows import each_row
-from gpu_ops.operators.row_windows.each import IncrementalEach
 from gpu_ops.operators.row_windows.groups import GroupStates
 from gpu_ops.operators.row_windows.window_state import ENTER, FLOOR, NUMBER, DataWindowState, floors_of
-from gpu_ops.operators.state.row_runs import RowRuns
-from gpu_ops.operators.state.rows import AxisRows, Least, concat_rows
+from gpu_ops.operators.state.rows import AxisRows, concat_rows
 from gpu_ops.plan.data_windows import STATUS, DataWindow, Last, Output
 from gpu_ops.plan.window_kinds import OUT, UNKNOWN, Assigned, Membership, WindowRows
 
@@ -70,12 +68,7 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
     """
 
     def __init__(self, node: DataWindow, device: Device) -> None:
-        self._waiting, self._kept = RowRuns(("low",), device), RowRuns(("group", "low"), device)
-        runs = {"waiting": self._waiting, "kept": self._kept}
-        super().__init__(node, node.group, node.input.schema, device, runs)
-        self._floors = Least()
-        self._known = GroupStates.new(0, device)
-        self._each_of = IncrementalEach.of(node, device)
+        super().__init__(node, device)
         # Of these rows that end take part no longer; others are kept until they are taken out.
         self._ends = self._each_of is not None and node.window.is_lifetime
         self._opened: list[Events] = []

@@ -78,41 +78,39 @@ def together(window: WindowSet, held: WindowRows, device: Device) -> Membership:
 
 def _columns(part: SetPart, held: WindowRows, device: Device) -> RowColumns:
     read = _READ.get(type(part.window))
-    made = RowColumns() if read is None else read(part.window, held, device)
+    made = {} if read is None else read(part.window, held, device)
     if part.within:
-        made.within = device.columns.host(device.columns.key_codes(held.frame, part.within)[0]).tolist()
-    return made
-
-
-def _of_span(window: FirstSpan, held: WindowRows, device: Device) -> RowColumns:
-    return RowColumns(taken=device.columns.host(inside_span(window, held)).tolist())
-
-
-def _of_time_batches(window: TimeBatches, held: WindowRows, device: Device) -> RowColumns:
-    return RowColumns(time=device.columns.host(batch_ends(window, held, device)).tolist())
-
-
-def _of_timer(window: TimeLengthBatches, held: WindowRows, device: Device) -> RowColumns:
-    check_times(held.start + window.span, window.span, device, verb="time_length_batches")
-    return RowColumns(time=device.columns.host(held.start + window.span).tolist())
-
-
-def _of_ends(window: UntilTime, held: WindowRows, device: Device) -> RowColumns:
-    ends, host = _ends(window, held, device), device.columns.host
-    return RowColumns(time=host(ends).tolist(), taken=host(ends > held.start).tolist())
-
-
-def _of_best(window: Best, held: WindowRows, device: Device) -> RowColumns:
-    rank, ranked = best_ranks(window, held, device)
-    host = device.columns.host
+        made["within"] = device.columns.key_codes(held.frame, part.within)[0]
     return RowColumns(
-        rank=host(rank).tolist(),
-        taken=None if ranked is None else host(ranked).tolist(),
-        unique=host(device.columns.key_codes(held.frame, window.unique)[0]).tolist() if window.unique else None,
+        **{name: None if each is None else device.columns.host(each).tolist() for name, each in made.items()}
     )
 
 
-_READ: dict[type, Callable[[Any, WindowRows, Device], RowColumns]] = {
+def _of_span(window: FirstSpan, held: WindowRows, device: Device) -> dict[str, Any]:
+    return {"taken": inside_span(window, held)}
+
+
+def _of_time_batches(window: TimeBatches, held: WindowRows, device: Device) -> dict[str, Any]:
+    return {"time": batch_ends(window, held, device)}
+
+
+def _of_timer(window: TimeLengthBatches, held: WindowRows, device: Device) -> dict[str, Any]:
+    check_times(held.start + window.span, window.span, device, verb="time_length_batches")
+    return {"time": held.start + window.span}
+
+
+def _of_ends(window: UntilTime, held: WindowRows, device: Device) -> dict[str, Any]:
+    ends = _ends(window, held, device)
+    return {"time": ends, "taken": ends > held.start}
+
+
+def _of_best(window: Best, held: WindowRows, device: Device) -> dict[str, Any]:
+    rank, ranked = best_ranks(window, held, device)
+    unique = device.columns.key_codes(held.frame, window.unique)[0] if window.unique else None
+    return {"rank": rank, "taken": ranked, "unique": unique}
+
+
+_READ: dict[type, Callable[[Any, WindowRows, Device], dict[str, Any]]] = {
     FirstSpan: _of_span,
     TimeBatches: _of_time_batches,
     TimeLengthBatches: _of_timer,

@@ -18,6 +18,7 @@ from gpu_ops.operators.row_windows.each import IncrementalEach
 from gpu_ops.operators.row_windows.groups import GroupStates, at_rest
 from gpu_ops.operators.state.fields import NUMBERED_TIME, TIME, row_columns
 from gpu_ops.operators.state.incremental import IncrementalOperator
+from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import AxisRows, Least
 from gpu_ops.plan.data_windows import DataWindow
 from gpu_ops.plan.window_kinds import UNKNOWN
@@ -32,14 +33,24 @@ _MOST_ROWS = 1 << 48
 
 
 class DataWindowState(IncrementalOperator, family=True):
-    """The state of a data window; `IncrementalDataWindow` steps it."""
+    """The state of a data window; `IncrementalDataWindow` steps it.
+
+    Args:
+        node: The node.
+        device: Where arrays live.
+    """
 
     _has_clock = False
 
     _node: DataWindow
-    _known: GroupStates
-    _each_of: IncrementalEach | None
-    _floors: Least
+
+    def __init__(self, node: DataWindow, device: Device) -> None:
+        self._waiting, self._kept = RowRuns(("low",), device), RowRuns(("group", "low"), device)
+        runs = {"waiting": self._waiting, "kept": self._kept}
+        super().__init__(node, node.group, node.input.schema, device, runs)
+        self._floors = Least()
+        self._known = GroupStates.new(0, device)
+        self._each_of = IncrementalEach.of(node, device)
 
     def tables(self) -> dict[str, pa.Table]:
         """The state: groups, rows that wait for their turn, and rows whose leave is not known yet."""

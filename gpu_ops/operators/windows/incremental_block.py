@@ -18,7 +18,7 @@ from gpu_ops.operators.aggregates.block import Block, Column, PartName, column_n
 from gpu_ops.operators.aggregates.exact_sums import factors
 from gpu_ops.operators.aggregates.selection import Extremum
 from gpu_ops.operators.events import FEW, MANY
-from gpu_ops.operators.row_order import run_starts
+from gpu_ops.operators.row_order import greatest_by, run_starts, sums_by
 from gpu_ops.operators.state.fields import table_of
 from gpu_ops.operators.state.rows import AxisRows, grown
 from gpu_ops.operators.windows.order_statistics import OrderStatistics
@@ -306,27 +306,23 @@ class IncrementalBlock(Block):
             remedy="Declare it incremental=Events() (docs/extending.md).",
         )
 
-    def _final(self, totals: list[Any]) -> list[Any]:
-        return [self.device.kernels.take(total, self._emitted) for total in totals]
+    def _totals(self, name: PartName, of_step: Callable[[], list[Any]]) -> list[Any]:
+        """Sums over the step's events and all that was alive, for each slot with a result; computed once."""
+
+        def compute() -> list[Any]:
+            return [self.device.kernels.take(total, self._emitted) for total in self._on_base(name, of_step())]
+
+        return self.part(("total", *name), compute)
 
     def count(self, name: PartName, first: Any, last: Any) -> Any:
         """How many hold each slot, of the step's events and of all that was alive."""
-
-        def compute() -> Any:
-            counts = self.device.kernels.range_count(first, last, self.size, self.of_step.all)
-            return self._final(self._on_base(name, [counts]))[0]
-
-        return self.part(("total", *name), compute)
+        count = self.device.kernels.range_count
+        return self._totals(name, lambda: [count(first, last, self.size, self.of_step.all)])[0]
 
     def sums(self, name: PartName, limbs: Sequence[Any], first: Any, last: Any) -> list[Any]:
         """The sums per slot over the step's events and all that was alive."""
-
-        def compute() -> list[Any]:
-            kernels, slots = self.device.kernels, self.of_step.all
-            sums = [kernels.range_sum(limb, first, last, self.size, slots) for limb in limbs]
-            return self._final(self._on_base(name, sums))
-
-        return self.part(("total", *name), compute)
+        total, slots = self.device.kernels.range_sum, self.of_step.all
+        return self._totals(name, lambda: [total(limb, first, last, self.size, slots) for limb in limbs])
 
     def limb_plan(self, name: PartName, values: Any) -> tuple[int, int, int]:
         """A plan for what was alive, too: on one grid of exponents, so that a wider plan only adds limbs."""
@@ -364,8 +360,7 @@ class IncrementalBlock(Block):
         group = self._group_of(slots)
         fresh = run_starts(group)
         asked, at = group[fresh], np.cumsum(fresh) - 1
-        every = np.arange(len(asked), like=group)
-        most, least = (kernels.range_max(each, at, at + 1, len(asked), every) for each in (k, ~k))
+        most, least = (greatest_by(at, each, len(asked), self.device) for each in (k, ~k))
         events = np.sort(self._group_of(first))
         count = np.searchsorted(events, asked, side="right") - np.searchsorted(events, asked)
         groups = kernels.take(of_step.touched, asked)
@@ -396,16 +391,13 @@ class IncrementalBlock(Block):
 
     def _once(self, aggregate: Aggregate) -> tuple[Any, Any, Any]:
         """Values that live throughout the step count beside the step's own events, if one of these has them."""
-        kernels, array = self.device.kernels, self.device.columns.array
+        kernels = self.device.kernels
         name = column_name(aggregate.expression)
         column = self.columns[name, "codes"]
         at, gone, stays = self._moving(self.taking_part(aggregate, [column])[0])
         (numbers,) = column.arrays
         present, example, local = np.unique(kernels.take(numbers, at), return_index=True, return_inverse=True)
-        every = array(np.arange(len(present)))
-        went, came = (
-            kernels.range_sum(each.astype(np.int64), local, local + 1, len(present), every) for each in (gone, stays)
-        )
+        went, came = (sums_by(local, each.astype(np.int64), len(present), self.device) for each in (gone, stays))
         there = self.values[name].there(self.which(aggregate), present) - went
         self._counted[name, self.which(aggregate)] = present, there + came
         lasting = kernels.keep(there > 0)

@@ -6,7 +6,7 @@ totals of all that was alive, less those that end in the step. With these as a b
 gives every slot between the group's last boundary and its newest one; what comes after that is not final yet.
 
 So a step costs what came in and what became final, times the logarithm that sorted runs cost. Extremes also keep, per
-group, the events that can still become one (`running_extremes`); of these a step reads those that end in it, and one.
+group, the events that can still become one (`pareto_runs`); of these a step reads those that end in it, and one.
 """
 
 from __future__ import annotations
@@ -18,39 +18,26 @@ from itertools import accumulate, pairwise, starmap
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from gpu_ops.core.time import MAX_TIME
 from gpu_ops.devices import Device
-from gpu_ops.operators.aggregates.block import Column, Columns, PartName, column_name, load_columns
+from gpu_ops.operators.aggregates.block import Column, Columns, PartName
 from gpu_ops.operators.aggregates.forms import FORMS, ranked_by
-from gpu_ops.operators.aggregates.selection import Extremum
 from gpu_ops.operators.events import FEW, MANY, Events
 from gpu_ops.operators.operator import Operator
 from gpu_ops.operators.state.fields import AFTER, BEFORE
-from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import AxisRows, all_of, concat_rows, grown
 from gpu_ops.operators.windows.incremental_block import (
     ROWS,
     ExtremeCodes,
     IncrementalBlock,
     StepSlots,
-    Totals,
     places_among,
-    stored,
 )
-from gpu_ops.operators.windows.order_statistics import OrderStatistics
-from gpu_ops.operators.windows.pareto_runs import CODES, ParetoRuns
+from gpu_ops.operators.windows.pareto_runs import CODES
 from gpu_ops.operators.windows.recomputing_window import RecomputingWindow
-from gpu_ops.operators.windows.value_counts import CODES as CODES_OF_VALUES
-from gpu_ops.operators.windows.value_counts import ValueCounts
 from gpu_ops.operators.windows.window_state import WindowState
-from gpu_ops.operators.windows.windows import (
-    grid_results,
-    places_of,
-)
-from gpu_ops.plan.aggregate_kinds import kind_named
-from gpu_ops.plan.aggregates import Aggregate
+from gpu_ops.operators.windows.windows import grid_results, places_of
 from gpu_ops.plan.nodes import Node
 from gpu_ops.plan.windows import WindowAggregate
 
@@ -92,50 +79,7 @@ class Placed:
 
 
 class IncrementalWindow(WindowState, nodes=(WindowAggregate,)):
-    """The steps of one window node.
-
-    Args:
-        node: The node, lowered to plain columns.
-        device: Where arrays live.
-    """
-
-    def __init__(self, node: WindowAggregate, device: Device) -> None:
-        self._waiting, self._ending = RowRuns(("low",), device), RowRuns(("high",), device)
-        super().__init__(node, device, {"waiting": self._waiting, "ending": self._ending})
-        self._totals = Totals()
-        self._nullable: set[tuple[str, str]] = set()
-        ranked: dict[tuple[str, str], None] = {}
-        self._orders: dict[PartName, OrderStatistics] = {}
-        self._ordered: dict[PartName, Aggregate] = {}
-        self._values: dict[str, ValueCounts] = {}
-        self._best: dict[PartName, ParetoRuns] = {}
-        for aggregate in node.aggregates:
-            keeps = aggregate.keeps(node.input.schema)
-            if keeps == "values":
-                name = column_name(aggregate.expression)
-                self._values.setdefault(name, ValueCounts(node.group, name, node.input.schema, device))
-            elif keeps == "order":
-                self._order(aggregate)
-            elif keeps == "extreme":
-                extreme = Extremum.of(aggregate, node.input.schema)
-                self._best[extreme.name] = ParetoRuns(extreme, device)
-                if extreme.by_rank:
-                    ranked[extreme.column, extreme.form] = None
-        self._runs |= {stored("extreme", name): each for name, each in self._best.items()}
-        self._ranked = list(ranked)
-        # What is ranked stays a frame, to be ranked in each step; only which rows take part is read as it comes.
-        self._read = [
-            replace(each, kind=kind_named("count"), expression=None, others=(), distinct=False)
-            if self._by_rank(each)
-            else replace(each, distinct=False)
-            for each in node.aggregates
-        ]
-        self._framed = list(dict.fromkeys(name for each in self._ranked for name in ranked_by(*each)))
-
-    def _order(self, aggregate: Aggregate) -> None:
-        where = None if aggregate.filter is None else column_name(aggregate.filter)
-        name: PartName = ("order", column_name(aggregate.expression), where)
-        self._orders[name], self._ordered[name] = OrderStatistics(self._device), aggregate
+    """The steps of one window node."""
 
     @classmethod
     def of(cls, node: Any, device: Device, apart: Collection[Node] | None = None) -> Operator:
@@ -201,17 +145,6 @@ class IncrementalWindow(WindowState, nodes=(WindowAggregate,)):
         rows = self._loaded(events.frame, self._groups.codes(events.frame))
         return self._on_axis(rows, events, every=every)
 
-    def _loaded(self, frame: Any, codes: Any) -> AxisRows:
-        """Rows of a frame, without places."""
-        device = self._device
-        columns = load_columns(self._read, self._node.input.schema, frame, device)
-        columns |= {(name, CODES_OF_VALUES): values.of(frame) for name, values in self._values.items()}
-        for name, column in columns.items():
-            if column.valid is not None:
-                self._has_null(name)
-        ranked = device.columns.select(frame, self._framed) if self._framed else None
-        return AxisRows(codes, codes, codes, columns, ranked)
-
     def _with_valid(self, rows: AxisRows) -> AxisRows:
         """The rows, and of each column that ever had a null which values are there."""
         columns = {
@@ -221,22 +154,6 @@ class IncrementalWindow(WindowState, nodes=(WindowAggregate,)):
             for name, column in rows.columns.items()
         }
         return replace(rows, columns=columns)
-
-    def _has_null(self, name: tuple[str, str]) -> None:
-        if name not in self._nullable:
-            self._nullable.add(name)
-            self._totals.first_null(name[0])
-
-    def _nothing(self) -> AxisRows:
-        """No rows, with all columns."""
-        device, schema = self._device, self._node.input.schema
-        frame = device.columns.from_arrow(pa.Table.from_batches([], schema))
-        none = device.columns.array(np.zeros(0, np.int64))
-        return replace(self._loaded(frame, none.astype(np.int32)), low=none, high=none)
-
-    def _by_rank(self, aggregate: Aggregate) -> bool:
-        schema = self._node.input.schema
-        return aggregate.keeps(schema) == "extreme" and Extremum.of(aggregate, schema).by_rank
 
     def _touched(self, begun: AxisRows | None, ended: AxisRows | None, limit: int) -> Any:
         """int64 numbers of the groups that have a boundary in this step, ascending."""

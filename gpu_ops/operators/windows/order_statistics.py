@@ -18,7 +18,7 @@ from gpu_ops.core.sorted_runs import Run
 from gpu_ops.core.state_tables import MANY, Field, StateTable
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import Column
-from gpu_ops.operators.row_order import run_ends
+from gpu_ops.operators.row_order import run_ends, sums_by
 from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import AxisRows, grown, known_at
 
@@ -64,8 +64,7 @@ class OrderStatistics(RowRuns):
             return
         self._counts = grown(self._counts, int(codes.max()) + 1)
         groups, at = np.unique(codes, return_inverse=True)
-        every = self._device.columns.array(np.arange(len(groups)))
-        self._counts[groups] += self._device.kernels.range_sum(weights, at, at + 1, len(groups), every)
+        self._counts[groups] += sums_by(at, weights, len(groups), self._device)
         self.add(AxisRows(codes, values, values, {_WEIGHT: Column((weights,), None)}))
 
     def come(self, codes: Any, values: Any) -> None:
@@ -189,8 +188,7 @@ class OrderStatistics(RowRuns):
     def _begin(self, rows: AxisRows) -> None:
         self.replace([rows] if len(rows) else [])
         groups = int(rows.code.max()) + 1 if len(rows) else 0
-        every, code = self._device.columns.array(np.arange(groups)), rows.code.astype(np.int64)
-        self._counts = self._device.kernels.range_sum(_weights(rows), code, code + 1, groups, every)
+        self._counts = sums_by(rows.code, _weights(rows), groups, self._device)
 
 
 def _weights(rows: AxisRows) -> Any:

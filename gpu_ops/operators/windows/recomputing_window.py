@@ -19,6 +19,7 @@ from gpu_ops.core.time import MAX_TIME
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.operator import Operator
+from gpu_ops.operators.row_order import greatest_by
 from gpu_ops.operators.state.fields import BEFORE, clock, extent, row_columns
 from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import AxisRows, concat_rows, grown
@@ -116,7 +117,7 @@ class RecomputingWindow(WindowOperator):
             bounds = np.concatenate([rows.low, rows.high])
             codes = np.concatenate([local, local])
             some = kernels.keep(bounds <= limit)
-            newest = kernels.range_max(*_one_slot_each(codes, bounds, some, len(touched), device))
+            newest = greatest_by(kernels.take(codes, some), kernels.take(bounds, some), len(touched), device)
             # A group of which nothing was alive begins with its first event.
             given = np.where(kernels.take(held, touched), kernels.take(self._last, touched), BEFORE)
             low = np.maximum(rows.low, kernels.take(given, local.astype(np.int64)))
@@ -199,9 +200,3 @@ class RecomputingWindow(WindowOperator):
             ("alive", Field(axis, least=least, most=min(done, most))),
         ):
             yield StateTable(name, row_columns(begin, end, groups, frame=frame))
-
-
-def _one_slot_each(codes: Any, values: Any, some: Any, groups: int, device: Device) -> tuple[Any, Any, Any, int, Any]:
-    """What `range_max` takes to give the greatest value of each group."""
-    slots = device.kernels.take(codes, some).astype(np.int64)
-    return device.kernels.take(values, some), slots, slots + 1, groups, device.columns.array(np.arange(groups))
