@@ -1,4 +1,4 @@
-"""What operators pass to each other: lifetimes as arrays, and the payload as a frame."""
+"""The events that operators pass to each other: lifetimes as arrays, the payload as a frame."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpu_ops.core.time import MAX_TIME, MIN_TIME, format_time
 from gpu_ops.devices import Device
 from gpu_ops.errors import TimeError
 
-# NumPy's functions act on CuPy's arrays too: these dispatch (NEP 13 and NEP 18). So operators use them on any device.
+# Operators call NumPy's functions on any device: they dispatch to CuPy for its arrays (NEP 13 and NEP 18).
 
 
 MANY, FEW = 8, 1024
@@ -27,7 +27,7 @@ class Events:
 
     Attributes:
         start: int64 ticks.
-        end: int64 ticks; or, when every lifetime lasts as long, for how many ticks.
+        end: int64 ticks; or one duration in ticks, if all lifetimes are equally long.
         frame: The payload, one row per event.
     """
 
@@ -53,12 +53,12 @@ class Events:
         return Events(device.kernels.take(self.start, source), end, frame)
 
     def where(self, mask: Any, device: Device) -> Events:
-        """The events for which a mask holds."""
+        """The events for which a mask is true."""
         return self if bool(mask.all()) else self.take(device.kernels.keep(mask), device)
 
 
 def concat(pieces: Iterable[Events], device: Device) -> Events | None:
-    """All events in one; None when there is no piece at all."""
+    """All pieces as one; None if there is no piece."""
     parts = list(gathered(pieces, "What a node keeps of its input"))
     if len(parts) <= 1:
         return parts[0] if parts else None
@@ -72,18 +72,18 @@ def concat(pieces: Iterable[Events], device: Device) -> Events | None:
 def whole_groups(
     events: Events, codes: Any, count: int, schema: pa.Schema, device: Device
 ) -> Iterator[tuple[Events, Any, Any]]:
-    """Events a bounded number at a time, all of a group in one piece.
+    """Events in pieces of bounded size; each group is in one piece.
 
     Args:
         events: The events, in any order.
         codes: int32 group of each, ``0 … count - 1``.
-        count: How many groups there are; some may be empty.
+        count: The number of groups; some may be empty.
         schema: The types of their payload.
         device: Where arrays live.
 
     Yields:
-        (events, int32 group of each, int64 groups that have any), the groups from 0 on; in order of group and start.
-        If all fit into one piece, they stay as they are.
+        (events in order of group and start, int32 group of each from 0 on, int64 numbers of the groups with events).
+        If all events fit into one piece, they keep their order.
     """
     rows, size = len(events), device.block_rows
     if not rows:
@@ -155,20 +155,20 @@ class Payload:
 
 
 def _is_plain(dtype: pa.DataType) -> bool:
-    """Whether values are stored on every device as the numbers that Arrow stores for them."""
+    """Whether every device stores the same numbers for these values as Arrow does."""
     if pa.types.is_timestamp(dtype) or pa.types.is_duration(dtype):
         return bool(dtype.unit == "us")
     return bool(pa.types.is_primitive(dtype) and not pa.types.is_temporal(dtype))
 
 
 def check_times(start: Any, end: Any, device: Device, *, verb: str) -> None:
-    """Refuse lifetimes that leave the years 1 to 9999, and finite ones that reach the open end.
+    """Refuse lifetimes outside of the years 1 to 9999, and finite ends at the time that means "open".
 
     Args:
         start: int64 ticks.
-        end: int64 ticks, where the open end stands for itself; or a duration.
+        end: int64 ticks, `MAX_TIME` for an open end; or a duration.
         device: Where they are.
-        verb: What moved them.
+        verb: The user's verb that moved them.
 
     Raises:
         TimeError: With the first such event.
@@ -176,7 +176,7 @@ def check_times(start: Any, end: Any, device: Device, *, verb: str) -> None:
     if not len(start):
         return
     least, most = device.kernels.extent(start)
-    # What a duration leads to is finite, and would read as open on the maximum itself.
+    # A start plus a duration is finite; at `MAX_TIME` it would read as open.
     limit = MAX_TIME - 1 if isinstance(end, int) else MAX_TIME
     most = most + end if isinstance(end, int) else max(most, device.kernels.extent(end)[1])
     if least >= MIN_TIME and most <= limit:

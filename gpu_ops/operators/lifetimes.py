@@ -1,4 +1,4 @@
-"""Changes of lifetime and chop, as functions of arrays."""
+"""Changes of lifetimes, and chop."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Pieces(EachPiece, nodes=(Chop,)):
 
 
 class LifetimeChange(EachPiece, nodes=(Lifetime,)):
-    """A change of lifetime, which the CTI goes through as starts do."""
+    """A change of lifetime. The CTI is moved as starts are."""
 
     def __init__(self, node: Lifetime, device: Device) -> None:
         super().__init__(node, device)
@@ -77,7 +77,7 @@ class LifetimeChange(EachPiece, nodes=(Lifetime,)):
 
         Raises:
             IntegerOverflowError: A time or a duration that an expression gives does not fit its type.
-            TimeError: A new lifetime is none.
+            TimeError: A new lifetime is null or out of range.
         """
         node, device, given = self._node, self._device, self._node.exact.given
         if not given:
@@ -86,10 +86,10 @@ class LifetimeChange(EachPiece, nodes=(Lifetime,)):
         return _altered(dict(zip(given, made, strict=True)), events, device)
 
     def step(self, given: Sequence[StepInput], ctis: Sequence[int]) -> tuple[StepInput, int]:
-        """Each event by itself; the CTI as the start of an event would.
+        """Each event by itself; the CTI is moved as the start of an event would be.
 
         Raises:
-            TimeError: A new start lies before a CTI that went the same way: starts do not keep their order.
+            TimeError: A new start lies before an earlier output CTI: the change does not keep the order of starts.
         """
         node, (cti,) = self._node, ctis
         events = concat(given[0].events, self._device)
@@ -198,7 +198,7 @@ def _altered(given: dict[str, nw.Expr], events: Events, device: Device) -> Event
             )
     start = found.get("__start", events.start)
     if "__duration" in found:
-        # Beyond the years that there are, but not beyond int64.
+        # Past all valid times, but within int64.
         end = start + np.clip(found["__duration"], -_LONGEST, _LONGEST)
     else:
         end = found.get("__end", events.ends)

@@ -15,7 +15,7 @@ from gpu_ops.plan.unnest import Repeat, Unnest
 
 
 class Several(EachPiece, family=True):
-    """Several events of each. A batch leaves out the columns that are not asked for; what keeps events has them all."""
+    """Several events for each event. A batch leaves out columns that nobody reads; a step gives all."""
 
     def batch(self, whole: BatchInput) -> Iterator[Events]:
         """Piece by piece, with the wanted columns."""
@@ -25,13 +25,13 @@ class Several(EachPiece, family=True):
 
 
 class Repeated(Several, nodes=(Repeat,)):
-    """Each event as many times as a column says."""
+    """Each event, repeated by the number in a column."""
 
     def each(self, events: Events) -> Events:
-        """All of each event's."""
+        """The events that each event becomes."""
         columns = self._device.columns
         times, valid = columns.values(events.frame, self._node.column)
-        # An unsigned number past int64 would wrap: nobody has as many events.
+        # An unsigned number past int64 wraps; that many events would not fit into memory anyway.
         counts = np.where(times > 0, times, 0).astype(np.int64)
         counts = counts if valid is None else np.where(valid, counts, 0)
         source, _ = expanded(counts, self._device, what="repeat", remedy="Repeat fewer times, or filter first.")
@@ -43,7 +43,7 @@ class Unnested(Several, nodes=(Unnest,)):
     """An event for each struct of each event's list; none for an empty one."""
 
     def each(self, events: Events) -> Events:
-        """All of each event's."""
+        """The events that each event becomes."""
         node, columns = self._node, self._device.columns
         alone = pa.schema([node.input.schema.field(node.column)])
         lists = columns.to_arrow(columns.select(events.frame, [node.column]), alone).column(0).combine_chunks()
