@@ -1,7 +1,7 @@
-"""Aggregates over ranges: from columns to the parts that kernels compute, and from the parts to results.
+"""Aggregates over ranges of slots: kernels compute parts of columns, and results are computed of parts.
 
-An operator hands in, for one block of groups, each event's range of slots ``[first, last)``. Every part (a count, an
-exact sum, an extreme) is one call of a kernel for all slots; aggregates that need the same part share it.
+For one block of groups, an operator gives each event's range of slots ``[first, last)``. A kernel computes each part (a
+count, an exact sum, an extreme) for all slots at once; aggregates that need the same part share it.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class Block:
         size: How many slots there are.
         columns: The events' columns, in the same order.
         schema: Their Arrow types.
-        slots: The slots that hold any event; results are for these alone.
-        places: Where these are in time; only some aggregates ask.
+        slots: The slots that hold an event; only these have results.
+        places: Where these slots are in time; only some aggregates ask.
     """
 
     device: Device
@@ -94,7 +94,7 @@ class Block:
         self.slots, self.rows = self.device.kernels.occupied(self.first, self.last, self.size)
 
     def shown(self, slot: int) -> str | None:
-        """The window and the group of a slot, for an error; None if nobody knows."""
+        """The window and the group of a slot, for an error; None if they are not known."""
         if self.places is None:
             return None
         places, columns = self.places(), self.device.columns
@@ -107,30 +107,30 @@ class Block:
         return ", ".join([*times, *(f"{name}={value!r}" for name, value in zip(places.names, values, strict=True))])
 
     def where_windows_are(self) -> Places:
-        """Where the windows of the slots are; whoever makes a block for an aggregate that asks says so."""
+        """Where the windows of the slots are; a block of an aggregate that asks for it always knows."""
         if self.places is None:
             raise AssertionError("an aggregate asks where windows are, and its block does not know it")
         return self.places()
 
     def count(self, name: PartName, first: Any, last: Any) -> Any:
-        """How many of some events hold each slot; ``name`` says which events they are."""
+        """How many of some events hold each slot; ``name`` names these events."""
         del name
         return self.device.kernels.range_count(first, last, self.size, self.slots)
 
     def sums(self, name: PartName, limbs: Sequence[Any], first: Any, last: Any) -> list[Any]:
-        """The sums of each limb of some numbers per slot, modulo 2**64; ``name`` says which numbers they are."""
+        """The sums of each limb of some numbers per slot, modulo 2**64; ``name`` names these numbers."""
         del name
         return [self.device.kernels.range_sum(limb, first, last, self.size, self.slots) for limb in limbs]
 
     def part(self, name: Any, compute: Callable[[], T]) -> T:
-        """What is computed once, whichever aggregates ask for it by its name."""
+        """A part, computed once for all aggregates that ask for it by its name."""
         if name not in self._memo:
             self._memo[name] = compute()
         made: T = self._memo[name]
         return made
 
     def check_whole(self, aggregate: Aggregate) -> None:
-        """Refuse to show an aggregate the events where these are not all that its windows hold."""
+        """Refuse an aggregate that needs all events of its windows, if the block has only some of them."""
 
     # Which events take part
 
@@ -163,12 +163,12 @@ class Block:
 
     @staticmethod
     def which(aggregate: Aggregate) -> str | None:
-        """A name for the events that take part: the condition's, and whether equal values count once."""
+        """A name for the events that take part: the condition, and whether equal values count once."""
         where = None if aggregate.filter is None else column_name(aggregate.filter)
         return f"{where or ''}\0distinct" if aggregate.distinct else where
 
     def _once(self, aggregate: Aggregate) -> tuple[Any, Any, Any]:
-        """One event for each stretch of slots throughout which some event that takes part has its value."""
+        """One event for each stretch of slots that is covered by participating events of one value."""
         kernels, column = self.device.kernels, self.columns[column_name(aggregate.expression), "codes"]
         at, first, last = self.taking_part(aggregate, [column])
         codes = column.arrays[0] if at is None else kernels.take(column.arrays[0], at)
@@ -195,28 +195,28 @@ class Block:
         return (name, self.which(aggregate)), arrays, first, last
 
     def throughout(self, aggregate: Aggregate, form: str, slots: Any, k: Any) -> tuple[Any, Any, Any, Any] | None:
-        """Of a running window, what is alive throughout a step and may be the k-th value of some slots.
+        """In a running window: the values alive throughout a step that may be the k-th value of some slots.
 
         Returns:
-            (order codes, first slots, last slots, how many values are before them, for each of the slots asked for);
-            None of a block that has all its events.
+            (order codes, first slots, last slots; for each slot asked for, how many values come before them); None of a
+            block that has all its events.
         """
         del aggregate, form, slots, k
         return None
 
     def limb_plan(self, name: PartName, values: Any) -> tuple[int, int, int]:
-        """How floats are cut into limbs: (bits, lowest exponent, limbs); ``name`` says which floats they are."""
+        """How to cut floats into limbs: (bits, lowest exponent, limbs); ``name`` names these floats."""
         # Digits have as many bits as allow for products of two.
         count = 1 << 36 if name[0] == "digits" else len(values)
         return self.device.kernels.limb_plan(values, count)
 
     def _remembers(self, name: PartName) -> bool:
-        """Whether a count goes on from what was counted before: then it is brought up to date, come what may."""
+        """Whether the state has a count of this name: then each step updates it, also without new events."""
         del name
         return False
 
     def count_if(self, name: PartName, mask: Any, first: Any, last: Any) -> Any | None:
-        """How many of the events for which a mask holds are in each slot; None where it never held for any."""
+        """How many events with a true mask hold each slot; None if the mask was never true."""
 
         def compute() -> Any | None:
             if not self._remembers(name) and not bool(mask.any()):
@@ -252,7 +252,7 @@ class Block:
         return self.device.columns.select(self.device.columns.beside(*frames), [each.name for each in aggregates])
 
     def _check(self, made: tuple[Any, ...], aggregate: Aggregate) -> None:
-        """Refuse results that are not one for each slot, as a kind of the user's may give."""
+        """Refuse results of a user's kind that are not one for each slot."""
         wanted = self.slots.shape
         for each in made[:2]:
             found = getattr(each, "shape", None)
@@ -271,7 +271,7 @@ class Block:
         return self.schema.field(column_name(aggregate.expression)).type
 
     def present(self, aggregate: Aggregate, form: str) -> Any | None:
-        """Where an aggregate has any value; None where it has one everywhere, as slots that hold any event have."""
+        """Which slots have a value of an aggregate; None if all slots have one."""
         if self.takes_all(aggregate, form):
             return None
         present = self.counts(aggregate, form) > 0
@@ -282,7 +282,7 @@ class Block:
         return self.selection(aggregate, form)[1] is None
 
     def _integers(self, aggregate: Aggregate) -> tuple[list[Any], Any, Any, int]:
-        """(one array when its sums cannot overflow, else low and high limbs; first, last, what no sum is beyond)."""
+        """(one array if its sums cannot overflow, else low and high limbs; first, last, a bound of all sums)."""
         _, (values,), first, last = self.picked(aggregate, "numbers")
         if values.dtype == np.uint64 and len(values):
             return list(self.device.kernels.exact_limbs_int(values)), first, last, 1 << 64
@@ -293,7 +293,7 @@ class Block:
         return list(self.device.kernels.exact_limbs_int(whole)), first, last, most
 
     def integer_sums(self, aggregate: Aggregate) -> tuple[list[Any], int]:
-        """(the sums' limbs, the number that no sum is beyond): from 2**63 on there are two limbs."""
+        """(the sums' limbs, a bound of all sums): from 2**63 on there are two limbs."""
         name: PartName = ("integer", column_name(aggregate.expression), self.which(aggregate))
 
         def compute() -> tuple[list[Any], int]:
@@ -305,7 +305,7 @@ class Block:
     def special(
         self, identity: tuple[str, str | None], values: Any, first: Any, last: Any
     ) -> tuple[Any, Any, Any] | None:
-        """Per slot how many values are NaN, +inf and -inf; None when none is."""
+        """How many values of each slot are NaN, +inf and -inf; None if all values are finite."""
 
         def count(kind: str, mask: Any) -> Any:
             at, kernels = self.device.kernels.keep(mask), self.device.kernels
@@ -409,7 +409,7 @@ def nan_if_special(values: Any, special: tuple[Any, Any, Any] | None) -> Any:
 
 
 def with_special(values: Any, special: tuple[Any, Any, Any] | None) -> Any:
-    """Sums or means of finite values as IEEE 754 has them, given per slot how many are NaN, +inf and -inf."""
+    """Sums or means of finite values, corrected as IEEE 754 adds them by the counts of NaN, +inf and -inf per slot."""
     if special is None:
         return values
     nan, plus, minus = special

@@ -1,7 +1,7 @@
-"""Exact sums of what aggregates of one or two columns are made of: powers and products, as whole numbers of any length.
+"""Exact sums for aggregates of one or two columns: sums of powers and products, as integers of any length.
 
 The numbers are lists of digits (`devices/array/digits.py`). Each sum is a part of a block: aggregates that need the
-same one share it, and a running window brings it up to date.
+same one share it, and a running window updates it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Digits = Sequence[Any]
 
 
 def factors(part: PartName) -> list[PartName]:
-    """Of which floats' limbs a part's are products: as often as each is a factor."""
+    """The floats of whose limbs a part's limbs are products; a float is repeated as often as it is a factor."""
     kind, column, where = part
     if kind == "squares":
         return [("float", column, where)] * 2
@@ -57,17 +57,17 @@ def computed_once(function: Callable[Concatenate[Taken, P], T]) -> Callable[Conc
 
 @dataclass(frozen=True)
 class Taken:
-    """The events of a block that take part in an aggregate of some columns: of which all these values are there.
+    """The events of a block that take part in an aggregate of some columns: none of their values is null.
 
     Attributes:
         block: The block.
         names: The columns.
         types: Their types.
-        which: What else says which events take part.
-        indices: Of the events; None for all.
+        which: The name of the other conditions under which events take part.
+        indices: The indices of the events; None for all.
         first: First slot of each.
         last: One past its last slot.
-        owner: Whose counts and totals these are, if the kind is declared elsewhere: its names are its own.
+        owner: The kind that owns the counts and totals, if it is declared outside of the package: it has own names.
     """
 
     block: Block
@@ -95,16 +95,16 @@ class Taken:
         return kind, json.dumps([list(self.names), *more]), self.which
 
     def count(self) -> Any:
-        """How many there are in each slot."""
+        """How many of the events hold each slot."""
         name = self.name("count")
         return self.block.part(("counted", *name), lambda: self.block.count(name, self.first, self.last))
 
     def count_if(self, kind: str, mask: Any) -> Any:
-        """How many there are in each slot for which a mask holds.
+        """How many of the events with a true mask hold each slot.
 
         Args:
-            kind: A name for what they are, under which a running window keeps the count; ask for it in each call.
-            mask: Which; one value for each event.
+            kind: A name under which a running window keeps the count; ask for it in each call.
+            mask: One value for each event.
         """
         name = self.name("counted", self.owner, kind) if self.owner else self.name(kind)
         found = self.block.count_if(name, mask, self.first, self.last)
@@ -114,7 +114,7 @@ class Taken:
         """The exact sum of some floats in each slot, rounded once, with NaN and infinities as IEEE 754 adds them.
 
         Args:
-            kind: A name for what they are, under which a running window keeps the sum; ask for it in each call.
+            kind: A name under which a running window keeps the sum; ask for it in each call.
             values: float64, one for each event.
         """
         _, name, which = self.name("float", self.owner, kind)
@@ -128,7 +128,7 @@ class Taken:
 
     @computed_once
     def strange(self) -> Any | None:
-        """Per slot, how many events have a value that is NaN or infinite; None where there is none."""
+        """How many events of each slot have a value that is NaN or infinite; None if no event has one."""
         if not any(map(pa.types.is_floating, self.types)):
             return None
         mask = ~np.isfinite(self.floats(0))
@@ -140,7 +140,7 @@ class Taken:
     def moment(self, *powers: int) -> tuple[Digits, int]:
         """(digits, exponent): per slot, the exact sum of the products of the columns' values to some powers.
 
-        Where a value is NaN or infinite it counts as 0 (`strange` tells), and decimals as their unscaled integers.
+        NaN and infinite values count as 0 (see `strange`), decimals as their unscaled integers.
         """
         chain = tuple(at for at, power in enumerate(powers) for _ in range(power))
         sums = self.block.sums(self.name("moment", powers), self._product(chain), self.first, self.last)

@@ -1,4 +1,4 @@
-"""Products, geometric and harmonic means from sums of logarithms and reciprocals; what holds for any event or all."""
+"""Products, geometric and harmonic means from sums of logarithms and reciprocals; any and all of booleans."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from gpu_ops.plan.aggregates import Aggregate
 
 @computed_once
 def _logarithms(some: Taken) -> tuple[list[Any], dict[str, Any]]:
-    """(limb sums of logarithms of magnitudes, counts): per slot, of the values that have one, and of those that do not.
+    """(limb sums of the logarithms of magnitudes, counts by kind of value), per slot.
 
-    The counts are of ``zero``, ``infinite``, ``unknown`` (NaN) and ``negative`` values.
+    The kinds are ``zero``, ``infinite``, ``unknown`` (NaN) and ``negative``; the first three have no logarithm.
     """
     values = some.floats(0)
     kinds = {

@@ -1,4 +1,4 @@
-"""Moments: what exact sums of powers and products come to, in whole numbers until the end: nothing cancels."""
+"""Moments from exact sums of powers and products, in integers up to the last step: nothing cancels."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from gpu_ops.plan.aggregates import Aggregate
 
 @dataclass(frozen=True)
 class Spread:
-    """Whole numbers from sums of powers: ``n S2 - S1**2`` and what goes with it.
+    """Integers from sums of powers: ``n S2 - S1**2`` and its terms, as digits.
 
     Attributes:
-        n: How many values, as digits; likewise the others.
+        n: The number of values.
         first: S1.
         second: S2.
         spread: ``n S2 - S1**2``, n times the sum of squared differences from the mean.
@@ -55,7 +55,7 @@ def _quotient(some: Taken, above: Digits, below: Digits, shift: int = 0) -> tupl
 
 
 def _root(some: Taken, sign: Digits, above: Digits, below: Digits) -> tuple[Any, Any]:
-    """(the root of above / below with a sign, where below is not 0): three roundings before the root, which halves."""
+    """(the root of above / below with a sign, where below is not 0): the root halves the error of three roundings."""
     kernels = some.block.device.kernels
     (upper, up), (lower, down) = kernels.round_digits(above), kernels.round_digits(below)
     defined = lower != 0
@@ -146,13 +146,13 @@ def _covariance(block: Block, aggregate: Aggregate) -> Result:
 def _correlation(block: Block, aggregate: Aggregate) -> Result:
     some = taken(block, aggregate)
     times = block.device.kernels.multiply_digits
-    # The square above is never greater than what is below, so that the root is 1 at most.
+    # The square in the numerator is at most the denominator, so that the root is at most 1.
     product, spreads = _cross_spread(some), times(_spread(some, 0).spread, _spread(some, 1).spread)
     return as_float(*_odd(some, *_root(some, product, times(product, product), spreads)))
 
 
 def _slope(block: Block, aggregate: Aggregate) -> Result:
-    """Of the line through (x, y) that has the least squares, where y is the first column and x the second."""
+    """The slope of the least-squares line through (x, y); y is the first column, x the second."""
     some = taken(block, aggregate)
     shift = some.moment(1, 0)[1] - some.moment(0, 1)[1]
     made, defined = _quotient(some, _cross_spread(some), _spread(some, 1).spread, shift)

@@ -1,4 +1,4 @@
-"""Aggregates that look at every pair of an event and a slot that it holds, a bounded number of pairs at a time."""
+"""Aggregates over every pair of a slot and an event in it, a bounded number of pairs at a time."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def pairs(block: Block, chosen: Members, order: Any) -> Iterator[SlotEvents]:
     Args:
         block: The block.
         chosen: Which events.
-        order: In which order they stand within a slot.
+        order: Their order within a slot.
     """
     kernels, columns = block.device.kernels, block.device.columns
     first, last = kernels.take(chosen.first, order), kernels.take(chosen.last, order)
@@ -117,7 +117,7 @@ def _mean_absolute_deviation(block: Block, aggregate: Aggregate) -> Any:
         means = kernels.take(mean[some.low : some.high], source)
         with np.errstate(over="ignore"):
             away = np.abs(kernels.take(values, some.at) - means)
-        # What overflows is infinite, and so is the sum.
+        # A difference that overflows is infinite, and so is the sum.
         finite = np.where(np.isfinite(away), away, 0.0)
         bits, lowest, limbs = kernels.limb_plan(finite, len(finite))
         ends = np.cumsum(some.counts)

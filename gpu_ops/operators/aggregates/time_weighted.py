@@ -1,8 +1,9 @@
-"""Integrals over time in windows of a grid: each event counts for as long as its lifetime lies in a window.
+"""Integrals over time in windows of a grid: an event counts for as long as its lifetime lies in a window.
 
-That is the window's end or the event's, whichever is earlier, less the window's start or the event's, whichever is
-later. So an event's value is added times the window's end while the event goes on, then times its own end; and taken
-off times its own start in the windows that it starts in, then times the window's start: four sums over ranges of slots.
+That time is the earlier of the window's and the event's end, less the later of their starts. So the value is added,
+times the window's end in windows that end before the event, and times the event's end in the others. It is subtracted,
+times the event's start in windows that begin before it, and times the window's start in the others. These are four sums
+over ranges of slots.
 """
 
 from __future__ import annotations

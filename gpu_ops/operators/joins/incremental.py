@@ -1,7 +1,7 @@
-"""Two streams in a running query: both wait until the older CTI has passed their starts, and meet in order of time.
+"""Two streams in a running query: events wait until the older CTI has passed their starts, and meet in order of time.
 
-So what a step sees of either stream is all that starts before a time, however the two came in. An event is kept until
-that time reaches its end: then nothing can meet it any more.
+So a step sees all events of both streams that start before a time, in whatever order they came in. An event is kept
+until that time reaches its end: from then on no new event can meet it.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from gpu_ops.plan.joins import AsOf, Binary, ClipBy, Join, Numbered
 from gpu_ops.plan.nodes import Node
 
 _NULLS = 2
-"""Null keys have numbers of their own, left's 0 and right's 1: no event of the other side has them."""
+"""Null keys have numbers of their own, 0 on the left and 1 on the right, which the other side does not have."""
 
 _SIDES = ("left", "right")
 
 
 CURSOR = ("cursor", "numbers")
-"""The column that says from where on nothing has been given of an event yet."""
+"""The column of times up to which the pieces of an event without a partner have been given."""
 
 _GIVEN = "given"
 
 
 class IncrementalBinary(IncrementalOperator, family=True):
-    """What the steps of all nodes with two inputs share: numbers of keys, and events that wait for their start.
+    """The base of nodes with two inputs: numbers of keys, and events that wait for a CTI past their start.
 
     Args:
         node: The node.
@@ -86,7 +86,7 @@ class IncrementalBinary(IncrementalOperator, family=True):
 
     @abstractmethod
     def _meet(self, left: AxisRows, right: AxisRows, cti: int) -> Iterator[Events]:
-        """The results of a step, in which these begin. Both are in order of group and start."""
+        """The results of a step in which some events begin; both sides are in order of group and start."""
 
     def _output_cti(self, cti: int) -> int:
         return cti
@@ -127,7 +127,7 @@ class IncrementalBinary(IncrementalOperator, family=True):
             yield StateTable(name, _rows(at, begun, end, groups, self._frame(name)) | self._kept_besides(at))
 
     def _kept_besides(self, at: int) -> dict[str, Field]:
-        """The columns that the rows of a side have which are kept, beside those of all rows: most nodes have none."""
+        """The columns of a side's kept rows beside those of all rows; most nodes have none."""
         del at
         return {}
 
@@ -138,7 +138,7 @@ def _rows(at: int, low: Field, high: Field, groups: int, frame: pa.Schema) -> di
 
 
 class _GivenUpTo(RowRuns):
-    """Rows of which it changes from where on nothing has been given of each: that stands beside their runs."""
+    """Rows whose cursors change; the current cursors are beside the runs."""
 
     def _run(self, rows: AxisRows) -> Run[AxisRows]:
         run = super()._run(rows)
@@ -171,10 +171,10 @@ class IncrementalJoin(IncrementalBinary, nodes=(Join,)):
 
     @classmethod
     def stepped(cls, node: Join) -> Node:
-        """Of a semi join the nodes that say the same.
+        """A semi join as equal nodes.
 
-        All at once it is found like an anti join, from when each left event is covered. Step by step such a piece would
-        have to be remembered until it is whole; of pairs that are stitched it is final when time has passed its end.
+        A batch computes it like an anti join, from the covers of each left event. Step by step, a covered piece would
+        have to be kept until it is complete; stitched pairs are final as soon as time has passed their end.
         """
         return node.as_inner() if node.how == "semi" else node
 
@@ -183,7 +183,7 @@ class IncrementalJoin(IncrementalBinary, nodes=(Join,)):
 
     def _meet(self, left: AxisRows, right: AxisRows, cti: int) -> Iterator[Events]:
         node, device = self._node, self._device
-        # Of each side what is alone is found per part: the new events, and each run of the kept ones.
+        # A side has several parts: the new events, and each run of kept events.
         lefts, rights = (
             [new, *(run.rows for run in side.runs)] for new, side in zip((left, right), self._sides, strict=True)
         )
@@ -207,7 +207,7 @@ class IncrementalJoin(IncrementalBinary, nodes=(Join,)):
             yield from self._fresh_alone(at, fresh, matches[at][0], lasting, cti)
 
     def _meetings(self, left: AxisRows, right: AxisRows) -> Iterator[tuple[int, int, OverlapPairs]]:
-        """(part of left, part of right, pairs): new with new ones, and new ones with those that are alive."""
+        """(part of left, part of right, pairs): new events with new ones, and with those that are alive."""
         device = self._device
         for found in joins.meetings(self._bare, left, right, device):
             yield 0, 0, found
@@ -229,7 +229,7 @@ class IncrementalJoin(IncrementalBinary, nodes=(Join,)):
             yield replace(found, start=kernels.take(fresh.low, found.rows))
 
     def _alone(self, at: int, run: Run[AxisRows], ended: Any, matches: Matches, cti: int) -> Iterator[Events]:
-        """What is final of the times without partner of a run's events; their cursors move on."""
+        """The final pieces without a partner of a run's events; their cursors move on."""
         device, take = self._device, self._device.kernels.take
         met = [rows for rows, _, _ in matches]
         if not len(ended) and not met:
@@ -247,7 +247,7 @@ class IncrementalJoin(IncrementalBinary, nodes=(Join,)):
             yield Events(start, over, self._given(at, frame))
 
     def _fresh_alone(self, at: int, fresh: AxisRows, matches: Matches, lasting: Any, cti: int) -> Iterator[Events]:
-        """The same of new events; those that have not ended are kept."""
+        """The final pieces without a partner of new events; events that have not ended are kept."""
         device, take = self._device, self._device.kernels.take
         final, moved = self._pieces(fresh.low, fresh.high, matches, cti)
         kept = replace(fresh, columns={CURSOR: Column((moved,), None)}).take(lasting, device)
@@ -310,7 +310,7 @@ class IncrementalClip(IncrementalBinary, nodes=(ClipBy,)):
 
     def _rows(self, at: int, events: Events) -> AxisRows:
         rows = super()._rows(at, events)
-        # Of right events their starts alone matter.
+        # Only the starts of right events matter.
         return rows if at == 0 else replace(rows, high=rows.low + 1)
 
     def _meet(self, left: AxisRows, right: AxisRows, cti: int) -> Iterator[Events]:
@@ -344,10 +344,10 @@ class IncrementalClip(IncrementalBinary, nodes=(ClipBy,)):
         clipped = kernels.take(first, source) + offset
         until = np.minimum(kernels.take(rows.high, clipped), kernels.take(starts, source))
         if run.gone is not None:
-            # What ended in an earlier step has been given; what ends in this one has not.
+            # Rows that ended in an earlier step have been given; rows that end in this one have not.
             fresh = kernels.keep(~kernels.take(run.gone, clipped))
             clipped, until = kernels.take(clipped, fresh), kernels.take(until, fresh)
-        run.left += len(ended)  # they are dropped with the others
+        run.left += len(ended)  # `drop` counts them, too
         self._lefts.drop(run, clipped)
         alone = kernels.take(ended, kernels.keep(~kernels.take(run.gone, ended)))
         self._lefts.drop(run, alone)
@@ -369,7 +369,7 @@ class IncrementalClip(IncrementalBinary, nodes=(ClipBy,)):
 
 
 class _Lasts(RowRuns):
-    """Events by group and start; of each run's groups the last one alone."""
+    """Events by group and start; a run has only the last one of each group."""
 
     def _ordered(self, rows: AxisRows) -> AxisRows:
         return self._last(super()._ordered(rows))
@@ -402,7 +402,7 @@ class IncrementalAsOf(IncrementalBinary, nodes=(AsOf,)):
         device, kernels = self._device, self._device.kernels
         node, rest = self._node, left
         fresh = joins.last_of_each_start(right, node.right.schema, device)
-        # The newest first: what started later counts.
+        # The newest run first: the latest start counts.
         for other in (fresh, *(run.rows for run in reversed(self._lasts.runs))):
             at = joins.last_started(rest, other, None, device)
             found = kernels.keep(at >= 0)
@@ -415,7 +415,7 @@ class IncrementalAsOf(IncrementalBinary, nodes=(AsOf,)):
                 rest = rest.take(kernels.keep(at < 0), device)
         if len(rest):
             yield from joins.with_last(node, rest, fresh, np.full_like(rest.low, -1), device)
-        # Of a group only the last one can still be met; how long it lasts plays no part, but for the tolerance.
+        # Only the last event of a group can still be met; its end plays no part, but the tolerance does.
         far = MAX_TIME if node.tolerance is None else node.tolerance + 1
         self._lasts.add(replace(fresh, high=np.minimum(fresh.low, MAX_TIME - far) + far))
         self._lasts.end(cti)

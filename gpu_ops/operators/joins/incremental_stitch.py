@@ -1,4 +1,4 @@
-"""Stitch in a running query: what ends before the CTI has found its follower, or has none."""
+"""Stitch in a running query: an event that ends before the CTI has found its follower, or has none."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _CHAIN = ("chain", "numbers")
 
 
 class IncrementalStitch(IncrementalOperator, nodes=(Stitch,)):
-    """The steps of one stitch node: pieces wait for their start, chains for what may follow them.
+    """The steps of one stitch node: pieces wait for a CTI past their start, chains for a piece that follows them.
 
-    A chain is its last piece, with the start of its first. Matching at one time needs all that ends and all that starts
-    there, so it waits until the CTI is past it.
+    A chain is its last piece, with the start of its first one. Matching at a time needs all pieces that end or start
+    there, so it waits until the CTI is past that time.
 
     Args:
         node: The node.
@@ -63,7 +63,7 @@ class IncrementalStitch(IncrementalOperator, nodes=(Stitch,)):
             came = [AxisRows(codes, events.start, events.ends, {_CHAIN: Column((events.start,), None)}, frame)]
         fresh = self._waiting.through(came, before)
         if fresh is not None and self._node.carried:
-            # All that start with it have come by now.
+            # All events with the same start have come by now.
             frame = leading(self._node, fresh.code, fresh.low, fresh.high, fresh.frame, device)
             fresh = replace(fresh, frame=frame)
         due = [*([] if fresh is None else [fresh]), *self._chains.due(before)]

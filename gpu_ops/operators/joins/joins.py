@@ -1,6 +1,6 @@
-"""Two streams: pairs of events that are alive together, the times without a partner, clipping, and as-of.
+"""Two streams in a batch: pairs of events that are alive together, times without a partner, clipping, and as-of.
 
-Both inputs stand in order of key, then start. Pairs come in pieces of bounded size, however many there are.
+Both inputs are in order of key, then start. Pairs come in pieces of bounded size.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from gpu_ops.plan.expressions import column_names
 from gpu_ops.plan.joins import AsOf, Binary, ClipBy, Join, On
 
 PAIRS = 1 << 20
-"""Pairs that are looked at together."""
+"""The most pairs that are handled at a time."""
 
 
 def join(
     node: Join, left: Events | None, right: Events | None, device: Device, *, gathered: bool = False
 ) -> Iterator[Events]:
-    """The answer of a join over all events of both sides, in pieces; ``gathered`` says that all of them are kept.
+    """The results of a join over all events of both sides, in pieces; ``gathered`` says that the reader keeps all.
 
     A side is rows in order of key, then start. Null keys have numbers that the other side does not have.
     """
@@ -73,7 +73,7 @@ def sorted_sides(node: Binary, left: Events | None, right: Events | None, device
     codes, groups = shared_codes(node.on, whole[0].frame, whole[1].frame, device)
     frames = [events.frame for events in whole]
     if not node.alone[1]:
-        # Left has the keys: right's are not asked for again.
+        # Left has the keys: the keys of right are not needed in results.
         names = [name for name in frames[1].columns if name in node.renamed]
         frames[1] = device.columns.select(frames[1], names) if names else frames[1]
     made = []
@@ -84,7 +84,7 @@ def sorted_sides(node: Binary, left: Events | None, right: Events | None, device
 
 
 def _in_order(side: AxisRows, groups: int, schema: pa.Schema, device: Device) -> AxisRows:
-    """A side in order. Numbers move along with the times; what else there is in the payload is gathered afterwards."""
+    """A side in order. Numbers are moved with the times; the rest of the payload is gathered afterwards."""
     if device.kernels.is_ordered(side.code, side.low):
         return side
     times = [side.low] if isinstance(side.high, int) else [side.low, side.high]
@@ -101,7 +101,7 @@ def nothing(schema: pa.Schema, device: Device) -> Events:
 
 
 def shared_codes(on: On, left: Any, right: Any, device: Device) -> tuple[tuple[Any, Any], int]:
-    """(codes of both frames' rows, groups): the same number for the same key; null is like no other."""
+    """(codes of both frames' rows, groups): equal keys have equal numbers; null equals no key."""
     columns = device.columns
     lefts, rights = columns.rows(left), columns.rows(right)
     if not on:
@@ -157,7 +157,7 @@ def _within(left: AxisRows, right: AxisRows, device: Device) -> tuple[Any, Any, 
 def _pairs_without_condition(
     node: Join, left: AxisRows, right: AxisRows, device: Device, *, gathered: bool
 ) -> Iterator[Events]:
-    """All pairs as events, where no condition chooses among them: their payload is written along with their times."""
+    """All pairs as events, without a condition: their payload is written together with their times."""
     wanted = [name for name in right.frame.columns if name in node.renamed]
     mine = Payload.of(left.frame, node.left.schema, device)
     partner = Payload.of(device.columns.select(right.frame, wanted), node.right.schema, device) if wanted else None
@@ -224,7 +224,7 @@ def _pair_bounds(total: int) -> Iterator[tuple[int, int]]:
 
 
 def matched(node: Join, left: AxisRows, right: AxisRows, found: OverlapPairs, device: Device) -> Iterator[OverlapPairs]:
-    """Of pairs that are alive together those for which the condition holds, if there are any."""
+    """The pairs for which the condition holds; none if there are none."""
     if node.exact is not None:
         at = _matching(node, left.frame, right.frame, found, device)
         take = device.kernels.take
@@ -241,7 +241,7 @@ def pair_events(node: Join, left: AxisRows, right: AxisRows, found: OverlapPairs
 
 
 def paired(node: Join | AsOf, left: Any, right: Any, others: Any, device: Device, *, valid: Any | None = None) -> Any:
-    """Left payloads with those of other rows beside them, or nulls where they are not ``valid``."""
+    """Left payloads beside those of right rows; nulls if a right row is not ``valid``."""
     columns = device.columns
     wanted = [name for name in right.columns if name in node.renamed]
     if not wanted:
@@ -279,7 +279,7 @@ def _matching(node: Join, left: Any, right: Any, found: OverlapPairs, device: De
 
 
 def beside_nulls(node: Join | AsOf, at: int, frame: Any, partner: Any, device: Device) -> Any:
-    """The payload of events of one side that have no partner: nulls on the other, but for the keys.
+    """The payload of one side's events without a partner: nulls for the other side, except for its keys.
 
     Args:
         node: The node.
@@ -318,7 +318,7 @@ def clip_by(node: ClipBy, left: Events | None, right: Events | None, device: Dev
 
 
 def clipped_ends(left: AxisRows, right: AxisRows, device: Device) -> Any:
-    """Where left events end once right starts end them."""
+    """The ends of left events, clipped at the first matching right start after their own start."""
     kernels = device.kernels
     if not len(right):
         return left.high
@@ -348,7 +348,7 @@ def last_started(left: AxisRows, right: AxisRows, tolerance: int | None, device:
 
 
 def with_last(node: AsOf, left: AxisRows, right: AxisRows, at: Any, device: Device) -> Iterator[Events]:
-    """Left events with the right ones at these indices, and those that have none, if they are kept."""
+    """Left events with the right events at some indices; left events without one too, if the join keeps them."""
     found = at >= 0
     if bool(found.all()):
         frame = paired(node, left.frame, right.frame, at, device)
@@ -365,9 +365,9 @@ def with_last(node: AsOf, left: AxisRows, right: AxisRows, at: Any, device: Devi
 
 
 def last_of_each_start(side: AxisRows, schema: pa.Schema, device: Device) -> AxisRows:
-    """Of events with one key and one start the one that counts: with the latest end, then the greatest payload.
+    """The event that counts among events of one key and start: the one with the latest end, then the greatest payload.
 
-    Values are compared column by column, null as the least; nested columns play no part.
+    Values are compared column by column, null is the least; nested columns play no part.
     """
     rows = tied_rows(side.code, side.low, device)
     if rows is None:

@@ -1,7 +1,7 @@
-"""Windows by a condition on what is in them: which rows are in when a row comes depends on those that were in before.
+"""Windows by a condition on their content: the rows that are in when a row comes depend on those that were in before.
 
-For a group the oldest row ``o`` and the newest row ``n`` say what is in, and each step goes to the next of one or the
-other, as the condition says. Two ways lead on, both for many groups at once:
+The oldest row ``o`` and the newest row ``n`` say which rows of a group are in. Each step goes on to the next oldest or
+the next newest row, as the condition decides. There are two ways to compute the walk, both for many groups at once:
 
 - A guess of the whole way, as if the condition changed but once along each line: by binary search, some ten evaluations
   a row. Then the condition is computed for all pairs that lie on it. The first that is not as expected says where the
@@ -41,7 +41,7 @@ _MOST_ROWS, _MOST_GROUPS, _FEWEST_ROWS, _STRIDE = 1 << 18, 1 << 8, 1 << 10, 32
 looks at one row of each stride before those between."""
 
 WALK_WHILE, WALK_UNTIL, WALK_BEFORE = 0, 1, 2
-"""How `window_walk` goes on: rows leave one by one; batches with the row that ends them; batches without it."""
+"""The modes of `window_walk`: rows leave one by one; batches with the row that ends them; batches without it."""
 
 
 @assigns(While)
@@ -61,14 +61,14 @@ def batches_until(window: Until, held: WindowRows, device: Device) -> Membership
     begins = gathering_begins(held)
     ends = _walked(window.condition, mode, held, begins, np.maximum(begins, _fresh(held, device)), device)
     gathers = held.enter == UNKNOWN
-    # A batch that is complete is followed by one that begins with the row that completed it, or the one after that.
+    # A complete batch is followed by one that begins with the row that completed it, or with the row after that.
     complete = ends[device.kernels.keep(ends >= 0)]
     past = np.full_like(begins, len(held), shape=1)
     opens = np.unique(np.concatenate([begins, complete + (1 if mode == WALK_UNTIL else 0), past]))
     batch = np.searchsorted(opens, index_of(held), side="right") - 1
     first = np.where(gathers, opens[np.maximum(batch, 0)], 0)
     entered = np.where(gathers, ends[first], -1)
-    # A row leaves when the batch after its own is complete; after one that is out already, when the first one is.
+    # A row leaves when the batch after its own is complete; a row of the batch that is out, when the first one is.
     after = np.where(gathers, opens[np.minimum(batch + 1, len(opens) - 1)], begins[held.code])
     known = (after < held.bounds[held.code + 1]) & (~gathers | (entered >= 0))
     left = np.where(known, ends[np.where(known, after, 0)], -1)
@@ -80,7 +80,7 @@ def _times(held: WindowRows, rows: Any) -> Any:
 
 
 def _fresh(held: WindowRows, device: Device) -> Any:
-    """int64 index of each group's first row that has just come."""
+    """int64 index of each group's first new row."""
     groups = np.arange(len(held.bounds) - 1, like=held.start).astype(np.int32)
     return device.kernels.search_pairs(held.code, held.number, groups, held.before - 1)
 
@@ -98,7 +98,7 @@ def _walked(condition: nw.Expr, mode: int, held: WindowRows, oldest: Any, newest
             else:
                 _walk_by_blocks(walk, active, width, pairs, device)
         except (IntegerOverflowError, SumOverflowError):
-            # It may be of rows that are never in together: from here on one pair after the other, as they are met.
+            # The overflow may be of rows that are never in together: go on pair by pair, as the walk meets them.
             if width == 1:
                 raise
             guesses, width = False, 1
@@ -114,7 +114,7 @@ class _Walk:
         oldest: int64 index of the row that each group looks at next as its oldest.
         newest: Likewise as its newest; at ``ends`` when the group is done.
         ends: int64 index after each group's last row.
-        left: What is found: `_walked` says what.
+        left: The result, as `_walked` gives it.
     """
 
     mode: int
@@ -124,11 +124,11 @@ class _Walk:
     left: Any
 
     def rows_left(self, groups: Any) -> int:
-        """How many rows some groups have not come to."""
+        """How many rows of some groups the walk has not reached."""
         return int((self.ends - self.newest)[groups].sum())
 
     def go(self, groups: Any, oldest: Any, newest: Any, gone: Any, by: Any) -> int:
-        """Put some groups where they have come to, and note the rows that left. Gives how many rows were passed."""
+        """Set how far some groups have come, and note the rows that left. Returns how many rows were passed."""
         passed = int((newest - self.newest[groups]).sum())
         self.oldest[groups], self.newest[groups] = oldest, newest
         self.left[gone] = by
@@ -147,7 +147,7 @@ def _walk_by_blocks(walk: _Walk, active: Any, width: int, pairs: _PairCondition,
 
 
 def _walk_by_guess(walk: _Walk, groups: Any, pairs: _PairCondition, device: Device) -> int:
-    """Go on in some groups as far as a guess leads, and say how many rows that is."""
+    """Go on in some groups as far as a guess is right; returns how many rows that is."""
     first, last = walk.oldest[groups], walk.newest[groups]
     ends = np.minimum(walk.ends[groups], last + _MOST_ROWS // len(groups))
     guess = _guess_while if walk.mode == WALK_WHILE else _guess_batches
@@ -285,7 +285,7 @@ class _PairCondition:
         self._schema = schema
 
     def block(self, oldest: Any, newest: Any, ends: Any, width: int) -> Any:
-        """bool: for each group ``width * width`` pairs, the oldest row by row; False for those that there are not."""
+        """bool: for each group ``width * width`` pairs, ordered by the oldest row; False for missing pairs."""
         device = self._device
         steps = np.arange(width, like=oldest)
         one = (oldest[:, None, None] + steps[None, :, None] + 0 * steps[None, None, :]).reshape(-1)
@@ -355,14 +355,14 @@ def _range_sums(held: WindowRows, column: str, dtype: pa.DataType, device: Devic
 def _integer_sums(
     column: str, values: Any, running: Callable[[Any], Any], counted: Callable[[Any, Any], Any]
 ) -> Callable[[Any, Any], Any]:
-    """As `_range_sums`, of integers: a sum that has wrapped is told by the sum of their upper halves."""
+    """As `_range_sums`, of integers: the sum of their upper halves shows whether the sum has wrapped."""
     whole = running(values)
     half = min(32, 8 * values.dtype.itemsize - 1)
     upper = running(values >> half)
 
     def between(oldest: Any, newest: Any) -> Any:
         total = whole[newest + 1] - whole[oldest]
-        # What the lower halves add is below one for each row, and rows are fewer than 2**31.
+        # Each row's lower half adds less than one to the sum of upper halves, and there are fewer than 2**31 rows.
         near = (upper[newest + 1] - upper[oldest]).astype(np.float64) * 2.0**half
         wrong = np.abs(near - total.astype(np.float64)) > 2.0**63
         if bool(wrong.any()):

@@ -1,8 +1,8 @@
 """Data windows over the rows of some groups: when each row enters its window, and when it leaves.
 
-What a row's place among the others decides is known by the rows that are there; what time decides is known once the CTI
-has passed it. So the same functions serve a batch, whose CTI is infinity, and each step of a running query, which has
-the rows that are not done yet beside the new ones.
+Whatever depends on the order of rows is known from the existing rows; whatever depends on time is known once the CTI
+has passed. So the same functions serve a batch, whose CTI is infinity, and each step of a running query, which has the
+kept rows and the new ones.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Kind = TypeVar("Kind", bound=DataWindowKind)
 def assigns(
     kind: type[Kind],
 ) -> Callable[[Callable[[Kind, WindowRows, Device], Membership]], Callable[[Kind, WindowRows, Device], Membership]]:
-    """Let a function say how rows enter and leave a kind of window."""
+    """Register the function that computes how rows enter and leave a kind of window."""
 
     def registered(
         function: Callable[[Kind, WindowRows, Device], Membership],
@@ -68,7 +68,7 @@ def index_of(held: WindowRows) -> Any:
 
 
 def _at(held: WindowRows, index: Any, device: Device) -> tuple[Any, Any]:
-    """(times, rows) of the rows at some indices, where each is still in the group of its own row."""
+    """(times, rows) of the rows at some indices; (`UNKNOWN`, -1) if an index is past the end of the row's group."""
     take = device.kernels.take
     found = index < held.bounds[1:][held.code]
     index = np.where(found, index, -1)
@@ -76,7 +76,7 @@ def _at(held: WindowRows, index: Any, device: Device) -> tuple[Any, Any]:
 
 
 def _numbered(held: WindowRows, number: Any, device: Device) -> tuple[Any, Any]:
-    """(times, rows): for each row the first one of its group that has at least some number."""
+    """(times, rows): for each row the first row of its group with at least a given number."""
     return _at(held, device.kernels.search_pairs(held.code, held.number, held.code, number - 1), device)
 
 
@@ -84,7 +84,7 @@ def _numbered(held: WindowRows, number: Any, device: Device) -> tuple[Any, Any]:
 def _last(window: Last, held: WindowRows, device: Device) -> Membership:
     count, every = window.count, window.every
     if every == 1 and window.partial and not bool((held.before > 0).any()):
-        # All rows of a group are there.
+        # No group has rows from earlier steps.
         same = held.code[count:] == held.code[:-count]
         left = np.full_like(held.start, UNKNOWN)
         left[:-count] = np.where(same, held.start[count:], UNKNOWN)
@@ -101,7 +101,7 @@ def _last(window: Last, held: WindowRows, device: Device) -> Membership:
     leave = (held.number + count) // every * every + (every - 1)
     entered, row = _numbered(held, enter, device)
     left, by = _numbered(held, leave, device)
-    # Rows that are no longer among the last when the window moves again are passed over.
+    # A row that is no longer among the last ones when the window moves never enters.
     return Membership(np.where(leave <= enter, OUT, entered), left, row, by)
 
 
@@ -182,19 +182,19 @@ def _session(window: Session, held: WindowRows, device: Device) -> Membership:
     due[code[newest]] = np.where(leave[newest] == UNKNOWN, end[newest], UNKNOWN)
     by_time = np.full_like(start, -1) if held.rows else None
     enter = start if window.running else kernels.take(start[opens], session)
-    # Who is in a session from its first start on enters there with all the others.
+    # If all rows enter at the session's first start, time makes them enter.
     entered = index_of(held) if window.running else by_time
     leave, caps = kernels.take(leave, session), None if cap is None else kernels.take(limit, session)
     return Membership(enter, leave, entered, by_time, due, start[held.bounds[1:] - 1], caps)
 
 
 def _capped(window: Session, held: WindowRows, fresh: Any, device: Device) -> tuple[Any, Any | None]:
-    """(which rows open a session, when one that each row opens ends at the latest): None where nothing caps it.
+    """(which rows open a session, the latest end of a session that each row opens; None without a cap).
 
     Args:
         window: The window.
         held: Its rows.
-        fresh: Which rows come after a gap.
+        fresh: The rows that come after a gap.
         device: Where arrays live.
     """
     if window.cap is None and window.grid_cap is None:
@@ -204,9 +204,9 @@ def _capped(window: Session, held: WindowRows, fresh: Any, device: Device) -> tu
     begins, memo = held.bounds[:-1], cast("Any", held.memo)
     known = memo[begins]
     grown[begins] = np.where(known == UNKNOWN, grown[begins], known)
-    # Of a session that is over and gone it is known when its last row came: the next one may go on with it.
+    # The last row of a session that is over is known by its time: the next row may continue that session.
     goes_on = (known == UNKNOWN) & (held.noted != UNKNOWN) & (start[begins] - held.noted < window.gap)
-    # A session is opened by a row after a gap, or by one that the cap has cut off: one place for either.
+    # A session is opened by a row after a gap, or by a row that the cap cuts off: each row has a place for either.
     limits, codes = np.concatenate([grown, cut]), np.concatenate([held.code, held.code])
     gaps = kernels.keep(fresh)
     after = np.searchsorted(gaps, index_of(held), side="right")
@@ -221,7 +221,7 @@ def _capped(window: Session, held: WindowRows, fresh: Any, device: Device) -> tu
 
 
 def _session_limits(window: Session, start: Any) -> tuple[Any, Any]:
-    """When a session ends at the latest that opens with each row: (after a gap, as the one before was cut)."""
+    """The latest end of a session that each row opens: (after a gap, after a session that the cap cut)."""
     grown = np.full_like(start, UNKNOWN) if window.cap is None else np.minimum(start + window.cap, UNKNOWN)
     if window.grid_cap is None:
         return grown, grown.copy()
@@ -238,13 +238,13 @@ def gathering_begins(held: WindowRows) -> Any:
 
 @dataclass(frozen=True)
 class _Batches:
-    """Batches of rows, in order of group and time: those that are out, complete, or gather.
+    """Batches of rows, in order of group and time: batches that are out, complete, or still gathering.
 
     Attributes:
-        opens: int64 index of each one's first row.
+        opens: int64 index of each batch's first row.
         ends: int64 index after its last row.
         code: int32 group.
-        over: int64 ticks at which its clock has run out; of one that is out, since when it is.
+        over: int64 ticks at which its time is over; for a batch that is out, the time since when it is out.
         is_out: Whether it is out.
     """
 
@@ -267,7 +267,7 @@ def _time_length_batches(window: TimeLengthBatches, held: WindowRows, device: De
     latest = np.where(complete == UNKNOWN, start[opens], complete)
     check_times(start[opens], latest, device, verb="time_length_batches")
     by = np.where(full, ends - 1, -1)
-    # It goes when the next one is complete; a span after it came, if no row comes before.
+    # A batch leaves when the next one is complete; without further rows, a span after it was complete.
     soon = ~last & (start[np.minimum(ends, rows - 1)] < complete + window.span)
     alone = np.where((complete + window.span <= held.cti) | ~last, complete + window.span, UNKNOWN)
     leave = np.where(soon, np.concatenate([complete[1:], complete[:1]]), np.where(complete == UNKNOWN, UNKNOWN, alone))
@@ -290,7 +290,7 @@ def _timed_batches(window: TimeLengthBatches, held: WindowRows, device: Device) 
     turns = UNKNOWN if window.runs else 2
     over = kernels.timed_batches(start, begins, held.bounds[1:], set_at, window.span, window.count, turns)
     gathered = kernels.keep(over != _NO_BATCH)
-    # What is out is a batch too, complete since the rows entered; so it opens with the group's first row.
+    # The batch that is out is complete since its rows entered; it opens with the group's first row.
     leads = kernels.keep(begins > held.bounds[:-1])
     opens = np.concatenate([gathered, held.bounds[leads]])
     over = np.concatenate([over[gathered], held.noted[leads]])
@@ -334,13 +334,13 @@ def _sample(window: Sample, held: WindowRows, device: Device) -> Membership:
 def _greatest(
     count: int, rank: Any, ranked: Any | None, unique: Any | None, held: WindowRows, device: Device
 ) -> Membership:
-    """When rows are in that are the best of those so far.
+    """When rows are in that are among the best so far.
 
     Args:
-        count: How many are in.
+        count: How many rows are in.
         rank: int64 for each row, the best the greatest.
-        ranked: Which rows have one; None for all.
-        unique: int64, equal for rows of which only one may be in; None where any may.
+        ranked: Which rows have a rank; None for all.
+        unique: int64, equal for rows of which only one may be in; None if there is no such rule.
         held: The rows.
         device: Where arrays live.
     """
@@ -358,7 +358,7 @@ def _greatest(
     return membership
 
 
-# What a step may change
+# The kept rows that a step may change
 
 
 def _last_changed(window: Last, before: Any, after: Any, due: Any, cti: int) -> Any:
@@ -370,7 +370,7 @@ def _last_changed(window: Last, before: Any, after: Any, due: Any, cti: int) -> 
 
 
 def _once_full(count: int, before: Any, after: Any, leaves: Any) -> Any:
-    # Before there are as many, none is in.
+    # No row is in before there are ``count`` rows.
     return np.where(before >= count, leaves, np.where(after >= count, UNKNOWN, 0))
 
 
@@ -385,7 +385,7 @@ def _batches_changed(window: TimeBatches, before: Any, after: Any, due: Any, cti
 CHANGED |= {Last: _last_changed, LastStarts: _starts_changed, TimeBatches: _batches_changed}
 
 
-# One row for each
+# A result for each row that enters
 
 
 def moment_places(
@@ -393,7 +393,7 @@ def moment_places(
 ) -> tuple[Any, Any]:
     """(places of enters, places of leaves) on one axis, from 1 on, in the order in which rows enter and leave.
 
-    The order is by time; at one time, what time alone does comes before what rows do.
+    The order is by time; at one time, those that time alone makes come before those that rows make.
 
     Args:
         node: The window.
@@ -443,12 +443,12 @@ def each_row(node: DataWindow, rows: AxisRows, membership: Membership, asked: An
     aggregates, content, schema = node.aggregates, device.columns.take(rows.frame, inside), node.input.schema
     there = low < high
     if not bool(there.all()):
-        # A row that leaves with its own coming may leave nothing: it stands there, and no aggregate looks at it.
+        # A row that leaves at its own enter may leave its slot empty: it stays there, but no aggregate counts it.
         aggregates, content, schema = _only(there, aggregates, content, schema, device)
         high = np.maximum(high, low + 1)
     window = WindowAggregate(Feed(schema, node.key, None), Snapshot(), aggregates)
     results = concat(window_aggregate(window, Events(low, high, content), device), device)
-    assert results is not None  # noqa: S101  (whoever is asked for is in)
+    assert results is not None  # noqa: S101  (each row asked for is in)
     at = np.zeros_like(low, shape=2 * len(inside) + 3)
     at[results.start] = np.arange(len(results), like=low)
     values = device.columns.select(results.frame, [aggregate.name for aggregate in node.aggregates])
@@ -458,7 +458,7 @@ def each_row(node: DataWindow, rows: AxisRows, membership: Membership, asked: An
 def _only(
     there: Any, aggregates: Sequence[Aggregate], frame: Any, schema: pa.Schema, device: Device
 ) -> tuple[tuple[Aggregate, ...], Any, pa.Schema]:
-    """Aggregates that look at some of the rows alone, and a frame with the columns that say so, and its types."""
+    """(aggregates that count only some rows, a frame with the columns of these conditions, its types)."""
     columns, names = device.columns, dict[str | None, str]()
     for aggregate in aggregates:
         given = None if aggregate.filter is None else column_name(aggregate.filter)

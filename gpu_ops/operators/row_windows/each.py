@@ -1,8 +1,8 @@
-"""Aggregates over what is in a data window whenever a row enters it, from what comes and goes alone.
+"""Aggregates over a data window's content whenever a row enters, computed from enters and leaves alone.
 
-All that comes and goes of a key stands in an order: by time, what time alone does before what rows do. Whatever later
-steps bring comes after it. So each enter and leave gets the next place on an axis of its own, and the snapshots along
-it are a running window's.
+The enters and leaves of a key have an order: by time; at one time, those that time alone makes come before those that
+rows make. Those of later steps come later. So each gets the next place on an axis of its own, and a running window
+computes the snapshots along it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from gpu_ops.plan.windows import Snapshot, WindowAggregate
 
 
 class _Moments(IncrementalWindow):
-    """Snapshots of which each group's last one is given too, up to where its step ends."""
+    """Snapshots; each group's last one is given too, up to the end of the step."""
 
     def _bound(self, limit: int) -> int:
         return limit
 
 
 class IncrementalEach:
-    """The aggregates of one data window, brought up to date step by step.
+    """The aggregates of one data window, updated step by step.
 
     Args:
         node: The data window.
@@ -49,9 +49,9 @@ class IncrementalEach:
 
     @classmethod
     def of(cls, node: DataWindow, device: Device) -> Self | None:
-        """For a data window that gives a row for each; None if its aggregates need all that is in."""
+        """For a data window that gives a result for each row; None if its aggregates need all rows that are in."""
         window, schema = node.window, node.input.schema
-        # A row that goes with its own coming leaves nothing to take off; later ones may not come in before others.
+        # No row may leave at its own enter, and no later row may enter before earlier ones.
         if node.output != "each" or window.leaves == "at once" or window.holds_enters:
             return None
         if not all(each.keeps(schema) != "events" for each in node.aggregates):
@@ -60,7 +60,7 @@ class IncrementalEach:
         return cls(node, made, device) if made.take_open() else None
 
     def values(self, rows: AxisRows, membership: Membership, enters: Any, leaves: Any) -> Any | None:
-        """A frame with a row for each row that enters; None if none does.
+        """A frame with a row for each row that enters; None if no row enters.
 
         Args:
             rows: Rows, those among them with which others enter or leave.

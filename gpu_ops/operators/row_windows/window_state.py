@@ -1,4 +1,4 @@
-"""What a data window remembers, as tables: written, declared and read back."""
+"""The state of a data window; as tables it is written, declared and read back."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gpu_ops.plan.data_windows import DataWindow
 from gpu_ops.plan.window_kinds import UNKNOWN
 
 NUMBER, ENTER, FLOOR = (("row", name) for name in ("number", "enter", "floor"))
-"""The columns of the rows that are kept, beside that of the kind's `RowNote`."""
+"""The columns of kept rows, beside that of the kind's `RowNote`."""
 
 _MAYBE = replace(NUMBERED_TIME, besides=(UNKNOWN,))
 
@@ -53,7 +53,7 @@ class DataWindowState(IncrementalOperator, family=True):
         self._each_of = IncrementalEach.of(node, device)
 
     def tables(self) -> dict[str, pa.Table]:
-        """The state: groups, rows that wait for their turn, and rows whose leave is not known yet."""
+        """The state: groups, rows that wait for a CTI past their start, and rows whose leave is not known yet."""
         made = super().tables()
         return made | self._each_of.tables() if made and self._each_of is not None else made
 
@@ -87,7 +87,7 @@ class DataWindowState(IncrementalOperator, family=True):
         )
 
     def _noted(self) -> dict[tuple[str, str], Field]:
-        """What is noted of the rows that are kept."""
+        """The noted columns of kept rows."""
         noted = {NUMBER: counter(_MOST_ROWS), ENTER: _MAYBE, FLOOR: _MAYBE}
         note = self._node.window.note
         if note is not None:
@@ -120,7 +120,7 @@ class DataWindowState(IncrementalOperator, family=True):
 
 
 def floors_of(rows: AxisRows, device: Device) -> Any:
-    """Host int64: the times before which rows promise that nothing more comes, of those that do."""
+    """Host int64: the times before which no CTI may pass some rows, of the rows that hold a CTI back."""
     floor = rows.columns[FLOOR].arrays[0]
     return device.columns.host(floor[floor != UNKNOWN])
 

@@ -1,8 +1,8 @@
 """Results of a grid by a dense table of (window, group): for few groups, and events in about the order of time.
 
-Counts and integer sums need no sorting there: each event adds to the first window that holds it and takes off after the
-last, and a running sum down the windows gives every window's total. It applies where the table has not many more places
-than there are events; `windows` has the general way, with the same answers.
+Counts and integer sums need no sorting: each event adds to the first window that holds it and subtracts after the last
+one, and a running sum over the windows gives every window's total. It applies if the table has not many more places
+than there are events; `windows` computes the same results in general.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gpu_ops.plan.window_kinds import Hopping
 from gpu_ops.plan.windows import WindowAggregate
 
 _PLACES_PER_EVENT = 4
-"""How many places of the table an event may pay for; beyond it sorting costs less."""
+"""The most places of the table for each event; with more places, sorting costs less."""
 
 
 def applies(node: WindowAggregate, columns: Columns, count: int) -> bool:
@@ -64,7 +64,7 @@ class Grid:
 
 
 def plan_grid(window: Hopping, events: Events, groups: int, device: Device) -> Grid | None:
-    """The table for some events; None where it would be too large."""
+    """The table for some events; None if it would be too large."""
     least, most = device.kernels.extent(events.start)
     end = most + events.end if isinstance(events.end, int) else device.kernels.extent(events.end)[1]
     if window.until is not None:
@@ -127,7 +127,7 @@ _ROWS: PartName = ("count", None, None)
 
 
 def _table_names(aggregate: Aggregate, columns: Columns) -> list[PartName]:
-    """The tables that an aggregate needs: what is added up, of which column, where which condition holds."""
+    """The names of the tables that an aggregate needs: what is added up, of which column, under which condition."""
     name = None if aggregate.expression is None else column_name(aggregate.expression)
     where = None if aggregate.filter is None else column_name(aggregate.filter)
     nulls = name is not None and _column(name, columns).valid is not None
@@ -140,7 +140,7 @@ def _column(name: str, columns: Columns) -> Column:
 
 
 class _CountTable:
-    """One table: how many events, or the sum of which column, of the events that take part."""
+    """One table: the count of the events that take part, or the sum of a column over them."""
 
     def __init__(self, part: PartName, columns: Columns) -> None:
         kind, name, where = part
@@ -167,7 +167,7 @@ class _CountTable:
 
 
 class DenseBlock(Block):
-    """A block whose counts and sums stand in tables already."""
+    """A block whose counts and sums are already in tables."""
 
     def __init__(
         self,

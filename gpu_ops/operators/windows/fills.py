@@ -30,8 +30,8 @@ _FEW = 4096
 class IncrementalFill(IncrementalOperator, nodes=(Fill,)):
     """The steps of one fill; a batch is one step.
 
-    A group's windows come in order of their numbers. Of each group it knows the last number that has a row, and the
-    result that was there, in a store of results that is made anew when most of them are not needed any more.
+    A group's windows come in order of their numbers. For each group it knows the last number with a result, and that
+    result. Results are in a store that is rebuilt when most of them are no longer needed.
 
     Args:
         node: The node.
@@ -62,18 +62,18 @@ class IncrementalFill(IncrementalOperator, nodes=(Fill,)):
         return int(low[0]), int(high[0])
 
     def _settled(self, cti: int) -> int:
-        """Windows with a number below this one have no more events to come."""
+        """The number below which no window can get more events."""
         if cti == MAX_TIME:
             return AFTER
         time = self._device.columns.array(np.array([cti]))
         return int(grids.starting_from(self._node.window, time, self._device)[0])
 
     def needs(self, wanted: tuple[str, ...]) -> Sequence[tuple[str, ...]]:
-        """All columns: of a window that holds nothing each is made."""
+        """All columns: a window without events has a value in each."""
         return [tuple(self._schema.names)]
 
     def batch(self, whole: BatchInput) -> Iterator[Events]:
-        """All results at once, with those of the windows between them."""
+        """All results at once, with those of the empty windows between them."""
         yield from self.step([StepInput(list(whole.inputs[0]))], [MAX_TIME])[0].events
 
     def _moved(self, events: Sequence[Events | None], given: Sequence[StepInput], cti: int) -> tuple[StepInput, int]:
@@ -99,7 +99,7 @@ class IncrementalFill(IncrementalOperator, nodes=(Fill,)):
         self._number, self._row = (grown(each, len(self._groups)) for each in (self._number, self._row))
         self._number[before:], self._row[before:] = BEFORE, -1
         numbers = grids.starting_from(self._node.window, events.start, self._device)
-        # Of a single event lexsort gives a number on a GPU, and no array.
+        # On a GPU lexsort of a single event gives a number, not an array.
         order = np.lexsort(np.stack([numbers, codes])) if len(codes) > 1 else np.zeros_like(codes)
         codes, numbers = kernels.take(codes, order), kernels.take(numbers, order)
         placed = order + self._rows
@@ -122,7 +122,7 @@ class IncrementalFill(IncrementalOperator, nodes=(Fill,)):
         return [events, *gaps]
 
     def _trailing(self, settled: int) -> list[Events]:
-        """Rows after each group's last one, up to a number."""
+        """Rows after each group's last one, up to a window's number."""
         numbers = self._number[: len(self._groups)]
         behind = self._device.kernels.keep((numbers + 1 < settled) & (numbers != BEFORE))
         if not len(behind):
@@ -134,7 +134,7 @@ class IncrementalFill(IncrementalOperator, nodes=(Fill,)):
         return made
 
     def _gaps(self, codes: Any, low: Any, high: Any, source: Any) -> list[Events]:
-        """Rows for the windows ``low … high - 1`` of some groups; ``source`` says where the last result is, or -1."""
+        """Rows for the windows ``low … high - 1`` of some groups; ``source`` is the place of the last result, or -1."""
         device, kernels = self._device, self._device.kernels
         low, high = np.maximum(low, self._low), np.minimum(high, self._high)
         remedy = "Choose longer windows, a shorter span, or fewer groups: each has a row for each window."
@@ -147,7 +147,7 @@ class IncrementalFill(IncrementalOperator, nodes=(Fill,)):
         return [Events(start, end, frame)]
 
     def _values(self, codes: Any, source: Any) -> Any:
-        """The payload of rows without events."""
+        """The payload of rows of empty windows."""
         columns, node = self._device.columns, self._node
         names = self._store[0].columns if self._store else node.schema.names
         plain = [name for name in names if node.values.get(name) in {"null", "zero"}]
@@ -173,7 +173,7 @@ class IncrementalFill(IncrementalOperator, nodes=(Fill,)):
         return self._store[0]
 
     def _compact(self) -> None:
-        """Forget results that are no group's last one, once they are most of all."""
+        """Forget results that are not their group's last one, once they are the majority."""
         groups = len(self._groups)
         if self._rows <= 2 * groups + _FEW:
             return
@@ -191,7 +191,7 @@ class IncrementalFill(IncrementalOperator, nodes=(Fill,)):
             # A group's next row may be the one after its last.
             oldest = None if not len(numbers) else int(numbers.min()) + 1
         elif self._node.group:
-            # A group of which nothing was seen yet may have rows from the span's beginning on.
+            # A new group may have rows from the span's beginning on.
             oldest = self._low
         else:
             oldest = None if not len(numbers) else max(self._low, int(numbers.min()) + 1)
@@ -233,7 +233,7 @@ class IncrementalFill(IncrementalOperator, nodes=(Fill,)):
             "number": Field(pa.int64(), least=max(least, self._low - 1), most=min(most, self._high), besides=(BEFORE,)),
             "known": Field(pa.bool_()),
         }
-        # Of a group of which no row has come there is no last one.
+        # A group without rows has no last result.
         held = {name: replace(each, optional=True) for name, each in last.items()}
         if "groups" in tables and any(name.startswith("last/") for name in tables["groups"].column_names):
             held = last

@@ -1,8 +1,8 @@
-"""Windows of a running query that no bounded part can say: the events themselves are kept, as long as they are alive.
+"""Windows of a running query whose aggregates need the events themselves: events are kept as long as they are alive.
 
-A step takes the groups in which an event or a window begins or ends. Of each the events that are alive are clipped
-to what has become final and not been given yet, from the group's last boundary to its newest one, and the batch's own
-computation is run over them. So a step costs what is alive in the groups that it touches.
+A step touches the groups in which an event or a window begins or ends. It clips each group's live events to the newly
+final stretch, from the group's last boundary to its newest one, and runs the batch's computation over them. So a step
+costs the live events of the groups that it touches.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class RecomputingWindow(WindowOperator):
         return np.zeros_like(self._last)
 
     def with_open(self) -> Operator | None:
-        """Itself, but on a grid, or where values cannot be compared."""
+        """Itself; None on a grid, or if values cannot be compared."""
         types = [self._schema.field(name).type for name in self._reads]
         return self if self._node.window.grid is None and not any(map(pa.types.is_nested, types)) else None
 
@@ -76,7 +76,7 @@ class RecomputingWindow(WindowOperator):
             due = over.high <= limit
             changed.append(over.code[due])
             self._count(changed[-1], -1)
-            # What ends in this step is looked at in it alone, also at the CTI of the last one.
+            # Rows that end in this step take part in this step only, also if they end at the CTI of the last one.
             self._closing = over.take(self._device.kernels.keep(due), self._device)
             self._alive.add(over.take(self._device.kernels.keep(~due), self._device))
         for run, at in self._alive.ended(limit):
@@ -118,7 +118,7 @@ class RecomputingWindow(WindowOperator):
             codes = np.concatenate([local, local])
             some = kernels.keep(bounds <= limit)
             newest = greatest_by(kernels.take(codes, some), kernels.take(bounds, some), len(touched), device)
-            # A group of which nothing was alive begins with its first event.
+            # A group without live events begins with its first event.
             given = np.where(kernels.take(held, touched), kernels.take(self._last, touched), BEFORE)
             low = np.maximum(rows.low, kernels.take(given, local.astype(np.int64)))
             high = np.minimum(rows.high, kernels.take(newest, local.astype(np.int64)))
@@ -145,7 +145,7 @@ class RecomputingWindow(WindowOperator):
         return concat_rows(pieces, self._device)
 
     def _close(self, closed: AxisRows) -> None:
-        """Drop the rows that some are, which never ended until now: as many as are equal in all that is read."""
+        """Drop the open rows that some closed rows were: for each closed row one that is equal in all columns read."""
         columns, kernels = self._device.columns, self._device.kernels
         in_groups = self._alive.of_groups(np.unique(closed.code))
         found = [at[kernels.take(run.rows.high, at) == MAX_TIME] for run, at in in_groups]
@@ -155,7 +155,7 @@ class RecomputingWindow(WindowOperator):
         keys = columns.build({"__code": (rows.code, None, pa.int32()), "__low": (rows.low, None, pa.int64())})
         keys = keys if rows.frame is None else columns.beside(rows.frame, keys)
         codes, _, _ = columns.key_codes(keys, names)
-        # The closed ones come first: of equal rows, the first so many of the others are those.
+        # Closed rows come first. Of equal rows, as many open ones are dropped as there are closed ones.
         order = np.argsort(codes, kind="stable")
         sorted_codes = codes[order]
         begins = np.searchsorted(sorted_codes, sorted_codes)

@@ -1,4 +1,4 @@
-"""What the operators of windows over time have in common: the batch, places on a window's axis, what a CTI settles."""
+"""The base of windows over time: the batch, places on a window's axis, and the places that a CTI makes final."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from gpu_ops.plan.windows import WindowAggregate
 
 
 class WindowOperator(IncrementalOperator, family=True):
-    """A window node: of each group it knows its last boundary, up to which its results are given.
+    """A window node. It knows the last boundary of each group, up to which results are given.
 
     Args:
         node: The node, lowered to plain columns.
@@ -53,7 +53,7 @@ class WindowOperator(IncrementalOperator, family=True):
         return list(dict.fromkeys(column_name(each) for one in self._node.aggregates for each in one.reads))
 
     def needs(self, wanted: tuple[str, ...]) -> Sequence[tuple[str, ...]]:
-        """All that was lowered: the key, and what the aggregates read; a count of all rows reads nothing."""
+        """The key and the columns that aggregates read; a count of all rows reads none."""
         reads = self._node.group or any(each.reads for each in self._node.aggregates)
         return [tuple(self._schema.names) if reads else ()]
 
@@ -77,19 +77,19 @@ class WindowOperator(IncrementalOperator, family=True):
     def _settled(
         self, events: Events | None, opened: Events | None, closed: Events | None, limit: int
     ) -> tuple[Any, list[Events]]:
-        """(int64 groups in which something begins or ends, the results that a place on the axis makes final).
+        """(int64 groups in which an event begins or ends, the results that are final up to a place on the axis).
 
         Args:
-            events: What has come since the last step; no start is before that step's CTI.
-            opened: Events whose ends are not known yet, likewise; their ends are not looked at.
-            closed: Events that were opened in earlier steps, with their ends, which are not before the CTI of the last.
+            events: New events; none starts before the last step's CTI.
+            opened: New events whose ends are not known yet; their ends are not read.
+            closed: Events that were opened in earlier steps, with their ends, none before the last step's CTI.
             limit: The place.
         """
 
     @property
     @abstractmethod
     def _counts(self) -> Any:
-        """How many rows are alive of each group."""
+        """How many rows of each group are alive."""
 
     def _on_axis(self, rows: AxisRows, events: Events, *, every: bool = False) -> AxisRows:
         """Rows of some events with their places. Those in no window are left out, unless every one is asked for."""
@@ -115,7 +115,7 @@ class WindowOperator(IncrementalOperator, family=True):
         return grids.first_open(grid, cti)
 
     def _output_cti(self, cti: int) -> int:
-        """The CTI behind it: of a grid whose results are given up to a window no later one begins before that one."""
+        """The output CTI: the oldest group's last boundary; on a grid the start of the first window without results."""
         grid, done = self._node.window.grid, self._done
         if grid is None:
             oldest = self._oldest.place(self._last, self._counts)

@@ -174,7 +174,7 @@ class WindowState(WindowOperator, family=True):
             yield orders.declared(stored("ordered", part), groups)
 
     def _conditions(self, column: str) -> list[str]:
-        """The names of the events that take part in what is told of a column's distinct values."""
+        """The names of the conditions under which a column's distinct values are counted."""
         distinct = [each for each in self._node.aggregates if each.distinct]
         mine = [each for each in distinct if column_name(each.expression) == column]
         return [Block.which(each) or "" for each in mine]

@@ -1,9 +1,9 @@
-"""Windows: which slots of time there are, which events each holds, and the results' lifetimes.
+"""Windows in a batch: the slots of time, the events that each slot holds, and the lifetimes of results.
 
-Every window is a range over an integer axis. An event of a group covers ``[low, high)`` there: its lifetime in ticks
-for snapshots, the numbers of its windows for a grid. The axis' boundaries are the distinct ends of these intervals; a
-slot is what lies between two neighbours. A slot's events are the same throughout, so a snapshot result is a slot, and a
-slot of a grid that is several windows wide is several results of the same value.
+Every window is a range on an integer axis. An event of a group covers ``[low, high)`` there: its lifetime in ticks for
+snapshots, the numbers of its windows for a grid. The axis' boundaries are the distinct ends of these intervals; a slot
+lies between two neighbouring boundaries. All windows within a slot hold the same events. So each slot is one snapshot
+result; a slot of a grid that is several windows wide gives several results of the same value.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ R = TypeVar("R")
 _FEWER = "Choose a longer hop, or filter first: an event has a result in each window that holds it."
 
 _RESULT_ROWS = 1 << 22
-"""About how many results are made at a time where one slot is many windows."""
+"""About how many results are made at a time if slots have many windows."""
 
 
 def window_aggregate(node: WindowAggregate, events: Events, device: Device) -> Iterator[Events]:
@@ -55,7 +55,7 @@ def window_aggregate(node: WindowAggregate, events: Events, device: Device) -> I
 
 
 def check_open(window: TimeWindowKind, events: Events) -> None:
-    """Refuse events that never end where each has a window every hop."""
+    """Refuse events that never end, if such an event would have endlessly many windows."""
     grid = window.grid
     if grid is None or grid.until is not None or grid.membership == "start":
         return
@@ -73,7 +73,7 @@ def check_open(window: TimeWindowKind, events: Events) -> None:
 def _dense(
     node: WindowAggregate, events: Events, codes: Any, count: int, keys: Any | None, loaded: Columns, device: Device
 ) -> Iterator[Events] | None:
-    """The results by a dense table, where that is the better way."""
+    """The results by a dense table, if that is quicker; else None."""
     window = None if node.window.grid is None else node.window.grid.regular
     if window is None or not dense_grids.applies(node, loaded, len(events)):
         return None
@@ -148,9 +148,9 @@ def placed_results(
     Args:
         node: The node, over plain columns.
         codes: int32 group of each event, from 0 on.
-        low: Where each begins on the axis: a time, or of a grid the number of its first window.
-        high: Where it ends.
-        frame: What the aggregates read.
+        low: Each event's begin on the axis: a time, or the number of its first window on a grid.
+        high: Its end.
+        frame: The columns that the aggregates read.
         keys: A frame with row g for group g; None without a key.
         device: Where arrays live.
     """
@@ -167,7 +167,7 @@ def _placed_results(node: WindowAggregate, block: AxisRows, keys: Any | None, de
     if grid is not None and any(each.options.get("bounds") for each in node.aggregates):
         axis_code, axis, first, last = _each_window(axis_code, axis, first, last, device)
     ranges = Block(device, first, last, len(axis), block.columns, node.input.schema)
-    shown = ranges.slots  # not the block itself, which would stay in memory until somebody looked for circles
+    shown = ranges.slots  # not the block itself: a reference to it would be a circle, and keep it in memory
     ranges.places = lambda: places_of(node, kernels.slot_bounds(axis_code, axis, shown), keys, device)
     frame = ranges.results(node.aggregates)
     group, low, high = kernels.slot_bounds(axis_code, axis, ranges.slots)
@@ -178,7 +178,7 @@ def _placed_results(node: WindowAggregate, block: AxisRows, keys: Any | None, de
 
 
 def _each_window(axis_code: Any, axis: Any, first: Any, last: Any, device: Device) -> tuple[Any, Any, Any, Any]:
-    """An axis with a slot for each window that holds any event, instead of one for neighbours that hold the same."""
+    """An axis with a slot for each window that holds an event, instead of one slot for neighbours with equal events."""
     kernels = device.kernels
     held, _ = kernels.occupied(first, last, len(axis))
     widths = np.ones_like(axis)
@@ -190,7 +190,7 @@ def _each_window(axis_code: Any, axis: Any, first: Any, last: Any, device: Devic
 
 
 def places_of(node: WindowAggregate, bounds: tuple[Any, Any, Any], keys: Any | None, device: Device) -> Places:
-    """Where slots are in time; a slot of a grid that is several windows wide is where the first of them is."""
+    """Where slots are in time; a slot of a grid that is several windows wide has the time of the first window."""
     group, start, end = bounds
     if node.window.grid is not None:
         start, end = grids.result_times(node.window.grid.giving("window"), start, device)
@@ -201,7 +201,7 @@ def places_of(node: WindowAggregate, bounds: tuple[Any, Any, Any], keys: Any | N
 def grid_results(
     window: GridKind, low: Any, high: Any, keys: Any | None, group: Any, frame: Any, device: Device
 ) -> Iterator[Events]:
-    """Results of slots of a grid, each as often as the slot has windows, a bounded number at a time."""
+    """Results of slots of a grid, one for each window of a slot, a bounded number at a time."""
     kernels = device.kernels
     for number, source in _slot_windows(low, high, device):
         start, end = grids.result_times(window, number, device)
@@ -213,7 +213,7 @@ def grid_results(
 
 
 def _slot_windows(low: Any, high: Any, device: Device) -> Iterator[tuple[Any, Any | None]]:
-    """(window numbers, which slot each is of), a bounded number at a time; None where each slot is one window."""
+    """(window numbers, slot of each), a bounded number at a time; the slots are None if each slot is one window."""
     widths = high - low
     if bool((widths == 1).all()):
         yield low, None
