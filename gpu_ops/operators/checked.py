@@ -1,4 +1,4 @@
-"""Expressions over rows of which none has a whole number that does not fit; an error names the first that has."""
+"""Expressions whose integers are checked for overflow; an error names the first row that overflows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REMEDY = "Cast what it reads to a type that holds the result: g.col(…).cast(g.
 
 
 def extents(events: Events, device: Device) -> Known:
-    """The least and the greatest value of each column, found when they are asked for, once."""
+    """The least and the greatest value of each column, computed once on demand."""
     found: dict[str, Range | None] = {}
 
     def known(name: str) -> Range | None:
@@ -38,14 +38,14 @@ def checked(
     device: Device,
     known: Known | None = None,
 ) -> list[nw.Expr]:
-    """Expressions as they are to be evaluated over these events.
+    """Expressions in the form that is safe to evaluate over these events.
 
     Args:
-        guards: What watches over some of them, by their places.
-        expressions: As they are evaluated where no number can be too large.
+        guards: The overflow checks of some expressions, by their places.
+        expressions: The expressions, in the form for numbers that cannot overflow.
         events: The events.
         device: Where they are.
-        known: The ranges of their columns, if somebody has them.
+        known: The ranges of their columns, if the caller has them.
 
     Raises:
         IntegerOverflowError: A number does not fit.
@@ -63,18 +63,42 @@ def checked(
     return made
 
 
-def _check(guards: Sequence[Guard], events: Events, device: Device, known: Known) -> None:
-    """Refuse events of which one has a number that does not fit."""
-    tests = {f"__{at}": each.wrong(known, Tests()) for at, each in enumerate(guards)}
+def evaluated(expressions: Mapping[str, nw.Expr], events: Events, device: Device) -> Any:
+    """A frame with columns of expressions over events, by their names beside ``start`` and ``end``."""
 
     def step(frame: Any) -> Any:
-        return frame.select("start", "end", **tests)
+        return frame.select("start", "end", **expressions)
 
-    columns = device.columns
-    _, _, found = columns.evaluate(events.start, events.end, events.frame, [step])
+    return device.columns.evaluate(events.start, events.end, events.frame, [step])[2]
+
+
+def holds(condition: nw.Expr, guards: Mapping[int, Guard], events: Events, device: Device) -> Any:
+    """bool: for which events a condition holds; not where it is null.
+
+    Args:
+        condition: The condition.
+        guards: As in `checked`.
+        events: The events.
+        device: Where they are.
+
+    Raises:
+        IntegerOverflowError: A number in it does not fit.
+    """
+    (condition,) = checked(guards, [condition], events, device)
+    return _is_true(evaluated({"__holds": condition}, events, device), "__holds", device)
+
+
+def _is_true(frame: Any, name: str, device: Device) -> Any:
+    values, valid = device.columns.values(frame, name)
+    return values != 0 if valid is None else (values != 0) & valid
+
+
+def _check(guards: Sequence[Guard], events: Events, device: Device, known: Known) -> None:
+    """Refuse events if a number of one of them does not fit."""
+    tests = {f"__{at}": each.wrong(known, Tests()) for at, each in enumerate(guards)}
+    found = evaluated(tests, events, device)
     for name, each in zip(tests, guards, strict=True):
-        wrong, valid = columns.values(found, name)
-        wrong = wrong != 0 if valid is None else (wrong != 0) & valid
+        wrong = _is_true(found, name, device)
         if bool(wrong.any()):
             raise _refusal(each, events.take(device.kernels.keep(wrong)[:1], device), device)
 
@@ -95,11 +119,11 @@ def _refusal(guard: Guard, event: Events, device: Device) -> IntegerOverflowErro
 
 
 def _text(value: pa.Scalar) -> str:
-    """A value; times and durations as they are counted, since a great one is no date."""
+    """A value as text; times and durations as counts, since a large count is not a valid date."""
     temporal = pa.types.is_timestamp(value.type) or pa.types.is_duration(value.type)
     return f"{value.value} {value.type.unit}" if temporal and value.is_valid else str(value)
 
 
 def problem(guard: Guard) -> str:
-    """What the error of an expression says."""
+    """The text of the error of an expression."""
     return f"A whole number of the expression {guard} does not fit its type."

@@ -1,8 +1,8 @@
-"""What operators pass to each other: lifetimes as arrays, and the payload as a frame."""
+"""The events that operators pass to each other: lifetimes as arrays, the payload as a frame."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from gpu_ops.core.time import MAX_TIME, MIN_TIME, format_time
 from gpu_ops.devices import Device
 from gpu_ops.errors import TimeError
 
-# NumPy's functions act on CuPy's arrays too: these dispatch (NEP 13 and NEP 18). So operators use them on any device.
+# Operators call NumPy's functions on any device: they dispatch to CuPy for its arrays (NEP 13 and NEP 18).
 
 
 MANY, FEW = 8, 1024
@@ -27,7 +27,7 @@ class Events:
 
     Attributes:
         start: int64 ticks.
-        end: int64 ticks; or, when every lifetime lasts as long, for how many ticks.
+        end: int64 ticks; or one duration in ticks, if all lifetimes are equally long.
         frame: The payload, one row per event.
     """
 
@@ -45,17 +45,20 @@ class Events:
 
     def take(self, indices: Any, device: Device) -> Events:
         """The events at these indices."""
-        take = device.kernels.take
-        end = self.end if isinstance(self.end, int) else take(self.end, indices)
-        return Events(take(self.start, indices), end, device.columns.take(self.frame, indices))
+        return self.repeated(indices, device.columns.take(self.frame, indices), device)
+
+    def repeated(self, source: Any, frame: Any, device: Device) -> Events:
+        """The lifetimes of the events at some indices, with another payload."""
+        end = self.end if isinstance(self.end, int) else device.kernels.take(self.end, source)
+        return Events(device.kernels.take(self.start, source), end, frame)
 
     def where(self, mask: Any, device: Device) -> Events:
-        """The events for which a mask holds."""
+        """The events for which a mask is true."""
         return self if bool(mask.all()) else self.take(device.kernels.keep(mask), device)
 
 
 def concat(pieces: Iterable[Events], device: Device) -> Events | None:
-    """All events in one; None when there is no piece at all."""
+    """All pieces as one; None if there is no piece."""
     parts = list(gathered(pieces, "What a node keeps of its input"))
     if len(parts) <= 1:
         return parts[0] if parts else None
@@ -69,18 +72,18 @@ def concat(pieces: Iterable[Events], device: Device) -> Events | None:
 def whole_groups(
     events: Events, codes: Any, count: int, schema: pa.Schema, device: Device
 ) -> Iterator[tuple[Events, Any, Any]]:
-    """Events a bounded number at a time, all of a group in one piece.
+    """Events in pieces of bounded size; each group is in one piece.
 
     Args:
         events: The events, in any order.
         codes: int32 group of each, ``0 … count - 1``.
-        count: How many groups there are; some may be empty.
+        count: The number of groups; some may be empty.
         schema: The types of their payload.
         device: Where arrays live.
 
     Yields:
-        (events, int32 group of each, int64 groups that have any), the groups from 0 on; in order of group and start.
-        If all fit into one piece, they stay as they are.
+        (events in order of group and start, int32 group of each from 0 on, int64 numbers of the groups with events).
+        If all events fit into one piece, they keep their order.
     """
     rows, size = len(events), device.block_rows
     if not rows:
@@ -88,14 +91,19 @@ def whole_groups(
     if size is None or rows <= size or count == 1:
         yield events, codes, present(codes, count, device)
         return
-    bounds, part = _parts(events, codes, count, schema, device)
+    payload = Payload.of(events.frame, schema, device)
+    times = [events.start] if isinstance(events.end, int) else [events.start, events.end]
+    _, bounds, moved = device.kernels.partition(codes, count, [*times, *payload.arrays])
     bounds = np.unique(device.columns.host(bounds))  # the groups that have events, and no others
     group, done = 0, 0
     while done < rows:
         upto = int(np.searchsorted(bounds, min(done + size, rows)))
         high = int(bounds[upto])
         numbers, edges = (device.columns.array(each) for each in (np.arange(upto - group), bounds[group : upto + 1]))
-        yield part(done, high), device.kernels.group_codes(edges - done), numbers
+        arrays = [each[done:high] for each in moved]
+        end = events.end if isinstance(events.end, int) else arrays[1]
+        placed = Events(arrays[0], end, payload.moved(arrays[len(times) :], device))
+        yield placed, device.kernels.group_codes(edges - done), numbers
         group, done = upto, high
 
 
@@ -108,44 +116,59 @@ def present(codes: Any, count: int, device: Device) -> Any:
     return device.kernels.keep(found)
 
 
-def _parts(
-    events: Events, codes: Any, count: int, schema: pa.Schema, device: Device
-) -> tuple[Any, Callable[[int, int], Events]]:
-    """(where each group begins in order of group and start, what gives the events from one place to another)."""
-    kernels, columns, names = device.kernels, device.columns, list(events.frame.columns)
-    types = [schema.field(name).type for name in names]
-    if not all(map(_is_plain, types)) or any(columns.validity(events.frame, name) is not None for name in names):
-        order = kernels.group_order(codes, count, events.start)
-        return kernels.group_bounds(codes, count), lambda low, high: events.take(order[low:high], device)
-    # Plain numbers are moved where they belong in a third of the time that it takes to gather them.
-    arrays = [events.start, *(columns.values(events.frame, name)[0] for name in names)]
-    lasting = isinstance(events.end, int)
-    moved = arrays if lasting else [*arrays, events.end]
-    _, bounds, (start, *arrays) = kernels.partition(codes, count, moved)
+@dataclass(frozen=True)
+class Payload:
+    """A frame as arrays that kernels move: plain numbers take a third of the time that it takes to gather them.
 
-    def part(low: int, high: int) -> Events:
-        placed = zip(names, arrays, types, strict=False)
-        built = {name: (values[low:high], None, dtype) for name, values, dtype in placed}
-        return Events(start[low:high], events.end if lasting else arrays[-1][low:high], columns.build(built))
+    Attributes:
+        frame: The frame.
+        types: Its columns of plain numbers without null.
+        arrays: Their values; then each row's index, by which other columns are gathered, where there are any.
+    """
 
-    return bounds, part
+    frame: Any
+    types: dict[str, pa.DataType]
+    arrays: list[Any]
+
+    @classmethod
+    def of(cls, frame: Any, schema: pa.Schema, device: Device) -> Payload:
+        """A frame whose columns have these types."""
+        columns, types, arrays = device.columns, {}, []
+        for name in frame.columns:
+            dtype = schema.field(name).type
+            if _is_plain(dtype) and columns.validity(frame, name) is None:
+                types[name] = dtype
+                arrays.append(columns.values(frame, name)[0])
+        if len(types) < len(frame.columns):
+            arrays.append(columns.array(np.arange(columns.rows(frame))))
+        return cls(frame, types, arrays)
+
+    def moved(self, arrays: Sequence[Any], device: Device) -> Any:
+        """The frame that its arrays make, moved."""
+        columns, names = device.columns, list(self.frame.columns)
+        rest = [name for name in names if name not in self.types]
+        parts = [columns.take(columns.select(self.frame, rest), arrays[-1])] if rest else []
+        if self.types:
+            placed = zip(self.types.items(), arrays, strict=False)
+            parts.append(columns.build({name: (values, None, dtype) for (name, dtype), values in placed}))
+        return parts[0] if len(parts) == 1 else columns.select(columns.beside(*parts), names)
 
 
 def _is_plain(dtype: pa.DataType) -> bool:
-    """Whether values are stored on every device as the numbers that Arrow stores for them."""
+    """Whether every device stores the same numbers for these values as Arrow does."""
     if pa.types.is_timestamp(dtype) or pa.types.is_duration(dtype):
         return bool(dtype.unit == "us")
     return bool(pa.types.is_primitive(dtype) and not pa.types.is_temporal(dtype))
 
 
 def check_times(start: Any, end: Any, device: Device, *, verb: str) -> None:
-    """Refuse lifetimes that leave the years 1 to 9999, and finite ones that reach the open end.
+    """Refuse lifetimes outside of the years 1 to 9999, and finite ends at the time that means "open".
 
     Args:
         start: int64 ticks.
-        end: int64 ticks, where the open end stands for itself; or a duration.
+        end: int64 ticks, `MAX_TIME` for an open end; or a duration.
         device: Where they are.
-        verb: What moved them.
+        verb: The user's verb that moved them.
 
     Raises:
         TimeError: With the first such event.
@@ -153,7 +176,7 @@ def check_times(start: Any, end: Any, device: Device, *, verb: str) -> None:
     if not len(start):
         return
     least, most = device.kernels.extent(start)
-    # What a duration leads to is finite, and would read as open on the maximum itself.
+    # A start plus a duration is finite; at `MAX_TIME` it would read as open.
     limit = MAX_TIME - 1 if isinstance(end, int) else MAX_TIME
     most = most + end if isinstance(end, int) else max(most, device.kernels.extent(end)[1])
     if least >= MIN_TIME and most <= limit:

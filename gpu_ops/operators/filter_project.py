@@ -19,7 +19,7 @@ from gpu_ops.plan.terms import Range
 
 
 class KeyNames(EachPiece, nodes=(KeyBy,)):
-    """What names the key, and nothing else."""
+    """The node that names the key: it changes no event."""
 
     passes_open = True
 
@@ -56,7 +56,7 @@ class FilterProject(EachPiece, nodes=(Expressions,)):
         return not any(each.ends(0) == "needed" for each in self._chain)
 
     def needs(self, wanted: tuple[str, ...]) -> Sequence[tuple[str, ...]]:
-        """What the chain needs of its input."""
+        """The columns that the chain needs of its input."""
         for node in reversed(self._chain):
             (wanted,) = node.needs(wanted)
         return [wanted]
@@ -84,10 +84,10 @@ def _evaluated(events: Events, steps: Sequence[Any], device: Device) -> Events:
 
 
 def _ready(nodes: Sequence[Expressions], events: Events, device: Device) -> tuple[Events, list[Any]]:
-    """Events and the steps that are still to be evaluated over them.
+    """Events and the steps that remain to be evaluated over them.
 
-    The chain is evaluated so far, and no further, where ranges do not tell that all numbers fit behind it: of the rows
-    that are left there each is looked at.
+    The chain is evaluated up to a node whose numbers may not fit according to the ranges of its columns: there the
+    remaining rows are checked one by one.
     """
     steps: list[Any] = []
     known = extents(events, device)

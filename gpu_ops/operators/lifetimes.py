@@ -1,4 +1,4 @@
-"""Changes of lifetime and chop, as functions of arrays."""
+"""Changes of lifetimes, and chop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, format_time
 from gpu_ops.devices import Device
 from gpu_ops.errors import TimeError
-from gpu_ops.operators.checked import checked
+from gpu_ops.operators.checked import checked, evaluated
 from gpu_ops.operators.events import Events, check_times, concat
 from gpu_ops.operators.operator import EachPiece, StepInput
 from gpu_ops.operators.sizes import expanded
@@ -66,7 +66,7 @@ class Pieces(EachPiece, nodes=(Chop,)):
 
 
 class LifetimeChange(EachPiece, nodes=(Lifetime,)):
-    """A change of lifetime, which the CTI goes through as starts do."""
+    """A change of lifetime. The CTI is moved as starts are."""
 
     def __init__(self, node: Lifetime, device: Device) -> None:
         super().__init__(node, device)
@@ -77,7 +77,7 @@ class LifetimeChange(EachPiece, nodes=(Lifetime,)):
 
         Raises:
             IntegerOverflowError: A time or a duration that an expression gives does not fit its type.
-            TimeError: A new lifetime is none.
+            TimeError: A new lifetime is null or out of range.
         """
         node, device, given = self._node, self._device, self._node.exact_change.given
         if not given:
@@ -86,10 +86,10 @@ class LifetimeChange(EachPiece, nodes=(Lifetime,)):
         return _altered(dict(zip(given, made, strict=True)), events, device)
 
     def step(self, given: Sequence[StepInput], ctis: Sequence[int]) -> tuple[StepInput, int]:
-        """Each event by itself; the CTI as the start of an event would.
+        """Each event by itself; the CTI is moved as the start of an event would be.
 
         Raises:
-            TimeError: A new start lies before a CTI that went the same way: starts do not keep their order.
+            TimeError: A new start lies before an earlier output CTI: the change does not keep the order of starts.
         """
         node, (cti,) = self._node, ctis
         events = concat(given[0].events, self._device)
@@ -108,13 +108,8 @@ class LifetimeChange(EachPiece, nodes=(Lifetime,)):
         columns = self._device.columns
         schema = pa.schema([each.with_nullable(True) for each in self._node.input.schema])
         nothing = pa.table([pa.nulls(1, each.type) for each in schema], schema=schema)
-        start = columns.array(np.array([cti]))
-
-        def step(frame: Any) -> Any:
-            return frame.select("start", "end", __moved=new)
-
-        _, _, made = columns.evaluate(start, TICK, columns.from_arrow(nothing), [step])
-        moved, valid = columns.values(made, "__moved")
+        one = Events(columns.array(np.array([cti])), TICK, columns.from_arrow(nothing))
+        moved, valid = columns.values(evaluated({"__moved": new}, one, self._device), "__moved")
         return int(moved[0]) if valid is None else self._promised
 
     def _check(self, made: Events) -> None:
@@ -189,12 +184,7 @@ def _(change: AlterLifetime, events: Events, device: Device) -> Events:
 
 def _altered(given: dict[str, nw.Expr], events: Events, device: Device) -> Events:
     wanted = {f"__{name}": expression for name, expression in given.items()}
-    lifetime = (nw.col("start"), nw.col("end"))
-
-    def step(frame: Any) -> Any:
-        return frame.select(*lifetime, **wanted)
-
-    _, _, computed = device.columns.evaluate(events.start, events.end, events.frame, [step])
+    computed = evaluated(wanted, events, device)
     found: dict[str, Any] = {}
     for name in wanted:
         found[name], valid = device.columns.values(computed, name)
@@ -208,7 +198,7 @@ def _altered(given: dict[str, nw.Expr], events: Events, device: Device) -> Event
             )
     start = found.get("__start", events.start)
     if "__duration" in found:
-        # Beyond the years that there are, but not beyond int64.
+        # Past all valid times, but within int64.
         end = start + np.clip(found["__duration"], -_LONGEST, _LONGEST)
     else:
         end = found.get("__end", events.ends)

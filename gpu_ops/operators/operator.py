@@ -1,11 +1,11 @@
-"""What an operator says of itself: how the nodes of one family are computed, over whole inputs and step by step.
+"""The contract of operators: each computes the nodes of one family, over whole inputs and step by step.
 
-Each family has one class, which says for which types of nodes it is. That is the registry: the local engine asks it for
-`Operator.batch`, and a running plan (`gpu_ops.operators.runtime.steps`) for `Operator.step`. The engines keep what is
-theirs: reading sources, sharing what several nodes read, progress, what comes in and when a step is due.
+A class names the types of nodes that it computes, which registers it. The local engine calls `Operator.batch`, a
+running plan (`gpu_ops.operators.runtime.steps`) calls `Operator.step`. Engines read sources, share the results of nodes
+that several others read, report progress, and decide when a step is due.
 
-A batch gives what one step with a CTI of infinity gives, but for the order of rows. Where the two are computed
-differently, the operator's own text says why.
+A batch gives the same rows as one step with a CTI of infinity; their order may differ. An operator that computes the
+two differently says why.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from gpu_ops.plan.window_kinds import Declaration
 
 @dataclass(frozen=True)
 class StepInput:
-    """What comes to a node in a step.
+    """The input of a node in a step.
 
     Attributes:
-        events: Events whose lifetimes are known.
-        opened: Events whose ends are not known yet, if the node takes them (`Node.ends`).
+        events: Events with known lifetimes.
+        opened: Open events: their ends are not known yet. Only for nodes that take them (`Node.ends`).
         closed: Events that were opened in an earlier step, with their ends.
     """
 
@@ -40,17 +40,17 @@ class StepInput:
     closed: Sequence[Events] = ()
 
     def each(self, change: Callable[[Events], Events]) -> StepInput:
-        """The same, each piece changed by itself."""
+        """The same input, with each piece changed."""
         return StepInput(*([change(piece) for piece in pieces] for pieces in (self.events, self.opened, self.closed)))
 
 
 @dataclass(frozen=True)
 class BatchInput:
-    """What a batch is computed from.
+    """The input of a batch.
 
     Attributes:
         inputs: The events of each input, in pieces as they come.
-        wanted: The columns that are asked for; more may be given.
+        wanted: The columns that the reader needs; the results may have more.
         gathered: Whether all results are in memory together at some time.
     """
 
@@ -60,7 +60,7 @@ class BatchInput:
 
 
 class Operator(Declaration, family=True):
-    """One node, computed. A class that leaves out a part that is abstract here is an error where it is made.
+    """The computation of one node. A class that leaves out an abstract part is refused when it is defined.
 
     Args:
         node: The node.
@@ -75,7 +75,7 @@ class Operator(Declaration, family=True):
         """Register an operator.
 
         Args:
-            nodes: The types of nodes that it computes, those derived from them included.
+            nodes: The types of nodes that it computes, including derived types.
             family: As in `Declaration`.
 
         Raises:
@@ -108,21 +108,21 @@ class Operator(Declaration, family=True):
         Args:
             node: The node.
             device: Where arrays live.
-            apart: For a batch the nodes below that are computed by themselves, since several others read them; None for
-                steps, where nodes keep their places: checkpoints name them.
+            apart: For a batch: the nodes below that several nodes read, and that are therefore computed separately.
+                None for steps: every node keeps its place there, since checkpoints name nodes by their places.
         """
         del apart
         return cls(node, device)
 
     @classmethod
     def stepped(cls, node: Any) -> Node:
-        """The node that is run step by step in the place of one: itself, unless other nodes say the same."""
+        """The node that is run step by step instead of a node: itself, unless a family replaces it by equal nodes."""
         found: Node = node
         return found
 
     @property
     def lowest(self) -> Node:
-        """The lowest of the nodes that it computes: that one's inputs feed it."""
+        """The lowest of the nodes that it computes. The inputs of that node feed the operator."""
         return self._node  # type: ignore[no-any-return]
 
     @property
@@ -138,18 +138,18 @@ class Operator(Declaration, family=True):
     def batch(self, whole: BatchInput) -> Iterator[Events]:
         """The results of all events at once, in pieces.
 
-        What has to see all events, or whole groups, puts them together itself (`concat`, `of_whole_groups`); what does
-        not, gives results before the next piece is there.
+        An operator that needs all events, or whole groups, concatenates the pieces itself (`concat`,
+        `of_whole_groups`). Every other one gives results before it asks for the next piece.
         """
 
     @abstractmethod
     def step(self, given: Sequence[StepInput], ctis: Sequence[int]) -> tuple[StepInput, int]:
-        """What has become final, and the CTI after it.
+        """The results that became final, and the output CTI.
 
         Args:
-            given: What each input gives; no event starts before that input's CTI of the step before. Edges come where
-                `Node.ends` asks for them.
-            ctis: What each input promises: no event that comes later starts before it.
+            given: The input of each side; no event starts before that input's CTI of the previous step. Edges come
+                only if `Node.ends` asks for them.
+            ctis: The CTI of each input: no later event starts before it.
         """
 
     @property
@@ -160,7 +160,7 @@ class Operator(Declaration, family=True):
     @property
     @abstractmethod
     def waiting(self) -> int:
-        """How many of them wait for a CTI to pass their start."""
+        """How many of these events wait for a CTI to pass their start."""
 
     @abstractmethod
     def tables(self) -> dict[str, pa.Table]:
@@ -168,34 +168,34 @@ class Operator(Declaration, family=True):
 
     @abstractmethod
     def declared(self, tables: Tables) -> Iterator[StateTable]:
-        """The tables that `tables` gives, as `gpu_ops.core.state_tables.check` takes them."""
+        """The declarations of the tables that `tables` gives, for `gpu_ops.core.state_tables.check`."""
 
     @abstractmethod
     def restore(self, tables: Mapping[str, pa.Table]) -> None:
-        """Remember what `tables` gave."""
+        """Restore the state that `tables` gave."""
 
-    # Edges within a plan: a data window may hand on that events have entered before it is known when they leave
+    # Edges within a plan: a data window may emit events as soon as they enter, before their leaves are known
 
     @property
     def gives_open(self) -> bool:
-        """Whether it does not always know the ends of what it could give already: after `open` it gives that."""
+        """Whether it can emit events before their ends are known. It does so after `open`."""
         return False
 
     @property
     def passes_open(self) -> bool:
-        """Whether such events may go through it, and their ends later."""
+        """Whether open events may pass it, and their ends later."""
         return False
 
     def open(self) -> None:
-        """Give events before their ends are known."""
+        """Emit events before their ends are known from now on."""
 
     def with_open(self) -> Operator | None:
-        """An operator of the node that takes events before their ends are known, if there is one: it or another."""
+        """This operator or another one of the node that takes open events; None if no operator does."""
         return None
 
 
 class Stateless(Operator, family=True):
-    """An operator that remembers nothing."""
+    """An operator without state."""
 
     alive = waiting = 0
 
@@ -208,27 +208,27 @@ class Stateless(Operator, family=True):
         yield from ()
 
     def restore(self, tables: Mapping[str, pa.Table]) -> None:
-        """Nothing to remember."""
+        """There is no state to restore."""
 
 
 class EachPiece(Stateless, family=True):
-    """An operator that handles each event by itself: pieces go through as they come, open edges and their ends too."""
+    """An operator that handles each event by itself, open events and their ends included."""
 
     @abstractmethod
     def each(self, events: Events) -> Events:
-        """What becomes of some events."""
+        """The results of some events."""
 
     def batch(self, whole: BatchInput) -> Iterator[Events]:
         """Piece by piece."""
         return map(self.each, whole.inputs[0])
 
     def step(self, given: Sequence[StepInput], ctis: Sequence[int]) -> tuple[StepInput, int]:
-        """Piece by piece; the CTI as it is."""
+        """Piece by piece; the CTI does not change."""
         return given[0].each(self.each), ctis[0]
 
 
 def of_whole_groups(node: Node, group: Sequence[str], pieces: Iterator[Events], device: Device) -> Iterator[Events]:
-    """What a node gives, in pieces that each hold whole groups: as they come where they do, else all in one."""
+    """A node's events in pieces of whole groups: as they come if the node gives whole groups, else all in one piece."""
     key = node.whole
     if key is not None and set(key) <= set(group):
         yield from pieces

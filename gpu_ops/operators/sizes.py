@@ -1,4 +1,4 @@
-"""How many rows an operator would make, looked at before it makes them."""
+"""Check how many rows an operator would make before it makes them."""
 
 from __future__ import annotations
 
@@ -11,27 +11,26 @@ from gpu_ops.devices import Device
 
 
 def expanded(counts: Any, device: Device, *, what: str, remedy: str) -> tuple[Any, Any]:
-    """The kernel `expand`: each index as often as its count says, and 0, 1, … within each.
+    """The kernel `expand`: each index, repeated by its count, and 0, 1, … within each.
 
     Args:
-        counts: How often, none negative.
+        counts: The counts, none negative.
         device: Where they are.
         what: What makes rows, as the beginning of a sentence.
-        remedy: What to do if they are too many.
+        remedy: What to do if there are too many rows.
 
     Raises:
-        OutOfMemoryError: They would not fit into memory.
+        OutOfMemoryError: The rows would not fit into memory.
     """
     refuse_counts(counts, what=what, remedy=remedy)
-    source, offset = device.kernels.expand(counts)
-    return source, offset
+    return device.kernels.expand(counts)
 
 
 def refuse_counts(counts: Any, *, what: str, remedy: str, width: int = 16) -> None:
-    """Refuse to make as many rows as counts come to, if they would not fit into memory.
+    """Refuse a sum of counts whose rows would not fit into memory.
 
     Raises:
-        OutOfMemoryError: They would not.
+        OutOfMemoryError: The rows would not fit.
     """
-    # As floats: what does not fit into memory may not fit into an integer either.
+    # As floats: a sum that is too large for memory may be too large for an integer, too.
     refuse_rows(float(counts.sum(dtype=np.float64)), what=what, remedy=remedy, width=width)

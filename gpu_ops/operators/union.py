@@ -15,8 +15,8 @@ from gpu_ops.plan.nodes import Node
 class UnionOperator(Stateless, nodes=(Union,)):
     """All events of several inputs.
 
-    In a batch a union of unions is one: no piece is handed on from each to the next. Step by step each stands for
-    itself: checkpoints name the nodes of a plan by their places.
+    In a batch nested unions are one operator, so that pieces pass once. In steps each union is its own operator:
+    checkpoints name the nodes of a plan by their places.
 
     Args:
         parts: The inputs.
@@ -48,7 +48,7 @@ class UnionOperator(Stateless, nodes=(Union,)):
         return self._parts
 
     def needs(self, wanted: tuple[str, ...]) -> Sequence[tuple[str, ...]]:
-        """The wanted columns of each; one at least: a frame without columns would not know its height."""
+        """The wanted columns of each input, at least one: a frame without columns has no height."""
         return [wanted or tuple(self._node.schema.names[:1])] * len(self._parts)
 
     def batch(self, whole: BatchInput) -> Iterator[Events]:
@@ -59,11 +59,11 @@ class UnionOperator(Stateless, nodes=(Union,)):
                 yield Events(events.start, events.end, self._device.columns.select(events.frame, names))
 
     def step(self, given: Sequence[StepInput], ctis: Sequence[int]) -> tuple[StepInput, int]:
-        """All that has come; the oldest CTI."""
+        """All events of the step; the oldest CTI."""
         names = self._node.schema.names
 
         def every(parts: Iterable[Sequence[Events]]) -> list[Events]:
-            """In steps all events have ends as arrays, as they are kept."""
+            """Events with their ends as arrays, as state keeps them."""
             return [
                 Events(each.start, each.ends, self._device.columns.select(each.frame, names))
                 for part in parts

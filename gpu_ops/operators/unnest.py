@@ -15,7 +15,7 @@ from gpu_ops.plan.unnest import Repeat, Unnest
 
 
 class Several(EachPiece, family=True):
-    """Several events of each. A batch leaves out the columns that are not asked for; what keeps events has them all."""
+    """Several events for each event. A batch leaves out columns that nobody reads; a step gives all."""
 
     def batch(self, whole: BatchInput) -> Iterator[Events]:
         """Piece by piece, with the wanted columns."""
@@ -25,27 +25,26 @@ class Several(EachPiece, family=True):
 
 
 class Repeated(Several, nodes=(Repeat,)):
-    """Each event as many times as a column says."""
+    """Each event, repeated by the number in a column."""
 
     def each(self, events: Events) -> Events:
-        """All of each event's."""
-        columns, take = self._device.columns, self._device.kernels.take
+        """The events that each event becomes."""
+        columns = self._device.columns
         times, valid = columns.values(events.frame, self._node.column)
-        # An unsigned number past int64 would wrap: nobody has as many events.
+        # An unsigned number past int64 wraps; that many events would not fit into memory anyway.
         counts = np.where(times > 0, times, 0).astype(np.int64)
         counts = counts if valid is None else np.where(valid, counts, 0)
         source, _ = expanded(counts, self._device, what="repeat", remedy="Repeat fewer times, or filter first.")
-        end = events.end if isinstance(events.end, int) else take(events.end, source)
         frame = columns.take(columns.select(events.frame, self._node.schema.names), source)
-        return Events(take(events.start, source), end, frame)
+        return events.repeated(source, frame, self._device)
 
 
 class Unnested(Several, nodes=(Unnest,)):
     """An event for each struct of each event's list; none for an empty one."""
 
     def each(self, events: Events) -> Events:
-        """All of each event's."""
-        node, columns, take = self._node, self._device.columns, self._device.kernels.take
+        """The events that each event becomes."""
+        node, columns = self._node, self._device.columns
         alone = pa.schema([node.input.schema.field(node.column)])
         lists = columns.to_arrow(columns.select(events.frame, [node.column]), alone).column(0).combine_chunks()
         counts = pc.list_value_length(lists).fill_null(0).cast(pa.int64()).to_numpy()
@@ -55,5 +54,4 @@ class Unnested(Several, nodes=(Unnest,)):
         kept = [name for name in node.input.schema.names if name != node.column]
         if kept:
             frame = columns.beside(columns.take(columns.select(events.frame, kept), source), frame)
-        end = events.end if isinstance(events.end, int) else take(events.end, source)
-        return Events(take(events.start, source), end, frame)
+        return events.repeated(source, frame, self._device)

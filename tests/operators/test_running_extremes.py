@@ -75,7 +75,7 @@ def test_a_step_reads_what_can_be_the_greatest_in_it(
         read: list[Event] = []
         if found is not None:
             values = (
-                [ord(each) - ord("m") for each in found.frame["v"].to_list()]  # type: ignore[index]
+                [ord(each) - ord("m") for each in found.frame["v"].to_list()]
                 if ranked
                 else [each if kind == "max" else ~each for each in host(found.columns[CODES].arrays[0]).tolist()]
             )

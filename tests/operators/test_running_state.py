@@ -30,7 +30,7 @@ def some_rows(pairs: list[tuple[int, int]], device: Device) -> AxisRows:
 def values(pieces: list[AxisRows], device: Device) -> list[int]:
     """Of their columns, which are those of their frames."""
     found = [value for piece in pieces for value in device.columns.host(piece.columns[VALUE].arrays[0]).tolist()]
-    assert found == [int(value) for piece in pieces for value in piece.frame["v"].to_list()]  # type: ignore[index]
+    assert found == [int(value) for piece in pieces for value in piece.frame["v"].to_list()]
     return sorted(found)
 
 

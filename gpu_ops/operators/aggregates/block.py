@@ -1,14 +1,16 @@
-"""Aggregates over ranges: from columns to the parts that kernels compute, and from the parts to results.
+"""Aggregates over ranges of slots: kernels compute parts of columns, and results are computed of parts.
 
-An operator hands in, for one block of groups, each event's range of slots ``[first, last)``. Every part (a count, an
-exact sum, an extreme) is one call of a kernel for all slots; aggregates that need the same part share it.
+For one block of groups, an operator gives each event's range of slots ``[first, last)``. A kernel computes each part (a
+count, an exact sum, an extreme) for all slots at once; aggregates that need the same part share it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import reduce
+from operator import and_
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,10 +19,32 @@ from gpu_ops.core.time import format_time
 from gpu_ops.core.types import counted
 from gpu_ops.devices import Device
 from gpu_ops.errors import FunctionError
-from gpu_ops.operators.aggregates.forms import Column, Columns, PartName, column_name, load_columns, order_codes
+from gpu_ops.operators.aggregates.forms import (
+    Column,
+    Columns,
+    PartName,
+    column_name,
+    condition_holds,
+    load_columns,
+    order_codes,
+)
 from gpu_ops.plan.aggregates import Aggregate
 
-__all__ = ["Block", "Column", "Columns", "PartName", "Places", "column_name", "load_columns", "with_special"]
+__all__ = [
+    "Block",
+    "Column",
+    "Columns",
+    "PartName",
+    "Places",
+    "column_name",
+    "condition_holds",
+    "load_columns",
+    "nan_if_special",
+    "with_special",
+]
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -52,8 +76,8 @@ class Block:
         size: How many slots there are.
         columns: The events' columns, in the same order.
         schema: Their Arrow types.
-        slots: The slots that hold any event; results are for these alone.
-        places: Where these are in time; only some aggregates ask.
+        slots: The slots that hold an event; only these have results.
+        places: Where these slots are in time; only some aggregates ask.
     """
 
     device: Device
@@ -70,7 +94,7 @@ class Block:
         self.slots, self.rows = self.device.kernels.occupied(self.first, self.last, self.size)
 
     def shown(self, slot: int) -> str | None:
-        """The window and the group of a slot, for an error; None if nobody knows."""
+        """The window and the group of a slot, for an error; None if they are not known."""
         if self.places is None:
             return None
         places, columns = self.places(), self.device.columns
@@ -82,39 +106,46 @@ class Block:
         (values,) = columns.tuples(columns.take(places.keys, places.group[slot : slot + 1].astype(np.int64)))
         return ", ".join([*times, *(f"{name}={value!r}" for name, value in zip(places.names, values, strict=True))])
 
+    def where_windows_are(self) -> Places:
+        """Where the windows of the slots are; a block of an aggregate that asks for it always knows."""
+        if self.places is None:
+            raise AssertionError("an aggregate asks where windows are, and its block does not know it")
+        return self.places()
+
     def count(self, name: PartName, first: Any, last: Any) -> Any:
-        """How many of some events hold each slot; ``name`` says which events they are."""
+        """How many of some events hold each slot; ``name`` names these events."""
         del name
         return self.device.kernels.range_count(first, last, self.size, self.slots)
 
     def sums(self, name: PartName, limbs: Sequence[Any], first: Any, last: Any) -> list[Any]:
-        """The sums of each limb of some numbers per slot, modulo 2**64; ``name`` says which numbers they are."""
+        """The sums of each limb of some numbers per slot, modulo 2**64; ``name`` names these numbers."""
         del name
         return [self.device.kernels.range_sum(limb, first, last, self.size, self.slots) for limb in limbs]
 
-    def part(self, name: Any, compute: Callable[[], Any]) -> Any:
-        """What is computed once, whichever aggregates ask for it by its name."""
+    def part(self, name: Any, compute: Callable[[], T]) -> T:
+        """A part, computed once for all aggregates that ask for it by its name."""
         if name not in self._memo:
             self._memo[name] = compute()
-        return self._memo[name]
+        made: T = self._memo[name]
+        return made
 
     def check_whole(self, aggregate: Aggregate) -> None:
-        """Refuse to show an aggregate the events where these are not all that its windows hold."""
+        """Refuse an aggregate that needs all events of its windows, if the block has only some of them."""
 
     # Which events take part
 
-    def mask(self, aggregate: Aggregate, form: str | None) -> Any | None:
-        """Which events take part: where the condition holds and, of a form, the value is there; None for all."""
-        mask = None
-        if form is not None and aggregate.expression is not None:
-            mask = self.columns[column_name(aggregate.expression), form].valid
+    def taking_part(self, aggregate: Aggregate, columns: Sequence[Column]) -> tuple[Any | None, Any, Any]:
+        """(indices, first, last) of the events that take part: the condition holds, and no column is null.
+
+        The indices are None if all events take part.
+        """
+        masks = [column.valid for column in columns if column.valid is not None]
         if aggregate.filter is not None:
-            condition = self.columns[column_name(aggregate.filter), "numbers"]
-            holds = condition.arrays[0] != 0
-            if condition.valid is not None:
-                holds = holds & condition.valid
-            mask = holds if mask is None else mask & holds
-        return mask
+            masks.append(condition_holds(self.columns, column_name(aggregate.filter)))
+        if not masks:
+            return None, self.first, self.last
+        indices, take = self.device.kernels.keep(reduce(and_, masks)), self.device.kernels.take
+        return indices, take(self.first, indices), take(self.last, indices)
 
     def selection(self, aggregate: Aggregate, form: str | None) -> tuple[tuple[str | None, str | None], Any, Any, Any]:
         """((nullable column, filter), indices or None, first, last) of the events that take part."""
@@ -126,33 +157,23 @@ class Block:
         def compute() -> tuple[Any, Any, Any]:
             if aggregate.distinct:
                 return self._once(aggregate)
-            mask = self.mask(aggregate, form)
-            if mask is None:
-                return None, self.first, self.last
-            indices = self.device.kernels.keep(mask)
-            take = self.device.kernels.take
-            return indices, take(self.first, indices), take(self.last, indices)
+            return self.taking_part(aggregate, [] if given is None else [self.columns[given, str(form)]])
 
         return identity, *self.part(("selection", identity), compute)
 
     @staticmethod
     def which(aggregate: Aggregate) -> str | None:
-        """A name for the events that take part: the condition's, and whether equal values count once."""
+        """A name for the events that take part: the condition, and whether equal values count once."""
         where = None if aggregate.filter is None else column_name(aggregate.filter)
         return f"{where or ''}\0distinct" if aggregate.distinct else where
 
     def _once(self, aggregate: Aggregate) -> tuple[Any, Any, Any]:
-        """One event for each stretch of slots throughout which some event that takes part has its value."""
-        kernels = self.device.kernels
-        mask, (codes,) = self.mask(aggregate, "codes"), self.columns[column_name(aggregate.expression), "codes"].arrays
-        if mask is None:
-            made: tuple[Any, Any, Any] = kernels.merged_ranges(codes, self.first, self.last)
-            return made
-        at = kernels.keep(mask)
-        events, first, last = kernels.merged_ranges(
-            *(kernels.take(each, at) for each in (codes, self.first, self.last))
-        )
-        return kernels.take(at, events), first, last
+        """One event for each stretch of slots that is covered by participating events of one value."""
+        kernels, column = self.device.kernels, self.columns[column_name(aggregate.expression), "codes"]
+        at, first, last = self.taking_part(aggregate, [column])
+        codes = column.arrays[0] if at is None else kernels.take(column.arrays[0], at)
+        events, first, last = kernels.merged_ranges(codes, first, last)
+        return events if at is None else kernels.take(at, events), first, last
 
     # Parts
 
@@ -174,29 +195,28 @@ class Block:
         return (name, self.which(aggregate)), arrays, first, last
 
     def throughout(self, aggregate: Aggregate, form: str, slots: Any, k: Any) -> tuple[Any, Any, Any, Any] | None:
-        """Of a running window, what is alive throughout a step and may be the k-th value of some slots.
+        """In a running window: the values alive throughout a step that may be the k-th value of some slots.
 
         Returns:
-            (order codes, first slots, last slots, how many values are before them, for each of the slots asked for);
-            None of a block that has all its events.
+            (order codes, first slots, last slots; for each slot asked for, how many values come before them); None of a
+            block that has all its events.
         """
         del aggregate, form, slots, k
         return None
 
     def limb_plan(self, name: PartName, values: Any) -> tuple[int, int, int]:
-        """How floats are cut into limbs: (bits, lowest exponent, limbs); ``name`` says which floats they are."""
+        """How to cut floats into limbs: (bits, lowest exponent, limbs); ``name`` names these floats."""
         # Digits have as many bits as allow for products of two.
         count = 1 << 36 if name[0] == "digits" else len(values)
-        plan: tuple[int, int, int] = self.device.kernels.limb_plan(values, count)
-        return plan
+        return self.device.kernels.limb_plan(values, count)
 
     def _remembers(self, name: PartName) -> bool:
-        """Whether a count goes on from what was counted before: then it is brought up to date, come what may."""
+        """Whether the state has a count of this name: then each step updates it, also without new events."""
         del name
         return False
 
     def count_if(self, name: PartName, mask: Any, first: Any, last: Any) -> Any | None:
-        """How many of the events for which a mask holds are in each slot; None where it never held for any."""
+        """How many events with a true mask hold each slot; None if the mask was never true."""
 
         def compute() -> Any | None:
             if not self._remembers(name) and not bool(mask.any()):
@@ -232,7 +252,7 @@ class Block:
         return self.device.columns.select(self.device.columns.beside(*frames), [each.name for each in aggregates])
 
     def _check(self, made: tuple[Any, ...], aggregate: Aggregate) -> None:
-        """Refuse results that are not one for each slot, as a kind of the user's may give."""
+        """Refuse results of a user's kind that are not one for each slot."""
         wanted = self.slots.shape
         for each in made[:2]:
             found = getattr(each, "shape", None)
@@ -251,14 +271,18 @@ class Block:
         return self.schema.field(column_name(aggregate.expression)).type
 
     def present(self, aggregate: Aggregate, form: str) -> Any | None:
-        """Where an aggregate has any value; None where it has one everywhere, as slots that hold any event have."""
-        if self.selection(aggregate, form)[1] is None:
+        """Which slots have a value of an aggregate; None if all slots have one."""
+        if self.takes_all(aggregate, form):
             return None
         present = self.counts(aggregate, form) > 0
         return None if bool(present.all()) else present
 
+    def takes_all(self, aggregate: Aggregate, form: str) -> bool:
+        """Whether all events take part in an aggregate."""
+        return self.selection(aggregate, form)[1] is None
+
     def _integers(self, aggregate: Aggregate) -> tuple[list[Any], Any, Any, int]:
-        """(one array when its sums cannot overflow, else low and high limbs; first, last, what no sum is beyond)."""
+        """(one array if its sums cannot overflow, else low and high limbs; first, last, a bound of all sums)."""
         _, (values,), first, last = self.picked(aggregate, "numbers")
         if values.dtype == np.uint64 and len(values):
             return list(self.device.kernels.exact_limbs_int(values)), first, last, 1 << 64
@@ -269,33 +293,37 @@ class Block:
         return list(self.device.kernels.exact_limbs_int(whole)), first, last, most
 
     def integer_sums(self, aggregate: Aggregate) -> tuple[list[Any], int]:
-        """(the sums' limbs, the number that no sum is beyond): from 2**63 on there are two limbs."""
+        """(the sums' limbs, a bound of all sums): from 2**63 on there are two limbs."""
         name: PartName = ("integer", column_name(aggregate.expression), self.which(aggregate))
 
         def compute() -> tuple[list[Any], int]:
             limbs, first, last, most = self._integers(aggregate)
             return self.sums(name, limbs, first, last), most
 
-        result: tuple[list[Any], int] = self.part(name, compute)
-        return result
+        return self.part(name, compute)
 
     def special(
         self, identity: tuple[str, str | None], values: Any, first: Any, last: Any
     ) -> tuple[Any, Any, Any] | None:
-        """Per slot how many values are NaN, +inf and -inf; None when none is."""
+        """How many values of each slot are NaN, +inf and -inf; None if all values are finite."""
 
-        def compute() -> Any:
+        def count(kind: str, mask: Any) -> Any:
+            at, kernels = self.device.kernels.keep(mask), self.device.kernels
+            return self.count((kind, *identity), kernels.take(first, at), kernels.take(last, at))
+
+        def compute() -> tuple[Any, Any, Any] | None:
             if self._all_finite(identity, values):
                 return None
-            counts = []
-            for kind, mask in (("nan", np.isnan(values)), ("inf", values == np.inf), ("-inf", values == -np.inf)):
-                at = self.device.kernels.keep(mask)
-                here = self.device.kernels.take(first, at), self.device.kernels.take(last, at)
-                counts.append(self.count((kind, *identity), *here))
-            return tuple(counts)
+            return count("nan", np.isnan(values)), count("inf", values == np.inf), count("-inf", values == -np.inf)
 
-        result: tuple[Any, Any, Any] | None = self.part(("special", *identity), compute)
-        return result
+        return self.part(("special", *identity), compute)
+
+    def finite(
+        self, identity: tuple[str, str | None], values: Any, first: Any, last: Any
+    ) -> tuple[Any, tuple[Any, Any, Any] | None]:
+        """(some floats, 0 for those that are NaN or infinite; `special` of these)."""
+        special = self.special(identity, values, first, last)
+        return values if special is None else np.where(np.isfinite(values), values, 0.0), special
 
     def _all_finite(self, identity: tuple[str, str | None], values: Any) -> bool:
         del identity
@@ -311,13 +339,11 @@ class Block:
     ) -> tuple[tuple[list[Any], int, int], tuple[Any, Any, Any] | None]:
         """(`limbs` of the finite ones of some floats, `special` of the others)."""
 
-        def compute() -> Any:
-            special = self.special(identity, values, first, last)
-            finite = values if special is None else np.where(np.isfinite(values), values, 0.0)
+        def compute() -> tuple[tuple[list[Any], int, int], tuple[Any, Any, Any] | None]:
+            finite, special = self.finite(identity, values, first, last)
             return self.limbs(("float", *identity), finite, first, last), special
 
-        result: tuple[tuple[list[Any], int, int], Any] = self.part(("float limbs", *identity), compute)
-        return result
+        return self.part(("float limbs", *identity), compute)
 
     def float_sum(self, aggregate: Aggregate) -> Any:
         """The correctly rounded sum per slot, with NaN and infinities as IEEE 754 adds them."""
@@ -332,8 +358,7 @@ class Block:
             limbs = self.device.kernels.exact_limbs_decimal(low, high)
             return self.sums(("decimal", *identity), limbs, first, last)
 
-        result: list[Any] = self.part(("decimal", *identity), compute)
-        return result
+        return self.part(("decimal", *identity), compute)
 
     def over(self, aggregate: Aggregate, counts: Any) -> Any:
         """The exact sums over some counts, of at least 1: each quotient is rounded once."""
@@ -375,8 +400,16 @@ class Block:
         return columns.rename(columns.null_where(columns.take(distinct, best), valid), source, aggregate.name)
 
 
+def nan_if_special(values: Any, special: tuple[Any, Any, Any] | None) -> Any:
+    """Values per slot, NaN where any of the slot's values is NaN or infinite."""
+    if special is None:
+        return values
+    nan, plus, minus = special
+    return np.where((nan > 0) | (plus > 0) | (minus > 0), np.nan, values)
+
+
 def with_special(values: Any, special: tuple[Any, Any, Any] | None) -> Any:
-    """Sums or means of finite values as IEEE 754 has them, given per slot how many are NaN, +inf and -inf."""
+    """Sums or means of finite values, corrected as IEEE 754 adds them by the counts of NaN, +inf and -inf per slot."""
     if special is None:
         return values
     nan, plus, minus = special

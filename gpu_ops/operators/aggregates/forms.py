@@ -1,4 +1,4 @@
-"""Columns of events in the forms that aggregates take: numbers, words of decimals, order codes of one or several."""
+"""Columns of events in the forms that aggregates take: numbers, words of decimals, order codes, and others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Column:
 
     Attributes:
         arrays: One array of numbers; two for decimals (low and high word).
-        valid: Which values are there; None for all.
+        valid: Which values are not null; None for all.
         distinct: For order codes, the frame that they point into.
     """
 
@@ -42,13 +42,24 @@ class Column:
 
 
 PartName = tuple[str, str | None, str | None]
-"""What a part is: its kind, the column that it is of, the column that says which events take part."""
+"""The name of a part: its kind, its column, the column of the condition under which events take part."""
 
 Columns = dict[tuple[str, str], Column]
 """Columns by name and form, one of `FORMS`."""
 
+
+def changed(columns: Columns, change: Callable[[Any], Any]) -> Columns:
+    """Columns with each of their arrays taken at some events, or cut."""
+    return {
+        name: Column(
+            tuple(map(change, column.arrays)), None if column.valid is None else change(column.valid), column.distinct
+        )
+        for name, column in columns.items()
+    }
+
+
 GREATEST = "greatest"
-"""The form of a choice: codes that are the greater the sooner an event is chosen. Its column's name says by what."""
+"""The form of a choice: the event with the greatest code is chosen. The column's name encodes the choice."""
 
 
 def column_name(expression: Any) -> str:
@@ -65,12 +76,12 @@ def input_names(aggregate: Aggregate) -> tuple[str, ...]:
 
 
 def no_columns(aggregate: Aggregate, schema: pa.Schema) -> list[tuple[str, str]]:
-    """What is read by an aggregate of rows: nothing of them."""
+    """The columns of an aggregate that only counts rows: none."""
     return []
 
 
 def valid_columns(aggregate: Aggregate, schema: pa.Schema) -> list[tuple[str, str]]:
-    """The inputs, of which it is only asked where they are null."""
+    """The inputs, of which only nulls matter."""
     return [(name, "valid") for name in input_names(aggregate)]
 
 
@@ -84,10 +95,12 @@ def ordered_columns(aggregate: Aggregate, schema: pa.Schema) -> list[tuple[str, 
     return [(name, order_form(schema.field(name).type)) for name in input_names(aggregate)]
 
 
-def decimal_floats(words: Sequence[Any], places: int, device: Device) -> Any:
-    """Decimals, in two words each, as the nearest float64."""
-    kernels, (low, high) = device.kernels, words
-    return kernels.mean_limbs(list(kernels.exact_limbs_decimal(low, high)), np.ones_like(low), 32, 0, places)
+def nearest_floats(arrays: Sequence[Any], dtype: pa.DataType, device: Device) -> Any:
+    """Numbers as the nearest float64; decimals come in two words each."""
+    if not pa.types.is_decimal(dtype):
+        return arrays[0].astype(np.float64, copy=False)
+    kernels, (low, high) = device.kernels, arrays
+    return kernels.mean_limbs(list(kernels.exact_limbs_decimal(low, high)), np.ones_like(low), 32, 0, dtype.scale)
 
 
 def load_columns(aggregates: Sequence[Aggregate], schema: pa.Schema, frame: Any, device: Device) -> Columns:
@@ -110,6 +123,13 @@ def load_columns(aggregates: Sequence[Aggregate], schema: pa.Schema, frame: Any,
     return columns
 
 
+def condition_holds(columns: Columns, name: str) -> Any:
+    """bool: where the condition in a column holds; not where it is null."""
+    condition = columns[name, "numbers"]
+    holds = condition.arrays[0] != 0
+    return holds if condition.valid is None else holds & condition.valid
+
+
 def order_codes(values: Any, device: Device) -> Any:
     """int64 numbers in the order of some numbers."""
     if values.dtype.kind == "f":
@@ -130,7 +150,7 @@ class Key:
         column: Its name.
         form: "numbers" or "ranks".
         sign: 1 where the greater is chosen, -1 where the less.
-        needed: Whether an event where it is null takes no part; else null is less than all values.
+        needed: Whether an event with a null here takes no part; else null is less than all values.
     """
 
     column: str
@@ -147,7 +167,7 @@ class Choice:
 
     @property
     def name(self) -> str:
-        """The name of the column of its codes: all there is to know of it."""
+        """The name of the column of its codes, which encodes the whole choice."""
         return json.dumps([[key.column, key.form, key.sign, key.needed] for key in self.keys])
 
     @staticmethod
@@ -162,7 +182,7 @@ class Choice:
 
 
 def ranked_by(column: str, form: str) -> list[str]:
-    """The columns of a frame that say how a column's values are ranked."""
+    """The columns of a frame by which a column's values are ranked."""
     return Choice.of(column).columns if form == GREATEST else [column]
 
 
@@ -195,7 +215,7 @@ def choice_codes(frame: Any, name: str, device: Device) -> Column:
         together = dense if together is None else together * count + dense
         bound *= count
     if valid is not None:
-        # What takes no part has a code of its own, so that a value there is goes with every other one.
+        # Events that take no part have a code of their own, so that every other code has a value.
         together = np.where(valid, together + 1, 0)
     _, example, together = np.unique(together, return_index=True, return_inverse=True)
     # The last key is the value.
@@ -261,6 +281,6 @@ FORMS: dict[str, Callable[[Any, str, Device], Column]] = {
     "bits": _bits,
     GREATEST: choice_codes,
 }
-"""How a frame's column is brought into each form: numbers; decimals in two words; order codes; no values, but which are
-there; numbers that are equal for equal values; row numbers of the frame that is its ``distinct``, which has the values
-as they are; the bits of floats as integers; the codes of a choice."""
+"""The function that makes each form of a frame's column: numbers; decimals in two words; order codes; validity without
+values; numbers that are equal for equal values; row numbers of the frame ``distinct``, which has the unchanged values;
+the bits of floats as integers; the codes of a choice."""

@@ -1,8 +1,7 @@
-"""Aggregates that no bounded part can say, over ranges: order statistics, lists, and functions of the user's.
+"""Aggregates that cannot be computed of bounded parts: order statistics, lists, and the user's functions.
 
-What stands where in an order is found for all slots at once (`range_kth`), however many events each holds: values are
-ranked, and a slot asks for the k-th rank among its own. Only lists, and functions that have to see the events, go
-through every pair of an event and a slot, a bounded number at a time.
+Values are ranked, and `range_kth` finds the k-th rank of all slots at once, however many events each slot holds. Only
+lists, and functions that need the events, go through every pair of an event and a slot, a bounded number at a time.
 """
 
 from __future__ import annotations
@@ -16,13 +15,14 @@ import pyarrow as pa
 
 from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.operators.aggregates.block import Block
-from gpu_ops.operators.aggregates.forms import Column, column_name, decimal_floats, no_columns, ordered_columns
+from gpu_ops.operators.aggregates.forms import Column, column_name, nearest_floats, no_columns, ordered_columns
+from gpu_ops.operators.row_order import run_starts, stable_order
 from gpu_ops.plan.aggregate_kinds import AggregateKind, Events, Order, has_order, order_form, ordered_type
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.ordered_aggregates import RANK, placed_type, quantile_type, ranked_type, share
 
 _DENSE = 1 << 16
-"""Up to how wide a range of codes is taken as ranks as it is, however few events there are."""
+"""The widest range of codes that always serves as ranks without sorting, however few events there are."""
 
 
 # Which events take part, and in which order
@@ -30,13 +30,13 @@ _DENSE = 1 << 16
 
 @dataclass(frozen=True)
 class Members:
-    """Some of a block's events: those that an aggregate is over.
+    """The events of a block that an aggregate is over.
 
     Attributes:
         at: Their indices among the block's events; None for all of them.
         first: Their first slots.
         last: One past their last slots.
-        counts: How many of them each of the block's slots holds.
+        counts: How many of them hold each of the block's slots.
     """
 
     at: Any | None
@@ -45,41 +45,34 @@ class Members:
     counts: Any
 
     def pick(self, values: Any, block: Block) -> Any:
-        """What belongs to them of what belongs to the block's events."""
+        """The values of these events, of values for all the block's events."""
         return values if self.at is None else block.device.kernels.take(values, self.at)
 
 
 def members(block: Block, aggregate: Aggregate, columns: Sequence[Column]) -> Members:
-    """The events for which an aggregate's condition holds and none of some columns is null."""
+    """The events for which an aggregate's condition holds and some columns are not null."""
     block.check_whole(aggregate)
-    mask = block.mask(aggregate, None)
-    for column in columns:
-        if column.valid is not None:
-            mask = column.valid if mask is None else mask & column.valid
-    if mask is None:
-        return Members(None, block.first, block.last, block.rows)
-    kernels = block.device.kernels
-    at = kernels.keep(mask)
-    first, last = kernels.take(block.first, at), kernels.take(block.last, at)
-    return Members(at, first, last, kernels.range_count(first, last, block.size, block.slots))
+    at, first, last = block.taking_part(aggregate, columns)
+    counts = block.rows if at is None else block.device.kernels.range_count(first, last, block.size, block.slots)
+    return Members(at, first, last, counts)
 
 
 def column_of(block: Block, expression: Any, form: str | None = None) -> Column:
-    """A block's column in a form; in the one that puts it in order, unless another one is asked for."""
+    """A block's column in a form; without a form, in the one that has an order."""
     name = column_name(expression)
     return block.columns[name, order_form(block.schema.field(name).type) if form is None else form]
 
 
 def whole(block: Block, expression: Any) -> Column:
-    """A block's column as it is handed on."""
+    """A block's column with its values unchanged."""
     return column_of(block, expression, "rows")
 
 
 def order_keys(block: Block, expressions: Sequence[Any], chosen: Members) -> list[Any]:
-    """What orders events by some columns, the first before the others; nulls come first.
+    """Keys that order events by some columns, the first column before the others; nulls come first.
 
-    Of floats that are equal (0.0 and -0.0, any two NaNs) the bits decide in the end: which of two is handed on first
-    must not depend on how the input is cut.
+    Last, the bits order floats that are equal (0.0 and -0.0, any two NaNs): the order of results must not depend on how
+    the input is cut.
     """
     keys, bits = [], []
     for expression in expressions:
@@ -93,14 +86,6 @@ def order_keys(block: Block, expressions: Sequence[Any], chosen: Members) -> lis
     return keys + bits
 
 
-def in_order(block: Block, keys: Sequence[Any], count: int) -> Any:
-    """The order of events by some keys; events with equal keys keep their order."""
-    order = block.device.columns.array(np.arange(count))
-    for key in reversed(keys):
-        order = order[np.argsort(key[order], kind="stable")]
-    return order
-
-
 def _placed(block: Block, order: Any) -> Any:
     """The place of each event in an order."""
     places = np.empty_like(order)
@@ -109,7 +94,7 @@ def _placed(block: Block, order: Any) -> Any:
 
 
 def _ranks(block: Block, codes: Any) -> tuple[Any, Any]:
-    """(ranks, codes by rank): order codes as numbers from 0 on, close together; an offset where that is enough."""
+    """(ranks from 0 on, codes by rank): ranks are dense, or differ from dense codes by an offset."""
     if not len(codes):
         return codes, codes
     least, most = int(codes.min()), int(codes.max())
@@ -127,7 +112,7 @@ def _kth(block: Block, ranks: Any, first: Any, last: Any, slots: Any, k: Any) ->
 
 
 def picked_ranks(block: Block, aggregate: Aggregate) -> tuple[str, Any, Any, Any, Any]:
-    """(form, ranks, codes by rank, first, last) of an aggregate's values; the same for all that are over them."""
+    """(form, ranks, codes by rank, first, last) of an aggregate's values, shared by all aggregates over them."""
     form = order_form(block.type_of(aggregate))
     identity, (values,), first, last = block.picked(aggregate, form)
     ranks, codes = block.part(
@@ -138,7 +123,7 @@ def picked_ranks(block: Block, aggregate: Aggregate) -> tuple[str, Any, Any, Any
 
 
 def _asked(block: Block, aggregate: Aggregate, form: str, slots: Any, k: Any) -> tuple[Any, Any]:
-    """(codes by rank, ranks): the k-th least value of each of some slots; -1 where there is none."""
+    """(codes by rank, ranks): the rank of the k-th least value of some slots; -1 if a slot has no such value."""
     known = block.throughout(aggregate, form, slots, k)
     if known is None:
         _, ranks, codes, first, last = picked_ranks(block, aggregate)
@@ -199,8 +184,8 @@ class Ordered:
     def kth(self, *places: Any) -> list[Any]:
         """For each of some places, from 0 on for the least, the number there in each slot.
 
-        All places are asked for at once, since that is one sweep. A place that a slot has not is that of its least or
-        greatest number; of a slot without any it is 0.
+        Ask for all places at once: that is one sweep. A place out of range gives the slot's least or greatest number; a
+        slot without numbers gives 0.
 
         Args:
             places: int64, one for each slot.
@@ -211,9 +196,9 @@ class Ordered:
 
 
 def _numbers_at(block: Block, aggregate: Aggregate, form: str, places: Sequence[Any]) -> tuple[list[Any], Any]:
-    """(for each of some places in order the number there in each slot, all numbers that these are of).
+    """(for each of some places the number there in each slot, all numbers of the column by rank).
 
-    The places of a slot are asked for one after the other: one sweep answers all.
+    The places of each slot stand next to each other: one sweep answers all.
     """
     many = len(places)
     asked = np.stack(places, axis=1).ravel()
@@ -223,14 +208,14 @@ def _numbers_at(block: Block, aggregate: Aggregate, form: str, places: Sequence[
 
 
 def _mean_of_two(low: Any, high: Any, numbers: Any, block: Block) -> Any:
-    """The means of two numbers each, rounded once; ``numbers`` are all that these are of."""
+    """The means of pairs of numbers, each rounded once; ``numbers`` holds all numbers that may occur."""
     if low.dtype.kind != "f":
         if not len(numbers) or (int(numbers.min()) >= -1 << 62 and int(numbers.max()) < 1 << 62):
             return (low + high) * 0.5
         kernels = block.device.kernels
         limbs = zip(kernels.exact_limbs_int(low), kernels.exact_limbs_int(high), strict=True)
         return kernels.mean_limbs([one + other for one, other in limbs], np.full_like(low, 2, dtype=np.int64), 32, 0)
-    # A sum is exact before its half can be subnormal; and where it overflows, the halves are exact.
+    # If half of a sum is subnormal, the sum is exact; if the sum overflows, the halves are exact.
     both = low + high
     return np.where(np.isfinite(both), both * 0.5, low * 0.5 + high * 0.5)
 
@@ -251,16 +236,15 @@ def _numbers(block: Block, aggregate: Aggregate, form: str, codes: Any) -> Any:
     if column.distinct is not None:
         # A decimal: ranks point into the frame of its values.
         low, high, _ = block.device.columns.words(column.distinct, column_name(aggregate.expression))
-        scale = block.type_of(aggregate).scale
-        values = decimal_floats((low, high), scale, block.device)
+        values = nearest_floats((low, high), block.type_of(aggregate), block.device)
         return kernels.take(values, codes) if len(values) else codes.astype(np.float64)
     return block.of_codes(aggregate, form, codes, None)[0]
 
 
 def _mode(block: Block, aggregate: Aggregate) -> Any:
-    """The most frequent value: how often a value is there is constant between the ends of its own events' ranges.
+    """The most frequent value: between the ends of its own events' ranges, the count of a value is constant.
 
-    So each value has pieces with a count; a slot's mode is the greatest (count, value) of the pieces that hold it.
+    So each value has pieces with a count. A slot's mode is the greatest (count, value) of the pieces that hold it.
     """
     kernels = block.device.kernels
     form, ranks, codes, first, last = picked_ranks(block, aggregate)
@@ -284,8 +268,7 @@ def _mode(block: Block, aggregate: Aggregate) -> Any:
 def _nth(block: Block, aggregate: Aggregate) -> Any:
     value = whole(block, aggregate.expression)
     chosen = members(block, aggregate, [value])
-    keys = order_keys(block, (*aggregate.others, aggregate.expression), chosen)
-    order = in_order(block, keys, len(chosen.first))
+    order = stable_order(order_keys(block, (*aggregate.others, aggregate.expression), chosen), chosen.first)
     n = aggregate.options["n"]
     k = np.full_like(chosen.counts, n) if n >= 0 else chosen.counts + n
     found = _kth(block, _placed(block, order), chosen.first, chosen.last, block.slots, k)
@@ -303,9 +286,8 @@ def _top(block: Block, aggregate: Aggregate) -> Any:
     value = whole(block, aggregate.expression)
     by = aggregate.others or (aggregate.expression,)
     chosen = members(block, aggregate, [value, column_of(block, by[0])])
-    keys = _keys_down(block, by[0], chosen, descending=aggregate.options["descending"])
-    keys += order_keys(block, (aggregate.expression,), chosen)
-    order = in_order(block, keys, len(chosen.first))
+    worst_last = _worst_last(block, by[0], chosen, descending=aggregate.options["descending"])
+    order = stable_order([worst_last, *order_keys(block, (aggregate.expression,), chosen)], chosen.first)
     counts = np.minimum(chosen.counts, aggregate.options["k"])
     source, k = block.device.kernels.expand(counts)
     slots = block.device.kernels.take(block.slots, source)
@@ -314,28 +296,27 @@ def _top(block: Block, aggregate: Aggregate) -> Any:
     return as_lists(block, aggregate, [(values, counts)])
 
 
-def _keys_down(block: Block, expression: Any, chosen: Members, *, descending: bool) -> list[Any]:
-    """What orders events that are not null by a column, the greatest first."""
+def _worst_last(block: Block, expression: Any, chosen: Members, *, descending: bool) -> Any:
+    """A key that orders events that are not null by a column, the greatest first if ``descending``."""
     codes = chosen.pick(block.order_codes(column_of(block, expression).arrays[0]), block)
-    return [~codes if descending else codes]
+    return ~codes if descending else codes
 
 
 def _ranked(block: Block, aggregate: Aggregate) -> Any:
-    """Rows with SQL's RANK; all that are equal to the last one that is asked for come too, as Trill has it."""
+    """Rows with SQL's RANK; ties with the last row asked for are included, as in Trill."""
     kernels, columns = block.device.kernels, block.device.columns
     chosen = members(block, aggregate, [column_of(block, aggregate.expression)])
-    (by,) = _keys_down(block, aggregate.expression, chosen, descending=aggregate.options["descending"])
-    order = in_order(block, [by, *order_keys(block, aggregate.others, chosen)], len(chosen.first))
+    by = _worst_last(block, aggregate.expression, chosen, descending=aggregate.options["descending"])
+    order = stable_order([by, *order_keys(block, aggregate.others, chosen)], chosen.first)
     places, by = _placed(block, order), by[order]
     counts = np.minimum(chosen.counts, aggregate.options["k"])
     if len(order):
         counts = _with_ties(block, chosen, places, by, counts)
     source, k = kernels.expand(counts)
     found = _kth(block, places, chosen.first, chosen.last, kernels.take(block.slots, source), k)
-    # A row's rank is that of the first one of its slot that is equal.
+    # A row's rank is that of the first equal row of its slot.
     code = kernels.take(by, found)
-    changes = np.ones_like(k, dtype=np.bool_)
-    changes[1:] = (code[1:] != code[:-1]) | (source[1:] != source[:-1])
+    changes = run_starts(code, source)
     begins = kernels.keep(changes)
     rank = kernels.take(k, kernels.take(begins, np.cumsum(changes.astype(np.int64)) - 1)) + 1
     frames = [columns.build({RANK: (rank, None, pa.int64())})]
@@ -344,19 +325,21 @@ def _ranked(block: Block, aggregate: Aggregate) -> Any:
         column = whole(block, expression)
         frames.append(columns.take(column.distinct, chosen.pick(column.arrays[0], block)[at]))
     names = [column_name(each) for each in aggregate.others]
-    table = columns.to_arrow(columns.beside(*frames), _fields(block, (RANK, *names), aggregate.options["returns"]))
+    # The types of the result, under the names that the block's columns have.
+    types = zip((RANK, *names), aggregate.options["returns"].types, strict=True)
+    table = columns.to_arrow(columns.beside(*frames), pa.schema(types))
     return structs(block, aggregate, [table], columns.host(counts))
 
 
 def _with_ties(block: Block, chosen: Members, places: Any, by: Any, counts: Any) -> Any:
-    """How many events come up to the last one asked for or are equal to it: a search for the last such one."""
+    """How many events come up to the last one asked for, ties included: a search for the last tie."""
     kernels = block.device.kernels
     last = kernels.take(by, np.maximum(_kth(block, places, chosen.first, chosen.last, block.slots, counts - 1), 0))
     low, high = counts, chosen.counts
     tied = kernels.keep(low < high)
     jump = 1
     while len(tied):
-        # Between ``low``, up to which all belong, and ``high``: steps of growing length, then halves.
+        # All up to ``low`` belong. Search from there to ``high``: steps of growing length, then halves.
         middle = np.minimum(low[tied] + jump, (low[tied] + high[tied] + 1) // 2)
         found = _kth(block, places, chosen.first, chosen.last, kernels.take(block.slots, tied), middle - 1)
         belongs = kernels.take(by, found) == last[tied]
@@ -368,19 +351,12 @@ def _with_ties(block: Block, chosen: Members, places: Any, by: Any, counts: Any)
     return low
 
 
-def _fields(block: Block, names: Sequence[str], returns: pa.Schema) -> pa.Schema:
-    """A schema's types under the names that the block's columns have."""
-    del block
-    return pa.schema([pa.field(name, field.type) for name, field in zip(names, returns, strict=True)])
-
-
 def _rate(block: Block, aggregate: Aggregate) -> Any:
     counts = members(block, aggregate, []).counts
     options = aggregate.options
     if "over" in options:
         return counts * options["per"] / float(options["over"]), None, pa.float64()
-    assert block.places is not None  # noqa: S101  (whoever makes a block of such an aggregate says where it is)
-    places = block.places()
+    places = block.where_windows_are()
     return counts * options["per"] / (places.end - places.start), None, pa.float64()
 
 
@@ -388,7 +364,7 @@ def _rate(block: Block, aggregate: Aggregate) -> Any:
 
 
 def as_lists(block: Block, aggregate: Aggregate, pieces: Any) -> Any:
-    """A frame of one column of lists, from frames of one column and how many values each list has."""
+    """A frame of one column of lists, from frames of one column and the lengths of the lists."""
     columns = block.device.columns
     made = aggregate.field(block.schema).type.value_type
     values, counts = [], [np.zeros(1, np.int64)]
@@ -400,7 +376,7 @@ def as_lists(block: Block, aggregate: Aggregate, pieces: Any) -> Any:
 
 
 def structs(block: Block, aggregate: Aggregate, tables: Sequence[pa.Table], counts: Any) -> Any:
-    """A frame of one column of lists of structs, from all their rows and how many each has."""
+    """A frame of one column of lists of structs, from all rows and the lengths of the lists."""
     returns = aggregate.options["returns"]
     whole = (
         pa.concat_tables([table.rename_columns(returns.names) for table in tables]) if tables else empty_table(returns)
@@ -423,7 +399,7 @@ def _list_frame(block: Block, aggregate: Aggregate, flat: pa.Array, counts: Any)
 
 
 def with_order(aggregate: Aggregate, schema: pa.Schema) -> list[tuple[str, str]]:
-    """The value as it is, and all that orders it in its form."""
+    """The unchanged value, and the forms by which it is ordered."""
     name = column_name(aggregate.expression)
     return [(name, "rows"), *_orders((*aggregate.others, aggregate.expression), schema)]
 
@@ -439,7 +415,7 @@ def _ranked_columns(aggregate: Aggregate, schema: pa.Schema) -> list[tuple[str, 
 
 
 def all_rows(aggregate: Aggregate, schema: pa.Schema) -> list[tuple[str, str]]:
-    """All columns as they are, and what orders them."""
+    """All columns unchanged, and the forms by which they are ordered."""
     return [*_rows(aggregate.others, schema), *_orders(aggregate.others, schema)]
 
 

@@ -1,4 +1,4 @@
-"""Products, geometric and harmonic means from sums of logarithms and reciprocals; what holds for any event or all."""
+"""Products, geometric and harmonic means from sums of logarithms and reciprocals; any and all of booleans."""
 
 from __future__ import annotations
 
@@ -9,74 +9,75 @@ import pyarrow as pa
 
 from gpu_ops.core.types import storage
 from gpu_ops.operators.aggregates.block import Block
-from gpu_ops.operators.aggregates.exact_sums import Result, Taken, as_float, taken
+from gpu_ops.operators.aggregates.exact_sums import Result, Taken, as_float, computed_once, taken
 from gpu_ops.operators.aggregates.forms import number_columns
 from gpu_ops.plan.aggregate_kinds import AggregateKind, Sums, float_of_numbers, number_form, refused
 from gpu_ops.plan.aggregates import Aggregate
 
 
+@computed_once
 def _logarithms(some: Taken) -> tuple[list[Any], dict[str, Any]]:
-    """(limb sums of logarithms of magnitudes, counts): per slot, of the values that have one, and of those that do not.
+    """(limb sums of the logarithms of magnitudes, counts by kind of value), per slot.
 
-    The counts are of ``zero``, ``infinite``, ``unknown`` (NaN) and ``negative`` values.
+    The kinds are ``zero``, ``infinite``, ``unknown`` (NaN) and ``negative``; the first three have no logarithm.
     """
+    values = some.floats(0)
+    kinds = {
+        "zero": values == 0,
+        "infinite": np.isinf(values),
+        "unknown": np.isnan(values),
+        "negative": values < 0,
+    }
+    counts = {kind: some.count_if(kind, mask) for kind, mask in kinds.items()}
+    plain = ~(kinds["zero"] | kinds["infinite"] | kinds["unknown"])
+    magnitude = np.where(plain, np.abs(values), 1.0)
+    sums = some.sums("logarithm", lambda: some.block.device.kernels.log_limbs(magnitude))
+    return sums, counts
 
-    def compute() -> tuple[list[Any], dict[str, Any]]:
-        values = some.floats(0)
-        kinds = {
-            "zero": values == 0,
-            "infinite": np.isinf(values),
-            "unknown": np.isnan(values),
-            "negative": values < 0,
-        }
-        counts = {kind: some.count_if(kind, mask) for kind, mask in kinds.items()}
-        plain = ~(kinds["zero"] | kinds["infinite"] | kinds["unknown"])
-        magnitude = np.where(plain, np.abs(values), 1.0)
-        sums = some.sums("logarithm", lambda: some.block.device.kernels.log_limbs(magnitude))
-        return sums, counts
 
-    return some.part(compute, "logarithms")
+def _magnitude(some: Taken, root: Any) -> tuple[Any, Any, Any]:
+    """(a root of the magnitude of the product, where it is unknown, how many values are negative), per slot."""
+    sums, counts = _logarithms(some)
+    infinite, zero = counts["infinite"] > 0, counts["zero"] > 0
+    made = some.block.device.kernels.exp_limbs(sums, root)
+    made = np.where(infinite, np.inf, np.where(zero, 0.0, made))
+    return made, (counts["unknown"] > 0) | (infinite & zero), counts["negative"]
 
 
 def _product(block: Block, aggregate: Aggregate) -> Result:
     some = taken(block, aggregate)
-    sums, counts = _logarithms(some)
-    made = block.device.kernels.exp_limbs(sums, np.ones_like(some.count()))
-    made = np.where(counts["infinite"] > 0, np.inf, np.where(counts["zero"] > 0, 0.0, made))
-    made = np.where(counts["negative"] & 1, -made, made) + 0.0
-    unknown = (counts["unknown"] > 0) | ((counts["infinite"] > 0) & (counts["zero"] > 0))
+    made, unknown, negative = _magnitude(some, np.ones_like(some.count()))
+    made = np.where(negative & 1, -made, made) + 0.0
     return as_float(np.where(unknown, np.nan, made), some.count() > 0)
 
 
 def _geometric_mean(block: Block, aggregate: Aggregate) -> Result:
     some = taken(block, aggregate)
-    sums, counts = _logarithms(some)
-    made = block.device.kernels.exp_limbs(sums, np.maximum(some.count(), 1))
-    made = np.where(counts["infinite"] > 0, np.inf, np.where(counts["zero"] > 0, 0.0, made))
-    unknown = (counts["unknown"] > 0) | ((counts["infinite"] > 0) & (counts["zero"] > 0))
-    return as_float(np.where(unknown, np.nan, made), (some.count() > 0) & (counts["negative"] == 0))
+    made, unknown, negative = _magnitude(some, np.maximum(some.count(), 1))
+    return as_float(np.where(unknown, np.nan, made), (some.count() > 0) & (negative == 0))
+
+
+@computed_once
+def _count_over_reciprocals(some: Taken) -> tuple[Any, Any]:
+    """(per slot, the number of values over the sum of their reciprocals, where it is defined)."""
+    values, kernels = some.floats(0), some.block.device.kernels
+    with np.errstate(over="ignore"):
+        reciprocals = np.where(values == 0, np.inf, 1.0 / np.where(values == 0, 1.0, values))
+    kinds = (("nan", np.isnan(reciprocals)), ("up", reciprocals == np.inf), ("down", reciprocals == -np.inf))
+    nan, up, down = (some.count_if(f"reciprocal {kind}", mask) for kind, mask in kinds)
+    finite = np.where(np.isfinite(reciprocals), reciprocals, 0.0)
+    sums, bits, lowest = some.block.limbs(some.name("reciprocal"), finite, some.first, some.last)
+    digits = kernels.digits_limbs(sums, bits)
+    made = kernels.divide_digits(kernels.digits_int(some.count()), digits, -lowest)
+    made = np.where((up > 0) | (down > 0), np.where(down > 0, -0.0, 0.0), made)
+    unknown = (nan > 0) | ((up > 0) & (down > 0))
+    defined = (kernels.round_digits(digits)[0] != 0) | (up > 0) | (down > 0) | unknown
+    return np.where(unknown, np.nan, made), defined
 
 
 def _harmonic_mean(block: Block, aggregate: Aggregate) -> Result:
     some = taken(block, aggregate)
-
-    def compute() -> tuple[Any, Any]:
-        values = some.floats(0)
-        with np.errstate(over="ignore"):
-            reciprocals = np.where(values == 0, np.inf, 1.0 / np.where(values == 0, 1.0, values))
-        kinds = (("nan", np.isnan(reciprocals)), ("up", reciprocals == np.inf), ("down", reciprocals == -np.inf))
-        nan, up, down = (some.count_if(f"reciprocal {kind}", mask) for kind, mask in kinds)
-        finite = np.where(np.isfinite(reciprocals), reciprocals, 0.0)
-        kernels = block.device.kernels
-        sums, bits, lowest = block.limbs(some.name("reciprocal"), finite, some.first, some.last)
-        digits = kernels.digits_limbs(sums, bits)
-        made = kernels.divide_digits(kernels.digits_int(some.count()), digits, -lowest)
-        made = np.where((up > 0) | (down > 0), np.where(down > 0, -0.0, 0.0), made)
-        unknown = (nan > 0) | ((up > 0) & (down > 0))
-        defined = (kernels.round_digits(digits)[0] != 0) | (up > 0) | (down > 0) | unknown
-        return np.where(unknown, np.nan, made), defined
-
-    made, defined = some.part(compute, "reciprocals")
+    made, defined = _count_over_reciprocals(some)
     return as_float(made, defined & (some.count() > 0))
 
 

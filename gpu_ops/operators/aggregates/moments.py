@@ -1,4 +1,4 @@
-"""Moments: what exact sums of powers and products come to, in whole numbers until the end: nothing cancels."""
+"""Moments from exact sums of powers and products, in integers up to the last step: nothing cancels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gpu_ops.operators.aggregates.block import Block
-from gpu_ops.operators.aggregates.exact_sums import Digits, Result, Taken, as_float, scale, taken
+from gpu_ops.operators.aggregates.exact_sums import Digits, Result, Taken, as_float, computed_once, scale, taken
 from gpu_ops.operators.aggregates.forms import number_columns
 from gpu_ops.plan.aggregate_kinds import AggregateKind, Sums, float_of_numbers
 from gpu_ops.plan.aggregates import Aggregate
@@ -18,10 +18,10 @@ from gpu_ops.plan.aggregates import Aggregate
 
 @dataclass(frozen=True)
 class Spread:
-    """Whole numbers from sums of powers: ``n S2 - S1**2`` and what goes with it.
+    """Integers from sums of powers: ``n S2 - S1**2`` and its terms, as digits.
 
     Attributes:
-        n: How many values, as digits; likewise the others.
+        n: The number of values.
         first: S1.
         second: S2.
         spread: ``n S2 - S1**2``, n times the sum of squared differences from the mean.
@@ -33,19 +33,17 @@ class Spread:
     spread: Digits
 
 
-def _spread(some: Taken, at: int = 0) -> Spread:
-    def compute() -> Spread:
-        kernels = some.block.device.kernels
-        times, plus = kernels.multiply_digits, kernels.sum_digits
-        powers = [0] * len(some.names)
-        powers[at] = 1
-        first, _ = some.moment(*powers)
-        powers[at] = 2
-        second, _ = some.moment(*powers)
-        n = kernels.digits_int(some.count())
-        return Spread(n, first, second, plus([times(n, second), times(first, first)], [1, -1]))
-
-    return some.part(compute, "spread", at)
+@computed_once
+def _spread(some: Taken, at: int) -> Spread:
+    kernels = some.block.device.kernels
+    times, plus = kernels.multiply_digits, kernels.sum_digits
+    powers = [0] * len(some.names)
+    powers[at] = 1
+    first, _ = some.moment(*powers)
+    powers[at] = 2
+    second, _ = some.moment(*powers)
+    n = kernels.digits_int(some.count())
+    return Spread(n, first, second, plus([times(n, second), times(first, first)], [1, -1]))
 
 
 def _quotient(some: Taken, above: Digits, below: Digits, shift: int = 0) -> tuple[Any, Any]:
@@ -57,7 +55,7 @@ def _quotient(some: Taken, above: Digits, below: Digits, shift: int = 0) -> tupl
 
 
 def _root(some: Taken, sign: Digits, above: Digits, below: Digits) -> tuple[Any, Any]:
-    """(the root of above / below with a sign, where below is not 0): three roundings before the root, which halves."""
+    """(the root of above / below with a sign, where below is not 0): the root halves the error of three roundings."""
     kernels = some.block.device.kernels
     (upper, up), (lower, down) = kernels.round_digits(above), kernels.round_digits(below)
     defined = lower != 0
@@ -79,7 +77,7 @@ def _skewness(block: Block, aggregate: Aggregate) -> Result:
     some = taken(block, aggregate)
     kernels = block.device.kernels
     times, plus = kernels.multiply_digits, kernels.sum_digits
-    of = _spread(some)
+    of = _spread(some, 0)
     third, _ = some.moment(3)
     # n**2 times the sum of cubed differences: n (n S3 - 3 S1 S2) + 2 S1**3.
     inner = plus([times(of.n, third), times(of.first, of.second)], [1, -3])
@@ -100,7 +98,7 @@ def _kurtosis(block: Block, aggregate: Aggregate) -> Result:
     some = taken(block, aggregate)
     kernels = block.device.kernels
     times, plus = kernels.multiply_digits, kernels.sum_digits
-    of = _spread(some)
+    of = _spread(some, 0)
     third, fourth = some.moment(3)[0], some.moment(4)[0]
     squared = times(of.first, of.first)
     # n**3 M4 - 3 (n M2)**2: n**2 (n S4 - 4 S1 S3 - 3 S2**2) + 6 S1**2 (2 n S2 - S1**2), M being sums of powers of
@@ -124,25 +122,19 @@ def _kurtosis(block: Block, aggregate: Aggregate) -> Result:
 # Two columns
 
 
-def _together(some: Taken) -> Digits:
+@computed_once
+def _cross_spread(some: Taken) -> Digits:
     """``n Sxy - Sx Sy``."""
-
-    def compute() -> Digits:
-        kernels = some.block.device.kernels
-        n = kernels.digits_int(some.count())
-        products, (left, _), (right, _) = some.moment(1, 1)[0], some.moment(1, 0), some.moment(0, 1)
-        made: Digits = kernels.sum_digits(
-            [kernels.multiply_digits(n, products), kernels.multiply_digits(left, right)], [1, -1]
-        )
-        return made
-
-    return some.part(compute, "together")
+    kernels = some.block.device.kernels
+    n = kernels.digits_int(some.count())
+    products, (left, _), (right, _) = some.moment(1, 1)[0], some.moment(1, 0), some.moment(0, 1)
+    return kernels.sum_digits([kernels.multiply_digits(n, products), kernels.multiply_digits(left, right)], [1, -1])
 
 
 def _covariance(block: Block, aggregate: Aggregate) -> Result:
     some = taken(block, aggregate)
     count = some.count()
-    fraction, exponent = block.device.kernels.round_digits(_together(some))
+    fraction, exponent = block.device.kernels.round_digits(_cross_spread(some))
     divisor = count * (count - aggregate.degrees)
     made = fraction / np.where(divisor > 0, divisor, 1).astype(np.float64)
     made = block.device.kernels.scaled(made, exponent + some.moment(1, 1)[1])
@@ -154,16 +146,16 @@ def _covariance(block: Block, aggregate: Aggregate) -> Result:
 def _correlation(block: Block, aggregate: Aggregate) -> Result:
     some = taken(block, aggregate)
     times = block.device.kernels.multiply_digits
-    # The square above is never greater than what is below, so that the root is 1 at most.
-    product, spreads = _together(some), times(_spread(some, 0).spread, _spread(some, 1).spread)
+    # The square in the numerator is at most the denominator, so that the root is at most 1.
+    product, spreads = _cross_spread(some), times(_spread(some, 0).spread, _spread(some, 1).spread)
     return as_float(*_odd(some, *_root(some, product, times(product, product), spreads)))
 
 
 def _slope(block: Block, aggregate: Aggregate) -> Result:
-    """Of the line through (x, y) that has the least squares, where y is the first column and x the second."""
+    """The slope of the least-squares line through (x, y); y is the first column, x the second."""
     some = taken(block, aggregate)
     shift = some.moment(1, 0)[1] - some.moment(0, 1)[1]
-    made, defined = _quotient(some, _together(some), _spread(some, 1).spread, shift)
+    made, defined = _quotient(some, _cross_spread(some), _spread(some, 1).spread, shift)
     made = made * 10.0 ** (scale(some, 1) - scale(some, 0))
     return as_float(*_odd(some, made, defined))
 

@@ -1,4 +1,4 @@
-"""Aggregates that look at every pair of an event and a slot that it holds, a bounded number of pairs at a time."""
+"""Aggregates over every pair of a slot and an event in it, a bounded number of pairs at a time."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gpu_ops.operators.aggregates.block import Block
-from gpu_ops.operators.aggregates.forms import decimal_floats, number_columns, ordered_columns
+from gpu_ops.operators.aggregates.block import Block, nan_if_special
+from gpu_ops.operators.aggregates.forms import nearest_floats, number_columns, ordered_columns
 from gpu_ops.operators.aggregates.holistic import (
     Members,
     as_lists,
-    in_order,
     list_of_ordered,
     members,
     order_keys,
@@ -23,6 +22,7 @@ from gpu_ops.operators.aggregates.holistic import (
     with_order,
 )
 from gpu_ops.operators.aggregates.plain import mean as mean_of
+from gpu_ops.operators.row_order import stable_order
 from gpu_ops.operators.sizes import refuse_counts
 from gpu_ops.plan.aggregate_kinds import AggregateKind, Events, float_of_numbers, number_form
 from gpu_ops.plan.aggregates import Aggregate
@@ -57,7 +57,7 @@ def pairs(block: Block, chosen: Members, order: Any) -> Iterator[SlotEvents]:
     Args:
         block: The block.
         chosen: Which events.
-        order: In which order they stand within a slot.
+        order: Their order within a slot.
     """
     kernels, columns = block.device.kernels, block.device.columns
     first, last = kernels.take(chosen.first, order), kernels.take(chosen.last, order)
@@ -82,7 +82,7 @@ def _collect(block: Block, aggregate: Aggregate) -> Any:
     value = whole(block, aggregate.expression)
     chosen = members(block, aggregate, [value])
     refuse_counts(chosen.counts, what="collect_list", remedy=_FEWER, width=1)
-    order = in_order(block, order_keys(block, (*aggregate.others, aggregate.expression), chosen), len(chosen.first))
+    order = stable_order(order_keys(block, (*aggregate.others, aggregate.expression), chosen), chosen.first)
     rows = chosen.pick(value.arrays[0], block)
     columns = block.device.columns
     lists = ((columns.take(value.distinct, rows[some.at]), some.counts) for some in pairs(block, chosen, order))
@@ -94,7 +94,7 @@ def _collect_set(block: Block, aggregate: Aggregate) -> Any:
     chosen = Members(None, first, last, block.counts(aggregate, form))
     take, columns = block.device.kernels.take, block.device.columns
     lists = []
-    for some in pairs(block, chosen, in_order(block, [ranks], len(ranks))):
+    for some in pairs(block, chosen, stable_order([ranks], ranks)):
         made = block.of_codes(aggregate, form, take(codes, take(ranks, some.at)), None)
         lists.append((columns.build({aggregate.name: made}) if isinstance(made, tuple) else made, some.counts))
     return as_lists(block, aggregate, lists)
@@ -106,13 +106,8 @@ def _mean_absolute_deviation(block: Block, aggregate: Aggregate) -> Any:
     dtype = block.type_of(aggregate)
     form = number_form(dtype)
     identity, arrays, first, last = block.picked(aggregate, form)
-    if form == "words":
-        values = decimal_floats(arrays, dtype.scale, block.device)
-    else:
-        values = arrays[0].astype(np.float64, copy=False)
-    special = block.special(identity, values, first, last)
+    values, special = block.finite(identity, nearest_floats(arrays, dtype, block.device), first, last)
     mean = mean if special is None else np.where(np.isfinite(mean), mean, 0.0)
-    values = values if special is None else np.where(np.isfinite(values), values, 0.0)
     counts = block.counts(aggregate, form)
     chosen = Members(None, first, last, counts)
     order = block.device.columns.array(np.arange(len(first)))
@@ -122,7 +117,7 @@ def _mean_absolute_deviation(block: Block, aggregate: Aggregate) -> Any:
         means = kernels.take(mean[some.low : some.high], source)
         with np.errstate(over="ignore"):
             away = np.abs(kernels.take(values, some.at) - means)
-        # What overflows is infinite, and so is the sum.
+        # A difference that overflows is infinite, and so is the sum.
         finite = np.where(np.isfinite(away), away, 0.0)
         bits, lowest, limbs = kernels.limb_plan(finite, len(finite))
         ends = np.cumsum(some.counts)
@@ -133,10 +128,7 @@ def _mean_absolute_deviation(block: Block, aggregate: Aggregate) -> Any:
         mean_away = kernels.mean_limbs(totals, np.maximum(some.counts, 1), bits, lowest)
         lost = np.concatenate([np.zeros_like(ends, shape=1), np.cumsum((~np.isfinite(away)).astype(np.int64))])
         sums.append(np.where(lost[ends] > lost[ends - some.counts], np.inf, mean_away))
-    made = np.concatenate(sums) if sums else mean
-    if special is not None:
-        made = np.where((special[0] > 0) | (special[1] > 0) | (special[2] > 0), np.nan, made)
-    return made, valid, pa.float64()
+    return nan_if_special(np.concatenate(sums) if sums else mean, special), valid, pa.float64()
 
 
 AggregateKind(

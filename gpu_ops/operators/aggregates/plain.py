@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from gpu_ops.core.types import counted
 from gpu_ops.errors import SumOverflowError
-from gpu_ops.operators.aggregates.block import Block
-from gpu_ops.operators.aggregates.forms import column_name, decimal_floats, number_columns, valid_columns
+from gpu_ops.operators.aggregates.block import Block, nan_if_special
+from gpu_ops.operators.aggregates.forms import column_name, nearest_floats, number_columns, valid_columns
 from gpu_ops.plan.aggregate_kinds import AggregateKind, Sums, float_of_numbers, number_form, number_held
 from gpu_ops.plan.aggregates import Aggregate
 
@@ -63,7 +63,7 @@ def _spread(block: Block, aggregate: Aggregate) -> tuple[Any, str]:
     """(variance per slot, form): from exact sums of values and squares."""
     dtype = block.type_of(aggregate)
     kernels = block.device.kernels
-    form = "words" if pa.types.is_decimal(dtype) else "numbers"
+    form = number_form(dtype)
     identity, arrays, first, last = block.picked(aggregate, form)
     counts = block.counts(aggregate, form)
     if pa.types.is_integer(dtype):
@@ -71,18 +71,12 @@ def _spread(block: Block, aggregate: Aggregate) -> tuple[Any, str]:
         sums = block.integer_sums(aggregate)[0]
         squares = block.sums(("squares", *identity), kernels.square_limbs_int(whole), first, last)
         return kernels.variance(counts, sums, squares, 32, 0, aggregate.degrees), form
-    if form == "words":
-        values = decimal_floats(arrays, dtype.scale, block.device)
-    else:
-        values = arrays[0].astype(np.float64, copy=False)
-    special = block.special(identity, values, first, last)
-    finite = values if special is None else np.where(np.isfinite(values), values, 0.0)
-    sums, bits, lowest = block.limbs(("float", *identity), finite, first, last)
+    values = nearest_floats(arrays, dtype, block.device)
+    (sums, bits, lowest), special = block.limbs_of(identity, values, first, last)
+    finite, _ = block.finite(identity, values, first, last)
     squares = block.sums(("squares", *identity), kernels.square_limbs(finite, bits, lowest), first, last)
     spread = kernels.variance(counts, sums, squares, bits, lowest, aggregate.degrees)
-    if special is not None:
-        spread = np.where((special[0] > 0) | (special[1] > 0) | (special[2] > 0), np.nan, spread)
-    return spread, form
+    return nan_if_special(spread, special), form
 
 
 def _variance(block: Block, aggregate: Aggregate) -> tuple[Any, Any | None, pa.DataType]:

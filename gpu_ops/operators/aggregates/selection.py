@@ -1,4 +1,4 @@
-"""Aggregates that are one event's value: extremes, and choices, which are extremes of codes of several columns."""
+"""Aggregates that select one event's value: extremes, and choices, which are extremes of codes of several columns."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from gpu_ops.plan.aggregates import Aggregate
 
 @dataclass(frozen=True)
 class Extremum:
-    """What an aggregate is the greatest or the least of.
+    """The column of which an aggregate selects the greatest or the least value.
 
     Attributes:
-        aggregate: It, over the very column whose order codes decide.
-        form: In which form that column is loaded.
+        aggregate: The aggregate, over the column whose order codes decide.
+        form: The form in which that column is loaded.
         least: Whether it is the least.
     """
 
@@ -34,10 +34,10 @@ class Extremum:
 
     @staticmethod
     def of(aggregate: Aggregate, schema: pa.Schema) -> Extremum:
-        """That of an aggregate which is an extreme, or the extreme of another column.
+        """The extremum of an aggregate that is an extreme, or that is computed as the extreme of another column.
 
         Raises:
-            PlanError: It is neither.
+            PlanError: The aggregate is neither.
         """
         way = aggregate.kind.incremental
         if isinstance(way, Extreme) and way.of is not None:
@@ -54,7 +54,7 @@ class Extremum:
 
     @property
     def column(self) -> str:
-        """The name of that column; of a choice it says by what is chosen."""
+        """The name of that column; for a choice it encodes the keys."""
         return column_name(self.aggregate.expression)
 
     @property
@@ -65,12 +65,12 @@ class Extremum:
 
     @property
     def by_rank(self) -> bool:
-        """Whether values are ranked, for want of order codes that are the same in every step."""
+        """Whether values are ranked, since no order codes are the same in every step."""
         return self.form != "numbers"
 
     @property
     def framed(self) -> list[str]:
-        """The columns of a frame by which values are ranked; none where they are not."""
+        """The columns of a frame by which values are ranked; none if they are not ranked."""
         return ranked_by(self.column, self.form) if self.by_rank else []
 
     def turned(self, codes: Any) -> Any:
@@ -84,7 +84,7 @@ class Extremum:
 
 
 def extreme(block: Block, aggregate: Aggregate) -> Any:
-    """The results of what is an extreme."""
+    """The results of an extreme."""
     found = Extremum.of(aggregate, block.schema)
     _, (values,), first, last = block.picked(found.aggregate, found.form)
     best = found.turned(block.greatest(found.aggregate, found.turned(block.order_codes(values)), first, last))
@@ -101,11 +101,11 @@ def extreme_columns(aggregate: Aggregate, schema: pa.Schema) -> list[tuple[str, 
 
 
 def _choice(signs: tuple[int, int], by_value: bool, aggregate: Aggregate, schema: pa.Schema) -> Aggregate:  # noqa: FBT001
-    """The extreme that a choice is.
+    """A choice as an extreme.
 
     Args:
-        signs: That of the first key and that of all others: 1 where the greater is chosen, -1 where the less.
-        by_value: Whether an event takes no part where the first key is null.
+        signs: The sign of the first key, and that of all others: 1 to choose the greater, -1 to choose the less.
+        by_value: Whether an event takes no part if its first key is null.
         aggregate: The choice.
         schema: The types of its columns.
     """

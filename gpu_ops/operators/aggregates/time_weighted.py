@@ -1,8 +1,9 @@
-"""Integrals over time in windows of a grid: each event counts for as long as its lifetime lies in a window.
+"""Integrals over time in windows of a grid: an event counts for as long as its lifetime lies in a window.
 
-That is the window's end or the event's, whichever is earlier, less the window's start or the event's, whichever is
-later. So an event's value is added times the window's end while the event goes on, then times its own end; and taken
-off times its own start in the windows that it starts in, then times the window's start: four sums over ranges of slots.
+That time is the earlier of the window's and the event's end, less the later of their starts. So the value is added,
+times the window's end in windows that end before the event, and times the event's end in the others. It is subtracted,
+times the event's start in windows that begin before it, and times the window's start in the others. These are four sums
+over ranges of slots.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from gpu_ops.operators.aggregates.block import Block
-from gpu_ops.operators.aggregates.exact_sums import Digits, Result, Taken, as_float, scale, taken
+from gpu_ops.operators.aggregates.block import Block, with_special
+from gpu_ops.operators.aggregates.exact_sums import Digits, Result, Taken, as_float, computed_once, scale, taken
 from gpu_ops.operators.aggregates.forms import number_columns
 from gpu_ops.plan.aggregate_kinds import AggregateKind, Events, float_of_numbers
 from gpu_ops.plan.aggregates import Aggregate
 
 
 @dataclass(frozen=True)
-class _Parts:
+class _WindowRanges:
     """Ranges of the slots that hold any event: ``first … last - 1``, in two parts each.
 
     Attributes:
@@ -40,57 +41,48 @@ class _Parts:
     end: Any
 
 
-def _parts(some: Taken) -> _Parts:
-    def compute() -> _Parts:
-        block, kernels = some.block, some.block.device.kernels
-        assert block.places is not None  # noqa: S101  (windows of a grid say where they are)
-        places = block.places()
-        first = np.searchsorted(block.slots, some.first).astype(np.int64, copy=False)
-        last = first + (some.last - some.first)
-        code = kernels.take(places.group, np.minimum(first, max(len(block.slots) - 1, 0)))
-        start, end = some.arrays(1)[0], some.arrays(2)[0]
-        begun = kernels.search_pairs(places.group, places.start, code, start)
-        ended = kernels.search_pairs(places.group, places.end, code, end - 1)
-        ended, begun = (np.minimum(np.maximum(each, first), last) for each in (ended, begun))
-        return _Parts(first, ended, begun, last, places.start, places.end)
-
-    return some.part(compute, "parts of windows")
+@computed_once
+def _window_ranges(some: Taken) -> _WindowRanges:
+    block, kernels = some.block, some.block.device.kernels
+    places = block.where_windows_are()
+    first = np.searchsorted(block.slots, some.first).astype(np.int64, copy=False)
+    last = first + (some.last - some.first)
+    code = kernels.take(places.group, np.minimum(first, max(len(block.slots) - 1, 0)))
+    start, end = some.arrays(1)[0], some.arrays(2)[0]
+    begun = kernels.search_pairs(places.group, places.start, code, start)
+    ended = kernels.search_pairs(places.group, places.end, code, end - 1)
+    ended, begun = (np.minimum(np.maximum(each, first), last) for each in (ended, begun))
+    return _WindowRanges(first, ended, begun, last, places.start, places.end)
 
 
 def _lasting(some: Taken, values: Digits) -> Digits:
     """Per slot, the sum of some numbers times the time in ticks for which their events are in its window."""
-    kernels, parts = some.block.device.kernels, _parts(some)
+    kernels, ranges = some.block.device.kernels, _window_ranges(some)
     every = some.block.device.columns.array(np.arange(len(some.block.slots)))
 
     def sums(limbs: Digits, first: Any, last: Any) -> Digits:
         made = [kernels.range_sum(limb, first, last, len(every), every) for limb in limbs]
-        total: Digits = kernels.sum_digits([made], [1])
-        return total
+        return kernels.sum_digits([made], [1])
 
     def times(digits: Digits, ticks: Any) -> Digits:
-        product: Digits = kernels.multiply_digits(digits, kernels.digits_int(ticks))
-        return product
+        return kernels.multiply_digits(digits, kernels.digits_int(ticks))
 
-    made: Digits = kernels.sum_digits(
+    return kernels.sum_digits(
         [
-            times(sums(values, parts.first, parts.ended), parts.end),
-            sums(times(values, some.arrays(2)[0]), parts.ended, parts.last),
-            times(sums(values, parts.begun, parts.last), parts.start),
-            sums(times(values, some.arrays(1)[0]), parts.first, parts.begun),
+            times(sums(values, ranges.first, ranges.ended), ranges.end),
+            sums(times(values, some.arrays(2)[0]), ranges.ended, ranges.last),
+            times(sums(values, ranges.begun, ranges.last), ranges.start),
+            sums(times(values, some.arrays(1)[0]), ranges.first, ranges.begun),
         ],
         [1, 1, -1, -1],
     )
-    return made
 
 
+@computed_once
 def _integral(some: Taken) -> tuple[Digits, int]:
     """(digits, exponent) of the sum of values times ticks."""
-
-    def compute() -> tuple[Digits, int]:
-        digits, exponent = some.digits(0)
-        return _lasting(some, digits), exponent
-
-    return some.part(compute, "integral")
+    digits, exponent = some.digits(0)
+    return _lasting(some, digits), exponent
 
 
 def _with_strange(some: Taken, made: Any) -> Any:
@@ -100,8 +92,7 @@ def _with_strange(some: Taken, made: Any) -> Any:
     values = some.floats(0)
     kinds = (("nan", np.isnan(values)), ("up", values == np.inf), ("down", values == -np.inf))
     nan, up, down = (some.count_if(kind, mask) for kind, mask in kinds)
-    made = np.where(up > 0, np.inf, np.where(down > 0, -np.inf, made))
-    return np.where((nan > 0) | ((up > 0) & (down > 0)), np.nan, made)
+    return with_special(made, (nan, up, down))
 
 
 def _clipped_integral(block: Block, aggregate: Aggregate) -> Result:

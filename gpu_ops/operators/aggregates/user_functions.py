@@ -1,4 +1,4 @@
-"""Functions of the user's over windows: called with each window's events, and blamed by the window when they fail."""
+"""The user's functions over windows: called with each window's events; an error names the window."""
 
 from __future__ import annotations
 
@@ -13,26 +13,23 @@ from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.core.time import TIME_TYPE
 from gpu_ops.errors import FunctionError
 from gpu_ops.operators.aggregates.block import Block, column_name
-from gpu_ops.operators.aggregates.holistic import Members, all_rows, in_order, members, order_keys, structs, whole
+from gpu_ops.operators.aggregates.holistic import Members, all_rows, members, order_keys, structs, whole
 from gpu_ops.operators.aggregates.pairs import pairs
+from gpu_ops.operators.row_order import stable_order
 from gpu_ops.plan.aggregate_kinds import AggregateKind, Events
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.ordered_aggregates import returned_type
 
-_LIFETIME = 2
-"""How many of the columns read are the start and the end, after all others."""
-
 
 def _by_time(block: Block, aggregate: Aggregate, chosen: Members, read: int) -> Any:
-    """The events by start, then by what the function reads of them."""
+    """The order of events by start, then by the columns that the function reads."""
     others = aggregate.others
-    return in_order(
-        block, order_keys(block, (others[read], *others[:read], *others[read + 1 :]), chosen), len(chosen.first)
-    )
+    keys = order_keys(block, (others[read], *others[:read], *others[read + 1 :]), chosen)
+    return stable_order(keys, chosen.first)
 
 
 def _table(block: Block, aggregate: Aggregate, chosen: Members, at: Any, names: list[str]) -> pa.Table:
-    """The events at some indices as a table of what a function reads; lifetimes behind all else."""
+    """The events at some indices as a table of the columns that a function reads, the lifetimes last."""
     columns = block.device.columns
     frames: list[Any] = []
     fields: list[pa.Field] = []
@@ -48,14 +45,13 @@ def _table(block: Block, aggregate: Aggregate, chosen: Members, at: Any, names: 
 
 
 def _calls(block: Block, aggregate: Aggregate) -> Iterator[tuple[int, Any]]:
-    """(slot, what the function gave) for each slot in which any event takes part."""
+    """(slot, the function's result) for each slot in which an event takes part."""
     options = aggregate.options
     names, sensitive = list(options["columns"]), bool(options["bounds"])
     chosen = members(block, aggregate, [])
     order = _by_time(block, aggregate, chosen, len(names))
     if sensitive:
-        assert block.places is not None  # noqa: S101  (whoever makes a block of such an aggregate says where it is)
-        places = block.places()
+        places = block.where_windows_are()
         begin, finish = (block.device.columns.host(each) for each in (places.start, places.end))
         bounds = [to_arrow(np.ascontiguousarray(each), TIME_TYPE).to_pylist() for each in (begin, finish)]
     for some in pairs(block, chosen, order):
@@ -80,7 +76,7 @@ def _calls(block: Block, aggregate: Aggregate) -> Iterator[tuple[int, Any]]:
 
 
 def _clipped(table: pa.Table, begin: Any, finish: Any) -> pa.Table:
-    # What a data window holds may have ended before: nothing of its lifetime is in the window then.
+    # A data window may hold an event that ended before the window: its clipped lifetime is empty.
     for name in ("start", "end"):
         ticks = np.clip(table[name].cast(pa.int64()).to_numpy(), begin, finish)
         table = table.set_column(table.schema.get_field_index(name), name, to_arrow(ticks, TIME_TYPE))
@@ -88,7 +84,7 @@ def _clipped(table: pa.Table, begin: Any, finish: Any) -> pa.Table:
 
 
 def _blame(block: Block, aggregate: Aggregate, slot: int, error: BaseException) -> NoReturn:
-    """The error of a user's function, with the window in which it came up."""
+    """Raise the error of a user's function, with the window in which it occurred."""
     of_rows = isinstance(aggregate.options["returns"], pa.Schema)
     raise FunctionError(
         f"The function of {'apply' if of_rows else aggregate.kind} failed: {type(error).__name__}: {error}",
@@ -134,7 +130,7 @@ def _table_function(block: Block, aggregate: Aggregate) -> Any:
 
 
 def _as_table(made: Any, returns: pa.Schema) -> pa.Table:
-    """What a function gave as a table: a table of any kind, a dictionary of columns, dictionaries as rows, or None."""
+    """A function's result as a table: given as a table, a dictionary of columns, rows as dictionaries, or None."""
     if made is None:
         return empty_table(returns)
     if hasattr(made, "__arrow_c_stream__"):
@@ -152,7 +148,7 @@ def _as_table(made: Any, returns: pa.Schema) -> pa.Table:
 
 
 def _array(values: Any, dtype: pa.DataType) -> pa.Array:
-    """Values as an array; Arrow itself would cut 1.5 down to the integer 1."""
+    """Values as an array; Arrow itself would truncate 1.5 to the integer 1."""
     if isinstance(values, np.ndarray | pa.Array | pa.ChunkedArray):
         return (pa.array(values) if isinstance(values, np.ndarray) else values).cast(dtype)
     made = pa.array(values, dtype)
@@ -184,7 +180,7 @@ def _incremental(block: Block, aggregate: Aggregate) -> Any:
                     state = remove(state, *rows[leaving[left]])
                 left += 1
             if left == entered:
-                # Nothing is in: what has passed leaves no trace.
+                # No event is in the window: the state begins anew.
                 state = zero()
             while entered < len(entering) and first[entering[entered]] <= slot:
                 state = add(state, *rows[entering[entered]])

@@ -1,4 +1,4 @@
-"""When events of one number are met by others, and what of their lifetimes lies within that time or outside of it."""
+"""Covers: the times at which events are met by others, and the pieces of lifetimes within or outside of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Matches = list[tuple[Any, Any, Any]]
 """Of pairs: (index of the event, int64 start, int64 end) each."""
 
 Covers = tuple[Any, Any, Any]
-"""(int32 number, int64 start, int64 end), in order, those of one number apart from each other."""
+"""(int32 number, int64 start, int64 end), in order; covers of one number do not touch."""
 
 
 def covers_of(matches: Matches, device: Device) -> Covers:
@@ -46,7 +46,7 @@ def uncovered(
 ) -> tuple[Any, Any, Any]:
     """(row, start, end) of the pieces of lifetimes that lie outside of the covers of the same number.
 
-    Where a lifetime is not ``closed``, what comes after its last cover is left out: more covers may come.
+    If a lifetime is not ``closed``, the piece after its last cover is left out: more covers may come.
     """
     take = device.kernels.take
     _, begin, over = covers
@@ -55,7 +55,7 @@ def uncovered(
         rows = device.kernels.keep(whole)
         return rows, take(start, rows), take(end, rows)
     first, last = _covers_met(codes, start, end, covers, device)
-    # One piece before each cover that is met and one after the last: those are left out that nothing is left of.
+    # One piece before each cover that is met, and one after the last; empty pieces are left out.
     rows, offset = device.kernels.expand(last - first + 1)
     at = take(first, rows) + offset
     low = np.where(offset == 0, take(start, rows), take(over, np.maximum(at - 1, 0)))

@@ -1,7 +1,7 @@
-"""Two streams in a running query: both wait until the older CTI has passed their starts, and meet in order of time.
+"""Two streams in a running query: events wait until the older CTI has passed their starts, and meet in order of time.
 
-So what a step sees of either stream is all that starts before a time, however the two came in. An event is kept until
-that time reaches its end: then nothing can meet it any more.
+So a step sees all events of both streams that start before a time, in whatever order they came in. An event is kept
+until that time reaches its end: from then on no new event can meet it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from gpu_ops.operators.aggregates.block import Column
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.joins import joins
 from gpu_ops.operators.joins.coverage import Matches, covered_until, covers_of, uncovered
-from gpu_ops.operators.joins.joins import JoinSide, OverlapPairs
+from gpu_ops.operators.joins.joins import OverlapPairs
 from gpu_ops.operators.operator import BatchInput, Stateless, StepInput
-from gpu_ops.operators.state.fields import AFTER, NUMBERED_TIME, TIME, clock, group_columns, group_count, row_columns
+from gpu_ops.operators.row_order import run_ends, run_starts
+from gpu_ops.operators.state.fields import AFTER, NUMBERED_TIME, TIME, clock, row_columns
 from gpu_ops.operators.state.incremental import IncrementalOperator
 from gpu_ops.operators.state.row_runs import RowRuns, ordered
 from gpu_ops.operators.state.rows import AxisRows, Least
@@ -33,19 +34,19 @@ from gpu_ops.plan.joins import AsOf, Binary, ClipBy, Join, Numbered
 from gpu_ops.plan.nodes import Node
 
 _NULLS = 2
-"""Null keys have numbers of their own, left's 0 and right's 1: no event of the other side has them."""
+"""Null keys have numbers of their own, 0 on the left and 1 on the right, which the other side does not have."""
 
 _SIDES = ("left", "right")
 
 
 CURSOR = ("cursor", "numbers")
-"""The column that says from where on nothing has been given of an event yet."""
+"""The column of times up to which the pieces of an event without a partner have been given."""
 
 _GIVEN = "given"
 
 
 class IncrementalBinary(IncrementalOperator, family=True):
-    """What the steps of all nodes with two inputs share: numbers of keys, and events that wait for their start.
+    """The base of nodes with two inputs: numbers of keys, and events that wait for a CTI past their start.
 
     Args:
         node: The node.
@@ -85,21 +86,14 @@ class IncrementalBinary(IncrementalOperator, family=True):
 
     @abstractmethod
     def _meet(self, left: AxisRows, right: AxisRows, cti: int) -> Iterator[Events]:
-        """The results of a step, in which these begin. Both are in order of group and start."""
+        """The results of a step in which some events begin; both sides are in order of group and start."""
 
     def _output_cti(self, cti: int) -> int:
         return cti
 
     def _rows(self, at: int, events: Events) -> AxisRows:
         names = [each[at] for each in self._node.on]
-        columns = self._device.columns
-        keys = columns.select(events.frame, names) if names else events.frame
-        for mine, other in self._node.on if at else ():
-            if mine != other:
-                keys = columns.rename(keys, other, f"__{mine}")
-        for mine, other in self._node.on if at else ():
-            if mine != other:
-                keys = columns.rename(keys, f"__{mine}", mine)
+        keys = joins.right_keys(self._node.on, events.frame, self._device) if at and names else events.frame
         codes = self._groups.codes(keys) + np.int32(_NULLS)
         known = joins.known_keys(names, events.frame, self._device)
         if known is not None:
@@ -121,11 +115,8 @@ class IncrementalBinary(IncrementalOperator, family=True):
             return
         yield clock()
         done = int(tables["clock"]["done"][0].as_py())
-        names = tuple(name for name, _ in self._node.on)
-        keys = group_columns(names, self._node.left.schema, prefix="")
-        if keys:
-            yield StateTable("keys", keys, required=True, unique=tuple(keys))
-        groups = group_count(names, tables, "keys") + _NULLS
+        yield from self._groups_declared({})
+        groups = self._group_count(tables) + _NULLS
         end = replace(TIME, above="low")
         begin = replace(TIME, least=done)
         for at, (name, part) in enumerate(zip(_SIDES, self._node.inputs, strict=True)):
@@ -136,7 +127,7 @@ class IncrementalBinary(IncrementalOperator, family=True):
             yield StateTable(name, _rows(at, begun, end, groups, self._frame(name)) | self._kept_besides(at))
 
     def _kept_besides(self, at: int) -> dict[str, Field]:
-        """The columns that the rows of a side have which are kept, beside those of all rows: most nodes have none."""
+        """The columns of a side's kept rows beside those of all rows; most nodes have none."""
         del at
         return {}
 
@@ -146,12 +137,8 @@ def _rows(at: int, low: Field, high: Field, groups: int, frame: pa.Schema) -> di
     return columns | {"group": replace(columns["group"], besides=(at,), least=_NULLS)}
 
 
-def _side(rows: AxisRows) -> JoinSide:
-    return JoinSide(rows.code, rows.low, rows.high, rows.frame)
-
-
 class _GivenUpTo(RowRuns):
-    """Rows of which it changes from where on nothing has been given of each: that stands beside their runs."""
+    """Rows whose cursors change; the current cursors are beside the runs."""
 
     def _run(self, rows: AxisRows) -> Run[AxisRows]:
         run = super()._run(rows)
@@ -174,37 +161,37 @@ class IncrementalJoin(IncrementalBinary, nodes=(Join,)):
         device: Where arrays live.
     """
 
+    _node: Join
+
     def __init__(self, node: Join, device: Device) -> None:
         super().__init__(node, device, {side: _GivenUpTo(("group", "high"), device) for side in _SIDES})
         self._sides = self._kept["left"], self._kept["right"]
-        self._join, self._bare = node, replace(node, condition=None)
+        self._bare = replace(node, condition=None)
         self._oldest = Least(), Least()
 
     @classmethod
     def stepped(cls, node: Join) -> Node:
-        """Of a semi join the nodes that say the same.
+        """A semi join as equal nodes.
 
-        All at once it is found like an anti join, from when each left event is covered. Step by step such a piece would
-        have to be remembered until it is whole; of pairs that are stitched it is final when time has passed its end.
+        A batch computes it like an anti join, from the covers of each left event. Step by step, a covered piece would
+        have to be kept until it is complete; stitched pairs are final as soon as time has passed their end.
         """
         return node.as_inner() if node.how == "semi" else node
 
     def _batch(self, left: Events | None, right: Events | None, *, gathered: bool) -> Iterator[Events]:
-        return joins.join(self._join, left, right, self._device, gathered=gathered)
+        return joins.join(self._node, left, right, self._device, gathered=gathered)
 
     def _meet(self, left: AxisRows, right: AxisRows, cti: int) -> Iterator[Events]:
-        node, device = self._join, self._device
-        # Of each side what is alone is found per part: the new events, and each run of the kept ones.
-        parts = [None, *self._sides[0].runs], [None, *self._sides[1].runs]
-        matches: tuple[list[Matches], list[Matches]] = ([[] for _ in parts[0]], [[] for _ in parts[1]])
+        node, device = self._node, self._device
+        # A side has several parts: the new events, and each run of kept events.
+        lefts, rights = (
+            [new, *(run.rows for run in side.runs)] for new, side in zip((left, right), self._sides, strict=True)
+        )
+        matches: tuple[list[Matches], list[Matches]] = ([[] for _ in lefts], [[] for _ in rights])
         for one, other, found in self._meetings(left, right):
-            rows = tuple(
-                fresh if number == 0 else side[number].rows  # type: ignore[union-attr]
-                for fresh, side, number in zip((left, right), parts, (one, other), strict=True)
-            )
-            for match in joins.matched(node, _side(rows[0]), _side(rows[1]), found, device):
+            for match in joins.matched(node, lefts[one], rights[other], found, device):
                 if node.pairs:
-                    yield joins.pair_events(node, _side(rows[0]), _side(rows[1]), match, device)
+                    yield joins.pair_events(node, lefts[one], rights[other], match, device)
                 if node.alone[0]:
                     matches[0][one].append((match.rows, match.start, match.end))
                 if node.alone[1]:
@@ -212,20 +199,17 @@ class IncrementalJoin(IncrementalBinary, nodes=(Join,)):
         for at, fresh in enumerate((left, right)):
             lasting = device.kernels.keep(fresh.high > cti)
             if not node.alone[at]:
-                for _ in self._sides[at].ended(cti):
-                    pass
+                self._sides[at].end(cti)
                 self._sides[at].add(fresh.take(lasting, device))
                 continue
-            ended = {id(run): rows for run, rows in self._sides[at].ended(cti)}
-            for run, found_here in zip(parts[at][1:], matches[at][1:], strict=True):
-                assert run is not None  # noqa: S101  (only the first part is none)
-                yield from self._alone(at, run, ended[id(run)], found_here, cti)
+            for (run, ended), met in zip(self._sides[at].ended(cti), matches[at][1:], strict=True):
+                yield from self._alone(at, run, ended, met, cti)
             yield from self._fresh_alone(at, fresh, matches[at][0], lasting, cti)
 
     def _meetings(self, left: AxisRows, right: AxisRows) -> Iterator[tuple[int, int, OverlapPairs]]:
-        """(part of left, part of right, pairs): new with new ones, and new ones with those that are alive."""
+        """(part of left, part of right, pairs): new events with new ones, and with those that are alive."""
         device = self._device
-        for found in joins.meetings(self._bare, _side(left), _side(right), device):
+        for found in joins.meetings(self._bare, left, right, device):
             yield 0, 0, found
         for number, run in enumerate(self._sides[1].runs, start=1):
             for found in self._met(left, run):
@@ -241,11 +225,11 @@ class IncrementalJoin(IncrementalBinary, nodes=(Join,)):
             return
         first = kernels.search_pairs(rows.code, rows.high, fresh.code, fresh.low)
         last = kernels.search_pairs(rows.code, rows.high, fresh.code, np.full_like(fresh.low, AFTER))
-        for found in joins.pairs(first, last, fresh.high, _side(rows), self._device):
+        for found in joins.pairs(first, last, fresh.high, rows, self._device):
             yield replace(found, start=kernels.take(fresh.low, found.rows))
 
     def _alone(self, at: int, run: Run[AxisRows], ended: Any, matches: Matches, cti: int) -> Iterator[Events]:
-        """What is final of the times without partner of a run's events; their cursors move on."""
+        """The final pieces without a partner of a run's events; their cursors move on."""
         device, take = self._device, self._device.kernels.take
         met = [rows for rows, _, _ in matches]
         if not len(ended) and not met:
@@ -263,7 +247,7 @@ class IncrementalJoin(IncrementalBinary, nodes=(Join,)):
             yield Events(start, over, self._given(at, frame))
 
     def _fresh_alone(self, at: int, fresh: AxisRows, matches: Matches, lasting: Any, cti: int) -> Iterator[Events]:
-        """The same of new events; those that have not ended are kept."""
+        """The final pieces without a partner of new events; events that have not ended are kept."""
         device, take = self._device, self._device.kernels.take
         final, moved = self._pieces(fresh.low, fresh.high, matches, cti)
         kept = replace(fresh, columns={CURSOR: Column((moved,), None)}).take(lasting, device)
@@ -282,24 +266,24 @@ class IncrementalJoin(IncrementalBinary, nodes=(Join,)):
         return pieces, covered_until(numbers, cursor, end, covers, device)
 
     def _given(self, at: int, frame: Any) -> Any:
-        if self._join.how == "anti":
+        if self._node.how == "anti":
             return frame
-        return joins.beside_nulls(self._join, at, frame, self._no_partners[1 - at], self._device)
+        return joins.beside_nulls(self._node, at, frame, self._no_partners[1 - at], self._device)
 
     @cached_property
     def _no_partners(self) -> list[Any]:
         """Of each side a frame without rows."""
-        return [joins.nothing(each.schema, self._device).frame for each in self._join.inputs]
+        return [joins.nothing(each.schema, self._device).frame for each in self._node.inputs]
 
     def _output_cti(self, cti: int) -> int:
         return min(oldest.least(cti) for oldest in self._oldest)
 
     def _kept_besides(self, at: int) -> dict[str, Field]:
         name, form = CURSOR
-        return {f"{name}.{form}.0": replace(NUMBERED_TIME, from_="low")} if self._join.alone[at] else {}
+        return {f"{name}.{form}.0": replace(NUMBERED_TIME, from_="low")} if self._node.alone[at] else {}
 
     def _again(self, name: str, rows: AxisRows) -> None:
-        if name in _SIDES and self._join.alone[at := _SIDES.index(name)]:
+        if name in _SIDES and self._node.alone[at := _SIDES.index(name)]:
             cursors = rows.columns[CURSOR].arrays[0]
             self._oldest[at].add(cursors[cursors < rows.high])
 
@@ -312,20 +296,21 @@ class IncrementalClip(IncrementalBinary, nodes=(ClipBy,)):
         device: Where arrays live.
     """
 
+    _node: ClipBy
+
     def __init__(self, node: ClipBy, device: Device) -> None:
         self._lefts = RowRuns(("group", "low"), device)
         super().__init__(node, device, {"left": self._lefts})
-        self._clip = node
         self._oldest = Least()
         self._cut = device.columns.array(np.zeros(0, np.int64))
 
     def _batch(self, left: Events | None, right: Events | None, *, gathered: bool) -> Iterator[Events]:
-        clipped = joins.clip_by(self._clip, left, right, self._device)
+        clipped = joins.clip_by(self._node, left, right, self._device)
         return iter([] if clipped is None else [clipped])
 
     def _rows(self, at: int, events: Events) -> AxisRows:
         rows = super()._rows(at, events)
-        # Of right events their starts alone matter.
+        # Only the starts of right events matter.
         return rows if at == 0 else replace(rows, high=rows.low + 1)
 
     def _meet(self, left: AxisRows, right: AxisRows, cti: int) -> Iterator[Events]:
@@ -333,13 +318,12 @@ class IncrementalClip(IncrementalBinary, nodes=(ClipBy,)):
         more = len(self._groups) + _NULLS - len(self._cut)
         if more > 0:
             self._cut = np.concatenate([self._cut, np.full_like(self._cut, MIN_TIME, shape=more + len(self._cut) // 2)])
-        begins = np.concatenate([np.ones_like(right.code[:1], dtype=np.bool_), right.code[1:] != right.code[:-1]])
-        first = kernels.keep(begins)
+        first = kernels.keep(run_starts(right.code))
         groups = kernels.take(right.code, first)
         starts = kernels.take(right.low, first)
         for run, ended in self._lefts.ended(cti):
             yield from self._out(run, ended, groups, starts)
-        ends = joins.clipped_ends(_side(left), _side(right), device)
+        ends = joins.clipped_ends(left, right, device)
         final = (ends < left.high) | (ends <= cti)
         done = kernels.keep(final)
         if len(done):
@@ -349,8 +333,7 @@ class IncrementalClip(IncrementalBinary, nodes=(ClipBy,)):
         self._oldest.add(kept.low)
         self._lefts.add(kept)
         if len(groups):
-            last = np.concatenate([first[1:], np.full_like(first, len(right), shape=1)]) - 1
-            self._cut[groups] = kernels.take(right.low, last)
+            self._cut[groups] = kernels.take(right.low, kernels.keep(run_ends(right.code)))
 
     def _out(self, run: Run[AxisRows], ended: Any, groups: Any, starts: Any) -> Iterator[Events]:
         """The events of a run that end in this step, by themselves or by a right start."""
@@ -361,10 +344,10 @@ class IncrementalClip(IncrementalBinary, nodes=(ClipBy,)):
         clipped = kernels.take(first, source) + offset
         until = np.minimum(kernels.take(rows.high, clipped), kernels.take(starts, source))
         if run.gone is not None:
-            # What ended in an earlier step has been given; what ends in this one has not.
+            # Rows that ended in an earlier step have been given; rows that end in this one have not.
             fresh = kernels.keep(~kernels.take(run.gone, clipped))
             clipped, until = kernels.take(clipped, fresh), kernels.take(until, fresh)
-        run.left += len(ended)  # they are dropped with the others
+        run.left += len(ended)  # `drop` counts them, too
         self._lefts.drop(run, clipped)
         alone = kernels.take(ended, kernels.keep(~kernels.take(run.gone, ended)))
         self._lefts.drop(run, alone)
@@ -386,7 +369,7 @@ class IncrementalClip(IncrementalBinary, nodes=(ClipBy,)):
 
 
 class _Lasts(RowRuns):
-    """Events by group and start; of each run's groups the last one alone."""
+    """Events by group and start; a run has only the last one of each group."""
 
     def _ordered(self, rows: AxisRows) -> AxisRows:
         return self._last(super()._ordered(rows))
@@ -395,8 +378,7 @@ class _Lasts(RowRuns):
         return self._last(super()._merged(pieces))
 
     def _last(self, rows: AxisRows) -> AxisRows:
-        later = np.concatenate([rows.code[1:] == rows.code[:-1], np.zeros_like(rows.code[:1], dtype=np.bool_)])
-        return rows.take(self._device.kernels.keep(~later), self._device)
+        return rows.take(self._device.kernels.keep(run_ends(rows.code)), self._device)
 
 
 class IncrementalAsOf(IncrementalBinary, nodes=(AsOf,)):
@@ -407,38 +389,36 @@ class IncrementalAsOf(IncrementalBinary, nodes=(AsOf,)):
         device: Where arrays live.
     """
 
+    _node: AsOf
+
     def __init__(self, node: AsOf, device: Device) -> None:
         self._lasts = _Lasts(("group", "low"), device)
         super().__init__(node, device, {"right": self._lasts})
-        self._as_of = node
 
     def _batch(self, left: Events | None, right: Events | None, *, gathered: bool) -> Iterator[Events]:
-        return joins.as_of(self._as_of, left, right, self._device)
+        return joins.as_of(self._node, left, right, self._device)
 
     def _meet(self, left: AxisRows, right: AxisRows, cti: int) -> Iterator[Events]:
         device, kernels = self._device, self._device.kernels
-        node = self._as_of
-        fresh = joins.last_of_each_start(_side(right), node.right.schema, device)
-        rest = _side(left)
-        # The newest first: what started later counts.
-        for other in (fresh, *(_side(run.rows) for run in reversed(self._lasts.runs))):
+        node, rest = self._node, left
+        fresh = joins.last_of_each_start(right, node.right.schema, device)
+        # The newest run first: the latest start counts.
+        for other in (fresh, *(run.rows for run in reversed(self._lasts.runs))):
             at = joins.last_started(rest, other, None, device)
             found = kernels.keep(at >= 0)
             if len(found):
                 mine, partner = rest.take(found, device), kernels.take(at, found)
                 if node.tolerance is not None:
-                    near = mine.start - kernels.take(other.start, partner) <= node.tolerance
+                    near = mine.low - kernels.take(other.low, partner) <= node.tolerance
                     partner = np.where(near, partner, -1)
                 yield from joins.with_last(node, mine, other, partner, device)
                 rest = rest.take(kernels.keep(at < 0), device)
         if len(rest):
-            yield from joins.with_last(node, rest, fresh, np.full_like(rest.start, -1), device)
-        # Of a group only the last one can still be met; how long it lasts plays no part, but for the tolerance.
+            yield from joins.with_last(node, rest, fresh, np.full_like(rest.low, -1), device)
+        # Only the last event of a group can still be met; its end plays no part, but the tolerance does.
         far = MAX_TIME if node.tolerance is None else node.tolerance + 1
-        lasts = np.minimum(fresh.start, MAX_TIME - far) + far
-        self._lasts.add(AxisRows(fresh.codes, fresh.start, lasts, {}, fresh.frame))
-        for _ in self._lasts.ended(cti):
-            pass
+        self._lasts.add(replace(fresh, high=np.minimum(fresh.low, MAX_TIME - far) + far))
+        self._lasts.end(cti)
 
 
 class NumberRows(Stateless, nodes=(Numbered,)):

@@ -1,4 +1,4 @@
-"""Stitch in a running query: what ends before the CTI has found its follower, or has none."""
+"""Stitch in a running query: an event that ends before the CTI has found its follower, or has none."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpu_ops.operators.aggregates.block import Column
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.joins.stitch import leading, payload, stitch
 from gpu_ops.operators.operator import BatchInput, StepInput
-from gpu_ops.operators.state.fields import NUMBERED_TIME, TIME, group_columns, group_count, row_columns
+from gpu_ops.operators.state.fields import NUMBERED_TIME, TIME, row_columns
 from gpu_ops.operators.state.incremental import IncrementalOperator
 from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import AxisRows, concat_rows
@@ -25,10 +25,10 @@ _CHAIN = ("chain", "numbers")
 
 
 class IncrementalStitch(IncrementalOperator, nodes=(Stitch,)):
-    """The steps of one stitch node: pieces wait for their start, chains for what may follow them.
+    """The steps of one stitch node: pieces wait for a CTI past their start, chains for a piece that follows them.
 
-    A chain is its last piece, with the start of its first. Matching at one time needs all that ends and all that starts
-    there, so it waits until the CTI is past it.
+    A chain is its last piece, with the start of its first one. Matching at a time needs all pieces that end or start
+    there, so it waits until the CTI is past that time.
 
     Args:
         node: The node.
@@ -63,7 +63,7 @@ class IncrementalStitch(IncrementalOperator, nodes=(Stitch,)):
             came = [AxisRows(codes, events.start, events.ends, {_CHAIN: Column((events.start,), None)}, frame)]
         fresh = self._waiting.through(came, before)
         if fresh is not None and self._node.carried:
-            # All that start with it have come by now.
+            # All events with the same start have come by now.
             frame = leading(self._node, fresh.code, fresh.low, fresh.high, fresh.frame, device)
             fresh = replace(fresh, frame=frame)
         due = [*([] if fresh is None else [fresh]), *self._chains.due(before)]
@@ -92,13 +92,12 @@ class IncrementalStitch(IncrementalOperator, nodes=(Stitch,)):
 
     def declared(self, tables: Tables) -> Iterator[StateTable]:
         """The tables that `tables` gives."""
-        node = self._node
-        keys = group_columns(node.compared, node.schema, prefix="")
-        if keys:
-            yield StateTable("groups", keys, required=bool(tables), unique=tuple(keys))
-        groups = group_count(node.compared, tables)
+        if not tables:
+            return
+        yield from self._groups_declared({})
+        groups = self._group_count(tables)
         begun = {_CHAIN: NUMBERED_TIME}
-        carried = pa.schema([node.schema.field(name) for name in node.carried])
+        carried = pa.schema([self._schema.field(name) for name in self._node.carried])
         for name in ("waiting", "chains"):
             columns = row_columns(
                 replace(TIME, from_=f"{'.'.join(_CHAIN)}.0"),

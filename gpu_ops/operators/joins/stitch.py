@@ -1,4 +1,4 @@
-"""Stitch: events that touch, joined into one."""
+"""Stitch: joins events that touch into one."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import numpy as np
 
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events
-from gpu_ops.operators.row_windows.data_windows import row_order
+from gpu_ops.operators.row_order import row_order, run_starts
 from gpu_ops.plan.lifetimes import Stitch
 
 
 def stitch(node: Stitch, events: Events, device: Device) -> Events:
-    """Events that are equal in the columns that are compared, joined where one ends at the start of another."""
+    """Events that are equal in the compared columns, joined if one ends at the start of another."""
     columns, take = device.columns, device.kernels.take
     codes, groups, payloads = columns.key_codes(events.frame, node.compared)
     order = device.kernels.group_order(codes, groups, events.start)
     carried = leading(node, codes, events.start, events.ends, events.frame, device)
     codes, start, end = (take(each, order) for each in (codes, events.start, events.ends))
     first, last = device.kernels.stitch_order(codes, start, end)
-    # Of equal payloads the one form (0.0, not -0.0) that does not depend on which of them came first.
+    # The same form (0.0, not -0.0) for equal payloads, whichever came first.
     frame = columns.take(payloads, take(codes, first).astype(np.int64))
     if carried is not None:
         frame = payload(node, frame, columns.take(carried, take(order, first)), device)
@@ -28,7 +28,7 @@ def stitch(node: Stitch, events: Events, device: Device) -> Events:
 
 
 def leading(node: Stitch, codes: Any, start: Any, end: Any, frame: Any, device: Device) -> Any | None:
-    """For each event the columns that are not compared, of the first one that starts with it; None if there are none.
+    """For each event the columns that are not compared, of the first event with its start; None if there are none.
 
     Args:
         node: The node.
@@ -45,14 +45,12 @@ def leading(node: Stitch, codes: Any, start: Any, end: Any, frame: Any, device: 
     order = row_order(codes, start, end, carried, node.schema, (), device, ties=True)
     if order is None:
         order = np.arange(len(start), like=start)
-    code, time = take(codes, order), take(start, order)
-    new = np.ones_like(code[:1], dtype=np.bool_)
-    fresh = np.concatenate([new, (code[1:] != code[:-1]) | (time[1:] != time[:-1])])
+    fresh = run_starts(take(codes, order), take(start, order))
     lead = np.empty_like(order)
     lead[order] = order[device.kernels.keep(fresh)][np.cumsum(fresh) - 1]
     return columns.take(carried, lead)
 
 
 def payload(node: Stitch, compared: Any, carried: Any, device: Device) -> Any:
-    """The payload of the columns that are compared, and of the others."""
+    """The payload of compared columns and carried columns."""
     return device.columns.select(device.columns.beside(compared, carried), node.schema.names)

@@ -1,7 +1,7 @@
-"""Windows by a condition on what is in them: which rows are in when a row comes depends on those that were in before.
+"""Windows by a condition on their content: the rows that are in when a row comes depend on those that were in before.
 
-For a group the oldest row ``o`` and the newest row ``n`` say what is in, and each step goes to the next of one or the
-other, as the condition says. Two ways lead on, both for many groups at once:
+The oldest row ``o`` and the newest row ``n`` say which rows of a group are in. Each step goes on to the next oldest or
+the next newest row, as the condition decides. There are two ways to compute the walk, both for many groups at once:
 
 - A guess of the whole way, as if the condition changed but once along each line: by binary search, some ten evaluations
   a row. Then the condition is computed for all pairs that lie on it. The first that is not as expected says where the
@@ -23,9 +23,10 @@ import pyarrow as pa
 from gpu_ops.core.time import TICK, TIME_TYPE
 from gpu_ops.devices import Device
 from gpu_ops.errors import IntegerOverflowError, SumOverflowError
-from gpu_ops.operators.checked import checked
+from gpu_ops.operators.aggregates.block import with_special
+from gpu_ops.operators.checked import holds
 from gpu_ops.operators.events import Events
-from gpu_ops.operators.row_windows.data_windows import assigns, index_of
+from gpu_ops.operators.row_windows.data_windows import assigns, gathering_begins, index_of
 from gpu_ops.plan.expressions import exact_divisions, guards
 from gpu_ops.plan.window_conditions import COUNT, OLDEST, SUM, Until, While, condition_fields, spoken
 from gpu_ops.plan.window_kinds import UNKNOWN, Membership, WindowRows
@@ -40,7 +41,7 @@ _MOST_ROWS, _MOST_GROUPS, _FEWEST_ROWS, _STRIDE = 1 << 18, 1 << 8, 1 << 10, 32
 looks at one row of each stride before those between."""
 
 WALK_WHILE, WALK_UNTIL, WALK_BEFORE = 0, 1, 2
-"""How `window_walk` goes on: rows leave one by one; batches with the row that ends them; batches without it."""
+"""The modes of `window_walk`: rows leave one by one; batches with the row that ends them; batches without it."""
 
 
 @assigns(While)
@@ -57,19 +58,17 @@ def keep_while(window: While, held: WindowRows, device: Device) -> Membership:
 def batches_until(window: Until, held: WindowRows, device: Device) -> Membership:
     """When each row is in a batch: from the row that ends its own to the one that ends the next."""
     mode = WALK_UNTIL if window.include_trigger else WALK_BEFORE
-    # Rows of the batch that is out come first; those of the one that gathers have not entered yet.
-    out = np.concatenate([np.zeros_like(held.bounds[:1]), np.cumsum(held.enter != UNKNOWN)])
-    begins = held.bounds[:-1] + out[held.bounds[1:]] - out[held.bounds[:-1]]
+    begins = gathering_begins(held)
     ends = _walked(window.condition, mode, held, begins, np.maximum(begins, _fresh(held, device)), device)
     gathers = held.enter == UNKNOWN
-    # A batch that is complete is followed by one that begins with the row that completed it, or the one after that.
+    # A complete batch is followed by one that begins with the row that completed it, or with the row after that.
     complete = ends[device.kernels.keep(ends >= 0)]
     past = np.full_like(begins, len(held), shape=1)
     opens = np.unique(np.concatenate([begins, complete + (1 if mode == WALK_UNTIL else 0), past]))
     batch = np.searchsorted(opens, index_of(held), side="right") - 1
     first = np.where(gathers, opens[np.maximum(batch, 0)], 0)
     entered = np.where(gathers, ends[first], -1)
-    # A row leaves when the batch after its own is complete; after one that is out already, when the first one is.
+    # A row leaves when the batch after its own is complete; a row of the batch that is out, when the first one is.
     after = np.where(gathers, opens[np.minimum(batch + 1, len(opens) - 1)], begins[held.code])
     known = (after < held.bounds[held.code + 1]) & (~gathers | (entered >= 0))
     left = np.where(known, ends[np.where(known, after, 0)], -1)
@@ -81,7 +80,7 @@ def _times(held: WindowRows, rows: Any) -> Any:
 
 
 def _fresh(held: WindowRows, device: Device) -> Any:
-    """int64 index of each group's first row that has just come."""
+    """int64 index of each group's first new row."""
     groups = np.arange(len(held.bounds) - 1, like=held.start).astype(np.int32)
     return device.kernels.search_pairs(held.code, held.number, groups, held.before - 1)
 
@@ -99,7 +98,7 @@ def _walked(condition: nw.Expr, mode: int, held: WindowRows, oldest: Any, newest
             else:
                 _walk_by_blocks(walk, active, width, pairs, device)
         except (IntegerOverflowError, SumOverflowError):
-            # It may be of rows that are never in together: from here on one pair after the other, as they are met.
+            # The overflow may be of rows that are never in together: go on pair by pair, as the walk meets them.
             if width == 1:
                 raise
             guesses, width = False, 1
@@ -115,7 +114,7 @@ class _Walk:
         oldest: int64 index of the row that each group looks at next as its oldest.
         newest: Likewise as its newest; at ``ends`` when the group is done.
         ends: int64 index after each group's last row.
-        left: What is found: `_walked` says what.
+        left: The result, as `_walked` gives it.
     """
 
     mode: int
@@ -125,11 +124,11 @@ class _Walk:
     left: Any
 
     def rows_left(self, groups: Any) -> int:
-        """How many rows some groups have not come to."""
+        """How many rows of some groups the walk has not reached."""
         return int((self.ends - self.newest)[groups].sum())
 
     def go(self, groups: Any, oldest: Any, newest: Any, gone: Any, by: Any) -> int:
-        """Put some groups where they have come to, and note the rows that left. Gives how many rows were passed."""
+        """Set how far some groups have come, and note the rows that left. Returns how many rows were passed."""
         passed = int((newest - self.newest[groups]).sum())
         self.oldest[groups], self.newest[groups] = oldest, newest
         self.left[gone] = by
@@ -143,12 +142,12 @@ def _walk_by_blocks(walk: _Walk, active: Any, width: int, pairs: _PairCondition,
     for low in range(0, len(active), most):
         groups = active[low : low + most]
         first, last, end = walk.oldest[groups], walk.newest[groups], walk.ends[groups]
-        holds = pairs.block(first, last, end, width)
-        walk.go(groups, *device.kernels.window_walk(holds, width, first, last, end, walk.mode))
+        found = pairs.block(first, last, end, width)
+        walk.go(groups, *device.kernels.window_walk(found, width, first, last, end, walk.mode))
 
 
 def _walk_by_guess(walk: _Walk, groups: Any, pairs: _PairCondition, device: Device) -> int:
-    """Go on in some groups as far as a guess leads, and say how many rows that is."""
+    """Go on in some groups as far as a guess is right; returns how many rows that is."""
     first, last = walk.oldest[groups], walk.newest[groups]
     ends = np.minimum(walk.ends[groups], last + _MOST_ROWS // len(groups))
     guess = _guess_while if walk.mode == WALK_WHILE else _guess_batches
@@ -179,13 +178,13 @@ class _Guess:
 def _verified(guess: _Guess, pairs: _PairCondition, mode: int, ends: Any, device: Device) -> tuple[Any, Any, Any, Any]:
     """As `window_walk`: the way up to the first pair of each group that is not as expected, this pair among it."""
     kernels = device.kernels
-    holds = pairs.hold(guess.oldest, guess.newest)
-    stop = _first_of_each(holds != guess.expected, guess.group, len(ends), device)
-    known = np.arange(len(holds), like=stop) <= stop[guess.group]
-    gone = kernels.keep(known & (~holds if mode == WALK_WHILE else holds))
-    wrong = kernels.keep(stop < len(holds))
+    found = pairs.hold(guess.oldest, guess.newest)
+    stop = _first_of_each(found != guess.expected, guess.group, len(ends), device)
+    known = np.arange(len(found), like=stop) <= stop[guess.group]
+    gone = kernels.keep(known & (~found if mode == WALK_WHILE else found))
+    wrong = kernels.keep(stop < len(found))
     at = stop[wrong]
-    oldest, newest, held = guess.oldest[at], guess.newest[at], holds[at]
+    oldest, newest, held = guess.oldest[at], guess.newest[at], found[at]
     first, last = guess.final.copy(), ends.copy()
     if mode == WALK_WHILE:
         first[wrong], last[wrong] = oldest + ~held, newest + held
@@ -286,7 +285,7 @@ class _PairCondition:
         self._schema = schema
 
     def block(self, oldest: Any, newest: Any, ends: Any, width: int) -> Any:
-        """bool: for each group ``width * width`` pairs, the oldest row by row; False for those that there are not."""
+        """bool: for each group ``width * width`` pairs, ordered by the oldest row; False for missing pairs."""
         device = self._device
         steps = np.arange(width, like=oldest)
         one = (oldest[:, None, None] + steps[None, :, None] + 0 * steps[None, None, :]).reshape(-1)
@@ -319,15 +318,7 @@ class _PairCondition:
             frames.append(columns.build(built))
 
         together = Events(take(held.start, newest), TICK, columns.beside(*frames))
-        (condition,) = checked(self._guards, [self._condition], together, device)
-
-        def step(lazy: Any) -> Any:
-            return lazy.select(nw.col("start"), nw.col("end"), __holds=condition)
-
-        _, _, made = columns.evaluate(together.start, TICK, together.frame, [step])
-        values, valid = columns.values(made, "__holds")
-        holds = values != 0
-        return holds if valid is None else holds & valid
+        return holds(self._condition, self._guards, together, device)
 
 
 def _range_sums(held: WindowRows, column: str, dtype: pa.DataType, device: Device) -> Callable[[Any, Any], Any]:
@@ -355,10 +346,8 @@ def _range_sums(held: WindowRows, column: str, dtype: pa.DataType, device: Devic
 
     def floats(oldest: Any, newest: Any) -> Any:
         total = kernels.round_limbs([between(part, oldest, newest) for part in parts], bits, lowest)
-        nan, plus, minus = (between(each, oldest, newest) > 0 for each in odd)
-        total = np.where(plus, np.inf, np.where(minus, -np.inf, total))
-        total = np.where(nan | (plus & minus), np.nan, total)
-        return total, between(counts, oldest, newest) > 0, pa.float64()
+        nan, plus, minus = (between(each, oldest, newest) for each in odd)
+        return with_special(total, (nan, plus, minus)), between(counts, oldest, newest) > 0, pa.float64()
 
     return floats
 
@@ -366,14 +355,14 @@ def _range_sums(held: WindowRows, column: str, dtype: pa.DataType, device: Devic
 def _integer_sums(
     column: str, values: Any, running: Callable[[Any], Any], counted: Callable[[Any, Any], Any]
 ) -> Callable[[Any, Any], Any]:
-    """As `_range_sums`, of integers: a sum that has wrapped is told by the sum of their upper halves."""
+    """As `_range_sums`, of integers: the sum of their upper halves shows whether the sum has wrapped."""
     whole = running(values)
     half = min(32, 8 * values.dtype.itemsize - 1)
     upper = running(values >> half)
 
     def between(oldest: Any, newest: Any) -> Any:
         total = whole[newest + 1] - whole[oldest]
-        # What the lower halves add is below one for each row, and rows are fewer than 2**31.
+        # Each row's lower half adds less than one to the sum of upper halves, and there are fewer than 2**31 rows.
         near = (upper[newest + 1] - upper[oldest]).astype(np.float64) * 2.0**half
         wrong = np.abs(near - total.astype(np.float64)) > 2.0**63
         if bool(wrong.any()):

@@ -1,8 +1,8 @@
-"""Aggregates over what is in a data window whenever a row enters it, from what comes and goes alone.
+"""Aggregates over a data window's content whenever a row enters, computed from enters and leaves alone.
 
-All that comes and goes of a key stands in an order: by time, what time alone does before what rows do. Whatever later
-steps bring comes after it. So each enter and leave gets the next place on an axis of its own, and the snapshots along
-it are a running window's.
+The enters and leaves of a key have an order: by time; at one time, those that time alone makes come before those that
+rows make. Those of later steps come later. So each gets the next place on an axis of its own, and a running window
+computes the snapshots along it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gpu_ops.core.time import TICK
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import StepInput
-from gpu_ops.operators.row_windows.data_windows import row_order
+from gpu_ops.operators.row_windows.data_windows import moment_places
 from gpu_ops.operators.state.rows import AxisRows
 from gpu_ops.operators.windows.incremental_window import IncrementalWindow
 from gpu_ops.plan.data_windows import DataWindow
@@ -29,14 +29,14 @@ from gpu_ops.plan.windows import Snapshot, WindowAggregate
 
 
 class _Moments(IncrementalWindow):
-    """Snapshots of which each group's last one is given too, up to where its step ends."""
+    """Snapshots; each group's last one is given too, up to the end of the step."""
 
     def _bound(self, limit: int) -> int:
         return limit
 
 
 class IncrementalEach:
-    """The aggregates of one data window, brought up to date step by step.
+    """The aggregates of one data window, updated step by step.
 
     Args:
         node: The data window.
@@ -49,9 +49,9 @@ class IncrementalEach:
 
     @classmethod
     def of(cls, node: DataWindow, device: Device) -> Self | None:
-        """For a data window that gives a row for each; None if its aggregates need all that is in."""
+        """For a data window that gives a result for each row; None if its aggregates need all rows that are in."""
         window, schema = node.window, node.input.schema
-        # A row that goes with its own coming leaves nothing to take off; later ones may not come in before others.
+        # No row may leave at its own enter, and no later row may enter before earlier ones.
         if node.output != "each" or window.leaves == "at once" or window.holds_enters:
             return None
         if not all(each.keeps(schema) != "events" for each in node.aggregates):
@@ -59,12 +59,12 @@ class IncrementalEach:
         made = _Moments(WindowAggregate(Feed(schema, node.key, None), Snapshot(), node.aggregates), device)
         return cls(node, made, device) if made.take_open() else None
 
-    def values(self, rows: AxisRows, stay: Membership, enters: Any, leaves: Any) -> Any | None:
-        """A frame with a row for each row that enters; None if none does.
+    def values(self, rows: AxisRows, membership: Membership, enters: Any, leaves: Any) -> Any | None:
+        """A frame with a row for each row that enters; None if no row enters.
 
         Args:
-            rows: Rows, those among them whose coming or going makes others come or go.
-            stay: When they are in.
+            rows: Rows, those among them with which others enter or leave.
+            membership: When they are in.
             enters: Which of them enter in this step.
             leaves: Which leave in it.
         """
@@ -73,25 +73,11 @@ class IncrementalEach:
         come, go = kernels.keep(enters), kernels.keep(leaves)
         if not len(come) and not len(go):
             return None
-        codes, _, _ = columns.key_codes(rows.frame, node.key)
-        order = row_order(codes, rows.low, rows.high, rows.frame, node.input.schema, node.order, device, ties=True)
-        turn = np.arange(len(rows), like=rows.low)
-        if order is not None:
-            turn[order] = turn.copy()
-        moments = [
-            np.stack([np.where(by[at] < 0, -1, turn[np.maximum(by[at], 0)]), time[at], codes[at].astype(np.int64)])
-            for at, time, by in ((come, stay.enter, stay.entered), (go, stay.leave, stay.left))
-        ]
-        every = np.concatenate(moments, axis=1)
-        order = np.lexsort(every)
-        placed = every[:, order]
-        fresh = np.concatenate([np.ones_like(order[:1], dtype=np.bool_), (placed[:, 1:] != placed[:, :-1]).any(axis=0)])
         done = max(0, self._window.done)
-        place = np.empty_like(order)
-        place[order] = np.cumsum(fresh) + done
+        begins, ends = moment_places(node, rows, membership, come, go, device)
         low, high = np.full_like(rows.low, done), np.full_like(rows.low, done)
-        low[come], high[go] = place[: len(come)], place[len(come) :]
-        limit = done + len(order) + 1
+        low[come], high[go] = begins + done, ends + done
+        limit = done + len(come) + len(go) + 1
 
         def some(which: Any, end: Any) -> Events:
             at = kernels.keep(which)
@@ -102,7 +88,7 @@ class IncrementalEach:
         found = concat(results.events, device)
         if found is None or not len(come):
             return None
-        # Before that is what stayed as it was since the group's last step.
+        # What comes before has not changed since the group's last step.
         new = kernels.keep(found.start > done)
         at = np.zeros_like(low, shape=limit - done)
         at[found.start[new] - done] = new

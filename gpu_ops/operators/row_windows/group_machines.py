@@ -1,4 +1,4 @@
-"""Data windows as small machines for a group, on the host: a row arrives, is forgotten, or time passes."""
+"""Data windows as state machines of one group, on the host: a row arrives, a row is forgotten, or time passes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpu_ops.plan.window_kinds import UNKNOWN
 from gpu_ops.plan.window_sets import UntilTime
 
 _NO, _HELD, _IS_OUT = 0, 1, 2
-"""How a machine holds a row: not at all; it is in, or gathers for a batch; it is of the batch that is out."""
+"""How a machine holds a row: not at all; in the window, or gathering for a batch; in the batch that is out."""
 
 Rows = Sequence[int]
 _NONE: Rows = ()
@@ -25,14 +25,14 @@ _NONE: Rows = ()
 
 @dataclass
 class RowColumns:
-    """What a window reads of each row; None where it does not.
+    """The columns that a window reads of its rows; None if it does not read one.
 
     Attributes:
-        within: Equal for rows of one window, where a group has several.
-        rank: The best the greatest.
+        within: Equal for rows of one window, if a group has several windows.
+        rank: The best row has the greatest.
         unique: Equal for rows of which only one is kept.
-        time: When the row leaves, or its batch is complete at the latest.
-        taken: Whether the window lets it in at all.
+        time: When the row leaves, or when its batch is complete at the latest.
+        taken: Whether the window takes the row at all.
     """
 
     within: list[int] | None = None
@@ -43,37 +43,37 @@ class RowColumns:
 
 
 class Machine(ABC):
-    """A window of one group: which rows it holds, and which it puts out as one arrives or time passes."""
+    """A window of one group: the rows that it holds, and the rows that leave as a row arrives or time passes."""
 
     in_batches = False
     timed = False
     keeps_timer = False
     timer = UNKNOWN
-    """When it is due, which no row that is held may tell."""
+    """When it is due, if its rows do not say so."""
 
     @abstractmethod
     def arrive(self, row: int) -> tuple[Rows, Rows]:
-        """A row comes: (rows that come in, rows that go; the row itself is among them if it is not taken)."""
+        """A row arrives: (rows that enter, rows that leave; a row that is not taken is among the latter)."""
 
     def restore(self, row: int, how: int) -> None:
-        """A row is held from before; rows are restored in the order of their coming."""
+        """Hold a row from an earlier step; rows are restored in the order of their arrival."""
         del how
         self.arrive(row)
 
     @abstractmethod
     def forget(self, row: int) -> None:
-        """A row is dropped, if it is held."""
+        """Drop a row, if it is held."""
 
     @abstractmethod
     def how(self, row: int) -> int:
         """How a row is held."""
 
     def due(self) -> int:
-        """When time alone does something; `UNKNOWN` for never."""
+        """When time alone changes the window; `UNKNOWN` for never."""
         return UNKNOWN
 
     def wait(self, time: int) -> tuple[Rows, Rows]:
-        """The time comes at which time alone does something, in this window or another: as `arrive`."""
+        """A time has come at which time alone changes this window or another one: as `arrive`."""
         del time
         return _NONE, _NONE
 
@@ -106,7 +106,7 @@ class _CountMachine(Machine):
 
 
 class _Spanned(Machine):
-    """What starts within a span; nothing that it holds plays a part later."""
+    """Rows that start within a span; a row does not depend on other rows."""
 
     def __init__(self, window: FirstSpan, columns: RowColumns) -> None:
         del window
@@ -123,7 +123,7 @@ class _Spanned(Machine):
 
 
 class _Ending(Machine):
-    """Rows until their own times."""
+    """Each row until its own time."""
 
     timed = True
 
@@ -168,7 +168,7 @@ class _Ranked(Machine):
     def __init__(self, window: Best, columns: RowColumns) -> None:
         self._count, self._unique, self._taken = window.count, columns.unique, columns.taken
         self._rank: Any = columns.rank
-        # The least first, and of equal ones the oldest: that is who goes.
+        # The least first, and of equal ones the oldest: the first one leaves.
         self._rows: list[tuple[int, int]] = []
         self._latest: dict[int, int] = {}
 
@@ -206,7 +206,7 @@ class _Ranked(Machine):
 
 
 class _Gathering(Machine):
-    """Rows that gather for a batch, and the batch that is out."""
+    """Rows that gather for a batch, and the rows of the batch that is out."""
 
     in_batches = True
 
@@ -242,7 +242,7 @@ class _CountBatchMachine(_Gathering):
 
 
 class _TimeBatchMachine(_Gathering):
-    """The rows of each span of a grid, in during the next one."""
+    """The rows of each span of a grid; they are in during the next span."""
 
     timed = True
 
@@ -256,7 +256,7 @@ class _TimeBatchMachine(_Gathering):
         return _NONE, _NONE
 
     def due(self) -> int:
-        # Of rows that gather, as of those that are out, all are of one span.
+        # All rows that gather are of one span; so are all rows that are out.
         gathers = self._time[next(iter(self._gathers))] if self._gathers else UNKNOWN
         out = self._time[next(iter(self._out))] + self._span if self._out else UNKNOWN
         return int(min(gathers, out))
@@ -268,7 +268,8 @@ class _TimeBatchMachine(_Gathering):
 class _TimerBatches(_Gathering):
     """Batches of a number of rows, or of the rows that gather until a timer is due.
 
-    It is set to a span after a batch is complete, if that one or the one before holds a row; else by the next row.
+    When a batch is complete, the timer is set to a span later, if this batch or the one before has a row; else the next
+    row sets it.
     """
 
     timed = True

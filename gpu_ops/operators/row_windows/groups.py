@@ -1,4 +1,4 @@
-"""What a data window knows of each of its groups."""
+"""The state of each group of a data window."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from gpu_ops.devices import Device
+from gpu_ops.operators.row_order import run_starts
 from gpu_ops.operators.state.rows import grown
 from gpu_ops.plan.window_kinds import UNKNOWN, DataWindowKind
 
@@ -17,10 +18,10 @@ class GroupStates:
     """What is known of each group.
 
     Attributes:
-        seen: int64: how many rows, or distinct starts, it has had.
-        first: int64: its first start; `UNKNOWN` before.
-        due: int64: when something happens even if no row comes; `UNKNOWN` if nothing does.
-        closed: int64: what the window noted of it (`Membership.noted`); `UNKNOWN` before it did.
+        seen: int64: the number of its rows so far, or of its distinct starts.
+        first: int64: its first start; `UNKNOWN` before its first row.
+        due: int64: the next time at which the window changes without a new row; `UNKNOWN` if there is none.
+        closed: int64: the window's note of the group (`Membership.noted`); `UNKNOWN` before the first note.
     """
 
     seen: Any
@@ -30,12 +31,12 @@ class GroupStates:
 
     @classmethod
     def new(cls, count: int, device: Device) -> Self:
-        """A number of groups about which nothing is known."""
+        """A number of new groups."""
         none = device.columns.array(np.zeros(count, np.int64))
         return cls(none, *(np.full_like(none, UNKNOWN) for _ in range(3)))
 
     def grow(self, groups: int) -> None:
-        """Make room for groups that are new."""
+        """Make room for new groups."""
         known = len(self.seen)
         if known < groups:
             self.seen = grown(self.seen, groups)
@@ -43,17 +44,17 @@ class GroupStates:
             self.first[known:], self.due[known:], self.closed[known:] = UNKNOWN, UNKNOWN, UNKNOWN
 
     def wake(self, codes: Any, times: Any, touched: Any, device: Device) -> None:
-        """Look at groups again at the least of some times of their rows, if that is known.
+        """Let groups be due at the least of some times of their rows.
 
         Args:
-            codes: For each row which of the touched groups it is of.
+            codes: For each row the place of its group among the touched groups.
             times: int64 ticks.
             touched: int64 numbers of these groups.
             device: Where arrays live.
         """
         order = device.kernels.group_order(codes, len(touched), times)
         codes = codes[order]
-        first = device.kernels.keep(np.concatenate([np.ones_like(codes[:1], dtype=np.bool_), codes[1:] != codes[:-1]]))
+        first = device.kernels.keep(run_starts(codes))
         here = touched[codes[first]]
         self.due[here] = np.minimum(self.due[here], times[order][first])
 
@@ -63,7 +64,7 @@ class GroupStates:
 
 
 def at_rest(window: DataWindowKind, groups: GroupStates, count: int, cti: int) -> Any | None:
-    """Which of so many groups a row may come to as if it were their first one, if they hold none; None if none may."""
+    """Which of ``count`` groups treat the next row as a first one, if they hold no row; None if no group does."""
     remains, noted = window.remains, groups.closed[:count]
     if remains == "all":
         return None

@@ -19,13 +19,12 @@ from gpu_ops.errors import PlanError
 from gpu_ops.operators.aggregates.block import Column
 from gpu_ops.operators.events import Events, present, whole_groups
 from gpu_ops.operators.operator import BatchInput, StepInput, of_whole_groups
+from gpu_ops.operators.row_order import row_order, run_starts
 from gpu_ops.operators.row_windows import conditions, window_sets  # noqa: F401  (their kinds)
-from gpu_ops.operators.row_windows.data_windows import each_row, row_order
-from gpu_ops.operators.row_windows.each import IncrementalEach
+from gpu_ops.operators.row_windows.data_windows import each_row
 from gpu_ops.operators.row_windows.groups import GroupStates
 from gpu_ops.operators.row_windows.window_state import ENTER, FLOOR, NUMBER, DataWindowState, floors_of
-from gpu_ops.operators.state.row_runs import RowRuns
-from gpu_ops.operators.state.rows import AxisRows, Least, concat_rows
+from gpu_ops.operators.state.rows import AxisRows, concat_rows
 from gpu_ops.plan.data_windows import STATUS, DataWindow, Last, Output
 from gpu_ops.plan.window_kinds import OUT, UNKNOWN, Assigned, Membership, WindowRows
 
@@ -34,21 +33,21 @@ Assigned.check()
 
 @dataclass(frozen=True)
 class Settled:
-    """Rows of some groups with when they are in, as far as that is known now.
+    """Rows of some groups, and when they are in as far as it is known now.
 
     Attributes:
         rows: The rows, in the order of their groups and numbers.
-        codes: Which of the groups each is of.
-        stay: When they are in.
+        codes: The place of each row's group among these groups.
+        membership: When they are in.
         is_new: Which of them have not entered in an earlier step.
-        groups: What is known of all groups.
+        groups: The state of all groups.
         touched: int64 numbers of these groups.
         cti: The step's CTI.
     """
 
     rows: AxisRows
     codes: Any
-    stay: Membership
+    membership: Membership
     is_new: Any
     groups: GroupStates
     touched: Any
@@ -56,8 +55,8 @@ class Settled:
 
     @cached_property
     def inside(self) -> Any:
-        """Which of them are in at any time that is known."""
-        return (self.stay.enter != OUT) & (self.stay.enter != UNKNOWN)
+        """Which of them enter at a known time."""
+        return (self.membership.enter != OUT) & (self.membership.enter != UNKNOWN)
 
 
 class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
@@ -69,13 +68,8 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
     """
 
     def __init__(self, node: DataWindow, device: Device) -> None:
-        self._waiting, self._kept = RowRuns(("low",), device), RowRuns(("group", "low"), device)
-        runs = {"waiting": self._waiting, "kept": self._kept}
-        super().__init__(node, node.group, node.input.schema, device, runs)
-        self._floors = Least()
-        self._known = GroupStates.new(0, device)
-        self._each_of = IncrementalEach.of(node, device)
-        # Of these rows that end take part no longer; others are kept until they are taken out.
+        super().__init__(node, device)
+        # In this case a row is out of the state at its end; otherwise it is kept until it is taken out.
         self._ends = self._each_of is not None and node.window.is_lifetime
         self._opened: list[Events] = []
         self._closed: list[Events] = []
@@ -84,22 +78,22 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
 
     @property
     def gives_open(self) -> bool:
-        """Whether it can give events before it is known when they leave, and does not always know that."""
+        """Whether it can emit events before their leaves are known."""
         window = self._node.window
         return self._node.output == "alive" and not window.holds_enters and window.leaves in {"later", "at once"}
 
     def open(self) -> None:
-        """Give events as soon as they enter, and again when they leave: what takes them counts them at once."""
+        """Emit events as soon as they enter, and again when they leave: the next node takes open events."""
         self._emit, self._gives_whole = IncrementalDataWindow._edges, False
 
     def needs(self, wanted: tuple[str, ...]) -> Sequence[tuple[str, ...]]:
-        """The wanted columns and those that it reads."""
+        """The wanted columns, and the columns that it reads."""
         return [self._node.needed(wanted)]
 
     def batch(self, whole: BatchInput) -> Iterator[Events]:
-        """What becomes of all the rows there are: pieces of bounded size, each with all rows of its groups.
+        """The results of all rows: pieces of bounded size, each with all rows of its groups.
 
-        Nothing that lasts is noted, and no row of any other step plays a part.
+        Nothing is kept, and no row of another step plays a part.
         """
         device, node = self._device, self._node
         # An event of `each` gets aggregates over all windows of its key, so that these stay in one piece.
@@ -127,39 +121,31 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
         return StepInput(made, self._opened, self._closed), cti if cti == MAX_TIME else self._floors.least(cti)
 
     def _due(self, events: Events | None, cti: int) -> AxisRows | None:
-        """The rows whose turn it is: at the CTI itself more may come."""
-        before = cti if cti == MAX_TIME else cti - 1
-        due = self._waiting.due(before)
+        """The rows that start before the CTI: more rows may start at the CTI itself."""
+        fresh = []
         if events is not None and len(events):
-            keep, codes = self._device.kernels.keep, self._groups.codes(events.frame)
-            rows = AxisRows(codes, events.start, events.ends, {}, events.frame)
-            now = rows.low <= before
-            if bool(now.all()):
-                due.append(rows)
-            else:
-                self._waiting.add(rows.take(keep(~now), self._device))
-                due.append(rows.take(keep(now), self._device))
-        due = [rows for rows in due if len(rows)]
-        return concat_rows(due, self._device) if due else None
+            codes = self._groups.codes(events.frame)
+            fresh.append(AxisRows(codes, events.start, events.ends, {}, events.frame))
+        return self._waiting.through(fresh, cti if cti == MAX_TIME else cti - 1)
 
     def _ended(self, cti: int) -> AxisRows | None:
-        """The rows that end by then, each once."""
+        """The rows that end by the CTI, each once."""
         ended = [run.rows.take(at, self._device) for run, at in self._kept.ended(cti) if len(at)]
         return concat_rows(ended, self._device) if ended else None
 
     def _touched(self, fresh: AxisRows | None, ended: AxisRows | None, cti: int) -> Any:
-        """int64 groups in which something happens, ascending."""
+        """int64 groups that may change, ascending."""
         count = len(self._groups)
         if self._ends:
             due = self._device.columns.array(np.zeros(0, np.int64))
             due = due if ended is None else np.unique(ended.code).astype(np.int64)
         elif cti == MAX_TIME:
-            # At the end of time it is settled what becomes of all rows.
+            # At the end of time all rows are settled.
             due = self._kept_groups()
         else:
             due = self._device.kernels.keep(self._known.due[:count] <= cti)
         if self._node.output == "each" and self._node.within and self._each_of is None:
-            # What is in of a group is in windows of several values.
+            # The rows of a group are in several windows.
             due = self._kept_groups()
         if fresh is None:
             return due
@@ -175,7 +161,7 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
     def _rows_due(
         self, fresh: AxisRows | None, touched: Any, groups: GroupStates, cti: int, ended: AxisRows | None = None
     ) -> list[Events]:
-        """What becomes of rows of some groups, now that these have come."""
+        """The results of some groups after new rows have come."""
         device = self._device
         before = groups.seen[touched]
         came = None if fresh is None else self._numbered(fresh, touched, groups)
@@ -191,30 +177,21 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
             rows, codes = rows.take(order, device), device.kernels.take(codes, order)
         held = self._held(rows, codes, touched, groups, before, cti)
         groups.due[touched] = rest
-        stay = self._node.window.memberships(held, device)
-        return self._settled(rows, codes, stay, groups, touched, cti)
+        membership = self._node.window.memberships(held, device)
+        return self._settled(rows, codes, membership, groups, touched, cti)
 
     def _changes(self, touched: Any, before: Any, groups: GroupStates, cti: int) -> Any | None:
-        """Of which kept rows of some groups something changes: of those below a number; None for all."""
+        """For each of some groups a number: kept rows below it may change. None if all may change."""
         node = self._node
         if node.output == "each" and self._each_of is None:
             return None
         return node.window.changed(before, groups.seen[touched], groups.due[touched], cti)
 
     def _taken(self, touched: Any, upto: Any | None) -> AxisRows | None:
-        """The rows that are kept of some groups, those below a number of each; they are kept no longer."""
-        kernels, found = self._device.kernels, []
-        for run in self._kept.runs:
-            low, high = (np.searchsorted(run.rows.code, touched, side=side) for side in ("left", "right"))
-            if upto is not None:
-                # They stand in the order of their coming.
-                high = kernels.search_pairs(
-                    run.rows.code, _column(run.rows, NUMBER), touched.astype(np.int32), upto - 1
-                )
-            source, offset = kernels.expand(high - low)
-            at = low[source] + offset
-            if run.gone is not None:
-                at = at[~run.gone[at]]
+        """Take out the kept rows of some groups, or those below a number for each group."""
+        # Rows are in the order of their arrival, which is that of their numbers.
+        found, below = [], None if upto is None else (NUMBER, upto)
+        for run, at in self._kept.of_groups(touched.astype(np.int32), below):
             if len(at):
                 self._kept.drop(run, at)
                 found.append(run.rows.take(at, self._device))
@@ -225,7 +202,7 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
         return rows
 
     def _numbered(self, rows: AxisRows, touched: Any, groups: GroupStates) -> AxisRows:
-        """New rows in the order of their coming, with the numbers that they have in their groups."""
+        """New rows in the order of their arrival, with their numbers in their groups."""
         node, device = self._node, self._device
         codes = _places(touched, rows.code)
         order = row_order(
@@ -238,9 +215,7 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
         here, begins, ends = touched[present], bounds[present], bounds[present + 1]
         source, number = device.kernels.expand(ends - begins)
         if node.window.counts == "starts":
-            starts = np.concatenate([np.ones_like(codes[:1], dtype=np.bool_), rows.low[1:] != rows.low[:-1]])
-            starts[begins] = True
-            place = np.cumsum(starts)
+            place = np.cumsum(run_starts(codes, rows.low))
             number = place - place[begins][source]
         seen = groups.seen[here]
         if bool(seen.any()):
@@ -274,19 +249,19 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
         )
 
     def _settled(
-        self, rows: AxisRows, codes: Any, stay: Membership, groups: GroupStates, touched: Any, cti: int
+        self, rows: AxisRows, codes: Any, membership: Membership, groups: GroupStates, touched: Any, cti: int
     ) -> list[Events]:
-        """What is final of some rows is given, and what may still change is kept."""
+        """The final results of some rows; rows that may still change are kept."""
         before = _column(rows, ENTER)
         is_new = before == UNKNOWN
-        enter = stay.enter if bool(is_new.all()) else np.where(is_new, stay.enter, before)
-        # Whatever has not left at the end of time never will; what has not entered never does.
-        leave = stay.leave if cti != MAX_TIME else np.minimum(stay.leave, MAX_TIME)
-        if stay.due is not None:
-            groups.due[touched] = stay.due
-        if stay.noted is not None:
-            groups.closed[touched] = stay.noted
-        found = Settled(rows, codes, replace(stay, enter=enter, leave=leave), is_new, groups, touched, cti)
+        enter = membership.enter if bool(is_new.all()) else np.where(is_new, membership.enter, before)
+        # A row that has not left at the end of time never leaves; a row that has not entered never enters.
+        leave = membership.leave if cti != MAX_TIME else np.minimum(membership.leave, MAX_TIME)
+        if membership.due is not None:
+            groups.due[touched] = membership.due
+        if membership.noted is not None:
+            groups.closed[touched] = membership.noted
+        found = Settled(rows, codes, replace(membership, enter=enter, leave=leave), is_new, groups, touched, cti)
         if cti != MAX_TIME and self._node.output != "each":
             floor = enter if self._holds else np.full_like(enter, UNKNOWN)
             self._keep_open(found, (enter != OUT) & (leave == UNKNOWN), enter, floor)
@@ -294,62 +269,64 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
 
     @property
     def _holds(self) -> bool:
-        """Whether an enter is given with its leave, so that no CTI after it may be promised before."""
+        """Whether an enter is given together with its leave, so that no CTI may pass it before."""
         return self._gives_whole or (self._node.window.holds_enters and self._node.output != "remove")
 
     def _keep_open(self, found: Settled, which: Any, enter: Any, floor: Any) -> None:
-        """Keep some rows, with the enters that are known, and the times before which they promise nothing."""
+        """Keep some rows, with their known enters, and the times that no CTI may pass before they are given."""
         columns = found.rows.columns | {ENTER: Column((enter,), None), FLOOR: Column((floor,), None)}
-        if found.stay.memo is not None:
+        if found.membership.memo is not None:
             note = self._node.window.note
             if note is None:
                 raise PlanError(
                     f"The window {self._node.window} gives a memo of each row, and declares no note of it.",
                     remedy="Declare a RowNote: without one the next step would not know it.",
                 )
-            columns["row", note.name] = Column((found.stay.memo,), None)
+            columns["row", note.name] = Column((found.membership.memo,), None)
         kept = replace(found.rows, columns=columns).take(self._device.kernels.keep(which), self._device)
         self._kept.add(kept)
         self._again("kept", kept)
 
-    # What each output gives
+    # The results of each output
 
-    def _whole_stays(self, found: Settled) -> list[Events]:
-        """Rows for as long as they are in, once that is known; what may enter yet leaves no earlier."""
-        enter, leave = found.stay.enter, found.stay.leave
+    def _whole_memberships(self, found: Settled) -> list[Events]:
+        """Rows for as long as they are in, once their leaves are known; rows that may still enter leave no earlier."""
+        enter, leave = found.membership.enter, found.membership.leave
         return self._part(found.rows, (leave > enter) & (leave != UNKNOWN) & (enter != OUT), enter, leave)
 
     def _edges(self, found: Settled) -> list[Events]:
-        """The same, and edges where the leave is not known yet: opened ones now, closed ones when it is."""
-        enter, leave, fresh = found.stay.enter, found.stay.leave, found.inside & found.is_new
+        """Rows with known leaves; for other rows an open edge now, and a closing edge when the leave is known."""
+        enter, leave, fresh = found.membership.enter, found.membership.leave, found.inside & found.is_new
         self._opened += self._part(found.rows, fresh & (leave == UNKNOWN), enter, TICK)
-        # One that time let in at the CTI may leave there yet, with a row that comes then: it was opened, too.
+        # A row that time made enter at the CTI may leave there with a later row; it was opened, too.
         self._closed += self._part(found.rows, found.inside & ~found.is_new & (leave < MAX_TIME), enter, leave)
         return self._part(found.rows, fresh & (leave != UNKNOWN) & (leave > enter), enter, leave)
 
     def _inserts(self, found: Settled) -> list[Events]:
         """A point where a row enters."""
-        return self._part(found.rows, found.inside & found.is_new, found.stay.enter, TICK, "new")
+        return self._part(found.rows, found.inside & found.is_new, found.membership.enter, TICK, "new")
 
     def _removes(self, found: Settled) -> list[Events]:
         """A point where a row leaves."""
-        return self._part(found.rows, found.inside & (found.stay.leave < MAX_TIME), found.stay.leave, TICK, "dead")
+        return self._part(
+            found.rows, found.inside & (found.membership.leave < MAX_TIME), found.membership.leave, TICK, "dead"
+        )
 
     def _changes_of(self, found: Settled) -> list[Events]:
-        """Both."""
+        """A point where a row enters, and one where it leaves."""
         return self._inserts(found) + self._removes(found)
 
     def _with_prior(self, found: Settled) -> list[Events]:
-        """Rows that have come, as they are, beside those so many places before them."""
+        """New rows, beside the rows that came ``count`` places before them."""
         rows, columns, window = found.rows, self._device.columns, self._node.window
         at = self._device.kernels.keep(found.is_new)
         if not len(at):
             return []
-        assert isinstance(window, Last)  # noqa: S101  (with_prior makes no other: it is that row that it asks for)
+        assert isinstance(window, Last)  # noqa: S101  (with_prior makes no other window)
         frame = columns.take(rows.frame, at)
         number = _column(rows, NUMBER)
         there = number[at] >= window.count
-        # The rows in between may be at rest.
+        # Rows in between may not be among these rows.
         before = self._device.kernels.search_pairs(found.codes, number, found.codes[at], number[at] - window.count - 1)
         valid = None if bool(there.all()) else there
         for name, column in self._node.prior:
@@ -358,42 +335,41 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
         return [Events(rows.low[at], rows.high[at], frame)]
 
     def _each(self, found: Settled) -> list[Events]:
-        """Rows whose enter is final, with what is in then; kept is what may be in for others."""
-        stay, columns = found.stay, self._device.columns
+        """Rows whose enter is final, with aggregates over the rows that are in then; rows are kept for later enters."""
+        membership, columns = found.membership, self._device.columns
         # An enter that time alone makes may be known long before.
-        final = found.inside & found.is_new & (stay.enter <= found.cti)
+        final = found.inside & found.is_new & (membership.enter <= found.cti)
         if self._node.window.holds_enters:
-            final = final & (stay.leave != UNKNOWN)
+            final = final & (membership.leave != UNKNOWN)
         told = final | ~found.is_new
         running = self._each_of if self._groups.seen else None
         if found.cti != MAX_TIME:
-            # What stays for ever is in the running aggregates, and waits for nothing.
-            memberships = (stay.leave > found.cti) & ((stay.leave != MAX_TIME) | (running is None))
-            self._keep_for_others(found, (stay.enter != OUT) & (memberships | ~told), told)
+            # A row that never leaves is in the running aggregates, and need not be kept.
+            still_in = (membership.leave > found.cti) & ((membership.leave != MAX_TIME) | (running is None))
+            self._keep_for_others(found, (membership.enter != OUT) & (still_in | ~told), told)
         at = self._device.kernels.keep(final)
         values = None
         if running is not None:
-            leaves = told & found.inside & (stay.leave <= min(found.cti, MAX_TIME - 1))
-            values = running.values(found.rows, stay, final, leaves)
+            leaves = told & found.inside & (membership.leave <= min(found.cti, MAX_TIME - 1))
+            values = running.values(found.rows, membership, final, leaves)
         elif len(at):
-            known = replace(stay, entered=np.where(found.is_new, stay.entered, -1))
-            rows = found.rows
-            values = each_row(self._node, rows.frame, rows.low, rows.high, known, at, self._device)
+            known = replace(membership, entered=np.where(found.is_new, membership.entered, -1))
+            values = each_row(self._node, found.rows, known, at, self._device)
         if not len(at):
             return []
-        return [Events(stay.enter[at], TICK, columns.beside(columns.take(found.rows.frame, at), values))]
+        return [Events(membership.enter[at], TICK, columns.beside(columns.take(found.rows.frame, at), values))]
 
     def _keep_for_others(self, found: Settled, which: Any, told: Any) -> None:
-        """Some rows are kept for those that enter later; their groups are looked at again when one enters or leaves."""
-        stay = found.stay
-        floor = np.where(told | (stay.enter == OUT), UNKNOWN, stay.enter)
-        self._keep_open(found, which, np.where(told, stay.enter, UNKNOWN), floor)
+        """Keep some rows for rows that enter later; their groups are due when one of them enters or leaves."""
+        membership = found.membership
+        floor = np.where(told | (membership.enter == OUT), UNKNOWN, membership.enter)
+        self._keep_open(found, which, np.where(told, membership.enter, UNKNOWN), floor)
         if not self._ends:
-            times = np.where(which, np.where(told, stay.leave, stay.enter), UNKNOWN)
+            times = np.where(which, np.where(told, membership.leave, membership.enter), UNKNOWN)
             found.groups.wake(found.codes, times, found.touched, self._device)
 
     _EMITTERS: ClassVar[dict[Output, Callable[[IncrementalDataWindow, Settled], list[Events]]]] = {
-        "alive": _whole_stays,
+        "alive": _whole_memberships,
         "insert": _inserts,
         "remove": _removes,
         "changes": _changes_of,
@@ -402,7 +378,7 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
     }
 
     def _part(self, rows: AxisRows, which: Any, start: Any, end: Any, status: str = "") -> list[Events]:
-        """Some of the rows with these lifetimes: one piece, or none if it were empty."""
+        """Some rows with new lifetimes: one piece, or none if it is empty."""
         frame = rows.frame
         if not bool(which.all()):
             at = self._device.kernels.keep(which)
@@ -423,12 +399,12 @@ def _column(rows: AxisRows, name: tuple[str, str]) -> Any:
 
 
 def _bounds(codes: Any, groups: int) -> Any:
-    """int64: where each of some groups begins among codes that ascend, and where the last one ends."""
+    """int64: the index of each group's first row among ascending codes, and the end of the last group."""
     return np.searchsorted(codes, np.arange(groups + 1, dtype=codes.dtype, like=codes)).astype(np.int64)
 
 
 def _places(touched: Any, codes: Any) -> Any:
-    """int32 places of groups among those that are touched, ascending; each is one of them."""
+    """int32 places of groups among the touched groups, which ascend; each group is touched."""
     if len(touched) and int(touched[-1]) == len(touched) - 1:
         return codes.astype(np.int32, copy=False)
     return np.searchsorted(touched, codes).astype(np.int32)

@@ -1,7 +1,7 @@
-"""Data windows taken together: what one of them drops may be dropped from the others, so rows are taken one by one.
+"""Several data windows as one: a row that one window drops may be dropped from the others, so rows go one by one.
 
-All that a window's machine knows can be told from the rows that it holds and from two bits for each that say how; so a
-step of a running query makes its machines anew from the rows that it has kept.
+The state of a window's machine follows from the rows that it holds, and from two bits for each row that say how it is
+held. So a step of a running query makes its machines anew from the kept rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gpu_ops.core.time import MAX_TIME, format_time
 from gpu_ops.devices import Device
 from gpu_ops.errors import TimeError
 from gpu_ops.operators.events import check_times
-from gpu_ops.operators.row_windows.data_windows import assigns, ranks_of
+from gpu_ops.operators.row_windows.data_windows import assigns, batch_ends, best_ranks, inside_span
 from gpu_ops.operators.row_windows.group_machines import MACHINES, Machine, RowColumns, Rows
 from gpu_ops.plan.data_windows import Best, FirstSpan, TimeBatches, TimeLengthBatches
 from gpu_ops.plan.window_kinds import OUT, UNKNOWN, Membership, WindowRows
@@ -32,7 +32,7 @@ def together(window: WindowSet, held: WindowRows, device: Device) -> Membership:
     start, bounds = host(held.start).tolist(), host(held.bounds).tolist()
     number, before = host(held.number).tolist(), host(held.before).tolist()
     memo = host(held.memo).tolist()
-    told = _Told(host(held.enter).tolist())
+    found = _EntersAndLeaves(host(held.enter).tolist())
     due: list[int] = []
     timers: list[int] = []
     timer = host(held.noted).tolist()
@@ -40,7 +40,7 @@ def together(window: WindowSet, held: WindowRows, device: Device) -> Membership:
         machines = [
             MACHINES[type(part.window)](part.window, each) for part, each in zip(window.parts, columns, strict=True)
         ]
-        group = (_All if window.rule == "all" else _Any)(machines, told)
+        group = (_All if window.rule == "all" else _Any)(machines, found)
         for machine in machines:
             if machine.keeps_timer:
                 machine.timer = timer[code]
@@ -55,8 +55,8 @@ def together(window: WindowSet, held: WindowRows, device: Device) -> Membership:
             group.wait(start[row])
             group.arrive(row, start[row])
         group.wait(held.cti)
-        # A timer that runs while nothing is held has nothing to do before the next row comes.
-        waits = any(told.leave[row] == UNKNOWN and told.enter[row] != OUT for row in range(first, last))
+        # While no row is held, a timer changes nothing before the next row.
+        waits = any(found.leave[row] == UNKNOWN and found.enter[row] != OUT for row in range(first, last))
         due.append(group.due() if waits else UNKNOWN)
         if held.cti == MAX_TIME:
             continue
@@ -67,57 +67,50 @@ def together(window: WindowSet, held: WindowRows, device: Device) -> Membership:
     def array(values: list[int]) -> Any:
         return device.columns.array(np.array(values, np.int64))
 
-    enter, leave, entered, left = (array(each) for each in (told.enter, told.leave, told.entered, told.left))
+    enter, leave, entered, left = (array(each) for each in (found.enter, found.leave, found.entered, found.left))
     return Membership(
         enter, leave, entered, left, due=array(due), noted=array(timers) if timers else None, memo=array(memo)
     )
 
 
-# What a machine reads of each row
+# The columns that machines read
 
 
 def _columns(part: SetPart, held: WindowRows, device: Device) -> RowColumns:
     read = _READ.get(type(part.window))
-    made = RowColumns() if read is None else read(part.window, held, device)
+    made = {} if read is None else read(part.window, held, device)
     if part.within:
-        made.within = device.columns.host(device.columns.key_codes(held.frame, part.within)[0]).tolist()
-    return made
-
-
-def _of_span(window: FirstSpan, held: WindowRows, device: Device) -> RowColumns:
-    since = held.first[held.code] if window.since is None else window.since
-    inside = (held.start >= since) & (held.start - since < window.span)
-    return RowColumns(taken=device.columns.host(inside).tolist())
-
-
-def _of_time_batches(window: TimeBatches, held: WindowRows, device: Device) -> RowColumns:
-    origin = held.first[held.code] if window.align is None else window.align
-    ends = (held.start - origin) // window.span * window.span + window.span + origin
-    check_times(ends, window.span, device, verb="time_batches")
-    return RowColumns(time=device.columns.host(ends).tolist())
-
-
-def _of_timer(window: TimeLengthBatches, held: WindowRows, device: Device) -> RowColumns:
-    check_times(held.start + window.span, window.span, device, verb="time_length_batches")
-    return RowColumns(time=device.columns.host(held.start + window.span).tolist())
-
-
-def _of_ends(window: UntilTime, held: WindowRows, device: Device) -> RowColumns:
-    ends, host = _ends(window, held, device), device.columns.host
-    return RowColumns(time=host(ends).tolist(), taken=host(ends > held.start).tolist())
-
-
-def _of_best(window: Best, held: WindowRows, device: Device) -> RowColumns:
-    rank, ranked = ranks_of(held.frame, window.by, held.schema.field(window.by).type, device)
-    host = device.columns.host
+        made["within"] = device.columns.key_codes(held.frame, part.within)[0]
     return RowColumns(
-        rank=host(rank if window.highest else ~rank).tolist(),
-        taken=None if ranked is None else host(ranked).tolist(),
-        unique=host(device.columns.key_codes(held.frame, window.unique)[0]).tolist() if window.unique else None,
+        **{name: None if each is None else device.columns.host(each).tolist() for name, each in made.items()}
     )
 
 
-_READ: dict[type, Callable[[Any, WindowRows, Device], RowColumns]] = {
+def _of_span(window: FirstSpan, held: WindowRows, device: Device) -> dict[str, Any]:
+    return {"taken": inside_span(window, held)}
+
+
+def _of_time_batches(window: TimeBatches, held: WindowRows, device: Device) -> dict[str, Any]:
+    return {"time": batch_ends(window, held, device)}
+
+
+def _of_timer(window: TimeLengthBatches, held: WindowRows, device: Device) -> dict[str, Any]:
+    check_times(held.start + window.span, window.span, device, verb="time_length_batches")
+    return {"time": held.start + window.span}
+
+
+def _of_ends(window: UntilTime, held: WindowRows, device: Device) -> dict[str, Any]:
+    ends = _ends(window, held, device)
+    return {"time": ends, "taken": ends > held.start}
+
+
+def _of_best(window: Best, held: WindowRows, device: Device) -> dict[str, Any]:
+    rank, ranked = best_ranks(window, held, device)
+    unique = device.columns.key_codes(held.frame, window.unique)[0] if window.unique else None
+    return {"rank": rank, "taken": ranked, "unique": unique}
+
+
+_READ: dict[type, Callable[[Any, WindowRows, Device], dict[str, Any]]] = {
     FirstSpan: _of_span,
     TimeBatches: _of_time_batches,
     TimeLengthBatches: _of_timer,
@@ -143,11 +136,11 @@ def _ends(window: UntilTime, held: WindowRows, device: Device) -> Any:
     return ends
 
 
-# What becomes of rows
+# The enters and leaves of rows
 
 
-class _Told:
-    """For each row when it comes in and goes, and with which row; -1 where time makes it."""
+class _EntersAndLeaves:
+    """When each row enters and leaves, and with which row; -1 if time makes it enter or leave."""
 
     def __init__(self, enter: list[int]) -> None:
         rows = len(enter)
@@ -155,12 +148,12 @@ class _Told:
         self.entered, self.left = [-1] * rows, [-1] * rows
 
     def comes(self, row: int, time: int, by: int) -> None:
-        """A row is in from now on, unless it has been before."""
+        """A row enters, unless it has been in before."""
         if self.enter[row] == UNKNOWN:
             self.enter[row], self.entered[row] = time, by
 
     def goes(self, row: int, time: int, by: int) -> None:
-        """A row is in no longer, or it is never in if it has not been before."""
+        """A row leaves; if it has not been in before, it never enters."""
         if self.enter[row] == UNKNOWN:
             self.enter[row] = OUT
         elif self.enter[row] != OUT and self.leave[row] == UNKNOWN:
@@ -170,12 +163,12 @@ class _Told:
 class _WindowSet(ABC):
     """The windows of a group."""
 
-    def __init__(self, machines: list[Machine], told: _Told) -> None:
-        self._machines, self._told = machines, told
+    def __init__(self, machines: list[Machine], found: _EntersAndLeaves) -> None:
+        self._machines, self._found = machines, found
         self._timed = [machine for machine in machines if machine.timed]
 
     def due(self) -> int:
-        """When time alone does something."""
+        """When time alone changes one of the windows."""
         return min((machine.due() for machine in self._timed), default=UNKNOWN)
 
     def wait(self, until: int) -> None:
@@ -185,18 +178,18 @@ class _WindowSet(ABC):
 
     @abstractmethod
     def pass_time(self, time: int) -> None:
-        """What time does at the next time at which it does something."""
+        """Let the time pass at which time alone changes a window."""
 
     @abstractmethod
     def arrive(self, row: int, time: int) -> None:
-        """A row comes."""
+        """A row arrives."""
 
 
 class _All(_WindowSet):
-    """What is in all windows."""
+    """The rows that are in all windows."""
 
-    def __init__(self, machines: list[Machine], told: _Told) -> None:
-        super().__init__(machines, told)
+    def __init__(self, machines: list[Machine], found: _EntersAndLeaves) -> None:
+        super().__init__(machines, found)
         self._batch = next((machine for machine in machines if machine.in_batches), None)
         self._plain = [machine for machine in machines if not machine.in_batches]
 
@@ -206,7 +199,7 @@ class _All(_WindowSet):
         if row in gone:
             return
         if self._batch is None:
-            self._told.comes(row, time, row)
+            self._found.comes(row, time, row)
         else:
             self._complete(*self._batch.arrive(row), time, row)
 
@@ -219,19 +212,19 @@ class _All(_WindowSet):
         for row in gone:
             for machine in self._machines:
                 machine.forget(row)
-            self._told.goes(row, time, by)
+            self._found.goes(row, time, by)
 
     def _complete(self, batch: Rows, out: Rows, time: int, by: int) -> None:
         for row in out:
-            self._told.goes(row, time, by)
+            self._found.goes(row, time, by)
         for row in batch:
-            self._told.comes(row, time, by)
+            self._found.comes(row, time, by)
             for machine in self._plain:
                 machine.forget(row)
 
 
 class _Any(_WindowSet):
-    """What is in any window."""
+    """The rows that are in any window."""
 
     def arrive(self, row: int, time: int) -> None:
         self._move([machine.arrive(row) for machine in self._machines], time, row)
@@ -242,8 +235,8 @@ class _Any(_WindowSet):
     def _move(self, moves: list[tuple[Rows, Rows]], time: int, by: int) -> None:
         for come, _ in moves:
             for row in come:
-                self._told.comes(row, time, by)
+                self._found.comes(row, time, by)
         for _, gone in moves:
             for row in gone:
                 if not any(machine.how(row) for machine in self._machines):
-                    self._told.goes(row, time, by)
+                    self._found.goes(row, time, by)

@@ -1,4 +1,4 @@
-"""What a data window remembers, as tables: written, declared and read back."""
+"""The state of a data window; as tables it is written, declared and read back."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from gpu_ops.core.time import MIN_TIME
 from gpu_ops.devices import Device
 from gpu_ops.operators.row_windows.each import IncrementalEach
 from gpu_ops.operators.row_windows.groups import GroupStates, at_rest
-from gpu_ops.operators.state.fields import NUMBERED_TIME, TIME, group_columns, row_columns
+from gpu_ops.operators.state.fields import NUMBERED_TIME, TIME, row_columns
 from gpu_ops.operators.state.incremental import IncrementalOperator
+from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import AxisRows, Least
 from gpu_ops.plan.data_windows import DataWindow
 from gpu_ops.plan.window_kinds import UNKNOWN
 
 NUMBER, ENTER, FLOOR = (("row", name) for name in ("number", "enter", "floor"))
-"""The columns of the rows that are kept, beside that of the kind's `RowNote`."""
+"""The columns of kept rows, beside that of the kind's `RowNote`."""
 
 _MAYBE = replace(NUMBERED_TIME, besides=(UNKNOWN,))
 
@@ -32,17 +33,27 @@ _MOST_ROWS = 1 << 48
 
 
 class DataWindowState(IncrementalOperator, family=True):
-    """The state of a data window; `IncrementalDataWindow` steps it."""
+    """The state of a data window; `IncrementalDataWindow` steps it.
+
+    Args:
+        node: The node.
+        device: Where arrays live.
+    """
 
     _has_clock = False
 
     _node: DataWindow
-    _known: GroupStates
-    _each_of: IncrementalEach | None
-    _floors: Least
+
+    def __init__(self, node: DataWindow, device: Device) -> None:
+        self._waiting, self._kept = RowRuns(("low",), device), RowRuns(("group", "low"), device)
+        runs = {"waiting": self._waiting, "kept": self._kept}
+        super().__init__(node, node.group, node.input.schema, device, runs)
+        self._floors = Least()
+        self._known = GroupStates.new(0, device)
+        self._each_of = IncrementalEach.of(node, device)
 
     def tables(self) -> dict[str, pa.Table]:
-        """The state: groups, rows that wait for their turn, and rows whose leave is not known yet."""
+        """The state: groups, rows that wait for a CTI past their start, and rows whose leave is not known yet."""
         made = super().tables()
         return made | self._each_of.tables() if made and self._each_of is not None else made
 
@@ -55,11 +66,10 @@ class DataWindowState(IncrementalOperator, family=True):
         if not tables:
             return
         node, schema = self._node, self._schema
-        keys = group_columns(node.group, schema)
         later = Field(pa.int64(), least=MIN_TIME, most=UNKNOWN)
         known = {"seen": counter(_MOST_ROWS), "first": _MAYBE, "due": later, "closed": later}
-        yield StateTable("groups", known | keys, None if keys else 1, required=True, unique=tuple(keys))
-        groups = tables["groups"].num_rows
+        yield from self._groups_declared(known)
+        groups = self._group_count(tables)
         columns = row_columns(TIME, replace(TIME, above="low"), groups, frame=schema)
         yield StateTable("waiting", columns)
         if self._each_of is not None:
@@ -77,7 +87,7 @@ class DataWindowState(IncrementalOperator, family=True):
         )
 
     def _noted(self) -> dict[tuple[str, str], Field]:
-        """What is noted of the rows that are kept."""
+        """The noted columns of kept rows."""
         noted = {NUMBER: counter(_MOST_ROWS), ENTER: _MAYBE, FLOOR: _MAYBE}
         note = self._node.window.note
         if note is not None:
@@ -110,7 +120,7 @@ class DataWindowState(IncrementalOperator, family=True):
 
 
 def floors_of(rows: AxisRows, device: Device) -> Any:
-    """Host int64: the times before which rows promise that nothing more comes, of those that do."""
+    """Host int64: the times before which no CTI may pass some rows, of the rows that hold a CTI back."""
     floor = rows.columns[FLOOR].arrays[0]
     return device.columns.host(floor[floor != UNKNOWN])
 

@@ -1,4 +1,4 @@
-"""The steps of a running query: each node takes what is new and a CTI, and gives what has become final and a CTI."""
+"""The steps of a running query: each node takes new events and a CTI, and gives final events and a CTI."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from gpu_ops.operators.runtime.families import registered
 from gpu_ops.plan.nodes import Ends, Node
 
 View = Literal["whole", "open"]
-"""How a node sees its events: each once its end is known, with CTIs that are held back at the oldest one that is open;
-or start edges as they come and their ends later, with the CTIs that came."""
+"""How a node sees its events. "whole": each event once its end is known; CTIs are held back at the oldest open event.
+"open": start edges as they come, their ends later; CTIs as they came."""
 
 Leaves = Mapping[tuple[Node, View], tuple[StepInput, int]]
-"""What comes to each leaf of a plan in a step, in each view of it that is asked for, and what it promises."""
+"""The input of each leaf of a plan in a step, in each view that a node needs, and its CTI."""
 
 
 @dataclass(eq=False)
 class RunningNode:
-    """A node of a running plan with all that is below it. A node that feeds several takes each step once.
+    """A node of a running plan, with the nodes below it. A node that feeds several nodes takes each step once.
 
     Attributes:
         node: The node of the plan.
-        own: Its operator; None of a leaf.
-        below: What feeds it; nothing for a leaf.
-        view: How what it gives sees events. A node that hands edges on stands twice, if both views are asked for.
-        reads: What it does with the ends of the events of each input.
+        own: Its operator; None for a leaf.
+        below: The nodes that feed it; none for a leaf.
+        view: The view of its results. A node that passes edges on is there twice, if both views are needed.
+        reads: How it uses the ends of each input's events.
     """
 
     node: Node
@@ -47,14 +47,14 @@ class RunningNode:
         """A step of all nodes, the leaves first.
 
         Args:
-            leaves: What comes in, as one object for each step.
+            leaves: The input of the leaves, a new object for each step.
         """
         if self._last is None or self._last[0] is not leaves:
             self._last = leaves, self._take(leaves)
         return self._last[1], self.cti
 
     def rest(self) -> None:
-        """Let go of what the last step gave."""
+        """Drop the results of the last step."""
         if self._last is not None:
             self._last = None
             for each in self.below:
@@ -77,7 +77,7 @@ class RunningNode:
     def _input(self, at: int, leaves: Leaves) -> tuple[StepInput, int]:
         fed, cti = self.below[at].step(leaves)
         if self.reads[at] == "unread":
-            # All of an event is known when it starts.
+            # The node needs no ends: an event is complete when it starts.
             fed = StepInput([*fed.events, *fed.opened])
         return fed, cti
 
@@ -99,7 +99,7 @@ Known = dict[tuple[Node, View], RunningNode]
 
 
 def running(node: Node, device: Device) -> RunningNode:
-    """A plan, made ready to run step by step; a node that stands at several places of it runs once.
+    """A plan, ready to run step by step; a node at several places of the plan runs once.
 
     Args:
         node: Its last node.
@@ -114,7 +114,7 @@ def running(node: Node, device: Device) -> RunningNode:
 
 
 def _seen(node: Node, view: View, device: Device, known: Known) -> RunningNode:
-    """A node in a view: there is but one of what gives no open edges."""
+    """A node in a view; a node that gives no open edges has only one view."""
     view = view if node.gives_open else "whole"
     if (node, view) not in known:
         known[node, view] = _running(node, view, device, known)
@@ -122,7 +122,7 @@ def _seen(node: Node, view: View, device: Device, known: Known) -> RunningNode:
 
 
 def _open_windows(plan: RunningNode) -> None:
-    """Let data windows give events before their leaves are known, where what takes them needs no more."""
+    """Let data windows emit events before their leaves are known, if the node that takes them supports it."""
     nodes = plan.walk()
     used = Counter(each for node in nodes for each in node.below)
     for node in nodes:

@@ -1,26 +1,28 @@
-"""What operators have in common that remember rows by group from one step to the next."""
+"""The base of operators that keep rows by group from one step to the next."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.state_tables import Field, StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import BatchInput, Operator, StepInput
+from gpu_ops.operators.state.fields import nullable_columns
 from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import AxisRows, GroupInterner, rows_from_arrow, shown_time
 
 
 class IncrementalOperator(Operator, family=True):
-    """Numbered groups, rows in runs, up to where results are given, and all that as tables.
+    """Numbered groups, rows in runs, the place up to which results are given; all of it as tables.
 
-    | operator | rows | of a group it knows | a group is left while | clock | its promise |
+    | operator | rows | known of a group | a group is kept while | clock | output CTI |
     |---|---|---|---|---|---|
     | `IncrementalWindow` | waiting, ending, those of extremes | its last boundary, totals, orders | it has rows | place | the oldest group's last boundary; of a grid its last window |
     | `RecomputingWindow` | waiting, alive | its last boundary, how many rows it has | it has rows | place | as above |
@@ -36,14 +38,14 @@ class IncrementalOperator(Operator, family=True):
         names: The columns that tell groups apart.
         schema: The types of these and of what rows have.
         device: Where arrays live.
-        runs: The rows, by the names of their tables. Those wait whose table's name begins with "waiting".
-        done: Up to where results are given before there is any row.
+        runs: The rows, by the names of their tables. Rows of a table whose name begins with "waiting" wait.
+        done: The place up to which results are given before the first row.
     """  # noqa: E501
 
     _group_table, _key_prefix = "groups", "key/"
 
     _own_numbers = 0
-    """Numbers below this belong to no group; those of groups come after them."""
+    """The numbers below this one belong to no group."""
 
     _has_clock = True
 
@@ -62,7 +64,7 @@ class IncrementalOperator(Operator, family=True):
         self._runs, self._schema, self._done = runs, schema, done
 
     def step(self, given: Sequence[StepInput], ctis: Sequence[int]) -> tuple[StepInput, int]:
-        """What has become final, and the CTI after it: of all there is in one step, and nothing before it, a batch."""
+        """The results that became final, and the output CTI. If the first step is also the last, it is a batch."""
         cti, events = min(ctis), [concat(fed.events, self._device) for fed in given]
         edges = any(fed.opened or fed.closed for fed in given)
         if self._may_batch and cti == MAX_TIME and not self._groups.seen and not edges:
@@ -71,16 +73,16 @@ class IncrementalOperator(Operator, family=True):
         return self._moved(events, given, cti)
 
     _may_batch = True
-    """Whether it leaves no tables when all there is came in one step."""
+    """Whether a step that is the first and the last may be computed as a batch, which keeps no state."""
 
     @abstractmethod
     def _moved(self, events: Sequence[Events | None], given: Sequence[StepInput], cti: int) -> tuple[StepInput, int]:
-        """A step that is not all there is.
+        """A step that is not the whole input.
 
         Args:
-            events: Of each input the events whose lifetimes are known, in one piece.
-            given: All that comes, edges too.
-            cti: What the inputs promise together.
+            events: For each input the events with known lifetimes, in one piece.
+            given: The whole input of the step, edges included.
+            cti: The oldest CTI of the inputs.
         """
 
     @property
@@ -94,7 +96,7 @@ class IncrementalOperator(Operator, family=True):
         return sum(map(len, self._runs.values()))
 
     def tables(self) -> dict[str, pa.Table]:
-        """The state: groups, up to where results are given, and rows; nothing before there was any row."""
+        """The state: groups, the place up to which results are given, and rows; no table before the first row."""
         if not self._groups.seen:
             return {}
         made, columns = dict[str, pa.Table](), self._group_columns(len(self._groups))
@@ -110,6 +112,17 @@ class IncrementalOperator(Operator, family=True):
             if rows is not None:
                 made[name] = rows.to_arrow(self._frame(name), self._device, self._shown)
         return made
+
+    def _groups_declared(self, columns: Mapping[str, Field]) -> Iterator[StateTable]:
+        """The table of groups, with these columns beside their keys; none if it has no column."""
+        keys = nullable_columns(self._keys, self._key_prefix)
+        if columns or keys:
+            rows = None if keys else 1
+            yield StateTable(self._group_table, {**columns, **keys}, rows, required=True, unique=tuple(keys))
+
+    def _group_count(self, tables: Tables) -> int:
+        """How many groups a checked table of groups has; one if there is no key."""
+        return tables[self._group_table].num_rows if self._keys.names else 1
 
     def restore(self, tables: Mapping[str, pa.Table]) -> None:
         """The state that `tables` gave."""
@@ -128,7 +141,7 @@ class IncrementalOperator(Operator, family=True):
                 self._again(name, rows)
 
     def _forget(self) -> None:
-        """Forget groups of which nothing is left, once they are most of all."""
+        """Forget groups that have nothing left, once most groups have nothing left."""
         if not self._groups.crowded:
             return
         host, own = self._device.columns.host, self._own_numbers
@@ -148,35 +161,35 @@ class IncrementalOperator(Operator, family=True):
             runs.renumber(numbers)
         self._renumber(numbers, self._device.columns.array(np.flatnonzero(used)))
 
-    # What an operator knows beside
+    # What an operator adds
 
     def _shown(self, places: Any) -> pa.Array:
-        """Places as they stand in tables."""
+        """Places on the axis as tables show them."""
         return shown_time(places)
 
     def _frame(self, name: str) -> pa.Schema:
-        """The types of what the rows of a table have."""
+        """The types of the payload of a table's rows."""
         del name
         return self._schema
 
     def _completed(self, name: str, rows: AxisRows) -> AxisRows:
-        """Rows that a table had, with all columns that they need."""
+        """Restored rows, with the columns that the table lacks."""
         del name
         return rows
 
     def _group_columns(self, count: int) -> dict[str, Any]:
-        """What is known of the first groups, as columns beside their keys."""
+        """What is known of the first ``count`` groups, as columns beside their keys."""
         del count
         return {}
 
     def _restore_groups(self, groups: pa.Table) -> None:
-        """Know what `_group_columns` gave."""
+        """Restore what `_group_columns` gave."""
 
     def _again(self, name: str, rows: AxisRows) -> None:
-        """Know what else there is of rows of a table that are kept again."""
+        """Restore what is derived from the rows of a table."""
 
     def _note_used(self, used: Any) -> None:
-        """Say which groups are needed though they have no rows, in host bools."""
+        """Mark groups that are needed although they have no rows, in host bools."""
 
     def _renumber(self, numbers: Any, left: Any) -> None:
-        """Groups have new numbers; ``left`` has the former ones of those that are left, in order."""
+        """Groups have new numbers; ``left`` has the old numbers of the remaining groups, in order."""

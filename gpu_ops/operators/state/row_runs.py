@@ -23,8 +23,8 @@ class RowRuns(SortedRuns[AxisRows]):
     """Events in sorted runs.
 
     Args:
-        key: By what they stand: a place, which is then where time passes them too; or their group and a place, and
-            time passes them at their end.
+        key: The order of the rows. By a place alone: time passes a row at that place. By group and place: time passes
+            a row at its end.
         device: Where arrays live.
     """
 
@@ -34,7 +34,7 @@ class RowRuns(SortedRuns[AxisRows]):
         self._done: int | None = None
 
     def due(self, limit: int) -> list[AxisRows]:
-        """Take the rows out whose place is at most ``limit``; they stand by it alone."""
+        """Take out the rows whose place is at most ``limit``; the runs are in order of the place alone."""
         due = []
         for run in self.runs:
             until = int(np.searchsorted(getattr(run.rows, self._place), limit, side="right"))
@@ -46,7 +46,7 @@ class RowRuns(SortedRuns[AxisRows]):
         return due
 
     def through(self, fresh: Sequence[AxisRows], limit: int) -> AxisRows | None:
-        """The rows that are due, of those that wait and of new ones; new ones that are not wait from now on."""
+        """The waiting rows and the new rows that are due; the other new rows wait from now on."""
         due, keep = self.due(limit), self._device.kernels.keep
         for rows in fresh:
             now = getattr(rows, self._place) <= limit
@@ -61,9 +61,9 @@ class RowRuns(SortedRuns[AxisRows]):
         return concat_rows(due, self._device) if due else None
 
     def ended(self, limit: int) -> Iterator[tuple[Run[AxisRows], Any]]:
-        """Per run the indices of the rows that have ended at a place, each once; not of those that were dropped before.
+        """For each run the indices of the rows that have ended at a place and were not dropped before, each row once.
 
-        They are no longer wanted. They stay where they are until rows are added.
+        The rows are no longer wanted; they keep their places until rows are added.
         """
         self._done = limit if self._done is None else max(self._done, limit)
         for run in self.runs:
@@ -77,25 +77,40 @@ class RowRuns(SortedRuns[AxisRows]):
             run.left -= len(at)
             yield run, at
 
-    def of_groups(self, groups: Any) -> Iterator[tuple[Run[AxisRows], Any]]:
-        """Per run the indices of the rows of some groups, which ascend; not of those that were dropped."""
+    def end(self, limit: int) -> None:
+        """Stop keeping the rows that have ended at a place."""
+        for _ in self.ended(limit):
+            pass
+
+    def of_groups(
+        self, groups: Any, below: tuple[tuple[str, str], Any] | None = None
+    ) -> Iterator[tuple[Run[AxisRows], Any]]:
+        """For each run the indices of the rows of some groups that were not dropped.
+
+        Args:
+            groups: int32 groups, ascending.
+            below: A column that ascends within each group, and for each group an int64 number that its rows are below.
+        """
+        kernels = self._device.kernels
         for run in self.runs:
             begin, end = (np.searchsorted(run.rows.code, groups, side=side) for side in ("left", "right"))
-            source, offset = self._device.kernels.expand(end - begin)
-            at = self._device.kernels.take(begin, source) + offset
+            if below is not None:
+                end = kernels.search_pairs(run.rows.code, run.rows.columns[below[0]].arrays[0], groups, below[1] - 1)
+            source, offset = kernels.expand(end - begin)
+            at = kernels.take(begin, source) + offset
             yield run, at if run.gone is None else at[~run.gone[at]]
 
     def rows(self) -> AxisRows | None:
-        """All that are wanted; None if there are none."""
+        """All wanted rows; None if there are none."""
         pieces = self.pieces()
         return concat_rows(pieces, self._device) if pieces else None
 
     def put_back(self, rows: AxisRows) -> None:
-        """What `rows` gave, in any order."""
+        """Restore what `rows` gave, in any order."""
         self.add(rows)
 
     def renumber(self, numbers: Any) -> None:
-        """Give each group ``g`` the number ``numbers[g]``; the order of those that are left stays."""
+        """Give each group ``g`` the number ``numbers[g]``; the remaining groups keep their order."""
         self.replace([replace(rows, code=numbers[rows.code]) for rows in self.pieces()])
 
     def renumber_column(self, name: tuple[str, str], numbers: Any) -> None:
@@ -107,7 +122,7 @@ class RowRuns(SortedRuns[AxisRows]):
         self.replace(made)
 
     def least(self, column: tuple[str, str]) -> int | None:
-        """The least of a column of int64 numbers of rows that stand by a place alone; None without rows."""
+        """The least value of an int64 column, in runs that are in order of a place alone; None without rows."""
         found = []
         for run in self.runs:
             if "least" not in run.beside:
@@ -142,12 +157,12 @@ class RowRuns(SortedRuns[AxisRows]):
         places = getattr(rows, self._place)
         if self._device.kernels.ascends(places):
             return rows
-        # Of runs one behind the other: a sort that knows ascending stretches only merges them.
+        # Runs stand one behind the other: a stable sort merges their ascending stretches.
         return rows.take(np.argsort(places, kind="stable"), self._device)
 
 
 def _interleaved(codes: Any, places: Any, pieces: Sequence[AxisRows], device: Device) -> Any:
-    """The order of group and place of pieces that have it, one behind the other; of equal rows the older come first."""
+    """The order by group and place of concatenated pieces that each have it; of equal rows the older are first."""
     kernels, array = device.kernels, device.columns.array
     bounds = list(pairwise(accumulate(map(len, pieces), initial=0)))
     order, late_codes, late_places = array(np.arange(*bounds[-1])), pieces[-1].code, places[bounds[-1][0] :]

@@ -1,7 +1,7 @@
 """What a running query remembers between steps: rows of events, the oldest of them, and the numbers of its groups.
 
-State is arrays on the device while a query runs and Arrow tables whenever somebody looks: `AxisRows.to_arrow`. Rows are
-kept in sorted runs (`gpu_ops.operators.state.row_runs`), so that taking what is due costs what is due.
+While a query runs, state is arrays on the device; `AxisRows.to_arrow` makes Arrow tables of it. Rows are kept in sorted
+runs (`gpu_ops.operators.state.row_runs`), so that taking out due rows costs no more than these rows.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from gpu_ops.core.arrow_buffers import booleans, integers, nulls, to_arrow
 from gpu_ops.core.sorted_runs import SortedRuns
 from gpu_ops.core.time import MAX_TIME, TIME_TYPE
 from gpu_ops.devices import Device
-from gpu_ops.operators.aggregates.block import Column, Columns
+from gpu_ops.operators.aggregates.forms import Column, Columns, changed
 
 _CROWD = 1 << 12
-"""From how many groups on it pays to look for those that can be forgotten."""
+"""The least number of groups from which on a search for forgettable groups pays."""
 
 _TABLE = 1 << 16
-"""Up to how wide a range of integers has a table from each to its number, however few there are."""
+"""The widest range of integer keys that always has a table from key to number, however few keys there are."""
 
 _UNKNOWN = 1 << 62
 """The end of an event that is open: past all times."""
@@ -41,16 +41,16 @@ class AxisRows:
     Attributes:
         code: int32 number of each event's group.
         low: int64 place on the axis where it begins.
-        high: int64 place where it ends.
+        high: int64 place where it ends; within a batch also as in `Events`.
         columns: What aggregates need of it as arrays.
-        frame: What they need as a frame, since it is ordered or compared as values are; None if nothing.
+        frame: What they need as a frame, to order or compare values; None if nothing.
     """
 
     code: Any
     low: Any
     high: Any
     columns: Columns
-    frame: Any | None = None
+    frame: Any = None
 
     def __len__(self) -> int:
         return len(self.code)
@@ -58,33 +58,30 @@ class AxisRows:
     def take(self, indices: Any, device: Device) -> AxisRows:
         """The rows at these indices."""
         take = device.kernels.take
-        columns = {
-            name: column.with_parts([take(part, indices) for part in column.parts()])
-            for name, column in self.columns.items()
-        }
+        columns = changed(self.columns, lambda values: take(values, indices))
         frame = None if self.frame is None else device.columns.take(self.frame, indices)
         low = take(self.low, indices)
-        high = low if self.high is self.low else take(self.high, indices)
+        high = self.high
+        if not isinstance(high, int):
+            high = low if high is self.low else take(high, indices)
         return AxisRows(take(self.code, indices), low, high, columns, frame)
 
     def cut(self, low: int, high: int, device: Device) -> AxisRows:
         """The rows from ``low`` to ``high``, without copying an array."""
-        columns = {
-            name: column.with_parts([part[low:high] for part in column.parts()])
-            for name, column in self.columns.items()
-        }
+        columns = changed(self.columns, lambda values: values[low:high])
         frame = None
         if self.frame is not None:
             frame = device.columns.take(self.frame, device.columns.array(np.arange(low, high)))
-        return AxisRows(self.code[low:high], self.low[low:high], self.high[low:high], columns, frame)
+        end = self.high if isinstance(self.high, int) else self.high[low:high]
+        return AxisRows(self.code[low:high], self.low[low:high], end, columns, frame)
 
     def to_arrow(self, schema: pa.Schema, device: Device, axis: Callable[[Any], Any]) -> pa.Table:
-        """A table with a row for each: the group's number, where it begins and ends, and the columns as stored.
+        """A table of the rows: the group's number, the two places, and the columns as stored.
 
         Args:
             schema: Arrow types of the frame's columns.
             device: Where the arrays are.
-            axis: From places on the axis to what is shown of them: an Arrow array.
+            axis: Makes an Arrow array of places on the axis.
         """
         host = device.columns.host
         made = {_CODE: _array(host(self.code)), _LOW: axis(host(self.low)), _HIGH: axis(host(self.high))}
@@ -99,14 +96,14 @@ class AxisRows:
 
 
 def shown_time(ticks: Any) -> pa.Array:
-    """Ticks as timestamps; null where a time is not known yet."""
+    """Ticks as timestamps; null for a time that is not known yet."""
     unknown = ticks > MAX_TIME
     shown = to_arrow(np.where(unknown, 0, ticks), TIME_TYPE)
     return pc.if_else(to_arrow(unknown, pa.bool_()), None, shown) if unknown.any() else shown
 
 
 def rows_from_arrow(table: pa.Table, device: Device) -> AxisRows:
-    """What `AxisRows.to_arrow` was made from."""
+    """The rows of which `AxisRows.to_arrow` made a table."""
     arrays: dict[str, Any] = {}
     frame: dict[str, Any] = {}
     columns: dict[tuple[str, str], list[Any]] = {}
@@ -145,7 +142,7 @@ def _values(array: pa.Array) -> Any:
 
 
 def concat_rows(pieces: Sequence[AxisRows], device: Device) -> AxisRows:
-    """All rows in one; there is at least one piece, and all have the same columns."""
+    """All pieces as one; there is at least one, and all have the same columns."""
     if len(pieces) == 1:
         return pieces[0]
     columns: Columns = {}
@@ -170,7 +167,7 @@ def concat_rows(pieces: Sequence[AxisRows], device: Device) -> AxisRows:
 
 
 def all_of(array: Any) -> Any:
-    """As many bools, all true."""
+    """Bools of the same length, all true."""
     return np.ones_like(array, dtype=np.bool_)
 
 
@@ -190,10 +187,10 @@ def known_at(values: Any, places: Any, device: Device) -> Any:
 
 
 class Oldest:
-    """Which group has waited longest for its next boundary, as a queue that is put right when somebody asks.
+    """The group that has waited longest for its next boundary: a queue that is cleaned when it is read.
 
-    Whatever a step moves comes after all that earlier steps moved, so entries stand in order of their places. One is
-    out of date once its group has moved again or has nothing left. Entries are read when they come and when they go.
+    A step moves boundaries past all that earlier steps moved, so entries are in order of their places. An entry is out
+    of date if its group has moved again or has no rows left. Each entry is read when it comes and when it goes.
 
     Args:
         device: Where arrays live.
@@ -223,18 +220,18 @@ class Oldest:
         self._count += len(groups)
 
     def forget(self) -> None:
-        """Look at all groups when next asked."""
+        """Look at all groups at the next question."""
         self._queue = None
 
     def place(self, last: Any, rows: Any) -> int | None:
-        """The least of the last boundaries; None if all groups are empty.
+        """The least of all last boundaries; None if all groups are empty.
 
         Args:
             last: int64 place of every group's last boundary.
             rows: How many rows each has.
         """
         if len(rows) <= _CROWD:
-            # Of few groups to look at all takes less than to keep a queue.
+            # With few groups a look at all of them takes less time than a queue.
             least = int(np.where(rows > 0, last, MAX_TIME).min()) if len(rows) else MAX_TIME
             return None if least == MAX_TIME else least
         if self._queue is None or self._count > 2 * len(rows) + _CROWD:
@@ -256,28 +253,28 @@ class Oldest:
 
 
 class Least:
-    """The least of some times that come and go, at the cost of a heap."""
+    """The least of some times that are added and removed, by a heap."""
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
         self._heap: list[int] = []
 
     def add(self, times: Any) -> None:
-        """More times."""
+        """Add times."""
         for time, count in _counted(times):
             if time not in self._counts:
                 heapq.heappush(self._heap, time)
             self._counts[time] = self._counts.get(time, 0) + count
 
     def remove(self, times: Any) -> None:
-        """Times that were added, one of each."""
+        """Remove times that were added, each once."""
         for time, count in _counted(times):
             self._counts[time] -= count
             if not self._counts[time]:
                 del self._counts[time]
 
     def least(self, otherwise: int) -> int:
-        """The least time; ``otherwise`` if that is less, or if there is none."""
+        """The least time, at most ``otherwise``; ``otherwise`` if there is no time."""
         while self._heap and self._heap[0] not in self._counts:
             heapq.heappop(self._heap)
         return min(self._heap[0], otherwise) if self._heap else otherwise
@@ -299,14 +296,14 @@ class _GroupKeys(SortedRuns[Any]):
 
     def _merged(self, pieces: Sequence[Any]) -> Any:
         whole = self._device.columns.concat(pieces)
-        # Taken anew, it is one piece of memory.
+        # This copies it into one piece of memory.
         return self._device.columns.take(whole, self._device.columns.array(np.arange(len(whole))))
 
 
 class GroupInterner:
-    """A number for each group that was ever seen, the same in every step.
+    """A number for each group, the same in every step.
 
-    Their keys are kept in runs: a frame that grows row by row is slow.
+    Keys are kept in runs: growing one frame in each step would be slow.
     """
 
     def __init__(self, names: tuple[str, ...], schema: pa.Schema, device: Device) -> None:
@@ -336,7 +333,7 @@ class GroupInterner:
         return self._device.columns.concat(pieces) if pieces else None
 
     def keys_of(self, codes: Any) -> Any | None:
-        """A frame with the key of each of some groups, int64 numbers; None without a key."""
+        """A frame with the keys of some groups, by int64 numbers; None without a key."""
         device, pieces = self._device, [run.rows for run in self._keys.runs]
         if len(pieces) < 2:
             return device.columns.take(pieces[0], codes) if pieces else None
@@ -355,13 +352,13 @@ class GroupInterner:
         return device.columns.concat(found) if found else device.columns.take(pieces[0], codes)
 
     def codes(self, frame: Any) -> Any:
-        """int32 number of each row's group; groups that are new get the next ones."""
+        """int32 number of each row's group; new groups get the next numbers."""
         self._seen = self._seen or self._device.columns.rows(frame) > 0
         found = self._by_value(frame) if self._is_integer else None
         return self._by_key(frame) if found is None else found
 
     def _by_value(self, frame: Any) -> Any | None:
-        """Numbers of integers that are all known, looked up in a table or in their order; None if one is not."""
+        """Numbers of integer keys, from a table or by binary search; None if a key is not known."""
         if self._known is None:
             return None
         values, valid = self._device.columns.values(frame, self._names[0])
@@ -378,7 +375,7 @@ class GroupInterner:
         return take(numbers, at) if bool((take(known, at) == values).all()) else None
 
     def _learn(self) -> None:
-        """Bring the table of known integers up to date, which costs no more than what was looked up since."""
+        """Update the table of integer keys; it costs no more than the look-ups since the last update."""
         self._missed = 0
         values, valid = self._device.columns.values(self.keys, self._names[0])
         order = np.argsort(values, kind="stable")
@@ -423,17 +420,17 @@ class GroupInterner:
 
     @property
     def crowded(self) -> bool:
-        """Whether it is time to look for groups that nothing is left of: each time there are twice as many."""
+        """Whether to look for forgettable groups now: each time the number of groups has doubled."""
         return bool(self._names) and len(self._numbers) >= self._look_at
 
     def forget(self, used: Any) -> Any | None:
-        """Forget the groups that are not used, if they are most.
+        """Forget unused groups, if most groups are unused.
 
         Args:
             used: Host bools, one for each group.
 
         Returns:
-            int32 new number of each group that is left; None if nothing is forgotten.
+            int32 new number of each remaining group; None if no group is forgotten.
         """
         left = np.flatnonzero(used)
         self._look_at = max(_CROWD, 2 * len(self._numbers))
@@ -447,7 +444,7 @@ class GroupInterner:
         return columns.array(numbers)
 
     def restore(self, keys: Any | None) -> None:
-        """Groups as they were numbered; of a window without a key, that there was any row."""
+        """Restore the groups with their numbers; without a key, only that there was a row."""
         self._seen = True
         self._known = None
         if self._names:

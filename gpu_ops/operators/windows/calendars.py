@@ -1,6 +1,6 @@
-"""Grids whose windows are listed, as those of the calendar are: when they begin and end, and which events overlap them.
+"""Grids whose windows are listed, such as the calendar's: when windows begin and end, and which events overlap them.
 
-A listed grid says when the windows of some numbers begin and end (`GridKind`); the calendar's, as local clocks do.
+A listed grid computes when the windows of some numbers begin and end (`GridKind`); the calendar follows local clocks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DAY = 86_400_000_000
 _FIRST, _LAST = MIN_TIME // _DAY + 2, MAX_TIME // _DAY - 2
 """The days that any zone's clocks can show, since 1970."""
 _MARGIN = 2
-"""Periods by which a guess from UTC may be wrong: clocks differ from it by a day at most."""
+"""Periods by which a guess from UTC may be wrong: local clocks differ from UTC by at most a day."""
 
 
 def overlapped(window: GridKind, start: Any, end: Any, device: Device) -> tuple[Any, Any]:
@@ -32,7 +32,7 @@ def overlapped(window: GridKind, start: Any, end: Any, device: Device) -> tuple[
     Args:
         window: The windows.
         start: int64 ticks, of one event at least.
-        end: int64 ticks after the start; those of events that never end are not looked at.
+        end: int64 ticks after the start; the ends of events that never end are not read.
         device: Where they are.
     """
     kernels, array = device.kernels, device.columns.array
@@ -76,11 +76,11 @@ def _made(window: GridKind, first: int, last: int) -> tuple[int, Ticks, Ticks]:
     return first, window.begins(numbers), window.finishes(numbers)
 
 
-# Of the calendar
+# The calendar
 
 
 def begins(window: Calendar, numbers: Ticks) -> Ticks:
-    """When some windows begin, by their numbers; those out of the years 1 to 9999 as near to them as there are days."""
+    """When some windows begin, by their numbers; times outside of the years 1 to 9999 are clipped to their days."""
     return _to_utc(window, _local(window.every, window.anchor, numbers))
 
 
@@ -104,7 +104,7 @@ def _days(span: CalendarSpan) -> int:
 
 
 def _guess(window: Calendar, time: int) -> int:
-    """About the number of the period that holds a time."""
+    """A guess of the number of the period that holds a time."""
     if window.every.days:
         return (time - window.anchor) // (window.every.days * _DAY)
     months = np.array([time, window.anchor], "datetime64[us]").astype("datetime64[M]").astype(np.int64)
@@ -112,7 +112,7 @@ def _guess(window: Calendar, time: int) -> int:
 
 
 def _local(every: CalendarSpan, anchor: int, numbers: Ticks) -> Ticks:
-    """What clocks show where the periods begin, as if it were UTC; ``anchor`` is where period 0 does."""
+    """The local times at which periods begin, as ticks; ``anchor`` is the beginning of period 0."""
     if every.days:
         return anchor + numbers * (every.days * _DAY)
     month = np.array(anchor, "datetime64[us]").astype("datetime64[M]")
@@ -123,7 +123,7 @@ def _local(every: CalendarSpan, anchor: int, numbers: Ticks) -> Ticks:
 
 def _to_utc(window: Calendar, local: Ticks) -> Ticks:
     known = np.clip(local, _FIRST * _DAY, _LAST * _DAY)
-    # A midnight that comes twice is the first one, and one that a clock change skips is when the clock goes on.
+    # Of a midnight that comes twice the first one counts; a skipped midnight is the moment at which the clock goes on.
     instants, _ = Zone(window.zone).to_utc(known, "earliest", "shift_forward")
     return instants
 

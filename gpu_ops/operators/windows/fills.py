@@ -12,16 +12,16 @@ import pyarrow as pa
 from gpu_ops.core.arrow_buffers import integers, to_arrow
 from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.core.state_tables import Field, StateTable, Tables
-from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
+from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.operator import BatchInput, StepInput
+from gpu_ops.operators.row_order import run_ends, run_starts
 from gpu_ops.operators.sizes import expanded
-from gpu_ops.operators.state.fields import AFTER, BEFORE, extent, group_columns
+from gpu_ops.operators.state.fields import AFTER, BEFORE, extent, nullable_columns
 from gpu_ops.operators.state.incremental import IncrementalOperator
 from gpu_ops.operators.state.rows import grown
-from gpu_ops.operators.windows import calendars
-from gpu_ops.operators.windows.windows import result_times
+from gpu_ops.operators.windows import grids
 from gpu_ops.plan.fills import Fill
 
 _FEW = 4096
@@ -30,8 +30,8 @@ _FEW = 4096
 class IncrementalFill(IncrementalOperator, nodes=(Fill,)):
     """The steps of one fill; a batch is one step.
 
-    A group's windows come in order of their numbers. Of each group it knows the last number that has a row, and the
-    result that was there, in a store of results that is made anew when most of them are not needed any more.
+    A group's windows come in order of their numbers. For each group it knows the last number with a result, and that
+    result. Results are in a store that is rebuilt when most of them are no longer needed.
 
     Args:
         node: The node.
@@ -54,47 +54,26 @@ class IncrementalFill(IncrementalOperator, nodes=(Fill,)):
         array, window = self._device.columns.array, self._node.window
         start, finish = array(np.array([begin])), array(np.array([end]))
         regular = window.regular
-        if regular is None:
-            low, high = calendars.overlapped(window, start, finish, self._device)
-        elif regular.membership == "start":
+        if regular is not None and regular.membership == "start":
             # The grid point T holds what starts in (T - size, T]: those points within the span.
             low, high = -(-(start - regular.align) // regular.hop), -(-(finish - regular.align) // regular.hop)
         else:
-            low, high = self._device.kernels.grid_ranges(start, finish, regular.size, regular.hop, regular.align)
+            low, high = grids.overlapped(window, start, finish, self._device)
         return int(low[0]), int(high[0])
 
-    def _numbered(self, start: Any) -> Any:
-        """The numbers of windows, by their results' starts."""
-        window, array = self._node.window, self._device.columns.array
-        regular = window.regular
-        if regular is not None:
-            return (start - regular.lifetime[0] - regular.align) // regular.hop
-        least, most = self._device.kernels.extent(start)
-        first, begins, finishes = calendars.table(window, int(least) - TICK, int(most) + TICK)
-        known = finishes if window.output == "point" else begins
-        return first + np.searchsorted(array(known), start)
-
-    def _starts(self, numbers: Any) -> Any:
-        return result_times(self._node.window, numbers, self._device)[0]
-
     def _settled(self, cti: int) -> int:
-        """Windows with a number below this one have no more events to come."""
+        """The number below which no window can get more events."""
         if cti == MAX_TIME:
             return AFTER
-        window = self._node.window
-        regular = window.regular
-        if regular is None:
-            first, begins, finishes = calendars.table(window, cti, cti)
-            known = finishes if window.output == "point" else begins
-            return first + int(np.searchsorted(known, cti))
-        return -(-(cti - regular.lifetime[0] - regular.align) // regular.hop)
+        time = self._device.columns.array(np.array([cti]))
+        return int(grids.starting_from(self._node.window, time, self._device)[0])
 
     def needs(self, wanted: tuple[str, ...]) -> Sequence[tuple[str, ...]]:
-        """All columns: of a window that holds nothing each is made."""
+        """All columns: a window without events has a value in each."""
         return [tuple(self._schema.names)]
 
     def batch(self, whole: BatchInput) -> Iterator[Events]:
-        """All results at once, with those of the windows between them."""
+        """All results at once, with those of the empty windows between them."""
         yield from self.step([StepInput(list(whole.inputs[0]))], [MAX_TIME])[0].events
 
     def _moved(self, events: Sequence[Events | None], given: Sequence[StepInput], cti: int) -> tuple[StepInput, int]:
@@ -119,22 +98,21 @@ class IncrementalFill(IncrementalOperator, nodes=(Fill,)):
         before = len(self._number)
         self._number, self._row = (grown(each, len(self._groups)) for each in (self._number, self._row))
         self._number[before:], self._row[before:] = BEFORE, -1
-        numbers = self._numbered(events.start)
-        # Of a single event lexsort gives a number on a GPU, and no array.
+        numbers = grids.starting_from(self._node.window, events.start, self._device)
+        # On a GPU lexsort of a single event gives a number, not an array.
         order = np.lexsort(np.stack([numbers, codes])) if len(codes) > 1 else np.zeros_like(codes)
         codes, numbers = kernels.take(codes, order), kernels.take(numbers, order)
         placed = order + self._rows
         self._store.append(events.frame)
         self._rows += len(events)
-        first = np.concatenate([np.ones_like(codes[:1], dtype=np.bool_), codes[1:] != codes[:-1]])
+        first = run_starts(codes)
         source = np.concatenate([placed[:1], placed[:-1]])
         previous = np.concatenate([numbers[:1], numbers[:-1]])
         known, stored = kernels.take(self._number, codes), kernels.take(self._row, codes)
         previous, source = np.where(first, known, previous), np.where(first, stored, source)
         if self._node.span is None:
             previous = np.where(previous == BEFORE, numbers - 1, previous)
-        rest = np.concatenate([codes[:-1] != codes[1:], np.ones_like(codes[:1], dtype=np.bool_)])
-        at = kernels.keep(rest)
+        at = kernels.keep(run_ends(codes))
         self._number[kernels.take(codes, at)] = np.maximum(
             kernels.take(self._number, kernels.take(codes, at)), kernels.take(numbers, at)
         )
@@ -144,7 +122,7 @@ class IncrementalFill(IncrementalOperator, nodes=(Fill,)):
         return [events, *gaps]
 
     def _trailing(self, settled: int) -> list[Events]:
-        """Rows after each group's last one, up to a number."""
+        """Rows after each group's last one, up to a window's number."""
         numbers = self._number[: len(self._groups)]
         behind = self._device.kernels.keep((numbers + 1 < settled) & (numbers != BEFORE))
         if not len(behind):
@@ -156,7 +134,7 @@ class IncrementalFill(IncrementalOperator, nodes=(Fill,)):
         return made
 
     def _gaps(self, codes: Any, low: Any, high: Any, source: Any) -> list[Events]:
-        """Rows for the windows ``low … high - 1`` of some groups; ``source`` says where the last result is, or -1."""
+        """Rows for the windows ``low … high - 1`` of some groups; ``source`` is the place of the last result, or -1."""
         device, kernels = self._device, self._device.kernels
         low, high = np.maximum(low, self._low), np.minimum(high, self._high)
         remedy = "Choose longer windows, a shorter span, or fewer groups: each has a row for each window."
@@ -164,12 +142,12 @@ class IncrementalFill(IncrementalOperator, nodes=(Fill,)):
         if not len(at):
             return []
         numbers = kernels.take(low, at) + offset
-        start, end = result_times(self._node.window, numbers, device)
+        start, end = grids.result_times(self._node.window, numbers, device)
         frame = self._values(kernels.take(codes, at), kernels.take(source, at))
         return [Events(start, end, frame)]
 
     def _values(self, codes: Any, source: Any) -> Any:
-        """The payload of rows without events."""
+        """The payload of rows of empty windows."""
         columns, node = self._device.columns, self._node
         names = self._store[0].columns if self._store else node.schema.names
         plain = [name for name in names if node.values.get(name) in {"null", "zero"}]
@@ -195,7 +173,7 @@ class IncrementalFill(IncrementalOperator, nodes=(Fill,)):
         return self._store[0]
 
     def _compact(self) -> None:
-        """Forget results that are no group's last one, once they are most of all."""
+        """Forget results that are not their group's last one, once they are the majority."""
         groups = len(self._groups)
         if self._rows <= 2 * groups + _FEW:
             return
@@ -213,14 +191,15 @@ class IncrementalFill(IncrementalOperator, nodes=(Fill,)):
             # A group's next row may be the one after its last.
             oldest = None if not len(numbers) else int(numbers.min()) + 1
         elif self._node.group:
-            # A group of which nothing was seen yet may have rows from the span's beginning on.
+            # A new group may have rows from the span's beginning on.
             oldest = self._low
         else:
             oldest = None if not len(numbers) else max(self._low, int(numbers.min()) + 1)
             oldest = self._low if oldest is None else oldest
         if oldest is None or oldest <= BEFORE + 1 or oldest >= self._high:
             return cti
-        return max(MIN_TIME, min(cti, int(self._starts(self._device.columns.array(np.array([oldest])))[0])))
+        number = self._device.columns.array(np.array([oldest]))
+        return max(MIN_TIME, min(cti, int(grids.result_times(self._node.window, number, self._device)[0][0])))
 
     # The state, to be looked at and kept
 
@@ -247,17 +226,18 @@ class IncrementalFill(IncrementalOperator, nodes=(Fill,)):
     def declared(self, tables: Tables) -> Iterator[StateTable]:
         """The tables that `tables` gives."""
         node, (least, most) = self._node, extent(self._node.window)
-        keys = group_columns(node.group, node.schema)
-        last = group_columns(tuple(node.schema.names), node.schema, prefix="last/")
+        if not tables:
+            return
+        last = nullable_columns(node.schema, "last/")
         columns = {
             "number": Field(pa.int64(), least=max(least, self._low - 1), most=min(most, self._high), besides=(BEFORE,)),
             "known": Field(pa.bool_()),
         }
-        # Of a group of which no row has come there is no last one.
+        # A group without rows has no last result.
         held = {name: replace(each, optional=True) for name, each in last.items()}
         if "groups" in tables and any(name.startswith("last/") for name in tables["groups"].column_names):
             held = last
-        yield StateTable("groups", columns | keys | held, None if keys else 1, unique=tuple(keys))
+        yield from self._groups_declared(columns | held)
 
     def _restore_groups(self, groups: pa.Table) -> None:
         device = self._device

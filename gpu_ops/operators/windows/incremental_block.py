@@ -1,4 +1,4 @@
-"""What a step of a running window computes: a block over the step's events on top of what is alive throughout."""
+"""A step of a running window: a block over the step's events, on top of totals of the events alive throughout."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from gpu_ops.operators.aggregates.block import Block, Column, PartName, column_n
 from gpu_ops.operators.aggregates.exact_sums import factors
 from gpu_ops.operators.aggregates.selection import Extremum
 from gpu_ops.operators.events import FEW, MANY
+from gpu_ops.operators.row_order import greatest_by, run_starts, sums_by
+from gpu_ops.operators.state.fields import table_of
 from gpu_ops.operators.state.rows import AxisRows, grown
 from gpu_ops.operators.windows.order_statistics import OrderStatistics
 from gpu_ops.operators.windows.pareto_runs import CODES, ParetoRuns, staircase
@@ -25,30 +27,39 @@ from gpu_ops.operators.windows.value_counts import ValueCounts
 from gpu_ops.plan.aggregates import Aggregate
 
 _LIMB_BITS = {"float": 30, "reciprocal": 30, "digits": 26}
-"""Of floats' limbs in the state: 2**32 events can be alive at once without an overflow."""
+"""Bits of the limbs of floats in the state: 2**32 events can be alive at once without an overflow."""
 
 _LOWEST, _HIGHEST = -1074, 1024
 """The exponents of float64."""
 
 _MOST_LIMBS = 2 * ((_HIGHEST - _LOWEST) // 26 + 3)
-"""No number that floats or products of two are made of has more limbs."""
+"""The most limbs of a float or a product of two floats."""
 
 _COUNTS = {"count", "counted", "nan", "inf", "-inf", "up", "down", "strange"}
 """Parts that are counts."""
 
 _LIMBS = {"integer": 2, "decimal": 4}
-"""Of parts that are always cut alike: how many limbs they have at most."""
+"""The most limbs of parts whose limbs are fixed."""
+
+_PLANS = {
+    "kind": Field(pa.string(), words=tuple(_LIMB_BITS)),
+    "column": Field(pa.string()),
+    "where": Field(pa.string(), nullable=True),
+    "lowest": Field(pa.int64(), least=_LOWEST - 30, most=_HIGHEST),
+    "limbs": Field(pa.int64(), least=1, most=_MOST_LIMBS),
+}
+"""The columns of the table of plans."""
 
 ROWS: PartName = ("count", None, None)
 
 
 @dataclass
 class Totals:
-    """Sums over what is alive, per group.
+    """Sums over all live events, for each group.
 
     Attributes:
         limbs: int64 arrays by part; one for a count, one or more for a sum, the lowest limb first.
-        plans: Of floats: the exponent of the lowest limb, and how many limbs there are.
+        plans: For floats: the exponent of the lowest limb, and the number of limbs.
     """
 
     limbs: dict[PartName, list[Any]] = field(default_factory=dict)
@@ -63,27 +74,27 @@ class Totals:
             self.limbs[ROWS] = [grown(like[:0], groups)]
 
     def put(self, name: PartName, touched: Any, sums: Sequence[Any]) -> None:
-        """Some groups have these sums, the lowest limb first."""
+        """Set the sums of some groups, the lowest limb first."""
         arrays = self.limbs.setdefault(name, [])
         arrays += [np.zeros_like(self.limbs[ROWS][0]) for _ in range(len(arrays), len(sums))]
         for values, some in zip(arrays, sums, strict=False):
             values[touched] = some
 
     def first_null(self, column: str) -> None:
-        """From now on it is counted how many values a column has; all there are so far are there."""
+        """Count the values of a column from now on; until now no value was null."""
         for (kind, of, where), arrays in list(self.limbs.items()):
             if kind == "count" and of is None and ("count", column, where) not in self.limbs:
                 self.limbs["count", column, where] = [arrays[0].copy()]
 
     def widen(self, plans: Mapping[PartName, tuple[int, int]]) -> None:
-        """Have other plans for some floats, on the same grid of exponents: parts get more limbs below their own."""
+        """Take new plans for some floats, on the same grid of exponents: parts get limbs below their lowest one."""
         for part, arrays in self.limbs.items():
             arrays[:0] = [np.zeros_like(arrays[0]) for _ in range(self.below(part, plans))]
         self.plans |= plans
 
     def below(self, part: PartName, plans: Mapping[PartName, tuple[int, int]]) -> int:
-        """How many limbs below those there are a part has with other plans."""
-        # A product's lowest limb is where those of its factors multiply.
+        """How many limbs below its lowest one a part gets with new plans."""
+        # The exponents of factors add up in a product.
         known = (each for each in factors(part) if each in plans and each in self.plans)
         return sum((self.plans[each][0] - plans[each][0]) // _LIMB_BITS[each[0]] for each in known)
 
@@ -96,7 +107,7 @@ class Totals:
         }
 
     def restore(self, table: pa.Table, device: Device) -> None:
-        """What `columns` gave, among others."""
+        """Restore what `columns` gave; the table may have other columns."""
         for name in table.column_names:
             kind, *rest = name.split("/")
             if kind not in {"last", "key"}:
@@ -105,12 +116,12 @@ class Totals:
                 self.limbs.setdefault((kind, column, where), []).append(device.columns.array(values.copy()))
 
     @staticmethod
-    def declared(names: Iterable[str], plans: Mapping[PartName, int]) -> dict[str, Field]:
-        """The columns among some that `columns` may have given: of each part all limbs from the lowest on.
+    def declared(names: Iterable[str], plans: Mapping[PartName, tuple[int, int]]) -> dict[str, Field]:
+        """The columns that `columns` may have given: for each part all limbs from the lowest on.
 
         Args:
-            names: The existing columns.
-            plans: How many limbs the floats have that have a plan.
+            names: The columns of the table.
+            plans: The plans of floats.
         """
         made, found = {stored("count", (None, None, "0")): counter()}, Counter[PartName]()
         for name in names:
@@ -119,7 +130,8 @@ class Totals:
                 continue
             column, where = (text.replace("%2F", "/") or None for text in rest[:2])
             part: PartName = (kind, column, where)
-            most = 1 if kind in _COUNTS else _LIMBS.get(kind, plans.get(part, len(plans) * _MOST_LIMBS + _MOST_LIMBS))
+            planned = plans[part][1] if part in plans else len(plans) * _MOST_LIMBS + _MOST_LIMBS
+            most = 1 if kind in _COUNTS else _LIMBS.get(kind, planned)
             if rest[2] != str(found[part]) or found[part] >= most or not _is_part(part):
                 continue
             found[part] += 1
@@ -128,38 +140,21 @@ class Totals:
 
     def plan_table(self) -> pa.Table:
         """The plans, with a row for each."""
-        kinds, columns, wheres = zip(*self.plans, strict=True)
-        made: dict[str, Any] = dict(zip(("kind", "column", "where"), (kinds, columns, wheres), strict=True))
-        made = {name: pa.array(values, pa.string()) for name, values in made.items()}
-        lowest, limbs = zip(*self.plans.values(), strict=True)
-        return pa.table(made | {"lowest": pa.array(lowest, pa.int64()), "limbs": pa.array(limbs, pa.int64())})
+        return table_of(_PLANS, [(*name, *plan) for name, plan in self.plans.items()])
 
     @staticmethod
     def plans_declared() -> StateTable:
         """The table that `plan_table` gives."""
-        text = Field(pa.string())
-        columns = {
-            "kind": Field(pa.string(), words=tuple(_LIMB_BITS)),
-            "column": text,
-            "where": Field(pa.string(), nullable=True),
-            "lowest": Field(pa.int64(), least=_LOWEST - 30, most=_HIGHEST),
-            "limbs": Field(pa.int64(), least=1, most=_MOST_LIMBS),
-        }
-        return StateTable("floats", columns, unique=("kind", "column", "where"))
+        return StateTable("floats", _PLANS, unique=("kind", "column", "where"))
 
     @staticmethod
-    def plans_of(table: pa.Table) -> dict[PartName, int]:
-        """How many limbs each part of a table of plans has."""
-        return {(row["kind"], row["column"], row["where"]): row["limbs"] for row in table.to_pylist()}
-
-    def restore_plans(self, table: pa.Table) -> None:
-        """What `plan_table` gave."""
-        for row in table.to_pylist():
-            self.plans[row["kind"], row["column"], row["where"]] = row["lowest"], row["limbs"]
+    def plans_of(table: pa.Table) -> dict[PartName, tuple[int, int]]:
+        """The plans that `plan_table` gave."""
+        return {(row["kind"], row["column"], row["where"]): (row["lowest"], row["limbs"]) for row in table.to_pylist()}
 
 
 def _is_part(part: PartName) -> bool:
-    """Whether it can be asked what a part is made of."""
+    """Whether a part has a valid name."""
     try:
         return bool(factors(part))
     except (ValueError, TypeError, RecursionError):
@@ -172,7 +167,7 @@ def stored(kind: str, name: Iterable[str | None]) -> str:
 
 
 def places_among(touched: Any, groups: int, device: Device) -> Callable[[Any], Any]:
-    """From groups' numbers to their places among the touched ones, int32; -1 where they are not."""
+    """A function from groups' numbers to their int32 places among the touched groups; -1 for other groups."""
     if groups <= MANY * len(touched) + FEW:
         table = device.columns.array(np.full(groups, -1, np.int32))
         table[touched] = device.columns.array(np.arange(len(touched), dtype=np.int32))
@@ -187,15 +182,15 @@ def places_among(touched: Any, groups: int, device: Device) -> Callable[[Any], A
 
 @dataclass(frozen=True)
 class StepSlots:
-    """The slots of a step: per group one before all its boundaries, the ones between them, one after the last.
+    """The slots of a step: for each group one before all its boundaries, those between them, one after the last.
 
     Attributes:
-        all: Their numbers, ascending.
-        group: int32 which of the step's groups each belongs to.
-        before: Where in ``all`` each group's first slot is.
-        after: Where its last one is.
+        all: The slots' numbers, ascending.
+        group: int32 place among the step's groups of each slot's group.
+        before: The index in ``all`` of each group's first slot.
+        after: The index of its last slot.
         touched: int64 numbers of the groups.
-        owners: int32 which of the step's groups each boundary belongs to; a slot has its first boundary's number.
+        owners: int32 place of each boundary's group; a slot has the number of its first boundary.
     """
 
     all: Any
@@ -208,22 +203,22 @@ class StepSlots:
 
 @dataclass
 class IncrementalBlock(Block):
-    """A block over a step's events on top of what is alive throughout.
+    """A block over a step's events, on top of totals of the events that are alive throughout.
 
-    Results are read from the state and change nothing of it. What the step makes of the state is noted along with them,
-    and `update` brings it up to date once all of them are there. What is kept in order alone moves twice, since ranks
-    are asked of what is left: `depart` takes off what ends in the step, before anything is read.
+    Results read the state and do not change it. The changes are noted, and `update` applies them after all results are
+    computed. Order statistics are the exception, since ranks are asked of the events that remain: `depart` removes the
+    events that end in the step before any result is computed.
 
     Attributes:
         of_step: The step's slots.
-        totals: Of all that was alive.
-        best: What the step needs of the state's extremes.
+        totals: Totals of all events that were alive before the step.
+        best: The part of the state's extremes that the step needs.
         events: The block's events.
         ended: How many of them began in earlier steps and end in this one; they come first.
         limit: The CTI's place.
-        orders: The codes of what was alive, by column and condition.
-        ordered: An aggregate that each of them is kept for.
-        values: The values of what was alive, by column.
+        orders: The codes of the events that were alive, by column and condition.
+        ordered: For each of them an aggregate that needs it.
+        values: The values of the events that were alive, by column.
     """
 
     of_step: StepSlots = None  # type: ignore[assignment]
@@ -253,7 +248,7 @@ class IncrementalBlock(Block):
         self.rows = kernels.take(rows, self._emitted)
 
     def depart(self) -> None:
-        """Take off what ends in the step from what is kept in order: the rest is alive throughout."""
+        """Remove the events that end in the step from order statistics: the others are alive throughout."""
         for name, aggregate in self.ordered.items():
             at, gone, stays = self._moving(self.selection(aggregate, "numbers")[1])
             codes, groups = self.order_codes(self.picked(aggregate, "numbers")[1][0]), self.events.code
@@ -262,7 +257,7 @@ class IncrementalBlock(Block):
             self._came[name] = groups[stays], codes[stays]
 
     def update(self) -> None:
-        """Bring the state up to date: what was alive becomes what is alive when the step is over."""
+        """Update the state to the events that are alive after the step."""
         self.totals.widen(self._plans)
         for part, sums in self._sums.items():
             self.totals.put(part, self.of_step.touched, sums)
@@ -274,13 +269,13 @@ class IncrementalBlock(Block):
             self.values[column].put(condition, numbers, counts)
 
     def _moving(self, indices: Any | None) -> tuple[Any, Any, Any]:
-        """(indices of some of the events, or of all; which of them end in the step and began before; which stay)."""
+        """(indices of some events, or of all; which of them began before the step and end in it; which stay alive)."""
         at = self.device.columns.array(np.arange(len(self.events))) if indices is None else indices
         gone = at < self.ended
         return at, gone, ~gone & (self.device.kernels.take(self.events.high, at) > self.limit)
 
     def _on_base(self, name: PartName, sums: Sequence[Any]) -> list[Any]:
-        """Sums over the step's events as totals over all, per slot."""
+        """Totals for each slot: the sums over the step's events plus the state's totals."""
         take, slots, known = self.device.kernels.take, self.of_step, self.totals.limbs.get(name, [])
         below = self.totals.below(name, self._plans) if known else 0
         made = []
@@ -296,12 +291,12 @@ class IncrementalBlock(Block):
 
     def from_ranks(self, aggregate: Aggregate, distinct: Any, best: Any, valid: Any | None) -> Any:
         """Values by their rank, as a frame of one column."""
-        # A state that is not its own may have lost an event whose value is asked for: no index leaves the table.
+        # A foreign state may lack an event whose value is asked for: no index may leave the table.
         rows = self.device.columns.rows(distinct)
         return super().from_ranks(aggregate, distinct, np.clip(best, 0, max(rows - 1, 0)), valid)
 
     def check_whole(self, aggregate: Aggregate) -> None:
-        """Refuse it: what was alive before the step is in totals alone.
+        """Refuse it: of events that were alive before the step only totals are kept.
 
         Raises:
             PlanError: Always.
@@ -311,31 +306,26 @@ class IncrementalBlock(Block):
             remedy="Declare it incremental=Events() (docs/extending.md).",
         )
 
-    def _final(self, totals: list[Any]) -> list[Any]:
-        return [self.device.kernels.take(total, self._emitted) for total in totals]
+    def _totals(self, name: PartName, of_step: Callable[[], list[Any]]) -> list[Any]:
+        """Sums over the step's events and all that was alive, for each slot with a result; computed once."""
 
-    def count(self, name: PartName, first: Any, last: Any) -> Any:
-        """How many hold each slot, of the step's events and of all that was alive."""
-
-        def compute() -> Any:
-            counts = self.device.kernels.range_count(first, last, self.size, self.of_step.all)
-            return self._final(self._on_base(name, [counts]))[0]
+        def compute() -> list[Any]:
+            return [self.device.kernels.take(total, self._emitted) for total in self._on_base(name, of_step())]
 
         return self.part(("total", *name), compute)
 
+    def count(self, name: PartName, first: Any, last: Any) -> Any:
+        """How many of all live events hold each slot."""
+        count = self.device.kernels.range_count
+        return self._totals(name, lambda: [count(first, last, self.size, self.of_step.all)])[0]
+
     def sums(self, name: PartName, limbs: Sequence[Any], first: Any, last: Any) -> list[Any]:
-        """The sums per slot over the step's events and all that was alive."""
-
-        def compute() -> list[Any]:
-            kernels, slots = self.device.kernels, self.of_step.all
-            sums = [kernels.range_sum(limb, first, last, self.size, slots) for limb in limbs]
-            return self._final(self._on_base(name, sums))
-
-        totals: list[Any] = self.part(("total", *name), compute)
-        return totals
+        """The sums over all live events for each slot."""
+        total, slots = self.device.kernels.range_sum, self.of_step.all
+        return self._totals(name, lambda: [total(limb, first, last, self.size, slots) for limb in limbs])
 
     def limb_plan(self, name: PartName, values: Any) -> tuple[int, int, int]:
-        """A plan for what was alive, too: on one grid of exponents, so that a wider plan only adds limbs."""
+        """A plan that includes the state, on one grid of exponents: a wider plan only adds limbs."""
         bits, known = _LIMB_BITS[name[0]], self._plans.get(name, self.totals.plans.get(name))
         if known is not None and not bool(values.any()):
             return bits, *known
@@ -364,14 +354,13 @@ class IncrementalBlock(Block):
         return list(self.device.kernels.exact_limbs_int(whole)), first, last, 1 << 64
 
     def throughout(self, aggregate: Aggregate, form: str, slots: Any, k: Any) -> tuple[Any, Any, Any, Any] | None:
-        """A rank among all values is that among the state's, but for as many places as the step has events."""
+        """Values around a rank: a rank among all values differs from that in the state by at most the step's events."""
         kernels, of_step = self.device.kernels, self.of_step
         orders, first = self._ordered(aggregate), self.selection(aggregate, form)[2]
         group = self._group_of(slots)
-        fresh = np.concatenate([np.ones_like(group[:1], dtype=np.bool_), group[1:] != group[:-1]])
+        fresh = run_starts(group)
         asked, at = group[fresh], np.cumsum(fresh) - 1
-        every = np.arange(len(asked), like=group)
-        most, least = (kernels.range_max(each, at, at + 1, len(asked), every) for each in (k, ~k))
+        most, least = (greatest_by(at, each, len(asked), self.device) for each in (k, ~k))
         events = np.sort(self._group_of(first))
         count = np.searchsorted(events, asked, side="right") - np.searchsorted(events, asked)
         groups = kernels.take(of_step.touched, asked)
@@ -386,12 +375,12 @@ class IncrementalBlock(Block):
         return self.device.kernels.take(self.of_step.owners, slots).astype(np.int64, copy=False)
 
     def _whole_step(self, group: Any) -> tuple[Any, Any]:
-        """(first, last) of what is alive throughout the step in some of its groups."""
+        """(first, last) slots of events that are alive throughout the step, in some of its groups."""
         take, slots = self.device.kernels.take, self.of_step
         return take(slots.all, take(slots.before, group)), take(slots.all, take(slots.after, group)) + 1
 
     def _ordered(self, aggregate: Aggregate) -> OrderStatistics:
-        """The state's codes, without those that go in this step."""
+        """The state's codes, without those of events that end in this step."""
         name: PartName = ("order", column_name(aggregate.expression), self.which(aggregate))
         if name not in self.orders:
             raise PlanError(
@@ -401,16 +390,14 @@ class IncrementalBlock(Block):
         return self.orders[name]
 
     def _once(self, aggregate: Aggregate) -> tuple[Any, Any, Any]:
-        """Values that live throughout the step count beside the step's own events, if one of these has them."""
-        kernels, array = self.device.kernels, self.device.columns.array
-        mask, name = self.mask(aggregate, "codes"), column_name(aggregate.expression)
-        at, gone, stays = self._moving(None if mask is None else kernels.keep(mask))
-        (numbers,) = self.columns[name, "codes"].arrays
+        """Ranges of equal values; a value of the step's events that is alive throughout counts in every slot."""
+        kernels = self.device.kernels
+        name = column_name(aggregate.expression)
+        column = self.columns[name, "codes"]
+        at, gone, stays = self._moving(self.taking_part(aggregate, [column])[0])
+        (numbers,) = column.arrays
         present, example, local = np.unique(kernels.take(numbers, at), return_index=True, return_inverse=True)
-        every = array(np.arange(len(present)))
-        went, came = (
-            kernels.range_sum(each.astype(np.int64), local, local + 1, len(present), every) for each in (gone, stays)
-        )
+        went, came = (sums_by(local, each.astype(np.int64), len(present), self.device) for each in (gone, stays))
         there = self.values[name].there(self.which(aggregate), present) - went
         self._counted[name, self.which(aggregate)] = present, there + came
         lasting = kernels.keep(there > 0)
@@ -441,7 +428,7 @@ class IncrementalBlock(Block):
         return best
 
     def _left_of(self, extreme: Extremum, codes: Any) -> AxisRows:
-        """Of the step's own events those that can still become an extreme after it."""
+        """The events of the step that can still become an extreme after it."""
         device = self.device
         at, _, stays = self._moving(self.selection(extreme.aggregate, extreme.form)[1])
         staying = device.kernels.keep(stays)
@@ -454,7 +441,7 @@ class IncrementalBlock(Block):
         return staircase(rows, device)
 
     def _greatest_in_order(self, extreme: Extremum, codes: Any, first: Any, last: Any) -> Any:
-        """The greatest code of the step's events and of all the state's that stay: of these one for each group."""
+        """The greatest code of the step's events and of those that remain in the state: one code for each group."""
         orders, touched = self._ordered(extreme.aggregate), self.of_step.touched
         there = orders.counts(touched)
         low = np.zeros_like(there) if extreme.least else np.maximum(there - 1, 0)
@@ -467,7 +454,7 @@ class IncrementalBlock(Block):
 
 @dataclass(frozen=True)
 class ExtremeCodes:
-    """What a step needs of an extreme's state: the order codes of some of its rows, and their slots in the step."""
+    """The part of an extreme's state that a step needs: order codes of some rows, and their slots in the step."""
 
     of: ParetoRuns
     codes: Any

@@ -1,7 +1,7 @@
-"""What a running window remembers of an order: per group the codes of what is alive, however much comes and goes.
+"""The order statistics of a running window: for each group the order codes of its live events.
 
-From one CTI to the next so many events of a group come and so many go. A quantile moves by no more places than that. So
-of all that was alive throughout, a step needs the codes around the rank that it asks for, and how many are before them.
+Between two CTIs a quantile moves by at most as many places as events of its group begin or end. So of the events that
+are alive throughout a step, the step needs only the codes around the rank it asks for, and how many codes are before.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from gpu_ops.core.sorted_runs import Run
 from gpu_ops.core.state_tables import MANY, Field, StateTable
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import Column
+from gpu_ops.operators.row_order import run_ends, sums_by
 from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import AxisRows, grown, known_at
 
@@ -25,11 +26,10 @@ _WEIGHT = ("order", "weight")
 
 
 class OrderStatistics(RowRuns):
-    """Codes by group, in runs: rows of a group, a code (low) and a weight, each pair once.
+    """Codes by group, in runs: rows of a group, a code (low) and a weight, each pair of group and code once.
 
-    What goes is written down as what comes, with a weight of its own: the two cancel where their runs are merged. So
-    a code is moved as often as the logarithm of how many there are. All runs stand one behind the other in arrays
-    beside, to be searched at once.
+    A code that goes is added with a negative weight; when runs are merged, the two cancel. So each code is moved a
+    logarithmic number of times. Copies of all runs stand one behind the other, to be searched together.
 
     Args:
         device: Where arrays live.
@@ -47,7 +47,7 @@ class OrderStatistics(RowRuns):
         self._coming: list[tuple[Any, Any]] = []
 
     def go(self, codes: Any, values: Any) -> None:
-        """Some codes are gone, and those that were to come are there.
+        """Remove some codes, and add those given to `come`.
 
         Args:
             codes: int32 groups.
@@ -63,26 +63,25 @@ class OrderStatistics(RowRuns):
             return
         self._counts = grown(self._counts, int(codes.max()) + 1)
         groups, at = np.unique(codes, return_inverse=True)
-        every = self._device.columns.array(np.arange(len(groups)))
-        self._counts[groups] += self._device.kernels.range_sum(weights, at, at + 1, len(groups), every)
+        self._counts[groups] += sums_by(at, weights, len(groups), self._device)
         self.add(AxisRows(codes, values, values, {_WEIGHT: Column((weights,), None)}))
 
     def come(self, codes: Any, values: Any) -> None:
-        """Some codes are there from now on."""
+        """Add some codes at the next call of `go`."""
         if len(codes):
             self._coming.append((codes, values))
 
     def counts(self, groups: Any) -> Any:
-        """How many codes some groups have, without those that are to come; int64 groups."""
+        """How many codes some groups have, without those given to `come`; int64 groups."""
         return known_at(self._counts, groups, self._device)
 
     def between(self, groups: Any, low: Any, high: Any) -> tuple[Any, Any]:
-        """(which query, code) of all codes of some groups whose rank is within some bounds, in order.
+        """(which query, code) of all codes in some ranges of ranks, in order.
 
         Args:
             groups: int32 group of each query.
             low: int64 rank of the first code asked for.
-            high: One past that of the last one, no more than there are.
+            high: One past the rank of the last code, at most the number of codes.
         """
         kernels, array = self._device.kernels, self._device.columns.array
         runs = len(self.runs)
@@ -104,7 +103,7 @@ class OrderStatistics(RowRuns):
         upto = np.cumsum(weights)
         first = np.searchsorted(found.code, found.code).astype(np.int64, copy=False)
         after = kernels.take(before, query) + upto - kernels.take(upto - weights, first)
-        # Equal codes at either end are there as often as their ranks are asked for.
+        # Equal codes at either end are repeated as often as their ranks are asked for.
         begin = np.maximum(after - weights, kernels.take(low, query))
         count = np.minimum(after, kernels.take(high, query)) - begin
         source, _ = kernels.expand(np.maximum(count, 0))
@@ -114,7 +113,7 @@ class OrderStatistics(RowRuns):
         return list(accumulate((len(run.rows) for run in self.runs), initial=0))
 
     def _all(self) -> list[Any]:
-        """The groups, codes, weights and sums of weights of all runs, one behind the other; new ones are written."""
+        """The groups, codes, weights and sums of weights of all runs, one behind the other; new runs are copied."""
         pairs, bounds = zip(self._placed, self.runs, strict=False), self._bounds()
         same = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], pairs))
         if bounds[-1] > len(self._beside[0]):
@@ -133,12 +132,11 @@ class OrderStatistics(RowRuns):
         return self._distinct(super()._merged(pieces))
 
     def _distinct(self, rows: AxisRows) -> AxisRows:
-        """Rows in order, one for each pair of group and code, and none for what has come as often as it has gone."""
+        """Sorted rows, one for each pair of group and code; none for a pair whose weights cancel."""
         if not len(rows):
             return rows
         kernels, weights = self._device.kernels, _weights(rows)
-        last = np.ones_like(rows.code, dtype=np.bool_)
-        last[:-1] = (rows.code[1:] != rows.code[:-1]) | (rows.low[1:] != rows.low[:-1])
+        last = run_ends(rows.code, rows.low)
         if bool(last.all()):
             some = weights != 0
             return rows if bool(some.all()) else rows.take(kernels.keep(some), self._device)
@@ -158,7 +156,7 @@ class OrderStatistics(RowRuns):
         return whole if len(whole) else None
 
     def table(self) -> pa.Table | None:
-        """For each group (int32) its codes, and how often each is there; None if there are none."""
+        """A table of groups (int32), codes and their counts; None if there is no code."""
         rows, host = self.rows(), self._device.columns.host
         if rows is None:
             return None
@@ -167,7 +165,7 @@ class OrderStatistics(RowRuns):
 
     @staticmethod
     def declared(name: str, groups: int) -> StateTable:
-        """The table that `table` gives."""
+        """The declaration of the table that `table` gives."""
         columns = {
             "group": Field(pa.int32(), least=0, most=groups - 1),
             "code": Field(pa.int64()),
@@ -176,7 +174,7 @@ class OrderStatistics(RowRuns):
         return StateTable(name, columns, unique=("group", "code"))
 
     def restore(self, table: pa.Table) -> None:
-        """What `table` gave, in any order."""
+        """Restore what `table` gave, in any order."""
         array = self._device.columns.array
         codes, values, weights = (array(table[name].to_numpy().copy()) for name in ("group", "code", "count"))
         self._begin(self._ordered(AxisRows(codes, values, values, {_WEIGHT: Column((weights,), None)})))
@@ -189,8 +187,7 @@ class OrderStatistics(RowRuns):
     def _begin(self, rows: AxisRows) -> None:
         self.replace([rows] if len(rows) else [])
         groups = int(rows.code.max()) + 1 if len(rows) else 0
-        every, code = self._device.columns.array(np.arange(groups)), rows.code.astype(np.int64)
-        self._counts = self._device.kernels.range_sum(_weights(rows), code, code + 1, groups, every)
+        self._counts = sums_by(rows.code, _weights(rows), groups, self._device)
 
 
 def _weights(rows: AxisRows) -> Any:

@@ -1,8 +1,8 @@
-"""What a running window remembers of an extreme: per group, the events that can still become it.
+"""The candidates for an extreme of a running window: for each group the events that can still become the extreme.
 
-An event cannot, once another of its group is as great and lives as long. Those that can are a staircase: the later they
-end, the less they are worth. So while time goes from one CTI to the next, a group's greatest is one of those that end
-in between or the first one after them; no step has to look at the others.
+An event drops out as soon as another event of its group is as great and lives as long. The remaining events form a
+staircase: the later they end, the smaller they are. So between two CTIs a group's greatest event is one of those that
+end in between, or the first one after them; a step reads no others.
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ from gpu_ops.core.state_tables import Field, StateTable
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import Column
 from gpu_ops.operators.aggregates.selection import Extremum
+from gpu_ops.operators.row_order import run_starts
 from gpu_ops.operators.state.fields import row_columns
 from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import AxisRows, concat_rows
 
 CODES = ("order", "numbers")
-"""The column of order codes: the greater, the nearer to the extreme. Of ranked values they compare within a run."""
+"""The column of order codes: the greater, the nearer to the extreme. Codes of ranks compare only within a run."""
 
 
 class ParetoRuns(RowRuns):
     """The events that can still become one extreme, in runs by group and end.
 
-    Each run is a staircase for itself. Rows that have ended, or are worth less than one of another run, stay until runs
-    are merged, or until most of a run has ended: every row ends once, in a step of its group, and is counted then.
+    Each run is a staircase. Rows that have ended, or that a row of another run beats, are kept until runs are merged or
+    most of a run has ended: every row ends once, in a step of its group, and is counted then.
 
     Args:
-        extreme: Of what.
+        extreme: The extreme.
         device: Where arrays live.
     """
 
@@ -43,7 +44,7 @@ class ParetoRuns(RowRuns):
         self._none: AxisRows | None = None
 
     def reach(self, touched: Any, done: int, limit: int) -> AxisRows | None:
-        """The rows that a step needs: per run and group those that end in it, and the first one after them.
+        """The rows that a step needs: for each run and group the rows that end in the step, and the first one after.
 
         Args:
             touched: int64 numbers of the step's groups.
@@ -51,11 +52,11 @@ class ParetoRuns(RowRuns):
             limit: That of this one's.
 
         Returns:
-            The rows, still there; None before any were added.
+            The rows, which are kept; None before any row was added.
         """
         kernels, self._done = self._device.kernels, limit
         groups = touched.astype(np.int32)
-        # Two searches for each group, one after the other, so that the second has hardly any way to go.
+        # Two searches for each group, one behind the other: the second begins near its result.
         twice = np.repeat(groups, 2)
         places = np.full_like(twice, limit, dtype=np.int64)
         places[::2] = done
@@ -71,14 +72,14 @@ class ParetoRuns(RowRuns):
         return concat_rows(pieces, self._device) if pieces else self._none
 
     def add(self, rows: AxisRows) -> None:
-        """More rows: a `staircase`, of which none has ended."""
+        """Add rows: a `staircase` in which no row has ended."""
         self._none = rows.cut(0, 0, self._device) if self._none is None else self._none
         super().add(rows)
 
     def rows(self) -> AxisRows | None:
         """All that have not ended, as one staircase; None if there is none."""
         pieces = self.pieces()
-        # Ranked among themselves, the same rows have the same codes, whatever came between.
+        # Ranked anew, the same rows have the same codes, whatever other rows came in between.
         return self._coded(self._merged(pieces)) if pieces else None
 
     def declared(self, name: str, place: Field, groups: int, schema: pa.Schema) -> StateTable:
@@ -102,7 +103,7 @@ class ParetoRuns(RowRuns):
         return staircase(self._coded(super()._merged(pieces)), self._device)
 
     def _coded(self, rows: AxisRows) -> AxisRows:
-        """The rows, with codes that compare among them all."""
+        """The rows, with codes that compare across all of them."""
         if not self.extreme.by_rank:
             return rows
         return replace(rows, columns={CODES: Column((self.extreme.ranked(rows.frame, self._device),), None)})
@@ -121,9 +122,8 @@ def staircase(rows: AxisRows, device: Device) -> AxisRows:
     order = rows.columns[CODES].arrays[0]
     places = device.columns.array(np.arange(len(rows)))
     group = np.searchsorted(rows.code, rows.code).astype(np.int64, copy=False)
-    # A row stands in the way of all before it in its group.
+    # A row drops out if a later row of its group is at least as great.
     left = rows.take(kernels.keep(order > kernels.range_max(order, group, places, len(rows), places)), device)
-    # Of those that end together the first is the greatest.
-    first = np.ones_like(left.code, dtype=np.bool_)
-    first[1:] = (left.code[1:] != left.code[:-1]) | (left.high[1:] != left.high[:-1])
+    # Of rows that end together the first is the greatest.
+    first = run_starts(left.code, left.high)
     return left if bool(first.all()) else left.take(kernels.keep(first), device)

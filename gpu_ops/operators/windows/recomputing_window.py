@@ -1,14 +1,13 @@
-"""Windows of a running query that no bounded part can say: the events themselves are kept, as long as they are alive.
+"""Windows of a running query whose aggregates need the events themselves: events are kept as long as they are alive.
 
-A step takes the groups in which an event or a window begins or ends. Of each the events that are alive are clipped
-to what has become final and not been given yet, from the group's last boundary to its newest one, and the batch's own
-computation is run over them. So a step costs what is alive in the groups that it touches.
+A step touches the groups in which an event or a window begins or ends. It clips each group's live events to the newly
+final stretch, from the group's last boundary to its newest one, and runs the batch's computation over them. So a step
+costs the live events of the groups that it touches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -20,11 +19,12 @@ from gpu_ops.core.time import MAX_TIME
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.operator import Operator
+from gpu_ops.operators.row_order import greatest_by
 from gpu_ops.operators.state.fields import BEFORE, clock, extent, row_columns
 from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import AxisRows, concat_rows, grown
 from gpu_ops.operators.windows.window_operator import WindowOperator
-from gpu_ops.operators.windows.windows import check_open, placed_results, window_numbers
+from gpu_ops.operators.windows.windows import placed_results
 from gpu_ops.plan.windows import WindowAggregate
 
 
@@ -47,7 +47,7 @@ class RecomputingWindow(WindowOperator):
         return np.zeros_like(self._last)
 
     def with_open(self) -> Operator | None:
-        """Itself, but on a grid, or where values cannot be compared."""
+        """Itself; None on a grid, or if values cannot be compared."""
         types = [self._schema.field(name).type for name in self._reads]
         return self if self._node.window.grid is None and not any(map(pa.types.is_nested, types)) else None
 
@@ -76,7 +76,7 @@ class RecomputingWindow(WindowOperator):
             due = over.high <= limit
             changed.append(over.code[due])
             self._count(changed[-1], -1)
-            # What ends in this step is looked at in it alone, also at the CTI of the last one.
+            # Rows that end in this step take part in this step only, also if they end at the CTI of the last one.
             self._closing = over.take(self._device.kernels.keep(due), self._device)
             self._alive.add(over.take(self._device.kernels.keep(~due), self._device))
         for run, at in self._alive.ended(limit):
@@ -88,15 +88,9 @@ class RecomputingWindow(WindowOperator):
         return touched, results
 
     def _rows(self, events: Events) -> AxisRows:
-        device, grid = self._device, self._node.window.grid
         codes = self._groups.codes(events.frame)
-        frame = device.columns.select(events.frame, self._reads) if self._reads else None
-        if grid is None:
-            return AxisRows(codes, events.start, events.ends, {}, frame)
-        check_open(grid, events)
-        low, high, at = window_numbers(grid, events.start, events.end, device)
-        rows = AxisRows(codes, codes, codes, {}, frame)
-        return replace(rows if at is None else rows.take(at, device), low=low, high=high)
+        frame = self._device.columns.select(events.frame, self._reads) if self._reads else None
+        return self._on_axis(AxisRows(codes, codes, codes, {}, frame), events)
 
     def _count(self, codes: Any, by: int) -> None:
         groups, counts = np.unique(codes, return_counts=True)
@@ -123,8 +117,8 @@ class RecomputingWindow(WindowOperator):
             bounds = np.concatenate([rows.low, rows.high])
             codes = np.concatenate([local, local])
             some = kernels.keep(bounds <= limit)
-            newest = kernels.range_max(*_one_slot_each(codes, bounds, some, len(touched), device))
-            # A group of which nothing was alive begins with its first event.
+            newest = greatest_by(kernels.take(codes, some), kernels.take(bounds, some), len(touched), device)
+            # A group without live events begins with its first event.
             given = np.where(kernels.take(held, touched), kernels.take(self._last, touched), BEFORE)
             low = np.maximum(rows.low, kernels.take(given, local.astype(np.int64)))
             high = np.minimum(rows.high, kernels.take(newest, local.astype(np.int64)))
@@ -151,7 +145,7 @@ class RecomputingWindow(WindowOperator):
         return concat_rows(pieces, self._device)
 
     def _close(self, closed: AxisRows) -> None:
-        """Drop the rows that some are, which never ended until now: as many as are equal in all that is read."""
+        """Drop the open rows that some closed rows were: for each closed row one that is equal in all columns read."""
         columns, kernels = self._device.columns, self._device.kernels
         in_groups = self._alive.of_groups(np.unique(closed.code))
         found = [at[kernels.take(run.rows.high, at) == MAX_TIME] for run, at in in_groups]
@@ -161,7 +155,7 @@ class RecomputingWindow(WindowOperator):
         keys = columns.build({"__code": (rows.code, None, pa.int32()), "__low": (rows.low, None, pa.int64())})
         keys = keys if rows.frame is None else columns.beside(rows.frame, keys)
         codes, _, _ = columns.key_codes(keys, names)
-        # The closed ones come first: of equal rows, the first so many of the others are those.
+        # Closed rows come first. Of equal rows, as many open ones are dropped as there are closed ones.
         order = np.argsort(codes, kind="stable")
         sorted_codes = codes[order]
         begins = np.searchsorted(sorted_codes, sorted_codes)
@@ -197,8 +191,8 @@ class RecomputingWindow(WindowOperator):
             return
         yield clock(self._node.window)
         done, axis, (least, most) = int(tables["clock"]["done"][0].as_py()), self._axis, extent(self._node.window)
-        yield self._groups_declared(done, {})
-        groups, frame = tables["groups"].num_rows, pa.schema([self._schema.field(name) for name in self._reads])
+        yield from self._groups_declared(self._last_declared(done))
+        groups, frame = self._group_count(tables), pa.schema([self._schema.field(name) for name in self._reads])
         later = max(least, done + 1)
         end = Field(axis, least=later, most=most, above="low")
         for name, begin in (
@@ -206,9 +200,3 @@ class RecomputingWindow(WindowOperator):
             ("alive", Field(axis, least=least, most=min(done, most))),
         ):
             yield StateTable(name, row_columns(begin, end, groups, frame=frame))
-
-
-def _one_slot_each(codes: Any, values: Any, some: Any, groups: int, device: Device) -> tuple[Any, Any, Any, int, Any]:
-    """What `range_max` takes to give the greatest value of each group."""
-    slots = device.kernels.take(codes, some).astype(np.int64)
-    return device.kernels.take(values, some), slots, slots + 1, groups, device.columns.array(np.arange(groups))

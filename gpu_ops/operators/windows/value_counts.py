@@ -1,4 +1,4 @@
-"""What a running window remembers of distinct values: of each that is alive in a group, how many events have it."""
+"""The distinct values of a running window: for each live value of a group, how many events have it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpu_ops.core.arrow_buffers import integers, to_arrow
 from gpu_ops.core.state_tables import StateTable, counter
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import Column
-from gpu_ops.operators.state.fields import group_columns
+from gpu_ops.operators.state.fields import nullable_columns
 from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import GroupInterner, grown, known_at
 
@@ -22,7 +22,7 @@ CODES = "codes"
 
 
 class ValueCounts:
-    """The distinct values of one column within groups, by number, and how often each is there under some conditions.
+    """The distinct values of one column within groups, by number, and their counts under some conditions.
 
     Args:
         group: The columns that tell groups apart.
@@ -43,22 +43,22 @@ class ValueCounts:
         return Column((numbers,), self._device.columns.validity(frame, self._column))
 
     def there(self, condition: str | None, values: Any) -> Any:
-        """How often some values are there.
+        """The counts of some values.
 
         Args:
-            condition: Which events take part.
+            condition: The condition of the events that are counted.
             values: int64 numbers.
         """
         return known_at(self._counts.get(condition or "", values[:0]), values, self._device)
 
     def put(self, condition: str | None, values: Any, counts: Any) -> None:
-        """Some values are there so often from now on; each is named once."""
+        """Set the counts of some values, each given once."""
         known = self._counts.get(condition or "", values[:0])
         known = self._counts[condition or ""] = grown(known, len(self._numbers))
         known[values] = counts
 
     def table(self) -> pa.Table | None:
-        """Each value with its group, and how often it is there under each condition; None if none was seen."""
+        """Each value with its group and its count under each condition; None before the first value."""
         if not len(self._numbers):
             return None
         columns, count = self._device.columns, len(self._numbers)
@@ -70,13 +70,13 @@ class ValueCounts:
         return pa.table(made)
 
     def declared(self, name: str, conditions: Iterable[str]) -> StateTable:
-        """The table that `table` gives, which may tell under some conditions how often each value is there."""
-        keys = group_columns(tuple(self._schema.names), self._schema)
+        """The declaration of the table that `table` gives; it may have the counts of some conditions only."""
+        keys = nullable_columns(self._schema, "key/")
         counts = {f"count/{condition}": replace(counter(), optional=True) for condition in conditions}
         return StateTable(name, keys | counts, unique=tuple(keys))
 
     def restore(self, table: pa.Table) -> None:
-        """What `table` gave."""
+        """Restore what `table` gave."""
         columns = self._device.columns
         table = table.combine_chunks()
         keys = {name: table[f"key/{name}"] for name in self._schema.names}
@@ -87,7 +87,7 @@ class ValueCounts:
                 self._counts[name.removeprefix("count/")] = counts
 
     def forget(self, kept: Iterable[RowRuns]) -> None:
-        """Forget values that nothing has any more, once they are most of all.
+        """Forget values that no event has any more, once they are the majority.
 
         Args:
             kept: The rows that are kept, whose numbers change.
@@ -96,7 +96,7 @@ class ValueCounts:
             return
         kept, used, name = list(kept), np.zeros(len(self._numbers), np.bool_), (self._column, CODES)
         for counts in self._counts.values():
-            # Also of events that are not kept, since nobody knows when they end, or since they never do.
+            # This includes events that are not kept: their ends are not known yet, or they never end.
             used[: len(counts)] |= self._device.columns.host(counts[: len(used)] > 0)
         for runs in kept:
             for rows in runs.pieces():

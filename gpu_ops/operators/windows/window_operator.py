@@ -1,9 +1,10 @@
-"""What the operators of windows over time have in common: the batch, places on a window's axis, what a CTI settles."""
+"""The base of windows over time: the batch, places on a window's axis, and the places that a CTI makes final."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -11,23 +12,23 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.core.arrow_buffers import integers, to_arrow
-from gpu_ops.core.state_tables import Field, StateTable
+from gpu_ops.core.state_tables import Field
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TIME_TYPE
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import column_name
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import BatchInput, StepInput, of_whole_groups
-from gpu_ops.operators.state.fields import AFTER, BEFORE, group_columns
+from gpu_ops.operators.state.fields import AFTER, BEFORE
 from gpu_ops.operators.state.incremental import IncrementalOperator
 from gpu_ops.operators.state.row_runs import RowRuns
-from gpu_ops.operators.state.rows import Oldest, shown_time
-from gpu_ops.operators.windows import calendars
-from gpu_ops.operators.windows.windows import window_aggregate
+from gpu_ops.operators.state.rows import AxisRows, Oldest, shown_time
+from gpu_ops.operators.windows import grids
+from gpu_ops.operators.windows.windows import check_open, window_aggregate
 from gpu_ops.plan.windows import WindowAggregate
 
 
 class WindowOperator(IncrementalOperator, family=True):
-    """A window node: of each group it knows its last boundary, up to which its results are given.
+    """A window node. It knows the last boundary of each group, up to which results are given.
 
     Args:
         node: The node, lowered to plain columns.
@@ -52,7 +53,7 @@ class WindowOperator(IncrementalOperator, family=True):
         return list(dict.fromkeys(column_name(each) for one in self._node.aggregates for each in one.reads))
 
     def needs(self, wanted: tuple[str, ...]) -> Sequence[tuple[str, ...]]:
-        """All that was lowered: the key, and what the aggregates read; a count of all rows reads nothing."""
+        """The key and the columns that aggregates read; a count of all rows reads none."""
         reads = self._node.group or any(each.reads for each in self._node.aggregates)
         return [tuple(self._schema.names) if reads else ()]
 
@@ -76,19 +77,31 @@ class WindowOperator(IncrementalOperator, family=True):
     def _settled(
         self, events: Events | None, opened: Events | None, closed: Events | None, limit: int
     ) -> tuple[Any, list[Events]]:
-        """(int64 groups in which something begins or ends, the results that a place on the axis makes final).
+        """(int64 groups in which an event begins or ends, the results that are final up to a place on the axis).
 
         Args:
-            events: What has come since the last step; no start is before that step's CTI.
-            opened: Events whose ends are not known yet, likewise; their ends are not looked at.
-            closed: Events that were opened in earlier steps, with their ends, which are not before the CTI of the last.
+            events: New events; none starts before the last step's CTI.
+            opened: New events whose ends are not known yet; their ends are not read.
+            closed: Events that were opened in earlier steps, with their ends, none before the last step's CTI.
             limit: The place.
         """
 
     @property
     @abstractmethod
     def _counts(self) -> Any:
-        """How many rows are alive of each group."""
+        """How many rows of each group are alive."""
+
+    def _on_axis(self, rows: AxisRows, events: Events, *, every: bool = False) -> AxisRows:
+        """Rows of some events with their places. Those in no window are left out, unless every one is asked for."""
+        grid, device = self._node.window.grid, self._device
+        if grid is None:
+            return replace(rows, low=events.start, high=events.ends)
+        check_open(grid, events)
+        if every:
+            low, high = grids.overlapped(grid, events.start, events.end, device)
+            return replace(rows, low=low, high=high)
+        low, high, at = grids.windows_of(grid, events.start, events.end, device)
+        return replace(rows if at is None else rows.take(at, device), low=low, high=high)
 
     def _limit(self, cti: int) -> int:
         """A CTI's place on the window's axis: results up to there are final."""
@@ -99,24 +112,17 @@ class WindowOperator(IncrementalOperator, family=True):
             return AFTER - 1
         if cti < MIN_TIME:
             return BEFORE + 1
-        regular = grid.regular
-        if regular is None:
-            return calendars.first_open(grid, cti)
-        align = regular.align - regular.size + 1 if regular.membership == "start" else regular.align
-        return (cti - regular.size - align) // regular.hop + 1
+        return grids.first_open(grid, cti)
 
     def _output_cti(self, cti: int) -> int:
-        """The CTI behind it: of a grid whose results are given up to a window no later one begins before that one."""
+        """The output CTI: the oldest group's last boundary; on a grid the start of the first window without results."""
         grid, done = self._node.window.grid, self._done
         if grid is None:
             oldest = self._oldest.place(self._last, self._counts)
             return cti if oldest is None else min(cti, oldest)
         if not BEFORE + 1 < done < AFTER - 1:
             return cti
-        regular = grid.regular
-        if regular is None:
-            return max(MIN_TIME, min(cti, calendars.begin_of(grid, done)))
-        return max(MIN_TIME, min(cti, regular.align + done * regular.hop + regular.lifetime[0]))
+        return max(MIN_TIME, min(cti, grids.first_start(grid, done)))
 
     # The state, to be looked at and kept
 
@@ -130,12 +136,9 @@ class WindowOperator(IncrementalOperator, family=True):
     def _group_columns(self, count: int) -> dict[str, Any]:
         return {"last": self._shown(self._device.columns.host(self._last[:count]).copy())}
 
-    def _groups_declared(self, done: int, columns: dict[str, Field]) -> StateTable:
-        """The table of groups, with these columns beside what all windows know of one."""
-        # Of a group of which nothing has begun its last boundary is 0.
-        last = {"last": Field(self._axis, least=BEFORE, most=max(done, 0))}
-        keys = group_columns(self._node.group, self._schema)
-        return StateTable("groups", last | columns | keys, None if keys else 1, required=True, unique=tuple(keys))
+    def _last_declared(self, done: int) -> dict[str, Field]:
+        """The column of last boundaries; a group in which nothing has begun has 0."""
+        return {"last": Field(self._axis, least=BEFORE, most=max(done, 0))}
 
     def _restore_groups(self, groups: pa.Table) -> None:
         self._last = self._device.columns.array(integers(groups["last"].combine_chunks()).copy())

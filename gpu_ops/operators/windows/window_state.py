@@ -1,17 +1,21 @@
-"""What a running window remembers, as tables: written, declared and read back."""
+"""What a running window remembers: rows, totals and extremes; as tables they are written, declared and read back."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from gpu_ops.core.state_tables import Field, StateTable, Tables
-from gpu_ops.operators.aggregates.block import Block, PartName, column_name
-from gpu_ops.operators.state.fields import AFTER, clock, extent, row_columns
+from gpu_ops.devices import Device
+from gpu_ops.operators.aggregates.block import Block, PartName, column_name, load_columns
+from gpu_ops.operators.aggregates.forms import ranked_by
+from gpu_ops.operators.aggregates.selection import Extremum
+from gpu_ops.operators.state.fields import AFTER, clock, extent, row_columns, table_of
+from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import AxisRows
 from gpu_ops.operators.windows.incremental_block import Totals, stored
 from gpu_ops.operators.windows.order_statistics import OrderStatistics
@@ -19,22 +23,83 @@ from gpu_ops.operators.windows.pareto_runs import ParetoRuns
 from gpu_ops.operators.windows.value_counts import CODES as CODES_OF_VALUES
 from gpu_ops.operators.windows.value_counts import ValueCounts
 from gpu_ops.operators.windows.window_operator import WindowOperator
+from gpu_ops.plan.aggregate_kinds import kind_named
+from gpu_ops.plan.aggregates import Aggregate
+from gpu_ops.plan.windows import WindowAggregate
+
+_NULLABLE = {"column": Field(pa.string()), "form": Field(pa.string())}
+"""The columns of which a value was ever null, and their forms."""
 
 
 class WindowState(WindowOperator, family=True):
-    """The state of a running window; `IncrementalWindow` steps it."""
+    """The state of a running window; `IncrementalWindow` steps it.
 
-    _totals: Totals
-    _nullable: set[tuple[str, str]]
-    _orders: dict[PartName, OrderStatistics]
-    _values: dict[str, ValueCounts]
-    _best: dict[PartName, ParetoRuns]
-    _ranked: list[tuple[str, str]]
-    _framed: list[str]
+    Args:
+        node: The node, lowered to plain columns.
+        device: Where arrays live.
+    """
 
-    @abstractmethod
+    def __init__(self, node: WindowAggregate, device: Device) -> None:
+        self._waiting, self._ending = RowRuns(("low",), device), RowRuns(("high",), device)
+        super().__init__(node, device, {"waiting": self._waiting, "ending": self._ending})
+        self._totals = Totals()
+        self._nullable: set[tuple[str, str]] = set()
+        ranked: dict[tuple[str, str], None] = {}
+        self._orders: dict[PartName, OrderStatistics] = {}
+        self._ordered: dict[PartName, Aggregate] = {}
+        self._values: dict[str, ValueCounts] = {}
+        self._best: dict[PartName, ParetoRuns] = {}
+        self._read: list[Aggregate] = []
+        for aggregate in node.aggregates:
+            keeps, read = aggregate.keeps(node.input.schema), replace(aggregate, distinct=False)
+            if keeps == "values":
+                name = column_name(aggregate.expression)
+                self._values.setdefault(name, ValueCounts(node.group, name, node.input.schema, device))
+            elif keeps == "order":
+                self._order(aggregate)
+            elif keeps == "extreme":
+                extreme = Extremum.of(aggregate, node.input.schema)
+                self._best[extreme.name] = ParetoRuns(extreme, device)
+                if extreme.by_rank:
+                    ranked[extreme.column, extreme.form] = None
+                    # Its values stay a frame, to be ranked in each step; only which rows take part is read now.
+                    read = replace(read, kind=kind_named("count"), expression=None, others=())
+            self._read.append(read)
+        self._runs |= {stored("extreme", name): each for name, each in self._best.items()}
+        self._ranked = list(ranked)
+        self._framed = list(dict.fromkeys(name for each in self._ranked for name in ranked_by(*each)))
+
+    def _order(self, aggregate: Aggregate) -> None:
+        where = None if aggregate.filter is None else column_name(aggregate.filter)
+        name: PartName = ("order", column_name(aggregate.expression), where)
+        self._orders[name], self._ordered[name] = OrderStatistics(self._device), aggregate
+
+    # The rows that it keeps
+
+    def _loaded(self, frame: Any, codes: Any) -> AxisRows:
+        """Rows of a frame, without places."""
+        device = self._device
+        columns = load_columns(self._read, self._node.input.schema, frame, device)
+        columns |= {(name, CODES_OF_VALUES): values.of(frame) for name, values in self._values.items()}
+        for name, column in columns.items():
+            if column.valid is not None:
+                self._has_null(name)
+        ranked = device.columns.select(frame, self._framed) if self._framed else None
+        return AxisRows(codes, codes, codes, columns, ranked)
+
+    def _has_null(self, name: tuple[str, str]) -> None:
+        if name not in self._nullable:
+            self._nullable.add(name)
+            self._totals.first_null(name[0])
+
     def _nothing(self) -> AxisRows:
         """No rows, with all columns."""
+        device, schema = self._device, self._node.input.schema
+        frame = device.columns.from_arrow(pa.Table.from_batches([], schema))
+        none = device.columns.array(np.zeros(0, np.int64))
+        return replace(self._loaded(frame, none.astype(np.int32)), low=none, high=none)
+
+    # The tables
 
     def tables(self) -> dict[str, pa.Table]:
         """The state: groups with their totals, events that wait for their start, events by their end, extremes."""
@@ -46,10 +111,7 @@ class WindowState(WindowOperator, family=True):
         if self._totals.plans:
             made["floats"] = self._totals.plan_table()
         if self._nullable:
-            columns, forms = zip(*sorted(self._nullable), strict=True)
-            made["nullable"] = pa.table(
-                {"column": pa.array(columns, pa.string()), "form": pa.array(forms, pa.string())}
-            )
+            made["nullable"] = table_of(_NULLABLE, sorted(self._nullable))
         return made
 
     def _remembered(self) -> dict[str, OrderStatistics | ValueCounts]:
@@ -79,16 +141,15 @@ class WindowState(WindowOperator, family=True):
         yield Totals.plans_declared()
         plans = Totals.plans_of(tables["floats"]) if "floats" in tables else {}
         names = tables["groups"].column_names if "groups" in tables else []
-        yield self._groups_declared(done, Totals.declared(names, plans))
-        groups = tables["groups"].num_rows
+        yield from self._groups_declared(self._last_declared(done) | Totals.declared(names, plans))
+        groups = self._group_count(tables)
         numbers = {}
         for name, values in self._values.items():
             kept = stored("values", (name,))
             yield values.declared(kept, self._conditions(name))
             known = tables[kept].num_rows if kept in tables else 0
             numbers[name, CODES_OF_VALUES] = Field(pa.int64(), least=0, most=known - 1)
-        texts = {"column": Field(pa.string()), "form": Field(pa.string())}
-        yield StateTable("nullable", texts, unique=tuple(texts))
+        yield StateTable("nullable", _NULLABLE, unique=tuple(_NULLABLE))
         nothing, least, most = self._nothing(), *extent(node.window)
         grid = node.window.grid is not None
         frame = pa.schema([schema.field(name) for name in self._framed])
@@ -113,7 +174,7 @@ class WindowState(WindowOperator, family=True):
             yield orders.declared(stored("ordered", part), groups)
 
     def _conditions(self, column: str) -> list[str]:
-        """The names of the events that take part in what is told of a column's distinct values."""
+        """The names of the conditions under which a column's distinct values are counted."""
         distinct = [each for each in self._node.aggregates if each.distinct]
         mine = [each for each in distinct if column_name(each.expression) == column]
         return [Block.which(each) or "" for each in mine]
@@ -122,7 +183,7 @@ class WindowState(WindowOperator, family=True):
         """The state that `tables` gave."""
         super().restore(tables)
         if "floats" in tables:
-            self._totals.restore_plans(tables["floats"])
+            self._totals.plans |= Totals.plans_of(tables["floats"])
         if "nullable" in tables:
             self._nullable = {(row["column"], row["form"]) for row in tables["nullable"].to_pylist()}
         for name, remembered in self._remembered().items():

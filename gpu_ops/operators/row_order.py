@@ -1,0 +1,129 @@
+"""The order of rows: stretches of equal rows, sums and maxima of groups, sorts by several keys, and tied rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.devices import Device
+
+LEAST = -(1 << 63)
+"""The order code of null: below those of all values."""
+
+
+def run_starts(*columns: Any) -> Any:
+    """bool: which rows differ from the row before them in any of some columns; the first row does."""
+    changes = columns[0][1:] != columns[0][:-1]
+    for each in columns[1:]:
+        changes = changes | (each[1:] != each[:-1])
+    return np.concatenate([np.ones_like(columns[0][:1], dtype=np.bool_), changes])
+
+
+def run_ends(*columns: Any) -> Any:
+    """bool: which rows differ from the row after them in any of some columns; the last row does."""
+    starts = run_starts(*columns)
+    return np.concatenate([starts[1:], starts[:1]])
+
+
+def sums_by(groups: Any, values: Any, count: int, device: Device) -> Any:
+    """int64: the sum of each group's values, for groups ``0 … count - 1`` in any order."""
+    groups = groups.astype(np.int64, copy=False)
+    return device.kernels.range_sum(values, groups, groups + 1, count, np.arange(count, like=groups))
+
+
+def greatest_by(groups: Any, values: Any, count: int, device: Device) -> Any:
+    """int64: the greatest of each group's values, for groups ``0 … count - 1`` in any order."""
+    groups = groups.astype(np.int64, copy=False)
+    return device.kernels.range_max(values, groups, groups + 1, count, np.arange(count, like=groups))
+
+
+def stable_order(keys: Sequence[Any], like: Any) -> Any:
+    """int64 order of rows by some keys, the first one before the others; rows with equal keys keep their order.
+
+    Args:
+        keys: The keys; none leaves the rows as they are.
+        like: Any array with a value for each row.
+    """
+    order = np.arange(len(like), like=like)
+    for key in reversed(keys):
+        order = order[np.argsort(key[order], kind="stable")]
+    return order
+
+
+def ranks_of(frame: Any, name: str, dtype: pa.DataType, device: Device) -> tuple[Any, Any | None]:
+    """(int64 order codes of a column, NaN the greatest, null the least; which are not null, None for all)."""
+    if pa.types.is_floating(dtype):
+        values, valid = device.columns.values(frame, name)
+        codes = device.kernels.order_float(values.astype(np.float64))
+    else:
+        codes, valid, _ = device.columns.ranks(frame, name)
+    return (codes, None) if valid is None else (np.where(valid, codes, LEAST), valid)
+
+
+def payload_keys(frame: Any, names: Sequence[str], schema: pa.Schema, device: Device) -> list[Any]:
+    """Keys that order rows by some columns of their payload, null first; nested columns play no part."""
+    keys = []
+    for name in names:
+        dtype = schema.field(name).type
+        if name not in frame.columns or pa.types.is_nested(dtype):
+            continue
+        keys.append(ranks_of(frame, name, dtype, device)[0])
+        if pa.types.is_floating(dtype):  # 0.0 and -0.0 are of one rank
+            floats, _ = device.columns.values(frame, name)
+            keys.append(floats.view(f"i{floats.itemsize}"))
+    return keys
+
+
+def tied_rows(code: Any, start: Any, device: Device) -> Any | None:
+    """int64 indices of the rows that share group and start with another row; None if no row does.
+
+    Args:
+        code: Group of each row, ascending.
+        start: int64 ticks, ascending within each group.
+        device: Where arrays live.
+    """
+    starts = run_starts(code, start)
+    if bool(starts.all()):
+        return None
+    ends = np.concatenate([starts[1:], starts[:1]])
+    return device.kernels.keep(~(starts & ends))
+
+
+def row_order(
+    codes: Any, start: Any, end: Any, frame: Any, schema: pa.Schema, first: Sequence[str], device: Device, *, ties: bool
+) -> Any | None:
+    """int64 order of rows by group, then start; of one start by some columns, then all others, null first, then end.
+
+    It is None if the rows already stand in this order.
+
+    Args:
+        codes: int32 groups.
+        start: int64 ticks.
+        end: int64 ticks.
+        frame: The payload.
+        schema: Its types; nested columns play no part.
+        first: The columns that come first.
+        device: Where arrays live.
+        ties: Whether rows of one start need an order.
+    """
+    kernels, order = device.kernels, None
+    code, time = codes, start
+    if not kernels.is_ordered(codes, start):  # so there are some
+        order = kernels.group_order(codes, int(codes.max()) + 1, start)
+        code, time = kernels.take(codes, order), kernels.take(start, order)
+    places = tied_rows(code, time, device) if ties else None
+    if places is None:
+        return order
+    rows = places if order is None else kernels.take(order, places)
+    by_payload = payload_keys(
+        device.columns.take(frame, rows), [*dict.fromkeys((*first, *schema.names))], schema, device
+    )
+    found = stable_order(
+        [kernels.take(code, places), kernels.take(time, places), *by_payload, kernels.take(end, rows)], rows
+    )
+    order = np.arange(len(time), like=start) if order is None else order.copy()
+    order[places] = rows[found]
+    return order

@@ -1,0 +1,203 @@
+"""Results of a grid by a dense table of (window, group): for few groups, and events in about the order of time.
+
+Counts and integer sums need no sorting: each event adds to the first window that holds it and subtracts after the last
+one, and a running sum over the windows gives every window's total. It applies if the table has not many more places
+than there are events; `windows` computes the same results in general.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.core.time import TICK
+from gpu_ops.devices import Device
+from gpu_ops.operators.aggregates.block import Block, Column, Columns, PartName, column_name, condition_holds
+from gpu_ops.operators.events import Events
+from gpu_ops.operators.windows.grids import ranges
+from gpu_ops.plan.aggregates import Aggregate
+from gpu_ops.plan.window_kinds import Hopping
+from gpu_ops.plan.windows import WindowAggregate
+
+_PLACES_PER_EVENT = 4
+"""The most places of the table for each event; with more places, sorting costs less."""
+
+
+def applies(node: WindowAggregate, columns: Columns, count: int) -> bool:
+    """Whether all aggregates are counts, or sums and means of integers that fit int64 over the given events."""
+    return not any(aggregate.distinct for aggregate in node.aggregates) and all(
+        made_of == "counts"
+        or (made_of != "more" and _sum_fits(column_name(aggregate.expression), node, columns, count))
+        for aggregate, made_of in ((each, each.kind.incremental.made_of) for each in node.aggregates)
+    )
+
+
+def _sum_fits(name: str, node: WindowAggregate, columns: Columns, count: int) -> bool:
+    dtype = node.input.schema.field(name).type
+    if not (pa.types.is_integer(dtype) or pa.types.is_duration(dtype)) or dtype == pa.uint64():
+        return False
+    return _most(columns[name, "numbers"].arrays[0], count) < 1 << 63
+
+
+def _most(values: Any, count: int) -> int:
+    """A bound on any sum of the given number of these integers."""
+    return max(abs(int(values.min())), abs(int(values.max()))) * count
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of ``windows`` x ``groups`` places.
+
+    Attributes:
+        window: The windows; number 0 of them is the table's first row.
+        windows: How many rows.
+        groups: How many groups.
+    """
+
+    window: Hopping
+    windows: int
+    groups: int
+
+
+def plan_grid(window: Hopping, events: Events, groups: int, device: Device) -> Grid | None:
+    """The table for some events; None if it would be too large."""
+    least, most = device.kernels.extent(events.start)
+    end = most + events.end if isinstance(events.end, int) else device.kernels.extent(events.end)[1]
+    if window.until is not None:
+        end = min(end, window.until)
+    corners = device.columns.array(np.array([least, most]))
+    unbounded = replace(window, until=None)
+    first, last = ranges(unbounded, corners, np.maximum(corners + TICK, end), device)
+    low, windows = int(first[0]), int(last[1]) - int(first[0])
+    if windows * groups > max(_PLACES_PER_EVENT * len(events), 1 << 16):
+        return None
+    # Aligned to another window of the same grid, its numbers begin with 0.
+    return Grid(replace(window, align=window.align + low * window.hop), windows, groups)
+
+
+def dense_results(
+    node: WindowAggregate, grid: Grid, events: Events, codes: Any | None, columns: Columns, device: Device
+) -> Iterator[tuple[Any, Any, DenseBlock]]:
+    """Results of a node over a table of its windows, some windows at a time.
+
+    Args:
+        node: The node, over plain columns; `applies` holds for it.
+        grid: From `plan_grid`.
+        events: All events.
+        codes: int32 group of each event; None when there is one group.
+        columns: What the aggregates need.
+        device: Where arrays live.
+
+    Yields:
+        (grid points in ticks, int32 groups, block): one for each window and group that holds any event.
+    """
+    names = [name for aggregate in node.aggregates for name in _table_names(aggregate, columns)]
+    parts = {name: _CountTable(name, columns) for name in (*names, _ROWS)}
+    kernels, groups, window = device.kernels, grid.groups, grid.window
+    bounded = [each for each in node.aggregates if each.kind.incremental.made_of == "bounded sums"]
+    averaged = {column_name(each.expression) for each in bounded}
+    most = {name: _most(columns[name, "numbers"].arrays[0], len(events)) for name in averaged}
+    tables = {part: kernels.dense_zeros(events.start, groups, grid.windows) for part in parts}
+    step = device.block_rows or len(events)
+    one_group = device.columns.array(np.zeros(min(step, len(events)), np.int32))
+    for low in range(0, len(events), step):
+        high = min(low + step, len(events))
+        end = events.end if isinstance(events.end, int) else events.end[low:high]
+        first, last = ranges(window, events.start[low:high], end, device)
+        owners = one_group[: high - low] if codes is None else codes[low:high]
+        for part, made in parts.items():
+            tables[part] = made.add(tables[part], owners, first, last, low, high, groups, device)
+    tables = {part: kernels.dense_totals(table, groups) for part, table in tables.items()}
+    rows = max(1, (device.block_rows or grid.windows * groups) // groups)
+    for top in range(0, grid.windows, rows):
+        cut = slice(top * groups, min(top + rows, grid.windows) * groups)
+        rest = {part: table[cut] for part, table in tables.items()}
+        slots, start, owners, counts = kernels.dense_slots(
+            rest[_ROWS], groups, window.align + top * window.hop, window.hop
+        )
+        if len(slots):
+            yield start, owners, DenseBlock(device, columns, node.input.schema, rest, slots, counts, most)
+
+
+_ROWS: PartName = ("count", None, None)
+
+
+def _table_names(aggregate: Aggregate, columns: Columns) -> list[PartName]:
+    """The names of the tables that an aggregate needs: what is added up, of which column, under which condition."""
+    name = None if aggregate.expression is None else column_name(aggregate.expression)
+    where = None if aggregate.filter is None else column_name(aggregate.filter)
+    nulls = name is not None and _column(name, columns).valid is not None
+    counts: PartName = ("count", name if nulls else None, where)
+    return [counts] if aggregate.kind.incremental.made_of == "counts" else [counts, ("sum", name, where)]
+
+
+def _column(name: str, columns: Columns) -> Column:
+    return columns[name, "numbers"] if (name, "numbers") in columns else columns[name, "valid"]
+
+
+class _CountTable:
+    """One table: the count of the events that take part, or the sum of a column over them."""
+
+    def __init__(self, part: PartName, columns: Columns) -> None:
+        kind, name, where = part
+        given = None if name is None else _column(name, columns)
+        self.values = given.arrays[0] if given is not None and kind == "sum" else None
+        self.mask = None if given is None else given.valid
+        if where is not None:
+            holds = condition_holds(columns, where)
+            self.mask = holds if self.mask is None else self.mask & holds
+
+    def add(
+        self, table: Any, codes: Any, first: Any, last: Any, low: int, high: int, groups: int, device: Device
+    ) -> Any:
+        """The table with the events from ``low`` to ``high`` added."""
+        kernels = device.kernels
+        values = None if self.values is None else self.values[low:high].astype(np.int64, copy=False)
+        if self.mask is not None:
+            at = kernels.keep(self.mask[low:high])
+            codes, first, last = kernels.take(codes, at), kernels.take(first, at), kernels.take(last, at)
+            values = None if values is None else kernels.take(values, at)
+        if values is None:
+            return kernels.dense_count(table, codes, first, last, groups)
+        return kernels.dense_sum(table, codes, first, last, values, groups)
+
+
+class DenseBlock(Block):
+    """A block whose counts and sums are already in tables."""
+
+    def __init__(
+        self,
+        device: Device,
+        columns: Columns,
+        schema: pa.Schema,
+        tables: dict[PartName, Any],
+        slots: Any,
+        counts: Any,
+        most: dict[str, int],
+    ) -> None:
+        self._tables = tables
+        self._given = slots, counts
+        self._most = most
+        super().__init__(device, slots, slots, len(slots), columns, schema)
+
+    def __post_init__(self) -> None:
+        self.slots, self.rows = self._given
+
+    def counts(self, aggregate: Aggregate, form: str | None) -> Any:
+        """Those of the tables."""
+        part = _table_names(aggregate, self.columns)[0]
+        return self.rows if part == _ROWS else self.device.kernels.take(self._tables[part], self.slots)
+
+    def takes_all(self, aggregate: Aggregate, form: str) -> bool:
+        """Whether its table is that of all rows."""
+        return _table_names(aggregate, self.columns)[0] == _ROWS
+
+    def integer_sums(self, aggregate: Aggregate) -> tuple[list[Any], int]:
+        """Those of the tables."""
+        part = _table_names(aggregate, self.columns)[1]
+        sums = self.device.kernels.take(self._tables[part], self.slots)
+        return [sums], self._most.get(column_name(aggregate.expression), (1 << 63) - 1)
