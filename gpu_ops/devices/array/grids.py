@@ -23,7 +23,13 @@ def grid_ranges_by_start(start: Array, size: int, hop: int, align: int) -> tuple
 
 
 def dense_zeros(like: Array, groups: int, windows: int) -> Array:
-    """What `dense_count` and `dense_sum` add to."""
+    """What `dense_count` and `dense_sum` add to.
+
+    Examples:
+        >>> import numpy as np
+        >>> dense_zeros(np.array([0]), 2, 3).shape
+        (8,)
+    """
     xp = array_namespace(like)
     return xp.zeros((windows + 1) * groups, dtype=xp.int64)
 

@@ -45,7 +45,6 @@ def extent(values: Array) -> tuple[int, int]:
 
 def group_order(codes: Array, groups: int, start: Array) -> Array:
     """The order of events by group, then start: two stable sorts."""
-    del groups
     xp = array_namespace(codes)
     order = xp.argsort(start, stable=True)
     return xp.take(order, xp.argsort(xp.take(codes, order), stable=True))

@@ -16,8 +16,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from gpu_ops.core.arrow_buffers import integers
-from gpu_ops.core.arrow_buffers import nulls as nulls_of
+from gpu_ops.core.arrow_buffers import decimal_words, integers
 from gpu_ops.core.arrow_buffers import to_arrow as to_arrow_array
 from gpu_ops.core.polars_frames import from_frame, to_frame, together
 from gpu_ops.core.time import TIME_TYPE
@@ -110,9 +109,9 @@ def answer(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step], 
 
 
 def _stepped(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step]) -> pl.LazyFrame:
-    lifetime = [_series("start", start, TIME_TYPE)]
+    lifetime = [_series("start", start, None, TIME_TYPE)]
     if not isinstance(end, int):
-        lifetime.append(_series("end", end, TIME_TYPE))
+        lifetime.append(_series("end", end, None, TIME_TYPE))
     lazy = frame.hstack(lifetime).lazy()
     if isinstance(end, int):
         # Computed only where it is read, and after the filters: Polars drops what nobody asks for.
@@ -159,15 +158,7 @@ def nulls(frame: Frame, count: int) -> Frame:
 
 def words(frame: Frame, name: str) -> tuple[Array, Array, Array | None]:
     """A decimal column's unscaled 128-bit values."""
-    stored = frame[name].to_arrow()
-    if isinstance(stored, pa.ChunkedArray):
-        stored = stored.combine_chunks()
-    pairs = np.frombuffer(stored.buffers()[1], dtype=np.int64).reshape(-1, 2)
-    pairs = pairs[stored.offset : stored.offset + len(stored)]
-    if not stored.null_count:
-        return pairs[:, 0].copy(), pairs[:, 1].copy(), None
-    valid = ~nulls_of(stored)
-    return np.where(valid, pairs[:, 0], 0), np.where(valid, pairs[:, 1], 0), valid
+    return decimal_words(_arrow(frame[name]))
 
 
 def ranks(frame: Frame, name: str) -> tuple[Array, Array | None, Frame]:
@@ -193,10 +184,7 @@ def build(columns: dict[str, tuple[Array, Array | None, pa.DataType]]) -> Frame:
 
 def build_decimal(name: str, low: Array, high: Array, valid: Array | None, dtype: pa.DataType) -> Frame:
     """A frame of one decimal column from the words of its unscaled values."""
-    pairs = np.empty((len(low), 2), dtype=np.int64)
-    pairs[:, 0], pairs[:, 1] = low, high
-    made = pa.Array.from_buffers(dtype, len(low), [_bitmap(valid), pa.py_buffer(pairs)])
-    return pl.DataFrame([pl.Series(name, made)])
+    return pl.DataFrame([pl.Series(name, to_arrow_array(np.stack([low, high], axis=1), dtype, valid))])
 
 
 def null_where(frame: Frame, valid: Array | None) -> Frame:
@@ -258,15 +246,13 @@ def _column_codes(series: pl.Series) -> tuple[Array, pl.Series]:
     elif dtype == pl.Boolean or dtype.is_integer() or dtype.is_temporal():
         numbers = _stored(series)
         codes, distinct = _integer_codes(_numpy(numbers.fill_null(0) if numbers.null_count() else numbers))
-        values_of = _series(series.name, distinct, pa.from_numpy_dtype(distinct.dtype))
+        values_of = _series(series.name, distinct, None, pa.from_numpy_dtype(distinct.dtype))
         if values_of.dtype != dtype:
             values_of = values_of.cast(dtype)
     elif dtype in {pl.String, pl.Binary} and (found := _hashed_codes(series)) is not None:
         codes, values_of = found
     else:
-        stored = series.to_arrow()
-        if isinstance(stored, pa.ChunkedArray):
-            stored = stored.combine_chunks()
+        stored = _arrow(series)
         if not pa.types.is_dictionary(stored.type):
             stored = stored.dictionary_encode()
         codes = integers(stored.indices.fill_null(0))
@@ -324,20 +310,18 @@ def _stored(series: pl.Series) -> pl.Series:
     return series.cast(pl.Int8) if series.dtype == pl.Boolean else series.to_physical()
 
 
-def _bitmap(valid: Array | None) -> pa.Buffer | None:
-    return None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+def _arrow(series: pl.Series) -> pa.Array:
+    stored = series.to_arrow()
+    return stored.combine_chunks() if isinstance(stored, pa.ChunkedArray) else stored
 
 
-def _series(name: str, numbers: Array, *rest: Any) -> pl.Series:
-    """A series over an array's memory: (name, numbers, type) or (name, numbers, valid, type)."""
-    valid, dtype = rest if len(rest) == 2 else (None, rest[0])
+def _series(name: str, numbers: Array, valid: Array | None, dtype: pa.DataType) -> pl.Series:
+    """A series over an array's memory."""
     if pa.types.is_boolean(dtype):
-        packed = pa.py_buffer(np.packbits(numbers != 0, bitorder="little"))
-        made = pa.Array.from_buffers(dtype, len(numbers), [_bitmap(valid), packed])
+        stored = numbers != 0
     else:
-        plain = np.ascontiguousarray(numbers, dtype=dtype.to_pandas_dtype() if _is_number(dtype) else _width(dtype))
-        made = pa.Array.from_buffers(dtype, len(plain), [_bitmap(valid), pa.py_buffer(plain)])
-    return pl.Series(name, made)
+        stored = numbers.astype(dtype.to_pandas_dtype() if _is_number(dtype) else _width(dtype), copy=False)
+    return pl.Series(name, to_arrow_array(stored, dtype, valid))
 
 
 def _is_number(dtype: pa.DataType) -> bool:

@@ -93,6 +93,7 @@ def _count(codes: Codes, end: Ints, other_codes: Codes, other_start: Ints, first
     offsets[codes.size] = total
 
 
+@kernel(CODES, INTS, CODES, INTS)
 def last_started(codes: Codes, start: Ints, other_codes: Codes, other_start: Ints) -> Ints:
     """For each event the last of the others of its group that starts when it does or before.
 
@@ -102,12 +103,6 @@ def last_started(codes: Codes, start: Ints, other_codes: Codes, other_start: Int
         array([-1,  0,  2])
     """
     last = np.empty(codes.size, np.int64)
-    _last_started(codes, start, other_codes, other_start, last)
-    return last
-
-
-@kernel(CODES, INTS, CODES, INTS, OUT)
-def _last_started(codes: Codes, start: Ints, other_codes: Codes, other_start: Ints, last: Ints) -> None:
     others = other_codes.size
     at = 0
     for event in range(codes.size):
@@ -118,8 +113,10 @@ def _last_started(codes: Codes, start: Ints, other_codes: Codes, other_start: In
         ):
             at += 1
         last[event] = at - 1 if at > 0 and other_codes[unsigned(at - 1)] == code else -1
+    return last
 
 
+@kernel(INTS, INTS)
 def pair_offsets(first: Ints, last: Ints) -> Ints:
     """How many pairs there are before each event's, and in all.
 
@@ -128,17 +125,12 @@ def pair_offsets(first: Ints, last: Ints) -> Ints:
         array([0, 2, 3])
     """
     offsets = np.empty(first.size + 1, np.int64)
-    _pair_offsets(first, last, offsets)
-    return offsets
-
-
-@kernel(INTS, INTS, OUT)
-def _pair_offsets(first: Ints, last: Ints, offsets: Ints) -> None:
     total = 0
     for event in range(first.size):
         offsets[event] = total
         total += last[event] - first[event]
     offsets[first.size] = total
+    return offsets
 
 
 def meetings(

@@ -17,9 +17,9 @@ from gpu_ops.devices.array.digits import (
     divide_digits,
     multiply_digits,
     round_digits,
-    scaled,
     sum_digits,
 )
+from gpu_ops.devices.array.grids import dense_zeros
 from gpu_ops.devices.array.logarithms import exp_limbs, log_limbs
 from gpu_ops.devices.array.numbers import (
     exact_limbs_decimal,
@@ -28,6 +28,7 @@ from gpu_ops.devices.array.numbers import (
     join_int,
     join_unsigned,
     order_float,
+    scaled,
     square_limbs_int,
     unorder_float,
 )
@@ -37,7 +38,6 @@ from gpu_ops.devices.cpu.grids import (
     dense_slots,
     dense_sum,
     dense_totals,
-    dense_zeros,
     grid_ranges,
     grid_ranges_by_start,
 )

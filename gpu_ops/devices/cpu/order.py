@@ -22,11 +22,6 @@ def group_bounds(codes: Codes, groups: int) -> Ints:
         >>> group_bounds(np.array([2, 0, 2], np.int32), 3)
         array([0, 1, 1, 3])
     """
-    return _group_bounds(codes, groups)
-
-
-@inlined
-def _group_bounds(codes: Codes, groups: int) -> Ints:
     bounds = np.zeros(groups + 1, np.int64)
     for event in range(codes.size):
         bounds[unsigned(codes[event]) + unsigned(1)] += 1
@@ -90,7 +85,6 @@ def extent(values: Ints) -> tuple[int, int]:
     return least, most
 
 
-@kernel(CODES, INT, INTS)
 def group_order(codes: Codes, groups: int, start: Ints) -> Ints:
     """The order of events by group, then start; events equal in both keep theirs.
 
@@ -101,11 +95,15 @@ def group_order(codes: Codes, groups: int, start: Ints) -> Ints:
         >>> group_order(np.array([1, 0, 1], np.int32), 2, np.array([7, 9, 5]))
         array([1, 2, 0])
     """
-    events = codes.size
-    in_time = _ascends(start)
+    in_time = ascends(start)
     if in_time and groups == 1:
-        return np.arange(events)
-    bounds = _group_bounds(codes, groups)
+        return np.arange(codes.size)
+    return _group_order(codes, group_bounds(codes, groups), start, in_time)
+
+
+@kernel(CODES, INTS, INTS, INT)
+def _group_order(codes: Codes, bounds: Ints, start: Ints, in_time: int) -> Ints:
+    events, groups = codes.size, bounds.size - 1
     order = np.empty(events, np.int64)
     place = bounds.copy()
     for event in range(events):
@@ -189,6 +187,27 @@ def _sort_pairs(keys: Ints, items: Ints, count: int) -> None:
                 items[0, at] = items[1, at]
 
 
+@kernel(INTS, INT)
+def slot_order(slots: Ints, size: int) -> tuple[Ints, Ints]:
+    """Events in order of their slots, ``0 … size``, and where each slot's begin: a counting sort.
+
+    Examples:
+        >>> slot_order(np.array([1, 0, 1]), 1)
+        (array([1, 0, 2]), array([0, 1, 3]))
+    """
+    bounds = np.zeros(size + 2, np.int64)
+    for event in range(slots.size):
+        bounds[unsigned(slots[event] + 1)] += 1
+    for slot in range(size + 1):
+        bounds[slot + 1] += bounds[slot]
+    events, place = np.empty(slots.size, np.int64), bounds.copy()
+    for event in range(slots.size):
+        at = unsigned(slots[event])
+        events[unsigned(place[at])] = event
+        place[at] += 1
+    return events, bounds
+
+
 _FEW = 1 << 12
 """Values up to which NumPy's own gathering takes less time than calling a kernel."""
 
@@ -241,18 +260,6 @@ def _bits(values: Array) -> Array:
     return values.view(f"i{values.itemsize}")
 
 
-@kernel(CODES)
-def _grouped(codes: Codes) -> bool:
-    for low in range(0, codes.size, _CHUNK):
-        code, following = codes[low : low + _CHUNK], codes[low + 1 : low + 1 + _CHUNK]
-        misplaced = 0
-        for at in range(following.size):
-            misplaced += code[at] > following[at]
-        if misplaced:
-            return False
-    return True
-
-
 def partition(codes: Codes, groups: int, arrays: Sequence[Array]) -> tuple[Codes, Ints, list[Array]]:
     """Events ordered by group, then start, whichever way is quickest for the order they come in.
 
@@ -262,7 +269,9 @@ def partition(codes: Codes, groups: int, arrays: Sequence[Array]) -> tuple[Codes
     """
     bounds = group_bounds(codes, groups)
     placed = list(arrays)
-    if groups > 1 and not _grouped(codes):
+    if is_ordered(codes, placed[0]):
+        return codes, bounds, placed
+    if (codes[1:] < codes[:-1]).any():
         placed = [room(len(values), values.dtype) for values in arrays]
         for values, into in zip(arrays, placed, strict=True):
             _scatter[values.itemsize](codes, bounds, _bits(values), _bits(into))

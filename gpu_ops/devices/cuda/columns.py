@@ -16,6 +16,8 @@ import narwhals as nw
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.arrow_buffers import decimal_words
+from gpu_ops.core.arrow_buffers import to_arrow as to_arrow_array
 from gpu_ops.devices.array.order import first_rows
 from gpu_ops.devices.columns import Frame, Step
 from gpu_ops.devices.cuda.lowering import device_type, lower, restore
@@ -128,11 +130,8 @@ def validity(frame: Frame, name: str) -> Array | None:
 def words(frame: Frame, name: str) -> tuple[Array, Array, Array | None]:
     """A decimal column's unscaled 128-bit values."""
     stored = frame[name].to_arrow()
-    stored = stored.cast(pa.decimal128(38, stored.type.scale))
-    pairs = np.frombuffer(stored.buffers()[1], dtype=np.int64).reshape(-1, 2)[: len(stored)]
-    valid = stored.is_valid().to_numpy(zero_copy_only=False)
-    low, high = (cupy.asarray(np.where(valid, pairs[:, at], 0)) for at in (0, 1))
-    return low, high, cupy.asarray(valid) if stored.null_count else None
+    low, high, valid = decimal_words(stored.cast(pa.decimal128(38, stored.type.scale)))
+    return array(low), array(high), None if valid is None else array(valid)
 
 
 def ranks(frame: Frame, name: str) -> tuple[Array, Array | None, Frame]:
@@ -162,9 +161,7 @@ def build(columns: dict[str, tuple[Array, Array | None, pa.DataType]]) -> Frame:
 
 def build_decimal(name: str, low: Array, high: Array, valid: Array | None, dtype: pa.DataType) -> Frame:
     """A frame of one decimal column from the words of its unscaled values."""
-    pairs = np.stack([host(low), host(high)], axis=1)
-    bitmap = None if valid is None else pa.py_buffer(np.packbits(host(valid), bitorder="little"))
-    made = pa.Array.from_buffers(dtype, len(pairs), [bitmap, pa.py_buffer(np.ascontiguousarray(pairs))])
+    made = to_arrow_array(np.stack([host(low), host(high)], axis=1), dtype, None if valid is None else host(valid))
     return cudf.DataFrame({name: cudf.Series.from_arrow(made)})
 
 
