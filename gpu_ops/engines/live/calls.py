@@ -196,10 +196,7 @@ def reads(method: Callable[Concatenate[Q, P], R]) -> Callable[Concatenate[Q, P],
 
     @wraps(method)
     def called(self: Q, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        use_threads()
-        with self._calls.lock:
-            self._calls.look(method.__name__)
-            self._calls.check()
-            return method(self, *args, **kwargs)
+        self._calls.check()
+        return method(self, *args, **kwargs)
 
-    return own_errors(called, unless=_follows)
+    return looks(called)

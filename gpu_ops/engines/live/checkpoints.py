@@ -120,7 +120,7 @@ def read_checkpoint(path: Path, bounds: Bounds = TRUSTLESS) -> tuple[dict[str, A
             _check_format(path, facts)
             tables = {
                 name: arrow_files.read_table(pa.py_buffer(archive.read(file)), None, f"{path}, {file}", bounds)
-                for file, name in _named(facts["tables"])
+                for file, name in facts["tables"].items()
             }
     except GpuOpsError:
         raise
@@ -155,10 +155,3 @@ def _check_format(path: Path, facts: Mapping[str, Any]) -> None:
             f"The checkpoint {path} has format {facts['format']}, and this version of gpu_ops reads {_FORMAT}.",
             remedy=f"Restore it with the version of gpu_ops that wrote it: {facts.get('version', 'unknown')}.",
         )
-
-
-def _named(tables: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The files of a checkpoint's tables, and what the tables are called."""
-    if not all(isinstance(name, str) for name in tables.values()):
-        raise TypeError("its tables have no names")
-    return list(tables.items())

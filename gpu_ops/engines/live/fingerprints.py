@@ -15,13 +15,14 @@ import types
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import narwhals as nw
 import numpy as np
 
 from gpu_ops.engines.live.checkpoints import made_by
-from gpu_ops.errors import PlanError, SourceError
+from gpu_ops.errors import SourceError
+from gpu_ops.ingest.rules import check_choice
 from gpu_ops.plan.identity import inside
 from gpu_ops.plan.nodes import Node
 from gpu_ops.plan.window_kinds import Declaration
@@ -73,10 +74,7 @@ def check_functions(
         SourceError: A function is another, and that is an error.
         PlanError: The policy is unknown.
     """
-    if if_functions_changed not in get_args(IfFunctionsChanged):
-        raise PlanError(
-            f"if_functions_changed={if_functions_changed!r} is no policy.", remedy='It is "raise" or "accept".'
-        )
+    check_choice("if_functions_changed", if_functions_changed, IfFunctionsChanged)
     then = facts.get("functions", now)
     changed = sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
     if changed and if_functions_changed == "raise":

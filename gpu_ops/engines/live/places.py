@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 import pyarrow as pa
 
 from gpu_ops.core.time import utc
-from gpu_ops.errors import PlanError, SourceError
+from gpu_ops.errors import SourceError
+from gpu_ops.ingest.rules import check_choice
 from gpu_ops.microbatches.contents import content_crc
 from gpu_ops.microbatches.identity import new_name
 from gpu_ops.microbatches.reports import StoredBatch
@@ -226,8 +227,7 @@ def begin(
         SourceError: A store is not the one that the query knows, or lacks what the query needs.
         PlanError: The policy is unknown.
     """
-    if if_other_store not in get_args(IfOtherStore):
-        raise PlanError(f"if_other_store={if_other_store!r} is no policy.", remedy='It is "raise" or "adopt".')
+    check_choice("if_other_store", if_other_store, IfOtherStore)
     policy = if_other_store
     _check_names(positions, sources, sinks)
     outlets = {name: _outlet(name, *sink, following, positions.get(name), policy) for name, sink in sinks.items()}
