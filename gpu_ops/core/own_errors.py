@@ -1,7 +1,7 @@
-"""The net at the public edges: what another library raises reaches the user as an error of ours, with its cause.
+"""Translating errors at the public functions: another library's error reaches the user as ours, with its cause.
 
-A mistake of the user's is refused where it is made, and never gets here: what the net turns into a `DefectError` is a
-check that is missing. A call that raises nothing pays nothing.
+Mistakes of the user are refused where they are made and never get here, so each `DefectError` made here is a missing
+check of ours. A call that raises nothing pays nothing.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ R = TypeVar("R")
 
 _OURS = f"{Path(__file__).parents[1]}{os.sep}"
 _LIBRARIES = sys.stdlib_module_names | {
-    # Ours too: what `dataclasses` writes for a class of ours is in no file.
+    # gpu_ops too: methods that `dataclasses` writes for its classes are in no file.
     *("gpu_ops", "cloudpickle", "cudf", "cupy", "duckdb", "fsspec", "llvmlite", "matplotlib", "narwhals"),
     *("numba", "numpy", "pandas", "polars", "py4j", "pyarrow", "pylibcudf", "pyspark", "rich", "rmm", "tqdm", "typer"),
 }
-"""Whose functions are not the user's."""
+"""Modules whose functions are not the user's."""
 _PASS = (GpuOpsError, KeyboardInterrupt, SystemExit, GeneratorExit, StopIteration, StopAsyncIteration)
 
 
 defects: Counter[str] = Counter()
-"""How many there were, by the function that did not expect them: tests see that there are none."""
+"""How many defects were met, by public function: tests assert that there are none."""
 
 
 def _never(first: object) -> bool:
@@ -40,13 +40,13 @@ def _never(first: object) -> bool:
 
 
 def own_errors(function: F, unless: Callable[[Any], bool] = _never) -> F:
-    """A public function that lets no other library's error through.
+    """A public function that raises only our errors.
 
-    What the user's own functions raise passes as it is, and so do Ctrl-C and the like.
+    Errors of the user's own functions pass unchanged, and so do Ctrl-C and the like.
 
     Args:
         function: The function.
-        unless: Whether an error passes, by the first argument: where the call is part of one that has a net itself.
+        unless: Whether errors pass unchanged, by the first argument: true within a call that translates them itself.
 
     Examples:
         >>> from gpu_ops.core.time import ticks
@@ -75,7 +75,7 @@ def own_errors(function: F, unless: Callable[[Any], bool] = _never) -> F:
             raise ours from error
         return netted(made) if isinstance(made, kind) else made
 
-    # With the globals of the function's own module: that is how doctest tells what a module has made itself.
+    # It has the globals of the function's own module, by which doctest finds a module's own functions.
     made: Any = FunctionType(called.__code__, function.__globals__, function.__name__, None, called.__closure__)
     for name in ("__module__", "__qualname__", "__doc__", "__annotations__"):
         setattr(made, name, getattr(function, name))
@@ -85,9 +85,9 @@ def own_errors(function: F, unless: Callable[[Any], bool] = _never) -> F:
 
 
 def theirs(function: Callable[..., R], *args: Any) -> R:
-    """Call a function that the user handed in: what it raises passes, whoever wrote it.
+    """Call a function that the user passed in: its errors pass unchanged, whoever wrote it.
 
-    A bare ``queue.put_nowait`` has no line of the user's in its traceback.
+    This frame marks the call: the traceback of a bare ``queue.put_nowait`` has no line of the user's own.
 
     Examples:
         >>> theirs("{:d}".format, 3)
@@ -97,7 +97,7 @@ def theirs(function: Callable[..., R], *args: Any) -> R:
 
 
 def of_methods(kind: C) -> C:
-    """A class all of whose own public methods are held by `own_errors`."""
+    """A class with `own_errors` on all its own public methods."""
     for name, each in list(vars(kind).items()):
         if isinstance(each, FunctionType) and (not name.startswith("_") or name in {"__iter__", "__arrow_c_stream__"}):
             setattr(kind, name, own_errors(each))
@@ -105,7 +105,7 @@ def of_methods(kind: C) -> C:
 
 
 def translated(error: BaseException, function: Callable[..., Any], name: str | None = None) -> GpuOpsError | None:
-    """The error of ours that stands for another which a public function raised; None where it passes."""
+    """Our error for one that a public function raised; None if the error passes unchanged."""
     if isinstance(error, _PASS) or _is_users(error):
         return None
     name = name or function.__qualname__
@@ -158,7 +158,7 @@ def _place(error: BaseException) -> str:
 
 
 def _is_users(error: BaseException) -> bool:
-    """Whether it comes out of a function that the user handed in, and not out of ours or another library."""
+    """Whether an error comes from a function of the user's, and not from ours or another library's."""
     trace = error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code is theirs.__code__:
@@ -171,10 +171,10 @@ def _is_users(error: BaseException) -> bool:
 
 
 def _never_began(error: BaseException) -> bool:
-    """Whether the arguments did not fit the signature, so that the function's body was not entered."""
+    """Whether the arguments did not fit the signature, so that the function was never entered."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    # Each of our decorators calls what it decorates in a function of this name.
+    # Each of our decorators calls the decorated function from a function of this name.
     code = None if trace is None else trace.tb_frame.f_code
     return code is not None and code.co_name == "called" and code.co_filename.startswith(_OURS)

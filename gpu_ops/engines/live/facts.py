@@ -46,7 +46,7 @@ class Simple:
 
 @dataclass(frozen=True)
 class Maybe:
-    """Another kind of value, or null."""
+    """A value of another kind, or null."""
 
     of: Kind
 
@@ -104,10 +104,10 @@ PLAN = Object({"plan": Many(_TEXT)}, others=_ANY)
 
 
 def of_query(facts: Mapping[str, Any], inputs: int, nodes: int) -> Object:
-    """All that a checkpoint of a query says.
+    """The facts that a checkpoint of a query has to hold.
 
     Args:
-        facts: What it says; one of format 1 says less.
+        facts: The checkpoint's facts; format 1 has fewer.
         inputs: How many inputs the query has.
         nodes: How many nodes run.
     """
@@ -135,10 +135,10 @@ def of_query(facts: Mapping[str, Any], inputs: int, nodes: int) -> Object:
 
 
 def check_facts(path: Path, facts: Any, kind: Kind) -> None:
-    """Hold what a checkpoint says to what it should.
+    """Check the facts of a checkpoint.
 
     Raises:
-        SourceError: Something is missing, of another type, or out of range; it names where.
+        SourceError: A value is missing, of another type, or out of range; the error names its place.
 
     Examples:
         >>> check_facts(Path("c"), {"late": {"dropped": -5}}, Object({"late": Object(others=Whole())}))
