@@ -51,7 +51,7 @@ def digits_decimal(low: Array, high: Array) -> tuple[Array, ...]:
 
 
 def digits_limbs(limb_sums: Sequence[Array], limb_bits: int) -> tuple[Array, ...]:
-    """What sums of limbs come to, as digits of 26 bits.
+    """Sums of limbs as digits of 26 bits.
 
     Examples:
         >>> import numpy as np
@@ -127,7 +127,7 @@ def _carried(sums: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def round_digits(digits: Sequence[Array]) -> tuple[Array, Array]:
-    """The nearest float64 to each number, half to even, for which no number is too large.
+    """The nearest float64 to each number, half to even, as fraction and exponent, so that no number is too large.
 
     Examples:
         >>> import numpy as np

@@ -40,7 +40,7 @@ def exact_limbs_int(values: Array) -> tuple[Array, Array]:
 
 
 def join_int(low: Array, high: Array) -> tuple[Array, Array]:
-    """What sums of `exact_limbs_int` limbs come to.
+    """The integers that sums of `exact_limbs_int` limbs stand for.
 
     Examples:
         >>> import numpy as np
@@ -52,7 +52,7 @@ def join_int(low: Array, high: Array) -> tuple[Array, Array]:
 
 
 def join_unsigned(low: Array, high: Array) -> tuple[Array, Array]:
-    """What sums of `exact_limbs_int` limbs come to, as uint64.
+    """The integers that sums of `exact_limbs_int` limbs stand for, as uint64.
 
     Examples:
         >>> import numpy as np
@@ -97,7 +97,7 @@ def exact_limbs_decimal(low: Array, high: Array) -> tuple[Array, Array, Array, A
 
 
 def join_decimal(limb_sums: Sequence[Array], precision: int) -> tuple[Array, Array, Array]:
-    """What sums of `exact_limbs_decimal` limbs come to.
+    """The decimals that sums of `exact_limbs_decimal` limbs stand for.
 
     Examples:
         >>> import numpy as np

@@ -24,7 +24,7 @@ def group_codes(bounds: Array) -> Array:
 
 
 def is_ordered(codes: Array, start: Array) -> bool:
-    """Whether events stand in order of group and start already."""
+    """Whether events are in order of group, then start."""
     xp = array_namespace(codes)
     if codes.shape[0] < 2:
         return True

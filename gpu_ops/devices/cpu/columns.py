@@ -1,4 +1,4 @@
-"""Columns on the CPU: Arrow in and out, expressions, gathering and key codes, by Polars and Arrow on shared memory.
+"""Columns on the CPU, by Polars and Arrow over shared memory: conversion, expressions, gathering and key codes.
 
 A frame is a ``polars.DataFrame``; an array is a one-dimensional NumPy array. `gpu_ops.devices.columns.Columns` says
 what each function does.
@@ -72,7 +72,7 @@ def _is_plain(series: pl.Series) -> bool:
 
 
 def _taken(series: pl.Series, indices: Array) -> pl.Series:
-    """Numbers are gathered here in a fraction of what Polars takes to start its threads."""
+    """Gather numbers here: Polars takes several times as long just to start its threads."""
     taken = gather(_numpy(series), indices)
     return pl.Series(series.name, to_arrow_array(taken, pa.from_numpy_dtype(taken.dtype)))
 
@@ -104,7 +104,7 @@ def evaluate(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step]
 
 
 def answer(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step], schema: pa.Schema) -> pa.Table:
-    """The table that `evaluate` leads to."""
+    """The events of `evaluate` as a table."""
     return from_frame(_stepped(start, end, frame, steps).collect(), schema)
 
 
@@ -114,7 +114,7 @@ def _stepped(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step]
         lifetime.append(_series("end", end, None, TIME_TYPE))
     lazy = frame.hstack(lifetime).lazy()
     if isinstance(end, int):
-        # Computed only where it is read, and after the filters: Polars drops what nobody asks for.
+        # A lazy column: Polars computes it only if a step reads it, and after the filters.
         lazy = lazy.with_columns(end=(pl.col("start").to_physical() + end).cast(_TIME))
     work: Any = nw.from_native(lazy)
     for step in steps:
@@ -124,7 +124,7 @@ def _stepped(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step]
 
 
 def values(frame: Frame, name: str) -> tuple[Array, Array | None]:
-    """A column's values as they are stored, and which of them are there."""
+    """A column's stored values, and which of them are not null."""
     series = _stored(frame[name])
     if not series.null_count():
         return _numpy(series), None
@@ -132,7 +132,7 @@ def values(frame: Frame, name: str) -> tuple[Array, Array | None]:
 
 
 def extent(frame: Frame, name: str) -> tuple[int, int]:
-    """The least and the greatest value of a column, as they are stored."""
+    """The least and the greatest stored value of a column."""
     series = _stored(frame[name])
     if series.dtype == pl.Int64 and len(series) and not series.null_count():
         return extent_of(_numpy(series))
@@ -141,7 +141,7 @@ def extent(frame: Frame, name: str) -> tuple[int, int]:
 
 
 def validity(frame: Frame, name: str) -> Array | None:
-    """Which values of a column are there; None when all are."""
+    """Which values of a column are not null; None if all are."""
     series = frame[name]
     return _numpy(series.is_not_null()) if series.null_count() else None
 
@@ -178,7 +178,7 @@ def ranks(frame: Frame, name: str) -> tuple[Array, Array | None, Frame]:
 
 
 def build(columns: dict[str, tuple[Array, Array | None, pa.DataType]]) -> Frame:
-    """A frame from arrays, over their memory where that can be."""
+    """A frame from arrays, over their memory if possible."""
     return together([_series(name, *column) for name, column in columns.items()])
 
 
@@ -188,14 +188,14 @@ def build_decimal(name: str, low: Array, high: Array, valid: Array | None, dtype
 
 
 def null_where(frame: Frame, valid: Array | None) -> Frame:
-    """The frame with null in all columns where ``valid`` does not hold."""
+    """The frame with null in all columns of rows that are not valid."""
     if valid is None:
         return frame
     return frame.select(pl.when(pl.lit(pl.Series(valid))).then(pl.all()))
 
 
 def tuples(frame: Frame) -> list[tuple[Any, ...]]:
-    """Each row as a tuple that is equal for equal keys alone."""
+    """Each row as a tuple; tuples are equal if and only if the keys are."""
     return pl.DataFrame([_hashable(series) for series in frame.get_columns()]).rows()
 
 
@@ -212,7 +212,7 @@ def _float_bits(series: pl.Series) -> pl.Series:
 
 
 def key_codes(frame: Frame, names: Sequence[str]) -> tuple[Array, int, Frame | None]:
-    """Group numbers of rows by the values of some columns: codes of each, put together as digits of one number."""
+    """Group numbers of rows by the values of some columns: the columns' codes are digits of one number."""
     if not names:
         return np.zeros(frame.height, np.int32), 1, None
     codes, keys = _column_codes(frame[names[0]])
@@ -231,7 +231,7 @@ def key_codes(frame: Frame, names: Sequence[str]) -> tuple[Array, int, Frame | N
 
 
 def _roomy(codes: Array) -> int:
-    """Up to how many groups a table of all of them costs no more than the rows themselves."""
+    """How many groups a table may have to cost no more than the rows themselves."""
     return max(1 << 16, 2 * len(codes))
 
 
@@ -304,7 +304,7 @@ def _physical(series: pl.Series) -> Array:
 
 
 def _stored(series: pl.Series) -> pl.Series:
-    """The numbers that a series is stored as. Polars plans a query for each change of type, so none is made in vain."""
+    """The numbers that a series is stored as. Numbers are not cast: Polars would plan a query for each cast."""
     if series.dtype.is_numeric():
         return series
     return series.cast(pl.Int8) if series.dtype == pl.Boolean else series.to_physical()

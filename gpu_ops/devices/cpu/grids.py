@@ -107,7 +107,7 @@ def dense_sum(into: Ints, codes: Codes, first: Ints, last: Ints, values: Ints, g
 
 @kernel(_CHANGED, INT)
 def dense_totals(into: Ints, groups: int) -> Ints:
-    """From differences to totals: a running sum down the windows of each group.
+    """From differences to totals: a running sum over the windows of each group.
 
     Examples:
         >>> dense_totals(np.array([1, 2, 3, 4, 0, 0]), 2)
@@ -123,7 +123,7 @@ def dense_totals(into: Ints, groups: int) -> Ints:
 
 @kernel(INTS, INT, INT, INT)
 def dense_slots(counts: Ints, groups: int, start: int, hop: int) -> tuple[Ints, Ints, Codes, Ints]:
-    """The places of some rows of a dense grid that hold any event.
+    """The places of a dense grid that hold events.
 
     Examples:
         >>> dense_slots(np.array([0, 2, 3, 0]), 2, 100, 10)

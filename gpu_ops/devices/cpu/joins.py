@@ -95,7 +95,7 @@ def _count(codes: Codes, end: Ints, other_codes: Codes, other_start: Ints, first
 
 @kernel(CODES, INTS, CODES, INTS)
 def last_started(codes: Codes, start: Ints, other_codes: Codes, other_start: Ints) -> Ints:
-    """For each event the last of the others of its group that starts when it does or before.
+    """For each event, the last of the others of its group that starts at or before its start.
 
     Examples:
         >>> zero = np.zeros(3, np.int32)
@@ -118,7 +118,7 @@ def last_started(codes: Codes, start: Ints, other_codes: Codes, other_start: Int
 
 @kernel(INTS, INTS)
 def pair_offsets(first: Ints, last: Ints) -> Ints:
-    """How many pairs there are before each event's, and in all.
+    """How many pairs come before those of each event, and how many there are.
 
     Examples:
         >>> pair_offsets(np.array([1, 0]), np.array([3, 1]))
@@ -136,7 +136,7 @@ def pair_offsets(first: Ints, last: Ints) -> Ints:
 def meetings(
     first: Ints, offsets: Ints, end: Ints, other_start: Ints, other_end: Ints, low: int, high: int
 ) -> tuple[Ints, Ints, Ints, Ints]:
-    """Some of the pairs of events and the others that they meet, in order of the events, and when both are alive.
+    """A range of the pairs of events and the others that they meet, in order of the events, with their overlap.
 
     Examples:
         >>> times = np.array([1, 2, 3])
@@ -161,7 +161,7 @@ def joined(
     low: int,
     high: int,
 ) -> tuple[Ints, Ints, list[Array], list[Array]]:
-    """Some of the pairs of events and the others that they meet, as `meetings`, with what belongs to both.
+    """A range of the pairs of events and the others that they meet, as `meetings`, with values of both.
 
     Examples:
         >>> times, names = np.array([1, 2, 3]), np.array([7.5, 8.5, 9.5])

@@ -16,7 +16,7 @@ _CHUNK = 4096
 
 @kernel(CODES, INT)
 def group_bounds(codes: Codes, groups: int) -> Ints:
-    """Where each group begins once events stand in group order.
+    """Where each group begins when events are in group order.
 
     Examples:
         >>> group_bounds(np.array([2, 0, 2], np.int32), 3)
@@ -31,7 +31,7 @@ def group_bounds(codes: Codes, groups: int) -> Ints:
 
 
 def group_codes(bounds: Ints) -> Codes:
-    """The codes of events in group order: int32, group g as often as it has events.
+    """The codes of events in group order: int32, each group as often as it has events.
 
     Examples:
         >>> group_codes(np.array([0, 1, 1, 3]))
@@ -42,7 +42,7 @@ def group_codes(bounds: Ints) -> Codes:
 
 @kernel(CODES, INTS)
 def is_ordered(codes: Codes, start: Ints) -> bool:
-    """Whether events stand in order of group and start already.
+    """Whether events are in order of group, then start.
 
     Examples:
         >>> is_ordered(np.array([0, 0, 1], np.int32), np.array([3, 3, 1]))
@@ -86,7 +86,7 @@ def extent(values: Ints) -> tuple[int, int]:
 
 
 def group_order(codes: Codes, groups: int, start: Ints) -> Ints:
-    """The order of events by group, then start; events equal in both keep theirs.
+    """The order of events by group, then start; a stable sort.
 
     A counting sort by group: some 5 ns an event where each group's events arrive in order of time. Groups that do not
     are sorted by start, in O(events) by digits.

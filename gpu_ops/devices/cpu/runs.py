@@ -11,7 +11,7 @@ from gpu_ops.devices.cpu.compiling import CODES, INTS, Array, Codes, Ints, inlin
 def runs_between(
     codes: Codes, values: Ints, sums: Ints, bounds: Ints, of_codes: Codes, low: Ints, high: Ints
 ) -> tuple[Ints, Ints, Ints]:
-    """Where some groups' values from one rank to another stand in each of some runs.
+    """Where a group's values from one rank to another stand in each run.
 
     Per query a search in all runs at once: it halves the longest stretch in each round.
 

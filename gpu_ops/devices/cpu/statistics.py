@@ -139,7 +139,7 @@ def _change(tree: npt.NDArray[np.int32], rank: int, by: int) -> None:
 
 
 def merged_ranges(codes: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints, Ints]:
-    """The ranges of events with equal codes, put together where they overlap or touch.
+    """The ranges of events with equal codes, merged where they overlap or touch.
 
     In O(events) where the codes lie close together and ``first`` ascends.
 

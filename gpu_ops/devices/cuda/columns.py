@@ -1,8 +1,8 @@
-"""Columns on the GPU: Arrow in and out, expressions, gathering and key codes, by cuDF.
+"""Columns on the GPU, by cuDF: conversion, expressions, gathering and key codes.
 
-A frame is a ``cudf.DataFrame`` with a plain range index; an array is a one-dimensional CuPy array. What each function
-does is said by `gpu_ops.devices.columns.Columns`. Frames hold what ``lowering.py`` makes of Arrow's types (naive times
-in UTC, no categories, bytes under the name of text); `to_arrow` gives the declared types back.
+A frame is a ``cudf.DataFrame`` with a plain range index; an array is a one-dimensional CuPy array.
+`gpu_ops.devices.columns.Columns` says what each function does. Frames hold the types that ``lowering.py`` makes of
+Arrow's (naive times in UTC, no categories, bytes as text); `to_arrow` restores the declared types.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def evaluate(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step]
 
 
 def answer(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step], schema: pa.Schema) -> pa.Table:
-    """The table that `evaluate` leads to."""
+    """The events of `evaluate` as a table."""
     return to_arrow(_stepped(start, end, frame, steps), schema)
 
 
@@ -102,7 +102,7 @@ def _stepped(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step]
 
 
 def values(frame: Frame, name: str) -> tuple[Array, Array | None]:
-    """A column's values as they are stored, and which of them are there."""
+    """A column's stored values, and which of them are not null."""
     series = frame[name]
     valid = validity(frame, name)
     if series.dtype.kind in "mM":
@@ -113,7 +113,7 @@ def values(frame: Frame, name: str) -> tuple[Array, Array | None]:
 
 
 def extent(frame: Frame, name: str) -> tuple[int, int]:
-    """The least and the greatest value of a column, as they are stored."""
+    """The least and the greatest stored value of a column."""
     series = frame[name].dropna()
     if not len(series):
         return 0, 0
@@ -122,7 +122,7 @@ def extent(frame: Frame, name: str) -> tuple[int, int]:
 
 
 def validity(frame: Frame, name: str) -> Array | None:
-    """Which values of a column are there; None when all are."""
+    """Which values of a column are not null; None if all are."""
     series = frame[name]
     return series.notnull().values if series.null_count else None
 
@@ -166,7 +166,7 @@ def build_decimal(name: str, low: Array, high: Array, valid: Array | None, dtype
 
 
 def null_where(frame: Frame, valid: Array | None) -> Frame:
-    """The frame with null in all columns where ``valid`` does not hold."""
+    """The frame with null in all columns of rows that are not valid."""
     if valid is None:
         return frame
     holds = cudf.Series(valid)
@@ -180,14 +180,14 @@ def nulls(frame: Frame, count: int) -> Frame:
 
 
 def tuples(frame: Frame) -> list[tuple[Any, ...]]:
-    """Each row as a tuple that is equal for equal keys alone, by way of the host."""
+    """Each row as a tuple, made on the host; tuples are equal if and only if the keys are."""
     columns = []
     for name in frame.columns:
         stored = frame[name].to_arrow()
         if pa.types.is_floating(stored.type) or pa.types.is_temporal(stored.type):
             stored = stored.view(pa.int32() if stored.type.bit_width == 32 else pa.int64())
         elif pa.types.is_string(stored.type):
-            stored = stored.view(pa.binary())  # it may stand for bytes that are no text
+            stored = stored.view(pa.binary())  # it may be bytes that are no valid text
         columns.append(stored.to_pylist())
     return list(zip(*columns, strict=True))
 
