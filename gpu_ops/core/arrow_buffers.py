@@ -56,19 +56,36 @@ def nulls(array: pa.Array) -> npt.NDArray[np.bool_]:
     return np.zeros(len(array), np.bool_) if validity is None else ~_bits(validity, array.offset, len(array))
 
 
-def to_arrow(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
+def decimal_words(array: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_] | None]:
+    """The unscaled values of an array of ``decimal128`` as (low 64 bits, high 64 bits, valid).
+
+    A null's words are 0. Without nulls ``valid`` is None.
+
+    Examples:
+        >>> low, high, valid = decimal_words(pa.array([1, None], pa.decimal128(20, 2)))
+        >>> low.tolist(), high.tolist(), valid.tolist()
+        ([100, 0], [0, 0], [True, False])
+    """
+    words = np.frombuffer(array.buffers()[1], np.int64).reshape(-1, 2)[array.offset : array.offset + len(array)]
+    valid = ~nulls(array) if array.null_count else None
+    low, high = (words[:, at].copy() if valid is None else np.where(valid, words[:, at], 0) for at in (0, 1))
+    return low, high, valid
+
+
+def to_arrow(values: npt.NDArray[Any], kind: pa.DataType, valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
     """An array over a NumPy array's memory; booleans are packed.
 
     Args:
-        values: A contiguous 1-D array of numbers as wide as the type's, or of booleans.
-        kind: A number, a timestamp, date, time or duration, or bool.
+        values: Numbers as wide as the type's, booleans, or a decimal's words, a row of (low, high) for each.
+        kind: A number, a decimal, a timestamp, date, time or duration, or bool.
+        valid: Which values are not null; None if all are.
 
     Examples:
         >>> to_arrow(np.array([5, 7]), pa.duration("s")).to_pylist()
         [datetime.timedelta(seconds=5), datetime.timedelta(seconds=7)]
     """
-    data = np.packbits(values, bitorder="little") if values.dtype == np.bool_ else np.ascontiguousarray(values)
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(data)])
+    data = _packed(values) if values.dtype == np.bool_ else pa.py_buffer(np.ascontiguousarray(values))
+    return pa.Array.from_buffers(kind, len(values), [None if valid is None else _packed(valid), data])
 
 
 def copied(array: pa.Array) -> pa.Array:
@@ -88,6 +105,10 @@ def room(size: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """
     kind = np.dtype(dtype)
     return np.frombuffer(pa.allocate_buffer(size * kind.itemsize), kind)
+
+
+def _packed(bits: npt.NDArray[np.bool_]) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(bits, bitorder="little"))
 
 
 def _bits(buffer: pa.Buffer | None, offset: int, size: int) -> npt.NDArray[np.bool_]:

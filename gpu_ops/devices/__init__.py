@@ -1,4 +1,4 @@
-"""Devices: where arrays live and which kernels act on them. An operator is handed one and never asks which it is."""
+"""Devices: where arrays live and which kernels act on them. Operators take one and never ask which it is."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from gpu_ops.errors import DeviceError, PlanError, is_one_of, shown
 
 @dataclass(frozen=True)
 class Device:
-    """Kernels over arrays, columns over frames, and how much of the input they are given at once.
+    """Kernels over arrays, columns over frames, and the size of their work.
 
     Attributes:
         name: One of `DEVICES`.
-        why: How it came to be chosen, for `explain`.
-        kernels: What it computes.
-        columns: What it holds.
-        block_rows: About how many events a window operator works on at a time; None for all of them.
-        threads: How many blocks are worked on at a time.
+        why: Why it was chosen, for `explain`.
+        kernels: Its functions of arrays.
+        columns: Its functions of frames.
+        block_rows: About how many events a window operator handles at a time; None for all of them.
+        threads: How many blocks run at a time.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Device:
 
 
 class Modules(NamedTuple):
-    """The two modules that make a device; mypy says what one lacks where they are put together."""
+    """The two modules of a device. Where they are put together, mypy reports what one of them lacks."""
 
     kernels: Kernels
     columns: Columns
@@ -46,12 +46,12 @@ class Modules(NamedTuple):
 
 @dataclass(frozen=True)
 class DeviceKind:
-    """What is known of a device before it is chosen.
+    """A device before it is chosen.
 
     Attributes:
-        modules: Its kernels and its columns, imported when first asked for.
+        modules: Its kernels and its columns, imported when the device is chosen.
         block_rows: As in `Device`.
-        threads: Likewise.
+        threads: As in `Device`.
     """
 
     modules: Callable[[], Modules]
@@ -60,11 +60,11 @@ class DeviceKind:
 
 
 _BLOCK_ROWS = 1 << 17
-"""Events whose temporary arrays about fill a core's own cache; measured on W2, W3 and W6."""
+"""The number of events whose temporary arrays fill a core's own cache; measured on W2, W3 and W6."""
 
 
 def _threads() -> int:
-    """Half the cores, at most eight: Polars and Arrow use them too; on two cores a second thread only cost memory."""
+    """Half the cores, at most eight: Polars and Arrow use them too. On two cores a second thread only cost memory."""
     return max(1, min(8, (os.cpu_count() or 1) // 2))
 
 
@@ -90,7 +90,7 @@ def choose(name: str = "auto") -> Device:
     """The device of a name; ``"auto"`` takes a GPU if one works.
 
     Raises:
-        DeviceError: ``"gpu"`` was asked for and none can be used; or the process was forked from one that has used one.
+        DeviceError: ``"gpu"`` was requested and no GPU can be used; or the process was forked from one that used a GPU.
         PlanError: There is no device of that name.
 
     Examples:
@@ -103,7 +103,7 @@ def choose(name: str = "auto") -> Device:
 
 
 def check_name(name: str) -> None:
-    """Refuse what is no device's name, without choosing one.
+    """Refuse an unknown name, without choosing a device.
 
     Raises:
         PlanError: There is no device of that name.
@@ -138,7 +138,7 @@ def _gpu() -> Modules:
 
 
 def _array() -> Modules:
-    """The GPU's kernels on NumPy's arrays, for tests: theirs put in a stricter array."""
+    """The GPU's kernels on NumPy's arrays, for tests, which pass in a stricter array."""
     from gpu_ops.devices.array import kernels
     from gpu_ops.devices.cpu import columns
 
@@ -150,7 +150,7 @@ DEVICES = {
     "array": DeviceKind(_array),
     "gpu": DeviceKind(_gpu),
 }
-"""The devices there are, by name. A device is one line here, after a module of `Kernels` and one of `Columns`."""
+"""The devices by name. A new one is a line here, a module of `Kernels` and a module of `Columns`."""
 
 NAMES = ("auto", *DEVICES)
-"""What may be asked for; ``"auto"`` is the GPU if one works."""
+"""The names that users may give; ``"auto"`` is the GPU if one works."""

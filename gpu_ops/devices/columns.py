@@ -1,8 +1,8 @@
-"""What a device holds: the columns that operators are handed, described once for all devices.
+"""What a device holds: the frames of columns that operators carry, described once for all devices.
 
-A device has a module with these functions, and mypy holds each module to the names, the arguments and the results said
-here; what a library without types (cuDF) gives them, the tests alone can compare. Frames and arrays are the device's
-own: an operator carries them and looks into none.
+Each device has a module with these functions, and mypy checks its names, arguments and results against this protocol;
+cuDF publishes no types, so only tests check what it returns. Frames and arrays belong to the device: operators carry
+them and never look into them.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ class Columns(Protocol):
         """A device array on the host."""
 
     def from_arrow(self, table: pa.Table) -> Frame:
-        """A table's columns on this device; over the table's memory where that can be."""
+        """A table's columns on this device, over the table's memory if possible."""
 
     def to_arrow(self, frame: Frame, schema: pa.Schema) -> pa.Table:
-        """A table of the given schema in host memory; its columns may stand in another order in the frame."""
+        """A table with this schema in host memory; the frame may hold its columns in another order."""
 
     def tuples(self, frame: Frame) -> list[tuple[Any, ...]]:
-        """Each row as a tuple that is equal for equal keys alone.
+        """Each row as a tuple; tuples are equal if and only if the keys are.
 
-        A float is its bits, as no NaN equals another; a time is its number, as Python's own have no nanoseconds.
+        Floats become their bits, as no NaN equals another; times become numbers, as Python's have no nanoseconds.
         """
 
     # Frames
@@ -59,16 +59,16 @@ class Columns(Protocol):
         """The frame with one column's name changed."""
 
     def concat(self, frames: Sequence[Frame]) -> Frame:
-        """One frame of all rows; the frames have the same columns, in any order: it has the first one's."""
+        """All rows in one frame. The frames have the same columns in any order; the result has the first one's."""
 
     def beside(self, *frames: Frame) -> Frame:
-        """The columns of one frame or several, row by row."""
+        """The columns of all frames in one frame; the frames have equally many rows."""
 
     def null_where(self, frame: Frame, valid: Bools | None) -> Frame:
-        """The frame with null in all columns where ``valid`` does not hold."""
+        """The frame with null in all columns of rows that are not valid."""
 
     def nulls(self, frame: Frame, count: int) -> Frame:
-        """A number of rows of null, in the frame's columns."""
+        """A frame of ``count`` rows of nulls, with the frame's columns."""
 
     # Expressions
 
@@ -79,7 +79,7 @@ class Columns(Protocol):
 
         Args:
             start: int64 ticks.
-            end: int64 ticks, or how many ticks every event lasts.
+            end: int64 ticks, or the number of ticks that every event lasts.
             frame: The payload.
             steps: Functions from a Narwhals lazy frame to one, which keep the columns ``start`` and ``end``.
 
@@ -88,41 +88,41 @@ class Columns(Protocol):
         """
 
     def answer(self, start: Ints, end: Ints | int, frame: Frame, steps: Sequence[Step], schema: pa.Schema) -> pa.Table:
-        """The table that `evaluate` leads to, in as many chunks as it was computed in: nothing is put together.
+        """The events of `evaluate` as a table, in the chunks that it was computed in.
 
         Args:
-            start: As in `evaluate`, and so the next three.
-            end: Likewise.
-            frame: Likewise.
-            steps: Likewise.
+            start: As in `evaluate`.
+            end: As in `evaluate`.
+            frame: As in `evaluate`.
+            steps: As in `evaluate`.
             schema: The answer's columns: ``start``, ``end`` and the payload.
         """
 
     # From columns to arrays
 
     def values(self, frame: Frame, name: str) -> tuple[Array, Bools | None]:
-        """A column's values as they are stored, and which of them are there.
+        """A column's stored values, and which of them are not null.
 
         Returns:
-            (numbers, valid): integers, floats, and the integers behind bools, dates, times and durations, in their own
-            width; valid is None when no value is null, and where a value is null the number is 0.
+            (numbers, valid): integers, floats, or the integers behind bools, dates, times and durations, in their own
+            width. ``valid`` is None if no value is null; the number of a null is 0.
         """
 
     def validity(self, frame: Frame, name: str) -> Bools | None:
-        """Which values of a column are there; None when all are."""
+        """Which values of a column are not null; None if all are."""
 
     def extent(self, frame: Frame, name: str) -> tuple[int, int]:
-        """The least and the greatest value of a column of integers or times, as they are stored; zeros of no value."""
+        """The least and the greatest stored value of a column of integers or times; zeros if it has no value."""
 
     def words(self, frame: Frame, name: str) -> tuple[Ints, Ints, Bools | None]:
-        """A decimal column's unscaled 128-bit values as (low 64 bits, high 64 bits, valid), int64 both; 0 for null."""
+        """A decimal column's unscaled 128-bit values as (low 64 bits, high 64 bits, valid); both int64, 0 for null."""
 
     def ranks(self, frame: Frame, name: str) -> tuple[Ints, Bools | None, Frame]:
         """Order codes for a column of any ordered type.
 
         Returns:
-            (codes int64, valid, distinct): ``distinct`` has one column ``name``, ascending, and row ``codes[i]`` of it
-            is the value of row i; codes of nulls are 0.
+            (codes int64, valid, distinct): ``distinct`` has one column ``name``, ascending; its row ``codes[i]`` is the
+            value of row i. The code of a null is 0.
         """
 
     def key_codes(self, frame: Frame, names: Sequence[str]) -> tuple[Codes, int, Frame | None]:
@@ -131,8 +131,8 @@ class Columns(Protocol):
         Null is a value, all NaNs are one, -0.0 equals 0.0.
 
         Returns:
-            (codes int32, groups, keys): each row's group in ``0 … groups - 1``, some of which may hold no row; ``keys``
-            has these columns and row g for group g, None without names.
+            (codes int32, groups, keys): each row's group in ``0 … groups - 1``, of which some may be empty; ``keys``
+            has these columns and a row for each group, or is None without names.
         """
 
     # From arrays to columns
@@ -141,8 +141,8 @@ class Columns(Protocol):
         """A frame from arrays.
 
         Args:
-            columns: Per name the numbers, which of them are there (None: all), and the Arrow type that they stand for:
-                a fixed-width type other than decimal.
+            columns: For each name the numbers, which of them are valid (None: all), and their Arrow type: a fixed-width
+                type other than decimal.
         """
 
     def build_decimal(self, name: str, low: Ints, high: Ints, valid: Bools | None, dtype: pa.DataType) -> Frame:

@@ -1,10 +1,10 @@
 """What a device computes: the kernels that operators may call, described once for all devices.
 
-A device has a module with these functions, and mypy holds each module to the names, the arguments and the results said
-here. They are pure functions of one-dimensional contiguous arrays of the device: they write into no input (but a dense
-grid's ``into``) and trust their arguments, so that an index out of range is not noticed. Every device gives the same
-bytes, whatever the order in which its threads come; tests compare them. What a function of the CPU's says besides, an
-example mostly, is beside it in ``devices/cpu``; how the GPU does it, in ``devices/array``.
+Each device has a module with these functions, and mypy checks its names, arguments and results against this protocol.
+Kernels are pure functions of the device's one-dimensional contiguous arrays. They write into no input (except a dense
+grid's ``into``) and trust their arguments: an index out of range goes unnoticed. Every device gives the same bytes,
+however its threads are scheduled, and tests compare them. Examples stand with the functions in ``devices/cpu``, the
+GPU's algorithms in ``devices/array``.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Ints = Any
 
 
 class OrderKernels(Protocol):
-    """Events in order: of group, then start; and what is taken in another order."""
+    """Ordering events by group and start, and gathering values."""
 
     def group_order(self, codes: Codes, groups: int, start: Ints) -> Ints:
-        """The order of events by group, then start; events equal in both keep theirs.
+        """The order of events by group, then start; a stable sort.
 
         Args:
             codes: int32 group of each event, ``0 … groups - 1``.
@@ -44,7 +44,7 @@ class OrderKernels(Protocol):
         """
 
     def group_bounds(self, codes: Codes, groups: int) -> Ints:
-        """Where each group begins once events stand in group order.
+        """Where each group begins when events are in group order.
 
         Args:
             codes: int32 group of each event, ``0 … groups - 1``.
@@ -55,10 +55,10 @@ class OrderKernels(Protocol):
         """
 
     def group_codes(self, bounds: Ints) -> Codes:
-        """The codes of events in group order: int32, group g as often as it has events."""
+        """The codes of events in group order: int32, each group as often as it has events."""
 
     def is_ordered(self, codes: Codes, start: Ints) -> bool:
-        """Whether events stand in order of group and start already."""
+        """Whether events are in order of group, then start."""
 
     def ascends(self, values: Ints) -> bool:
         """Whether no value is less than the one before."""
@@ -72,41 +72,41 @@ class OrderKernels(Protocol):
         Args:
             codes: int32 group of each event, ``0 … groups - 1``.
             groups: How many groups there are.
-            arrays: What belongs to the events, numbers or bools of any width; the first is their start, int64 ticks.
+            arrays: Values of the events, numbers or bools of any width; the first array is their start, int64 ticks.
 
         Returns:
-            (codes, bounds, arrays): the same in the new order; group g's events are ``bounds[g] … bounds[g + 1] - 1``,
-            and ``bounds`` is a host array. What was in order already is handed back as it is.
+            (codes, bounds, arrays): codes and arrays in the new order; group g's events are
+            ``bounds[g] … bounds[g + 1] - 1``, and ``bounds`` is a host array. Arrays already in order are not copied.
         """
 
     def take(self, values: Array, indices: Ints) -> Array:
         """The values at these indices: numbers or bools of any width."""
 
     def search_pairs(self, codes: Codes, places: Ints, of_codes: Codes, of_places: Ints) -> Ints:
-        """For each of some pairs of a group and a place, where the first greater one stands.
+        """For each (group, place) pair, the first row that is greater.
 
         Args:
-            codes: int32 group of each row. Rows stand in order of group, then place.
+            codes: int32 group of each row; rows are in order of group, then place.
             places: int64 place of each row.
-            of_codes: int32 groups looked for, in any order.
-            of_places: int64 places looked for.
+            of_codes: int32 groups of the pairs, in any order.
+            of_places: int64 places of the pairs.
 
         Returns:
-            int64 indices of rows; how many rows there are where none is greater.
+            int64 indices of rows; the number of rows where none is greater.
         """
 
 
 class RangeKernels(Protocol):
-    """Ranges of slots ``[first, last)``: what holds each slot, added up, compared or counted."""
+    """Ranges of slots ``[first, last)``: counts, sums and extremes of the events that hold each slot."""
 
     def expand(self, counts: Ints) -> tuple[Ints, Ints]:
-        """Each index as often as its count says.
+        """Each index repeated by its count.
 
         Args:
-            counts: How often, none negative.
+            counts: The counts, none negative.
 
         Returns:
-            (source, offset): index i ``counts[i]`` times, and 0, 1, … within each.
+            (source, offset): index i ``counts[i]`` times, and 0, 1, … within its repeats.
         """
 
     def keep(self, mask: Bools) -> Ints:
@@ -125,7 +125,7 @@ class RangeKernels(Protocol):
         """
 
     def slot_bounds(self, axis_code: Codes, axis_time: Ints, slots: Ints) -> tuple[Codes, Ints, Ints]:
-        """Group, begin and end of slots that hold events (so that each has a next boundary in its group)."""
+        """Group, begin and end of slots that hold events, so that each has a next boundary in its group."""
 
     def range_count(self, first: Ints, last: Ints, size: int, slots: Ints) -> Ints:
         """How many events hold each of some slots.
@@ -182,9 +182,9 @@ class RangeKernels(Protocol):
         """
 
     def merged_ranges(self, codes: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints, Ints]:
-        """The ranges of events with equal codes, put together where they overlap or touch.
+        """The ranges of events with equal codes, merged where they overlap or touch.
 
-        What adds up over the merged ranges counts each code once in each slot.
+        Counts and sums over merged ranges count each code once in each slot.
 
         Args:
             codes: int64 code of each event's value, none negative.
@@ -192,31 +192,30 @@ class RangeKernels(Protocol):
             last: One past its last slot, after the first.
 
         Returns:
-            (events, first, last): for each merged range the event that it begins with, the first one of them in the
-            order given, and the slots. In order of (first, event).
+            (events, first, last): for each merged range, the first event that begins it, and its slots; in order of
+            (first, event).
         """
 
     def runs_between(
         self, codes: Codes, values: Ints, sums: Ints, bounds: Ints, of_codes: Codes, low: Ints, high: Ints
     ) -> tuple[Ints, Ints, Ints]:
-        """Where some groups' values from one rank to another stand in each of some runs.
+        """Where a group's values from one rank to another stand in each run.
 
-        A value is in a group as often as the weights of its rows add up to, over all runs; never less than not at all.
+        A value occurs in a group as often as the weights of its rows add up to over all runs, which is never negative.
 
         Args:
-            codes: int32 group of each row, run after run. The rows of a run stand in order of group and value, and no
-                two have the same of both.
+            codes: int32 group of each row, run after run. A run's rows are in order of group, then value, and no two
+                share both.
             values: int64 value of each row.
-            sums: int64: the weights of a run's rows, added up from its first row on.
+            sums: int64: the running sum of the weights of a run's rows.
             bounds: Run r's rows are ``bounds[r] … bounds[r + 1] - 1``.
             of_codes: The group of each query.
-            low: The first rank that is asked for, from 0 on.
-            high: One past the last one; it is in the group, or no more than ``low``.
+            low: The first rank of each query, from 0.
+            high: One past its last rank; at most the number of the group's values, or no more than ``low``.
 
         Returns:
-            (begin, end, before): query by query, for each run which rows there are between the value of the first rank
-            and that of the last one; and how many values of the group are less than the first. Nothing where no rank is
-            asked for.
+            (begin, end, before): for each query and run, the rows from the value of the first rank to that of the last
+            one; and for each query, how many values of the group are below the first. All 0 for a query without ranks.
         """
 
     def running_max(self, values: Ints) -> Ints:
@@ -227,7 +226,7 @@ class RangeKernels(Protocol):
 
 
 class WindowKernels(Protocol):
-    """Window axes, grids of windows, and windows that are walked through row by row."""
+    """Window axes, grids of windows, and windows that are walked row by row."""
 
     def axis(self, codes: Codes, start: Ints, end: Ints) -> tuple[Codes, Ints, Ints, Ints]:
         """The distinct boundaries of each group, ascending, and which of them each event lies between.
@@ -247,31 +246,30 @@ class WindowKernels(Protocol):
     ) -> tuple[Codes, Ints, Ints, Ints, Ints, Ints, Ints, Ints]:
         """The distinct boundaries of each group of a step, and which of them each event lies between.
 
-        Each group has a boundary before all others and one after all others. In between are the starts of the events
-        that begin in the step, the ends of those that end in it, the boundary that is known from before, and a forced
-        one.
+        Each group has a first boundary, ``before``, and a last one, ``after``. Between them are the starts of events
+        that begin in the step, the ends of events that end in it, the known boundary, and the forced one.
 
         Args:
             codes: int32 group of each event.
             low: int64 place where each begins. The first ``earlier`` events began in earlier steps, at ``before``.
             high: int64 place where each ends; ``after`` if it does not end in this step.
-            earlier: How many events began before.
-            known: int64 for each group a boundary that it has; ``before`` for none.
-            force: A boundary that every group has, at or after all others; ``after`` for none.
+            earlier: How many events began in earlier steps.
+            known: int64 boundary that each group already has; ``before`` for none.
+            force: A boundary of every group, at or after all others; ``after`` for none.
             before: Less than every place.
             after: Greater than every place.
 
         Returns:
-            (axis_code int32, axis, first, last, slots, group, begin, end): the boundaries; each event's first boundary
-            and the one it ends at; the slots, one from each boundary but a group's last, by number; the group of each
-            slot; and where among the slots each group's first and last one stand.
+            (axis_code int32, axis, first, last, slots, group, begin, end): the boundaries with their groups; the
+            boundaries where each event begins and ends; the slots, one from each boundary except a group's last; the
+            group of each slot; and the places of each group's first and last slot among them.
         """
 
     def stitch_order(self, codes: Codes, start: Ints, end: Ints) -> tuple[Ints, Ints]:
         """Events of one group joined where one ends exactly at the start of another (Trill's Stitch).
 
-        Of several that end at a time, in order of their starts, the k-th goes on as the k-th of those that start there,
-        in order of their ends: first in, first out. So the joined lifetimes do not depend on the order of equal events.
+        If several events end at a time, the k-th of them by start is joined to the k-th by end of those that start
+        then: first in, first out. So the joined lifetimes do not depend on the order of equal events.
 
         Args:
             codes: int32 group of each event; events are ordered by group, then start.
@@ -279,7 +277,7 @@ class WindowKernels(Protocol):
             end: int64 ticks, after the start.
 
         Returns:
-            (first, last): of each joined event the index of its first and of its last piece, by the first ascending.
+            (first, last): the indices of each joined event's first and last piece, ascending by the first.
         """
 
     def grid_ranges(self, start: Ints, end: Ints | int, size: int, hop: int, align: int) -> tuple[Ints, Ints]:
@@ -289,7 +287,7 @@ class WindowKernels(Protocol):
 
         Args:
             start: int64 ticks.
-            end: int64 ticks, after the start; or for how many ticks every event lasts.
+            end: int64 ticks, after the start; or the number of ticks that every event lasts.
             size: The windows' length in ticks, positive, at most the span of time there is.
             hop: Ticks from one window's start to the next's, positive, likewise.
             align: Where window 0 starts, in ticks, likewise. (So no sum here overflows.)
@@ -314,7 +312,7 @@ class WindowKernels(Protocol):
         """
 
     def dense_zeros(self, like: Array, groups: int, windows: int) -> Ints:
-        """What `dense_count` and `dense_sum` add to: differences between a window and the one before, all zero.
+        """Zeros for `dense_count` and `dense_sum`, which add to them the differences between neighbouring windows.
 
         Args:
             like: Any array of the device.
@@ -329,7 +327,7 @@ class WindowKernels(Protocol):
         """Count events into a dense grid.
 
         Args:
-            into: From `dense_zeros` or an earlier call. It is used up: on the CPU the result is made in it.
+            into: From `dense_zeros` or an earlier call. Do not use it afterwards: on the CPU it becomes the result.
             codes: int32 group of each event.
             first: Each event's first window, from 0.
             last: One past its last window, at most the number of windows.
@@ -343,7 +341,7 @@ class WindowKernels(Protocol):
         """Sum events' values into a dense grid, modulo 2**64.
 
         Args:
-            into: From `dense_zeros` or an earlier call. It is used up: on the CPU the result is made in it.
+            into: From `dense_zeros` or an earlier call. Do not use it afterwards: on the CPU it becomes the result.
             codes: int32 group of each event.
             first: Each event's first window, from 0.
             last: One past its last window, at most the number of windows.
@@ -355,10 +353,10 @@ class WindowKernels(Protocol):
         """
 
     def dense_totals(self, into: Ints, groups: int) -> Ints:
-        """From differences to totals: a running sum down the windows of each group.
+        """From differences to totals: a running sum over the windows of each group.
 
         Args:
-            into: From `dense_count` or `dense_sum`; used up, as there.
+            into: From `dense_count` or `dense_sum`. Do not use it afterwards, as there.
             groups: How many groups there are.
 
         Returns:
@@ -366,7 +364,7 @@ class WindowKernels(Protocol):
         """
 
     def dense_slots(self, counts: Ints, groups: int, start: int, hop: int) -> tuple[Ints, Ints, Codes, Ints]:
-        """The places of some rows of a dense grid that hold any event.
+        """The places of a dense grid that hold events.
 
         Args:
             counts: int64[rows x groups] from `dense_totals`.
@@ -375,34 +373,33 @@ class WindowKernels(Protocol):
             hop: Ticks from one row's windows to the next's.
 
         Returns:
-            (slots, start, codes int32, counts): of each such place its index, its window's start, its group, its count.
+            (slots, start, codes int32, counts): the index of each place, its window's start, its group, its count.
         """
 
     def best_rows(self, codes: Codes, ranks: Ints, unique: Ints, count: int) -> Ints:
-        """Which row makes each one leave, where the ``count`` best rows of a group are kept.
+        """Which row pushes each row out, where a group keeps its ``count`` best rows.
 
-        Of the rows with the least rank the oldest leaves, be it the one that has just come.
+        Of the rows with the least rank the oldest leaves, even if it has just arrived.
 
         Args:
-            codes: int32 group of each row; groups stand together, each in the order in which its rows come.
+            codes: int32 group of each row; a group's rows stand together, in order of arrival.
             ranks: int64; the greatest are the best.
-            unique: int64 numbers ``0 … rows - 1`` of which a group keeps at most one row each: a later row puts an
-                earlier one out before it is compared. Rows of two groups have different ones. Empty where nothing is
-                unique.
+            unique: int64 key of each row, ``0 … rows - 1``: a group keeps one row for each key, and a later row pushes
+                the earlier one out before ranks are compared. Groups share no keys. Empty if rows have no keys.
             count: How many are kept.
 
         Returns:
-            int64: the index of the row with which each leaves; its own for one that is never kept; as many as there are
-            rows for one that stays.
+            int64: the index of the row that pushes each out; its own if it is never kept; the number of rows if it
+            stays.
         """
 
     def reached(self, following: Ints, roots: Ints) -> Bools:
-        """Which places are reached from some roots, going on from each to the one that follows it.
+        """Which places are reached from some roots by going from each place to the one that follows it.
 
         Args:
-            following: int64 place that follows each; as many as there are places where none does. No place follows two
-                that are reached, and none itself.
-            roots: int64 places to begin with.
+            following: int64 place that follows each; the number of places where none does. No place follows itself,
+                nor two places that are reached.
+            roots: int64 places to begin at.
         """
 
     def timed_batches(
@@ -410,18 +407,18 @@ class WindowKernels(Protocol):
     ) -> Ints:
         """Which rows open a batch that is complete with ``count`` rows, or when its time is over, and when that is.
 
-        A clock runs in each group. It is set to ``span`` after each time at which a batch is complete, and again if no
-        row came by then, so ``turns`` times; when it has run out, the next row sets it anew. A row at the very time is
-        of the next batch.
+        Each group has a timer. It is set to ``span`` when a batch is complete, and again when it runs out without a
+        row, ``turns`` times in all; after that, the next row sets it. A row at the time when it runs out belongs to the
+        next batch.
 
         Args:
-            start: int64 ticks of the rows; those of a group stand together, in order.
+            start: int64 ticks of the rows; a group's rows stand together, in order.
             begins: int64 index of each group's first row.
             ends: int64 index after its last one.
             closed: int64 time at which each group's batch before these rows was complete; ``1 << 62`` for none.
-            span: The clock's.
+            span: The timer's ticks.
             count: How many rows a batch has at most.
-            turns: How many times a clock is set before a row comes.
+            turns: How many times the timer is set before a row comes.
 
         Returns:
             int64: for a row that opens a batch, when its time is over; the least int64 for others.
@@ -430,12 +427,12 @@ class WindowKernels(Protocol):
     def window_walk(
         self, holds: Bools, width: int, oldest: Ints, newest: Ints, ends: Ints, mode: int
     ) -> tuple[Ints, Ints, Ints, Ints]:
-        """Walk through windows by a condition, which is known for a block of pairs of an oldest and a newest row.
+        """Walk windows by a condition that is known for a block of (oldest row, newest row) pairs.
 
         Args:
-            holds: bool: for each group ``width * width`` pairs: that of the rows ``oldest + a`` and ``newest + b`` at
-                ``a * width + b``.
-            width: How wide a block is.
+            holds: bool: for each group the condition of ``width * width`` pairs; that of the rows ``oldest + a`` and
+                ``newest + b`` is at ``a * width + b``.
+            width: How many rows a block has on each side.
             oldest: int64 index of each group's oldest row.
             newest: int64 index of the row that comes next.
             ends: int64 one past its last row.
@@ -443,24 +440,24 @@ class WindowKernels(Protocol):
                 2: it ends before that row.
 
         Returns:
-            (oldest, newest, rows, by): how far each group has come; and in mode 0 the rows that leave, and the row with
-            which each does; in the others the first rows of batches, and the row that ends each. Rows ascend.
+            (oldest, newest, rows, by): how far each group has come; in mode 0, the rows that leave and the row that
+            pushes each out; in the other modes, the first row of each batch and the row that ends it. Rows ascend.
         """
 
 
-class Joins(Protocol):
-    """Pairs of events that are alive together."""
+class JoinKernels(Protocol):
+    """Pairs of events whose lifetimes overlap."""
 
     def coverage(self, codes: Codes, start: Ints, end: Ints) -> tuple[Codes, Ints, Ints]:
         """When at least one event of a group is alive: lifetimes that neither overlap nor touch.
 
         Args:
-            codes: int32 group of each event. Events stand in order of group, then start.
+            codes: int32 group of each event. Events are in order of group, then start.
             start: int64 ticks.
             end: int64 ticks.
 
         Returns:
-            (codes, start, end) of the covers, in the same order.
+            (codes, start, end) of the covered intervals, in the same order.
         """
 
     def starts_within(
@@ -468,10 +465,10 @@ class Joins(Protocol):
     ) -> tuple[Ints, Ints, Ints, Ints]:
         """For each event the others of its group that start within its lifetime, and for each other the events that do.
 
-        Of two that start together the other is among the event's, and not the reverse: each pair is found once.
+        If two start together, the other counts as starting within the event, not the reverse: each pair is found once.
 
         Args:
-            codes: int32 group of each event. Events stand in order of group, then start; so do the others.
+            codes: int32 group of each event. Events are in order of group, then start; so are the others.
             start: int64 ticks.
             end: int64 ticks.
             other_codes: int32 group of each of the others.
@@ -479,29 +476,29 @@ class Joins(Protocol):
             other_end: int64 ticks.
 
         Returns:
-            (first, offsets, other_first, other_offsets): int64; event i meets the others from ``first[i]`` on, so many
-            as `pair_offsets` says; and other j the events from ``other_first[j]`` on, after its own start.
+            (first, offsets, other_first, other_offsets): int64; event i meets ``offsets[i + 1] - offsets[i]`` others,
+            from ``first[i]`` on, and likewise other j the events from ``other_first[j]`` on.
         """
 
     def pair_offsets(self, first: Ints, last: Ints) -> Ints:
-        """How many pairs there are before each event's, and in all.
+        """How many pairs come before those of each event, and how many there are.
 
         Args:
             first: int64 the first other that each event meets.
             last: int64 the one after the last.
 
         Returns:
-            int64, one more than events.
+            int64, one more than there are events.
         """
 
     def meetings(
         self, first: Ints, offsets: Ints, end: Ints, other_start: Ints, other_end: Ints, low: int, high: int
     ) -> tuple[Ints, Ints, Ints, Ints]:
-        """Some of the pairs of events and the others that they meet, in order of the events, and when both are alive.
+        """A range of the pairs of events and the others that they meet, in order of the events, with their overlap.
 
         Args:
             first: int64 the first other that each event meets.
-            offsets: int64, one more than events: how many pairs there are before each event's.
+            offsets: int64, from `pair_offsets`.
             end: int64 ticks, of each event.
             other_start: int64 ticks, of each of the others, not before the start of an event that it meets.
             other_end: int64 ticks.
@@ -524,7 +521,7 @@ class Joins(Protocol):
         low: int,
         high: int,
     ) -> tuple[Ints, Ints, list[Array], list[Array]]:
-        """Some of the pairs of events and the others that they meet, as `meetings`, with what belongs to both.
+        """A range of the pairs of events and the others that they meet, as `meetings`, with values of both.
 
         Args:
             first: As in `meetings`, and so the next four.
@@ -532,8 +529,8 @@ class Joins(Protocol):
             end: Likewise.
             other_start: Likewise.
             other_end: Likewise.
-            mine: What belongs to the events, numbers or bools of any width.
-            others: What belongs to the others.
+            mine: Values of the events, numbers or bools of any width.
+            others: Values of the others.
             low: As in `meetings`.
             high: Likewise.
 
@@ -542,10 +539,10 @@ class Joins(Protocol):
         """
 
     def last_started(self, codes: Codes, start: Ints, other_codes: Codes, other_start: Ints) -> Ints:
-        """For each event the last of the others of its group that starts when it does or before.
+        """For each event, the last of the others of its group that starts at or before its start.
 
         Args:
-            codes: int32 group of each event. Events stand in order of group, then start; so do the others.
+            codes: int32 group of each event. Events are in order of group, then start; so are the others.
             start: int64 ticks.
             other_codes: int32 group of each of the others.
             other_start: int64 ticks.
@@ -585,7 +582,7 @@ class NumberKernels(Protocol):
         """
 
     def join_int(self, low: Array, high: Array) -> tuple[Array, Array]:
-        """What sums of `exact_limbs_int` limbs come to.
+        """The integers that sums of `exact_limbs_int` limbs stand for.
 
         Returns:
             (values int64, overflow bool): where ``overflow`` holds, the sum does not fit int64.
@@ -599,7 +596,7 @@ class NumberKernels(Protocol):
         """
 
     def join_decimal(self, limb_sums: Sequence[Array], precision: int) -> tuple[Array, Array, Array]:
-        """What sums of `exact_limbs_decimal` limbs come to.
+        """The decimals that sums of `exact_limbs_decimal` limbs stand for.
 
         Args:
             limb_sums: Four arrays of int64.
@@ -628,9 +625,9 @@ class NumberKernels(Protocol):
 
         Args:
             values: float64, finite.
-            limb_bits: As `limb_plan` says, likewise the other two.
-            lowest_exponent: Of what every value is a multiple.
-            limbs: How many.
+            limb_bits: From `limb_plan`, like the other two.
+            lowest_exponent: Every value is a multiple of 2 to its power.
+            limbs: How many limbs.
 
         Returns:
             ``limbs`` arrays of int64, the lowest first:
@@ -651,7 +648,7 @@ class NumberKernels(Protocol):
         """
 
     def round_limbs(self, limb_sums: Sequence[Ints], limb_bits: int, lowest_exponent: int) -> Floats:
-        """The float64 nearest to what sums of limbs come to, half to even; past the greatest float64 an infinity.
+        """The float64 nearest to sums of limbs, half to even; past the greatest float64 an infinity.
 
         Args:
             limb_sums: int64 sums of limbs, the lowest first, each of a magnitude below 2**62.
@@ -698,13 +695,13 @@ class NumberKernels(Protocol):
         """
 
 
-class Means(Protocol):
-    """What exact sums come to when they are divided, rounded once. Digits are int64, 26 bits each, the lowest first."""
+class MeanKernels(Protocol):
+    """Quotients of exact sums, rounded once. Digits are int64, 26 bits each, the lowest first."""
 
     def mean_limbs(
         self, limb_sums: Sequence[Ints], counts: Ints, limb_bits: int, lowest_exponent: int, places: int = 0
     ) -> Floats:
-        """The float64 nearest to what sums of limbs come to over counts, half to even: rounded once, subnormal or not.
+        """The float64 nearest to sums of limbs over counts, half to even: rounded once, subnormal or not.
 
         Args:
             limb_sums: int64 sums of limbs, the lowest first, each of a magnitude below 2**62; or one array of any
@@ -741,7 +738,7 @@ class Means(Protocol):
             squares: int64 sums of the squares' limbs, likewise.
             limb_bits: As the limbs of both were cut; 32 for integers. It is even.
             lowest_exponent: That of the values, the squares' being twice as much; 0 for integers.
-            ddof: What is taken off n in the divisor: 1 for a sample, 0 for a population.
+            ddof: Subtracted from n in the divisor: 1 for a sample, 0 for a population.
 
         Returns:
             float64; NaN where ``n <= ddof``.
@@ -763,7 +760,7 @@ class Means(Protocol):
         """
 
     def digits_limbs(self, limb_sums: Sequence[Array], limb_bits: int) -> tuple[Array, ...]:
-        """What sums of limbs come to, as digits of 26 bits.
+        """Sums of limbs as digits of 26 bits.
 
         Args:
             limb_sums: int64 sums of limbs, the lowest first, each of a magnitude below 2**62.
@@ -791,12 +788,12 @@ class Means(Protocol):
 
         Args:
             above: Digits.
-            below: Digits; where they come to 0, so does the result.
+            below: Digits; where they are all 0, the result is 0.
             exponent: The quotients are multiplied by two to its power.
         """
 
     def round_digits(self, digits: Sequence[Array]) -> tuple[Array, Array]:
-        """The nearest float64 to each number, half to even, for which no number is too large.
+        """The nearest float64 to each number, half to even, as fraction and exponent, so that no number is too large.
 
         Args:
             digits: Or sums of digits, each of a magnitude below 2**62.
@@ -814,5 +811,5 @@ class Means(Protocol):
         """
 
 
-class Kernels(OrderKernels, RangeKernels, WindowKernels, Joins, NumberKernels, Means, Protocol):
+class Kernels(OrderKernels, RangeKernels, WindowKernels, JoinKernels, NumberKernels, MeanKernels, Protocol):
     """All kernels of a device."""

@@ -1,4 +1,4 @@
-"""What `Stream.explain` prints: the plan as a tree, and per node where it runs, its key, and what it gives."""
+"""The text of `Stream.explain`: the plan as a tree, with the engine, the key and the columns of each node."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Notes = Callable[[Node], list[str]]
 
 _DEEPEST = 30
-"""From this level on nodes stand one below the other, with their levels: the text of a long chain grows as it does."""
+"""Deeper nodes are not indented further but numbered by level, so that the text of a long chain stays short."""
 
 
 def explain(node: Node, device: str) -> str:
@@ -38,7 +38,7 @@ def explain(node: Node, device: str) -> str:
 
 
 def explain_placed(node: Node, placed: Placement) -> str:
-    """What `explain` says of a plan on Spark, where it is known already what runs where."""
+    """The text for a plan on Spark whose nodes were already placed."""
     return "\n".join([*_tree(node, placed.notes, set()), *placed.summary])
 
 

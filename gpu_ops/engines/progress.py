@@ -1,4 +1,4 @@
-"""A progress bar for long work, in a terminal or a notebook; nothing elsewhere, and nothing for what is soon done."""
+"""A progress bar for long work, in a terminal or a notebook; nothing elsewhere, and nothing for short work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SECONDS_BEFORE_SHOWN = 1.0
 
 
 class Progress:
-    """Counts rows read and rows given; shows them once the work has taken a while.
+    """Counts rows read and results given, and shows them once the work has taken a second.
 
     Examples:
         >>> with Progress(total=2) as progress:
@@ -37,12 +37,12 @@ class Progress:
             self._bar.stop()
 
     def read(self, rows: int) -> None:
-        """Count further rows that were read from sources."""
+        """Count rows that were read from sources."""
         self._rows_read += rows
         self._show()
 
     def gave(self, rows: int) -> None:
-        """Count further rows of the answer."""
+        """Count rows of the answer."""
         self._rows_given += rows
         self._show()
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from array_api_compat import array_namespace
 
 from gpu_ops.devices.array.order import group_order
+from gpu_ops.devices.array.ranges import differs
 from gpu_ops.devices.kernels import Array
 
 
@@ -17,16 +16,10 @@ def axis(codes: Array, start: Array, end: Array) -> tuple[Array, Array, Array, A
     both, times = xp.concat([codes, codes]), xp.concat([start, end])
     order = group_order(both, 0, times)
     both, times = xp.take(both, order), xp.take(times, order)
-    new = _differs(xp, both) | _differs(xp, times)
+    new = differs(xp, both) | differs(xp, times)
     at = xp.nonzero(new)[0]
     slots = _placed(order, xp.cumulative_sum(xp.astype(new, xp.int64)) - 1)
     return xp.take(both, at), xp.take(times, at), slots[:events], slots[events:]
-
-
-def _differs(xp: Any, values: Array) -> Array:
-    """Whether each value differs from the one before; the first does."""
-    first = xp.ones(min(1, values.shape[0]), dtype=xp.bool)
-    return xp.concat([first, values[1:] != values[:-1]])
 
 
 def _placed(order: Array, values: Array) -> Array:

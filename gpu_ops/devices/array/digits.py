@@ -13,7 +13,6 @@ from typing import Any
 from array_api_compat import array_namespace
 
 from gpu_ops.devices.array.numbers import leading_bits, magnitude, nearest
-from gpu_ops.devices.array.numbers import scaled as scaled_values
 from gpu_ops.devices.kernels import Array
 
 DIGIT_BITS = 26
@@ -52,7 +51,7 @@ def digits_decimal(low: Array, high: Array) -> tuple[Array, ...]:
 
 
 def digits_limbs(limb_sums: Sequence[Array], limb_bits: int) -> tuple[Array, ...]:
-    """What sums of limbs come to, as digits of 26 bits.
+    """Sums of limbs as digits of 26 bits.
 
     Examples:
         >>> import numpy as np
@@ -128,7 +127,7 @@ def _carried(sums: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def round_digits(digits: Sequence[Array]) -> tuple[Array, Array]:
-    """The nearest float64 to each number, half to even, for which no number is too large.
+    """The nearest float64 to each number, half to even, as fraction and exponent, so that no number is too large.
 
     Examples:
         >>> import numpy as np
@@ -206,14 +205,3 @@ def _leading_float(xp: Any, digits: Sequence[Array]) -> Array:
     for at, digit in enumerate(digits[1:3], 1):
         made = made + xp.astype(digit, xp.float64) * 2.0 ** (-DIGIT_BITS * at)
     return made
-
-
-def scaled(values: Array, exponent: Array) -> Array:
-    """``values * 2**exponent``, rounded where that is subnormal, infinite where it is too large.
-
-    Examples:
-        >>> import numpy as np
-        >>> scaled(np.array([0.75, -1.0]), np.array([3, 5000]))
-        array([  6., -inf])
-    """
-    return scaled_values(array_namespace(values), values, exponent)

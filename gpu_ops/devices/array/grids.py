@@ -23,7 +23,13 @@ def grid_ranges_by_start(start: Array, size: int, hop: int, align: int) -> tuple
 
 
 def dense_zeros(like: Array, groups: int, windows: int) -> Array:
-    """What `dense_count` and `dense_sum` add to."""
+    """What `dense_count` and `dense_sum` add to.
+
+    Examples:
+        >>> import numpy as np
+        >>> dense_zeros(np.array([0]), 2, 3).shape
+        (8,)
+    """
     xp = array_namespace(like)
     return xp.zeros((windows + 1) * groups, dtype=xp.int64)
 
@@ -51,14 +57,14 @@ def dense_sum(into: Array, codes: Array, first: Array, last: Array, values: Arra
 
 
 def dense_totals(into: Array, groups: int) -> Array:
-    """From differences to totals: a running sum down the windows of each group."""
+    """From differences to totals: a running sum over the windows of each group."""
     xp = array_namespace(into)
     rows = xp.reshape(into, (-1, groups))
     return xp.reshape(xp.cumulative_sum(rows[:-1, :], axis=0), (-1,))
 
 
 def dense_slots(counts: Array, groups: int, start: int, hop: int) -> tuple[Array, Array, Array, Array]:
-    """The places of some rows of a dense grid that hold any event."""
+    """The places of a dense grid that hold events."""
     xp = array_namespace(counts)
     slots = keep(counts > 0)
     return slots, start + slots // groups * hop, xp.astype(slots % groups, xp.int32), xp.take(counts, slots)

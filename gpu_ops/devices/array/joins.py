@@ -24,7 +24,7 @@ def starts_within(
 
 
 def last_started(codes: Array, start: Array, other_codes: Array, other_start: Array) -> Array:
-    """For each event the last of the others of its group that starts when it does or before."""
+    """For each event, the last of the others of its group that starts at or before its start."""
     xp = array_namespace(start)
     last = search_pairs(other_codes, other_start, codes, start) - 1
     # One more, so that there is something to look at where there are no others.
@@ -33,14 +33,14 @@ def last_started(codes: Array, start: Array, other_codes: Array, other_start: Ar
 
 
 def pair_offsets(first: Array, last: Array) -> Array:
-    """How many pairs there are before each event's, and in all."""
+    """How many pairs come before those of each event, and how many there are."""
     return running_sums(array_namespace(first), last - first)
 
 
 def meetings(
     first: Array, offsets: Array, end: Array, other_start: Array, other_end: Array, low: int, high: int
 ) -> tuple[Array, Array, Array, Array]:
-    """Some of the pairs of events and the others that they meet, in order of the events, and when both are alive."""
+    """A range of the pairs of events and the others that they meet, in order of the events, with their overlap."""
     xp = array_namespace(first)
     number = xp.arange(low, high, dtype=xp.int64)
     event = xp.astype(xp.searchsorted(offsets, number, side="right"), xp.int64) - 1
@@ -59,7 +59,7 @@ def joined(
     low: int,
     high: int,
 ) -> tuple[Array, Array, list[Array], list[Array]]:
-    """Some of the pairs of events and the others that they meet, as `meetings`, with what belongs to both."""
+    """A range of the pairs of events and the others that they meet, as `meetings`, with values of both."""
     event, other, start, until = meetings(first, offsets, end, other_start, other_end, low, high)
     return start, until, [take(values, event) for values in mine], [take(values, other) for values in others]
 

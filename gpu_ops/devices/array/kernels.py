@@ -16,7 +16,6 @@ from gpu_ops.devices.array.digits import (
     divide_digits,
     multiply_digits,
     round_digits,
-    scaled,
     sum_digits,
 )
 from gpu_ops.devices.array.grids import (
@@ -41,6 +40,7 @@ from gpu_ops.devices.array.numbers import (
     limb_plan,
     order_float,
     round_limbs,
+    scaled,
     square_limbs,
     square_limbs_int,
     unorder_float,

@@ -102,7 +102,7 @@ def exp_limbs(limb_sums: Sequence[Array], divisor: Array) -> Array:
         series = _sum(one, _times(_times(y, over), series))
     high, low = (xp.take(xp.asarray(column, dtype=xp.float64), at) for column in _powers())
     power = _times(series, (high, low))
-    return scaled(xp, power[0], exponent)
+    return scaled(power[0], exponent)
 
 
 # Pairs of float64: the first is the sum, rounded, and the second what is left

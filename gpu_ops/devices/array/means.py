@@ -1,7 +1,7 @@
 """Means in array form: exact sums over counts, in whole numbers until the one rounding at the end.
 
-`gpu_ops.devices.kernels.Means` says what each function takes and gives. Long division, a limb at a time, gives more
-bits of the quotient than a float64 has, and says whether anything is left below them.
+`gpu_ops.devices.kernels.MeanKernels` says what each function takes and gives. Long division, a limb at a time, gives
+more bits of the quotient than a float64 has, and says whether anything is left below them.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A limb is a digit of ``limb_bits`` bits and its number's sign. Limbs are summed as integers, which no order of addition
 changes, so the rounded total has the same bits on every device and for every cut of the input.
-`gpu_ops.devices.kernels.Numbers` says what each function takes and gives. Integers and shifts do the work: no result
-depends on how a device would fuse a multiplication with an addition.
+`gpu_ops.devices.kernels.NumberKernels` says what each function takes and gives. Integers and shifts do the work: no
+result depends on how a device would fuse a multiplication with an addition.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def exact_limbs_int(values: Array) -> tuple[Array, Array]:
 
 
 def join_int(low: Array, high: Array) -> tuple[Array, Array]:
-    """What sums of `exact_limbs_int` limbs come to.
+    """The integers that sums of `exact_limbs_int` limbs stand for.
 
     Examples:
         >>> import numpy as np
@@ -52,7 +52,7 @@ def join_int(low: Array, high: Array) -> tuple[Array, Array]:
 
 
 def join_unsigned(low: Array, high: Array) -> tuple[Array, Array]:
-    """What sums of `exact_limbs_int` limbs come to, as uint64.
+    """The integers that sums of `exact_limbs_int` limbs stand for, as uint64.
 
     Examples:
         >>> import numpy as np
@@ -97,7 +97,7 @@ def exact_limbs_decimal(low: Array, high: Array) -> tuple[Array, Array, Array, A
 
 
 def join_decimal(limb_sums: Sequence[Array], precision: int) -> tuple[Array, Array, Array]:
-    """What sums of `exact_limbs_decimal` limbs come to.
+    """The decimals that sums of `exact_limbs_decimal` limbs stand for.
 
     Examples:
         >>> import numpy as np
@@ -181,7 +181,7 @@ def round_limbs(limb_sums: Sequence[Array], limb_bits: int, lowest_exponent: int
     if len(limb_sums) == 1 and lowest_exponent < 960:
         return xp.astype(limb_sums[0], xp.float64) * math.ldexp(1.0, lowest_exponent)
     significand, exponent, negative = leading_bits(xp, limb_sums, limb_bits)
-    return scaled(xp, xp.astype(xp.where(negative, -significand, significand), xp.float64), exponent + lowest_exponent)
+    return scaled(xp.astype(xp.where(negative, -significand, significand), xp.float64), exponent + lowest_exponent)
 
 
 def variance(
@@ -201,15 +201,22 @@ def variance(
     divisor = count * (count - ddof)
     defined = (count > 0) & (divisor > 0)
     ratio = xp.astype(significand, xp.float64) / xp.astype(xp.where(defined, divisor, 1), xp.float64)
-    return xp.where(defined, scaled(xp, ratio, exponent + 2 * lowest_exponent), xp.nan)
+    return xp.where(defined, scaled(ratio, exponent + 2 * lowest_exponent), xp.nan)
 
 
-def scaled(xp: Any, values: Array, exponent: Array) -> Array:
-    """``values * 2**exponent``; what is too large is infinite, which NumPy would warn of."""
+def scaled(values: Array, exponent: Array) -> Array:
+    """``values * 2**exponent``; what is too large is infinite, which NumPy would warn of.
+
+    Examples:
+        >>> import numpy as np
+        >>> scaled(np.array([0.75, -1.0]), np.array([3, 5000]))
+        array([  6., -inf])
+    """
+    xp = array_namespace(values)
     _, length = xp.frexp(values)
     fits = (values == 0) | (length + exponent <= 1024)
-    scaled = xp.ldexp(xp.where(fits, values, 0.0), xp.astype(xp.where(fits, exponent, 0), xp.int32))
-    return xp.where(fits, scaled, xp.where(values < 0, -xp.inf, xp.inf))
+    made = xp.ldexp(xp.where(fits, values, 0.0), xp.astype(xp.where(fits, exponent, 0), xp.int32))
+    return xp.where(fits, made, xp.where(values < 0, -xp.inf, xp.inf))
 
 
 def _parts(xp: Any, values: Array) -> tuple[Array, Array]:
@@ -301,7 +308,7 @@ def nearest(xp: Any, significand: Array, exponent: Array, negative: Array) -> Ar
     lost = xp.clip(-1076 - exponent, 0, 63)
     kept = significand >> lost
     kept = kept | xp.astype((kept << lost) != significand, xp.int64)
-    return scaled(xp, xp.astype(xp.where(negative, -kept, kept), xp.float64), exponent + lost)
+    return scaled(xp.astype(xp.where(negative, -kept, kept), xp.float64), exponent + lost)
 
 
 # Order codes

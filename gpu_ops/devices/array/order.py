@@ -24,7 +24,7 @@ def group_codes(bounds: Array) -> Array:
 
 
 def is_ordered(codes: Array, start: Array) -> bool:
-    """Whether events stand in order of group and start already."""
+    """Whether events are in order of group, then start."""
     xp = array_namespace(codes)
     if codes.shape[0] < 2:
         return True
@@ -45,7 +45,6 @@ def extent(values: Array) -> tuple[int, int]:
 
 def group_order(codes: Array, groups: int, start: Array) -> Array:
     """The order of events by group, then start: two stable sorts."""
-    del groups
     xp = array_namespace(codes)
     order = xp.argsort(start, stable=True)
     return xp.take(order, xp.argsort(xp.take(codes, order), stable=True))

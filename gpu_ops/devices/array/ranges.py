@@ -15,7 +15,8 @@ _LEAST = -(1 << 63)
 def occupied(first: Array, last: Array, size: int) -> tuple[Array, Array]:
     """The slots that hold any event, and how many each holds: those that have begun, less those that have ended."""
     xp = array_namespace(first)
-    counts = _upto(xp, xp.sort(first), size) - _upto(xp, xp.sort(last), size)
+    every = xp.arange(size, dtype=xp.int64)
+    counts = count_upto(xp, first, every) - count_upto(xp, last, every)
     slots = keep(counts > 0)
     return slots, xp.take(counts, slots)
 
@@ -29,7 +30,7 @@ def slot_bounds(axis_code: Array, axis_time: Array, slots: Array) -> tuple[Array
 def range_count(first: Array, last: Array, size: int, slots: Array) -> Array:
     """How many events hold each of some slots."""
     xp = array_namespace(first)
-    return _before(xp, first, slots) - _before(xp, last, slots)
+    return count_upto(xp, first, slots) - count_upto(xp, last, slots)
 
 
 def range_sum(values: Array, first: Array, last: Array, size: int, slots: Array) -> Array:
@@ -38,14 +39,9 @@ def range_sum(values: Array, first: Array, last: Array, size: int, slots: Array)
     return _sum_upto(xp, values, first, slots) - _sum_upto(xp, values, last, slots)
 
 
-def _before(xp: Any, places: Array, slots: Array) -> Array:
-    """How many places are at most each slot."""
-    return xp.astype(xp.searchsorted(xp.sort(places), slots, side="right"), xp.int64)
-
-
-def _upto(xp: Any, ascending: Array, size: int) -> Array:
-    """How many of the given slots are at most 0, 1, … size - 1."""
-    return xp.astype(xp.searchsorted(ascending, xp.arange(size, dtype=xp.int64), side="right"), xp.int64)
+def count_upto(xp: Any, values: Array, bounds: Array) -> Array:
+    """For each bound, how many values are at most as great."""
+    return xp.astype(xp.searchsorted(xp.sort(values), bounds, side="right"), xp.int64)
 
 
 def _sum_upto(xp: Any, values: Array, places: Array, slots: Array) -> Array:
@@ -112,6 +108,12 @@ def expand(counts: Array) -> tuple[Array, Array]:
 def keep(mask: Array) -> Array:
     """The indices at which a mask holds, ascending."""
     return array_namespace(mask).nonzero(mask)[0]
+
+
+def differs(xp: Any, values: Array) -> Array:
+    """Whether each value differs from the one before; the first does."""
+    first = xp.ones(min(1, values.shape[0]), dtype=xp.bool)
+    return xp.concat([first, values[1:] != values[:-1]])
 
 
 def running_max(values: Array) -> Array:

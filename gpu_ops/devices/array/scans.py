@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array_api_compat import array_namespace
 
+from gpu_ops.devices.array.ranges import differs, keep
 from gpu_ops.devices.kernels import Array
 
 
@@ -29,7 +30,7 @@ def best_rows(codes: Array, ranks: Array, unique: Array, count: int) -> Array:
     left = xp.full(rows, rows, dtype=xp.int64)
     if rows == 0:
         return left
-    begins = xp.nonzero(xp.concat([xp.ones(1, dtype=xp.bool), codes[1:] != codes[:-1]]))[0]
+    begins = keep(differs(xp, codes))
     sizes = xp.concat([begins[1:], xp.asarray([rows], dtype=begins.dtype)]) - begins
     longest = int(xp.max(sizes))
     count = min(count, longest)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from array_api_compat import array_namespace
 
 from gpu_ops.devices.array.order import group_order
-from gpu_ops.devices.array.ranges import running_max
+from gpu_ops.devices.array.ranges import count_upto, running_max
 from gpu_ops.devices.kernels import Array
 
 
@@ -24,18 +22,13 @@ def range_kth(ranks: Array, first: Array, last: Array, size: int, slots: Array, 
     for bit in range(top - 1, -1, -1):
         nodes = (ranks >> bit) * width
         asked = found * 2 * width + slots
-        below = _upto(xp, nodes + first, asked) - _upto(xp, nodes + last, asked)
+        below = count_upto(xp, nodes + first, asked) - count_upto(xp, nodes + last, asked)
         right = xp.astype(left >= below, xp.int64)
         found, left = found * 2 + right, left - below * right
     # Whatever is left to pass over must still be there.
     nodes, asked = ranks * width, found * width + slots
-    here = _upto(xp, nodes + first, asked) - _upto(xp, nodes + last, asked)
+    here = count_upto(xp, nodes + first, asked) - count_upto(xp, nodes + last, asked)
     return xp.where((k >= 0) & (left < here), found, xp.full_like(found, -1))
-
-
-def _upto(xp: Any, keys: Array, asked: Array) -> Array:
-    """How many keys are at most each of some numbers."""
-    return xp.astype(xp.searchsorted(xp.sort(keys), asked, side="right"), xp.int64)
 
 
 def merged_ranges(codes: Array, first: Array, last: Array) -> tuple[Array, Array, Array]:

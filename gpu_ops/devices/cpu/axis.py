@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpu_ops.devices.cpu.compiling import CODES, INT, INTS, Bools, Codes, Ints, inlined, kernel, unsigned
-from gpu_ops.devices.cpu.order import group_order, is_ordered, take
+from gpu_ops.devices.cpu.compiling import CODES, INTS, Bools, Codes, Ints, inlined, kernel, unsigned
+from gpu_ops.devices.cpu.order import group_order, is_ordered, slot_order, take
 from gpu_ops.devices.cpu.ranges import keep
 
 
@@ -110,34 +110,18 @@ def stitch_order(codes: Codes, start: Ints, end: Ints) -> tuple[Ints, Ints]:
         (array([0, 1]), array([2, 1]))
     """
     axis_code, _, first, last = axis(codes, start, end)
-    leads, reach = _stitch(first, last, len(axis_code))
+    by_end, ended = slot_order(last, axis_code.size)
+    # Counting sorts keep the order of equals: this one is by start, then end.
+    order, begun = slot_order(take(first, by_end), axis_code.size)
+    leads, reach = _stitch(by_end, ended, take(by_end, order), begun)
     chosen = keep(leads)
     return chosen, take(reach, chosen)
 
 
-@kernel(INTS, INTS, INT)
-def _stitch(first: Ints, last: Ints, size: int) -> tuple[Bools, Ints]:
-    """Which events lead a chain, and of each the last event of its chain."""
-    events = first.size
-    # By (last, first), then, of these, by (first, last): two counting sorts.
-    ended = np.zeros(size + 1, np.int64)
-    begun = np.zeros(size + 1, np.int64)
-    for event in range(events):
-        ended[last[event] + 1] += 1
-        begun[first[event] + 1] += 1
-    for slot in range(size):
-        ended[slot + 1] += ended[slot]
-        begun[slot + 1] += begun[slot]
-    by_end, by_start = np.empty(events, np.int64), np.empty(events, np.int64)
-    place = ended.copy()
-    for event in range(events):
-        by_end[place[last[event]]] = event
-        place[last[event]] += 1
-    place = begun.copy()
-    for at in range(events):
-        event = by_end[at]
-        by_start[place[first[event]]] = event
-        place[first[event]] += 1
+@kernel(INTS, INTS, INTS, INTS)
+def _stitch(by_end: Ints, ended: Ints, by_start: Ints, begun: Ints) -> tuple[Bools, Ints]:
+    """Which events lead a chain, and of each the last event of its chain; each order comes with its slots' bounds."""
+    events, size = by_end.size, ended.size - 1
     follower = np.full(events, -1, np.int64)
     leads = np.ones(events, np.bool_)
     for slot in range(size):

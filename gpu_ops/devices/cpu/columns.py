@@ -1,4 +1,4 @@
-"""Columns on the CPU: Arrow in and out, expressions, gathering and key codes, by Polars and Arrow on shared memory.
+"""Columns on the CPU, by Polars and Arrow over shared memory: conversion, expressions, gathering and key codes.
 
 A frame is a ``polars.DataFrame``; an array is a one-dimensional NumPy array. `gpu_ops.devices.columns.Columns` says
 what each function does.
@@ -16,8 +16,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from gpu_ops.core.arrow_buffers import integers
-from gpu_ops.core.arrow_buffers import nulls as nulls_of
+from gpu_ops.core.arrow_buffers import decimal_words, integers
 from gpu_ops.core.arrow_buffers import to_arrow as to_arrow_array
 from gpu_ops.core.polars_frames import from_frame, to_frame, together
 from gpu_ops.core.time import TIME_TYPE
@@ -73,7 +72,7 @@ def _is_plain(series: pl.Series) -> bool:
 
 
 def _taken(series: pl.Series, indices: Array) -> pl.Series:
-    """Numbers are gathered here in a fraction of what Polars takes to start its threads."""
+    """Gather numbers here: Polars takes several times as long just to start its threads."""
     taken = gather(_numpy(series), indices)
     return pl.Series(series.name, to_arrow_array(taken, pa.from_numpy_dtype(taken.dtype)))
 
@@ -105,17 +104,17 @@ def evaluate(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step]
 
 
 def answer(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step], schema: pa.Schema) -> pa.Table:
-    """The table that `evaluate` leads to."""
+    """The events of `evaluate` as a table."""
     return from_frame(_stepped(start, end, frame, steps).collect(), schema)
 
 
 def _stepped(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step]) -> pl.LazyFrame:
-    lifetime = [_series("start", start, TIME_TYPE)]
+    lifetime = [_series("start", start, None, TIME_TYPE)]
     if not isinstance(end, int):
-        lifetime.append(_series("end", end, TIME_TYPE))
+        lifetime.append(_series("end", end, None, TIME_TYPE))
     lazy = frame.hstack(lifetime).lazy()
     if isinstance(end, int):
-        # Computed only where it is read, and after the filters: Polars drops what nobody asks for.
+        # A lazy column: Polars computes it only if a step reads it, and after the filters.
         lazy = lazy.with_columns(end=(pl.col("start").to_physical() + end).cast(_TIME))
     work: Any = nw.from_native(lazy)
     for step in steps:
@@ -125,7 +124,7 @@ def _stepped(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step]
 
 
 def values(frame: Frame, name: str) -> tuple[Array, Array | None]:
-    """A column's values as they are stored, and which of them are there."""
+    """A column's stored values, and which of them are not null."""
     series = _stored(frame[name])
     if not series.null_count():
         return _numpy(series), None
@@ -133,7 +132,7 @@ def values(frame: Frame, name: str) -> tuple[Array, Array | None]:
 
 
 def extent(frame: Frame, name: str) -> tuple[int, int]:
-    """The least and the greatest value of a column, as they are stored."""
+    """The least and the greatest stored value of a column."""
     series = _stored(frame[name])
     if series.dtype == pl.Int64 and len(series) and not series.null_count():
         return extent_of(_numpy(series))
@@ -142,7 +141,7 @@ def extent(frame: Frame, name: str) -> tuple[int, int]:
 
 
 def validity(frame: Frame, name: str) -> Array | None:
-    """Which values of a column are there; None when all are."""
+    """Which values of a column are not null; None if all are."""
     series = frame[name]
     return _numpy(series.is_not_null()) if series.null_count() else None
 
@@ -159,15 +158,7 @@ def nulls(frame: Frame, count: int) -> Frame:
 
 def words(frame: Frame, name: str) -> tuple[Array, Array, Array | None]:
     """A decimal column's unscaled 128-bit values."""
-    stored = frame[name].to_arrow()
-    if isinstance(stored, pa.ChunkedArray):
-        stored = stored.combine_chunks()
-    pairs = np.frombuffer(stored.buffers()[1], dtype=np.int64).reshape(-1, 2)
-    pairs = pairs[stored.offset : stored.offset + len(stored)]
-    if not stored.null_count:
-        return pairs[:, 0].copy(), pairs[:, 1].copy(), None
-    valid = ~nulls_of(stored)
-    return np.where(valid, pairs[:, 0], 0), np.where(valid, pairs[:, 1], 0), valid
+    return decimal_words(_arrow(frame[name]))
 
 
 def ranks(frame: Frame, name: str) -> tuple[Array, Array | None, Frame]:
@@ -187,27 +178,24 @@ def ranks(frame: Frame, name: str) -> tuple[Array, Array | None, Frame]:
 
 
 def build(columns: dict[str, tuple[Array, Array | None, pa.DataType]]) -> Frame:
-    """A frame from arrays, over their memory where that can be."""
+    """A frame from arrays, over their memory if possible."""
     return together([_series(name, *column) for name, column in columns.items()])
 
 
 def build_decimal(name: str, low: Array, high: Array, valid: Array | None, dtype: pa.DataType) -> Frame:
     """A frame of one decimal column from the words of its unscaled values."""
-    pairs = np.empty((len(low), 2), dtype=np.int64)
-    pairs[:, 0], pairs[:, 1] = low, high
-    made = pa.Array.from_buffers(dtype, len(low), [_bitmap(valid), pa.py_buffer(pairs)])
-    return pl.DataFrame([pl.Series(name, made)])
+    return pl.DataFrame([pl.Series(name, to_arrow_array(np.stack([low, high], axis=1), dtype, valid))])
 
 
 def null_where(frame: Frame, valid: Array | None) -> Frame:
-    """The frame with null in all columns where ``valid`` does not hold."""
+    """The frame with null in all columns of rows that are not valid."""
     if valid is None:
         return frame
     return frame.select(pl.when(pl.lit(pl.Series(valid))).then(pl.all()))
 
 
 def tuples(frame: Frame) -> list[tuple[Any, ...]]:
-    """Each row as a tuple that is equal for equal keys alone."""
+    """Each row as a tuple; tuples are equal if and only if the keys are."""
     return pl.DataFrame([_hashable(series) for series in frame.get_columns()]).rows()
 
 
@@ -224,7 +212,7 @@ def _float_bits(series: pl.Series) -> pl.Series:
 
 
 def key_codes(frame: Frame, names: Sequence[str]) -> tuple[Array, int, Frame | None]:
-    """Group numbers of rows by the values of some columns: codes of each, put together as digits of one number."""
+    """Group numbers of rows by the values of some columns: the columns' codes are digits of one number."""
     if not names:
         return np.zeros(frame.height, np.int32), 1, None
     codes, keys = _column_codes(frame[names[0]])
@@ -243,7 +231,7 @@ def key_codes(frame: Frame, names: Sequence[str]) -> tuple[Array, int, Frame | N
 
 
 def _roomy(codes: Array) -> int:
-    """Up to how many groups a table of all of them costs no more than the rows themselves."""
+    """How many groups a table may have to cost no more than the rows themselves."""
     return max(1 << 16, 2 * len(codes))
 
 
@@ -258,15 +246,13 @@ def _column_codes(series: pl.Series) -> tuple[Array, pl.Series]:
     elif dtype == pl.Boolean or dtype.is_integer() or dtype.is_temporal():
         numbers = _stored(series)
         codes, distinct = _integer_codes(_numpy(numbers.fill_null(0) if numbers.null_count() else numbers))
-        values_of = _series(series.name, distinct, pa.from_numpy_dtype(distinct.dtype))
+        values_of = _series(series.name, distinct, None, pa.from_numpy_dtype(distinct.dtype))
         if values_of.dtype != dtype:
             values_of = values_of.cast(dtype)
     elif dtype in {pl.String, pl.Binary} and (found := _hashed_codes(series)) is not None:
         codes, values_of = found
     else:
-        stored = series.to_arrow()
-        if isinstance(stored, pa.ChunkedArray):
-            stored = stored.combine_chunks()
+        stored = _arrow(series)
         if not pa.types.is_dictionary(stored.type):
             stored = stored.dictionary_encode()
         codes = integers(stored.indices.fill_null(0))
@@ -318,26 +304,24 @@ def _physical(series: pl.Series) -> Array:
 
 
 def _stored(series: pl.Series) -> pl.Series:
-    """The numbers that a series is stored as. Polars plans a query for each change of type, so none is made in vain."""
+    """The numbers that a series is stored as. Numbers are not cast: Polars would plan a query for each cast."""
     if series.dtype.is_numeric():
         return series
     return series.cast(pl.Int8) if series.dtype == pl.Boolean else series.to_physical()
 
 
-def _bitmap(valid: Array | None) -> pa.Buffer | None:
-    return None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+def _arrow(series: pl.Series) -> pa.Array:
+    stored = series.to_arrow()
+    return stored.combine_chunks() if isinstance(stored, pa.ChunkedArray) else stored
 
 
-def _series(name: str, numbers: Array, *rest: Any) -> pl.Series:
-    """A series over an array's memory: (name, numbers, type) or (name, numbers, valid, type)."""
-    valid, dtype = rest if len(rest) == 2 else (None, rest[0])
+def _series(name: str, numbers: Array, valid: Array | None, dtype: pa.DataType) -> pl.Series:
+    """A series over an array's memory."""
     if pa.types.is_boolean(dtype):
-        packed = pa.py_buffer(np.packbits(numbers != 0, bitorder="little"))
-        made = pa.Array.from_buffers(dtype, len(numbers), [_bitmap(valid), packed])
+        stored = numbers != 0
     else:
-        plain = np.ascontiguousarray(numbers, dtype=dtype.to_pandas_dtype() if _is_number(dtype) else _width(dtype))
-        made = pa.Array.from_buffers(dtype, len(plain), [_bitmap(valid), pa.py_buffer(plain)])
-    return pl.Series(name, made)
+        stored = numbers.astype(dtype.to_pandas_dtype() if _is_number(dtype) else _width(dtype), copy=False)
+    return pl.Series(name, to_arrow_array(stored, dtype, valid))
 
 
 def _is_number(dtype: pa.DataType) -> bool:

@@ -1,7 +1,7 @@
-"""How kernels are compiled: for one signature each, when first called, and kept on disk for the next process.
+"""Compiling kernels: each for one signature, at its first call, and cached on disk for the next process.
 
-Loading a kernel that an earlier process compiled takes some 5 ms, so only what a query uses is loaded. Input arrays are
-declared read-only, which takes Arrow's immutable buffers and writable arrays alike; all arrays are one-dimensional and
+Loading a cached kernel takes some 5 ms, so a process loads only those that its queries use. Input arrays are declared
+read-only, which fits Arrow's immutable buffers and writable arrays alike; all arrays are one-dimensional and
 contiguous. Kernels release the interpreter's lock and use one thread: callers run them on blocks in parallel. They copy
 and fill arrays in loops, since Numba takes seconds to compile an assignment to a part of an array.
 
@@ -31,7 +31,7 @@ Ints = npt.NDArray[np.int64]
 INT = numba.types.int64
 FLOAT = numba.types.float64
 
-# An index that is known not to be negative is made unsigned: Numba then leaves out the test for counting from the end.
+# For an unsigned index Numba leaves out the test for negative indices, which count from the end.
 unsigned = np.uint64
 
 
@@ -69,8 +69,8 @@ def kernel(*signature: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def inlined(function: Callable[P, R]) -> Callable[P, R]:
-    """A part of kernels, compiled into each; it must stand in the same file, which is what the cache watches."""
-    # Inlined by Numba, not left to LLVM: no array is counted as shared where it is handed over.
+    """A helper that is compiled into kernels of the same file: the cache notices no changes in other files."""
+    # Inlined by Numba and not by LLVM, so that passing an array does not touch its reference count.
     made: Callable[P, R] = numba.njit(nogil=True, error_model="numpy", inline="always")(function)
     return made
 

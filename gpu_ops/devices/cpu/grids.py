@@ -5,7 +5,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from gpu_ops.devices.cpu.compiling import CODES, INT, INTS, Array, Codes, Ints, kernel, output, unsigned
+from gpu_ops.devices.cpu.compiling import CODES, INT, INTS, Codes, Ints, kernel, output, unsigned
 
 
 def grid_ranges(start: Ints, end: Ints | int, size: int, hop: int, align: int) -> tuple[Ints, Ints]:
@@ -17,49 +17,28 @@ def grid_ranges(start: Ints, end: Ints | int, size: int, hop: int, align: int) -
         >>> grid_ranges(np.array([9, 10]), np.array([10, 31]), 20, 10, 0)
         (array([-1,  0]), array([1, 4]))
     """
-    if isinstance(end, int):
-        return _grid_ranges_lasting(start, end, size, hop, align)
-    return _grid_ranges(start, end, size, hop, align)
+    ends, later = (start, end) if isinstance(end, int) else (end, 0)
+    return _grid_ranges(start, ends, later, size, hop, align)
 
 
-@kernel(INTS, INTS, INT, INT, INT)
-def _grid_ranges(start: Ints, end: Ints, size: int, hop: int, align: int) -> tuple[Ints, Ints]:
+@kernel(INTS, INTS, INT, INT, INT, INT)
+def _grid_ranges(start: Ints, end: Ints, later: int, size: int, hop: int, align: int) -> tuple[Ints, Ints]:
+    """`grid_ranges` of events that end ``later`` ticks after ``end``."""
     events = start.size
     first, last = np.empty(events, np.int64), np.empty(events, np.int64)
     if events == 0:
         return first, last
+    low = high = 0
     step = np.uint64(hop)
-    low = (start[0] - size - align) // hop + 1
-    low_from = align + (low - 1) * hop + size  # starts from here, for one hop, have the same first window
-    high = (end[0] - 1 - align) // hop + 1
-    high_from = align + (high - 1) * hop + 1  # and ends from here the same last
+    # For one hop, starts from `low_from` on have the same first window, and ends from `high_from` on the same last one.
+    low_from, high_from = start[0] - hop, end[0] - hop
     for event in range(events):
         if np.uint64(start[event] - low_from) >= step:
             low = (start[event] - size - align) // hop + 1
             low_from = align + (low - 1) * hop + size
         if np.uint64(end[event] - high_from) >= step:
-            high = (end[event] - 1 - align) // hop + 1
-            high_from = align + (high - 1) * hop + 1
-        first[event] = low
-        last[event] = high
-    return first, last
-
-
-@kernel(INTS, INT, INT, INT, INT)
-def _grid_ranges_lasting(start: Ints, lasts: int, size: int, hop: int, align: int) -> tuple[Ints, Ints]:
-    """`grid_ranges` where every event lasts as long, without an array of the ends."""
-    events = start.size
-    first, last = np.empty(events, np.int64), np.empty(events, np.int64)
-    low = high = low_from = high_from = 0
-    step = np.uint64(hop)
-    for event in range(events):
-        # Starts from these two on, for one hop, have the same first and the same last window.
-        if event == 0 or np.uint64(start[event] - low_from) >= step:
-            low = (start[event] - size - align) // hop + 1
-            low_from = align + (low - 1) * hop + size
-        if event == 0 or np.uint64(start[event] - high_from) >= step:
-            high = (start[event] + lasts - 1 - align) // hop + 1
-            high_from = align + (high - 1) * hop + 1 - lasts
+            high = (end[event] + later - 1 - align) // hop + 1
+            high_from = align + (high - 1) * hop + 1 - later
         first[event] = low
         last[event] = high
     return first, last
@@ -79,17 +58,6 @@ def grid_ranges_by_start(start: Ints, size: int, hop: int, align: int) -> tuple[
 # Dense grids: a slot for every (window, group), for few groups and events in about the order of time
 
 
-def dense_zeros(like: Array, groups: int, windows: int) -> Ints:
-    """What `dense_count` and `dense_sum` add to: differences between a window and the one before, all zero.
-
-    Examples:
-        >>> dense_zeros(np.array([0]), 2, 3).shape
-        (8,)
-    """
-    del like
-    return np.zeros((windows + 1) * groups, np.int64)
-
-
 _CHANGED = output(numba.types.int64)
 
 
@@ -98,7 +66,7 @@ def dense_count(into: Ints, codes: Codes, first: Ints, last: Ints, groups: int) 
     """Count events into a dense grid.
 
     Examples:
-        >>> grid = dense_zeros(np.array([0]), 1, 3)
+        >>> grid = np.zeros(4, np.int64)
         >>> grid = dense_count(grid, np.array([0, 0], np.int32), np.array([0, 1]), np.array([2, 2]), 1)
         >>> dense_totals(grid, 1)
         array([1, 2, 0])
@@ -125,7 +93,7 @@ def dense_sum(into: Ints, codes: Codes, first: Ints, last: Ints, values: Ints, g
     """Sum events' values into a dense grid, modulo 2**64.
 
     Examples:
-        >>> grid = dense_zeros(np.array([0]), 1, 3)
+        >>> grid = np.zeros(4, np.int64)
         >>> codes, values = np.array([0, 0], np.int32), np.array([5, 7])
         >>> dense_totals(dense_sum(grid, codes, np.array([0, 1]), np.array([2, 2]), values, 1), 1)
         array([ 5, 12,  0])
@@ -139,7 +107,7 @@ def dense_sum(into: Ints, codes: Codes, first: Ints, last: Ints, values: Ints, g
 
 @kernel(_CHANGED, INT)
 def dense_totals(into: Ints, groups: int) -> Ints:
-    """From differences to totals: a running sum down the windows of each group.
+    """From differences to totals: a running sum over the windows of each group.
 
     Examples:
         >>> dense_totals(np.array([1, 2, 3, 4, 0, 0]), 2)
@@ -155,7 +123,7 @@ def dense_totals(into: Ints, groups: int) -> Ints:
 
 @kernel(INTS, INT, INT, INT)
 def dense_slots(counts: Ints, groups: int, start: int, hop: int) -> tuple[Ints, Ints, Codes, Ints]:
-    """The places of some rows of a dense grid that hold any event.
+    """The places of a dense grid that hold events.
 
     Examples:
         >>> dense_slots(np.array([0, 2, 3, 0]), 2, 100, 10)

@@ -93,8 +93,9 @@ def _count(codes: Codes, end: Ints, other_codes: Codes, other_start: Ints, first
     offsets[codes.size] = total
 
 
+@kernel(CODES, INTS, CODES, INTS)
 def last_started(codes: Codes, start: Ints, other_codes: Codes, other_start: Ints) -> Ints:
-    """For each event the last of the others of its group that starts when it does or before.
+    """For each event, the last of the others of its group that starts at or before its start.
 
     Examples:
         >>> zero = np.zeros(3, np.int32)
@@ -102,12 +103,6 @@ def last_started(codes: Codes, start: Ints, other_codes: Codes, other_start: Int
         array([-1,  0,  2])
     """
     last = np.empty(codes.size, np.int64)
-    _last_started(codes, start, other_codes, other_start, last)
-    return last
-
-
-@kernel(CODES, INTS, CODES, INTS, OUT)
-def _last_started(codes: Codes, start: Ints, other_codes: Codes, other_start: Ints, last: Ints) -> None:
     others = other_codes.size
     at = 0
     for event in range(codes.size):
@@ -118,33 +113,30 @@ def _last_started(codes: Codes, start: Ints, other_codes: Codes, other_start: In
         ):
             at += 1
         last[event] = at - 1 if at > 0 and other_codes[unsigned(at - 1)] == code else -1
+    return last
 
 
+@kernel(INTS, INTS)
 def pair_offsets(first: Ints, last: Ints) -> Ints:
-    """How many pairs there are before each event's, and in all.
+    """How many pairs come before those of each event, and how many there are.
 
     Examples:
         >>> pair_offsets(np.array([1, 0]), np.array([3, 1]))
         array([0, 2, 3])
     """
     offsets = np.empty(first.size + 1, np.int64)
-    _pair_offsets(first, last, offsets)
-    return offsets
-
-
-@kernel(INTS, INTS, OUT)
-def _pair_offsets(first: Ints, last: Ints, offsets: Ints) -> None:
     total = 0
     for event in range(first.size):
         offsets[event] = total
         total += last[event] - first[event]
     offsets[first.size] = total
+    return offsets
 
 
 def meetings(
     first: Ints, offsets: Ints, end: Ints, other_start: Ints, other_end: Ints, low: int, high: int
 ) -> tuple[Ints, Ints, Ints, Ints]:
-    """Some of the pairs of events and the others that they meet, in order of the events, and when both are alive.
+    """A range of the pairs of events and the others that they meet, in order of the events, with their overlap.
 
     Examples:
         >>> times = np.array([1, 2, 3])
@@ -169,7 +161,7 @@ def joined(
     low: int,
     high: int,
 ) -> tuple[Ints, Ints, list[Array], list[Array]]:
-    """Some of the pairs of events and the others that they meet, as `meetings`, with what belongs to both.
+    """A range of the pairs of events and the others that they meet, as `meetings`, with values of both.
 
     Examples:
         >>> times, names = np.array([1, 2, 3]), np.array([7.5, 8.5, 9.5])

@@ -1,7 +1,7 @@
 """Kernels on the CPU, by Numba: all that operators may call, from the modules beside this one.
 
-`gpu_ops.devices.kernels.Kernels` says what each does; the functions themselves give an example, and say what is true
-here alone. What NumPy's loops do as quickly as compiled ones is the GPU's function.
+`gpu_ops.devices.kernels.Kernels` says what each kernel does; the functions themselves add examples and what holds on
+the CPU alone. Where NumPy is as fast as compiled loops, the CPU uses the GPU's function.
 """
 
 # ruff: noqa: F401  (operators call them by way of this module; pyproject.toml lets mypy see them here)
@@ -17,9 +17,9 @@ from gpu_ops.devices.array.digits import (
     divide_digits,
     multiply_digits,
     round_digits,
-    scaled,
     sum_digits,
 )
+from gpu_ops.devices.array.grids import dense_zeros
 from gpu_ops.devices.array.logarithms import exp_limbs, log_limbs
 from gpu_ops.devices.array.numbers import (
     exact_limbs_decimal,
@@ -28,6 +28,7 @@ from gpu_ops.devices.array.numbers import (
     join_int,
     join_unsigned,
     order_float,
+    scaled,
     square_limbs_int,
     unorder_float,
 )
@@ -37,7 +38,6 @@ from gpu_ops.devices.cpu.grids import (
     dense_slots,
     dense_sum,
     dense_totals,
-    dense_zeros,
     grid_ranges,
     grid_ranges_by_start,
 )
@@ -70,7 +70,7 @@ from gpu_ops.devices.cpu.scans import best_rows, reached, timed_batches, window_
 from gpu_ops.devices.cpu.statistics import merged_ranges, range_kth
 from gpu_ops.devices.cpu.steps import search_pairs, step_axis
 
-# glibc hands freed memory back to the system at once, so that each block of events would have its arrays faulted in
-# anew, which took half of the time of a snapshot on one thread and more on two. For sizes up to that of the largest
-# allocation that it has seen come and go (of 32 MiB at most) it keeps the memory. This one comes and goes untouched.
+# glibc returns freed memory to the system at once, so each block of events would fault its arrays in again: that took
+# half the time of a snapshot on one thread, and more on two. But it keeps memory for sizes up to the largest allocation
+# that was ever freed (at most 32 MiB). This allocation is freed at once, untouched.
 np.empty((32 << 20) - (64 << 10), np.uint8)

@@ -25,7 +25,7 @@ _BEYOND = 1.0 + math.ldexp(1.0, -44)
 def mean_limbs(
     limb_sums: Sequence[Ints], counts: Ints, limb_bits: int, lowest_exponent: int, places: int = 0
 ) -> Floats:
-    """The float64 nearest to what sums of limbs come to over counts, half to even: rounded once, subnormal or not.
+    """The float64 nearest to sums of limbs over counts, half to even: rounded once, subnormal or not.
 
     Examples:
         >>> mean_limbs([np.array([7, -3])], np.array([2, 3]), 32, 0)

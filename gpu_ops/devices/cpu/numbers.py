@@ -120,7 +120,7 @@ def _between(word: int, offset: int, bits: int) -> int:
 
 
 def round_limbs(limb_sums: Sequence[Ints], limb_bits: int, lowest_exponent: int) -> Floats:
-    """The float64 nearest to what sums of limbs come to, half to even; past the greatest float64 an infinity.
+    """The float64 nearest to sums of limbs, half to even; past the greatest float64 an infinity.
 
     Examples:
         >>> round_limbs([np.array([1, 3]), np.array([0, -1])], 2, -1)

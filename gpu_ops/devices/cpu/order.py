@@ -16,17 +16,12 @@ _CHUNK = 4096
 
 @kernel(CODES, INT)
 def group_bounds(codes: Codes, groups: int) -> Ints:
-    """Where each group begins once events stand in group order.
+    """Where each group begins when events are in group order.
 
     Examples:
         >>> group_bounds(np.array([2, 0, 2], np.int32), 3)
         array([0, 1, 1, 3])
     """
-    return _group_bounds(codes, groups)
-
-
-@inlined
-def _group_bounds(codes: Codes, groups: int) -> Ints:
     bounds = np.zeros(groups + 1, np.int64)
     for event in range(codes.size):
         bounds[unsigned(codes[event]) + unsigned(1)] += 1
@@ -36,7 +31,7 @@ def _group_bounds(codes: Codes, groups: int) -> Ints:
 
 
 def group_codes(bounds: Ints) -> Codes:
-    """The codes of events in group order: int32, group g as often as it has events.
+    """The codes of events in group order: int32, each group as often as it has events.
 
     Examples:
         >>> group_codes(np.array([0, 1, 1, 3]))
@@ -47,7 +42,7 @@ def group_codes(bounds: Ints) -> Codes:
 
 @kernel(CODES, INTS)
 def is_ordered(codes: Codes, start: Ints) -> bool:
-    """Whether events stand in order of group and start already.
+    """Whether events are in order of group, then start.
 
     Examples:
         >>> is_ordered(np.array([0, 0, 1], np.int32), np.array([3, 3, 1]))
@@ -90,9 +85,8 @@ def extent(values: Ints) -> tuple[int, int]:
     return least, most
 
 
-@kernel(CODES, INT, INTS)
 def group_order(codes: Codes, groups: int, start: Ints) -> Ints:
-    """The order of events by group, then start; events equal in both keep theirs.
+    """The order of events by group, then start; a stable sort.
 
     A counting sort by group: some 5 ns an event where each group's events arrive in order of time. Groups that do not
     are sorted by start, in O(events) by digits.
@@ -101,11 +95,15 @@ def group_order(codes: Codes, groups: int, start: Ints) -> Ints:
         >>> group_order(np.array([1, 0, 1], np.int32), 2, np.array([7, 9, 5]))
         array([1, 2, 0])
     """
-    events = codes.size
-    in_time = _ascends(start)
+    in_time = ascends(start)
     if in_time and groups == 1:
-        return np.arange(events)
-    bounds = _group_bounds(codes, groups)
+        return np.arange(codes.size)
+    return _group_order(codes, group_bounds(codes, groups), start, in_time)
+
+
+@kernel(CODES, INTS, INTS, INT)
+def _group_order(codes: Codes, bounds: Ints, start: Ints, in_time: int) -> Ints:
+    events, groups = codes.size, bounds.size - 1
     order = np.empty(events, np.int64)
     place = bounds.copy()
     for event in range(events):
@@ -189,6 +187,27 @@ def _sort_pairs(keys: Ints, items: Ints, count: int) -> None:
                 items[0, at] = items[1, at]
 
 
+@kernel(INTS, INT)
+def slot_order(slots: Ints, size: int) -> tuple[Ints, Ints]:
+    """Events in order of their slots, ``0 … size``, and where each slot's begin: a counting sort.
+
+    Examples:
+        >>> slot_order(np.array([1, 0, 1]), 1)
+        (array([1, 0, 2]), array([0, 1, 3]))
+    """
+    bounds = np.zeros(size + 2, np.int64)
+    for event in range(slots.size):
+        bounds[unsigned(slots[event] + 1)] += 1
+    for slot in range(size + 1):
+        bounds[slot + 1] += bounds[slot]
+    events, place = np.empty(slots.size, np.int64), bounds.copy()
+    for event in range(slots.size):
+        at = unsigned(slots[event])
+        events[unsigned(place[at])] = event
+        place[at] += 1
+    return events, bounds
+
+
 _FEW = 1 << 12
 """Values up to which NumPy's own gathering takes less time than calling a kernel."""
 
@@ -241,18 +260,6 @@ def _bits(values: Array) -> Array:
     return values.view(f"i{values.itemsize}")
 
 
-@kernel(CODES)
-def _grouped(codes: Codes) -> bool:
-    for low in range(0, codes.size, _CHUNK):
-        code, following = codes[low : low + _CHUNK], codes[low + 1 : low + 1 + _CHUNK]
-        misplaced = 0
-        for at in range(following.size):
-            misplaced += code[at] > following[at]
-        if misplaced:
-            return False
-    return True
-
-
 def partition(codes: Codes, groups: int, arrays: Sequence[Array]) -> tuple[Codes, Ints, list[Array]]:
     """Events ordered by group, then start, whichever way is quickest for the order they come in.
 
@@ -262,7 +269,9 @@ def partition(codes: Codes, groups: int, arrays: Sequence[Array]) -> tuple[Codes
     """
     bounds = group_bounds(codes, groups)
     placed = list(arrays)
-    if groups > 1 and not _grouped(codes):
+    if is_ordered(codes, placed[0]):
+        return codes, bounds, placed
+    if (codes[1:] < codes[:-1]).any():
         placed = [room(len(values), values.dtype) for values in arrays]
         for values, into in zip(arrays, placed, strict=True):
             _scatter[values.itemsize](codes, bounds, _bits(values), _bits(into))

@@ -35,7 +35,7 @@ def occupied(first: Ints, last: Ints, size: int) -> tuple[Ints, Ints]:
 
 @kernel(CODES, INTS, INTS)
 def slot_bounds(axis_code: Codes, axis_time: Ints, slots: Ints) -> tuple[Codes, Ints, Ints]:
-    """Group, begin and end of slots that hold events (so that each has a next boundary in its group).
+    """Group, begin and end of slots that hold events, so that each has a next boundary in its group.
 
     Examples:
         >>> slot_bounds(np.array([0, 0, 1, 1], np.int32), np.array([5, 7, 1, 2]), np.array([0, 2]))
@@ -176,7 +176,7 @@ def _painted_max(values: Ints, first: Ints, last: Ints, size: int) -> Ints:
 
 @kernel(INTS)
 def expand(counts: Ints) -> tuple[Ints, Ints]:
-    """Each index as often as its count says.
+    """Each index repeated by its count.
 
     Examples:
         >>> expand(np.array([2, 0, 1]))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpu_ops.devices.cpu.compiling import CODES, INTS, Codes, Ints, inlined, kernel
+from gpu_ops.devices.cpu.compiling import CODES, INTS, Array, Codes, Ints, inlined, kernel
 
 
 @kernel(CODES, INTS, INTS, INTS, CODES, INTS, INTS)
 def runs_between(
     codes: Codes, values: Ints, sums: Ints, bounds: Ints, of_codes: Codes, low: Ints, high: Ints
 ) -> tuple[Ints, Ints, Ints]:
-    """Where some groups' values from one rank to another stand in each of some runs.
+    """Where a group's values from one rank to another stand in each run.
 
     Per query a search in all runs at once: it halves the longest stretch in each round.
 
@@ -30,8 +30,8 @@ def runs_between(
         if low[query] >= high[query]:
             continue
         for run in range(runs):
-            first[run] = _group_from(codes, bounds[run], bounds[run + 1], of_codes[query])
-            last[run] = _group_from(codes, first[run], bounds[run + 1], of_codes[query] + 1)
+            first[run] = _from(codes, bounds[run], bounds[run + 1], of_codes[query])
+            last[run] = _from(codes, first[run], bounds[run + 1], of_codes[query] + 1)
             base[run] = sums[first[run] - 1] if first[run] > bounds[run] else 0
         least = _at_rank(values, sums, first, last, base, low[query], left, right, middle)
         most = least
@@ -78,18 +78,8 @@ def _at_rank(
 
 
 @inlined
-def _group_from(codes: Codes, low: int, high: int, code: int) -> int:
-    while low < high:
-        at = (low + high) >> 1
-        if codes[at] < code:
-            low = at + 1
-        else:
-            high = at
-    return low
-
-
-@inlined
-def _from(values: Ints, low: int, high: int, value: int) -> int:
+def _from(values: Array, low: int, high: int, value: int) -> int:
+    """The first place, from ``low`` on and before ``high``, of a value that is not less; ``high`` if all are."""
     while low < high:
         at = (low + high) >> 1
         if values[at] < value:
@@ -101,6 +91,7 @@ def _from(values: Ints, low: int, high: int, value: int) -> int:
 
 @inlined
 def _after(values: Ints, low: int, high: int, value: int) -> int:
+    """The first place, likewise, of a value that is greater."""
     while low < high:
         at = (low + high) >> 1
         if values[at] <= value:

@@ -12,7 +12,7 @@ _NONE = 1 << 62
 
 @kernel(INTS, INTS)
 def reached(following: Ints, roots: Ints) -> Bools:
-    """Which places are reached from some roots, going on from each to the one that follows it.
+    """Which places are reached from some roots by going from each place to the one that follows it.
 
     Examples:
         >>> reached(np.array([2, 3, 4, 4]), np.array([0]))
@@ -29,7 +29,7 @@ def reached(following: Ints, roots: Ints) -> Bools:
 
 @kernel(CODES, INTS, INTS, INT)
 def best_rows(codes: Codes, ranks: Ints, unique: Ints, count: int) -> Ints:
-    """Which row makes each one leave, where the ``count`` best rows of a group are kept.
+    """Which row pushes each row out, where a group keeps its ``count`` best rows.
 
     Examples:
         >>> best_rows(np.zeros(4, np.int32), np.array([5, 7, 6, 1]), np.zeros(0, np.int64), 2)
@@ -100,7 +100,7 @@ def _is_less(ranks: Ints, one: int, other: int) -> bool:
 def window_walk(
     holds: Bools, width: int, oldest: Ints, newest: Ints, ends: Ints, mode: int
 ) -> tuple[Ints, Ints, Ints, Ints]:
-    """Walk through windows by a condition, which is known for a block of pairs of an oldest and a newest row.
+    """Walk windows by a condition that is known for a block of (oldest row, newest row) pairs.
 
     Examples:
         >>> holds = np.array([True, False, False, True])  # rows 0 and 0, 0 and 1; 1 and 0, 1 and 1

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpu_ops.devices.cpu.compiling import INT, INTS, Ints, inlined, kernel, unsigned
-from gpu_ops.devices.cpu.order import ascends, take
+from gpu_ops.devices.cpu.order import ascends, slot_order, take
 
 _LIST = 160
 """Up to how many events at a time a sorted list, of which half is moved for each, beats a tree; measured on W7."""
@@ -26,26 +26,12 @@ def range_kth(ranks: Ints, first: Ints, last: Ints, size: int, slots: Ints, k: I
         >>> range_kth(np.array([5, 2]), np.array([0, 1]), np.array([2, 3]), 4, twice, np.array([0, 0, 1, 0]))
         array([ 5,  2,  5, -1])
     """
-    entering, leaving = (np.arange(first.size) if ascends(each) else _by_slot(each, size) for each in (first, last))
+    entering, leaving = (
+        np.arange(first.size) if ascends(each) else slot_order(each, size)[0] for each in (first, last)
+    )
     most = _most_alive(first, last, entering, leaving)
     sweep = _kth_of_list if most <= _LIST else _kth_of_tree
     return sweep(ranks, first, last, entering, leaving, slots, k, most)
-
-
-@kernel(INTS, INT)
-def _by_slot(places: Ints, size: int) -> Ints:
-    """Events in order of their slots, a counting sort."""
-    bounds = np.zeros(size + 2, np.int64)
-    for event in range(places.size):
-        bounds[unsigned(places[event] + 1)] += 1
-    for slot in range(size + 1):
-        bounds[slot + 1] += bounds[slot]
-    events = np.empty(places.size, np.int64)
-    for event in range(places.size):
-        place = unsigned(places[event])
-        events[unsigned(bounds[place])] = event
-        bounds[place] += 1
-    return events
 
 
 @kernel(INTS, INTS, INTS, INTS)
@@ -153,7 +139,7 @@ def _change(tree: npt.NDArray[np.int32], rank: int, by: int) -> None:
 
 
 def merged_ranges(codes: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints, Ints]:
-    """The ranges of events with equal codes, put together where they overlap or touch.
+    """The ranges of events with equal codes, merged where they overlap or touch.
 
     In O(events) where the codes lie close together and ``first`` ascends.
 

@@ -127,7 +127,7 @@ def _sort(times: Ints, owners: Ints, low: int, high: int) -> None:
 
 @kernel(CODES, INTS, CODES, INTS)
 def search_pairs(codes: Codes, places: Ints, of_codes: Codes, of_places: Ints) -> Ints:
-    """For each of some pairs of a group and a place, where the first greater one stands.
+    """For each (group, place) pair, the first row that is greater.
 
     Each takes the logarithm of how far it is from the one before, if pairs ascend, and else from the first row.
 

@@ -1,8 +1,8 @@
-"""Columns on the GPU: Arrow in and out, expressions, gathering and key codes, by cuDF.
+"""Columns on the GPU, by cuDF: conversion, expressions, gathering and key codes.
 
-A frame is a ``cudf.DataFrame`` with a plain range index; an array is a one-dimensional CuPy array. What each function
-does is said by `gpu_ops.devices.columns.Columns`. Frames hold what ``lowering.py`` makes of Arrow's types (naive times
-in UTC, no categories, bytes under the name of text); `to_arrow` gives the declared types back.
+A frame is a ``cudf.DataFrame`` with a plain range index; an array is a one-dimensional CuPy array.
+`gpu_ops.devices.columns.Columns` says what each function does. Frames hold the types that ``lowering.py`` makes of
+Arrow's (naive times in UTC, no categories, bytes as text); `to_arrow` restores the declared types.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import narwhals as nw
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.arrow_buffers import decimal_words
+from gpu_ops.core.arrow_buffers import to_arrow as to_arrow_array
 from gpu_ops.devices.array.order import first_rows
 from gpu_ops.devices.columns import Frame, Step
 from gpu_ops.devices.cuda.lowering import device_type, lower, restore
@@ -85,7 +87,7 @@ def evaluate(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step]
 
 
 def answer(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step], schema: pa.Schema) -> pa.Table:
-    """The table that `evaluate` leads to."""
+    """The events of `evaluate` as a table."""
     return to_arrow(_stepped(start, end, frame, steps), schema)
 
 
@@ -100,7 +102,7 @@ def _stepped(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step]
 
 
 def values(frame: Frame, name: str) -> tuple[Array, Array | None]:
-    """A column's values as they are stored, and which of them are there."""
+    """A column's stored values, and which of them are not null."""
     series = frame[name]
     valid = validity(frame, name)
     if series.dtype.kind in "mM":
@@ -111,7 +113,7 @@ def values(frame: Frame, name: str) -> tuple[Array, Array | None]:
 
 
 def extent(frame: Frame, name: str) -> tuple[int, int]:
-    """The least and the greatest value of a column, as they are stored."""
+    """The least and the greatest stored value of a column."""
     series = frame[name].dropna()
     if not len(series):
         return 0, 0
@@ -120,7 +122,7 @@ def extent(frame: Frame, name: str) -> tuple[int, int]:
 
 
 def validity(frame: Frame, name: str) -> Array | None:
-    """Which values of a column are there; None when all are."""
+    """Which values of a column are not null; None if all are."""
     series = frame[name]
     return series.notnull().values if series.null_count else None
 
@@ -128,11 +130,8 @@ def validity(frame: Frame, name: str) -> Array | None:
 def words(frame: Frame, name: str) -> tuple[Array, Array, Array | None]:
     """A decimal column's unscaled 128-bit values."""
     stored = frame[name].to_arrow()
-    stored = stored.cast(pa.decimal128(38, stored.type.scale))
-    pairs = np.frombuffer(stored.buffers()[1], dtype=np.int64).reshape(-1, 2)[: len(stored)]
-    valid = stored.is_valid().to_numpy(zero_copy_only=False)
-    low, high = (cupy.asarray(np.where(valid, pairs[:, at], 0)) for at in (0, 1))
-    return low, high, cupy.asarray(valid) if stored.null_count else None
+    low, high, valid = decimal_words(stored.cast(pa.decimal128(38, stored.type.scale)))
+    return array(low), array(high), None if valid is None else array(valid)
 
 
 def ranks(frame: Frame, name: str) -> tuple[Array, Array | None, Frame]:
@@ -162,14 +161,12 @@ def build(columns: dict[str, tuple[Array, Array | None, pa.DataType]]) -> Frame:
 
 def build_decimal(name: str, low: Array, high: Array, valid: Array | None, dtype: pa.DataType) -> Frame:
     """A frame of one decimal column from the words of its unscaled values."""
-    pairs = np.stack([host(low), host(high)], axis=1)
-    bitmap = None if valid is None else pa.py_buffer(np.packbits(host(valid), bitorder="little"))
-    made = pa.Array.from_buffers(dtype, len(pairs), [bitmap, pa.py_buffer(np.ascontiguousarray(pairs))])
+    made = to_arrow_array(np.stack([host(low), host(high)], axis=1), dtype, None if valid is None else host(valid))
     return cudf.DataFrame({name: cudf.Series.from_arrow(made)})
 
 
 def null_where(frame: Frame, valid: Array | None) -> Frame:
-    """The frame with null in all columns where ``valid`` does not hold."""
+    """The frame with null in all columns of rows that are not valid."""
     if valid is None:
         return frame
     holds = cudf.Series(valid)
@@ -183,14 +180,14 @@ def nulls(frame: Frame, count: int) -> Frame:
 
 
 def tuples(frame: Frame) -> list[tuple[Any, ...]]:
-    """Each row as a tuple that is equal for equal keys alone, by way of the host."""
+    """Each row as a tuple, made on the host; tuples are equal if and only if the keys are."""
     columns = []
     for name in frame.columns:
         stored = frame[name].to_arrow()
         if pa.types.is_floating(stored.type) or pa.types.is_temporal(stored.type):
             stored = stored.view(pa.int32() if stored.type.bit_width == 32 else pa.int64())
         elif pa.types.is_string(stored.type):
-            stored = stored.view(pa.binary())  # it may stand for bytes that are no text
+            stored = stored.view(pa.binary())  # it may be bytes that are no valid text
         columns.append(stored.to_pylist())
     return list(zip(*columns, strict=True))
 

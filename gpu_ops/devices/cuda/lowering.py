@@ -1,12 +1,12 @@
-"""What cuDF is given for Arrow types that it has no column for, and the way back. Arrow alone: it runs without a GPU.
+"""Lowering Arrow's types to types that cuDF has, and restoring them. It uses Arrow alone, and runs without a GPU.
 
-cuDF has integers, floats, booleans, decimals, text, naive times, spans, lists and structs, but no bytes, no maps and no
-time zones. Bytes pass as text of the same bytes, which libcudf copies, hashes and compares by its bytes and never
-decodes; maps as lists of pairs; times without their zone; dates, of which cuDF would make seconds, as numbers of days.
-Each has the layout of what it stands for, so that it is the same memory under another name.
+cuDF has integers, floats, booleans, decimals, text, naive times, durations, lists and structs, but no bytes, no maps
+and no time zones. Bytes pass as text of the same bytes, which libcudf copies, hashes and compares by its bytes and
+never decodes; maps pass as lists of pairs, times without their zone, and dates, which cuDF would turn into seconds, as
+numbers of days. These have the layout of the lowered type, so lowering renames their memory without a copy.
 
-The rest is converted: times of day to nanoseconds, as integers (as they are on the CPU too), float16 to float32, large
-lists and lists of a fixed size to lists, and nulls alone to small integers that are all null.
+Other types are converted: times of day to nanoseconds, as integers (as on the CPU), float16 to float32, large lists and
+fixed-size lists to lists, and the null type to small integers that are all null.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _IS = pa.types
 
 
 def _within(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """A type after a change of all that it is made of, then of itself."""
+    """A type after a change of the types within it, then of itself."""
     if _IS.is_struct(kind):
         kind = pa.struct([field.with_type(_within(field.type, change)) for field in kind])
     elif _IS.is_map(kind):
@@ -34,14 +34,14 @@ def _within(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> 
 
 
 def _list_like(kind: pa.DataType, field: pa.Field) -> pa.DataType:
-    """A list of such values, large or of a fixed size where ``kind`` is."""
+    """A list of a field, large or of a fixed size if ``kind`` is."""
     if _IS.is_fixed_size_list(kind):
         return pa.list_(field, kind.list_size)
     return pa.large_list(field) if _IS.is_large_list(kind) else pa.list_(field)
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """The type with the layout that cuDF takes."""
+    """The type with a layout that cuDF has."""
     if _IS.is_dictionary(kind):
         return _plain(kind.value_type)
     if _IS.is_large_list(kind) or _IS.is_fixed_size_list(kind):
@@ -58,7 +58,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def _renamed(kind: pa.DataType) -> pa.DataType:
-    """The name under which cuDF takes that layout."""
+    """The type by which cuDF names that layout."""
     if _IS.is_binary(kind):
         return pa.string()
     if _IS.is_large_binary(kind):
@@ -73,7 +73,7 @@ def _renamed(kind: pa.DataType) -> pa.DataType:
 
 
 def laid_out(kind: pa.DataType) -> pa.DataType:
-    """The type that a column has before it is renamed: its values are those of ``kind``.
+    """The type of a column after conversion and before renaming.
 
     Examples:
         >>> laid_out(pa.uuid())
@@ -83,7 +83,7 @@ def laid_out(kind: pa.DataType) -> pa.DataType:
 
 
 def device_type(kind: pa.DataType) -> pa.DataType:
-    """The Arrow type that cuDF is given for a column of this type.
+    """The Arrow type that cuDF gets for a column of this type.
 
     Examples:
         >>> device_type(pa.uuid()), device_type(pa.map_(pa.string(), pa.binary()))
@@ -97,11 +97,11 @@ def device_type(kind: pa.DataType) -> pa.DataType:
 
 
 def lower(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column as cuDF takes it; the very same object where nothing has to change.
+    """A column as cuDF takes it; the same object if nothing has to change.
 
     Raises:
-        SourceError: A timestamp or duration in seconds lies beyond what milliseconds can count, or large lists have
-            more values together than a list of cuDF's can.
+        SourceError: A timestamp or duration in seconds does not fit milliseconds, or large lists have more values than
+            lists of cuDF can have.
 
     Examples:
         >>> lower(pa.chunked_array([[b"ab", None]])).type
@@ -123,11 +123,11 @@ def lower(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def restore(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """A column that cuDF gave back, in its declared type again.
+    """A column that cuDF returned, in its declared type.
 
     Args:
-        column: What cuDF gave for a column that went in as `lower` made it, or that it computed as such.
-        kind: The type that it stands for.
+        column: A column that `lower` made, or that cuDF computed in that form.
+        kind: The declared type.
 
     Examples:
         >>> restore(lower(pa.chunked_array([[b"ab", None]])), pa.binary()).to_pylist()

@@ -1,4 +1,4 @@
-"""Which calls a running query takes: one at a time, none inside of another, and none after one that has failed."""
+"""The calls of a running query: one at a time, none within another, and none after a failure."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ R = TypeVar("R")
 
 
 class Calls:
-    """What is known of the calls of a running query.
+    """The state of a running query's calls.
 
-    Ctrl-C may come between any two lines. So what a call sets, the same function that sets it puts back.
+    Ctrl-C may come between any two lines, so each function resets what it has set.
 
     Attributes:
-        lock: Whoever looks at the query or changes it holds it.
-        inside: The call that changes the query at the moment.
-        offers: Whether that call hands results over, and has changed all it will.
-        touches: Whether it is half done.
-        failure: The error of the call that has failed.
+        lock: Held by each call that reads or changes the query.
+        inside: The name of the call that is changing the query.
+        offers: Whether that call is in `on_results`: its own changes are complete.
+        touches: Whether its changes are half done.
+        failure: The error of the call that failed.
         follower: The thread in which the query follows a store.
-        batch: Which batch it is at; None before and after.
+        batch: The batch that the follower is at; None before and after.
         changes: How many calls have changed the query.
-        kept: The checkpoint that was written or read last.
+        kept: The checkpoint that was last written or read.
 
     Examples:
         >>> calls = Calls()
@@ -52,12 +52,12 @@ class Calls:
         self._what = ""
 
     def begin(self, name: str) -> None:
-        """A call that changes the query.
+        """Admit a call that changes the query.
 
         Raises:
-            PlanError: It was made from within such a call, from `on_results` for instance; or another thread has the
-                query follow a store.
-            QueryFailedError: An earlier one has failed.
+            PlanError: It was made within another such call, for example from `on_results`; or the query follows a store
+                in another thread.
+            QueryFailedError: An earlier call has failed.
         """
         if self.inside is not None:
             inside = f"on_results, in {self.inside}" if self.offers else self.inside
@@ -73,10 +73,10 @@ class Calls:
         self.check()
 
     def begin_to_follow(self) -> None:
-        """A call that follows a store.
+        """Admit a call that follows a store.
 
         Raises:
-            PlanError: As `begin`; or the query follows a store already.
+            PlanError: As `begin`; or the query already follows a store.
             QueryFailedError: As `begin`.
         """
         self.begin("follow")
@@ -84,10 +84,10 @@ class Calls:
             raise PlanError("The query follows a store already.", remedy="Call follow when it has returned.")
 
     def look(self, name: str) -> None:
-        """A call that looks at the query between two changes, or from `on_results`.
+        """Admit a call that reads the query, between two changes or from `on_results`.
 
         Raises:
-            PlanError: It was made in the midst of a change, by a function of the user's in a window.
+            PlanError: A user's function made it during a step.
         """
         if self.inside is not None and not self.offers:
             raise PlanError(
@@ -96,16 +96,16 @@ class Calls:
             )
 
     def at(self, batch: str | None) -> None:
-        """A query that follows a store comes to a batch; or all of it is done."""
+        """Note the batch that the follower comes to; None when it is done."""
         self.batch, self._changes_before = batch, self.changes
 
     @property
     def unsettled(self) -> bool:
-        """Whether the query has taken something of a batch in, and the batch is not done."""
+        """Whether the follower has changed the query at its batch, and the batch is not done."""
         return self.batch is not None and self.changes > self._changes_before
 
     def fail(self, error: BaseException) -> None:
-        """The call that is being made has failed: what the query remembers is of no use any more."""
+        """Mark the query as failed: its state can no longer be used."""
         self.failure = error
         where = [self.inside or "follow", *([] if self.batch is None else [self.batch])]
         said = "; ".join(filter(None, [f"{type(error).__name__}: {error}".removesuffix(": "), *notes(error)]))
@@ -113,17 +113,17 @@ class Calls:
 
     @property
     def what(self) -> str | None:
-        """What failed, and where; None if nothing did."""
+        """What failed and where; None if nothing did."""
         self._note_interrupt()
         return None if self.failure is None else self._what
 
     def _note_interrupt(self) -> None:
         if self.failure is None and self.touches and self.inside is None:
-            # Ctrl-C behind the step, or while another error was being noted.
+            # Ctrl-C came after the step, or while another error was being noted.
             self.fail(KeyboardInterrupt("a call was interrupted"))
 
     def check(self) -> None:
-        """Refuse to go on with a query that has failed.
+        """Refuse calls of a query that has failed.
 
         Raises:
             QueryFailedError: It has; the first error is the cause.
@@ -139,7 +139,7 @@ class Calls:
         raise QueryFailedError(f"The running query has failed {self._what}", remedy=remedy) from self.failure
 
     def forgive(self) -> None:
-        """Nothing has failed, since the query begins anew."""
+        """Forget a failure, because the query starts anew."""
         self.failure, self.touches, self._what = None, False, ""
 
 
@@ -151,14 +151,14 @@ Q = TypeVar("Q", bound=_HasCalls)
 
 
 def _follows(query: _HasCalls) -> bool:
-    """Whether `follow` makes the call: its own net is further out, and what has failed it restores by the cause."""
+    """Whether `follow` makes the call: it translates errors itself, and needs the original one to retry a step."""
     return query._calls.follower == threading.get_ident()  # noqa: SLF001
 
 
 def changes(method: Callable[Concatenate[Q, P], R]) -> Callable[Concatenate[Q, P], R]:
-    """A method that changes a query; other threads wait until it is over.
+    """A method that changes a query; other threads wait until it returns.
 
-    A forked process is refused first: another thread may have had the lock when it was forked.
+    A forked process is refused before the lock is taken: another thread may have held it at the fork.
     """
 
     @wraps(method)
@@ -179,7 +179,7 @@ def changes(method: Callable[Concatenate[Q, P], R]) -> Callable[Concatenate[Q, P
 
 
 def looks(method: Callable[Concatenate[Q, P], R]) -> Callable[Concatenate[Q, P], R]:
-    """A method that looks at a query, whether it has failed or not."""
+    """A method that reads a query, failed or not."""
 
     @wraps(method)
     def called(self: Q, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -192,14 +192,11 @@ def looks(method: Callable[Concatenate[Q, P], R]) -> Callable[Concatenate[Q, P],
 
 
 def reads(method: Callable[Concatenate[Q, P], R]) -> Callable[Concatenate[Q, P], R]:
-    """A method that looks at a query that has not failed."""
+    """A method that reads a query, and is refused once the query has failed."""
 
     @wraps(method)
     def called(self: Q, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        use_threads()
-        with self._calls.lock:
-            self._calls.look(method.__name__)
-            self._calls.check()
-            return method(self, *args, **kwargs)
+        self._calls.check()
+        return method(self, *args, **kwargs)
 
-    return own_errors(called, unless=_follows)
+    return looks(called)

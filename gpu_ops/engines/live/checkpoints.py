@@ -1,4 +1,4 @@
-"""Checkpoints: tables and a few facts in one file, written whole or not at all."""
+"""Checkpoint files: tables and JSON facts in one zip archive, written atomically."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def write_checkpoint(
 
     Args:
         path: The archive.
-        facts: What is written as JSON.
-        tables: What is written as Arrow.
-        keep: How many checkpoints there are afterwards: the last one at the path, the one before it at ``path.1`` …
-            None: the last one is replaced, and those before it stay as they are.
+        facts: The content of the JSON file.
+        tables: The content of the Arrow files.
+        keep: How many checkpoints are kept: the new one at the path, the one before it at ``path.1`` and so on. None
+            replaces the last one and leaves older ones.
 
     Raises:
-        SourceError: The file system refuses. Then an older checkpoint at the path is as it was.
-        PlanError: None is to be kept.
+        SourceError: The file system refuses. Then an older checkpoint at the path is unchanged.
+        PlanError: ``keep`` is less than 1.
     """
     if keep is not None and keep < 1:
         raise PlanError("One checkpoint is kept, or more.", remedy="Give keep=1 or more.")
@@ -61,7 +61,7 @@ def write_checkpoint(
 
 
 def made_by() -> dict[str, str]:
-    """The versions that a checkpoint names: of this package, and of Python, whose bytecode changes with it."""
+    """The versions of this package and of Python, whose bytecode changes with its version."""
     return {"version": VERSION, "python": ".".join(platform.python_version_tuple()[:2])}
 
 
@@ -70,12 +70,12 @@ def _numbered(path: Path, number: int) -> Path:
 
 
 def _keep_older(path: Path, keep: int) -> None:
-    """Give the checkpoint that is about to be replaced a second name, and older ones the next number."""
+    """Give the checkpoint that is about to be replaced a second name, and shift older ones up by one."""
     if keep == 1 or not path.exists():
         return
     newest = _numbered(path, 1)
     if newest.exists() and newest.samefile(path):
-        return  # after this the last write failed
+        return  # the last write failed after this step
     for number in range(keep - 1, 1, -1):
         if (older := _numbered(path, number - 1)).exists():
             older.replace(_numbered(path, number))
@@ -83,7 +83,7 @@ def _keep_older(path: Path, keep: int) -> None:
     try:
         try:
             os.link(path, unfinished, follow_symlinks=False)
-        except (OSError, NotImplementedError):  # the file system has no second names
+        except (OSError, NotImplementedError):  # the file system has no hard links
             shutil.copy(path, unfinished, follow_symlinks=False)
         unfinished.replace(newest)
     finally:
@@ -92,9 +92,9 @@ def _keep_older(path: Path, keep: int) -> None:
 
 
 def _remove_beyond(path: Path, keep: int) -> None:
-    """Remove the numbered checkpoints that were kept when more of them were."""
+    """Remove numbered checkpoints beyond ``keep``."""
     number = keep
-    # What is no checkpoint is somebody else's. What cannot be removed stays until the next time.
+    # A file that is no checkpoint is somebody else's. One that cannot be removed stays until the next time.
     with suppress(OSError):
         while zipfile.is_zipfile(older := _numbered(path, number)):
             older.unlink()
@@ -102,14 +102,14 @@ def _remove_beyond(path: Path, keep: int) -> None:
 
 
 def read_checkpoint(path: Path, bounds: Bounds = TRUSTLESS) -> tuple[dict[str, Any], dict[str, pa.Table]]:
-    """What `write_checkpoint` wrote.
+    """The facts and tables that `write_checkpoint` wrote.
 
     Args:
         path: The archive.
         bounds: How far it is trusted.
 
     Raises:
-        SourceError: There is no such file, or it cannot be read, or it is no checkpoint, or a part of it is damaged.
+        SourceError: The file is missing, unreadable, damaged, or no checkpoint.
     """
     try:
         size = refuse_pipes(path).st_size
@@ -120,7 +120,7 @@ def read_checkpoint(path: Path, bounds: Bounds = TRUSTLESS) -> tuple[dict[str, A
             _check_format(path, facts)
             tables = {
                 name: arrow_files.read_table(pa.py_buffer(archive.read(file)), None, f"{path}, {file}", bounds)
-                for file, name in _named(facts["tables"])
+                for file, name in facts["tables"].items()
             }
     except GpuOpsError:
         raise
@@ -131,13 +131,13 @@ def read_checkpoint(path: Path, bounds: Bounds = TRUSTLESS) -> tuple[dict[str, A
     except Exception as error:
         if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None):
             raise unreadable(str(path), error) from error
-        # Whatever zipfile, JSON and Arrow raise, with or without a number, is of what the bytes say.
+        # Any other error of zipfile, JSON or Arrow comes from the content of the file.
         raise SourceError(f"{path} is no checkpoint: {error}.", remedy=OLDER) from error
     return facts, tables
 
 
 def _check(archive: zipfile.ZipFile, path: Path, size: int, bounds: Bounds) -> None:
-    """Refuse damage, and what unpacks to more than there is: parts are stored as they are, each in its own place."""
+    """Refuse a damaged archive, and one whose parts are compressed or overlap: they could unpack to any size."""
     parts = archive.infolist()
     if any(each.compress_type != zipfile.ZIP_STORED for each in parts) or sum(each.file_size for each in parts) > size:
         raise SourceError(f"{path} is no checkpoint: its parts are packed, and a checkpoint's are not.", remedy=OLDER)
@@ -155,10 +155,3 @@ def _check_format(path: Path, facts: Mapping[str, Any]) -> None:
             f"The checkpoint {path} has format {facts['format']}, and this version of gpu_ops reads {_FORMAT}.",
             remedy=f"Restore it with the version of gpu_ops that wrote it: {facts.get('version', 'unknown')}.",
         )
-
-
-def _named(tables: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The files of a checkpoint's tables, and what the tables are called."""
-    if not all(isinstance(name, str) for name in tables.values()):
-        raise TypeError("its tables have no names")
-    return list(tables.items())

@@ -1,8 +1,8 @@
-"""What stands in ``checkpoint.json``, as a declaration that is held to before anything else looks at it."""
+"""What ``checkpoint.json`` may hold: a declaration, which the file is checked against before anything else reads it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,26 +24,29 @@ class Whole:
     def __str__(self) -> str:
         return f"a whole number from {self.least} to {self.most}"
 
-
-@dataclass(frozen=True)
-class Text:
-    """A text."""
-
-    def __str__(self) -> str:
-        return "a text"
+    def fits(self, value: Any) -> bool:
+        """Whether it is such a number; true and false are none."""
+        return isinstance(value, int) and not isinstance(value, bool) and self.least <= value <= self.most
 
 
 @dataclass(frozen=True)
-class Truth:
-    """True or false."""
+class Simple:
+    """Any value of a Python type, and what an error calls it."""
+
+    type: type
+    name: str
 
     def __str__(self) -> str:
-        return "true or false"
+        return self.name
+
+    def fits(self, value: Any) -> bool:
+        """Whether it is of the type."""
+        return isinstance(value, self.type)
 
 
 @dataclass(frozen=True)
 class Maybe:
-    """Another kind of value, or null."""
+    """A value of another kind, or null."""
 
     of: Kind
 
@@ -61,84 +64,84 @@ class Many:
     def __str__(self) -> str:
         return "a list" if self.count is None else f"a list of {self.count}"
 
-
-@dataclass(frozen=True)
-class Named:
-    """Values of one kind under any names; what is under some names is of another."""
-
-    of: Kind
-    besides: Mapping[str, Kind] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        return "an object"
+    def fits(self, value: Any) -> bool:
+        """Whether it is a list of that length."""
+        return isinstance(value, list) and self.count in (None, len(value))
 
 
 @dataclass(frozen=True)
-class Record:
-    """Values under these names; some of them may be missing."""
+class Object:
+    """Values by name: those that it needs, those that it may have, and any number of others of one kind."""
 
-    fields: Mapping[str, Kind]
+    needed: Mapping[str, Kind] = field(default_factory=dict)
     optional: Mapping[str, Kind] = field(default_factory=dict)
-    more: bool = False
-    """Whether there may be others, too."""
+    others: Kind | None = None
 
     def __str__(self) -> str:
         return "an object"
 
+    def fits(self, value: Any) -> bool:
+        """Whether it is an object, whatever its names are."""
+        return isinstance(value, dict)
 
-Kind = Whole | Text | Truth | Maybe | Many | Named | Record
 
+Kind = Whole | Simple | Maybe | Many | Object
+
+_ANY = Simple(object, "anything")
+_TEXT = Simple(str, "a text")
+_TRUTH = Simple(bool, "true or false")
 _TIME = Whole(MIN_TIME, MAX_TIME)
+_COUNTS = Object(others=Whole())
+_TEXTS = Object(others=_TEXT)
 
-_MARK = Record({"store": Maybe(Text()), "sequence": Whole(), "rows": Maybe(Whole()), "crc": Maybe(Whole(0, 2**32 - 1))})
+_MARK = Object({"store": Maybe(_TEXT), "sequence": Whole(), "rows": Maybe(Whole()), "crc": Maybe(Whole(0, 2**32 - 1))})
 
-HEAD = Record({"format": Whole(), "tables": Named(Text())}, {"version": Text()}, more=True)
-"""What says how the rest is to be read."""
+HEAD = Object({"format": Whole(), "tables": _TEXTS}, {"version": _TEXT}, _ANY)
+"""How the rest is to be read."""
 
-PLAN = Record({"plan": Many(Text())}, more=True)
-"""What says of which query it is."""
+PLAN = Object({"plan": Many(_TEXT)}, others=_ANY)
+"""Whose checkpoint it is."""
 
 
-def of_query(facts: Mapping[str, Any], inputs: int, nodes: int) -> Record:
-    """All that a checkpoint of a query says.
+def of_query(facts: Mapping[str, Any], inputs: int, nodes: int) -> Object:
+    """The facts that a checkpoint of a query has to hold.
 
     Args:
-        facts: What it says; one of format 1 says less.
+        facts: The checkpoint's facts; format 1 has fewer.
         inputs: How many inputs the query has.
         nodes: How many nodes run.
     """
-    counted = Record(
-        {"rows": Whole(), "valid": Whole(), "invalid": Named(Whole()), "first": Named(Text())},
-    )
-    following = Record({"follower": Maybe(Text()), "stores": Named(_MARK), "gone": Named(Many(Many(Whole(), 2)))})
+    counted = Object({"rows": Whole(), "valid": Whole(), "invalid": _COUNTS, "first": _TEXTS})
+    gone = Object(others=Many(Many(Whole(), 2)))
+    following = Object({"follower": Maybe(_TEXT), "stores": Object(others=_MARK), "gone": gone})
     promised: Kind = Many(Many(_TIME, 2), inputs)
     if isinstance(facts.get("promised"), list) and all(isinstance(each, int) for each in facts["promised"]):
-        # An older one has one promise of each input.
+        # An older checkpoint has one promise for each input.
         promised = Many(_TIME, inputs)
     needed: dict[str, Kind] = {
         "rows_in": Many(Whole(), inputs),
         "promised": promised,
-        "late": Named(Whole()),
+        "late": _COUNTS,
         "ctis": Many(_TIME, nodes),
         "given": Many(Whole(), nodes),
-        "closed": Truth(),
-        "positions": Named(Whole(), {"cti": _TIME}),
+        "closed": _TRUTH,
+        "positions": Object({}, {"cti": _TIME}, Whole()),
     }
-    newer: dict[str, Kind] = {"functions": Named(Text()), "version": Text(), "python": Text(), "following": following}
+    newer: dict[str, Kind] = {"functions": _TEXTS, "version": _TEXT, "python": _TEXT, "following": following}
     optional: dict[str, Kind] = {"ingest": Many(counted, inputs)}
     if facts.get("format") == 1:
-        return Record(needed, optional | newer, more=True)
-    return Record(needed | newer | optional, more=True)
+        return Object(needed, optional | newer, _ANY)
+    return Object(needed | newer, optional, _ANY)
 
 
 def check_facts(path: Path, facts: Any, kind: Kind) -> None:
-    """Hold what a checkpoint says to what it should.
+    """Check the facts of a checkpoint.
 
     Raises:
-        SourceError: Something is missing, of another type, or out of range; it names where.
+        SourceError: A value is missing, of another type, or out of range; the error names its place.
 
     Examples:
-        >>> check_facts(Path("c"), {"late": {"dropped": -5}}, Record({"late": Named(Whole())}))
+        >>> check_facts(Path("c"), {"late": {"dropped": -5}}, Object({"late": Object(others=Whole())}))
         Traceback (most recent call last):
         gpu_ops.errors.SourceError: The checkpoint c is damaged: in checkpoint.json 'late.dropped' is -5, and should be
         a whole number from 0 to 4611686018427387903. Restore an older one: ...
@@ -152,31 +155,22 @@ def _wrong(value: Any, kind: Kind, at: str) -> str | None:
     """What is wrong with a value; None if nothing is."""
     if isinstance(kind, Maybe):
         return None if value is None else _wrong(value, kind.of, at)
-    within: list[tuple[str, Any, Kind]] = []
-    if isinstance(kind, Whole):
-        right = isinstance(value, int) and not isinstance(value, bool) and kind.least <= value <= kind.most
-    elif isinstance(kind, Text | Truth):
-        right = isinstance(value, str if isinstance(kind, Text) else bool)
-    elif isinstance(kind, Many):
-        right = isinstance(value, list) and kind.count in (None, len(value))
-        within = [(f"[{number}]", each, kind.of) for number, each in enumerate(value if right else ())]
-    else:
-        right = isinstance(value, dict)
-        if right and isinstance(kind, Record):
-            missing = next((name for name in kind.fields if name not in value), None)
-            if missing is not None:
-                return f"{_at(at, missing)!r} is missing"
-            known = {**kind.fields, **kind.optional}
-            strange = next((name for name in value if name not in known), None)
-            if strange is not None and not kind.more:
-                return f"{_at(at, strange)!r} is a name too many"
-            within = [(f".{name}", value[name], of) for name, of in known.items() if name in value]
-        elif right and isinstance(kind, Named):
-            within = [(f".{name}", each, kind.besides.get(name, kind.of)) for name, each in value.items()]
-    if not right:
+    if not kind.fits(value):
         named = repr(at.removeprefix(".")) if at else "what there is"
         return f"{named} is {_short(value)}, and should be {kind}"
-    return next((wrong for name, each, of in within if (wrong := _wrong(each, of, f"{at}{name}")) is not None), None)
+    parts: Iterable[tuple[str, Any, Kind]] = ()
+    if isinstance(kind, Many):
+        parts = ((f"[{number}]", each, kind.of) for number, each in enumerate(value))
+    elif isinstance(kind, Object):
+        known = {**kind.needed, **kind.optional}
+        missing = next((name for name in kind.needed if name not in value), None)
+        if missing is not None:
+            return f"{_at(at, missing)!r} is missing"
+        strange = next((name for name in value if name not in known), None)
+        if strange is not None and kind.others is None:
+            return f"{_at(at, strange)!r} is a name too many"
+        parts = ((f".{name}", each, known.get(name, kind.others or _ANY)) for name, each in value.items())
+    return next((wrong for name, each, of in parts if (wrong := _wrong(each, of, f"{at}{name}")) is not None), None)
 
 
 def _at(at: str, name: str) -> str:

@@ -1,4 +1,4 @@
-"""A running query that is fed batch after batch until there are no more, and closed."""
+"""Feeding a running query: push each batch, yield results, close at the end."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from gpu_ops.errors import PlanError, shown
 
 
 class Feedable(Protocol):
-    """What is asked of a `RunningQuery` to feed it."""
+    """The part of `RunningQuery` that feeding needs."""
 
     @property
     def rows_in(self) -> int:
-        """How many rows have come in."""
+        """How many rows were pushed."""
 
     @property
     def is_ready(self) -> bool:
-        """Whether there are results to be taken."""
+        """Whether `results` has any rows to give."""
 
     def push(self, batch: Any, *, input: str | None = None) -> None:  # noqa: A002  (the word for it)
-        """As there."""
+        """As in `RunningQuery`."""
 
     def results(self) -> pa.Table:
-        """As there."""
+        """As in `RunningQuery`."""
 
     def close(self) -> None:
-        """As there."""
+        """As in `RunningQuery`."""
 
 
 def run(live: Feedable, own: list[Input], batches: Iterable[Any] | None) -> Iterator[pa.Table]:
@@ -38,15 +38,15 @@ def run(live: Feedable, own: list[Input], batches: Iterable[Any] | None) -> Iter
 
     Args:
         live: The query.
-        own: Its inputs, whose sources are read if there are no batches.
-        batches: As there.
+        own: Its inputs. Their sources are read if no batches are given.
+        batches: As in `RunningQuery.run`.
     """
     if batches is not None and not isinstance(batches, Iterable):
         raise PlanError(
             f"run takes batches, not {shown(batches)}.", remedy="Give a list of tables, or anything that yields them."
         )
-    with Progress(_rows_there(own) if batches is None else None) as progress:
-        for name, batch in _of_sources(own) if batches is None else map(_named, batches):
+    with Progress(_source_rows(own) if batches is None else None) as progress:
+        for name, batch in _source_tables(own) if batches is None else map(_named, batches):
             before = live.rows_in
             live.push(batch, input=name)
             progress.read(live.rows_in - before)
@@ -76,8 +76,8 @@ async def arun(live: Feedable, batches: AsyncIterable[Any]) -> AsyncIterator[pa.
         yield live.results()
 
 
-def _of_sources(own: list[Input]) -> Iterator[tuple[str, pa.Table]]:
-    """What the sources hold, a table of each in turns."""
+def _source_tables(own: list[Input]) -> Iterator[tuple[str, pa.Table]]:
+    """The tables of the sources, one of each source in turn."""
     left = [(each.name, each.source.raw_tables()) for each in own]
     while left:
         for each in list(left):
@@ -88,12 +88,12 @@ def _of_sources(own: list[Input]) -> Iterator[tuple[str, pa.Table]]:
                 yield each[0], table
 
 
-def _rows_there(own: list[Input]) -> int | None:
+def _source_rows(own: list[Input]) -> int | None:
     counts = [each.source.rows for each in own]
     return None if None in counts else sum(count for count in counts if count is not None)
 
 
 def _named(batch: Any) -> tuple[str | None, Any]:
-    """(input, batch) of a batch that may come with the name of its input."""
+    """(input name or None, batch) of a batch or an (input name, batch) pair."""
     named = isinstance(batch, tuple) and len(batch) == 2 and isinstance(batch[0], str)
     return (batch[0], batch[1]) if named else (None, batch)

@@ -1,4 +1,4 @@
-"""What the user's functions of a plan do, as one number each: a hash of their code, not of where it stands."""
+"""Fingerprints of the user's functions in a plan: hashes of their code, wherever it stands."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ import types
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import narwhals as nw
 import numpy as np
 
 from gpu_ops.engines.live.checkpoints import made_by
-from gpu_ops.errors import PlanError, SourceError
+from gpu_ops.errors import SourceError
+from gpu_ops.ingest.rules import check_choice
 from gpu_ops.plan.identity import inside
 from gpu_ops.plan.nodes import Node
 from gpu_ops.plan.window_kinds import Declaration
@@ -33,15 +34,15 @@ _BY_REPR = (
     *(datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo, decimal.Decimal, fractions.Fraction),
     np.generic,
 )
-"""What its ``repr`` tells all of."""
+"""Types whose ``repr`` tells the whole value."""
 
 
 def functions_held(node: Node) -> dict[str, str]:
-    """The user's functions in a plan: where each stands, and a hash of what it does.
+    """The user's functions in a plan: the place of each, and its fingerprint.
 
-    The hash covers bytecode, constants, functions within, defaults, and the values of closures; and of the globals that
-    the code reads, functions of the same module and plain values. It does not cover line numbers, file names and the
-    names of local variables. Of other objects the type's name counts, and of other modules' code its name.
+    A fingerprint covers bytecode, constants, inner functions, defaults and the values of closures. Of the globals that
+    the code reads, it covers functions of the same module and plain values. It ignores line numbers, file names and
+    the names of local variables. Other objects count by the names of their types, other modules' code by its name.
 
     Examples:
         >>> import gpu_ops as g
@@ -61,22 +62,19 @@ def functions_held(node: Node) -> dict[str, str]:
 def check_functions(
     path: Path, facts: Mapping[str, Any], now: Mapping[str, str], if_functions_changed: IfFunctionsChanged
 ) -> None:
-    """Refuse a checkpoint whose query had other functions of the user's.
+    """Refuse a checkpoint whose query had other user functions.
 
     Args:
         path: The checkpoint.
-        facts: What it says; one of an older version says nothing of functions.
-        now: The functions that the query has now, as `functions_held` gives them.
+        facts: Its facts; those of an older version name no functions.
+        now: The query's functions now, from `functions_held`.
         if_functions_changed: Whether a change is an error.
 
     Raises:
-        SourceError: A function is another, and that is an error.
+        SourceError: A function has changed, and that is an error.
         PlanError: The policy is unknown.
     """
-    if if_functions_changed not in get_args(IfFunctionsChanged):
-        raise PlanError(
-            f"if_functions_changed={if_functions_changed!r} is no policy.", remedy='It is "raise" or "accept".'
-        )
+    check_choice("if_functions_changed", if_functions_changed, IfFunctionsChanged)
     then = facts.get("functions", now)
     changed = sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
     if changed and if_functions_changed == "raise":
@@ -94,7 +92,7 @@ def check_functions(
 
 
 def fingerprint(function: Any) -> str:
-    """A hash of what a function does, as far as that can be told from its code.
+    """A hash of what a function does, as far as its code shows.
 
     Examples:
         >>> fingerprint(lambda x: x + 1) == fingerprint(lambda x: x + 1)
@@ -106,16 +104,16 @@ def fingerprint(function: Any) -> str:
 
 
 def _held(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """The user's functions in a part of a plan, and where they stand."""
-    # Expressions hold none: one that calls a function is refused, since it might look at other rows.
-    if isinstance(value, Node | nw.Expr):  # other nodes are asked by themselves
+    """The user's functions in a part of a plan, with their paths."""
+    # Expressions hold none: plans refuse expressions that call a function, which might read other rows.
+    if isinstance(value, Node | nw.Expr):  # other nodes are visited by themselves
         return
     parts = inside(value)
     if isinstance(value, types.FunctionType) and _ours(value):
         parts = dict(zip(value.__code__.co_freevars, _cells(value), strict=True))
     elif isinstance(value, functools.partial) and _ours(value):
         parts = {"args": value.args, **value.keywords}
-    elif isinstance(value, Declaration):  # a kind of window is what its methods do, and a class has no other parts
+    elif isinstance(value, Declaration):  # a window kind is its methods
         named = {name: getattr(type(value), name) for name in dir(type(value)) if name[:2] != "__"}
         methods = {name: each for name, each in named.items() if isinstance(each, types.FunctionType)}
         parts = dict(parts or {}) | methods
@@ -129,7 +127,7 @@ _PACKAGE = f"{Path(__file__).parents[2]}{os.sep}"
 
 
 def _ours(function: Any) -> bool:
-    """Whether it is this package's. What users write in a module called so is not."""
+    """Whether a function is this package's own, by its file: a user's module may have the same name."""
     if isinstance(function, functools.partial):
         return _ours(function.func)
     if isinstance(function, types.FunctionType):
@@ -142,17 +140,17 @@ def _cells(function: types.FunctionType) -> list[Any]:
     for cell in function.__closure__ or ():
         try:
             found.append(cell.cell_contents)
-        except ValueError:  # it is not filled yet
+        except ValueError:  # the cell is empty
             found.append(None)
     return found
 
 
 def _described(value: Any, above: list[Any]) -> Any:
-    """What a value is, as tuples of texts whose ``repr`` is the same in each process.
+    """A value as nested tuples of texts, whose ``repr`` is the same in each process.
 
     Args:
-        value: Anything.
-        above: What holds it: a function may hold itself.
+        value: Any value.
+        above: The values that hold it: a function may hold itself.
     """
     if isinstance(value, _BY_REPR):
         return type(value).__qualname__, repr(value)
@@ -180,10 +178,10 @@ def _described(value: Any, above: list[Any]) -> Any:
 
 
 def _object(value: Any, above: list[Any]) -> Any:
-    """What has a name, by that; of another object its type and, if it can be called, what it does then."""
+    """A named object by its name; another by its type and, if it can be called, by what that does."""
     if isinstance(value, type | types.ModuleType | types.BuiltinFunctionType | np.ufunc):
         return _name(value)
-    compiled = getattr(value, "py_func", None)  # Numba's, of what it compiles
+    compiled = getattr(value, "py_func", None)  # set by Numba on what it compiles
     if isinstance(compiled, types.FunctionType):
         return "compiled", _described(compiled, above)
     called = type(value).__call__ if callable(value) else None
@@ -207,13 +205,13 @@ def _function(function: types.FunctionType, above: list[Any]) -> Any:
         _cells(function),
         {name: each for name, each in read.items() if _tells(each, function)},
     )
-    # A function of another module counts by its name alone: it is another's, and may change with any version.
+    # A function of another module counts by its name alone: a new version of a library may change its code.
     others = [(name, _name(each)) for name, each in read.items() if not _tells(each, function)]
     return "function", *(_described(each, above) for each in parts), others
 
 
 def _tells(value: Any, function: types.FunctionType) -> bool:
-    """Whether a global is described, and not only named."""
+    """Whether a global counts by its value, and not by its name alone."""
     if isinstance(value, types.FunctionType):
         return value.__module__ == function.__module__
     return isinstance(value, _BY_REPR)
@@ -227,7 +225,7 @@ def _code(code: types.CodeType, above: list[Any]) -> Any:
 
 
 def _globals(code: types.CodeType) -> set[str]:
-    """The globals that code reads and does not write: one that it writes is a state, not a part of what it does."""
+    """The globals that code reads and does not write: a global that it writes is its state, not its behaviour."""
     operations = [(each.opname, each.argval) for each in dis.get_instructions(code)]
     read = {name for operation, name in operations if operation in {"LOAD_GLOBAL", "LOAD_NAME"}}
     written = {name for operation, name in operations if operation in {"STORE_GLOBAL", "DELETE_GLOBAL"}}

@@ -1,7 +1,8 @@
-"""A running query from store to store, exactly once."""
+"""Following: a running query reads stores and appends its results to stores, exactly once."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,16 +14,19 @@ import pyarrow as pa
 from gpu_ops.core.arguments import callback
 from gpu_ops.core.own_errors import theirs
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, Duration, Instant, utc
+from gpu_ops.engines.live.calls import Calls
 from gpu_ops.engines.live.feeding import Feedable
 from gpu_ops.engines.live.pace import Pace, stopping
 from gpu_ops.engines.live.places import SINKS, Following, IfOtherStore, Inlet, Outlet, begin
-from gpu_ops.errors import PlanError
+from gpu_ops.errors import PlanError, QueryFailedError
 from gpu_ops.microbatches.reports import StoredBatch
 from gpu_ops.microbatches.stores import Store
 
+_LOG = logging.getLogger("gpu_ops")
+
 
 class Followable(Feedable, Protocol):
-    """What is asked of a `RunningQuery` that follows stores."""
+    """The part of `RunningQuery` that following needs."""
 
     positions: dict[str, int]
     following: Following
@@ -33,30 +37,28 @@ class Followable(Feedable, Protocol):
 
     @property
     def cti(self) -> int:
-        """What the results promise, in ticks."""
+        """The CTI of the results, in ticks."""
 
     @property
     def imports(self) -> bool:
-        """Whether an input takes in CTIs of another."""
+        """Whether an input imports the CTIs of another."""
 
     def input_ctis(self) -> dict[str, int]:
-        """What each input promises, in ticks."""
+        """The CTI of each input, in ticks."""
 
     def advance(self, cti: Instant, *, input: str | None = None) -> None:  # noqa: A002  (the word for it)
-        """As there."""
+        """As in `RunningQuery`."""
 
     def late(self) -> pa.Table | None:
-        """As there."""
-
-    def at_batch(self, batch: str | None) -> None:
-        """As there."""
+        """As in `RunningQuery`."""
 
     def checkpoint(self, path: str | Path, *, keep: int | None = None) -> None:
-        """As there."""
+        """As in `RunningQuery`."""
 
 
 def follow(
     live: Followable,
+    calls: Calls,
     store: Store | Mapping[str, Store],
     into: Store | None,
     late_into: Store | None,
@@ -68,9 +70,9 @@ def follow(
     stop_on: Iterable[int],
     if_other_store: IfOtherStore,
 ) -> None:
-    """`RunningQuery.follow`: after each batch of the store one of results, if there is any or their CTI has moved.
+    """`RunningQuery.follow`: each batch of input leads to a batch of results, if there are any or their CTI has moved.
 
-    So the k-th batch of results depends on the store and the query alone, and a restored query knows which are written.
+    So batch k of the results depends only on the store and the query, and a restored query knows which it has written.
     """
     callback(on_step, name="on_step", takes="the running query")
     pace = Pace(every)
@@ -83,8 +85,8 @@ def follow(
         }
         sources = {_position(name): each for name, each in stores.items()}
         inlets, outlets = begin(live.following, live.positions, sources, sinks, if_other_store)
-        run = _FollowedQuery(live, stores, inlets, outlets, checkpoint, keep, pace, stopped)
-        # Killed before the next checkpoint, it must not take what it has written for somebody else's.
+        run = _FollowedQuery(live, calls, stores, inlets, outlets, checkpoint, keep, pace, stopped)
+        # Saved first: after a kill before the next checkpoint, the query must know its own results in the store.
         run.note()
         run.save(again=True)
         for outlet in outlets.values():
@@ -102,8 +104,48 @@ def follow(
         if pace.waiting:
             run.save()
     if number is not None:
-        # As a shell says it of a process that a signal has ended.
+        # The exit status that shells give to a process that a signal has ended.
         raise SystemExit(128 + number)
+
+
+def retrying(
+    calls: Calls, checkpoint: Path | None, restore: Callable[[Path], None], attempt: Callable[[], None]
+) -> None:
+    """Make attempts: after a failed step, restore the query, log a warning, and try again.
+
+    Results that the store already holds come out the same and are not written again. Ctrl-C is not retried, nor is an
+    error from outside a step, such as a full disk or an error in `on_step`.
+
+    Args:
+        calls: The query's calls.
+        checkpoint: The checkpoint to restore; without one nothing is retried.
+        restore: Restores the query from it.
+        attempt: Follows the store from where the query is.
+
+    Raises:
+        QueryFailedError: The same batch failed again with the same type of error.
+    """
+    known: set[tuple[str | None, type[Exception]]] = set()
+    while True:
+        try:
+            attempt()
+        except BaseException as error:
+            if calls.failure is None and calls.unsettled:
+                # The query has taken in a batch whose results were not all written.
+                calls.fail(error)
+                raise
+            if checkpoint is None or calls.failure is not error or not isinstance(error, Exception):
+                raise
+            if (calls.batch, type(error)) in known:
+                raise QueryFailedError(
+                    f"The query was restored from {checkpoint}, and has failed again {calls.what}",
+                    remedy="Mend the query or what it reads, then restore it again.",
+                ) from error
+            known.add((calls.batch, type(error)))
+            _LOG.warning("A running query has failed %s; it goes on from %s", calls.what, checkpoint)
+            restore(checkpoint)
+        else:
+            return
 
 
 @dataclass
@@ -112,16 +154,18 @@ class _FollowedQuery:
 
     Attributes:
         live: The query.
-        stores: The store of each input; of the only one by no name.
-        inlets: Where it reads, by the positions' names.
-        outlets: Where it writes, likewise.
-        checkpoint: The file for its checkpoints, if there is one.
-        keep: How many of them are kept.
-        pace: When the next one is due.
-        stopped: Gives the signal at which it is to stop, if there was one.
+        calls: Its calls.
+        stores: The store of each input; the name of a query's only input is None.
+        inlets: The places where it reads, by their names among the positions.
+        outlets: The places where it writes, likewise.
+        checkpoint: The file for its checkpoints, if any.
+        keep: How many checkpoints are kept.
+        pace: When the next checkpoint is due.
+        stopped: Gives the signal that asked it to stop, or None.
     """
 
     live: Followable
+    calls: Calls
     stores: Mapping[str | None, Store]
     inlets: Mapping[str, Inlet]
     outlets: Mapping[str, Outlet]
@@ -131,26 +175,26 @@ class _FollowedQuery:
     stopped: Callable[[], int | None]
 
     def take(self, name: str | None, batch: StoredBatch) -> None:
-        """Take in a batch, and hand out what it makes final."""
+        """Push a batch, and write the results that it makes final."""
         live, inlet = self.live, self.inlets[_position(name)]
         inlet.admit(batch)
-        live.at_batch(f"batch {batch.sequence}" + ("" if name is None else f" of the input {name!r}"))
+        self.calls.at(f"batch {batch.sequence}" + ("" if name is None else f" of the input {name!r}"))
         if batch.events.num_rows:
             live.push(batch.events, input=name)
         if batch.cti is not None:
             live.advance(utc(batch.cti), input=name)
         if all(cti == MAX_TIME for cti in live.input_ctis().values()):
             live.close()
-        promised = _hand_out(live, self.outlets, live.positions["cti"])
+        promised = _append_results(live, self.outlets, live.positions["cti"])
         inlet.took(batch)
         self.note(promised)
-        live.at_batch(None)
+        self.calls.at(None)
         self.pace.step()
         if self.pace.due():
             self.save()
 
     def note(self, promised: int | None = None) -> None:
-        """Write the places down in the query."""
+        """Copy the places to `RunningQuery.positions`."""
         cti = self.live.positions.get("cti", MIN_TIME) if promised is None else promised
         places = (*self.inlets.values(), *self.outlets.values())
         self.live.positions = {"cti": cti, **{place.name: place.sequence for place in places}}
@@ -159,8 +203,8 @@ class _FollowedQuery:
         """Write a checkpoint.
 
         Args:
-            again: Whether nothing was taken in since the last one. Then it takes that one's place, and pushes no older
-                one out, however often the process is started.
+            again: Whether nothing was taken in since the last checkpoint. Then the new one replaces it, and removes no
+                older one, however often the process is restarted.
         """
         following = self.live.following
         if self.checkpoint is not None:
@@ -170,7 +214,7 @@ class _FollowedQuery:
         self.pace.begin()
 
     def waits(self) -> bool:
-        """What is done while no batch comes; whether to wait no longer."""
+        """Write a checkpoint if one is due while no batch comes; return whether to stop waiting."""
         for inlet in self.inlets.values():
             inlet.waited = True
         if self.pace.due():
@@ -179,7 +223,7 @@ class _FollowedQuery:
 
 
 def _by_input(live: Followable, store: Store | Mapping[str, Store]) -> dict[str | None, Store]:
-    """The store of each input; of the only one by no name."""
+    """The store of each input; the name of a query's only input is None."""
     if isinstance(store, Store):
         return {None: store}
     if live.imports:
@@ -203,7 +247,7 @@ def _position(name: str | None) -> str:
 
 
 def _batches(run: _FollowedQuery, timeout: Duration | None) -> Iterator[tuple[str | None, StoredBatch]]:
-    """The next batch, always of the input that is the furthest behind: which one that is the stores alone say."""
+    """The batches in the order of their inputs' CTIs: that order depends on nothing but the stores."""
     left = {
         name: store.follow(run.inlets[_position(name)].sequence, timeout=timeout, on_wait=run.waits)
         for name, store in run.stores.items()
@@ -214,19 +258,19 @@ def _batches(run: _FollowedQuery, timeout: Duration | None) -> Iterator[tuple[st
         batch = next(left[name], None)
         if batch is None:
             if name is None or ctis[name] != MAX_TIME:
-                return  # it has waited for long enough
+                return  # the timeout has passed
             del left[name]
         else:
             yield name, batch
 
 
-def _hand_out(live: Followable, outlets: Mapping[str, Outlet], promised: int) -> int:
+def _append_results(live: Followable, outlets: Mapping[str, Outlet], promised: int) -> int:
     cti = live.cti
     if "into" in outlets:
         results = live.results()
         if results.num_rows or cti > promised:
             outlets["into"].put(results, None if cti == MIN_TIME else cti)
-    # Taken in any case: nobody else asks for them meanwhile, and they would pile up.
+    # Taken in any case: while the query follows, nobody else takes late rows, and they would pile up.
     late = live.late()
     if "late_into" in outlets and late is not None and late.num_rows:
         outlets["late_into"].put(late, None)

@@ -1,4 +1,4 @@
-"""The inputs of a running query: where each stream comes in, and what waits there for the next step."""
+"""The inputs of a running query: each stream's ingress, and the events that wait there for the next step."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ if TYPE_CHECKING:
     from gpu_ops.ingest.sources import EventSource
 
 _OWN = "0 entrance"
-"""The name of the state of the query's own input."""
+"""The prefix of the state tables of the query's first input."""
 
 
 @dataclass(eq=False)
 class Input:
-    """Where a stream comes in: one of the query's own, or one that CTIs are imported from.
+    """An input stream: one that feeds the query, or one that only lends its CTIs to another.
 
     Attributes:
-        name: What the user calls it.
-        prefix: The name of its state.
-        source: What its rows look like.
-        entrance: What lets them in.
-        follows: Where its CTIs come from besides.
+        name: The user's name for it.
+        prefix: The prefix of its state tables.
+        source: The schema and the checks of its rows.
+        entrance: Its ingress.
+        follows: The input whose CTIs it imports.
         leaves: The leaves of the plan that it feeds.
-        counts: What was counted of the rows that have come in.
-        since_cti: How many were let in since its CTI has moved, as far as is known.
-        still_open: The starts of the events that were handed out as start edges and have not ended; None where nobody
-            needs whole events besides.
-        promised: What it promises in each view, as far as a step has taken it in.
-        fresh: What no step has taken in yet: events, and so the next three.
+        counts: The counts of its rows.
+        since_cti: How many rows were admitted since its CTI last moved, as far as is known.
+        still_open: The starts of open events that were passed on as start edges; None unless a leaf takes whole events
+            beside a leaf that takes edges.
+        promised: Its CTI in each view at the last step.
+        fresh: Events that no step has taken in yet. The next three wait for a step too.
         opened: Start edges of events whose ends are not known yet.
-        closed: Events that were opened before, with their ends.
-        late: Events that were kept aside.
+        closed: Events with their ends that were opened before.
+        late: Diverted events.
     """
 
     name: str
@@ -65,44 +65,44 @@ class Input:
     late: list[Events] = field(default_factory=list)
 
     def waiting(self) -> dict[str, list[Events]]:
-        """What no step has taken in yet, by the names of its tables."""
+        """The events that wait for a step, by the names of their state tables."""
         return {"fresh": self.fresh, "opened": self.opened, "closed": self.closed, "late": self.late}
 
     @property
     def promises(self) -> tuple[int, int]:
-        """The CTI with open edges, and the one of whole events: that one is held back at the oldest that is open."""
+        """The CTI of the open view and that of the whole view, which the oldest open event holds back."""
         cti = self.entrance.cti
         return cti, cti if self.still_open is None else self.still_open.least(cti)
 
     @property
     def moved(self) -> bool:
-        """Whether it promises more than the last step has taken in."""
+        """Whether a CTI has moved since the last step."""
         cti, whole = self.promises
         return cti > self.promised[0] or whole > self.promised[1]
 
     @cached_property
     def diverts(self) -> bool:
-        """Whether anybody takes what is late."""
+        """Whether a leaf takes late events."""
         return any(map(is_late, self.leaves))
 
     @cached_property
     def late_alone(self) -> bool:
-        """Whether nobody takes anything else."""
+        """Whether every leaf takes late events."""
         return all(map(is_late, self.leaves))
 
     @property
     def waits(self) -> int:
-        """How many events no step has taken in yet."""
+        """How many events wait for a step."""
         pieces = [*self.fresh, *self.opened, *self.closed, *self.late]
         return sum(map(len, pieces))
 
     @property
     def says_ctis(self) -> bool:
-        """Whether its rows may bring a CTI."""
+        """Whether its rows may bring CTIs."""
         return self.entrance.makes_ctis or self.source.says_ctis
 
     def take(self, admitted: Admitted, device: Device) -> None:
-        """Keep what was let in for the next step."""
+        """Keep admitted events for the next step."""
         columns = device.columns
         self.since_cti = len(admitted.start) + (0 if len(admitted.ctis) else self.since_cti)
         self._note_edges(admitted)
@@ -126,7 +126,7 @@ class Input:
             self.opened.append(Events(start, 1, columns.from_arrow(admitted.opened.payload)))
 
     def _note_edges(self, admitted: Admitted) -> None:
-        """Keep the starts of open edges that have begun and ended, if anybody asks for the oldest."""
+        """Update the starts of open events, if they are needed."""
         if self.still_open is None:
             return
         if admitted.closes is not None:
@@ -135,49 +135,49 @@ class Input:
             self.still_open.add(admitted.opened.start)
 
     def restored(self, entrance: Ingress) -> None:
-        """Go on with an entrance as it was."""
+        """Go on with a restored ingress."""
         self.entrance = entrance
         if self.still_open is not None:
             self.still_open = Least()
             self.still_open.add(entrance.handed_out)
 
     def fed(self) -> dict[tuple[Node, View], tuple[StepInput, int]]:
-        """What its leaves get in the next step, and what they promise."""
+        """The events and the CTI of each leaf in the next step."""
         cti, whole = self.promises
         views = {
             "open": (StepInput(self.fresh, self.opened, self.closed), cti),
             "whole": (StepInput([*self.fresh, *self.closed]), whole),
         }
-        # What is late may be as late as it likes.
+        # A late event may start at any time, so late leaves have no CTI before the end of input.
         late = StepInput(self.late), cti if cti == MAX_TIME else MIN_TIME
         return {(leaf.node, leaf.view): late if is_late(leaf) else views[leaf.view] for leaf in self.leaves}
 
     def leaf(self, *, late: bool) -> Node:
-        """A leaf that gets its events, or what is late."""
+        """A leaf that takes its events, or its late events."""
         return next(leaf.node for leaf in self.leaves if is_late(leaf) == late)
 
     def taken(self) -> None:
-        """A step has taken all of it in."""
+        """Forget the events that a step has just taken in."""
         self.promised = self.promises
         self.fresh, self.opened, self.closed, self.late = [], [], [], []
 
 
 def is_late(leaf: RunningNode) -> bool:
-    """Whether a leaf takes what is late."""
+    """Whether a leaf takes late events."""
     return _arrival(leaf.node).late
 
 
 def _arrival(leaf: Node) -> Arrival:
-    """What comes in at a leaf."""
-    assert leaf.arrival is not None  # noqa: S101  (that is what makes it one)
+    """The arrival that a leaf declares."""
+    assert leaf.arrival is not None  # noqa: S101  (every leaf has one)
     return leaf.arrival
 
 
 def inputs(leaves: Sequence[RunningNode]) -> list[Input]:
-    """The inputs of a plan's leaves and all that they follow; the leaves' own first.
+    """The inputs that feed a plan's leaves, then those that only lend their CTIs.
 
     Raises:
-        PlanError: Two have one name.
+        PlanError: Two inputs have the same name.
     """
     made: dict[NodeIdentity, Input] = {}
 
@@ -211,10 +211,10 @@ def inputs(leaves: Sequence[RunningNode]) -> list[Input]:
 
 
 def find(known: Sequence[Input], name: str | None) -> Input:
-    """An input by its name; without a name the only one that is the query's own.
+    """An input by its name; without a name, the only one that feeds the query.
 
     Raises:
-        PlanError: There is none, or there are several.
+        PlanError: No input has the name; or no name was given, and there are several inputs.
     """
     if name is None and not (len(known) > 1 and known[1].leaves):
         return known[0]

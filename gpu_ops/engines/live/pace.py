@@ -1,4 +1,4 @@
-"""When a follower writes a checkpoint, and when it stops: batches, seconds and signals. Nothing here knows stores."""
+"""When a follower writes a checkpoint and when it stops: counts, time and signals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpu_ops.errors import PlanError
 
 
 class Pace:
-    """How often something is done: after a number of steps, or after a step once a span of time has passed.
+    """When something is due: after a number of steps, or at the first step after a span of time.
 
     Args:
         every: Steps, or a time such as ``"10s"``.
@@ -49,7 +49,7 @@ class Pace:
         self.waiting += 1
 
     def due(self) -> bool:
-        """Whether there was a step, and it is time."""
+        """Whether it is due."""
         if self._seconds is not None:
             return self.waiting > 0 and time.monotonic() - self._since >= self._seconds
         return self._steps is not None and self.waiting >= self._steps
@@ -57,16 +57,16 @@ class Pace:
 
 @contextmanager
 def stopping(signals: Iterable[int]) -> Iterator[Callable[[], int | None]]:
-    """Catch signals for as long as the block lasts; a second one does what it did before the block.
+    """Catch signals within the block. A second signal has the effect that it had before the block.
 
     Args:
-        signals: Their numbers.
+        signals: The signals' numbers.
 
     Yields:
-        A function that gives the signal that came; None while there was none.
+        A function that gives the signal that came, or None.
 
     Raises:
-        PlanError: It is not the main thread, which alone gets signals.
+        PlanError: This is not the main thread, the only one that gets signals.
     """
     caught: list[int] = []
     before: dict[int, signal._HANDLER] = {}

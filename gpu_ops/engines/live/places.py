@@ -1,20 +1,21 @@
-"""The places in its stores that a follower has come to: what a checkpoint says of them, and what is compared first.
+"""A follower's places in its stores: how checkpoints describe them, and how they are verified before it goes on.
 
 A follower reads batches of its sources and writes batches of results. It goes on from a checkpoint only in the stores
-that the checkpoint names, and only where the batch before each place is the one that it read or wrote there.
+that the checkpoint names, and only if the batch before each place is the one that it read or wrote there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 import pyarrow as pa
 
 from gpu_ops.core.time import utc
-from gpu_ops.errors import PlanError, SourceError
+from gpu_ops.errors import SourceError
+from gpu_ops.ingest.rules import check_choice
 from gpu_ops.microbatches.contents import content_crc
 from gpu_ops.microbatches.identity import new_name
 from gpu_ops.microbatches.reports import StoredBatch
@@ -24,7 +25,7 @@ from gpu_ops.microbatches.writer import Writer, conform
 IfOtherStore = Literal["raise", "adopt"]
 
 Range = tuple[int, int]
-"""Batches from one number to another, both included."""
+"""The first and the last number of some batches."""
 
 SINKS = ("into", "late_into")
 
@@ -35,9 +36,9 @@ class Mark:
 
     Attributes:
         store: The store's identity; None if it had none.
-        sequence: The number of the last batch before the place; 0 at the store's beginning.
-        rows: How many rows that batch has; None if that is not known.
-        crc: The CRC of its rows; None if that is not known.
+        sequence: The number of the batch before the place; 0 at the store's beginning.
+        rows: How many rows that batch has; None if unknown.
+        crc: The CRC of its rows; None if unknown.
     """
 
     store: str | None
@@ -48,14 +49,14 @@ class Mark:
 
 @dataclass
 class StorePlace:
-    """Where a follower is in a store.
+    """A follower's place in a store.
 
     Attributes:
-        name: Its name among `RunningQuery.positions`.
+        name: The place's name among `RunningQuery.positions`.
         store: The store.
-        sequence: The number of the last batch that was read, or written.
-        kept: The place as it was when it was last marked.
-        last: That batch's events; None if they have expired.
+        sequence: The number of the last batch that was read or written.
+        kept: The last mark that was made of the place.
+        last: The events of the last batch; None if they have expired.
     """
 
     name: str
@@ -65,22 +66,22 @@ class StorePlace:
     last: pa.Table | None = None
 
     def mark(self) -> Mark:
-        """The place, for a checkpoint."""
+        """The mark of the place, for a checkpoint."""
         identity = self.kept.store or self.store.identity
         if self.kept.sequence != self.sequence:
             self.kept = _mark(identity, self.sequence, self.last)
-        elif identity != self.kept.store:
-            self.kept = Mark(identity, self.sequence, self.kept.rows, self.kept.crc)
+        else:
+            self.kept = replace(self.kept, store=identity)
         return self.kept
 
 
 @dataclass
 class Inlet(StorePlace):
-    """Where a follower reads.
+    """The place where a follower reads a store.
 
     Attributes:
-        gone: The batches that had expired already when it began to read the store.
-        waited: Whether it has waited since the last batch: meanwhile the store may have been made anew.
+        gone: The batches that had expired before it began to read the store.
+        waited: Whether it has waited since the last batch: the store may have been recreated meanwhile.
     """
 
     gone: Sequence[Range] = ()
@@ -90,7 +91,7 @@ class Inlet(StorePlace):
         """Refuse a batch that does not follow the last one.
 
         Raises:
-            SourceError: Batches between have expired, or the store was made anew.
+            SourceError: Batches in between have expired, or the store was recreated.
         """
         lost = batch.lost or 0
         if lost > self.sequence and not _within(self.sequence + 1, lost, self.gone):
@@ -109,12 +110,12 @@ class Inlet(StorePlace):
 
 @dataclass
 class Outlet(StorePlace):
-    """Where tables go, one batch after the other; what is there already is compared instead.
+    """The place where a follower writes a store. Batches that the store already holds are compared instead.
 
     Attributes:
-        writer: The store's.
-        there: The batches after the place that were there when the follower began.
-        found: The last of them that was looked at.
+        writer: The store's writer.
+        there: The batches after the place that the store held when the follower began.
+        found: The last of them that was read.
     """
 
     writer: Writer = field(kw_only=True)
@@ -122,10 +123,10 @@ class Outlet(StorePlace):
     found: StoredBatch | None = None
 
     def put(self, table: pa.Table, cti: int | None) -> None:
-        """Write a batch, unless it was written before the query was restored.
+        """Write a batch, or compare it with the one that was written before the query was restored.
 
         Raises:
-            SourceError: Another batch is there.
+            SourceError: The two differ.
         """
         if self.sequence < self.writer.sequence:
             self._compare(table, cti)
@@ -135,19 +136,19 @@ class Outlet(StorePlace):
         self.last = table
 
     def mark(self) -> Mark:
-        """The place, for a checkpoint."""
+        """The mark of the place, for a checkpoint."""
         if self.kept.sequence != self.sequence and self.last is not None:
             self.last = conform(self.last, self.writer.schema, None)
         return super().mark()
 
     def claim(self, follower: str) -> None:
-        """Write down in the store that this follower writes there."""
+        """Record in the store that this follower writes it."""
         identity = self.writer.identity
         if identity.follower != follower:
             self.writer.claim(follower, self.sequence if identity.follower is None else identity.base)
 
     def finish(self) -> None:
-        """Refuse a store that holds more than the query gave.
+        """Refuse a store that holds more batches than the query gave.
 
         Raises:
             SourceError: It does.
@@ -171,14 +172,14 @@ class Outlet(StorePlace):
 
 @dataclass
 class Following:
-    """What a running query knows of the stores that it follows and writes to; a checkpoint holds it.
+    """What a running query knows of the stores that it reads and writes; checkpoints hold it.
 
     Attributes:
-        follower: The query's name in the stores that it writes to; None until it first follows a store.
-        marks: The places, by their names among `RunningQuery.positions`, as a checkpoint found them.
-        gone: For each source the batches that had expired when the query began to read it.
-        places: The places, while the query follows, and after.
-        kept_at: The checkpoint that it was restored from, or that it last wrote.
+        follower: The query's name in the stores that it writes; None until it first follows a store.
+        marks: The marks in the checkpoint, by the names among `RunningQuery.positions`.
+        gone: For each source, the batches that had expired when the query began to read it.
+        places: The places, once the query follows.
+        kept_at: The checkpoint that the query was restored from, or last wrote.
     """
 
     follower: str | None = None
@@ -188,7 +189,7 @@ class Following:
     kept_at: Path | None = None
 
     def facts(self) -> dict[str, Any]:
-        """What a checkpoint says of it."""
+        """The facts for a checkpoint."""
         marks = {**self.marks, **{place.name: place.mark() for place in self.places}}
         return {
             "follower": self.follower,
@@ -198,7 +199,7 @@ class Following:
 
     @classmethod
     def restore(cls, facts: Mapping[str, Any] | None, path: Path) -> Self:
-        """What the checkpoint at a path said; one of an older version said nothing."""
+        """From the facts of the checkpoint at a path; None in a checkpoint of an older version."""
         if facts is None:
             return cls(kept_at=path)
         marks = {name: Mark(**mark) for name, mark in facts["stores"].items()}
@@ -213,21 +214,20 @@ def begin(
     sinks: Mapping[str, tuple[Store, Writer]],
     if_other_store: IfOtherStore,
 ) -> tuple[dict[str, Inlet], dict[str, Outlet]]:
-    """Go to the places where a query is, after all that can be compared was found to be as it was.
+    """The places where a query goes on, once its stores were verified.
 
     Args:
         following: What the query knows of its stores.
         positions: The query's positions.
         sources: The stores to read, by their names among the positions.
-        sinks: The stores to write to, likewise, and their writers.
-        if_other_store: Whether a store with another identity, or with another follower's results, is refused.
+        sinks: The stores to write and their writers, likewise.
+        if_other_store: Whether to refuse a store with another identity, or with another follower's results.
 
     Raises:
-        SourceError: A store is not the one that the query knows, or lacks what the query needs.
+        SourceError: A store is not the one that the query knows, or lacks batches that it needs.
         PlanError: The policy is unknown.
     """
-    if if_other_store not in get_args(IfOtherStore):
-        raise PlanError(f"if_other_store={if_other_store!r} is no policy.", remedy='It is "raise" or "adopt".')
+    check_choice("if_other_store", if_other_store, IfOtherStore)
     policy = if_other_store
     _check_names(positions, sources, sinks)
     outlets = {name: _outlet(name, *sink, following, positions.get(name), policy) for name, sink in sinks.items()}
@@ -235,7 +235,7 @@ def begin(
     inlets = {name: _inlet(name, store, following, positions.get(name), policy) for name, store in sources.items()}
     for name, inlet in inlets.items():
         if name not in following.gone and inlet.sequence == 0:
-            # A first start. What has expired by now is not missed, unless there are results that were made of it.
+            # A first start: expired batches are not missed, unless the sinks hold results of them.
             inlet.gone = _gone(inlet.store)
             if inlet.gone and not empty:
                 raise _expired(inlet.store, 0)
@@ -276,7 +276,7 @@ def _outlet(
     identity = writer.identity
     others = identity.follower is not None and identity.follower != following.follower
     if position is None:
-        # A run whose checkpoint is lost gives all of its results again, after what was there before its first.
+        # Its checkpoint is lost: the run gives all its results again, from its first batch on.
         position = identity.base if others else writer.sequence
     mark = following.marks.get(name, Mark(None, position))
     _check_store(store, writer.sequence, Mark(identity.name, position), mark, policy)
@@ -292,7 +292,7 @@ def _outlet(
 
 
 def _check_store(store: Store, there: int, place: Mark, mark: Mark, policy: IfOtherStore) -> None:
-    """Refuse a store that is too short, or that is not the one of the checkpoint."""
+    """Refuse a store that ends before the place, or that is not the store in the checkpoint."""
     other = mark.store is not None and place.store != mark.store
     if there < place.sequence:
         raise SourceError(
@@ -311,7 +311,7 @@ def _check_store(store: Store, there: int, place: Mark, mark: Mark, policy: IfOt
 
 
 def _compared(store: Store, place: Mark, mark: Mark, found: StoredBatch | None) -> Mark:
-    """The place with what is known of the last batch before it, which is found to be the one of the checkpoint."""
+    """The mark of a place, after comparing the batch before it with the checkpoint."""
     if found is None or found.expired:
         return place
     there = _mark(place.store, place.sequence, found.events)
@@ -326,7 +326,7 @@ def _mark(identity: str | None, sequence: int, events: pa.Table | None) -> Mark:
 
 
 def _gone(store: Store) -> list[Range]:
-    """The batches that have expired by now."""
+    """The batches that have expired."""
     found: list[Range] = []
     for file in store.log().files:
         if file.expired and found and found[-1][1] == file.first - 1:

@@ -1,4 +1,4 @@
-"""A checkpoint is a file, and is not believed: how a running query is made from one, and what it is held to."""
+"""Restoring a running query from a checkpoint, which is a file and is checked before it is believed."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from gpu_ops.operators.state.fields import TIME
 
 @contextmanager
 def ours(path: Path) -> Iterator[None]:
-    """No error of another library comes out of this: whatever a checkpoint makes one raise, it cannot be restored.
+    """Turn any library's error within the block into `SourceError`: the checkpoint cannot be restored.
 
-    What it holds is checked before. This is for what those checks do not know of.
+    The checkpoint was checked before; this catches what the checks have missed.
     """
     try:
         yield
@@ -44,7 +44,7 @@ def check_plan(path: Path, facts: Mapping[str, Any], now: Sequence[str]) -> None
     """Refuse a checkpoint of another plan.
 
     Raises:
-        SourceError: It is; the error shows the difference.
+        SourceError: The plans differ; the error shows how.
     """
     check_facts(path, facts, PLAN)
     if facts["plan"] != now:
@@ -56,15 +56,15 @@ def check_plan(path: Path, facts: Mapping[str, Any], now: Sequence[str]) -> None
 
 
 def split(path: Path, state: Tables, prefixes: Sequence[str]) -> dict[str, dict[str, pa.Table]]:
-    """The tables of a state, by whose they are.
+    """The tables of a state by their owner, a node or an input.
 
     Args:
         path: The checkpoint.
-        state: All of them.
-        prefixes: With what the names of the tables of each node and each input begin.
+        state: All tables.
+        prefixes: The prefix of each owner's table names.
 
     Raises:
-        SourceError: One is nobody's.
+        SourceError: A table has no owner.
     """
     made: dict[str, dict[str, pa.Table]] = {prefix: {} for prefix in prefixes}
     for name, table in state.items():
@@ -78,10 +78,10 @@ def split(path: Path, state: Tables, prefixes: Sequence[str]) -> dict[str, dict[
 
 
 def restore_node(path: Path, number: int, node: RunningNode, tables: Tables) -> None:
-    """Let a node remember what it gave, once that is checked.
+    """Check a node's tables, and restore the node from them.
 
     Raises:
-        SourceError: It does not keep the node's declaration.
+        SourceError: The tables do not fit the node's declaration.
     """
     if node.own is None:
         return
@@ -90,10 +90,10 @@ def restore_node(path: Path, number: int, node: RunningNode, tables: Tables) -> 
 
 
 def restore_input(path: Path, known: Input, tables: Tables, device: Device) -> None:
-    """The same of an input: its entrance, and what waits behind it.
+    """Check an input's tables, and restore its ingress and its waiting events from them.
 
     Raises:
-        SourceError: The tables do not keep the input's declaration.
+        SourceError: The tables do not fit the input's declaration.
     """
     before = known.entrance
 
@@ -109,7 +109,7 @@ def restore_input(path: Path, known: Input, tables: Tables, device: Device) -> N
 
 
 def waiting_declared(known: Input) -> Iterator[StateTable]:
-    """The tables of what waits behind an entrance."""
+    """The tables of the events that wait for a step."""
     late = known.diverts
     for name in known.waiting() if known.leaves else ():
         if late if name == "late" else not known.late_alone:
@@ -122,10 +122,10 @@ def waiting_declared(known: Input) -> Iterator[StateTable]:
 
 
 def check_rows(path: Path, tables: Mapping[str, pa.Table], name: str, schemas: Sequence[pa.Schema], what: str) -> None:
-    """Hold rows that are handed on as they are to one of some schemas.
+    """Check the columns of rows that are passed on unread: they have one of some schemas.
 
     Raises:
-        SourceError: They are of none of them.
+        SourceError: They have none of them.
     """
     if name not in tables:
         return

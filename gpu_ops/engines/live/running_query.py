@@ -1,4 +1,4 @@
-"""The engine that runs live: events and CTIs are pushed in, and results come out when they are final."""
+"""The live engine: callers push events and CTIs, and take results once they are final."""
 
 from __future__ import annotations
 
@@ -13,27 +13,24 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from gpu_ops.core.arguments import callback, whole
 from gpu_ops.core.bounds import TRUSTLESS, Bounds
 from gpu_ops.core.other_names import OtherNames
 from gpu_ops.core.own_errors import own_errors
 from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.core.time import Duration, Instant, instant
-from gpu_ops.engines.live.calls import Calls, changes, looks, reads
+from gpu_ops.engines.live.calls import changes, looks, reads
 from gpu_ops.engines.live.checkpoints import read_checkpoint, write_checkpoint
 from gpu_ops.engines.live.facts import check_facts, of_query
 from gpu_ops.engines.live.feeding import arun, run
-from gpu_ops.engines.live.fingerprints import IfFunctionsChanged, check_functions, functions_held
-from gpu_ops.engines.live.following import follow
+from gpu_ops.engines.live.fingerprints import IfFunctionsChanged, check_functions
+from gpu_ops.engines.live.following import follow, retrying
 from gpu_ops.engines.live.inputs import find
 from gpu_ops.engines.live.places import Following, IfOtherStore
-from gpu_ops.engines.live.recovering import again
+from gpu_ops.engines.live.query_state import QueryState
 from gpu_ops.engines.live.restoring import check_plan, check_rows, ours, restore_input, restore_node, split
 from gpu_ops.engines.live.status import Status, shown_cti
-from gpu_ops.engines.live.taking import Taking
 from gpu_ops.engines.local.engine import output_schema, to_table
-from gpu_ops.engines.local.placing import place
-from gpu_ops.engines.local.shapes import Shape, shape_schema
+from gpu_ops.engines.local.shapes import Shape
 from gpu_ops.errors import PlanError
 from gpu_ops.ingest.counts import Counts
 from gpu_ops.ingest.rules import IngestReport
@@ -41,29 +38,29 @@ from gpu_ops.microbatches.stores import Store
 from gpu_ops.plan.nodes import Node, merged
 
 
-class RunningQuery(Taking, OtherNames):
-    """A query that runs: `Stream.start` makes one.
+class RunningQuery(QueryState, OtherNames):
+    """A running query, made by `Stream.start`.
 
-    Results are final: each is given once, whole, when a CTI says that nothing can change it any more. All that one call
-    makes final comes before what the next call does. What it gives in all is what `Stream.collect` gives for the same
-    events, however they are cut and wherever CTIs stand.
+    Results are final: each is given once, whole, when a CTI rules out any further change. Results that one call makes
+    final come before those of the next call. In total they equal what `Stream.collect` gives for the same events,
+    however the events are batched and wherever CTIs stand.
 
-    It may be called from several threads: one call at a time is made, and the others wait. A call that fails before it
-    has taken anything in leaves the query as it was. One that fails later, by an error of a function of yours or by
-    Ctrl-C for instance, leaves it failed: results that were final before can be taken once, and every other call raises
+    Several threads may call it: one call runs at a time, and the others wait. A call that fails before it has taken in
+    anything leaves the query as it was. One that fails later, by an error in a function of yours or by Ctrl-C, leaves
+    the query failed: the results that were final before can be taken once, and every other call raises
     `QueryFailedError`.
 
     Args:
-        node: The plan; its source says what events look like. What the source itself holds is not pushed.
+        node: The plan. Its source says what events look like; the source's own rows are not pushed.
         device: As in `Stream.collect`.
-        on_results: Called with each table of results as soon as it is there; then `results` gives none. If it raises,
-            the step stands, and the same table is offered again at the next call, before anything new.
+        on_results: Called with each table of results as soon as it is final; then `results` gives none. If it raises,
+            the step stands, and the next call offers the same table again before it does anything else.
         shape: As in `Stream.collect`.
-        max_waiting: How many rows may wait for an input that says nothing; None for any number.
+        max_waiting: How many rows may wait for an input that brings no CTI; None for any number.
 
     Attributes:
-        positions: How far `follow` is: sequence numbers of the stores.
-        following: What is known of those stores.
+        positions: How far `follow` has come: a sequence number for each store.
+        following: What the query knows of those stores.
 
     Examples:
         >>> import gpu_ops as g
@@ -83,31 +80,6 @@ class RunningQuery(Taking, OtherNames):
     """
 
     _known_as = "live"
-
-    def __init__(
-        self,
-        node: Node,
-        device: str,
-        on_results: Callable[[pa.Table], None] | None = None,
-        shape: Shape = "interval",
-        max_waiting: int | None = None,
-    ) -> None:
-        self._node = node
-        self._device = place(node, device)
-        self._on_results = on_results
-        self._shape = shape
-        callback(on_results, name="on_results", takes="a table")
-        self._max_waiting = None if max_waiting is None else whole(max_waiting, name="max_waiting")
-        self._schema = output_schema(node)
-        self._given_schema = shape_schema(self._schema, shape)
-        # Whether every event is final by itself.
-        self._passes = all(each.stateless or each.comes_in for each in node.walk())
-        self._calls = Calls()
-        self._begin()
-        self.positions: dict[str, int] = {}
-        self.following = Following()
-        # Now, and not when a checkpoint is made: what a function's closure holds may change while it runs.
-        self._functions = functions_held(node)
 
     def __repr__(self) -> str:
         state = "failed, " if self._calls.what is not None else "closed, " if self._closed else ""
@@ -129,16 +101,16 @@ class RunningQuery(Taking, OtherNames):
 
     @property
     def cti(self) -> int:
-        """What the results promise, in ticks: none that comes later starts before."""
+        """The CTI of the results, in ticks: no later result starts before it."""
         return self._cti
 
     @property
     def imports(self) -> bool:
-        """Whether an input takes in CTIs of another."""
+        """Whether an input imports the CTIs of another."""
         return any(each.follows is not None for each in self._inputs)
 
     def input_ctis(self) -> dict[str, int]:
-        """What each input promises, in ticks."""
+        """The CTI of each input, in ticks."""
         return {each.name: each.entrance.cti for each in self._own}
 
     # In
@@ -148,47 +120,47 @@ class RunningQuery(Taking, OtherNames):
         """Take in more events, in the order of their arrival.
 
         Args:
-            batch: A table or record batch, a frame, a mapping of columns, or a list of rows as mappings; the columns of
-                the query's source. Columns that it has more are left out.
-            input: The name of the stream that they are of, where CTIs of another are taken in; else the query's own.
+            batch: A table or record batch, a frame, a mapping of columns, or a list of rows as mappings, with the
+                columns of the query's source. Other columns are ignored.
+            input: The name of the stream that the events belong to. A query with one input needs none.
 
         Raises:
             ColumnError: A column is missing.
-            TimeError: A row has no valid lifetime, or starts before the last CTI and the policy is to raise. Nothing of
-                the batch is taken in then.
-            WaitingError: More rows than `max_waiting` would wait. Nothing of the batch is taken in then.
-            PlanError: The query is closed, or is in the midst of another call.
+            TimeError: A row has no valid lifetime, or starts before the last CTI and the policy is to raise. Then no
+                row of the batch is taken in.
+            WaitingError: More than `max_waiting` rows would wait. Then no row of the batch is taken in.
+            PlanError: The query is closed, or another call of it is running.
             QueryFailedError: An earlier call has failed.
         """
-        self._go_on()
+        self._begin_call()
         into = find(self._inputs, input)
         arrivals, counted = into.source.arrivals(batch, into.counts.rows)
         self._check_waiting(into, len(arrivals.start))
-        self._bring(into, lambda: into.entrance.push(arrivals), counted)
+        self._ingest(into, lambda: into.entrance.push(arrivals), counted)
         self._offer()
 
     @changes
     def advance(self, cti: Instant, *, input: str | None = None) -> None:  # noqa: A002
-        """Say that no event that comes later starts before a time.
+        """Promise that no later event starts before a time (a CTI, elsewhere a watermark).
 
         Args:
             cti: An aware datetime, an ISO 8601 text with a zone, a ``numpy.datetime64`` (UTC), or ``"infinity"``. The
-                unit of the source's own times does not count here. A time before the last CTI says nothing new.
+                unit of the source's own times does not matter here. A time at or before the last CTI is ignored.
             input: As in `push`.
 
         Raises:
             PlanError: As `push`.
             QueryFailedError: As `push`.
         """
-        self._go_on()
+        self._begin_call()
         into = find(self._inputs, input)
         time = instant(cti, name="cti")
-        self._bring(into, lambda: into.entrance.advance(time))
+        self._ingest(into, lambda: into.entrance.advance(time))
         self._offer()
 
     @changes
     def close(self) -> None:
-        """End the input: a CTI at infinity (unless ``advance_time(final=False)``) makes all that is left final.
+        """End the input: a CTI at infinity makes all remaining results final, unless ``advance_time(final=False)``.
 
         Raises:
             PlanError: As `push`.
@@ -199,17 +171,17 @@ class RunningQuery(Taking, OtherNames):
         if again_offered:
             return
         self._check_open()
-        self._bring(self._own[0], self._own[0].entrance.close, close=True)
+        self._ingest(self._own[0], self._own[0].entrance.close, close=True)
         self._offer()
 
     # Out
 
     @looks
     def results(self) -> pa.Table:
-        """The results that have become final since the last call: ``start``, ``end``, and the payload.
+        """The results that became final since the last call: ``start``, ``end``, and the payload.
 
         Raises:
-            QueryFailedError: The query has failed, and what was final before has been taken.
+            QueryFailedError: The query has failed, and its final results were already taken.
         """
         if not self._ready:
             self._calls.check()
@@ -220,9 +192,9 @@ class RunningQuery(Taking, OtherNames):
 
     @looks
     def late(self) -> pa.Table | None:
-        """The rows that were not let in as they came since the last call, and what was done with each; None if none.
+        """The late rows since the last call, and what was done with each; None if there were none.
 
-        Of those that ``late="drop"`` leaves out no rows are kept: `status` counts them.
+        Rows that ``late="drop"`` drops are not kept: `status` counts them.
 
         Raises:
             QueryFailedError: As `results`.
@@ -234,7 +206,7 @@ class RunningQuery(Taking, OtherNames):
 
     @reads
     def report(self) -> IngestReport:
-        """What came in: rows, valid rows, refused rows by rule, late rows by fate; as `Stream.report` of a batch.
+        """Counts of the input: rows, valid rows, refused rows by rule, late rows by fate; as `Stream.report`.
 
         Raises:
             QueryFailedError: The query has failed.
@@ -244,12 +216,12 @@ class RunningQuery(Taking, OtherNames):
 
     @reads
     def rejected(self) -> Any:
-        """The rows that were kept aside (``on_invalid="divert"``), with the rule that each one broke.
+        """The invalid rows that were diverted (``on_invalid="divert"``), with the rule that each one broke.
 
-        They are kept as long as the query runs, and are in its checkpoints.
+        They are kept as long as the query runs, and its checkpoints hold them.
 
         Returns:
-            A table; of several inputs a table of each by its name, as in `Stream.rejected`.
+            A table; for several inputs a table of each by its name, as in `Stream.rejected`.
 
         Raises:
             QueryFailedError: The query has failed.
@@ -258,16 +230,16 @@ class RunningQuery(Taking, OtherNames):
         return tables if len(tables) > 1 else next(iter(tables.values()))
 
     def run(self, batches: Iterable[Any] | None = None) -> Iterator[pa.Table]:
-        """Push batch after batch, close, and give results as they become final, with a progress bar where one is seen.
+        """Push batch after batch, close, and yield results as they become final; terminals show a progress bar.
 
         Args:
-            batches: What `push` takes, or pairs of an input's name and that; by default what the sources hold, table
-                by table in turns.
+            batches: Batches as `push` takes them, or (input name, batch) pairs; by default the tables of the sources,
+                one of each source in turn.
         """
         return run(self, self._own, batches)
 
     def source_tables(self, *, input: str | None = None) -> Iterator[pa.Table]:  # noqa: A002
-        """What a source of the stream holds, as it is, for `push`.
+        """The tables of a source of the stream, as `push` takes them.
 
         Args:
             input: As in `push`.
@@ -275,7 +247,7 @@ class RunningQuery(Taking, OtherNames):
         return find(self._inputs, input).source.raw_tables()
 
     def arun(self, batches: AsyncIterable[Any]) -> AsyncIterator[pa.Table]:
-        """`run` over batches that come asynchronously; between two of them the event loop goes on."""
+        """`run` over batches that come asynchronously; between batches the event loop goes on."""
         return arun(self, batches)
 
     @own_errors
@@ -293,64 +265,56 @@ class RunningQuery(Taking, OtherNames):
         stop_on: Iterable[int] = (),
         if_other_store: IfOtherStore = "raise",
     ) -> Status:
-        """Push what is in a store and what comes into it, batch by batch, and keep the results in another.
+        """Push the batches of a store, old and new, and append the results to another store.
 
-        With a checkpoint it is exactly once: when the process is killed, whenever that is, a query that is restored
-        from the checkpoint goes on where that was made. What it gives again is the same as before, batch by batch, so
-        what is in ``into`` already is not written again. A step that fails is made again likewise: the query restores
-        itself from the checkpoint, says so in the log of ``gpu_ops`` (`logging`), and goes on.
+        With a checkpoint, delivery is exactly once. After the process is killed, at any point, a query restored from
+        the checkpoint goes on from there. It computes the same batches of results again, and does not write those that
+        ``into`` already holds. A failed step is retried in the same way: the query restores itself from the
+        checkpoint, logs a warning (`logging`, logger ``gpu_ops``), and goes on.
 
         Args:
-            store: The store that is followed, until its CTI is infinity; of several inputs one each, by their names.
-                The next batch is always of the one that is the furthest behind, so that it is the same each time.
-            into: Where results go, with the CTI behind them; without it, `results` gives them.
-            late_into: Where the rows of `late` go; without it they are counted, and not kept.
+            store: The store to follow, until its CTI is infinity; for several inputs a store each, by input name. The
+                next batch always comes from the input that is furthest behind, so the order is the same in each run.
+            into: The store for results and their CTIs; without it, `results` gives them.
+            late_into: The store for the rows of `late`; without it they are counted, and not kept.
             checkpoint: A file that is written before the first batch, then as often as `every` says, and at the end.
-            every: After how many batches, or after how much time (``"10s"``) if there was a batch.
-            keep: How many checkpoints are kept: the last one under the path, those before it under ``path.1`` and on.
-                If there were more, those beyond are removed.
-            timeout: How long without a new batch until it returns (``"10s"``, or 0); without it, it waits for ever.
+            every: Batches between two checkpoints, or the time between them (``"10s"``).
+            keep: How many checkpoints are kept: the last one at the path, earlier ones at ``path.1`` and so on. Older
+                ones are removed.
+            timeout: How long to wait for a new batch before returning (``"10s"``, or 0); None waits for ever.
             on_step: Called with the running query after each batch.
-            stop_on: Signals, such as ``signal.SIGTERM``, at which it ends the batch that it is at, writes the
-                checkpoint and raises `SystemExit` with 128 + the signal's number. A second one does what it did before.
-            if_other_store: What happens if a store has another identity than the checkpoint says, or holds the results
-                of another run: an error, or ``"adopt"``, once it is known to be right, a restored backup for instance.
+            stop_on: Signals, such as ``signal.SIGTERM``. At the first one the query finishes its batch, writes the
+                checkpoint and raises `SystemExit` with 128 + the signal's number. A second one has its usual effect.
+            if_other_store: What happens if a store's identity is not the one in the checkpoint, or if it holds the
+                results of another run: ``"raise"``, or ``"adopt"`` if the store is right, such as a restored backup.
 
         Raises:
-            SourceError: A store is damaged, has another writer, is not the one that the checkpoint was made with, lacks
-                batches that the query needs, or holds other batches than the query wrote.
-            QueryFailedError: A step failed again at the same batch, by the same error, which is the cause.
-            PlanError: An argument makes no sense, `stop_on` is used outside of the main thread, or the query follows a
-                store already.
+            SourceError: A store is damaged, has another writer, is not the one in the checkpoint, lacks batches that
+                the query needs, or holds batches that the query did not write.
+            QueryFailedError: A step failed again at the same batch by the same error, which is the cause.
+            PlanError: An argument makes no sense, `stop_on` is used outside the main thread, or the query already
+                follows a store.
         """
         path = None if checkpoint is None else Path(checkpoint)
         calls, mine = self._calls, False
 
         def attempt() -> None:
-            follow(self, store, into, late_into, path, every, timeout, on_step, keep, stop_on, if_other_store)
+            follow(self, calls, store, into, late_into, path, every, timeout, on_step, keep, stop_on, if_other_store)
 
         try:
             with calls.lock:
                 calls.begin_to_follow()
                 mine, calls.follower = True, threading.get_ident()
-            again(calls, path, self._restore, attempt)
+            retrying(calls, path, self._restore, attempt)
         finally:
             if mine:
                 calls.follower = None
                 calls.at(None)
         return self.status()
 
-    def at_batch(self, batch: str | None) -> None:
-        """What `follow` is at, for errors to name it; None once it is done.
-
-        Args:
-            batch: In words.
-        """
-        self._calls.at(batch)
-
     @looks
     def status(self) -> Status:
-        """How far it is; of a query that has failed, how far it was."""
+        """How far the query is, or was when it failed."""
         failed = self._calls.what
         nodes = [] if failed else [each.own for each in self._running.walk() if each.own is not None]
         invalid = sum((each.counts.invalid for each in self._own), Counter[str]())
@@ -373,7 +337,7 @@ class RunningQuery(Taking, OtherNames):
 
     @reads
     def state(self) -> dict[str, pa.Table]:
-        """All that it remembers, as tables that can be read: per node, by ``"<number> <node>/<table>"``.
+        """The query's whole state as readable tables, named ``"<number> <node>/<table>"``.
 
         Raises:
             QueryFailedError: The query has failed.
@@ -403,14 +367,14 @@ class RunningQuery(Taking, OtherNames):
 
     @reads
     def checkpoint(self, path: str | Path, *, keep: int | None = None) -> None:
-        """Write all that it remembers to a file, whole or not at all: a zip archive of Arrow IPC files and the plan.
+        """Write the query's whole state to a file, atomically: a zip archive of Arrow IPC files and the plan.
 
-        Results that `results` has not given yet are in it too.
+        It includes results that `results` has not given yet.
 
         Args:
-            path: The file; an older checkpoint there is replaced, and gives it its mode. A link there is replaced
-                itself, not what it leads to.
-            keep: How many checkpoints are kept, as in `follow`; None replaces the last one, and no other.
+            path: The file. An older checkpoint there is replaced, and its file mode is kept. A symbolic link is
+                replaced itself, not its target.
+            keep: How many checkpoints are kept, as in `follow`; None replaces the last one and leaves older ones.
 
         Raises:
             SourceError: The file system refuses.
@@ -455,13 +419,13 @@ class RunningQuery(Taking, OtherNames):
             raise
 
     def _check(self, path: Path, facts: Mapping[str, Any], if_functions_changed: IfFunctionsChanged) -> None:
-        """Refuse a checkpoint of another query, and one that does not say what it should."""
+        """Refuse a checkpoint of another query, and one whose facts are damaged."""
         check_plan(path, facts, self._plan())
         check_facts(path, facts, of_query(facts, len(self._inputs), len(self._running.walk())))
         check_functions(path, facts, self._functions, if_functions_changed)
 
     def _remember(self, path: Path, facts: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
-        """All that was remembered when the checkpoint was made."""
+        """Take over the state in a checkpoint."""
         self._begin()
         state = {name.removeprefix("state/"): table for name, table in tables.items() if name.startswith("state/")}
         nodes = {f"{number} {each.node.describe()}/": each for number, each in enumerate(self._running.walk())}
@@ -469,14 +433,14 @@ class RunningQuery(Taking, OtherNames):
         for number, (prefix, each) in enumerate(nodes.items()):
             each.cti, each.given = facts["ctis"][number], facts["given"][number]
             restore_node(path, number, each, parts[prefix])
-        # An older checkpoint has no more than how many rows there were.
+        # An older checkpoint counts rows alone.
         ingest = facts.get("ingest") or [Counts(rows, rows).facts() for rows in facts["rows_in"]]
         for known, counted, promised in zip(self._inputs, ingest, facts["promised"], strict=True):
             restore_input(path, known, parts[f"{known.prefix}/"], self._device)
             aside = f"rejected/{known.prefix}"
             check_rows(path, tables, aside, [known.source.kept_aside(Counts()).schema], "rows that are kept aside")
             known.counts = Counts.restore(counted, tables.get(aside))
-            # It has one promise, too: nothing was said of whole events beside open ones.
+            # An older checkpoint also has one CTI for each input: it did not tell whole events from open ones.
             known.promised = tuple(promised) if isinstance(promised, list) else (promised, promised)
         self._late, self._closed = Counter(facts["late"]), facts["closed"]
         self.positions, self.following = facts["positions"], Following.restore(facts.get("following"), path)
@@ -498,7 +462,7 @@ def restored(
     if_functions_changed: IfFunctionsChanged,
     bounds: Bounds,
 ) -> RunningQuery:
-    """A running query as a checkpoint found it: of an older one, what was written twice in the plan runs twice."""
+    """A running query in the state of a checkpoint. In one of an older version, repeated parts of a plan run twice."""
     made = RunningQuery(merged(node), device, on_results, shape, max_waiting)
     with ours(path):
         facts, tables = read_checkpoint(path, bounds)

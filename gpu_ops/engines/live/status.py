@@ -1,4 +1,4 @@
-"""How far a running query is, to be looked at."""
+"""The progress of a running query, for people to read."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from gpu_ops.core.time import MAX_TIME, MIN_TIME, format_time
 
 @dataclass(frozen=True)
 class Status:
-    """How far a running query is.
+    """The progress of a running query.
 
     Attributes:
-        events_in: Rows that came in, late and invalid ones included.
+        events_in: Rows pushed, late and invalid ones included.
         events_out: Results given.
-        alive: Events that are kept, because their time has not come or has not passed.
+        alive: Events in the query's state: those that still wait for a CTI, and those that later rows may meet.
         late: How many rows met each fate (dropped, adjusted, diverted …).
-        cti_in: What the input promises.
-        cti_out: What the results promise: none that comes later starts before.
-        state_bytes: How large the tables of `RunningQuery.state` are.
-        waiting: Rows among those alive whose turn has not come: a CTI has to pass them first, of the input that is the
-            furthest behind where there are several. A row that several nodes wait with counts at each.
-        invalid: How many rows broke each rule and were left out (``on_invalid="drop"`` or ``"divert"``).
-        failed: What went wrong, if the query has failed; then the rest tells how far it was before, but for what is
-            alive and waits, of which nothing is known any more.
+        cti_in: The CTI of the input that is furthest behind.
+        cti_out: The CTI of the results: no later result starts before it.
+        state_bytes: The size of the tables of `RunningQuery.state`.
+        waiting: Events among those alive that a CTI has yet to pass; with several inputs, the CTI of the one furthest
+            behind. An event that waits at several nodes counts at each.
+        invalid: How many rows broke each rule and were dropped or diverted (``on_invalid="drop"`` or ``"divert"``).
+        failed: What went wrong, if the query has failed. Then the other fields tell how far it was before, and
+            `alive`, `waiting` and `state_bytes` are 0.
 
     Examples:
         >>> Status(5, 2, 3, {"dropped": 1}, MAX_TIME, 0, 100)

@@ -39,10 +39,10 @@ class BatchRun:
 
     Attributes:
         device: Where arrays live.
-        progress: What counts rows.
-        shared: The nodes that stand at several places of the plan, and what they give once that is known.
-        feeds: What the leaves give that another engine feeds.
-        gathered: The nodes all rows of which are in memory together at some time.
+        progress: Counts rows.
+        shared: Nodes with several parents, and their events once they were computed.
+        feeds: The events of the leaves that another engine feeds.
+        gathered: The nodes whose rows are all in memory at the same time.
     """
 
     device: Device
@@ -66,14 +66,14 @@ def reader(node: Node, device: str) -> pa.RecordBatchReader:
 
 @own_errors
 def answer_batches(answer: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
-    """The record batches of an answer, as they are asked for: whoever asks is out of the net of the verb."""
+    """The record batches of an answer, computed as they are read, after the user's verb has returned."""
     return (batch for table in answer for batch in table.to_batches())
 
 
 def write(
     node: Node, device: str, path: str | Path, if_exists: Literal["raise", "replace"], row_group_rows: int
 ) -> WriteReport:
-    """The answer in a file, whole or not at all."""
+    """The answer in a file, written atomically."""
     return write_file(
         tables(node, place(node, device)),
         output_schema(node),
@@ -84,12 +84,12 @@ def write(
 
 
 def origin(node: Node) -> str:
-    """The kind of frame that the first source came from."""
+    """The kind of frame that the first source was made from."""
     return next((each.source.origin for each in node.all(Source)), "pyarrow")
 
 
 def output_schema(node: Node) -> pa.Schema:
-    """The columns of an answer: the lifetime in the zone that came in, then the payload."""
+    """The columns of an answer: the lifetime in the sources' time zone, then the payload."""
     time = pa.timestamp("us", tz=node.zone)
     return pa.schema([pa.field("start", time), pa.field("end", time), *node.schema])
 
@@ -104,10 +104,10 @@ def run_fragment(
 
     Args:
         node: A plan whose leaves are each a `Feed`.
-        handed: For each of them batches of ``start``, ``end`` (``timestamp[us]``; not looked at when the feed's events
-            all last as long) and those columns of the feed's payload that are needed.
+        handed: For each feed, batches of ``start``, ``end`` (``timestamp[us]``; ignored if the feed's events all have
+            the same length) and the payload columns that the plan needs.
         device: As in `Stream.collect`.
-        wanted: The columns of the answer that are asked for; all by default.
+        wanted: The columns of the answer to compute; all by default.
 
     Yields:
         Batches with ``start`` and ``end`` in UTC and the wanted payload.
@@ -127,13 +127,13 @@ def run_fragment_in_order(
     device: str,
     wanted: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:
-    """`run_fragment` over batches that come in order of time, each with what is promised of all that come later.
+    """`run_fragment` over batches in order of time, each with a CTI.
 
     Args:
         node: As in `run_fragment`.
-        pieces: (batches of each feed, CTI): no event of a later piece starts before it.
+        pieces: (batches of each feed, CTI): no event of a later piece starts before the CTI.
         device: As in `run_fragment`.
-        wanted: Likewise.
+        wanted: As in `run_fragment`.
     """
     chosen = place(node, device)
     schema = pa.schema([*list(output_schema(node))[:2], *(node.schema.field(name) for name in wanted)])
@@ -147,7 +147,7 @@ def run_fragment_in_order(
 
 
 def _fed(feed: Feed, batches: Iterable[pa.RecordBatch], device: Device) -> Iterator[Events]:
-    # A frame without columns would not know its height.
+    # A frame without columns has no height: the narrowest column stands in.
     height = min(feed.schema, key=_width)
     for batch in batches:
         if not batch.num_rows:
@@ -165,7 +165,7 @@ def _ticks(column: pa.Array | pa.ChunkedArray, device: Device) -> Any:
 
 
 def tables(node: Node, device: Device, *, kept: bool = False) -> Iterator[pa.Table]:
-    """The answer in pieces; at least one, if an empty one. ``kept`` says that they are all kept."""
+    """The answer in one or more tables. ``kept`` says that the caller keeps them all."""
     schema = output_schema(node)
     sizes = [each.source.rows for each in node.all(Source)]
     total = None if None in sizes else sum(size for size in sizes if size is not None)
@@ -186,19 +186,19 @@ def _answers(node: Node, schema: pa.Schema, run: BatchRun) -> Iterator[pa.Table]
     if not node.chain():
         yield from (to_table(events, schema, run.device) for events in execute(node, run, names))
         return
-    # What columns alone compute goes out as it comes.
+    # The answer of filters and projections keeps the chunks that it was computed in.
     columns = filter_project.FilterProject.of(node, run.device, run.shared)
     yield from columns.answers(_inputs(columns, run, names)[0], schema)
 
 
 def from_table(table: pa.Table, device: Device) -> Events:
-    """Events of a table with ``start``, ``end`` and a payload."""
+    """Events from a table with ``start``, ``end`` and a payload."""
     start, end = (_ticks(table[name], device) for name in ("start", "end"))
     return Events(start, end, device.columns.from_arrow(table.drop_columns(["start", "end"])))
 
 
 def to_table(events: Events, schema: pa.Schema, device: Device) -> pa.Table:
-    """A table of events, of the schema of an answer."""
+    """A table of events, with the schema of an answer."""
     payload = device.columns.to_arrow(events.frame, pa.schema(list(schema)[2:]))
     times = [
         to_arrow(device.columns.host(ticks), schema.field(name).type)
@@ -208,13 +208,13 @@ def to_table(events: Events, schema: pa.Schema, device: Device) -> pa.Table:
 
 
 def shared(node: Node) -> dict[Node, list[Events] | None]:
-    """The nodes that stand at several places of a plan; what a shared one alone holds is not among them."""
+    """Nodes with several parents. The descendants of a shared node are not shared themselves."""
     given = Counter(each for above in node.walk() for each in above.inputs)
     return {each: None for each, times in given.items() if times > 1}
 
 
 def _gathered(node: Node, *, kept: bool) -> frozenset[Node]:
-    """The nodes whose rows are all kept: by whom the answer is handed to, or by the node above."""
+    """The nodes whose rows are all kept, by the caller or by the node above."""
     found = {node} if kept else set()
     found |= {each for above in node.walk() if above.collects for each in above.inputs}
     waiting = [each for each in found if each.keeps_rows]
@@ -226,18 +226,18 @@ def _gathered(node: Node, *, kept: bool) -> frozenset[Node]:
 
 
 def execute(node: Node, run: BatchRun, wanted: tuple[str, ...]) -> Iterator[Events]:
-    """The events that a node gives, in pieces.
+    """The events of a node, in pieces.
 
     Args:
         node: The node.
         run: The run that it is part of.
-        wanted: The columns that are asked of it; it may give more.
+        wanted: The columns that its parent needs; it may give more.
     """
     if node not in run.shared:
         yield from _give(node, run, wanted)
         return
     if run.shared[node] is None:
-        # It stands at several places of the plan, which may ask for different columns: computed once, with all of them.
+        # Its parents may need different columns, so it is computed once with all of them.
         run.shared[node] = list(_give(node, run, tuple(node.schema.names)))
     yield from run.shared[node] or ()
 
@@ -286,7 +286,7 @@ def _(node: AdvanceTime, run: BatchRun, wanted: tuple[str, ...]) -> Iterator[Eve
 
 @_come_in.register
 def _(node: Late, run: BatchRun, wanted: tuple[str, ...]) -> Iterator[Events]:
-    """What an entrance does not let in, and keeps aside."""
+    """The events that an ingress diverts."""
     source, columns = node.advance.source, run.device.columns
     for admitted in let_in(source.source, node.advance.settings, _names(source, wanted), run.progress.read):
         aside = admitted.diverted
@@ -296,12 +296,12 @@ def _(node: Late, run: BatchRun, wanted: tuple[str, ...]) -> Iterator[Events]:
 
 
 def _names(node: Source, wanted: tuple[str, ...]) -> list[str]:
-    # A frame without columns would not know its height; the narrowest column costs least.
+    # A frame without columns has no height: the narrowest column stands in.
     return [name for name in node.schema.names if name in wanted] or [min(node.schema, key=_width).name]
 
 
 def _let_in(node: Source, settings: Advance | None, run: BatchRun, wanted: tuple[str, ...]) -> Iterator[Events]:
-    """What the entrance lets in of a source, its rows in their order; then the input ends."""
+    """The events that an ingress admits from a source, whose rows are read in their order."""
     columns, length = run.device.columns, node.duration
     for admitted in let_in(node.source, settings, _names(node, wanted), run.progress.read):
         end = columns.array(admitted.end) if length is None else length
@@ -311,5 +311,5 @@ def _let_in(node: Source, settings: Advance | None, run: BatchRun, wanted: tuple
 def _width(column: pa.Field) -> int:
     try:
         return int(column.type.bit_width)
-    except ValueError:  # of variable width
+    except ValueError:  # its values have variable width
         return 1 << 10

@@ -1,7 +1,6 @@
-"""More rows than memory holds: sorted by start in files, then run through a plan in order of time.
+"""An external sort: more rows than memory holds are sorted by start in files, then run through a plan in that order.
 
-A plan that is run so remembers what is alive and nothing else, as a running query does; its results are those of one
-step over all rows.
+The plan then runs step by step, keeping only what is alive, as a running query does. Its results are those of a batch.
 """
 
 from __future__ import annotations
@@ -27,20 +26,20 @@ from gpu_ops.plan.lifetimes import Lifetime
 from gpu_ops.plan.nodes import Feed, Node
 
 TOGETHER = 64
-"""How many files are read at once: a process may have as few as 256 open. More are merged in passes."""
+"""How many files are merged at once: a process may have as few as 256 open. More are merged in passes."""
 
 _ROWS = (1 << 8, 1 << 14)
-"""Rows that are read of a file at once, at least and at most: each time is a step of the plan."""
+"""The least and the most rows that are read from a file at once, for one step of the plan."""
 
 
 @dataclass(frozen=True)
 class Spill:
-    """What did not fit in memory.
+    """Rows that did not fit in memory.
 
     Attributes:
-        files: How many sorted files it was at first.
-        size: How many bytes it had in memory.
-        merged: How many files were read and written again, so that no more than `TOGETHER` are left.
+        files: How many sorted files they were written to at first.
+        size: How many bytes they had in memory.
+        merged: How many files were then merged into others, so that at most `TOGETHER` were left.
     """
 
     files: int
@@ -49,7 +48,7 @@ class Spill:
 
 
 def can_run_in_order(node: Node) -> bool:
-    """Whether a plan gives the same when its rows come in order of start: no verb moves starts as it likes."""
+    """Whether a plan can take its rows in order of start: no verb moves starts by an expression."""
     return all(each.new_start is None for each in node.all(Lifetime))
 
 
@@ -65,11 +64,11 @@ def in_order(
     Args:
         batches: With a column ``start`` of timestamps, all of one schema.
         budget: Bytes of batches that are held at once. Sorting them takes as much again.
-        spilled: Is told what was sorted in files, before the first row of it is given.
-        within: The folder in which there is one of the files; None is the system's for what is temporary.
+        spilled: Called with a `Spill` before the first sorted row is given.
+        within: The folder for a temporary folder of files; None is the system's temporary folder.
 
     Yields:
-        The batches; or (table, CTI) pairs: no row that comes in a later pair starts before the CTI.
+        The batches; or (table, CTI) pairs: no row of a later pair starts before the CTI.
 
     Examples:
         >>> rows = pa.record_batch({"start": pa.array([3, 1, 2], pa.timestamp("us"))})
@@ -104,10 +103,10 @@ def in_order(
 
 
 class _Runs:
-    """Sorted files of rows, in the order in which the rows came.
+    """Sorted files, in the order in which their rows arrived.
 
     Args:
-        folder: Where they are.
+        folder: The folder of the files.
         budget: Bytes of rows that may be held at once.
 
     Attributes:
@@ -121,12 +120,12 @@ class _Runs:
 
     def add(self, table: pa.Table) -> None:
         """Write rows to a file of their own."""
-        # What is held of all files that are read together is no more than what may be held.
+        # One piece of each file that is merged at once fits in the budget.
         rows = self._budget // TOGETHER * table.num_rows // max(table.nbytes, 1)
         self.files.append(self._written([table], table.schema, min(max(rows, _ROWS[0]), _ROWS[1])))
 
     def merge(self) -> int:
-        """Merge neighbours until no more than `TOGETHER` files are left; how many were read for it."""
+        """Merge neighbouring files until at most `TOGETHER` are left; return how many were merged."""
         read = 0
         while len(self.files) > TOGETHER:
             excess, before, self.files = len(self.files) - TOGETHER, self.files, []
@@ -152,7 +151,7 @@ class _Runs:
         return made
 
     def _written(self, tables: Iterable[pa.Table], schema: pa.Schema, rows: int) -> Path:
-        """A file of tables, each of which is sorted, and none of which has a row that belongs before an earlier one."""
+        """Sort each table and write them to one file; no row of a later table starts before those of an earlier one."""
         path = self._folder / f"{self._made}.arrow"
         self._made += 1
         options = pa.ipc.IpcWriteOptions(compression="lz4")
@@ -169,7 +168,7 @@ def _starts(table: pa.Table) -> Any:
 
 @contextmanager
 def _merged(files: list[Path]) -> Iterator[Iterator[tuple[pa.Table, int]]]:
-    """Rows of sorted files up to the least start at which what is read of one of them ends, again and again."""
+    """The rows of sorted files, merged: each piece ends where the first of the pieces in memory ends."""
     with ExitStack() as opened:
         sources = [opened.enter_context(pa.OSFile(str(path))) for path in files]
         yield _pieces([_batches(opened.enter_context(pa.ipc.open_file(source))) for source in sources])
@@ -214,7 +213,7 @@ def run_in_order(
 
     Args:
         node: A plan whose leaves are `Feed`s.
-        pieces: What each leaf gets, and what then is promised of all of them, in ticks.
+        pieces: (events of each leaf, CTI of all leaves).
         device: Where arrays live.
 
     Yields:

@@ -1,7 +1,7 @@
-"""Which device runs a plan: the one that was asked for, or the CPU where a GPU would read an expression otherwise.
+"""Which device runs a plan: the requested one, or the CPU if an expression would mean something else on a GPU.
 
-cuDF has no column for some types and is given others in their place (`gpu_ops.devices.cuda.lowering`). Whatever moves,
-orders or counts values does not notice; an expression may ask of a number what it means to ask of a date.
+cuDF lacks some types, and stores their values as other types (`gpu_ops.devices.cuda.lowering`). Moving, ordering or
+counting values gives the same results, but an expression on a date would there be evaluated on a number.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from gpu_ops.plan.terms import Term
 
 
 def place(plan: Node, name: str) -> Device:
-    """The device for a plan: as `choose`, but ``"auto"`` is the CPU where the GPU would answer another question.
+    """The device for a plan: as `choose`, but ``"auto"`` is the CPU if an expression means something else on a GPU.
 
     Raises:
-        DeviceError: ``"gpu"`` was asked for, and an expression of the plan means something else there; or as `choose`.
+        DeviceError: ``"gpu"`` was requested, and an expression of the plan means something else there; or as `choose`.
         PlanError: As `choose`.
     """
     chosen = choose(name)
@@ -41,7 +41,7 @@ def place(plan: Node, name: str) -> Device:
 
 
 def misreading(plan: Node) -> str | None:
-    """The first part of a plan's expressions that would mean something else on a GPU, in words; None if none would.
+    """The first part of a plan's expressions that would mean something else on a GPU, in words; None if there is none.
 
     Examples:
         >>> import datetime, gpu_ops as g
@@ -60,11 +60,11 @@ def _misread(expression: nw.Expr, payload: pa.Schema) -> str | None:
     types = {field.name: field.type for field in payload} | dict.fromkeys(LIFETIME, TIME_TYPE)
     try:
         parts = [each for value in values([expression], payload).values() for each in value.walk()]
-    except Exception:  # noqa: BLE001  (whatever stops us in the tree, it is one that we cannot look into)
+    except Exception:  # noqa: BLE001  (an expression that fails here has parts that we cannot read)
         read = [values([nw.col(name)], payload)[name] for name in column_names(expression, list(types))]
         lost = [f"{each.options['name']!r}" for each in read if is_stood_for(each.dtype)]
         return f"{expression!r} cannot be looked into and reads {', '.join(lost)}" if lost else None
-    # A literal says less than what takes it beside a column.
+    # A literal is judged with the function that takes it.
     own = (each for each in parts if not all(map(_is_same, (each, *(one for one in each.terms if one.name == "lit")))))
     wrong = next(own, None)
     if wrong is None:
@@ -78,7 +78,7 @@ def _misread(expression: nw.Expr, payload: pa.Schema) -> str | None:
 
 
 def is_stood_for(dtype: nw.dtypes.DType) -> bool:
-    """Whether another type stands for this one on a GPU, or for one within it."""
+    """Whether a GPU stores this type, or one within it, as another."""
     if isinstance(dtype, nw.Datetime):
         return dtype.time_zone is not None
     if isinstance(dtype, nw.Struct):
@@ -97,26 +97,21 @@ _TEXTS = (nw.Categorical, nw.Enum, nw.String)
 
 
 def _is_same(term: Term) -> bool:
-    """Whether a part of an expression gives the same on a GPU, given that what it takes is what stands there for it."""
+    """Whether a part of an expression gives the same on a GPU, where its inputs are stored as other types."""
     if term.name == "lit":
         return term.options["value"] is None or not is_stood_for(term.dtype)
     taken = [each for each in term.terms if not (each.name == "lit" and each.options["value"] is None)]
     if not any(is_stood_for(each.dtype) for each in (term, *taken)):
         return True
-    return term.name in _PASSING or _RULES.get(term.name, _never)(term, [each.dtype for each in taken])
+    rule = _RULES.get(term.name)
+    return term.name in _PASSING or (rule is not None and rule(term, [each.dtype for each in taken]))
 
 
 Rule = Callable[[Term, Sequence[nw.dtypes.DType]], bool]
 
 
-def _never(term: Term, given: Sequence[nw.dtypes.DType]) -> bool:
-    del term, given
-    return False
-
-
 def _alike(term: Term, given: Sequence[nw.dtypes.DType]) -> bool:
-    """What takes one type alone: its values are the same if what stands for them is."""
-    del term
+    """All inputs have one type: values are equal there if their stored forms are."""
     return len(set(given)) == 1
 
 
@@ -125,33 +120,31 @@ def _equal(term: Term, given: Sequence[nw.dtypes.DType]) -> bool:
 
 
 def _ordered(term: Term, given: Sequence[nw.dtypes.DType]) -> bool:
-    """Days, times and bytes have the order of what stands for them; categories may have one of their own."""
+    """Dates, times and bytes have the order of their stored forms; categories may have an order of their own."""
     return isinstance(given[0], nw.Date | nw.Time | nw.Datetime | nw.Binary | nw.Float16) and _alike(term, given)
 
 
 def _chosen(term: Term, given: Sequence[nw.dtypes.DType]) -> bool:
-    """Of ``when``, the values after the condition."""
+    """``when``: the values after the condition have one type."""
     return _alike(term, given[1:]) and not is_stood_for(given[0])
 
 
 def _moved(term: Term, given: Sequence[nw.dtypes.DType]) -> bool:
-    """Instants and spans of one unit: their numbers are added, whatever a zone's clock shows."""
+    """Instants and durations of one unit: their numbers are added, whatever their time zone."""
     times = all(isinstance(each, nw.Datetime | nw.Duration) for each in given)
     if not times or len({each.time_unit for each in given}) != 1:  # type: ignore[attr-defined]
         return False
     instants = [each for each in given if isinstance(each, nw.Datetime)]
-    # Two of them are a span if they are of one type, which Narwhals asks for.
+    # The difference of two instants is a duration if they have one type, as Narwhals requires.
     return all(each.time_zone is not None for each in instants) and (len(instants) == 1 or _alike(term, instants))
 
 
 def _instants(term: Term, given: Sequence[nw.dtypes.DType]) -> bool:
-    del term
     return isinstance(given[0], nw.Datetime)
 
 
 def _in_utc(term: Term, given: Sequence[nw.dtypes.DType]) -> bool:
-    """What a clock shows: without a zone it shows UTC's."""
-    del term
+    """Parts of a local time: cuDF has no time zones, so only those in UTC are right there."""
     return isinstance(given[0], nw.Datetime) and given[0].time_zone == "UTC"
 
 
@@ -182,4 +175,4 @@ _RULES: dict[str, Rule] = {
     "cast": _cast,
     "is_in": _is_in,
 }
-"""What each function may take of types that another stands for, by Narwhals' names."""
+"""Which stored forms each function may take, by Narwhals' names."""

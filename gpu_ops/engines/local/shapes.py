@@ -1,4 +1,4 @@
-"""Answers in the shapes that StreamInsight has: intervals, points, and edges."""
+"""The shapes of an answer, after StreamInsight: intervals, points, and edges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a running query does with what comes in: who lets it in, when a step is due, and what becomes of an error."""
+"""The state of a running query: how rows and CTIs enter it, when a step is due, and what an error does to it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from gpu_ops.core.arguments import callback, whole
 from gpu_ops.core.own_errors import theirs
-from gpu_ops.devices import Device
 from gpu_ops.engines.live.calls import Calls
+from gpu_ops.engines.live.fingerprints import functions_held
 from gpu_ops.engines.live.inputs import Input, inputs
+from gpu_ops.engines.live.places import Following
 from gpu_ops.engines.live.status import shown_cti
-from gpu_ops.engines.local.engine import to_table
-from gpu_ops.engines.local.shapes import Shape, in_shape
+from gpu_ops.engines.local.engine import output_schema, to_table
+from gpu_ops.engines.local.placing import place
+from gpu_ops.engines.local.shapes import Shape, in_shape, shape_schema
 from gpu_ops.errors import GpuOpsError, PlanError, WaitingError
 from gpu_ops.ingest.counts import Counts
 from gpu_ops.ingest.ingress import Admitted
@@ -21,23 +24,39 @@ from gpu_ops.operators.runtime.steps import RunningNode, running
 from gpu_ops.plan.nodes import Node
 
 _WAITING_ROWS = 1 << 17
-"""Events that wait at most for a CTI before a step takes them in."""
+"""How many events may wait for a CTI before a step takes them in anyway."""
 
 
-class Taking:
-    """The steps of a running query, and what it knows between them. `RunningQuery` is what users see of it."""
+class QueryState:
+    """The state of a running query, and the steps that change it. `RunningQuery` is what users see of it."""
 
-    _node: Node
-    _device: Device
-    _on_results: Callable[[pa.Table], None] | None
-    _shape: Shape
-    _schema: pa.Schema
-    _max_waiting: int | None
-    _passes: bool
-    _calls: Calls
+    def __init__(
+        self,
+        node: Node,
+        device: str,
+        on_results: Callable[[pa.Table], None] | None = None,
+        shape: Shape = "interval",
+        max_waiting: int | None = None,
+    ) -> None:
+        self._node = node
+        self._device = place(node, device)
+        self._on_results = on_results
+        self._shape = shape
+        callback(on_results, name="on_results", takes="a table")
+        self._max_waiting = None if max_waiting is None else whole(max_waiting, name="max_waiting")
+        self._schema = output_schema(node)
+        self._given_schema = shape_schema(self._schema, shape)
+        # Whether every event is final by itself.
+        self._passes = all(each.stateless or each.comes_in for each in node.walk())
+        self._calls = Calls()
+        self._begin()
+        self.positions: dict[str, int] = {}
+        self.following = Following()
+        # Hashed now, and not when a checkpoint is made: values in closures may change while the query runs.
+        self._functions = functions_held(node)
 
     def _begin(self) -> None:
-        """All that changes while it runs, as it is before anything has come in."""
+        """Set all that changes while the query runs to what it is before the first row."""
         self._running: RunningNode = running(self._node, self._device)
         self._inputs = inputs([each for each in self._running.walk() if not each.below])
         self._own = [each for each in self._inputs if each.leaves]
@@ -50,11 +69,11 @@ class Taking:
         self._settle()
 
     def _settle(self) -> None:
-        """A step is over: what it has led to is told from now on."""
+        """Publish the result count and the CTI of the step that has just ended."""
         self._given, self._cti = self._running.given, self._running.cti
 
-    def _go_on(self) -> None:
-        """Before anything new: what was to be offered, and whether the input is open."""
+    def _begin_call(self) -> None:
+        """Offer the results of earlier calls, then refuse new input to a closed query."""
         self._offer()
         self._check_open()
 
@@ -63,13 +82,13 @@ class Taking:
             raise PlanError("The running query is closed.", remedy="Start another one, or restore a checkpoint.")
 
     def _check_waiting(self, into: Input, rows: int) -> None:
-        """Refuse rows that would wait for another input; or that wait for a CTI of their own, and bring none."""
+        """Refuse rows beyond `max_waiting`, unless their input is the one that the others wait for and brings CTIs."""
         if self._max_waiting is None:
             return
         waiting, ctis = self._waiting, {each.name: each.promises[0] for each in self._own}
         oldest = min(ctis.values())
         if not into.leaves or ctis[into.name] == oldest:
-            # Everybody waits to hear from it; so it is asked for no more than a CTI now and then.
+            # All others wait for this input, so it need only bring a CTI now and then.
             mine = into.since_cti if len(self._own) > 1 else waiting
             if mine < self._max_waiting or into.says_ctis:
                 return
@@ -82,28 +101,28 @@ class Taking:
             remedy="Advance that input, let it go along with another (advance_with=), or allow more: max_waiting=.",
         )
 
-    def _bring(
-        self, into: Input, let_in: Callable[[], Admitted], counted: Counts | None = None, *, close: bool = False
+    def _ingest(
+        self, into: Input, admitting: Callable[[], Admitted], counted: Counts | None = None, *, close: bool = False
     ) -> None:
-        """Let something into an input and take the step that is due. An error on the way leaves the query failed."""
+        """Admit something to an input, then take a step if one is due. An error after admission fails the query."""
         ready, late_rows, late = len(self._ready), len(self._late_rows), self._late
         untouched = False
         try:
             try:
                 self._calls.touches = True
-                admitted = let_in()
+                admitted = admitting()
             except GpuOpsError:
-                # An entrance that refuses is as it was.
+                # An ingress that refuses its input has not changed.
                 self._calls.touches, untouched = False, True
                 raise
             if close:
-                self._take(into, admitted)
+                self._admit(into, admitted)
                 for each in self._own[1:]:
-                    self._take(each, each.entrance.close())
+                    self._admit(each, each.entrance.close())
                 self._step()
                 self._closed = True
             else:
-                self._let_in(into, admitted)
+                self._route(into, admitted)
             if counted is not None:
                 into.counts.add(counted)
             self._calls.changes += 1
@@ -114,17 +133,17 @@ class Taking:
                 del self._ready[ready:], self._late_rows[late_rows:]
             raise
 
-    def _let_in(self, into: Input, admitted: Admitted) -> None:
-        """Events go into the query; the CTIs of another input go where they are imported."""
+    def _route(self, into: Input, admitted: Admitted) -> None:
+        """Pass admitted events to the query, and their CTIs to the inputs that import them."""
         if into.leaves:
-            self._take(into, admitted)
+            self._admit(into, admitted)
         for other in self._inputs:
             if other.follows is into:
                 for cti in admitted.ctis.tolist():
-                    self._let_in(other, other.entrance.advance(cti))
+                    self._route(other, other.entrance.advance(cti))
         self._step_if_due()
 
-    def _take(self, into: Input, admitted: Admitted) -> None:
+    def _admit(self, into: Input, admitted: Admitted) -> None:
         if admitted.counts:
             self._late = self._late + Counter(admitted.counts)
         if admitted.late is not None and into.entrance.settings.late != "drop":
@@ -132,7 +151,7 @@ class Taking:
         into.take(admitted, self._device)
 
     def _step_if_due(self) -> None:
-        """A step, if a CTI has moved, or if too much waits, or if nothing needs to."""
+        """Take a step if a CTI has moved, if too many events wait, or if the query needs no CTI at all."""
         moved = any(each.moved for each in self._own)
         waits = 0 if moved else sum(each.waits for each in self._own)
         if moved or waits >= _WAITING_ROWS or (waits and self._passes):
@@ -155,7 +174,7 @@ class Taking:
         return self._on_results is not None and bool(self._ready)
 
     def _offer(self) -> None:
-        """Hand results over to whom they are for. The step that made them stands, whatever becomes of that."""
+        """Pass results to `on_results`. If it raises, the step that made them still stands."""
         while self._on_results is not None and self._ready:
             try:
                 self._calls.offers, self._calls.touches = True, False
@@ -172,10 +191,10 @@ class Taking:
 
     @property
     def rows_in(self) -> int:
-        """How many rows have come in."""
+        """How many rows were pushed."""
         return sum(each.counts.rows for each in self._own)
 
     @property
     def is_ready(self) -> bool:
-        """Whether there are results to be taken."""
+        """Whether `results` has any rows to give."""
         return bool(self._ready)
