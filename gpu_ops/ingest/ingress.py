@@ -17,17 +17,17 @@ from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, TIME_TYPE, format_time
 from gpu_ops.devices.cpu import columns
 from gpu_ops.errors import PlanError, TimeError
 from gpu_ops.ingest import arrival_kernel as k
-from gpu_ops.ingest import ingress_state as entrance_state
+from gpu_ops.ingest import ingress_state
 from gpu_ops.ingest.advance import Advance
+from gpu_ops.ingest.arrival_kernel import Aside, Clock, Late, Place, Policy, Setting, Slot
 from gpu_ops.ingest.arrivals import Arrivals, Kind
-from gpu_ops.ingest.ingress_state import FATES, KINDS, State, spelled
+from gpu_ops.ingest.ingress_state import FATES, KINDS, State, as_struct, identities, spelled
 
 if TYPE_CHECKING:
     from gpu_ops.ingest.sources import EventSource
 
 Ints = npt.NDArray[np.int64]
 
-_POLICIES = {"raise": k.RAISE, "drop": k.DROP, "adjust": k.ADJUST, "divert": k.DIVERT}
 _NONE = np.empty(0, np.int64)
 _NO_KINDS = np.empty(0, np.int8)
 _CTI = np.array([Kind.CTI], np.int8)
@@ -137,7 +137,7 @@ class Entrance:
     @property
     def waiting(self) -> int:
         """How many rows wait for their turn."""
-        return int(self._state.clock[k.BUFFERED])
+        return int(self._state.clock[Clock.BUFFERED])
 
     @property
     def makes_ctis(self) -> bool:
@@ -147,14 +147,14 @@ class Entrance:
     @property
     def handed_out(self) -> Ints:
         """The starts of the start edges that were handed out and have not ended, in no order."""
-        starts: Ints = self._state.held[self._state.slots(k.IN_EDGES), k.LET_IN]
+        starts: Ints = self._state.held[self._state.slots(Place.OPEN), Slot.ADMITTED]
         out: Ints = starts[(starts != k.NONE) & (starts < self._state.promised)]
         return out
 
     @property
     def late_schema(self) -> pa.Schema:
         """The columns of `Admitted.late`."""
-        return self._late(np.empty((0, k.LATE_FIELDS), np.int64), _Finder(self._nothing, None, self._state)).schema
+        return self._late(np.empty((0, len(Late)), np.int64), _Finder(self._nothing, None, self._state)).schema
 
     def push(self, arrivals: Arrivals) -> Admitted:
         """Let rows come in, in their order.
@@ -165,11 +165,10 @@ class Entrance:
         """
         self._check_open()
         state, settings = self._state, self.settings
-        made = settings.every is not None or settings.period is not None
-        if arrivals.kinds is None and settings.reorder is None and not made:
+        if arrivals.kinds is None and settings.reorder is None and not self.makes_ctis:
             # No row's fate depends on another's.
             starts = arrivals.start
-            if not len(starts) or starts.min() >= state.clock[k.LIMIT]:
+            if not len(starts) or starts.min() >= state.clock[Clock.LIMIT]:
                 state.arrived += len(starts)
                 return Admitted(starts, _ends(arrivals), arrivals.payload, state.promised, _NONE)
         admitted = self._step(arrivals, k.OPEN_INPUT)
@@ -191,12 +190,12 @@ class Entrance:
                 f"The CTI {cti} is no time.", remedy="Give ticks between MIN_TIME and MAX_TIME, which is infinity."
             )
         clock = self._state.clock
-        if not clock[k.HELD] and self.settings.reorder is None:
+        if not clock[Clock.HELD] and self.settings.reorder is None:
             # Nothing waits for it.
-            news = cti > clock[k.LAST]
+            news = cti > clock[Clock.LAST]
             if news:
-                clock[k.LAST] = cti
-                clock[k.LIMIT] = max(int(clock[k.LIMIT]), cti)
+                clock[Clock.LAST] = cti
+                clock[Clock.LIMIT] = max(int(clock[Clock.LIMIT]), cti)
                 self._state.promise()
             return Admitted(_NONE, _NONE, self._nothing, self._state.promised, np.array([cti]) if news else _NONE)
         # Its payload is never looked at.
@@ -223,7 +222,7 @@ class Entrance:
             edges that were let in and wait for their end edge) and ``kept_out`` (start edges that were not, which take
             their end edge along). Rows carry ``arrival``, their number, and the payload as a struct.
         """
-        return entrance_state.tables(self._state)
+        return ingress_state.tables(self._state)
 
     @classmethod
     def restore(
@@ -248,7 +247,7 @@ class Entrance:
             5
         """
         entrance = cls(settings, schema, hands_out_open=hands_out_open)
-        entrance._state = entrance_state.restored(schema, tables, hands_out_open=hands_out_open)
+        entrance._state = ingress_state.restored(schema, tables, hands_out_open=hands_out_open)
         return entrance
 
     def _check_open(self) -> None:
@@ -256,147 +255,121 @@ class Entrance:
             raise PlanError("The input has been closed.", remedy="Start anew for more events.")
 
     def _step(self, arrivals: Arrivals, close: int) -> Admitted:
-        settings, state = self.settings, self._state
-        kinds = _NO_KINDS if arrivals.kinds is None else arrivals.kinds
-        starts, ends = arrivals.start, _ends(arrivals)
-        rows = len(starts)
-        edges = _NONE if arrivals.kinds is None else np.flatnonzero((kinds == Kind.START) | (kinds == Kind.END))
-        hashes = (_NONE, _NONE)
-        frame: pl.DataFrame | None = None
-        if len(edges):
-            ends = np.where(kinds == Kind.START, MAX_TIME, ends)
-            frame = to_frame(arrivals.payload)
-            hashes = entrance_state.identities(frame, rows, edges)
-        state.make_room(rows if settings.reorder else int(np.count_nonzero(kinds == Kind.START)))
-        numbers = [
-            settings.every or 0,
-            settings.period or 0,
-            settings.delay,
-            _POLICIES[settings.late],
-            k.ADJUST if settings.late_ends == "adjust" else k.DROP,
-            int(settings.snapped),
-            -1 if settings.reorder is None else settings.reorder,
-            close,
-            int(state.hands_out_open),
-            state.arrived,
-        ]
-        clock, before, promised = state.clock, state.clock.copy(), state.promised
-        # What the call can give: its own rows, those that wait for their turn, and at infinity all that are open.
-        infinite = close != k.OPEN_INPUT or bool((starts[kinds == Kind.CTI] == MAX_TIME).any() if len(kinds) else 0)
-        most = rows + int(clock[k.HELD] if infinite else clock[k.BUFFERED])
-        out_start, out_end, out_number = (np.empty(most, np.int64) for _ in range(3))
-        # An end edge that waited for its turn goes, and the start edge that it ends goes too.
-        released = np.empty(most + int(clock[k.BUFFERED]), np.int64)
-        ctis = np.empty(most + 1, np.int64)
-        late, diverted = np.empty((most, k.LATE_FIELDS), np.int64), np.empty((most, k.DIVERTED_FIELDS), np.int64)
-        kept = np.zeros(rows, np.int8)
-        k.admit(
-            kinds,
-            starts,
-            ends,
-            *hashes,
-            np.array(numbers, np.int64),
-            clock,
-            state.held,
-            state.buckets,
-            state.buffer,
-            state.waiting,
-            out_start,
-            out_end,
-            out_number,
-            ctis,
-            late,
-            diverted,
-            released,
-            kept,
+        """Step the state over arrivals; all of the call is taken, or nothing."""
+        state, clock = self._state, self._state.clock
+        given, frame = _given(arrivals)
+        state.make_room(
+            len(given.starts) if self.settings.reorder else int(np.count_nonzero(given.kinds == Kind.START))
         )
-        if clock[k.FAULT]:
+        out = _room(given, clock, to_infinity=close != k.OPEN_INPUT or _reaches_infinity(given))
+        before, promised = clock.copy(), state.promised
+        tables = k.Tables(clock, state.held, state.buckets, state.buffer, state.waiting)
+        arguments = (*given, self._numbers(close), *tables, *out)
+        k.admit(*arguments)
+        if clock[Clock.FAULT]:
             state.undo(before)
             raise self._fault(clock, arrivals)
-        clock[k.CALL] += 1
-        events, tail = int(clock[k.EVENTS]), int(clock[k.BEFORE_END])
-        start, end, number = out_start[:events], out_end[:events], out_number[:events]
-        if tail >= 0:
-            # Those that never end lie as their slots happened to: by arrival, it shows nothing of earlier calls.
-            order = np.concatenate([np.arange(tail), tail + np.argsort(number[tail:])])
-            start, end, number = start[order], end[order], number[order]
+        clock[Clock.CALL] += 1
         find = _Finder(arrivals.payload, frame, state)
+        start, end, number = _events(out, clock)
         payload, opened = self._payloads(arrivals, number, find)
-        rows_late, counts = None, dict[str, int]()
-        if clock[k.LATES]:
-            listed = late[: clock[k.LATES]]
-            rows_late = self._late(listed, find)
-            met = np.bincount(listed[:, k.LATE_FATE])
-            counts = {FATES[fate]: int(count) for fate, count in enumerate(met) if count}
-            state.counts.update(counts)
-        kept_aside = self._diverted(diverted[: clock[k.DIVERTS]], find) if clock[k.DIVERTS] else None
-        if clock[k.RELEASED]:
-            state.rows.forget(released[: clock[k.RELEASED]])
-        if kept.any():
-            stay = np.flatnonzero(kept)
-            state.rows.hold(stay + state.arrived, columns.take(find.frame, stay))
+        listed = out.late[: clock[Clock.LATES]]
+        late = self._late(listed, find) if len(listed) else None
+        counts = {FATES[fate]: int(count) for fate, count in enumerate(np.bincount(listed[:, Late.FATE])) if count}
+        diverted = self._diverted(out.diverted[: clock[Clock.DIVERTS]], find) if clock[Clock.DIVERTS] else None
+        state.counts.update(counts)
+        self._keep(out, find)
         state.promise()
-        admitted = Admitted(start, end, payload, state.promised, ctis[: clock[k.CTIS]], rows_late, kept_aside, counts)
+        ctis = out.ctis[: clock[Clock.CTIS]]
+        admitted = Admitted(start, end, payload, state.promised, ctis, late, diverted, counts)
         if not self.hands_out_open:
             return admitted
-        # No event that starts before what was promised is let in, but of those that were handed out.
+        # An event that starts before the earlier promise was handed out as a start edge: no other may start there.
         closes = start < promised
         return replace(admitted, opened=opened, closes=closes if closes.any() else None)
 
+    def _numbers(self, close: int) -> Ints:
+        """The settings of a call, as `arrival_kernel.Setting` lists them."""
+        settings = self.settings
+        numbers = {
+            Setting.EVERY: settings.every or 0,
+            Setting.PERIOD: settings.period or 0,
+            Setting.DELAY: settings.delay,
+            Setting.LATE: Policy[settings.late.upper()],
+            Setting.LATE_ENDS: Policy[settings.late_ends.upper()],
+            Setting.SNAPPED: settings.snapped,
+            Setting.REORDER: -1 if settings.reorder is None else settings.reorder,
+            Setting.CLOSE: close,
+            Setting.HANDS_OUT: self.hands_out_open,
+            Setting.BASE: self._state.arrived,
+        }
+        return np.array([numbers[setting] for setting in Setting], np.int64)
+
+    def _keep(self, out: k.Out, find: _Finder) -> None:
+        """Forget the payloads of rows that are held no longer, and keep those of arrivals that now wait."""
+        state = self._state
+        if state.clock[Clock.RELEASED]:
+            state.rows.forget(out.released[: state.clock[Clock.RELEASED]])
+        if out.kept.any():
+            stay = np.flatnonzero(out.kept)
+            state.rows.hold(stay + state.arrived, columns.take(find.frame, stay))
+
     def _payloads(self, arrivals: Arrivals, number: Ints, find: _Finder) -> tuple[pa.Table, Opened | None]:
-        """The payload of the events that are let in, and the start edges that are handed out."""
+        """The payload of the admitted events, and the start edges that are handed out."""
         state = self._state
         slots = state.opened()
-        edges = state.held[slots, k.NUMBER]
+        edges = state.held[slots, Slot.NUMBER]
         if arrivals.kinds is None and self.settings.reorder is None and len(number) == len(arrivals.start):
             payload, opened = arrivals.payload, self._payload(edges, find)
         else:
-            # They are looked for together, since a search costs as much as many rows do.
+            # One search for both: a search costs as much as many rows.
             both = self._payload(np.concatenate([number, edges]), find)
             payload, opened = both.slice(0, len(number)), both.slice(len(number))
-        return payload, Opened(state.held[slots, k.LET_IN], opened) if len(slots) else None
+        return payload, Opened(state.held[slots, Slot.ADMITTED], opened) if len(slots) else None
 
     def _payload(self, number: Ints, find: _Finder) -> pa.Table:
         return from_frame(find(number), self.schema) if len(number) else self._nothing
 
     def _late(self, listed: Ints, find: _Finder) -> pa.Table:
-        payload = from_frame(find(np.ascontiguousarray(listed[:, k.LATE_NUMBER])), self.schema)
-        missed = listed[:, k.LATE_CTI]
+        payload = from_frame(find(np.ascontiguousarray(listed[:, Late.NUMBER])), self.schema)
+        missed = listed[:, Late.CTI]
         nulls = missed == k.NONE
         return pa.table(
             {
-                "start": to_arrow(listed[:, k.LATE_FIRST], TIME_TYPE),
-                "end": to_arrow(listed[:, k.LATE_STOP], TIME_TYPE),
-                "kind": spelled(KINDS, listed[:, k.LATE_KIND]),
-                "payload": entrance_state.as_struct(payload, len(listed)),
+                "start": to_arrow(listed[:, Late.START], TIME_TYPE),
+                "end": to_arrow(listed[:, Late.END], TIME_TYPE),
+                "kind": spelled(KINDS, listed[:, Late.KIND]),
+                "payload": as_struct(payload, len(listed)),
                 "cti": _with_nulls(missed, nulls, TIME_TYPE),
-                "late_by": _with_nulls(listed[:, k.LATE_BY], nulls, pa.duration("us")),
-                "fate": spelled(FATES, listed[:, k.LATE_FATE]),
+                "late_by": _with_nulls(listed[:, Late.LATE_BY], nulls, pa.duration("us")),
+                "fate": spelled(FATES, listed[:, Late.FATE]),
             }
         )
 
     def _diverted(self, listed: Ints, find: _Finder) -> Diverted:
-        tail = int(self._state.clock[k.BEFORE_DIVERTED_END])
+        tail = int(self._state.clock[Clock.BEFORE_DIVERTED_END])
         if tail >= 0:
-            listed = np.concatenate([listed[:tail], listed[tail + np.argsort(listed[tail:, 2])]])
+            listed = np.concatenate([listed[:tail], listed[tail + np.argsort(listed[tail:, Aside.NUMBER])]])
         start, end, number, missed, late_by = (np.ascontiguousarray(column) for column in listed.T)
         payload = from_frame(find(number), self.schema)
         payload = payload.append_column("cti", to_arrow(missed, TIME_TYPE))
         return Diverted(start, end, payload.append_column("late_by", to_arrow(late_by, pa.duration("us"))))
 
     def _fault(self, clock: Ints, arrivals: Arrivals) -> TimeError:
-        kind = Kind(clock[k.FAULT_KIND])
-        at = int(clock[k.FAULT_NUMBER]) - self._state.arrived
-        start, end = (format_time(int(clock[which])) for which in (k.FAULT_FIRST, k.FAULT_STOP))
-        if clock[k.FAULT] == k.UNMATCHED_FAULT:
+        kind = Kind(clock[Clock.FAULT_KIND])
+        at = int(clock[Clock.FAULT_NUMBER]) - self._state.arrived
+        start, end = (format_time(int(clock[which])) for which in (Clock.FAULT_START, Clock.FAULT_END))
+        if clock[Clock.FAULT] == k.UNMATCHED_FAULT:
             problem = "The end edge ends an event that has not started: no open start edge has its start and payload"
             remedy = "Send the start edge first, once for each end edge"
         else:
             side = "ends" if kind == Kind.END else "starts"
             what = {Kind.INSERT: "event", Kind.START: "start edge", Kind.END: "end edge"}[kind]
-            problem = f"The {what} {side} before the CTI {format_time(int(clock[k.FAULT_LIMIT]))} that came before it"
+            problem = (
+                f"The {what} {side} before the CTI {format_time(int(clock[Clock.FAULT_LIMIT]))} that came before it"
+            )
             if self.settings.reorder is not None:
-                released = format_time(int(clock[k.FAULT_LIMIT]))
+                released = format_time(int(clock[Clock.FAULT_LIMIT]))
                 problem = f"Late with reorder=: the {what} {side} before {released}, up to which rows were released"
             remedy = "Let CTIs come later, or be made with a longer delay"
         return TimeError(
@@ -446,6 +419,52 @@ def let_in(
         yield entrance.push(batch)
     yield entrance.close()
     source.count_late(entrance.counts)
+
+
+def _given(arrivals: Arrivals) -> tuple[k.Given, pl.DataFrame | None]:
+    """Arrivals as the kernel takes them; and their payload, if edges were told apart by it."""
+    starts, ends = arrivals.start, _ends(arrivals)
+    if arrivals.kinds is None:
+        return k.Given(_NO_KINDS, starts, ends, _NONE, _NONE), None
+    kinds = arrivals.kinds
+    edges = np.flatnonzero((kinds == Kind.START) | (kinds == Kind.END))
+    if not len(edges):
+        return k.Given(kinds, starts, ends, _NONE, _NONE), None
+    frame = to_frame(arrivals.payload)
+    hashes = identities(frame, len(starts), edges)
+    return k.Given(kinds, starts, np.where(kinds == Kind.START, MAX_TIME, ends), *hashes), frame
+
+
+def _reaches_infinity(given: k.Given) -> bool:
+    return len(given.kinds) > 0 and bool((given.starts[given.kinds == Kind.CTI] == MAX_TIME).any())
+
+
+def _room(given: k.Given, clock: Ints, *, to_infinity: bool) -> k.Out:
+    """Room for all that a call can give: its own rows, those in the buffer, and at infinity every open edge."""
+    rows, buffered = len(given.starts), int(clock[Clock.BUFFERED])
+    most = rows + (int(clock[Clock.HELD]) if to_infinity else buffered)
+    return k.Out(
+        start=np.empty(most, np.int64),
+        end=np.empty(most, np.int64),
+        number=np.empty(most, np.int64),
+        ctis=np.empty(most + 1, np.int64),
+        late=np.empty((most, len(Late)), np.int64),
+        diverted=np.empty((most, len(Aside)), np.int64),
+        # A buffered end edge goes, and with it the start edge that it ends.
+        released=np.empty(most + buffered, np.int64),
+        kept=np.zeros(rows, np.int8),
+    )
+
+
+def _events(out: k.Out, clock: Ints) -> tuple[Ints, Ints, Ints]:
+    """The start, end and number of the admitted events."""
+    events, tail = int(clock[Clock.EVENTS]), int(clock[Clock.BEFORE_END])
+    start, end, number = out.start[:events], out.end[:events], out.number[:events]
+    if tail < 0:
+        return start, end, number
+    # Events that never end came in the order of their slots, which depends on earlier calls: put them by arrival.
+    order = np.concatenate([np.arange(tail), tail + np.argsort(number[tail:])])
+    return start[order], end[order], number[order]
 
 
 def _ends(arrivals: Arrivals) -> Ints:

@@ -18,22 +18,19 @@ from gpu_ops.core.state_tables import Field, Rule, StateTable, Tables, check, co
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TIME_TYPE
 from gpu_ops.devices.cpu import columns
 from gpu_ops.errors import ColumnError
-from gpu_ops.ingest import arrival_kernel as k
+from gpu_ops.ingest.arrival_kernel import NONE, Clock, Fate, Place, Slot, index_edges
 from gpu_ops.ingest.arrivals import Kind
 from gpu_ops.ingest.held import HeldRows
 
 Ints = npt.NDArray[np.int64]
 
 _SEEDS = (0x9E37, 0x79B9)
-KINDS = ("insert", "start", "end")
-FATES = ("dropped", "adjusted", "diverted", "unmatched", "emptied")
-"""What is done with a row that is not let in as it came: left out; its time moved to the CTI; left out and kept aside;
-an end edge whose start edge is not there, left out; an end edge that ends its moved start edge where that starts, so
-that nothing is left of the event."""
+KINDS = tuple(kind.name.lower() for kind in (Kind.INSERT, Kind.START, Kind.END))
+FATES = tuple(fate.name.lower() for fate in Fate)
 
 _TABLES = ("buffer", "open", "kept_out")
 
-_CLOCK = {"last_cti": k.LAST, "limit": k.LIMIT, "latest": k.HIGH}
+_CLOCK = {"last_cti": Clock.LAST, "limit": Clock.LIMIT, "latest": Clock.LATEST}
 
 
 class State:
@@ -47,9 +44,9 @@ class State:
     def __init__(self, schema: pa.Schema, *, hands_out_open: bool = False) -> None:
         self.schema = schema
         self.hands_out_open = hands_out_open
-        self.clock = np.zeros(k.CLOCK, np.int64)
-        self.clock[[k.LAST, k.LIMIT, k.HIGH, k.FREE]] = k.NONE, MIN_TIME, MIN_TIME, -1
-        self.held = np.empty((1, k.SLOT), np.int64)
+        self.clock = np.zeros(len(Clock), np.int64)
+        self.clock[[Clock.LAST, Clock.LIMIT, Clock.LATEST, Clock.FREE]] = NONE, MIN_TIME, MIN_TIME, -1
+        self.held = np.empty((1, len(Slot)), np.int64)
         self.buckets = np.full(1, -1, np.int64)
         self.buffer = np.empty((1, 3), np.int64)
         self.waiting = np.empty((1, 3), np.int64)
@@ -61,16 +58,16 @@ class State:
     def make_room(self, more: int) -> None:
         """Let the arrays hold as many rows more: they double, so that a row costs the same however many there are."""
         clock = self.clock
-        if clock[k.WAITING] > 2 * clock[k.HELD] + 1024:
+        if clock[Clock.WAITING] > 2 * clock[Clock.HELD] + 1024:
             self._clear_waiting()
-        needed = int(clock[k.HELD]) + more
+        needed = int(clock[Clock.HELD]) + more
         if needed > len(self.held):
             size = 1 << (needed - 1).bit_length()
             self.held = _grown(self.held, size)
             self.buffer = _grown(self.buffer, size)
             self.buckets = np.full(size, -1, np.int64)
-            k.index_edges(self.held, self._heads(), self.buckets)
-        needed = int(clock[k.WAITING] + clock[k.BUFFERED]) + more
+            index_edges(self.held, self._heads(), self.buckets)
+        needed = int(clock[Clock.WAITING] + clock[Clock.BUFFERED]) + more
         if needed > len(self.waiting):
             self.waiting = _grown(self.waiting, 1 << (needed - 1).bit_length())
 
@@ -80,20 +77,20 @@ class State:
         Args:
             clock: As it was then.
         """
-        used = self.held[: self.clock[k.USED]]
-        changed = used[:, k.CHANGED] == clock[k.CALL]
-        used[changed, k.PLACE] = used[changed, k.FORMER]
-        used[used[:, k.NUMBER] >= self.arrived, k.PLACE] = k.NOWHERE
-        kept = used[used[:, k.PLACE] != k.NOWHERE]
+        used = self.held[: self.clock[Clock.USED]]
+        changed = used[:, Slot.CHANGED] == clock[Clock.CALL]
+        used[changed, Slot.PLACE] = used[changed, Slot.FORMER]
+        used[used[:, Slot.NUMBER] >= self.arrived, Slot.PLACE] = Place.FREE
+        kept = used[used[:, Slot.PLACE] != Place.FREE]
         self.clock = clock
-        self.refill(kept[np.argsort(kept[:, k.NUMBER])])
+        self.refill(kept[np.argsort(kept[:, Slot.NUMBER])])
 
     def refill(self, slots: Ints) -> None:
         """Hold these rows, in the order of their numbers, and no others: only what links them is not known."""
         clock = self.clock
-        clock[[k.USED, k.HELD]] = len(slots)
-        clock[k.FREE] = -1
-        slots[:, k.CHANGED] = -1
+        clock[[Clock.USED, Clock.HELD]] = len(slots)
+        clock[Clock.FREE] = -1
+        slots[:, Slot.CHANGED] = -1
         self.held[: len(slots)] = slots
         _refill_heaps(self, slots)
         self.buckets[:] = -1
@@ -101,36 +98,36 @@ class State:
 
     def opened(self) -> Ints:
         """The slots of the start edges that the last call hands out, by number."""
-        rows = self.waiting[self.clock[k.OPENED] : self.clock[k.OPENED_END]]
+        rows = self.waiting[self.clock[Clock.OPENED] : self.clock[Clock.OPENED_END]]
         slots: Ints = rows[np.argsort(rows[:, 1]), 2]
         return slots
 
     def promise(self) -> None:
         """Promise as much as the last CTI allows, and the oldest open start edge that is not handed out."""
-        promised = max(int(self.clock[k.LAST]), MIN_TIME)
-        if self.clock[k.WAITING]:
+        promised = max(int(self.clock[Clock.LAST]), MIN_TIME)
+        if self.clock[Clock.WAITING]:
             promised = min(promised, int(self.waiting[0, 0]))
         self.promised = max(self.promised, promised)
 
     def slots(self, place: int) -> Ints:
         """The slots that are in use there, by number."""
-        used = self.held[: self.clock[k.USED]]
-        found = np.flatnonzero(used[:, k.PLACE] == place)
-        return found[np.argsort(used[found, k.NUMBER])]
+        used = self.held[: self.clock[Clock.USED]]
+        found = np.flatnonzero(used[:, Slot.PLACE] == place)
+        return found[np.argsort(used[found, Slot.NUMBER])]
 
     def _heads(self) -> Ints:
-        slots = self.slots(k.IN_EDGES)
-        followers = self.held[slots, k.NEXT]
+        slots = self.slots(Place.OPEN)
+        followers = self.held[slots, Slot.NEXT]
         return np.setdiff1d(slots, followers[followers >= 0])
 
     def _clear_waiting(self) -> None:
         """Leave out start edges that have ended: a heap drops them only once they are the oldest."""
-        used = self.waiting[: self.clock[k.WAITING]]
+        used = self.waiting[: self.clock[Clock.WAITING]]
         slots = self.held[used[:, 2]]
-        here = used[(slots[:, k.NUMBER] == used[:, 1]) & (slots[:, k.PLACE] == k.IN_EDGES)]
+        here = used[(slots[:, Slot.NUMBER] == used[:, 1]) & (slots[:, Slot.PLACE] == Place.OPEN)]
         # A sorted table is a heap.
         self.waiting[: len(here)] = here[np.lexsort((here[:, 1], here[:, 0]))]
-        self.clock[k.WAITING] = len(here)
+        self.clock[Clock.WAITING] = len(here)
 
 
 def identities(frame: pl.DataFrame, rows: int, edges: npt.NDArray[np.intp]) -> tuple[Ints, Ints]:
@@ -185,26 +182,26 @@ def tables(state: State) -> dict[str, pa.Table]:
     clock = state.clock
     times = {name: _times(np.array([clock[at]])) for name, at in _CLOCK.items()}
     counters = {"promised_cti": _times(np.array([state.promised]))}
-    numbers = {"events_since_cti": int(clock[k.COUNT]), "arrivals": state.arrived}
+    numbers = {"events_since_cti": int(clock[Clock.COUNT]), "arrivals": state.arrived}
     numbers |= {fate: state.counts[fate] for fate in FATES}
     counters |= {name: to_arrow(np.array([number]), pa.int64()) for name, number in numbers.items()}
-    edges = state.slots(k.IN_EDGES)
-    inside = state.held[edges, k.LET_IN] != k.NONE
+    edges = state.slots(Place.OPEN)
+    inside = state.held[edges, Slot.ADMITTED] != NONE
     return {
         "clock": pa.table(times | counters),
-        "buffer": _rows(state, state.slots(k.IN_BUFFER), {"kind": k.KIND, "start": k.FIRST, "end": k.STOP}),
-        "open": _rows(state, edges[inside], {"start": k.FIRST, "let_in": k.LET_IN, "cti": k.MISSED}),
-        "kept_out": _rows(state, edges[~inside], {"start": k.FIRST, "cti": k.MISSED}),
+        "buffer": _rows(state, state.slots(Place.BUFFER), {"kind": Slot.KIND, "start": Slot.START, "end": Slot.END}),
+        "open": _rows(state, edges[inside], {"start": Slot.START, "let_in": Slot.ADMITTED, "cti": Slot.MISSED}),
+        "kept_out": _rows(state, edges[~inside], {"start": Slot.START, "cti": Slot.MISSED}),
     }
 
 
 def _rows(state: State, slots: Ints, fields: Mapping[str, int]) -> pa.Table:
     used = state.held[slots]
-    numbers = np.ascontiguousarray(used[:, k.NUMBER])
+    numbers = np.ascontiguousarray(used[:, Slot.NUMBER])
     made = {"arrival": to_arrow(numbers, pa.int64())}
     for name, at in fields.items():
         values = np.ascontiguousarray(used[:, at])
-        made[name] = spelled(KINDS, values) if at == k.KIND else _times(values)
+        made[name] = spelled(KINDS, values) if at == Slot.KIND else _times(values)
     payload = from_frame(state.rows.find(numbers), state.schema)
     return pa.table(made | {"payload": as_struct(payload, len(numbers))})
 
@@ -253,7 +250,7 @@ def restored(schema: pa.Schema, given: Mapping[str, pa.Table], *, hands_out_open
     for name, at in _CLOCK.items():
         clock[at] = _ticks(counters[name])[0]
     state.promised = int(_ticks(counters["promised_cti"])[0])
-    clock[k.COUNT] = counters["events_since_cti"][0].as_py()
+    clock[Clock.COUNT] = counters["events_since_cti"][0].as_py()
     state.arrived = counters["arrivals"][0].as_py()
     state.counts.update({fate: count for fate in FATES if (count := counters[fate][0].as_py())})
     _refill(state, given)
@@ -261,78 +258,78 @@ def restored(schema: pa.Schema, given: Mapping[str, pa.Table], *, hands_out_open
 
 
 def _refill(state: State, given: Mapping[str, pa.Table]) -> None:
-    parts = [(given["buffer"], k.IN_BUFFER), (given["open"], k.IN_EDGES), (given["kept_out"], k.IN_EDGES)]
+    parts = [(given["buffer"], Place.BUFFER), (given["open"], Place.OPEN), (given["kept_out"], Place.OPEN)]
     total = sum(table.num_rows for table, _ in parts)
     state.make_room(total)
     if not total:
         return
-    slots = np.full((total, k.SLOT), -1, np.int64)
-    slots[:, [k.KIND, k.STOP]] = Kind.START, MAX_TIME
-    slots[:, [k.LET_IN, k.MISSED]] = k.NONE
+    slots = np.full((total, len(Slot)), -1, np.int64)
+    slots[:, [Slot.KIND, Slot.END]] = Kind.START, MAX_TIME
+    slots[:, [Slot.ADMITTED, Slot.MISSED]] = NONE
     first = 0
     for table, place in parts:
         part = slots[first : first + table.num_rows]
         first += table.num_rows
-        part[:, k.PLACE] = place
-        part[:, k.NUMBER] = integers(table["arrival"].combine_chunks())
-        part[:, k.FIRST] = _ticks(table["start"])
+        part[:, Slot.PLACE] = place
+        part[:, Slot.NUMBER] = integers(table["arrival"].combine_chunks())
+        part[:, Slot.START] = _ticks(table["start"])
         if "end" in table.column_names:
-            part[:, k.STOP] = _ticks(table["end"])
-            part[:, k.KIND] = [KINDS.index(kind) for kind in table["kind"].to_pylist()]
+            part[:, Slot.END] = _ticks(table["end"])
+            part[:, Slot.KIND] = [KINDS.index(kind) for kind in table["kind"].to_pylist()]
         if "cti" in table.column_names:
-            part[:, k.MISSED] = _ticks(table["cti"])
+            part[:, Slot.MISSED] = _ticks(table["cti"])
         if "let_in" in table.column_names:
-            part[:, k.LET_IN] = _ticks(table["let_in"])
+            part[:, Slot.ADMITTED] = _ticks(table["let_in"])
     payload = pa.concat_tables([pa.Table.from_struct_array(table["payload"].combine_chunks()) for table, _ in parts])
-    order = np.argsort(slots[:, k.NUMBER])
+    order = np.argsort(slots[:, Slot.NUMBER])
     slots = slots[order]
     frame = columns.take(to_frame(payload.cast(state.schema)), order)
-    edges = np.flatnonzero(slots[:, k.KIND] != Kind.INSERT)
+    edges = np.flatnonzero(slots[:, Slot.KIND] != Kind.INSERT)
     if len(edges):
-        slots[:, k.HASH], slots[:, k.MORE_HASH] = identities(frame, total, edges)
-    state.rows.hold(slots[:, k.NUMBER].copy(), frame)
+        slots[:, Slot.HASH], slots[:, Slot.MORE_HASH] = identities(frame, total, edges)
+    state.rows.hold(slots[:, Slot.NUMBER].copy(), frame)
     state.refill(slots)
 
 
 def _refill_heaps(state: State, slots: Ints) -> None:
-    time = np.where(slots[:, k.KIND] == Kind.END, slots[:, k.STOP], slots[:, k.FIRST])
+    time = np.where(slots[:, Slot.KIND] == Kind.END, slots[:, Slot.END], slots[:, Slot.START])
     # What starts before what was promised was handed out; an entrance that hands nothing out promises no more.
     least = state.promised if state.hands_out_open else MIN_TIME
     for heap, key, used, mask in (
-        (state.buffer, time, k.BUFFERED, slots[:, k.PLACE] == k.IN_BUFFER),
+        (state.buffer, time, Clock.BUFFERED, slots[:, Slot.PLACE] == Place.BUFFER),
         (
             state.waiting,
-            slots[:, k.LET_IN],
-            k.WAITING,
-            (slots[:, k.PLACE] == k.IN_EDGES) & (slots[:, k.LET_IN] >= least),
+            slots[:, Slot.ADMITTED],
+            Clock.WAITING,
+            (slots[:, Slot.PLACE] == Place.OPEN) & (slots[:, Slot.ADMITTED] >= least),
         ),
     ):
         which = np.flatnonzero(mask)
-        which = which[np.lexsort((slots[which, k.NUMBER], key[which]))]
-        heap[: len(which)] = np.stack([key[which], slots[which, k.NUMBER], which], axis=1)
+        which = which[np.lexsort((slots[which, Slot.NUMBER], key[which]))]
+        heap[: len(which)] = np.stack([key[which], slots[which, Slot.NUMBER], which], axis=1)
         state.clock[used] = len(which)
 
 
 def _refill_queues(state: State, slots: Ints) -> None:
     """Link start edges of one identity, those that came late first, and else in their order."""
-    edges = np.flatnonzero(slots[:, k.PLACE] == k.IN_EDGES)
+    edges = np.flatnonzero(slots[:, Slot.PLACE] == Place.OPEN)
     if not len(edges):
         return
     held = state.held
-    keys = slots[edges][:, [k.FIRST, k.HASH, k.MORE_HASH]]
-    on_time = slots[edges, k.LET_IN] == slots[edges, k.FIRST]
-    order = np.lexsort((slots[edges, k.NUMBER], on_time, keys[:, 2], keys[:, 1], keys[:, 0]))
+    keys = slots[edges][:, [Slot.START, Slot.HASH, Slot.MORE_HASH]]
+    on_time = slots[edges, Slot.ADMITTED] == slots[edges, Slot.START]
+    order = np.lexsort((slots[edges, Slot.NUMBER], on_time, keys[:, 2], keys[:, 1], keys[:, 0]))
     edges, keys, on_time = edges[order], keys[order], on_time[order]
-    held[edges, k.NEXT] = -1
+    held[edges, Slot.NEXT] = -1
     same = np.flatnonzero((keys[1:] == keys[:-1]).all(axis=1))
-    held[edges[same], k.NEXT] = edges[same + 1]
+    held[edges[same], Slot.NEXT] = edges[same + 1]
     first = np.ones(len(edges), np.bool_)
     first[same + 1] = False
     heads, at = edges[first], np.flatnonzero(first)
-    held[heads, k.TAIL] = edges[np.append(at[1:], len(edges)) - 1]
+    held[heads, Slot.TAIL] = edges[np.append(at[1:], len(edges)) - 1]
     late = np.add.reduceat(~on_time, at, dtype=np.int64)
-    held[heads, k.LATE_TAIL] = np.where(late > 0, edges[at + late - 1], -1)
-    k.index_edges(held, np.ascontiguousarray(heads), state.buckets)
+    held[heads, Slot.LATE_TAIL] = np.where(late > 0, edges[at + late - 1], -1)
+    index_edges(held, np.ascontiguousarray(heads), state.buckets)
 
 
 def _grown(table: Ints, size: int) -> Ints:
@@ -343,7 +340,7 @@ def _grown(table: Ints, size: int) -> Ints:
 
 def _times(values: Ints) -> pa.Array:
     """Times, null for none."""
-    missing = values == k.NONE
+    missing = values == NONE
     data = np.where(missing, 0, values)
     valid = pa.py_buffer(np.packbits(~missing, bitorder="little")) if missing.any() else None
     return pa.Array.from_buffers(TIME_TYPE, len(data), [valid, pa.py_buffer(data)])
@@ -352,4 +349,4 @@ def _times(values: Ints) -> pa.Array:
 def _ticks(column: pa.ChunkedArray) -> Ints:
     array = column.combine_chunks()
     values = integers(array).astype(np.int64)
-    return np.where(nulls(array), k.NONE, values) if array.null_count else values
+    return np.where(nulls(array), NONE, values) if array.null_count else values
