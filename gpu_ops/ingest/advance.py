@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from gpu_ops.core.arguments import flag, whole
 from gpu_ops.core.time import format_span
-from gpu_ops.errors import PlanError, is_one_of, shown
+from gpu_ops.errors import PlanError
+from gpu_ops.ingest.rules import check_choice
 
 LatePolicy = Literal["raise", "drop", "adjust", "divert"]
 LateEnds = Literal["drop", "adjust"]
@@ -63,10 +64,7 @@ class Advance:
             if value is not None and value < least:
                 raise PlanError(f"{name} must be {least} or more, not {value}.", remedy="Give a larger one.")
         for name, word, kind in (("late", self.late, LatePolicy), ("late_ends", self.late_ends, LateEnds)):
-            if not is_one_of(word, known := get_args(kind)):
-                raise PlanError(
-                    f"{name}={shown(word)} is no policy.", remedy=f"It is one of {', '.join(map(repr, known))}."
-                )
+            check_choice(name, word, kind)
         if self.late_ends == "adjust" and self.late != "adjust":
             raise PlanError(
                 f'late_ends="adjust" moves the ends of what late="adjust" lets in, and late is {self.late!r}.',

@@ -22,6 +22,7 @@ from gpu_ops.core.parquet_claims import GroupClaim, row_groups
 from gpu_ops.core.soundness import legible, sound
 from gpu_ops.errors import GpuOpsError, SourceError
 from gpu_ops.ingest.csv_options import CsvOptions
+from gpu_ops.ingest.raw_source import Piece, RawSource, shown_shape
 
 FileFormat = Literal["parquet", "arrow", "csv"]
 
@@ -46,28 +47,6 @@ _MISFIT = re.compile(
 )
 _RAGGED = re.compile(r"CSV parse error: (?:Row #(?P<row>\d+): )?(?P<what>.*)", re.DOTALL)
 
-Pieces = Iterator[tuple[pa.Table, str | None, int]]
-
-
-@dataclass(frozen=True)
-class Files:
-    """Files of one schema, opened.
-
-    Attributes:
-        schema: All columns.
-        read: The rows of the named columns in pieces of about so many rows, each with its file (if there are several)
-            and the index of its first row there.
-        shape: What they are, in a few words.
-        rows: How many rows there are, where the files say so themselves.
-        text_times: Whether times may be text.
-    """
-
-    schema: pa.Schema
-    read: Callable[[Sequence[str], int], Pieces]
-    shape: str
-    rows: int | None
-    text_times: bool
-
 
 @dataclass(frozen=True)
 class _File:
@@ -85,7 +64,7 @@ def open_files(
     format: FileFormat | None,  # noqa: A002
     csv: CsvOptions | None,
     bounds: Bounds,
-) -> Files:
+) -> RawSource:
     """A file, a folder's files or a glob's, in the order of their names.
 
     Args:
@@ -119,13 +98,13 @@ def open_files(
                 opened.append(_open_csv(each, times, options, opened[0].schema if opened else None, bounds))
         _check_same_schema(opened[0], opened[-1])
 
-    def read(columns: Sequence[str], rows: int) -> Pieces:
+    def read(columns: Sequence[str], rows: int) -> Iterator[Piece]:
         before = 0
         for file in opened:
             row = 0
             with _named(file.path, file.schema.names, before, options):
                 for table in file.tables(columns, rows):
-                    yield table, file.path if len(opened) > 1 else None, row
+                    yield Piece(table, file.path if len(opened) > 1 else None, row)
                     row += table.num_rows
             before += row
 
@@ -133,9 +112,9 @@ def open_files(
     rows = None if None in counts else sum(count for count in counts if count is not None)
     title = {"parquet": "Parquet", "arrow": "Arrow IPC", "csv": "CSV"}[kinds[0]]
     name = f"{title} {path}" if len(paths) == 1 else f"{title} {path} ({len(paths):,} files)"
-    known_rows = "" if rows is None else f"{rows:,} rows x "
-    shape = f"{name}, {known_rows}{len(opened[0].schema)} columns"
-    return Files(opened[0].schema, read, shape, rows, kinds[0] == "csv")
+    schema = opened[0].schema
+    shape = shown_shape(name, rows, len(schema))
+    return RawSource(schema, read, "path", shape, rows, text_times=kinds[0] == "csv")
 
 
 # Which files

@@ -21,7 +21,7 @@ from gpu_ops.ingest import ingress_state
 from gpu_ops.ingest.advance import Advance
 from gpu_ops.ingest.arrival_kernel import Aside, Clock, Late, Place, Policy, Setting, Slot
 from gpu_ops.ingest.arrivals import Arrivals, Kind
-from gpu_ops.ingest.ingress_state import FATES, KINDS, State, as_struct, identities, spelled
+from gpu_ops.ingest.ingress_state import FATES, KINDS, State, as_struct, identities, spelled, with_nulls
 
 if TYPE_CHECKING:
     from gpu_ops.ingest.sources import EventSource
@@ -340,8 +340,8 @@ class Entrance:
                 "end": to_arrow(listed[:, Late.END], TIME_TYPE),
                 "kind": spelled(KINDS, listed[:, Late.KIND]),
                 "payload": as_struct(payload, len(listed)),
-                "cti": _with_nulls(missed, nulls, TIME_TYPE),
-                "late_by": _with_nulls(listed[:, Late.LATE_BY], nulls, pa.duration("us")),
+                "cti": with_nulls(missed, nulls, TIME_TYPE),
+                "late_by": with_nulls(listed[:, Late.LATE_BY], nulls, pa.duration("us")),
                 "fate": spelled(FATES, listed[:, Late.FATE]),
             }
         )
@@ -469,9 +469,3 @@ def _events(out: k.Out, clock: Ints) -> tuple[Ints, Ints, Ints]:
 
 def _ends(arrivals: Arrivals) -> Ints:
     return arrivals.start + TICK if arrivals.end is None else arrivals.end
-
-
-def _with_nulls(values: Ints, nulls: npt.NDArray[np.bool_], kind: pa.DataType) -> pa.Array:
-    data = np.ascontiguousarray(np.where(nulls, 0, values))
-    valid = pa.py_buffer(np.packbits(~nulls, bitorder="little")) if nulls.any() else None
-    return pa.Array.from_buffers(kind, len(data), [valid, pa.py_buffer(data)])

@@ -21,6 +21,7 @@ from gpu_ops.errors import ColumnError
 from gpu_ops.ingest.arrival_kernel import NONE, Clock, Fate, Place, Slot, index_edges
 from gpu_ops.ingest.arrivals import Kind
 from gpu_ops.ingest.held import HeldRows
+from gpu_ops.ingest.rows import whole
 
 Ints = npt.NDArray[np.int64]
 
@@ -173,8 +174,7 @@ def as_struct(payload: pa.Table, rows: int) -> pa.Array:
     """A payload of a number of rows as one column, whose field names are in nobody's way."""
     if not payload.num_columns:
         return pa.Array.from_buffers(pa.struct([]), rows, [None])
-    arrays = [column.chunk(0) if column.num_chunks == 1 else column.combine_chunks() for column in payload.columns]
-    return pa.StructArray.from_arrays(arrays, fields=list(payload.schema))
+    return pa.StructArray.from_arrays([whole(column) for column in payload.columns], fields=list(payload.schema))
 
 
 def tables(state: State) -> dict[str, pa.Table]:
@@ -339,11 +339,15 @@ def _grown(table: Ints, size: int) -> Ints:
 
 
 def _times(values: Ints) -> pa.Array:
-    """Times, null for none."""
-    missing = values == NONE
+    """Times; NONE becomes null."""
+    return with_nulls(values, values == NONE, TIME_TYPE)
+
+
+def with_nulls(values: Ints, missing: npt.NDArray[np.bool_], kind: pa.DataType) -> pa.Array:
+    """Numbers as an Arrow array, null where they are missing."""
     data = np.where(missing, 0, values)
     valid = pa.py_buffer(np.packbits(~missing, bitorder="little")) if missing.any() else None
-    return pa.Array.from_buffers(TIME_TYPE, len(data), [valid, pa.py_buffer(data)])
+    return pa.Array.from_buffers(kind, len(data), [valid, pa.py_buffer(data)])
 
 
 def _ticks(column: pa.ChunkedArray) -> Ints:

@@ -125,8 +125,3 @@ def _read(column: pa.ChunkedArray, words: dict[str, Kind]) -> npt.NDArray[np.int
     known = [_UNKNOWN if word is None else words.get(word.lower(), _UNKNOWN) for word in coded.dictionary.to_pylist()]
     positions = integers(coded.indices.cast(pa.int64()).fill_null(len(known)))
     return np.array([*known, _UNKNOWN], np.int8).take(positions)
-
-
-def judged_start(start: npt.NDArray[np.int64], ctis: Mask, highest: int, infinity: int) -> npt.NDArray[np.int64]:
-    """Starts as the rules of lifetimes take them: a CTI may be as late as infinity, where no event may start."""
-    return np.where(ctis & (start > highest) & (start <= infinity), highest, start)

@@ -14,7 +14,8 @@ from gpu_ops.errors import ColumnError, PlanError, SourceError, TimeError, unkno
 from gpu_ops.ingest.csv_options import CsvOptions
 from gpu_ops.ingest.files import FileFormat
 from gpu_ops.ingest.kinds import kind_columns
-from gpu_ops.ingest.raw import PIECE_ROWS, RawSource, open_raw, refuse_duplicates
+from gpu_ops.ingest.raw import open_raw, refuse_duplicates
+from gpu_ops.ingest.raw_source import PIECE_ROWS, RawSource
 from gpu_ops.ingest.rows import whole
 from gpu_ops.ingest.rules import (
     NO_ZONE,
@@ -98,23 +99,14 @@ def open_source(
         >>> open_source(bids, start="at", zone="Europe/Vienna").zone
         'Europe/Vienna'
     """
-    for name, value, choice in (
-        ("null_end", null_end, NullEnd),
-        ("on_invalid", on_invalid, OnInvalid),
-        ("ambiguous", ambiguous, Ambiguous),
-        ("nonexistent", nonexistent, Nonexistent),
-        *(
-            (name, value, choice)
-            for name, value, choice in (
-                ("unit", unit, Unit),
-                ("round", round, Round),
-                ("format", format, FileFormat),
-                ("shape", shape, Shape),
-            )
-            if value is not None
-        ),
-    ):
-        check_choice(name, value, choice)
+    check_choice("null_end", null_end, NullEnd)
+    check_choice("on_invalid", on_invalid, OnInvalid)
+    check_choice("ambiguous", ambiguous, Ambiguous)
+    check_choice("nonexistent", nonexistent, Nonexistent)
+    options = (("unit", unit, Unit), ("round", round, Round), ("format", format, FileFormat), ("shape", shape, Shape))
+    for option, value, words in options:
+        if value is not None:
+            check_choice(option, value, words)
     kinds = kind_columns(kind, shape, edge, end)
     policy = TimePolicy(unit, None if zone is None else Zone(zone), round, ambiguous, nonexistent)
     times = [start] if end is None else [start, end]

@@ -28,9 +28,7 @@ def field_of(field: pa.Field, dtype: Any) -> pa.Field:
         return marks.marked(field, family="arrow")
     if isinstance(dtype, pd.StringDtype):
         return marks.marked(field, family="nullable") if dtype.na_value is pd.NA else field
-    if dtype.kind in "iub" and isinstance(dtype, pd.api.extensions.ExtensionDtype):
-        return marks.marked(field, family="nullable")
-    if dtype.kind == "f" and isinstance(dtype, pd.api.extensions.ExtensionDtype):
+    if dtype.kind in "iubf" and isinstance(dtype, pd.api.extensions.ExtensionDtype):
         return marks.marked(field, family="nullable")
     # NumPy's integers and booleans have no null, and floats have NaN for it.
     return field.with_nullable(False) if dtype.kind in "iub" else field

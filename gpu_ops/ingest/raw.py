@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -18,42 +18,7 @@ from gpu_ops.core.soundness import sound
 from gpu_ops.errors import ColumnError, PlanError, SourceError, refuse_names
 from gpu_ops.ingest.csv_options import CsvOptions
 from gpu_ops.ingest.files import FileFormat, open_files
-
-PIECE_ROWS = 1 << 20
-"""Rows that a source which is not in memory gives at a time, unless it is told."""
-
-
-class Piece(NamedTuple):
-    """Some rows, and where they are if the source is several files."""
-
-    table: pa.Table
-    file: str | None = None
-    file_row: int = 0
-
-
-@dataclass(frozen=True)
-class RawSource:
-    """A source, opened: only its schema was read.
-
-    Attributes:
-        schema: All columns.
-        read: The rows of the named columns, in pieces of about the given number of rows.
-        origin: The kind of frame that came in.
-        shape: What it is, in a few words.
-        rows: How many there are, where that is known.
-        replayable: Whether it can be read twice.
-        text_times: Whether times may be text.
-        outside: Whether its rows are still to be validated.
-    """
-
-    schema: pa.Schema
-    read: Callable[[Sequence[str], int], Iterator[Piece]]
-    origin: str
-    shape: str
-    rows: int | None = None
-    replayable: bool = True
-    text_times: bool = False
-    outside: bool = False
+from gpu_ops.ingest.raw_source import Piece, RawSource, shown_shape
 
 
 @runtime_checkable
@@ -85,15 +50,7 @@ def open_raw(
         SourceError: It is no source, or cannot be read.
     """
     if isinstance(source, str | Path):
-        files = open_files(source, times, format, csv, bounds)
-        return RawSource(
-            files.schema,
-            lambda columns, rows: (Piece(*piece) for piece in files.read(columns, rows)),
-            "path",
-            files.shape,
-            files.rows,
-            text_times=files.text_times,
-        )
+        return open_files(source, times, format, csv, bounds)
     root, kind = _library(source)
     if kind in {"Series", "Expr", "ChunkedArray", "Array"} or isinstance(source, type):
         raise SourceError(
@@ -165,11 +122,6 @@ def _table(table: pa.Table, origin: str = "pyarrow", kind: str = "Table") -> Raw
         shown_shape(f"{origin} {kind}", table.num_rows, table.num_columns),
         table.num_rows,
     )
-
-
-def shown_shape(kind: str, rows: int | None, columns: int) -> str:
-    """What a source is, with how many rows and columns."""
-    return f"{kind}, {'' if rows is None else f'{rows:,} rows x '}{columns} columns"
 
 
 def _reader(reader: pa.RecordBatchReader, kind: str) -> RawSource:

@@ -117,7 +117,7 @@ class IngestReport:
         return cls(*counted, dict(invalid), first, dict(late), dict(sources))
 
 
-def check_choice(name: str, value: str | None, kind: object) -> None:
+def check_choice(name: str, value: object, kind: object) -> None:
     """Refuse an option that is none of a Literal's words.
 
     Raises:

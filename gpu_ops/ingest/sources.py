@@ -15,13 +15,9 @@ from gpu_ops.errors import ColumnError, GpuOpsError, PlanError, SourceError, unk
 from gpu_ops.ingest.arrivals import Arrivals
 from gpu_ops.ingest.counts import Counts
 from gpu_ops.ingest.kinds import KindColumns, Kinds
-from gpu_ops.ingest.raw import PIECE_ROWS, Piece, RawSource
+from gpu_ops.ingest.raw_source import PIECE_ROWS, Piece, RawSource
 from gpu_ops.ingest.rows import keep_rows, whole
-from gpu_ops.ingest.rules import (
-    IngestReport,
-    NullEnd,
-    OnInvalid,
-)
+from gpu_ops.ingest.rules import IngestReport, NullEnd, OnInvalid
 from gpu_ops.ingest.times import TimeColumn
 from gpu_ops.ingest.validate import (
     BREACHES,
@@ -79,7 +75,10 @@ class EventSource:
         self._null_end = null_end
         self._on_invalid = on_invalid
         self._times = [column.name for column in (start, end) if column is not None]
-        self._told_by = [*self._times, *self._kinds.names]
+        words = {"kind": self._kinds.kind, "edge": self._kinds.edge}
+        self._columns_of = {column.side: column.name for column in (start, end) if column is not None}
+        self._columns_of |= {side: name for side, name in words.items() if name is not None}
+        self._told_by = list(self._columns_of.values())
         self._columns = _payload_columns(
             raw.schema.names, self._times, self._kinds.names, edges=self._kinds.edge is not None
         )
@@ -214,9 +213,7 @@ class EventSource:
             counts.valid += len(start.ticks)
             return arrivals
         if self._on_invalid == "raise":
-            words = {"kind": self._kinds.kind, "edge": self._kinds.edge}
-            named = {side: name for side, name in words.items() if name is not None}
-            raise refuse(found, table.select(self._told_by), place, named)
+            raise refuse(found, table.select(self._told_by), place, self._columns_of)
         return self._without_invalid(table, arrivals, found, place, counts)
 
     def _without_invalid(

@@ -103,15 +103,8 @@ def read_integers(text: pa.Array) -> tuple[Ticks, Mask]:
     found = pc.extract_regex(text.cast(pa.string()), r"^\s*\+?(?P<number>-?\d{1,38})\s*$")
     numbers = _present(found, "number", "0").cast(pa.decimal128(38, 0))
     limits = np.iinfo(np.int64)
-    fits = pc.and_(
-        *(
-            compare(numbers, pa.scalar(int(limit)).cast(numbers.type))
-            for compare, limit in (
-                (pc.greater_equal, limits.min),
-                (pc.less_equal, limits.max),
-            )
-        )
-    )
+    least, most = (pa.scalar(int(limit)).cast(numbers.type) for limit in (limits.min, limits.max))
+    fits = pc.and_(pc.greater_equal(numbers, least), pc.less_equal(numbers, most))
     readable = booleans(pc.is_valid(found)) & booleans(fits)
     values = pc.if_else(fits, numbers, pa.scalar(0).cast(numbers.type)).cast(pa.int64())
     return _numbers(values), booleans(pc.is_valid(text)) & ~readable

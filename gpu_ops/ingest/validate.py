@@ -11,7 +11,7 @@ import pyarrow as pa
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
 from gpu_ops.errors import TimeError
 from gpu_ops.ingest.arrivals import Kind
-from gpu_ops.ingest.kinds import Kinds, judged_start
+from gpu_ops.ingest.kinds import Kinds
 from gpu_ops.ingest.rules import (
     LIFETIME_RULES,
     NEGATIVE_LENGTH,
@@ -63,7 +63,9 @@ def verdicts(start: Times, end: Times | None, kinds: Kinds | None = None) -> np.
     if kinds is not None:
         faults |= {(rule.name, rule.name.removeprefix("unknown_")): mask for rule, mask in kinds.faults.items()}
         highest = MAX_TIME - (TICK if end is not None else 2 * TICK)
-        start = Times(judged_start(start.ticks, kinds.ctis, highest, MAX_TIME), start.faults)
+        # A CTI may be at infinity, where no event may start.
+        late = kinds.ctis & (start.ticks > highest) & (start.ticks <= MAX_TIME)
+        start = Times(np.where(late, highest, start.ticks), start.faults)
     if end is not None:
         faults |= {(rule.name, "end"): mask for rule, mask in end.faults.items()}
     if not faults and _all_fine(start.ticks, None if end is None else end.ticks):
@@ -155,16 +157,15 @@ def _value_text(one: pa.ChunkedArray) -> str:
     return repr(text) if pa.types.is_string(one.type) else text
 
 
-def refuse(found: np.ndarray, times: pa.Table, place: Place, words: Mapping[str, str] | None = None) -> TimeError:
+def refuse(found: np.ndarray, times: pa.Table, place: Place, columns: Mapping[str, str]) -> TimeError:
     """The error for the first row that is not fine.
 
     Args:
         found: What `verdicts` found.
-        times: The columns of start and end, as they came in, then those that say what rows are.
+        times: The columns of start and end as they came in, then the columns of kinds.
         place: Where the rows are.
-        words: The columns of "kind" and of "edge", where there are any.
+        columns: The column of "start", and of "end", "kind" and "edge" if there is one.
     """
-    words = words or {}
     row = int((found != _FINE).argmax())
     breach = BREACHES[found[row]]
     count = int((found == found[row]).sum())
@@ -174,7 +175,7 @@ def refuse(found: np.ndarray, times: pa.Table, place: Place, words: Mapping[str,
     where = f", in {place.file} row {place.file_row + row}" if place.file else ""
     return TimeError(
         f"{breach.rule.problem.format(side=breach.side)}{more}.",
-        column=words.get(breach.side, times.column_names[1 if breach.side == "end" else 0]),
+        column=columns[breach.side],
         row=place.row + row,
         values=row_text(times, row) + where,
         remedy=f'{_remedy(breach)} Or leave such rows out: on_invalid="drop", or "divert" to keep them aside.',

@@ -25,6 +25,7 @@ Mask = npt.NDArray[np.bool_]
 DAY = 86_400_000_000
 
 _OFFSET = re.compile(r"([+-])([01]\d|2[0-3]):?([0-5]\d)")
+_TICK = datetime.timedelta(microseconds=1)
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001  (local times have no zone: that is the point)
 
 
@@ -68,11 +69,17 @@ class Zone:
     @property
     def info(self) -> datetime.tzinfo:
         """The zone as Python's `datetime` takes it."""
+        ahead = self._ahead
+        return zoneinfo.ZoneInfo(self.name) if ahead is None else datetime.timezone(ahead)
+
+    @property
+    def _ahead(self) -> datetime.timedelta | None:
+        """How far an offset is ahead of UTC; None for a name of the database."""
         offset = _OFFSET.fullmatch(self.name)
         if offset is None:
-            return zoneinfo.ZoneInfo(self.name)
+            return None
         ahead = datetime.timedelta(hours=int(offset[2]), minutes=int(offset[3]))
-        return datetime.timezone(ahead if offset[1] == "+" else -ahead)
+        return ahead if offset[1] == "+" else -ahead
 
     def to_utc(self, local: Ticks, ambiguous: Ambiguous, nonexistent: Nonexistent) -> tuple[Ticks, dict[Rule, Mask]]:
         """Instants for local times.
@@ -85,10 +92,9 @@ class Zone:
         Returns:
             Ticks, and the rows that a policy of "raise" refuses, by the rule that they break.
         """
-        offset = _OFFSET.fullmatch(self.name)
-        if offset is not None:
-            minutes = int(offset[2]) * 60 + int(offset[3])
-            return local - (minutes if offset[1] == "+" else -minutes) * 60_000_000, {}
+        ahead = self._ahead
+        if ahead is not None:
+            return local - ahead // _TICK, {}
         if not len(local):
             return local, {}
         days = local // DAY
@@ -146,9 +152,7 @@ def _day(name: str, day: int) -> tuple[_Piece, ...]:
     def at(local: int) -> _Piece:
         shown = _EPOCH + datetime.timedelta(microseconds=local)
         before, after = (shown.replace(tzinfo=zone, fold=fold).utcoffset() for fold in (0, 1))
-        return _Piece(
-            local, *(0 if each is None else each // datetime.timedelta(microseconds=1) for each in (before, after))
-        )
+        return _Piece(local, *(0 if each is None else each // _TICK for each in (before, after)))
 
     def split(low: _Piece, high: _Piece) -> list[_Piece]:
         if low[1:] == high[1:]:

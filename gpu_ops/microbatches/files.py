@@ -10,13 +10,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gpu_ops.core.arrow_types import fields_of
 from gpu_ops.errors import PlanError, SourceError
+from gpu_ops.ingest.rules import check_choice
 
 IfExists = Literal["raise", "replace"]
 
@@ -103,8 +104,7 @@ def check_writing(if_exists: str, row_group_rows: int) -> None:
     """Refuse arguments of a write that make no sense, on any engine."""
     if row_group_rows < 1:
         raise PlanError("A row group holds at least one row.", remedy="Give row_group_rows=1 or more.")
-    if if_exists not in get_args(IfExists):
-        raise PlanError(f"if_exists={if_exists!r} is no policy.", remedy='It is "raise" or "replace".')
+    check_choice("if_exists", if_exists, IfExists)
 
 
 def _refuse_existing(target: Path, if_exists: IfExists) -> None:
