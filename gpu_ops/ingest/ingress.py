@@ -123,6 +123,7 @@ class Entrance:
         self._state = State(schema, hands_out_open=hands_out_open)
         self._closed = False
         self._nothing = empty_table(schema)
+        self._numbers = _numbers(self.settings, hands_out_open=hands_out_open)
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -263,8 +264,9 @@ class Entrance:
         )
         out = _room(given, clock, to_infinity=close != k.OPEN_INPUT or _reaches_infinity(given))
         before, promised = clock.copy(), state.promised
-        tables = k.Tables(clock, state.held, state.buckets, state.buffer, state.waiting)
-        arguments = (*given, self._numbers(close), *tables, *out)
+        numbers = self._numbers.copy()
+        numbers[Setting.CLOSE], numbers[Setting.BASE] = close, state.arrived
+        arguments = (*given, numbers, clock, state.held, state.buckets, state.buffer, state.waiting, *out)
         k.admit(*arguments)
         if clock[Clock.FAULT]:
             state.undo(before)
@@ -273,11 +275,14 @@ class Entrance:
         find = _Finder(arrivals.payload, frame, state)
         start, end, number = _events(out, clock)
         payload, opened = self._payloads(arrivals, number, find)
-        listed = out.late[: clock[Clock.LATES]]
-        late = self._late(listed, find) if len(listed) else None
-        counts = {FATES[fate]: int(count) for fate, count in enumerate(np.bincount(listed[:, Late.FATE])) if count}
+        late, counts = None, dict[str, int]()
+        if clock[Clock.LATES]:
+            listed = out.late[: clock[Clock.LATES]]
+            late = self._late(listed, find)
+            met = np.bincount(listed[:, Late.FATE])
+            counts = {FATES[fate]: int(count) for fate, count in enumerate(met) if count}
+            state.counts.update(counts)
         diverted = self._diverted(out.diverted[: clock[Clock.DIVERTS]], find) if clock[Clock.DIVERTS] else None
-        state.counts.update(counts)
         self._keep(out, find)
         state.promise()
         ctis = out.ctis[: clock[Clock.CTIS]]
@@ -287,23 +292,6 @@ class Entrance:
         # An event that starts before the earlier promise was handed out as a start edge: no other may start there.
         closes = start < promised
         return replace(admitted, opened=opened, closes=closes if closes.any() else None)
-
-    def _numbers(self, close: int) -> Ints:
-        """The settings of a call, as `arrival_kernel.Setting` lists them."""
-        settings = self.settings
-        numbers = {
-            Setting.EVERY: settings.every or 0,
-            Setting.PERIOD: settings.period or 0,
-            Setting.DELAY: settings.delay,
-            Setting.LATE: Policy[settings.late.upper()],
-            Setting.LATE_ENDS: Policy[settings.late_ends.upper()],
-            Setting.SNAPPED: settings.snapped,
-            Setting.REORDER: -1 if settings.reorder is None else settings.reorder,
-            Setting.CLOSE: close,
-            Setting.HANDS_OUT: self.hands_out_open,
-            Setting.BASE: self._state.arrived,
-        }
-        return np.array([numbers[setting] for setting in Setting], np.int64)
 
     def _keep(self, out: k.Out, find: _Finder) -> None:
         """Forget the payloads of rows that are held no longer, and keep those of arrivals that now wait."""
@@ -419,6 +407,20 @@ def let_in(
         yield entrance.push(batch)
     yield entrance.close()
     source.count_late(entrance.counts)
+
+
+def _numbers(settings: Advance, *, hands_out_open: bool) -> Ints:
+    """Settings as the kernel takes them. Each call fills in CLOSE and BASE."""
+    numbers = np.zeros(len(Setting), np.int64)
+    numbers[Setting.EVERY] = settings.every or 0
+    numbers[Setting.PERIOD] = settings.period or 0
+    numbers[Setting.DELAY] = settings.delay
+    numbers[Setting.LATE] = Policy[settings.late.upper()]
+    numbers[Setting.LATE_ENDS] = Policy[settings.late_ends.upper()]
+    numbers[Setting.SNAPPED] = settings.snapped
+    numbers[Setting.REORDER] = -1 if settings.reorder is None else settings.reorder
+    numbers[Setting.HANDS_OUT] = hands_out_open
+    return numbers
 
 
 def _given(arrivals: Arrivals) -> tuple[k.Given, pl.DataFrame | None]:
