@@ -471,9 +471,9 @@ class Stream(
         the CTI's own time is not late. CTIs that come in as rows (``kind=`` of `events`) count as well.
 
         Args:
-            every: A CTI after so many rows that are not end edges, those left out among them, at the last one's start;
-                or, given as a span (text or timedelta), one at the first start that is at least that far above the last
-                CTI. The first start brings the first one. A row that is left out brings none.
+            every: Emit a CTI after this many inserts and start edges. Dropped rows count, end edges do not. The CTI is
+                the last row's start, as adjusted, minus ``delay``; if that row was dropped, no CTI is emitted. Given as
+                a span (text or timedelta): emit a CTI at the first start that is at least the span after the last CTI.
             delay: How far behind that start the CTI is. ``"-1us"`` puts it just behind the event.
             final: Whether the end of the input is a CTI at infinity.
             late: What becomes of a late row: an error; ``"drop"``; ``"adjust"``: its start is moved to the CTI, or
@@ -483,8 +483,9 @@ class Stream(
                 moved to the CTI, as in Trill.
             snapped: CTIs lie on the grid of the span ``every`` from 0001-01-01T00:00Z, and end edges bring them too
                 (Trill: periodic punctuation).
-            reorder: Rows wait until one comes that is later by this span, and go on ordered by time (Trill: reorder
-                latency). Late is then what is earlier than rows that have gone on. Zero lets rows go on at once.
+            reorder: A row waits until another is later by this span; rows are then released in order of time (Trill:
+                reorder latency). A row is late if it starts before a row that was already released, or more than the
+                span before the latest row. Zero releases each row at once.
             advance_with: Another stream, as `events` made it and with a name, whose CTIs count here too, with or
                 without ``every``: a slow or silent stream goes along with a fast one. It matters to running queries
                 alone: a batch does not know which of two streams' rows came first.

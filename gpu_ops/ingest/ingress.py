@@ -1,4 +1,4 @@
-"""The entrance of time-aware input: arrivals in, events whose lifetime is known out, and how far time has come."""
+"""The ingress of a running input: arrivals in; events with known lifetimes and CTIs out."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _CTI = np.array([Kind.CTI], np.int8)
 
 @dataclass(frozen=True)
 class Diverted:
-    """Late events that are kept aside, as they came.
+    """Late events kept aside, as they came.
 
     Attributes:
         start: int64 ticks.
         end: int64 ticks.
-        payload: Their payload, then ``cti`` (timestamp[us, UTC]), the CTI that each missed, and ``late_by``
+        payload: Their payload, then ``cti`` (timestamp[us, UTC]), the CTI that each event missed, and ``late_by``
             (duration[us]).
     """
 
@@ -51,7 +51,7 @@ class Diverted:
 
 @dataclass(frozen=True)
 class Opened:
-    """Start edges that are let in before their ends are known.
+    """Start edges that are handed out before their ends are known.
 
     Attributes:
         start: int64 ticks.
@@ -64,22 +64,22 @@ class Opened:
 
 @dataclass(frozen=True)
 class Admitted:
-    """What a call lets in.
+    """What a call admits.
 
     Attributes:
         start: int64 ticks of events whose lifetime is known.
         end: int64 ticks.
         payload: A row for each.
-        cti: What is promised from here on: no later call lets in an event that starts before. It never goes back, and
-            is not above the start of any start edge whose end edge has not come, since that event is let in then.
-        ctis: The CTIs of this call, ascending: those that came in and those that were made, held back by nothing.
-        late: Rows that were not let in as they came, or None: ``start`` and ``end`` as they came, ``kind`` ("insert",
-            "start", "end"), ``payload`` (a struct), ``cti`` and ``late_by`` (null where nothing was missed), ``fate``
+        cti: The output CTI: no later call admits an event that starts before it. It never goes back. Open start edges
+            hold it at the oldest of their starts, since their events are admitted when they end.
+        ctis: The imported and generated CTIs of this call, ascending; open start edges do not hold them back.
+        late: Rows that were not admitted as they came, or None: ``start`` and ``end`` as they came, ``kind`` ("insert",
+            "start", "end"), ``payload`` (a struct), ``cti`` and ``late_by`` (null if the row missed no CTI), ``fate``
             (one of `FATES`).
-        diverted: Late events, or None.
-        counts: How many rows met each fate in this call.
-        opened: Start edges whose end edge has not come, if the entrance hands them out, or None.
-        closes: Which of the events were handed out as start edges in an earlier call, or None if none was.
+        diverted: Late events kept aside, or None.
+        counts: The number of rows by fate in this call.
+        opened: Open start edges that this call hands out, or None.
+        closes: Which events were handed out as start edges by an earlier call; None if none was.
     """
 
     start: Ints
@@ -95,16 +95,16 @@ class Admitted:
 
 
 class Entrance:
-    """Where events come in: it judges what is late, puts in order, joins edges to events, and makes CTIs.
+    """The ingress of an input: it handles late rows, reorders rows, joins edges to events, and generates CTIs.
 
-    What it lets in depends on the arrivals and their order, not on how they are cut into calls; only what is promised
-    is known earlier in some cuts than in others. Of a call that ends in an error nothing is taken in.
+    The admitted events depend on the arrivals and their order, not on how they are cut into calls; only the output CTI
+    may come earlier in some cuts than in others. A call that fails takes in nothing.
 
     Args:
-        settings: How time advances; None: by the CTIs that come in, and a late row is an error.
+        settings: How time advances; None: only imported CTIs count, and a late row is an error.
         schema: The payload's columns.
-        hands_out_open: Whether start edges are handed out as soon as the CTI is past them, and do not hold it back; an
-            event whose start edge was handed out comes again, whole, when its end is known.
+        hands_out_open: Whether start edges are handed out as soon as the CTI has passed them, and do not hold back the
+            output CTI. Such an event comes again, whole, when its end is known.
 
     Examples:
         >>> entrance = Entrance(Advance(every=2, late="drop"), pa.schema([("v", pa.int64())]))
@@ -127,27 +127,27 @@ class Entrance:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many rows have met each fate."""
+        """The number of rows by fate."""
         return dict(self._state.counts)
 
     @property
     def cti(self) -> int:
-        """What is promised, as the last call gave it."""
+        """The output CTI after the last call."""
         return self._state.promised
 
     @property
     def waiting(self) -> int:
-        """How many rows wait for their turn."""
+        """The number of rows in the reorder buffer."""
         return int(self._state.clock[Clock.BUFFERED])
 
     @property
     def makes_ctis(self) -> bool:
-        """Whether rows that come in make CTIs."""
+        """Whether rows generate CTIs."""
         return self.settings.every is not None or self.settings.period is not None
 
     @property
     def handed_out(self) -> Ints:
-        """The starts of the start edges that were handed out and have not ended, in no order."""
+        """The starts of open start edges that were handed out, in no order."""
         starts: Ints = self._state.held[self._state.slots(Place.OPEN), Slot.ADMITTED]
         out: Ints = starts[(starts != k.NONE) & (starts < self._state.promised)]
         return out
@@ -158,10 +158,10 @@ class Entrance:
         return self._late(np.empty((0, len(Late)), np.int64), _Finder(self._nothing, None, self._state)).schema
 
     def push(self, arrivals: Arrivals) -> Admitted:
-        """Let rows come in, in their order.
+        """Take rows in, in their order.
 
         Raises:
-            TimeError: A row is late and the policy is "raise"; an end edge ends nothing, likewise.
+            TimeError: The policy is "raise", and a row is late or an end edge has no open start edge.
             PlanError: The input was closed before.
         """
         self._check_open()
@@ -177,13 +177,13 @@ class Entrance:
         return admitted
 
     def advance(self, cti: int) -> Admitted:
-        """A CTI from outside, or of another stream.
+        """Import a CTI.
 
         Args:
-            cti: Ticks; one that is not above the last says nothing.
+            cti: Ticks. A CTI at or below the previous one is ignored.
 
         Raises:
-            PlanError: It is no time, or the input was closed before.
+            PlanError: The CTI is no time, or the input was closed before.
         """
         self._check_open()
         if not MIN_TIME <= cti <= MAX_TIME:
@@ -192,7 +192,7 @@ class Entrance:
             )
         clock = self._state.clock
         if not clock[Clock.HELD] and self.settings.reorder is None:
-            # Nothing waits for it.
+            # No row waits for the CTI.
             news = cti > clock[Clock.LAST]
             if news:
                 clock[Clock.LAST] = cti
@@ -204,7 +204,7 @@ class Entrance:
         return self._step(Arrivals(np.array([cti]), np.array([cti]), nothing, _CTI), k.OPEN_INPUT)
 
     def close(self) -> Admitted:
-        """The end of the input: what waits for its turn goes on, and events without an end edge never end.
+        """End the input: buffered rows are released, and events without an end edge never end.
 
         Raises:
             PlanError: The input was closed before.
@@ -216,12 +216,12 @@ class Entrance:
         return admitted
 
     def tables(self) -> dict[str, pa.Table]:
-        """Its whole state, to be kept or read.
+        """The whole state, as tables.
 
         Returns:
-            ``clock`` (one row: the CTIs and the counters), ``buffer`` (rows that wait for their turn), ``open`` (start
-            edges that were let in and wait for their end edge) and ``kept_out`` (start edges that were not, which take
-            their end edge along). Rows carry ``arrival``, their number, and the payload as a struct.
+            ``clock`` (one row: the CTIs and the counters), ``buffer`` (rows in the reorder buffer), ``open`` (admitted
+            start edges without their end edge) and ``kept_out`` (open start edges that were dropped or diverted; their
+            end edges share that fate). Rows carry ``arrival``, their number, and the payload as a struct.
         """
         return ingress_state.tables(self._state)
 
@@ -234,10 +234,10 @@ class Entrance:
         *,
         hands_out_open: bool = False,
     ) -> Entrance:
-        """An entrance in the state that `tables` gave.
+        """An ingress in the state that `tables` gave.
 
         Raises:
-            SourceError: The tables are not such a state, or of another payload.
+            SourceError: The tables are no state of an ingress, or have another payload.
 
         Examples:
             >>> schema = pa.schema([("v", pa.int64())])
@@ -256,7 +256,7 @@ class Entrance:
             raise PlanError("The input has been closed.", remedy="Start anew for more events.")
 
     def _step(self, arrivals: Arrivals, close: int) -> Admitted:
-        """Step the state over arrivals; all of the call is taken, or nothing."""
+        """Step the state over arrivals. A fault takes in nothing."""
         state, clock = self._state, self._state.clock
         given, frame = _given(arrivals)
         state.make_room(
@@ -359,24 +359,24 @@ class Entrance:
             if self.settings.reorder is not None:
                 released = format_time(int(clock[Clock.FAULT_LIMIT]))
                 problem = f"Late with reorder=: the {what} {side} before {released}, up to which rows were released"
-            remedy = "Let CTIs come later, or be made with a longer delay"
+            remedy = "Send CTIs later, or generate them with a longer delay"
         return TimeError(
             f"{problem}.",
             row=arrivals.source_row(at) if at >= 0 else None,
             values=f"start={start}" + ("" if kind == Kind.START else f", end={end}"),
-            remedy=f'{remedy}; or say what becomes of such rows: .advance_time(…, late="drop"), "adjust" or "divert".',
+            remedy=f'{remedy}; or set a policy for late rows: .advance_time(…, late="drop"), "adjust" or "divert".',
         )
 
 
 class _Finder:
-    """Payload rows by their arrival's number: of the arrivals at hand, and of those that are held."""
+    """Payloads by the number of the arrival: this call's arrivals, and held rows."""
 
     def __init__(self, payload: pa.Table, frame: pl.DataFrame | None, state: State) -> None:
         self._payload, self._frame, self._state = payload, frame, state
 
     @property
     def frame(self) -> pl.DataFrame:
-        """The arrivals at hand."""
+        """This call's arrivals."""
         if self._frame is None:
             self._frame = to_frame(self._payload)
         return self._frame
@@ -391,13 +391,13 @@ class _Finder:
 def let_in(
     source: EventSource, settings: Advance | None, names: Sequence[str], read: Callable[[int], None] | None = None
 ) -> Iterator[Admitted]:
-    """The events of a source in the order of its rows, through an entrance of their own that closes behind them.
+    """Read a source through an ingress of its own, which closes at the end.
 
     Args:
-        source: What is read; it counts what was late.
+        source: The source; it counts late rows.
         settings: How time advances.
-        names: The columns that are wanted. Edges are told apart by all their columns, so all are read where they are.
-        read: Told how many rows were read, batch by batch.
+        names: The wanted columns. A source with edges is read with all columns, since they identify edges.
+        read: Called with the number of rows of each batch.
     """
     wanted = source.schema.names if source.edges else list(names)
     entrance = Entrance(settings, pa.schema([source.schema.field(name) for name in wanted]))

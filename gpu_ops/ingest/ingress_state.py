@@ -1,4 +1,4 @@
-"""What an entrance knows between two calls: as arrays that the kernel steps, and as tables that anyone can read."""
+"""The state of an ingress between calls: as arrays for the kernel, and as tables for checkpoints."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _CLOCK = {"last_cti": Clock.LAST, "limit": Clock.LIMIT, "latest": Clock.LATEST}
 
 
 class State:
-    """The arrays; see `arrival_kernel` for what is in them.
+    """The arrays; `arrival_kernel` describes them.
 
     Args:
         schema: The payload's columns.
-        hands_out_open: Whether start edges are handed out once the CTI is past them; then only others are waiting.
+        hands_out_open: Whether start edges are handed out once the CTI has passed them; ``waiting`` then has the rest.
     """
 
     def __init__(self, schema: pa.Schema, *, hands_out_open: bool = False) -> None:
@@ -57,7 +57,7 @@ class State:
         self.counts: Counter[str] = Counter()
 
     def make_room(self, more: int) -> None:
-        """Let the arrays hold as many rows more: they double, so that a row costs the same however many there are."""
+        """Make room for more held rows. The arrays double, so that the cost per row does not depend on their number."""
         clock = self.clock
         if clock[Clock.WAITING] > 2 * clock[Clock.HELD] + 1024:
             self._clear_waiting()
@@ -73,10 +73,10 @@ class State:
             self.waiting = _grown(self.waiting, 1 << (needed - 1).bit_length())
 
     def undo(self, clock: Ints) -> None:
-        """Make everything as it was before a call that ended in a fault; it costs a pass over what is held.
+        """Restore the state before a call that failed; this costs a pass over the held rows.
 
         Args:
-            clock: As it was then.
+            clock: The clock before that call.
         """
         used = self.held[: self.clock[Clock.USED]]
         changed = used[:, Slot.CHANGED] == clock[Clock.CALL]
@@ -87,7 +87,7 @@ class State:
         self.refill(kept[np.argsort(kept[:, Slot.NUMBER])])
 
     def refill(self, slots: Ints) -> None:
-        """Hold these rows, in the order of their numbers, and no others: only what links them is not known."""
+        """Hold exactly these rows, given in the order of their numbers, and link them anew."""
         clock = self.clock
         clock[[Clock.USED, Clock.HELD]] = len(slots)
         clock[Clock.FREE] = -1
@@ -98,20 +98,20 @@ class State:
         _refill_queues(self, slots)
 
     def opened(self) -> Ints:
-        """The slots of the start edges that the last call hands out, by number."""
+        """The slots of the start edges that the last call hands out, ordered by number."""
         rows = self.waiting[self.clock[Clock.OPENED] : self.clock[Clock.OPENED_END]]
         slots: Ints = rows[np.argsort(rows[:, 1]), 2]
         return slots
 
     def promise(self) -> None:
-        """Promise as much as the last CTI allows, and the oldest open start edge that is not handed out."""
+        """Raise the output CTI to the last CTI, or to the oldest open start edge that is not handed out."""
         promised = max(int(self.clock[Clock.LAST]), MIN_TIME)
         if self.clock[Clock.WAITING]:
             promised = min(promised, int(self.waiting[0, 0]))
         self.promised = max(self.promised, promised)
 
     def slots(self, place: int) -> Ints:
-        """The slots that are in use there, by number."""
+        """The slots in a place, ordered by number."""
         used = self.held[: self.clock[Clock.USED]]
         found = np.flatnonzero(used[:, Slot.PLACE] == place)
         return found[np.argsort(used[found, Slot.NUMBER])]
@@ -122,7 +122,7 @@ class State:
         return np.setdiff1d(slots, followers[followers >= 0])
 
     def _clear_waiting(self) -> None:
-        """Leave out start edges that have ended: a heap drops them only once they are the oldest."""
+        """Drop start edges that have ended; the kernel drops them only from the top of the heap."""
         used = self.waiting[: self.clock[Clock.WAITING]]
         slots = self.held[used[:, 2]]
         here = used[(slots[:, Slot.NUMBER] == used[:, 1]) & (slots[:, Slot.PLACE] == Place.OPEN)]
@@ -132,10 +132,10 @@ class State:
 
 
 def identities(frame: pl.DataFrame, rows: int, edges: npt.NDArray[np.intp]) -> tuple[Ints, Ints]:
-    """128 bits of hash for the payloads of edges, anything elsewhere: two payloads that differ will not share them.
+    """128 bits of hash for the payload of each edge, which differ for different payloads; other rows get any value.
 
-    Null equals null, all NaNs are one, -0.0 equals 0.0. Numbers as the device gives them to keys would have to be given
-    anew with each call, to all start edges that are open.
+    Null equals null, all NaNs are one, -0.0 equals 0.0. Group numbers, as keys have, would have to be made anew for
+    all open start edges at each call.
     """
     for name, dtype in frame.schema.items():
         if dtype.is_nested():
@@ -145,11 +145,11 @@ def identities(frame: pl.DataFrame, rows: int, edges: npt.NDArray[np.intp]) -> t
                 remedy="Leave it out of the source, or give its fields as columns.",
             )
     if not frame.width:
-        # Such a frame has no rows; all payloads are one.
+        # A frame without columns has no rows; all payloads are equal.
         return np.zeros(rows, np.int64), np.zeros(rows, np.int64)
     most = 2 * len(edges) >= rows
     told = frame if most else columns.take(frame, edges)
-    # Categories are numbered by chance; floats that are one key are one to the hash already.
+    # The codes of categories depend on the frame. Equal floats have equal hashes already.
     categories = [name for name, dtype in frame.schema.items() if dtype == pl.Categorical or isinstance(dtype, pl.Enum)]
     if categories:
         told = told.with_columns(pl.col(categories).cast(pl.String))
@@ -165,20 +165,20 @@ def identities(frame: pl.DataFrame, rows: int, edges: npt.NDArray[np.intp]) -> t
 
 
 def spelled(words: Sequence[str], codes: Ints) -> pa.ChunkedArray:
-    """Words by their positions among some."""
+    """The words at some positions."""
     text = pl.Series("word", words, pl.String)[pl.Series(codes.astype(np.uint32))]
     return from_frame(text.to_frame(), pa.schema([("word", pa.string())]))["word"]
 
 
 def as_struct(payload: pa.Table, rows: int) -> pa.Array:
-    """A payload of a number of rows as one column, whose field names are in nobody's way."""
+    """A payload as one struct column, so that its field names cannot collide."""
     if not payload.num_columns:
         return pa.Array.from_buffers(pa.struct([]), rows, [None])
     return pa.StructArray.from_arrays([whole(column) for column in payload.columns], fields=list(payload.schema))
 
 
 def tables(state: State) -> dict[str, pa.Table]:
-    """The state as tables; `Entrance.tables` says which."""
+    """The state as tables; see `Entrance.tables`."""
     clock = state.clock
     times = {name: _times(np.array([clock[at]])) for name, at in _CLOCK.items()}
     counters = {"promised_cti": _times(np.array([state.promised]))}
@@ -207,7 +207,7 @@ def _rows(state: State, slots: Ints, fields: Mapping[str, int]) -> pa.Table:
 
 
 def declared(schema: pa.Schema, given: Tables) -> Iterator[StateTable]:
-    """The tables that `tables` gives of a state with this payload, as `gpu_ops.core.state_tables.check` takes them."""
+    """The tables of a state with this payload, declared for `gpu_ops.core.state_tables.check`."""
     time = Field(TIME_TYPE, least=MIN_TIME, most=MAX_TIME)
     maybe = replace(time, nullable=True)
     numbers = ("events_since_cti", "arrivals", *FATES)
@@ -226,7 +226,7 @@ _TWICE = "is the number of a row of another table"
 
 
 def _not_in(name: str, given: Tables) -> Callable[[pa.Table], npt.NDArray[np.bool_]]:
-    """Which rows have numbers that none of the tables has that come before one."""
+    """Which rows of a table have numbers that no earlier table has."""
     others = [given[each] for each in _TABLES[: _TABLES.index(name)]]
 
     def holds(table: pa.Table) -> npt.NDArray[np.bool_]:
@@ -238,10 +238,10 @@ def _not_in(name: str, given: Tables) -> Callable[[pa.Table], npt.NDArray[np.boo
 
 
 def restored(schema: pa.Schema, given: Mapping[str, pa.Table], *, hands_out_open: bool = False) -> State:
-    """The state of which `tables` made tables.
+    """The state from its `tables`.
 
     Raises:
-        SourceError: They are none.
+        SourceError: The tables are no state of an ingress.
     """
     mine = {name: table for name, table in given.items() if name in ("clock", *_TABLES)}
     check("The state of the entrance", mine, partial(declared, schema))
@@ -293,7 +293,7 @@ def _refill(state: State, given: Mapping[str, pa.Table]) -> None:
 
 def _refill_heaps(state: State, slots: Ints) -> None:
     time = np.where(slots[:, Slot.KIND] == Kind.END, slots[:, Slot.END], slots[:, Slot.START])
-    # What starts before what was promised was handed out; an entrance that hands nothing out promises no more.
+    # A start before the output CTI was handed out; without handing out, open edges hold the output CTI back.
     least = state.promised if state.hands_out_open else MIN_TIME
     for heap, key, used, mask in (
         (state.buffer, time, Clock.BUFFERED, slots[:, Slot.PLACE] == Place.BUFFER),
@@ -311,7 +311,7 @@ def _refill_heaps(state: State, slots: Ints) -> None:
 
 
 def _refill_queues(state: State, slots: Ints) -> None:
-    """Link start edges of one identity, those that came late first, and else in their order."""
+    """Link open edges with equal start and payload: late ones first, then by number."""
     edges = np.flatnonzero(slots[:, Slot.PLACE] == Place.OPEN)
     if not len(edges):
         return

@@ -1,4 +1,4 @@
-"""How a user's data is opened as a source: what its columns mean, and what is refused before any row is read."""
+"""Opening a user's data as a source: the roles of its columns, and the checks before any row is read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from gpu_ops.ingest.validate import row_text
 from gpu_ops.ingest.zones import Zone
 
 _DIVERTED = ("rule", "row")
-"""The columns that are beside rows kept aside."""
+"""The columns that are added to rows kept aside."""
 
 
 def open_source(
@@ -80,7 +80,7 @@ def open_source(
         ambiguous: Which instant a local time means that a clock change made occur twice: "earliest" or "latest".
         nonexistent: What a local time becomes that a clock change skipped: the first instant after the gap
             ("shift_forward") or the last tick before it ("shift_backward").
-        format: What files are where their names do not say: "parquet", "arrow" or "csv".
+        format: The format of files whose names do not tell it: "parquet", "arrow" or "csv".
         csv: How CSV files are written.
         kind: The column that says whether a row is an event ("insert") or a CTI ("cti").
         shape: "edge" where rows are start edges and end edges.
@@ -185,5 +185,5 @@ def _check_text_zones(raw: RawSource, sides: list[TimeColumn]) -> None:
                 column=side.name,
                 row=row,
                 values=row_text(first.table.select([side.name]), row),
-                remedy="Say where its clock hangs: zone='UTC', zone='Europe/Vienna' …",
+                remedy="Pass zone= to interpret naive timestamps, such as zone='UTC'.",
             )

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import pyarrow as pa
 
 PIECE_ROWS = 1 << 20
-"""Rows that a source which is not in memory gives at a time, unless it is told."""
+"""The default number of rows in a piece of a source that is not in memory."""
 
 
 class Piece(NamedTuple):
-    """Some rows, and where they are if the source is several files."""
+    """Some rows, and their place if the source is several files."""
 
     table: pa.Table
     file: str | None = None
@@ -22,17 +22,17 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class RawSource:
-    """A source, opened: only its schema was read.
+    """An opened source: only its schema was read.
 
     Attributes:
         schema: All columns.
         read: The rows of the named columns, in pieces of about the given number of rows.
         origin: The kind of frame that came in.
-        shape: What it is, in a few words.
-        rows: How many there are, where that is known.
+        shape: The source in a few words.
+        rows: The number of rows, if known.
         replayable: Whether it can be read twice.
         text_times: Whether times may be text.
-        outside: Whether its rows are still to be validated.
+        outside: Whether its bytes come from outside and are not validated yet.
     """
 
     schema: pa.Schema
@@ -46,5 +46,5 @@ class RawSource:
 
 
 def shown_shape(kind: str, rows: int | None, columns: int) -> str:
-    """What a source is, with how many rows and columns."""
+    """A source in a few words, with its numbers of rows and columns."""
     return f"{kind}, {'' if rows is None else f'{rows:,} rows x '}{columns} columns"

@@ -1,4 +1,4 @@
-"""Lifetimes judged row by row: a clean batch costs one pass over its times; any other is told apart by its rules."""
+"""Validation of lifetimes: a valid batch costs one pass over its times, any other is checked rule by rule."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _BLOCK = 1 << 15
 
 @dataclass(frozen=True)
 class Breach:
-    """A rule, and of what it was asked ("start", "end", "kind", "edge"); the index of the pair is a row's verdict."""
+    """A rule and what broke it ("start", "end", "kind" or "edge"). A row's verdict is an index of `BREACHES`."""
 
     rule: Rule
     side: str
 
     @property
     def name(self) -> str:
-        """How reports call it."""
+        """The name in reports."""
         return f"{self.rule.name}_{self.side}" if self.rule in TIME_RULES else self.rule.name
 
 
@@ -49,15 +49,15 @@ BREACHES: tuple[Breach, ...] = (
     *(Breach(rule, side) for side in ("start", "end") for rule in TIME_RULES),
     *(Breach(rule, "end") for rule in LIFETIME_RULES),
 )
-"""In the order in which they are asked."""
+"""In the order of the checks."""
 
 _FINE = 255
 
 
 def verdicts(start: Times, end: Times | None, kinds: Kinds | None = None) -> np.ndarray | None:
-    """For each row the index of the first of `BREACHES` that it is, `_FINE` for none; None when all rows are fine.
+    """The index in `BREACHES` of the first breach of each row, or `_FINE`; None if all rows are valid.
 
-    Where rows are of several kinds, `end` is what `read_ends` made of it.
+    If rows are of several kinds, `end` must come from `read_ends`.
     """
     faults = {(rule.name, "start"): mask for rule, mask in start.faults.items()}
     if kinds is not None:
@@ -85,7 +85,7 @@ def verdicts(start: Times, end: Times | None, kinds: Kinds | None = None) -> np.
 
 
 def fine(found: np.ndarray) -> Mask:
-    """The rows that break no rule."""
+    """The valid rows."""
     return np.asarray(found == _FINE, np.bool_)
 
 
@@ -95,7 +95,7 @@ def _note(faults: dict[tuple[str, str], Mask], rule: Rule, side: str, mask: Mask
 
 
 def _all_fine(start: Ticks, end: Ticks | None) -> bool:
-    """Whether all lifetimes lie within time and are longer than nothing. It reads each array once and copies none."""
+    """Whether all lifetimes are within the years 1 to 9999 and not empty. It reads each array once and copies none."""
     if not len(start):
         return True
     if end is None:
@@ -114,7 +114,7 @@ def _all_fine(start: Ticks, end: Ticks | None) -> bool:
 
 
 def open_null_ends(end: Times, kinds: Kinds | None = None) -> Times:
-    """Ends where a null means that the event never ends; an end edge without an end says nothing at all."""
+    """Replace null ends by infinity, but not those of end edges, which remain faults."""
     if NULL not in end.faults:
         return end
     nulls, kept = end.faults[NULL], None
@@ -128,7 +128,7 @@ def open_null_ends(end: Times, kinds: Kinds | None = None) -> Times:
 
 
 def read_ends(end: Times, kinds: Kinds) -> Times:
-    """Ends of the rows that have one; the others', start edges' and CTIs', are open and at no fault."""
+    """Replace the ends of start edges and CTIs by infinity, without their faults."""
     without = kinds.without_end
     faults = {rule: mask & ~without for rule, mask in end.faults.items()}
     return Times(np.where(without, MAX_TIME, end.ticks), {rule: mask for rule, mask in faults.items() if mask.any()})
@@ -136,7 +136,7 @@ def read_ends(end: Times, kinds: Kinds) -> Times:
 
 @dataclass(frozen=True)
 class Place:
-    """Where rows come from: the index of the first of them in the source, and in its file if there are several."""
+    """The place of a batch: the index of its first row in the source, and in its file if there are several."""
 
     row: int
     file: str | None = None
@@ -144,7 +144,7 @@ class Place:
 
 
 def row_text(times: pa.Table, row: int) -> str:
-    """The times of a row, as they came in."""
+    """The times of a row as text, as they came in."""
     return ", ".join(f"{name}={_value_text(times[name].slice(row, 1))}" for name in times.column_names)
 
 
@@ -158,10 +158,10 @@ def _value_text(one: pa.ChunkedArray) -> str:
 
 
 def refuse(found: np.ndarray, times: pa.Table, place: Place, columns: Mapping[str, str]) -> TimeError:
-    """The error for the first row that is not fine.
+    """The error for the first invalid row.
 
     Args:
-        found: What `verdicts` found.
+        found: The verdicts of `verdicts`.
         times: The columns of start and end as they came in, then the columns of kinds.
         place: Where the rows are.
         columns: The column of "start", and of "end", "kind" and "edge" if there is one.

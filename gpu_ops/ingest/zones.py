@@ -1,7 +1,7 @@
-"""Local times and the instants that they mean, by Python's time zone database.
+"""Local times to instants, by Python's time zone database.
 
-Arrow's own conversion knows no clock change after 2037 and Polars' none after 2099; `zoneinfo` knows the rule that goes
-on for ever, and its answers are asked for once per day that occurs, not once per row.
+Arrow's own conversion knows no clock change after 2037 and Polars' none after 2099; `zoneinfo` applies the last rule
+for ever. It is asked once for each day that occurs, not for each row.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Zone:
     name: str
 
     def __post_init__(self) -> None:
-        """Refuse a name that means nothing."""
+        """Refuse an unknown name."""
         if not isinstance(self.name, str):
             raise PlanError(f"A time zone is a text, not {shown(self.name)}.", remedy="Write zone='Europe/Vienna'.")
         if _OFFSET.fullmatch(self.name) is None:
@@ -85,12 +85,12 @@ class Zone:
         """Instants for local times.
 
         Args:
-            local: What clocks showed, as if it were UTC: int64 ticks within the years 1 to 9999.
-            ambiguous: Which instant a time means that occurred twice.
-            nonexistent: What a time becomes that never occurred: the first instant after the gap, or the last before.
+            local: Clock times as if they were UTC: int64 ticks within the years 1 to 9999.
+            ambiguous: Which instant to take for a time that occurred twice.
+            nonexistent: What replaces a time that never occurred: the first instant after the gap, or the last before.
 
         Returns:
-            Ticks, and the rows that a policy of "raise" refuses, by the rule that they break.
+            Ticks, and for each broken rule a mask of the rows that a policy of "raise" refuses.
         """
         ahead = self._ahead
         if ahead is not None:
@@ -110,7 +110,7 @@ class Zone:
         changes = [day for day, (piece, *more) in pieces.items() if more or piece.before != piece.after]
         if not changes:
             return instants, {}
-        # Few rows, as a rule, are left: those of days on which something changes.
+        # Only rows on days with a clock change remain, usually few.
         changing = np.zeros(len(occurs), np.bool_)
         changing[changes] = True
         rows = np.flatnonzero(changing[days])

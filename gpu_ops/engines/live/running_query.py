@@ -173,7 +173,7 @@ class RunningQuery(Taking, OtherNames):
 
         Args:
             cti: An aware datetime, an ISO 8601 text with a zone, a ``numpy.datetime64`` (UTC), or ``"infinity"``. The
-                unit of the source's own times does not count here. A time before the last CTI says nothing new.
+                unit of the source's own times does not count here. A CTI at or below the previous one is ignored.
             input: As in `push`.
 
         Raises:
