@@ -57,7 +57,7 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Rule:
+class RowRule:
     """What holds for each row of a table beside what its columns say by themselves.
 
     Attributes:
@@ -89,7 +89,7 @@ class StateTable:
     rows: int | None = None
     required: bool = False
     unique: tuple[str, ...] = ()
-    rules: tuple[Rule, ...] = field(default=())
+    rules: tuple[RowRule, ...] = field(default=())
 
 
 def check(of: str, tables: Tables, declared: Callable[[Tables], Iterator[StateTable]]) -> None:

@@ -1,7 +1,7 @@
 """The state machine of an ingress: lateness, reordering, edges and their ends, generated CTIs.
 
 `admit` steps over single rows, since the fate of a row depends on the rows before it. It is the one kernel that is no
-pure function, and it runs on the host on every device. Its arrays belong to one `Entrance`, the only caller, which
+pure function, and it runs on the host on every device. Its arrays belong to one `Ingress`, the only caller, which
 makes them large enough before each call.
 
 A row is *held* while it waits. Each held row has a slot, a row of the table ``held``, and one place:
@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
 from gpu_ops.devices.cpu.compiling import INTS, inlined, kernel, output
-from gpu_ops.ingest.arrivals import Kind
+from gpu_ops.ingest.arrivals import ArrivalKind
 
 Ints = npt.NDArray[np.int64]
 Table = npt.NDArray[np.int64]
@@ -264,7 +264,7 @@ def admit(
     """Step over arrivals.
 
     Args:
-        kinds: The `Kind` of each; empty if all are inserts.
+        kinds: The `ArrivalKind` of each; empty if all are inserts.
         starts: The start; the time of a CTI, the original start of an end edge.
         ends: The end; `MAX_TIME` of a start edge.
         hashes: The hash of an edge's payload; empty if there is no edge.
@@ -294,11 +294,11 @@ def admit(
     for at in range(len(starts) + (settings[Setting.CLOSE] != OPEN_INPUT)):
         kind, time = _kind_and_time(given, at)
         closing = at == len(starts)
-        if kind == Kind.CTI and not closing and time <= clock[Clock.LAST]:
+        if kind == ArrivalKind.CTI and not closing and time <= clock[Clock.LAST]:
             continue
         until = NONE
         at_once = False
-        if kind == Kind.CTI:
+        if kind == ArrivalKind.CTI:
             until = time
         elif reorder <= 0 or time <= clock[Clock.LIMIT]:
             at_once = True
@@ -319,7 +319,7 @@ def admit(
                 return
         if reorder >= 0 and MIN_TIME <= until < MAX_TIME:
             clock[Clock.LIMIT] = max(clock[Clock.LIMIT], until)
-        if kind == Kind.CTI:
+        if kind == ArrivalKind.CTI:
             if not closing or settings[Setting.CLOSE] == CLOSE_AT_INFINITY:
                 _give_cti(out, clock, _imported(clock, settings, until))
             if closing or clock[Clock.LAST] == MAX_TIME:
@@ -357,10 +357,10 @@ def _begin(clock: Ints) -> None:
 @inlined
 def _kind_and_time(given: Given, at: int) -> tuple[np.int64, int]:
     """The kind of an arrival and the time that it is judged by. The end of the input is a CTI at infinity."""
-    kind, time = np.int64(Kind.CTI), MAX_TIME
+    kind, time = np.int64(ArrivalKind.CTI), MAX_TIME
     if at < len(given.starts):
-        kind = np.int64(Kind.INSERT) if len(given.kinds) == 0 else np.int64(given.kinds[at])
-        time = given.ends[at] if kind == Kind.END else given.starts[at]
+        kind = np.int64(ArrivalKind.INSERT) if len(given.kinds) == 0 else np.int64(given.kinds[at])
+        time = given.ends[at] if kind == ArrivalKind.END else given.starts[at]
     return kind, time
 
 
@@ -368,7 +368,7 @@ def _kind_and_time(given: Given, at: int) -> tuple[np.int64, int]:
 def _arrival(given: Given, at: int, kind: np.int64, base: int) -> Row:
     """An arrival as a row. Only edges have hashes."""
     first_hash = second_hash = 0
-    if kind != Kind.INSERT:
+    if kind != ArrivalKind.INSERT:
         first_hash, second_hash = given.hashes[at], given.more_hashes[at]
     return Row(-1, base + at, kind, given.starts[at], given.ends[at], first_hash, second_hash)
 
@@ -418,7 +418,7 @@ def _take(tables: Tables, out: Out, settings: Ints, row: Row) -> int:
     """
     clock, held, base = tables.clock, tables.held, settings[Setting.BASE]
     found = Found(-1, -1, -1)
-    if row.kind == Kind.END:
+    if row.kind == ArrivalKind.END:
         found = _find_queue(tables, row.start, row.first_hash, row.second_hash)
         verdict = _judge_end(held, found.queue, row, clock[Clock.LIMIT], settings)
     else:
@@ -426,10 +426,10 @@ def _take(tables: Tables, out: Out, settings: Ints, row: Row) -> int:
     if verdict.fault == 0:
         if verdict.fate >= 0:
             _list_late(out, clock, row, verdict)
-        if row.kind == Kind.START:
+        if row.kind == ArrivalKind.START:
             _open(tables, out, row, verdict, base)
         else:
-            if row.kind == Kind.INSERT:
+            if row.kind == ArrivalKind.INSERT:
                 if verdict.admitted != NONE:
                     _give_event(out, clock, verdict.admitted, row.end, row.number)
             elif found.queue >= 0 and (verdict.admitted != NONE or held[found.queue, Slot.ADMITTED] == NONE):
@@ -445,7 +445,7 @@ def _take(tables: Tables, out: Out, settings: Ints, row: Row) -> int:
 @inlined
 def _time(row: Row) -> int:
     """The time that a row is ordered and judged by."""
-    return row.end if row.kind == Kind.END else row.start
+    return row.end if row.kind == ArrivalKind.END else row.start
 
 
 # Whether a row is late
@@ -519,7 +519,7 @@ def _list_late(out: Out, clock: Ints, row: Row, verdict: Verdict) -> None:
     late[Late.NUMBER], late[Late.KIND], late[Late.START], late[Late.END] = row.number, row.kind, row.start, row.end
     late[Late.CTI], late[Late.LATE_BY], late[Late.FATE] = verdict.missed, verdict.late_by, verdict.fate
     clock[Clock.LATES] += 1
-    if verdict.fate == Fate.DIVERTED and row.kind != Kind.START:
+    if verdict.fate == Fate.DIVERTED and row.kind != ArrivalKind.START:
         _keep_aside(out, clock, row.start, row.end, row.number, verdict.missed, verdict.late_by)
 
 
@@ -550,7 +550,7 @@ def _generated(clock: Ints, settings: Ints, kind: int | np.int64, admitted: int)
     period, delay, snapped = settings[Setting.PERIOD], settings[Setting.DELAY], settings[Setting.SNAPPED]
     last = clock[Clock.LAST]
     made = NONE
-    if period > 0 and admitted != NONE and (kind != Kind.END or snapped):
+    if period > 0 and admitted != NONE and (kind != ArrivalKind.END or snapped):
         baseline = last
         if snapped:
             baseline -= (last - MIN_TIME) % period
@@ -558,7 +558,7 @@ def _generated(clock: Ints, settings: Ints, kind: int | np.int64, admitted: int)
             made = admitted - delay
             if snapped:
                 made -= (made - MIN_TIME) % period
-    if settings[Setting.EVERY] > 0 and kind != Kind.END:
+    if settings[Setting.EVERY] > 0 and kind != ArrivalKind.END:
         clock[Clock.COUNT] += 1
         if clock[Clock.COUNT] == settings[Setting.EVERY]:
             clock[Clock.COUNT] = 0

@@ -12,7 +12,7 @@ import pyarrow as pa
 from gpu_ops.ingest.zones import Ticks
 
 
-class Kind(IntEnum):
+class ArrivalKind(IntEnum):
     """The kind of a row (StreamInsight: event kind, and edge type)."""
 
     INSERT = 0
@@ -34,13 +34,13 @@ class Arrivals:
         end: int64 ticks, each after its start; None for points, which last one tick. The end of a start edge or a CTI
             is not read.
         payload: The other columns; the number of rows is right even without columns.
-        kinds: int8, a `Kind` for each row; None if all are inserts.
+        kinds: int8, a `ArrivalKind` for each row; None if all are inserts.
         row: The index of the first row in the source.
         rows: The index of each row, if rows between them were dropped.
 
     Examples:
         >>> both = Arrivals(np.array([5, 9]), np.array([6, 0]), pa.table({"v": [1, None]}), np.array([0, 3], np.int8))
-        >>> [Kind(kind).name for kind in both.kinds]
+        >>> [ArrivalKind(kind).name for kind in both.kinds]
         ['INSERT', 'CTI']
     """
 

@@ -20,7 +20,7 @@ from gpu_ops.ingest import arrival_kernel as k
 from gpu_ops.ingest import ingress_state
 from gpu_ops.ingest.advance import Advance
 from gpu_ops.ingest.arrival_kernel import Aside, Clock, Late, Place, Policy, Setting, Slot
-from gpu_ops.ingest.arrivals import Arrivals, Kind
+from gpu_ops.ingest.arrivals import ArrivalKind, Arrivals
 from gpu_ops.ingest.ingress_state import FATES, KINDS, State, as_struct, identities, spelled, with_nulls
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ Ints = npt.NDArray[np.int64]
 
 _NONE = np.empty(0, np.int64)
 _NO_KINDS = np.empty(0, np.int8)
-_CTI = np.array([Kind.CTI], np.int8)
+_CTI = np.array([ArrivalKind.CTI], np.int8)
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Admitted:
     closes: npt.NDArray[np.bool_] | None = None
 
 
-class Entrance:
+class Ingress:
     """The ingress of an input: it handles late rows, reorders rows, joins edges to events, and generates CTIs.
 
     The admitted events depend on the arrivals and their order, not on how they are cut into calls; only the output CTI
@@ -107,7 +107,7 @@ class Entrance:
             output CTI. Such an event comes again, whole, when its end is known.
 
     Examples:
-        >>> entrance = Entrance(Advance(every=2, late="drop"), pa.schema([("v", pa.int64())]))
+        >>> entrance = Ingress(Advance(every=2, late="drop"), pa.schema([("v", pa.int64())]))
         >>> start, payload = np.array([4, 7, 5, 9]), pa.table({"v": [1, 2, 3, 4]})
         >>> let_in = entrance.push(Arrivals(start, None, payload))
         >>> let_in.payload["v"].to_pylist(), let_in.ctis.tolist(), let_in.late["start"].cast(pa.int64()).to_pylist()
@@ -233,7 +233,7 @@ class Entrance:
         tables: Mapping[str, pa.Table],
         *,
         hands_out_open: bool = False,
-    ) -> Entrance:
+    ) -> Ingress:
         """An ingress in the state that `tables` gave.
 
         Raises:
@@ -241,10 +241,10 @@ class Entrance:
 
         Examples:
             >>> schema = pa.schema([("v", pa.int64())])
-            >>> entrance = Entrance(None, schema)
+            >>> entrance = Ingress(None, schema)
             >>> entrance.advance(5).ctis.tolist()
             [5]
-            >>> Entrance.restore(None, schema, entrance.tables()).cti
+            >>> Ingress.restore(None, schema, entrance.tables()).cti
             5
         """
         entrance = cls(settings, schema, hands_out_open=hands_out_open)
@@ -260,7 +260,7 @@ class Entrance:
         state, clock = self._state, self._state.clock
         given, frame = _given(arrivals)
         state.make_room(
-            len(given.starts) if self.settings.reorder else int(np.count_nonzero(given.kinds == Kind.START))
+            len(given.starts) if self.settings.reorder else int(np.count_nonzero(given.kinds == ArrivalKind.START))
         )
         out = _room(given, clock, to_infinity=close != k.OPEN_INPUT or _reaches_infinity(given))
         before, promised = clock.copy(), state.promised
@@ -344,15 +344,15 @@ class Entrance:
         return Diverted(start, end, payload.append_column("late_by", to_arrow(late_by, pa.duration("us"))))
 
     def _fault(self, clock: Ints, arrivals: Arrivals) -> TimeError:
-        kind = Kind(clock[Clock.FAULT_KIND])
+        kind = ArrivalKind(clock[Clock.FAULT_KIND])
         at = int(clock[Clock.FAULT_NUMBER]) - self._state.arrived
         start, end = (format_time(int(clock[which])) for which in (Clock.FAULT_START, Clock.FAULT_END))
         if clock[Clock.FAULT] == k.UNMATCHED_FAULT:
             problem = "The end edge ends an event that has not started: no open start edge has its start and payload"
             remedy = "Send the start edge first, once for each end edge"
         else:
-            side = "ends" if kind == Kind.END else "starts"
-            what = {Kind.INSERT: "event", Kind.START: "start edge", Kind.END: "end edge"}[kind]
+            side = "ends" if kind == ArrivalKind.END else "starts"
+            what = {ArrivalKind.INSERT: "event", ArrivalKind.START: "start edge", ArrivalKind.END: "end edge"}[kind]
             problem = (
                 f"The {what} {side} before the CTI {format_time(int(clock[Clock.FAULT_LIMIT]))} that came before it"
             )
@@ -363,7 +363,7 @@ class Entrance:
         return TimeError(
             f"{problem}.",
             row=arrivals.source_row(at) if at >= 0 else None,
-            values=f"start={start}" + ("" if kind == Kind.START else f", end={end}"),
+            values=f"start={start}" + ("" if kind == ArrivalKind.START else f", end={end}"),
             remedy=f'{remedy}; or set a policy for late rows: .advance_time(…, late="drop"), "adjust" or "divert".',
         )
 
@@ -400,7 +400,7 @@ def let_in(
         read: Called with the number of rows of each batch.
     """
     wanted = source.schema.names if source.edges else list(names)
-    entrance = Entrance(settings, pa.schema([source.schema.field(name) for name in wanted]))
+    entrance = Ingress(settings, pa.schema([source.schema.field(name) for name in wanted]))
     for batch in source.read(wanted):
         if read is not None:
             read(len(batch.start))
@@ -429,16 +429,16 @@ def _given(arrivals: Arrivals) -> tuple[k.Given, pl.DataFrame | None]:
     if arrivals.kinds is None:
         return k.Given(_NO_KINDS, starts, ends, _NONE, _NONE), None
     kinds = arrivals.kinds
-    edges = np.flatnonzero((kinds == Kind.START) | (kinds == Kind.END))
+    edges = np.flatnonzero((kinds == ArrivalKind.START) | (kinds == ArrivalKind.END))
     if not len(edges):
         return k.Given(kinds, starts, ends, _NONE, _NONE), None
     frame = to_frame(arrivals.payload)
     hashes = identities(frame, len(starts), edges)
-    return k.Given(kinds, starts, np.where(kinds == Kind.START, MAX_TIME, ends), *hashes), frame
+    return k.Given(kinds, starts, np.where(kinds == ArrivalKind.START, MAX_TIME, ends), *hashes), frame
 
 
 def _reaches_infinity(given: k.Given) -> bool:
-    return len(given.kinds) > 0 and bool((given.starts[given.kinds == Kind.CTI] == MAX_TIME).any())
+    return len(given.kinds) > 0 and bool((given.starts[given.kinds == ArrivalKind.CTI] == MAX_TIME).any())
 
 
 def _room(given: k.Given, clock: Ints, *, to_infinity: bool) -> k.Out:

@@ -14,19 +14,19 @@ import pyarrow as pa
 
 from gpu_ops.core.arrow_buffers import integers, nulls, to_arrow
 from gpu_ops.core.polars_frames import from_frame, to_frame
-from gpu_ops.core.state_tables import Field, Rule, StateTable, Tables, check, counter
+from gpu_ops.core.state_tables import Field, RowRule, StateTable, Tables, check, counter
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TIME_TYPE
 from gpu_ops.devices.cpu import columns
 from gpu_ops.errors import ColumnError
 from gpu_ops.ingest.arrival_kernel import NONE, Clock, Fate, Place, Slot, index_edges
-from gpu_ops.ingest.arrivals import Kind
+from gpu_ops.ingest.arrivals import ArrivalKind
 from gpu_ops.ingest.held import HeldRows
 from gpu_ops.ingest.rows import whole
 
 Ints = npt.NDArray[np.int64]
 
 _SEEDS = (0x9E37, 0x79B9)
-KINDS = tuple(kind.name.lower() for kind in (Kind.INSERT, Kind.START, Kind.END))
+KINDS = tuple(kind.name.lower() for kind in (ArrivalKind.INSERT, ArrivalKind.START, ArrivalKind.END))
 FATES = tuple(fate.name.lower() for fate in Fate)
 
 _TABLES = ("buffer", "open", "kept_out")
@@ -178,7 +178,7 @@ def as_struct(payload: pa.Table, rows: int) -> pa.Array:
 
 
 def tables(state: State) -> dict[str, pa.Table]:
-    """The state as tables; see `Entrance.tables`."""
+    """The state as tables; see `Ingress.tables`."""
     clock = state.clock
     times = {name: _times(np.array([clock[at]])) for name, at in _CLOCK.items()}
     counters = {"promised_cti": _times(np.array([state.promised]))}
@@ -219,7 +219,7 @@ def declared(schema: pa.Schema, given: Tables) -> Iterator[StateTable]:
     buffer = {"kind": Field(pa.string(), words=KINDS), "end": replace(time, above="start")}
     edges = {"let_in": replace(time, from_="start"), "cti": maybe}
     for name, more in (("buffer", buffer), ("open", edges), ("kept_out", {"cti": maybe})):
-        yield StateTable(name, always | more, required=True, rules=(Rule("arrival", _TWICE, _not_in(name, given)),))
+        yield StateTable(name, always | more, required=True, rules=(RowRule("arrival", _TWICE, _not_in(name, given)),))
 
 
 _TWICE = "is the number of a row of another table"
@@ -264,7 +264,7 @@ def _refill(state: State, given: Mapping[str, pa.Table]) -> None:
     if not total:
         return
     slots = np.full((total, len(Slot)), -1, np.int64)
-    slots[:, [Slot.KIND, Slot.END]] = Kind.START, MAX_TIME
+    slots[:, [Slot.KIND, Slot.END]] = ArrivalKind.START, MAX_TIME
     slots[:, [Slot.ADMITTED, Slot.MISSED]] = NONE
     first = 0
     for table, place in parts:
@@ -284,7 +284,7 @@ def _refill(state: State, given: Mapping[str, pa.Table]) -> None:
     order = np.argsort(slots[:, Slot.NUMBER])
     slots = slots[order]
     frame = columns.take(to_frame(payload.cast(state.schema)), order)
-    edges = np.flatnonzero(slots[:, Slot.KIND] != Kind.INSERT)
+    edges = np.flatnonzero(slots[:, Slot.KIND] != ArrivalKind.INSERT)
     if len(edges):
         slots[:, Slot.HASH], slots[:, Slot.MORE_HASH] = identities(frame, total, edges)
     state.rows.hold(slots[:, Slot.NUMBER].copy(), frame)
@@ -292,7 +292,7 @@ def _refill(state: State, given: Mapping[str, pa.Table]) -> None:
 
 
 def _refill_heaps(state: State, slots: Ints) -> None:
-    time = np.where(slots[:, Slot.KIND] == Kind.END, slots[:, Slot.END], slots[:, Slot.START])
+    time = np.where(slots[:, Slot.KIND] == ArrivalKind.END, slots[:, Slot.END], slots[:, Slot.START])
     # A start before the output CTI was handed out; without handing out, open edges hold the output CTI back.
     least = state.promised if state.hands_out_open else MIN_TIME
     for heap, key, used, mask in (

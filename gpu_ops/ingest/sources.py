@@ -21,7 +21,7 @@ from gpu_ops.ingest.rules import IngestReport, NullEnd, OnInvalid
 from gpu_ops.ingest.times import TimeColumn
 from gpu_ops.ingest.validate import (
     BREACHES,
-    Place,
+    RowPlace,
     fine,
     open_null_ends,
     read_ends,
@@ -142,7 +142,7 @@ class EventSource:
             size = piece.table.num_rows
             step = min(batch_rows or size, size) or 1
             for first in range(0, size, step):
-                place = Place(counts.rows, piece.file, piece.file_row + first)
+                place = RowPlace(counts.rows, piece.file, piece.file_row + first)
                 yield self._validated(
                     piece.table.slice(first, step) if step < size else piece.table, names, place, counts
                 )
@@ -169,7 +169,7 @@ class EventSource:
         """
         counts = Counts()
         table = _as_table(batch, self._raw.schema)
-        return self._validated(table, list(self.schema.names), Place(row), counts), counts
+        return self._validated(table, list(self.schema.names), RowPlace(row), counts), counts
 
     def raw_tables(self) -> Iterator[pa.Table]:
         """The source's own rows, not validated, for `arrivals`."""
@@ -186,7 +186,7 @@ class EventSource:
                 f"The {self.fingerprint} cannot be read: {error}", remedy="Check the data that it was made from."
             ) from error
 
-    def _validated(self, table: pa.Table, names: list[str], place: Place, counts: Counts) -> Arrivals:
+    def _validated(self, table: pa.Table, names: list[str], place: RowPlace, counts: Counts) -> Arrivals:
         start = self._start.read(whole(table[self._start.name]))
         end = None
         kinds = self._kinds.read(table) if self.marked else None
@@ -221,7 +221,7 @@ class EventSource:
         table: pa.Table,
         arrivals: Arrivals,
         found: np.ndarray,
-        place: Place,
+        place: RowPlace,
         counts: Counts,
     ) -> Arrivals:
         good = fine(found)
@@ -282,7 +282,7 @@ class EventSource:
         return pa.concat_tables([pa.Table.from_batches([], schema), *counts.rejected])
 
 
-def _refuse_nulls(payload: pa.Table, place: Place, kinds: Kinds | None) -> None:
+def _refuse_nulls(payload: pa.Table, place: RowPlace, kinds: Kinds | None) -> None:
     """Refuse nulls in columns declared without nulls, except in CTIs: Arrow itself does not check."""
     for number, column in enumerate(payload.columns):
         declared = payload.field(number)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpu_ops.errors import PlanError, shown
-from gpu_ops.ingest.rules import AMBIGUOUS, NONEXISTENT, Ambiguous, Nonexistent, Rule
+from gpu_ops.ingest.rules import AMBIGUOUS, NONEXISTENT, Ambiguous, Nonexistent, TimeRule
 
 Ticks = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -29,7 +29,7 @@ _TICK = datetime.timedelta(microseconds=1)
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001  (local times have no zone: that is the point)
 
 
-class _Piece(NamedTuple):
+class _ZonePiece(NamedTuple):
     """A stretch of local time within which nothing changes; offsets are local time minus UTC, in ticks."""
 
     first: int
@@ -81,7 +81,9 @@ class Zone:
         ahead = datetime.timedelta(hours=int(offset[2]), minutes=int(offset[3]))
         return ahead if offset[1] == "+" else -ahead
 
-    def to_utc(self, local: Ticks, ambiguous: Ambiguous, nonexistent: Nonexistent) -> tuple[Ticks, dict[Rule, Mask]]:
+    def to_utc(
+        self, local: Ticks, ambiguous: Ambiguous, nonexistent: Nonexistent
+    ) -> tuple[Ticks, dict[TimeRule, Mask]]:
         """Instants for local times.
 
         Args:
@@ -116,7 +118,7 @@ class Zone:
         rows = np.flatnonzero(changing[days])
         parts = [piece for day in changes for piece in pieces[day]]
         instants[rows], broken = _through_changes(local[rows], parts, ambiguous, nonexistent)
-        faults: dict[Rule, Mask] = {}
+        faults: dict[TimeRule, Mask] = {}
         for rule, mask in broken.items():
             faults[rule] = np.zeros(len(local), np.bool_)
             faults[rule][rows] = mask
@@ -124,15 +126,15 @@ class Zone:
 
 
 def _through_changes(
-    local: Ticks, pieces: list[_Piece], ambiguous: Ambiguous, nonexistent: Nonexistent
-) -> tuple[Ticks, dict[Rule, Mask]]:
+    local: Ticks, pieces: list[_ZonePiece], ambiguous: Ambiguous, nonexistent: Nonexistent
+) -> tuple[Ticks, dict[TimeRule, Mask]]:
     first, before, after = (np.array(column, np.int64) for column in zip(*pieces, strict=True))
     at = np.searchsorted(first, local, side="right") - 1
     twice, skipped = (before > after)[at], (before < after)[at]
     instants = local - np.where(twice & (ambiguous == "latest"), after[at], before[at])
     # A gap begins while the clock still has the old offset: that instant is the first after it.
     instants[skipped] = (first - before)[at[skipped]] - (nonexistent == "shift_backward")
-    faults: dict[Rule, Mask] = {}
+    faults: dict[TimeRule, Mask] = {}
     if ambiguous == "raise" and twice.any():
         faults[AMBIGUOUS] = twice
     if nonexistent == "raise" and skipped.any():
@@ -141,7 +143,7 @@ def _through_changes(
 
 
 @lru_cache(maxsize=1 << 16)
-def _day(name: str, day: int) -> tuple[_Piece, ...]:
+def _day(name: str, day: int) -> tuple[_ZonePiece, ...]:
     """The pieces of one local day.
 
     It is halved until both ends of each part agree. That finds every change, because no zone of the database has
@@ -149,12 +151,12 @@ def _day(name: str, day: int) -> tuple[_Piece, ...]:
     """
     zone = zoneinfo.ZoneInfo(name)
 
-    def at(local: int) -> _Piece:
+    def at(local: int) -> _ZonePiece:
         shown = _EPOCH + datetime.timedelta(microseconds=local)
         before, after = (shown.replace(tzinfo=zone, fold=fold).utcoffset() for fold in (0, 1))
-        return _Piece(local, *(0 if each is None else each // _TICK for each in (before, after)))
+        return _ZonePiece(local, *(0 if each is None else each // _TICK for each in (before, after)))
 
-    def split(low: _Piece, high: _Piece) -> list[_Piece]:
+    def split(low: _ZonePiece, high: _ZonePiece) -> list[_ZonePiece]:
         if low[1:] == high[1:]:
             return []
         if high.first - low.first == 1:

@@ -16,9 +16,9 @@ from gpu_ops.core.time import MAX_TIME, MIN_TIME, TIME_TYPE
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import column_name
 from gpu_ops.operators.events import Events, concat
-from gpu_ops.operators.operator import Fed, Whole, of_whole_groups
+from gpu_ops.operators.operator import BatchInput, StepInput, of_whole_groups
 from gpu_ops.operators.state.fields import AFTER, BEFORE, group_columns
-from gpu_ops.operators.state.incremental import Incremental
+from gpu_ops.operators.state.incremental import IncrementalOperator
 from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import Oldest, shown_time
 from gpu_ops.operators.windows import calendars
@@ -26,13 +26,13 @@ from gpu_ops.operators.windows.windows import window_aggregate
 from gpu_ops.plan.windows import WindowAggregate
 
 
-class WindowOperator(Incremental, family=True):
+class WindowOperator(IncrementalOperator, family=True):
     """A window node: of each group it knows its last boundary, up to which its results are given.
 
     Args:
         node: The node, lowered to plain columns.
         device: Where arrays live.
-        runs: As in `Incremental`.
+        runs: As in `IncrementalOperator`.
     """
 
     _node: WindowAggregate
@@ -56,12 +56,12 @@ class WindowOperator(Incremental, family=True):
         reads = self._node.group or any(each.reads for each in self._node.aggregates)
         return [tuple(self._schema.names) if reads else ()]
 
-    def batch(self, whole: Whole) -> Iterator[Events]:
+    def batch(self, whole: BatchInput) -> Iterator[Events]:
         """Blocks of whole groups."""
         for events in of_whole_groups(self._node.input, self._node.group, whole.inputs[0], self._device):
             yield from window_aggregate(self._node, events, self._device)
 
-    def _moved(self, events: Sequence[Events | None], given: Sequence[Fed], cti: int) -> tuple[Fed, int]:
+    def _moved(self, events: Sequence[Events | None], given: Sequence[StepInput], cti: int) -> tuple[StepInput, int]:
         limit = self._limit(cti)
         opened, closed = (concat(each, self._device) for each in (given[0].opened, given[0].closed))
         touched, results = self._settled(events[0], opened, closed, limit)
@@ -70,7 +70,7 @@ class WindowOperator(Incremental, family=True):
             self._oldest.moved(touched[rows > 0], self._last)
         self._done = max(self._done, limit)
         self._forget()
-        return Fed(results), self._promise(cti)
+        return StepInput(results), self._output_cti(cti)
 
     @abstractmethod
     def _settled(
@@ -105,7 +105,7 @@ class WindowOperator(Incremental, family=True):
         align = regular.align - regular.size + 1 if regular.membership == "start" else regular.align
         return (cti - regular.size - align) // regular.hop + 1
 
-    def _promise(self, cti: int) -> int:
+    def _output_cti(self, cti: int) -> int:
         """The CTI behind it: of a grid whose results are given up to a window no later one begins before that one."""
         grid, done = self._node.window.grid, self._done
         if grid is None:

@@ -12,28 +12,28 @@ import pyarrow as pa
 from gpu_ops.core.state_tables import Field, StateTable, Tables
 from gpu_ops.operators.aggregates.block import Block, PartName, column_name
 from gpu_ops.operators.state.fields import AFTER, clock, extent, row_columns
-from gpu_ops.operators.state.rows import Rows
+from gpu_ops.operators.state.rows import AxisRows
 from gpu_ops.operators.windows.incremental_block import Totals, stored
-from gpu_ops.operators.windows.order_statistics import Orders
-from gpu_ops.operators.windows.pareto_runs import Staircases
+from gpu_ops.operators.windows.order_statistics import OrderStatistics
+from gpu_ops.operators.windows.pareto_runs import ParetoRuns
 from gpu_ops.operators.windows.value_counts import CODES as CODES_OF_VALUES
-from gpu_ops.operators.windows.value_counts import Values
+from gpu_ops.operators.windows.value_counts import ValueCounts
 from gpu_ops.operators.windows.window_operator import WindowOperator
 
 
 class WindowState(WindowOperator, family=True):
-    """The state of a running window; `RunningWindow` steps it."""
+    """The state of a running window; `IncrementalWindow` steps it."""
 
     _totals: Totals
     _nullable: set[tuple[str, str]]
-    _orders: dict[PartName, Orders]
-    _values: dict[str, Values]
-    _best: dict[PartName, Staircases]
+    _orders: dict[PartName, OrderStatistics]
+    _values: dict[str, ValueCounts]
+    _best: dict[PartName, ParetoRuns]
     _ranked: list[tuple[str, str]]
     _framed: list[str]
 
     @abstractmethod
-    def _nothing(self) -> Rows:
+    def _nothing(self) -> AxisRows:
         """No rows, with all columns."""
 
     def tables(self) -> dict[str, pa.Table]:
@@ -52,7 +52,7 @@ class WindowState(WindowOperator, family=True):
             )
         return made
 
-    def _remembered(self) -> dict[str, Orders | Values]:
+    def _remembered(self) -> dict[str, OrderStatistics | ValueCounts]:
         orders = {stored("ordered", name): each for name, each in self._orders.items()}
         return orders | {stored("values", (name,)): each for name, each in self._values.items()}
 
@@ -63,7 +63,7 @@ class WindowState(WindowOperator, family=True):
         super()._restore_groups(groups)
         self._totals.restore(groups, self._device)
 
-    def _completed(self, name: str, rows: Rows) -> Rows:
+    def _completed(self, name: str, rows: AxisRows) -> AxisRows:
         if name not in {"waiting", "ending"}:
             return rows
         nothing = self._nothing().columns
