@@ -62,7 +62,7 @@ def events(
             `Stream.rejected`. They are counted in `Stream.report` in each case.
         ambiguous: Which of the two instants a local time means that a clock change makes occur twice.
         nonexistent: What a local time becomes that a clock change skips.
-        format: What files are where their names do not say.
+        format: The format of files whose names do not tell it.
         csv: How CSV files are written: delimiter, quotes, what reads as null.
         kind: The column that says whether a row is an event (``"insert"``) or a CTI (``"cti"``), in any case. A CTI is
             a promise that from there on no event starts, and no end edge ends, before its time. It has that time in

@@ -1,19 +1,25 @@
-"""What becomes of each arrival, one after the other: lateness, reordering, edges and their ends, generated CTIs.
+"""The state machine of an ingress: lateness, reordering, edges and their ends, generated CTIs.
 
-It is the one kernel that is no pure function: a state machine that steps over single rows, on the host whatever the
-device, because each row's fate depends on the rows before it. Its arrays belong to one `Ingress`, which alone calls
-it; they are made to hold what a call may need before it is called.
+`admit` steps over single rows, since the fate of a row depends on the rows before it. It is the one kernel that is no
+pure function, and it runs on the host on every device. Its arrays belong to one `Ingress`, the only caller, which
+makes them large enough before each call.
 
-Rows that are not let in at once are *held*: each has a slot in a table, and a slot is on the heap of rows that wait to
-be put in order, or in the hash table of start edges whose end edge has not come. A slot of that table is the head of a
-queue of start edges of one identity: original start and payload, the payload as 128 bits of hash. In a queue those
-that came late stand first, as in Trill, and else first in is first out.
+A row is *held* while it waits. Each held row has a slot, a row of the table ``held``, and one place:
 
-A call that ends in a fault is to leave nothing behind. So a slot that comes free is not used again in the same call,
-and one that changes its place notes where it was before: from that, `State.undo` makes all else anew.
+- the buffer (with ``reorder=``): the heap ``buffer`` lists the slot once, by the row's time;
+- the open edges: start edges without their end edge. Those with equal start and payload (128 bits of hash) form a
+  queue. Late ones stand in front, as in Trill; each part is first in, first out. The queue's first slot, its head, is
+  in one chain of the hash table ``buckets``. An admitted start edge is also in the heap ``waiting`` until it is handed
+  out. That heap drops rows lazily: a row is void once its slot has gone.
+
+Faults undo the call: a slot that comes free is not used again within the call, and a slot that changes its place
+records the place before the call. `State.undo` rebuilds everything else from these.
 """
 
 from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -21,44 +27,208 @@ import numpy.typing as npt
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
 from gpu_ops.devices.cpu.compiling import INTS, inlined, kernel, output
+from gpu_ops.ingest.arrivals import ArrivalKind
 
 Ints = npt.NDArray[np.int64]
 Table = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.int8]
 
 NONE = MIN_TIME - 1
 """No time."""
 
-# Kinds of arrivals
-INSERT, START, END, CTI = range(4)
-
-# Policies
-RAISE, DROP, ADJUST, DIVERT = range(4)
-
-# Fates
-DROPPED, ADJUSTED, DIVERTED, UNMATCHED, EMPTIED = range(5)
-
-# Settings
-(EVERY, PERIOD, DELAY, LATE, LATE_ENDS, SNAPPED, REORDER, CLOSE, HANDS_OUT, BASE, SETTINGS) = range(11)
-OPEN_INPUT, CLOSE_AT_INFINITY, CLOSE_HERE = range(3)
-
-# The clock: what is known of time, then how much of the tables is used, then what the call gave
-(LAST, LIMIT, HIGH, COUNT, BUFFERED, WAITING, USED, FREE, HELD, CALL) = range(10)
-(EVENTS, BEFORE_END, CTIS, LATES, DIVERTS, BEFORE_DIVERTED_END, RELEASED, OPENED, OPENED_END) = range(10, 19)
-(FAULT, FAULT_NUMBER, FAULT_KIND, FAULT_FIRST, FAULT_STOP, FAULT_LIMIT) = range(19, 25)
-CLOCK = 25
 LATE_FAULT, UNMATCHED_FAULT = 1, 2
+"""Why a call failed."""
 
-# A slot
-(NUMBER, KIND, FIRST, STOP, HASH, MORE_HASH, LET_IN, MISSED, NEXT, TAIL, LATE_TAIL, BUCKET, PLACE, CHANGED, FORMER) = (
-    range(15)
-)
-SLOT = 15
-NOWHERE, IN_BUFFER, IN_EDGES = range(3)
+OPEN_INPUT, CLOSE_AT_INFINITY, CLOSE_HERE = range(3)
+"""Whether a call closes the input, and whether that generates a CTI at infinity."""
 
-# A late row
-(LATE_NUMBER, LATE_KIND, LATE_FIRST, LATE_STOP, LATE_CTI, LATE_BY, LATE_FATE) = range(7)
-LATE_FIELDS = 7
-DIVERTED_FIELDS = 5
+
+class Policy(IntEnum):
+    """What happens to late rows."""
+
+    RAISE = 0
+    DROP = 1
+    ADJUST = 2
+    DIVERT = 3
+
+
+class Fate(IntEnum):
+    """What happened to a row that was not admitted as it came."""
+
+    DROPPED = 0
+    ADJUSTED = 1  # its time was moved to the CTI
+    DIVERTED = 2  # it was dropped and kept aside
+    UNMATCHED = 3  # an end edge without an open start edge was dropped
+    EMPTIED = 4  # an end edge ends its adjusted start edge where that now starts: nothing is left of the event
+
+
+class Place(IntEnum):
+    """Where a slot is."""
+
+    FREE = 0
+    BUFFER = 1
+    OPEN = 2
+
+
+class Setting(IntEnum):
+    """The settings of a call: `Advance` in numbers, then what the caller says."""
+
+    EVERY = 0
+    PERIOD = 1
+    DELAY = 2
+    LATE = 3
+    LATE_ENDS = 4
+    SNAPPED = 5
+    REORDER = 6  # -1 without reordering
+    CLOSE = 7
+    HANDS_OUT = 8
+    BASE = 9  # the number of the call's first arrival
+
+
+class Clock(IntEnum):
+    """What an ingress knows of time, how full its tables are, and (from EVENTS on) what the call gave."""
+
+    LAST = 0  # the last CTI, or NONE
+    LIMIT = 1  # a row before it is late. Never below LAST; with reordering, the time of the latest released row
+    LATEST = 2  # the latest time that came in; used with reordering
+    COUNT = 3  # rows since the last CTI that ``every=`` generated
+    BUFFERED = 4  # the size of the heap ``buffer``
+    WAITING = 5  # the size of the heap ``waiting``
+    USED = 6  # slots from here on were never used
+    FREE = 7  # the first free slot before USED, or -1; the next ones follow by NEXT
+    HELD = 8
+    CALL = 9  # the number of the call
+    EVENTS = 10
+    BEFORE_END = 11  # the number of events before those that never end; -1 if the call did not reach the end
+    CTIS = 12
+    LATES = 13
+    DIVERTS = 14
+    BEFORE_DIVERTED_END = 15  # as BEFORE_END, of diverted rows
+    RELEASED = 16
+    FREED = 17  # the first of the slots that came free in this call, or -1
+    LAST_FREED = 18  # the last of them
+    OPENED = 19  # where ``waiting`` begins to list the start edges that the call hands out
+    OPENED_END = 20  # where that list ends
+    FAULT = 21
+    FAULT_NUMBER = 22
+    FAULT_KIND = 23
+    FAULT_START = 24
+    FAULT_END = 25
+    FAULT_LIMIT = 26
+
+
+class Slot(IntEnum):
+    """The columns of ``held``: a held row, its links, and its place."""
+
+    NUMBER = 0
+    KIND = 1
+    START = 2
+    END = 3
+    HASH = 4
+    MORE_HASH = 5
+    ADMITTED = 6  # of an open edge: the start that it was admitted with; NONE if it was dropped or diverted
+    MISSED = 7  # of an open edge: the CTI that it missed, or NONE
+    NEXT = 8  # the next slot of its queue, or of the free slots; -1 for none
+    TAIL = 9  # of a queue's head: the queue's last slot
+    LATE_TAIL = 10  # of a queue's head: the last slot that came late, or -1
+    CHAIN = 11  # of a queue's head: the next queue's head in its bucket, or -1
+    PLACE = 12
+    CHANGED = 13  # the last call that changed the place
+    FORMER = 14  # the place before that call
+
+
+class Late(IntEnum):
+    """The columns of the list of late rows."""
+
+    NUMBER = 0
+    KIND = 1
+    START = 2
+    END = 3
+    CTI = 4
+    LATE_BY = 5
+    FATE = 6
+
+
+class Aside(IntEnum):
+    """The columns of the list of diverted events."""
+
+    START = 0
+    END = 1
+    NUMBER = 2
+    CTI = 3
+    LATE_BY = 4
+
+
+class Row(NamedTuple):
+    """A row in its turn, and its slot if it waited in the buffer (else -1)."""
+
+    slot: int
+    number: int
+    kind: int | np.int64
+    start: int
+    end: int
+    first_hash: int
+    second_hash: int
+
+
+class Given(NamedTuple):
+    """The arrivals of a call; see `admit`."""
+
+    kinds: Bytes
+    starts: Ints
+    ends: Ints
+    hashes: Ints
+    more_hashes: Ints
+
+
+class Tables(NamedTuple):
+    """What lasts between calls; see `admit`."""
+
+    clock: Ints
+    held: Table
+    buckets: Ints
+    buffer: Table
+    waiting: Table
+
+
+class Out(NamedTuple):
+    """What a call gives; see `admit`."""
+
+    start: Ints
+    end: Ints
+    number: Ints
+    ctis: Ints
+    late: Table
+    diverted: Table
+    released: Ints
+    kept: Bytes
+
+
+class Verdict(NamedTuple):
+    """What becomes of a row.
+
+    Attributes:
+        admitted: The start that an event or a start edge is admitted with, the end of an end edge; or NONE.
+        missed: The CTI that the row missed, or NONE.
+        late_by: By how much; 0 if it is on time.
+        fate: A `Fate`, or -1 if the row is admitted as it came.
+        fault: A `Fault`.
+    """
+
+    admitted: int
+    missed: int
+    late_by: int
+    fate: int
+    fault: int
+
+
+class Found(NamedTuple):
+    """A place in the hash table: the bucket, the head before the queue in its chain, the queue's head; -1 for none."""
+
+    bucket: int
+    before: int
+    queue: int
+
 
 _TABLE = numba.types.Array(numba.types.int64, 2, "C")
 _BYTES = numba.types.Array(numba.types.int8, 1, "C", readonly=True)
@@ -66,119 +236,12 @@ _OUT = output(numba.types.int64)
 _MARKS = output(numba.types.int8)
 
 
-@inlined
-def _sift_up(heap: Table, at: int) -> None:
-    key, number, slot = heap[at, 0], heap[at, 1], heap[at, 2]
-    while at > 0:
-        above = (at - 1) >> 1
-        if heap[above, 0] < key or (heap[above, 0] == key and heap[above, 1] <= number):
-            break
-        for field in range(3):
-            heap[at, field] = heap[above, field]
-        at = above
-    heap[at, 0], heap[at, 1], heap[at, 2] = key, number, slot
-
-
-@inlined
-def _sift_down(heap: Table, size: int) -> None:
-    """Take the top off a heap that had ``size + 1`` rows: the last row moves into its place."""
-    key, number, slot = heap[size, 0], heap[size, 1], heap[size, 2]
-    at, below = 0, 1
-    while below < size:
-        right = below + 1
-        if right < size and (
-            heap[right, 0] < heap[below, 0] or (heap[right, 0] == heap[below, 0] and heap[right, 1] < heap[below, 1])
-        ):
-            below = right
-        if key < heap[below, 0] or (key == heap[below, 0] and number <= heap[below, 1]):
-            break
-        for field in range(3):
-            heap[at, field] = heap[below, field]
-        at = below
-        below = 2 * at + 1
-    heap[at, 0], heap[at, 1], heap[at, 2] = key, number, slot
-
-
-@inlined
-def _move(held: Table, slot: int, place: int, call: int) -> None:
-    """Give a slot another place; where it was before this call is noted."""
-    if held[slot, CHANGED] != call:
-        held[slot, CHANGED], held[slot, FORMER] = call, held[slot, PLACE]
-    held[slot, PLACE] = place
-
-
-@inlined
-def _free_slot(held: Table, clock: Ints) -> int:
-    """A slot to hold a row more."""
-    slot: int = clock[FREE]
-    if slot >= 0:
-        clock[FREE] = held[slot, NEXT]
-    else:
-        slot = clock[USED]
-        clock[USED] += 1
-    clock[HELD] += 1
-    return slot
-
-
-@inlined
-def _let_go(
-    held: Table,
-    slot: int,
-    clock: Ints,
-    freed: int | np.int64,
-    base: int,
-    released: int,
-    out_released: Ints,
-    out_kept: npt.NDArray[np.int8],
-) -> int:
-    """Hold a row no longer: its slot goes before those that came free in this call. How many rows are released now."""
-    _move(held, slot, NOWHERE, clock[CALL])
-    held[slot, NEXT] = freed
-    clock[HELD] -= 1
-    number = held[slot, NUMBER]
-    if number >= base:
-        out_kept[number - base] = 0
-        return released
-    out_released[released] = number
-    return released + 1
-
-
-@inlined
-def _bucket(start: int, more: int, buckets: Ints) -> int:
-    mixed = more ^ (start * 0x1E3779B97F4A7C15)
-    return (mixed ^ (mixed >> 29)) & (len(buckets) - 1)
-
-
-@inlined
-def _queue(held: Table, buckets: Ints, start: int, first_hash: int, second_hash: int) -> tuple[int, int, int]:
-    """(bucket, the queue before it there, queue) of start edges of one identity; -1 where there is none."""
-    bucket = _bucket(start, first_hash, buckets)
-    before, queue = -1, buckets[bucket]
-    while queue >= 0 and (
-        held[queue, FIRST] != start or held[queue, HASH] != first_hash or held[queue, MORE_HASH] != second_hash
-    ):
-        before, queue = queue, held[queue, BUCKET]
-    return bucket, before, queue
-
-
-@kernel(_TABLE, INTS, _OUT)
-def index_edges(held: Table, slots: Ints, buckets: Ints) -> None:
-    """Put the heads of queues of start edges into an empty hash table.
-
-    Args:
-        held: The slots.
-        slots: The heads.
-        buckets: As many as a power of two, each -1.
-    """
-    for slot in slots:
-        at = _bucket(held[slot, FIRST], held[slot, HASH], buckets)
-        held[slot, BUCKET] = buckets[at]
-        buckets[at] = slot
-
-
-@kernel(_BYTES, *[INTS] * 5, _OUT, _TABLE, _OUT, _TABLE, _TABLE, *[_OUT] * 4, _TABLE, _TABLE, _OUT, _MARKS)
-def admit(  # noqa: C901, PLR0912, PLR0915  (a state machine is one loop; as functions it would be compiled many times)
-    kinds: npt.NDArray[np.int8],
+@kernel(
+    *[_BYTES, *[INTS] * 5, _OUT, _TABLE, _OUT, _TABLE, _TABLE, *[_OUT] * 4, _TABLE, _TABLE, _OUT, _MARKS],
+    allocates=False,
+)
+def admit(
+    kinds: Bytes,
     starts: Ints,
     ends: Ints,
     hashes: Ints,
@@ -196,300 +259,555 @@ def admit(  # noqa: C901, PLR0912, PLR0915  (a state machine is one loop; as fun
     out_late: Table,
     out_diverted: Table,
     out_released: Ints,
-    out_kept: npt.NDArray[np.int8],
+    out_kept: Bytes,
 ) -> None:
     """Step over arrivals.
 
     Args:
-        kinds: What each is; none of them, if all are inserts.
-        starts: The start; of a CTI its time, of an end edge the original start.
-        ends: The end, that of a start edge `MAX_TIME`.
-        hashes: Of an edge's payload; none, if there is no edge.
-        more_hashes: Likewise.
-        settings: What `Advance` says.
-        clock: Read and written.
-        held: Slots.
-        buckets: The hash table of start edges: the slot of each bucket's first queue, or -1.
-        buffer: The heap of slots that wait to be put in order: (time, number, slot).
-        waiting: The heap of start edges let in and not handed out: (start, number, slot); a row is void when its slot
-            has gone. Behind it, from ``OPENED`` to ``OPENED_END``, those that are handed out now.
-        out_start: Events that are let in: their start.
-        out_end: Their end.
-        out_number: Their arrival's number.
+        kinds: The `ArrivalKind` of each; empty if all are inserts.
+        starts: The start; the time of a CTI, the original start of an end edge.
+        ends: The end; `MAX_TIME` of a start edge.
+        hashes: The hash of an edge's payload; empty if there is no edge.
+        more_hashes: Likewise, by another seed.
+        settings: See `Setting`.
+        clock: See `Clock`; read and written.
+        held: The slots; see `Slot`.
+        buckets: The hash table of open edges: the first queue's head of each bucket, or -1.
+        buffer: The heap of the rows that wait to be put in order: (time, number, slot).
+        waiting: The heap of start edges that are admitted and not handed out: (start, number, slot). Behind the heap,
+            from OPENED to OPENED_END, the start edges that this call hands out.
+        out_start: The starts of admitted events.
+        out_end: Their ends.
+        out_number: Their arrivals' numbers.
         out_cti: CTIs.
-        out_late: Rows that were not let in as they came.
-        out_diverted: Late events to keep aside: (start, end, number, CTI, by how much).
-        out_released: Numbers of arrivals, held before, that are held no longer.
-        out_kept: For each arrival whether it is held now; zeros come in.
+        out_late: Rows that were not admitted as they came; see `Late`.
+        out_diverted: Late events to keep aside; see `Aside`.
+        out_released: Numbers of arrivals of earlier calls that are held no longer.
+        out_kept: Whether each arrival is held after the call; comes in as zeros.
     """
-    every, period, delay, policy = settings[EVERY], settings[PERIOD], settings[DELAY], settings[LATE]
-    snapped, reorder, base = settings[SNAPPED], settings[REORDER], settings[BASE]
-    last, limit, high, count = clock[LAST], clock[LIMIT], clock[HIGH], clock[COUNT]
-    events = ctis = lates = diverts = released = fault = 0
-    freed: int | np.int64 = -1
-    last_freed: int | np.int64 = -1
-    call = clock[CALL]
-    before_end = before_diverted_end = -1
-    rows = len(starts)
-    inserts_only = len(kinds) == 0
-    number = start = end = np.int64(0)
-    row_kind = np.int64(INSERT)
+    given = Given(kinds, starts, ends, hashes, more_hashes)
+    tables = Tables(clock, held, buckets, buffer, waiting)
+    out = Out(out_start, out_end, out_number, out_cti, out_late, out_diverted, out_released, out_kept)
+    reorder, base = settings[Setting.REORDER], settings[Setting.BASE]
+    _begin(clock)
     # One step more than there are rows where the input closes.
-    for at in range(rows + (settings[CLOSE] != OPEN_INPUT)):
-        closing = at == rows
-        kind = CTI if closing else (INSERT if inserts_only else kinds[at])
+    for at in range(len(starts) + (settings[Setting.CLOSE] != OPEN_INPUT)):
+        kind, time = _kind_and_time(given, at)
+        closing = at == len(starts)
+        if kind == ArrivalKind.CTI and not closing and time <= clock[Clock.LAST]:
+            continue
         until = NONE
-        direct = False
-        time = NONE
-        if closing:
-            until = MAX_TIME
-        elif kind == CTI:
-            if starts[at] <= last:
-                continue
-            until = starts[at]
+        at_once = False
+        if kind == ArrivalKind.CTI:
+            until = time
+        elif reorder <= 0 or time <= clock[Clock.LIMIT]:
+            at_once = True
         else:
-            time = ends[at] if kind == END else starts[at]
-            direct = reorder <= 0 or time <= limit
-            if not direct and time > high:
-                high = time
-                until = max(time - reorder, MIN_TIME)
-        buffers = kind != CTI and not direct
+            until = _released_by(clock, time, reorder)
+            _buffer(tables, out, _arrival(given, at, kind, base), base)
         while True:
-            slot = -1
-            if clock[BUFFERED] > 0 and buffer[0, 0] <= until:
-                slot = buffer[0, 2]
-                clock[BUFFERED] -= 1
-                _sift_down(buffer, clock[BUFFERED])
-                number, row_kind = held[slot, NUMBER], held[slot, KIND]
-                start, end = held[slot, FIRST], held[slot, STOP]
-                first_hash, second_hash = held[slot, HASH], held[slot, MORE_HASH]
-            elif direct:
-                direct = False
-                number, row_kind = base + at, np.int64(kind)
-                start, end = starts[at], ends[at]
-                first_hash = second_hash = np.int64(0)
-                if kind != INSERT:
-                    first_hash, second_hash = hashes[at], more_hashes[at]
+            if clock[Clock.BUFFERED] > 0 and buffer[0, 0] <= until:
+                row = _next_buffered(tables)
+            elif at_once:
+                at_once = False
+                row = _arrival(given, at, kind, base)
             else:
                 break
-            # One row, in its turn: whether it is late, and what is let in of it.
-            time = end if row_kind == END else start
-            let_in = NONE
-            missed = NONE
-            late_by = np.int64(0)
-            fate = -1
-            stays = False
-            if row_kind != END:
-                let_in = start
-                if start < limit:
-                    if policy == RAISE:
-                        fault = LATE_FAULT
-                        break
-                    missed = limit
-                    late_by = limit - start
-                    if policy == ADJUST and end > limit:
-                        let_in = limit
-                        fate = ADJUSTED
-                    else:
-                        let_in = NONE
-                        fate = DIVERTED if policy == DIVERT else DROPPED
-                if row_kind == INSERT:
-                    if let_in != NONE:
-                        out_start[events], out_end[events], out_number[events] = let_in, end, number
-                        events += 1
-                else:
-                    stays = True
-            else:
-                bucket, before, queue = _queue(held, buckets, start, first_hash, second_hash)
-                takes = False
-                if queue < 0:
-                    if policy == RAISE:
-                        fault = UNMATCHED_FAULT
-                        break
-                    fate = UNMATCHED
-                elif held[queue, LET_IN] == NONE:
-                    missed = held[queue, MISSED]
-                    late_by = missed - start
-                    fate = DIVERTED if policy == DIVERT else DROPPED
-                    takes = True
-                elif end < limit and policy == RAISE:
-                    fault = LATE_FAULT
-                    break
-                else:
-                    missed = limit
-                    late_by = limit - end
-                    stop = end
-                    if end < limit:
-                        if settings[LATE_ENDS] == ADJUST:
-                            stop = limit
-                            fate = ADJUSTED
-                        else:
-                            fate = DIVERTED if policy == DIVERT else DROPPED
-                    if end >= limit or fate == ADJUSTED:
-                        takes = True
-                        let_in = stop
-                        if held[queue, LET_IN] < stop:
-                            out_start[events], out_end[events] = held[queue, LET_IN], stop
-                            out_number[events] = held[queue, NUMBER]
-                            events += 1
-                        else:
-                            fate = EMPTIED
-                if takes:
-                    # The queue's next takes its head's place in the bucket.
-                    heir = held[queue, NEXT]
-                    if heir >= 0:
-                        held[heir, BUCKET], held[heir, TAIL] = held[queue, BUCKET], held[queue, TAIL]
-                        held[heir, LATE_TAIL] = -1 if held[queue, LATE_TAIL] == queue else held[queue, LATE_TAIL]
-                    else:
-                        heir = held[queue, BUCKET]
-                    if before < 0:
-                        buckets[bucket] = heir
-                    else:
-                        held[before, BUCKET] = heir
-                    released = _let_go(held, queue, clock, freed, base, released, out_released, out_kept)
-                    last_freed, freed = queue if freed < 0 else last_freed, queue
-            if fate >= 0:
-                out_late[lates, LATE_NUMBER], out_late[lates, LATE_KIND] = number, row_kind
-                out_late[lates, LATE_FIRST], out_late[lates, LATE_STOP] = start, end
-                out_late[lates, LATE_CTI], out_late[lates, LATE_BY] = missed, late_by
-                out_late[lates, LATE_FATE] = fate
-                lates += 1
-                if fate == DIVERTED and row_kind != START:
-                    out_diverted[diverts, 0], out_diverted[diverts, 1] = start, end
-                    out_diverted[diverts, 2], out_diverted[diverts, 3] = number, missed
-                    out_diverted[diverts, 4] = late_by
-                    diverts += 1
-            if stays:
-                if slot < 0:
-                    slot = _free_slot(held, clock)
-                    out_kept[at] = 1
-                    held[slot, NUMBER], held[slot, KIND] = number, row_kind
-                    held[slot, FIRST], held[slot, STOP] = start, end
-                    held[slot, HASH], held[slot, MORE_HASH] = first_hash, second_hash
-                held[slot, LET_IN], held[slot, MISSED] = let_in, missed
-                held[slot, NEXT], held[slot, TAIL] = -1, slot
-                held[slot, LATE_TAIL] = slot if late_by > 0 else -1
-                _move(held, slot, IN_EDGES, call)
-                bucket, before, queue = _queue(held, buckets, start, first_hash, second_hash)
-                if queue < 0:
-                    held[slot, BUCKET] = buckets[bucket]
-                    buckets[bucket] = slot
-                elif late_by == 0:
-                    held[held[queue, TAIL], NEXT] = slot
-                    held[queue, TAIL] = slot
-                elif held[queue, LATE_TAIL] >= 0:
-                    # Behind the last one that came late; whether any on time follow or not.
-                    ahead = held[queue, LATE_TAIL]
-                    held[slot, NEXT] = held[ahead, NEXT]
-                    held[ahead, NEXT] = slot
-                    held[queue, LATE_TAIL] = slot
-                    if held[queue, TAIL] == ahead:
-                        held[queue, TAIL] = slot
-                else:
-                    held[slot, NEXT], held[slot, TAIL] = queue, held[queue, TAIL]
-                    held[slot, BUCKET] = held[queue, BUCKET]
-                    if before < 0:
-                        buckets[bucket] = slot
-                    else:
-                        held[before, BUCKET] = slot
-                if let_in != NONE:
-                    waiting[clock[WAITING], 0], waiting[clock[WAITING], 1] = let_in, number
-                    waiting[clock[WAITING], 2] = slot
-                    _sift_up(waiting, clock[WAITING])
-                    clock[WAITING] += 1
-            elif slot >= 0:
-                released = _let_go(held, slot, clock, freed, base, released, out_released, out_kept)
-                last_freed, freed = slot if freed < 0 else last_freed, slot
-            # What is let in moves time on.
-            if reorder >= 0:
-                limit = max(limit, time)
-            made = NONE
-            if period > 0 and let_in != NONE and (row_kind != END or snapped):
-                baseline = last
-                if snapped:
-                    baseline -= (last - MIN_TIME) % period
-                if last == NONE or let_in - baseline >= period:
-                    made = let_in - delay
-                    if snapped:
-                        made -= (made - MIN_TIME) % period
-            if every > 0 and row_kind != END:
-                count += 1
-                if count == every:
-                    count = 0
-                    if let_in != NONE:
-                        made = let_in - delay
-            if made != NONE:
-                made = min(max(made, MIN_TIME), MAX_TIME - TICK)
-                if made > last:
-                    last = made
-                    limit = max(limit, made)
-                    out_cti[ctis] = made
-                    ctis += 1
-        if fault:
-            clock[FAULT], clock[FAULT_NUMBER], clock[FAULT_KIND] = fault, number, row_kind
-            clock[FAULT_FIRST], clock[FAULT_STOP], clock[FAULT_LIMIT] = start, end, limit
-            return
+            fault = _take(tables, out, settings, row)
+            if fault:
+                _report_fault(clock, row, fault)
+                return
         if reorder >= 0 and MIN_TIME <= until < MAX_TIME:
-            limit = max(limit, until)
-        if buffers:
-            slot = _free_slot(held, clock)
-            out_kept[at] = 1
-            held[slot, NUMBER], held[slot, KIND] = base + at, kind
-            held[slot, FIRST], held[slot, STOP] = starts[at], ends[at]
-            held[slot, HASH] = held[slot, MORE_HASH] = 0
-            if kind != INSERT:
-                held[slot, HASH], held[slot, MORE_HASH] = hashes[at], more_hashes[at]
-            _move(held, slot, IN_BUFFER, call)
-            size = clock[BUFFERED]
-            buffer[size, 0], buffer[size, 1], buffer[size, 2] = ends[at] if kind == END else starts[at], base + at, slot
-            _sift_up(buffer, size)
-            clock[BUFFERED] += 1
-        if kind == CTI:
-            if not closing or settings[CLOSE] == CLOSE_AT_INFINITY:
-                # Lifted to what has gone on; but infinity is not reached that way.
-                said = until if reorder < 0 else max(until, min(limit, MAX_TIME - TICK))
-                if said > last:
-                    last = said
-                    limit = max(limit, said)
-                    out_cti[ctis] = said
-                    ctis += 1
-            if closing or last == MAX_TIME:
-                before_end, before_diverted_end = events, diverts
-                for slot in range(clock[USED]):
-                    if held[slot, PLACE] != IN_EDGES:
-                        continue
-                    if held[slot, LET_IN] != NONE:
-                        out_start[events], out_end[events] = held[slot, LET_IN], MAX_TIME
-                        out_number[events] = held[slot, NUMBER]
-                        events += 1
-                    elif policy == DIVERT:
-                        out_diverted[diverts, 0], out_diverted[diverts, 1] = held[slot, FIRST], MAX_TIME
-                        out_diverted[diverts, 2], out_diverted[diverts, 3] = held[slot, NUMBER], held[slot, MISSED]
-                        out_diverted[diverts, 4] = held[slot, MISSED] - held[slot, FIRST]
-                        diverts += 1
-                    released = _let_go(held, slot, clock, freed, base, released, out_released, out_kept)
-                    last_freed, freed = slot if freed < 0 else last_freed, slot
-                for bucket in range(len(buckets)):
-                    buckets[bucket] = -1
-                clock[WAITING] = 0
-    # The oldest of the start edges let in is one whose slot is still its own, and that is not handed out, if any is.
-    due = last if settings[HANDS_OUT] else NONE
-    opened = opened_end = clock[WAITING]
-    while clock[WAITING] > 0:
-        let_in, number, slot = waiting[0, 0], waiting[0, 1], waiting[0, 2]
-        here = held[slot, NUMBER] == number and held[slot, PLACE] == IN_EDGES
-        if here and let_in >= due:
+            clock[Clock.LIMIT] = max(clock[Clock.LIMIT], until)
+        if kind == ArrivalKind.CTI:
+            if not closing or settings[Setting.CLOSE] == CLOSE_AT_INFINITY:
+                _give_cti(out, clock, _imported(clock, settings, until))
+            if closing or clock[Clock.LAST] == MAX_TIME:
+                _end_all(tables, out, settings)
+    _hand_out(tables, clock[Clock.LAST] if settings[Setting.HANDS_OUT] else NONE)
+    _reuse_freed(tables)
+
+
+@kernel(_TABLE, INTS, _OUT)
+def index_edges(held: Table, slots: Ints, buckets: Ints) -> None:
+    """Put queues of open edges into an empty hash table.
+
+    Args:
+        held: The slots.
+        slots: The queues' heads.
+        buckets: A power of two of them, each -1.
+    """
+    for slot in slots:
+        bucket = _bucket(held[slot, Slot.START], held[slot, Slot.HASH], buckets)
+        held[slot, Slot.CHAIN] = buckets[bucket]
+        buckets[bucket] = slot
+
+
+# The turn of a row
+
+
+@inlined
+def _begin(clock: Ints) -> None:
+    """The call has given nothing yet, and freed no slot."""
+    clock[Clock.EVENTS] = clock[Clock.CTIS] = clock[Clock.LATES] = clock[Clock.DIVERTS] = clock[Clock.RELEASED] = 0
+    clock[Clock.BEFORE_END] = clock[Clock.BEFORE_DIVERTED_END] = -1
+    clock[Clock.FREED] = clock[Clock.LAST_FREED] = -1
+
+
+@inlined
+def _kind_and_time(given: Given, at: int) -> tuple[np.int64, int]:
+    """The kind of an arrival and the time that it is judged by. The end of the input is a CTI at infinity."""
+    kind, time = np.int64(ArrivalKind.CTI), MAX_TIME
+    if at < len(given.starts):
+        kind = np.int64(ArrivalKind.INSERT) if len(given.kinds) == 0 else np.int64(given.kinds[at])
+        time = given.ends[at] if kind == ArrivalKind.END else given.starts[at]
+    return kind, time
+
+
+@inlined
+def _arrival(given: Given, at: int, kind: np.int64, base: int) -> Row:
+    """An arrival as a row. Only edges have hashes."""
+    first_hash = second_hash = 0
+    if kind != ArrivalKind.INSERT:
+        first_hash, second_hash = given.hashes[at], given.more_hashes[at]
+    return Row(-1, base + at, kind, given.starts[at], given.ends[at], first_hash, second_hash)
+
+
+@inlined
+def _buffer(tables: Tables, out: Out, row: Row, base: int) -> None:
+    """Put an arrival into the buffer; the heap lists its slot once, by its time."""
+    slot = _hold(tables, out, row, base)
+    _move(tables, slot, Place.BUFFER)
+    _push(tables.buffer, tables.clock[Clock.BUFFERED], _time(row), row.number, slot)
+    tables.clock[Clock.BUFFERED] += 1
+
+
+@inlined
+def _released_by(clock: Ints, time: int, latency: int) -> int:
+    """Up to which time an arrival releases the buffer, never itself; NONE unless it is the latest so far."""
+    if time <= clock[Clock.LATEST]:
+        return NONE
+    clock[Clock.LATEST] = time
+    return max(time - latency, MIN_TIME)
+
+
+@inlined
+def _next_buffered(tables: Tables) -> Row:
+    """Take the earliest row off the buffer. Its slot stays in use: `_take` opens or releases it."""
+    held, clock = tables.held, tables.clock
+    slot = tables.buffer[0, 2]
+    clock[Clock.BUFFERED] -= 1
+    _sift_down(tables.buffer, clock[Clock.BUFFERED])
+    return Row(
+        slot,
+        held[slot, Slot.NUMBER],
+        held[slot, Slot.KIND],
+        held[slot, Slot.START],
+        held[slot, Slot.END],
+        held[slot, Slot.HASH],
+        held[slot, Slot.MORE_HASH],
+    )
+
+
+@inlined
+def _take(tables: Tables, out: Out, settings: Ints, row: Row) -> int:
+    """Judge a row in its turn and do what follows; give the fault, if any. A fault leaves the undoing to the caller.
+
+    A row goes one way: an insert is given or left out, a start edge is held, an end edge closes a start edge or is left
+    out. Then it may move time on.
+    """
+    clock, held, base = tables.clock, tables.held, settings[Setting.BASE]
+    found = Found(-1, -1, -1)
+    if row.kind == ArrivalKind.END:
+        found = _find_queue(tables, row.start, row.first_hash, row.second_hash)
+        verdict = _judge_end(held, found.queue, row, clock[Clock.LIMIT], settings)
+    else:
+        verdict = _judge_start(row, clock[Clock.LIMIT], settings[Setting.LATE])
+    if verdict.fault == 0:
+        if verdict.fate >= 0:
+            _list_late(out, clock, row, verdict)
+        if row.kind == ArrivalKind.START:
+            _open(tables, out, row, verdict, base)
+        else:
+            if row.kind == ArrivalKind.INSERT:
+                if verdict.admitted != NONE:
+                    _give_event(out, clock, verdict.admitted, row.end, row.number)
+            elif found.queue >= 0 and (verdict.admitted != NONE or held[found.queue, Slot.ADMITTED] == NONE):
+                _close(tables, out, found, verdict, base)
+            if row.slot >= 0:
+                _release(tables, out, row.slot, base)
+        if settings[Setting.REORDER] >= 0:
+            clock[Clock.LIMIT] = max(clock[Clock.LIMIT], _time(row))
+        _give_cti(out, clock, _generated(clock, settings, row.kind, verdict.admitted))
+    return verdict.fault
+
+
+@inlined
+def _time(row: Row) -> int:
+    """The time that a row is ordered and judged by."""
+    return row.end if row.kind == ArrivalKind.END else row.start
+
+
+# Whether a row is late
+
+
+@inlined
+def _judge_start(row: Row, limit: int, policy: int) -> Verdict:
+    """An event or a start edge is late if it starts before the limit. Adjusted, it starts at the limit."""
+    admitted, missed, late_by, fate, fault = row.start, NONE, 0, -1, 0
+    if row.start < limit:
+        missed, late_by = limit, limit - row.start
+        if policy == Policy.RAISE:
+            fault = LATE_FAULT
+        elif policy == Policy.ADJUST and row.end > limit:
+            admitted, fate = limit, Fate.ADJUSTED
+        else:
+            admitted, fate = NONE, _left_out(policy)
+    return Verdict(admitted, missed, late_by, fate, fault)
+
+
+@inlined
+def _judge_end(held: Table, queue: int, row: Row, limit: int, settings: Ints) -> Verdict:
+    """An end edge shares the fate of a start edge that was left out. Else it is late if it ends before the limit.
+
+    Adjusted, it ends at the limit. Its event is emptied if its start edge was moved to that end or past it.
+    """
+    policy = settings[Setting.LATE]
+    admitted, missed, late_by, fate, fault = NONE, NONE, 0, -1, 0
+    if queue < 0:
+        fate = Fate.UNMATCHED
+        if policy == Policy.RAISE:
+            fault = UNMATCHED_FAULT
+    elif held[queue, Slot.ADMITTED] == NONE:
+        missed = held[queue, Slot.MISSED]
+        late_by, fate = missed - row.start, _left_out(policy)
+    else:
+        missed, late_by = limit, limit - row.end
+        if row.end >= limit:
+            admitted = row.end
+        elif policy == Policy.RAISE:
+            fault = LATE_FAULT
+        elif settings[Setting.LATE_ENDS] == Policy.ADJUST:
+            admitted, fate = limit, Fate.ADJUSTED
+        else:
+            fate = _left_out(policy)
+        if admitted != NONE and admitted <= held[queue, Slot.ADMITTED]:
+            fate = Fate.EMPTIED
+    return Verdict(admitted, missed, late_by, fate, fault)
+
+
+@inlined
+def _left_out(policy: int) -> int:
+    """The fate of a late row that is not adjusted."""
+    return Fate.DIVERTED if policy == Policy.DIVERT else Fate.DROPPED
+
+
+# What a call gives
+
+
+@inlined
+def _give_event(out: Out, clock: Ints, start: int, end: int, number: int) -> None:
+    at = clock[Clock.EVENTS]
+    out.start[at], out.end[at], out.number[at] = start, end, number
+    clock[Clock.EVENTS] = at + 1
+
+
+@inlined
+def _list_late(out: Out, clock: Ints, row: Row, verdict: Verdict) -> None:
+    """List a row that was not admitted as it came. A diverted start edge is kept aside later, when its end is known."""
+    late = out.late[clock[Clock.LATES]]
+    late[Late.NUMBER], late[Late.KIND], late[Late.START], late[Late.END] = row.number, row.kind, row.start, row.end
+    late[Late.CTI], late[Late.LATE_BY], late[Late.FATE] = verdict.missed, verdict.late_by, verdict.fate
+    clock[Clock.LATES] += 1
+    if verdict.fate == Fate.DIVERTED and row.kind != ArrivalKind.START:
+        _keep_aside(out, clock, row.start, row.end, row.number, verdict.missed, verdict.late_by)
+
+
+@inlined
+def _keep_aside(out: Out, clock: Ints, start: int, end: int, number: int, missed: int, late_by: int) -> None:
+    aside = out.diverted[clock[Clock.DIVERTS]]
+    aside[Aside.START], aside[Aside.END], aside[Aside.NUMBER] = start, end, number
+    aside[Aside.CTI], aside[Aside.LATE_BY] = missed, late_by
+    clock[Clock.DIVERTS] += 1
+
+
+@inlined
+def _report_fault(clock: Ints, row: Row, fault: int) -> None:
+    clock[Clock.FAULT], clock[Clock.FAULT_NUMBER], clock[Clock.FAULT_KIND] = fault, row.number, row.kind
+    clock[Clock.FAULT_START], clock[Clock.FAULT_END] = row.start, row.end
+    clock[Clock.FAULT_LIMIT] = clock[Clock.LIMIT]
+
+
+# CTIs
+
+
+@inlined
+def _generated(clock: Ints, settings: Ints, kind: int | np.int64, admitted: int) -> int:
+    """The CTI that a row generates, or NONE. It is below infinity, and may be at or below the last one.
+
+    A row that was left out generates none, but counts for ``every=``; end edges do not count.
+    """
+    period, delay, snapped = settings[Setting.PERIOD], settings[Setting.DELAY], settings[Setting.SNAPPED]
+    last = clock[Clock.LAST]
+    made = NONE
+    if period > 0 and admitted != NONE and (kind != ArrivalKind.END or snapped):
+        baseline = last
+        if snapped:
+            baseline -= (last - MIN_TIME) % period
+        if last == NONE or admitted - baseline >= period:
+            made = admitted - delay
+            if snapped:
+                made -= (made - MIN_TIME) % period
+    if settings[Setting.EVERY] > 0 and kind != ArrivalKind.END:
+        clock[Clock.COUNT] += 1
+        if clock[Clock.COUNT] == settings[Setting.EVERY]:
+            clock[Clock.COUNT] = 0
+            if admitted != NONE:
+                made = admitted - delay
+    if made != NONE:
+        made = min(max(made, MIN_TIME), MAX_TIME - TICK)
+    return made
+
+
+@inlined
+def _imported(clock: Ints, settings: Ints, cti: int) -> int:
+    """A CTI that came in. With reordering it is raised to the limit, but not to infinity."""
+    if settings[Setting.REORDER] >= 0:
+        cti = max(cti, min(clock[Clock.LIMIT], MAX_TIME - TICK))
+    return cti
+
+
+@inlined
+def _give_cti(out: Out, clock: Ints, cti: int) -> None:
+    """Give a CTI. CTIs ascend: one at or below the last one is ignored (NONE is below all)."""
+    if cti > clock[Clock.LAST]:
+        clock[Clock.LAST] = cti
+        clock[Clock.LIMIT] = max(clock[Clock.LIMIT], cti)
+        out.ctis[clock[Clock.CTIS]] = cti
+        clock[Clock.CTIS] += 1
+
+
+# Open edges
+
+
+@inlined
+def _open(tables: Tables, out: Out, row: Row, verdict: Verdict, base: int) -> None:
+    """Hold a start edge until its end edge comes, also one that was left out: its end edge shares its fate."""
+    held, clock = tables.held, tables.clock
+    slot = row.slot
+    if slot < 0:
+        slot = _hold(tables, out, row, base)
+    held[slot, Slot.ADMITTED], held[slot, Slot.MISSED] = verdict.admitted, verdict.missed
+    _move(tables, slot, Place.OPEN)
+    _enqueue(tables, slot, verdict.late_by)
+    if verdict.admitted != NONE:
+        _push(tables.waiting, clock[Clock.WAITING], verdict.admitted, row.number, slot)
+        clock[Clock.WAITING] += 1
+
+
+@inlined
+def _enqueue(tables: Tables, slot: int, late_by: int) -> None:
+    """Put an open edge into the queue of its identity: behind the last late one if it is late, else at the end."""
+    held = tables.held
+    found = _find_queue(tables, held[slot, Slot.START], held[slot, Slot.HASH], held[slot, Slot.MORE_HASH])
+    head = found.queue
+    held[slot, Slot.NEXT], held[slot, Slot.TAIL] = -1, slot
+    held[slot, Slot.LATE_TAIL] = slot if late_by > 0 else -1
+    if head < 0:
+        held[slot, Slot.CHAIN] = tables.buckets[found.bucket]
+        tables.buckets[found.bucket] = slot
+    elif late_by == 0:
+        held[held[head, Slot.TAIL], Slot.NEXT] = slot
+        held[head, Slot.TAIL] = slot
+    elif held[head, Slot.LATE_TAIL] >= 0:
+        ahead = held[head, Slot.LATE_TAIL]
+        held[slot, Slot.NEXT] = held[ahead, Slot.NEXT]
+        held[ahead, Slot.NEXT] = slot
+        held[head, Slot.LATE_TAIL] = slot
+        if held[head, Slot.TAIL] == ahead:
+            held[head, Slot.TAIL] = slot
+    else:
+        held[slot, Slot.NEXT], held[slot, Slot.TAIL] = head, held[head, Slot.TAIL]
+        held[slot, Slot.CHAIN] = held[head, Slot.CHAIN]
+        _replace_head(tables, found, slot)
+
+
+@inlined
+def _close(tables: Tables, out: Out, found: Found, verdict: Verdict, base: int) -> None:
+    """Take the head off its queue; the next open edge of the queue becomes the head. Its event is given, if any."""
+    held, head = tables.held, found.queue
+    if verdict.admitted != NONE and verdict.fate != Fate.EMPTIED:
+        _give_event(out, tables.clock, held[head, Slot.ADMITTED], verdict.admitted, held[head, Slot.NUMBER])
+    heir = held[head, Slot.NEXT]
+    if heir >= 0:
+        held[heir, Slot.CHAIN], held[heir, Slot.TAIL] = held[head, Slot.CHAIN], held[head, Slot.TAIL]
+        held[heir, Slot.LATE_TAIL] = -1 if held[head, Slot.LATE_TAIL] == head else held[head, Slot.LATE_TAIL]
+    else:
+        heir = held[head, Slot.CHAIN]
+    _replace_head(tables, found, heir)
+    _release(tables, out, head, base)
+
+
+@inlined
+def _replace_head(tables: Tables, found: Found, head: int) -> None:
+    """Let another slot, or none, follow what stands before a queue in its bucket."""
+    if found.before < 0:
+        tables.buckets[found.bucket] = head
+    else:
+        tables.held[found.before, Slot.CHAIN] = head
+
+
+@inlined
+def _find_queue(tables: Tables, start: int, first_hash: int, second_hash: int) -> Found:
+    """The queue of open edges with this start and payload."""
+    held = tables.held
+    bucket = _bucket(start, first_hash, tables.buckets)
+    before, queue = -1, tables.buckets[bucket]
+    while queue >= 0 and (
+        held[queue, Slot.START] != start
+        or held[queue, Slot.HASH] != first_hash
+        or held[queue, Slot.MORE_HASH] != second_hash
+    ):
+        before, queue = queue, held[queue, Slot.CHAIN]
+    return Found(bucket, before, queue)
+
+
+@inlined
+def _bucket(start: int, first_hash: int, buckets: Ints) -> int:
+    mixed = first_hash ^ (start * 0x1E3779B97F4A7C15)
+    return (mixed ^ (mixed >> 29)) & (len(buckets) - 1)
+
+
+@inlined
+def _end_all(tables: Tables, out: Out, settings: Ints) -> None:
+    """At infinity every open edge is closed: its event never ends. Nothing is left open."""
+    held, clock = tables.held, tables.clock
+    clock[Clock.BEFORE_END], clock[Clock.BEFORE_DIVERTED_END] = clock[Clock.EVENTS], clock[Clock.DIVERTS]
+    for slot in range(clock[Clock.USED]):
+        if held[slot, Slot.PLACE] != Place.OPEN:
+            continue
+        start, number, missed = held[slot, Slot.START], held[slot, Slot.NUMBER], held[slot, Slot.MISSED]
+        if held[slot, Slot.ADMITTED] != NONE:
+            _give_event(out, clock, held[slot, Slot.ADMITTED], MAX_TIME, number)
+        elif settings[Setting.LATE] == Policy.DIVERT:
+            _keep_aside(out, clock, start, MAX_TIME, number, missed, missed - start)
+        _release(tables, out, slot, settings[Setting.BASE])
+    for bucket in range(len(tables.buckets)):
+        tables.buckets[bucket] = -1
+    clock[Clock.WAITING] = 0
+
+
+@inlined
+def _hand_out(tables: Tables, due: int) -> None:
+    """Take start edges before ``due`` off the heap and list them behind it, and drop void rows from its top.
+
+    Then the top of the heap, if any, is the oldest open edge that is not handed out.
+    """
+    held, waiting, clock = tables.held, tables.waiting, tables.clock
+    opened = clock[Clock.OPENED_END] = clock[Clock.WAITING]
+    while clock[Clock.WAITING] > 0:
+        admitted, number, slot = waiting[0, 0], waiting[0, 1], waiting[0, 2]
+        valid = held[slot, Slot.NUMBER] == number and held[slot, Slot.PLACE] == Place.OPEN
+        if valid and admitted >= due:
             break
-        clock[WAITING] -= 1
-        _sift_down(waiting, clock[WAITING])
-        if here:
-            # There is room for it behind the heap, which has just become one shorter.
+        clock[Clock.WAITING] -= 1
+        _sift_down(waiting, clock[Clock.WAITING])
+        if valid:
+            # There is room behind the heap, which has just become one shorter.
             opened -= 1
-            waiting[opened, 0], waiting[opened, 1], waiting[opened, 2] = let_in, number, slot
-    clock[LAST], clock[LIMIT], clock[HIGH], clock[COUNT] = last, limit, high, count
-    clock[EVENTS], clock[BEFORE_END], clock[CTIS], clock[LATES] = events, before_end, ctis, lates
-    clock[DIVERTS], clock[BEFORE_DIVERTED_END], clock[RELEASED] = diverts, before_diverted_end, released
-    clock[OPENED], clock[OPENED_END], clock[FAULT] = opened, opened_end, 0
-    if freed >= 0:
-        held[last_freed, NEXT] = clock[FREE]
-        clock[FREE] = freed
+            waiting[opened, 0], waiting[opened, 1], waiting[opened, 2] = admitted, number, slot
+    clock[Clock.OPENED] = opened
+
+
+# Slots
+
+
+@inlined
+def _hold(tables: Tables, out: Out, row: Row, base: int) -> int:
+    """Give an arrival a slot, without a place yet: a free one, or the first that was never used."""
+    held, clock = tables.held, tables.clock
+    slot: int = clock[Clock.FREE]
+    if slot >= 0:
+        clock[Clock.FREE] = held[slot, Slot.NEXT]
+    else:
+        slot = clock[Clock.USED]
+        clock[Clock.USED] += 1
+    clock[Clock.HELD] += 1
+    out.kept[row.number - base] = 1
+    held[slot, Slot.NUMBER], held[slot, Slot.KIND] = row.number, row.kind
+    held[slot, Slot.START], held[slot, Slot.END] = row.start, row.end
+    held[slot, Slot.HASH], held[slot, Slot.MORE_HASH] = row.first_hash, row.second_hash
+    return slot
+
+
+@inlined
+def _move(tables: Tables, slot: int, place: int) -> None:
+    """Give a slot another place. The place before this call is recorded once, for `State.undo`."""
+    held, call = tables.held, tables.clock[Clock.CALL]
+    if held[slot, Slot.CHANGED] != call:
+        held[slot, Slot.CHANGED], held[slot, Slot.FORMER] = call, held[slot, Slot.PLACE]
+    held[slot, Slot.PLACE] = place
+
+
+@inlined
+def _release(tables: Tables, out: Out, slot: int, base: int) -> None:
+    """Hold a row no longer. Its slot joins those that came free in this call, and is not used again before the next."""
+    held, clock = tables.held, tables.clock
+    _move(tables, slot, Place.FREE)
+    held[slot, Slot.NEXT] = clock[Clock.FREED]
+    if clock[Clock.FREED] < 0:
+        clock[Clock.LAST_FREED] = slot
+    clock[Clock.FREED] = slot
+    clock[Clock.HELD] -= 1
+    number = held[slot, Slot.NUMBER]
+    if number >= base:
+        out.kept[number - base] = 0
+    else:
+        out.released[clock[Clock.RELEASED]] = number
+        clock[Clock.RELEASED] += 1
+
+
+@inlined
+def _reuse_freed(tables: Tables) -> None:
+    """Let later calls use the slots that came free in this one, before those that were free already."""
+    held, clock = tables.held, tables.clock
+    if clock[Clock.FREED] >= 0:
+        held[clock[Clock.LAST_FREED], Slot.NEXT] = clock[Clock.FREE]
+        clock[Clock.FREE] = clock[Clock.FREED]
+
+
+# Heaps of (time, number, slot), ordered by time and then number
+
+
+@inlined
+def _push(heap: Table, size: int, time: int, number: int, slot: int) -> None:
+    """Add a row to a heap of ``size`` rows."""
+    at = size
+    while at > 0:
+        above = (at - 1) >> 1
+        if heap[above, 0] < time or (heap[above, 0] == time and heap[above, 1] <= number):
+            break
+        for field in range(3):
+            heap[at, field] = heap[above, field]
+        at = above
+    heap[at, 0], heap[at, 1], heap[at, 2] = time, number, slot
+
+
+@inlined
+def _sift_down(heap: Table, size: int) -> None:
+    """Take the top off a heap of ``size + 1`` rows: the last row moves to its place."""
+    time, number, slot = heap[size, 0], heap[size, 1], heap[size, 2]
+    at, below = 0, 1
+    while below < size:
+        right = below + 1
+        if right < size and (
+            heap[right, 0] < heap[below, 0] or (heap[right, 0] == heap[below, 0] and heap[right, 1] < heap[below, 1])
+        ):
+            below = right
+        if time < heap[below, 0] or (time == heap[below, 0] and number <= heap[below, 1]):
+            break
+        for field in range(3):
+            heap[at, field] = heap[below, field]
+        at = below
+        below = 2 * at + 1
+    heap[at, 0], heap[at, 1], heap[at, 2] = time, number, slot

@@ -1,4 +1,4 @@
-"""What comes in: rows that say that an event is there, starts or ends, or how far time has come."""
+"""What comes in: inserts, start edges, end edges and CTIs."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from gpu_ops.ingest.zones import Ticks
 
 
 class ArrivalKind(IntEnum):
-    """What a row is (StreamInsight: event kind and, of edges, edge type)."""
+    """The kind of a row (StreamInsight: event kind, and edge type)."""
 
     INSERT = 0
-    """An event, point or interval: its lifetime is known."""
+    """A whole event, point or interval."""
     START = 1
-    """A start edge: the end is not known yet."""
+    """A start edge: the event has begun, its end is not known yet."""
     END = 2
-    """An end edge: the event that started at ``start`` with this payload ends at ``end``."""
+    """An end edge: the event with this ``start`` and payload ends at ``end``."""
     CTI = 3
-    """A current time increment: from now on nothing starts, and no end edge ends, before ``start``."""
+    """A current time increment: no later row starts before ``start``, and no later end edge ends before it."""
 
 
 @dataclass(frozen=True)
 class Arrivals:
-    """Rows in their order of arrival, each of which keeps the rules of lifetimes.
+    """Valid rows in their order of arrival.
 
     Attributes:
-        start: int64 ticks; of a CTI its time, of an end edge the start of the event that it ends.
-        end: int64 ticks, each after its start; None for points, which last one tick. Nothing is read under a start
-            edge or a CTI.
-        payload: The other columns, a row for each arrival even where there is no column.
-        kinds: int8, a `ArrivalKind` for each; None where all are inserts.
-        row: The index of the first of them in the source.
-        rows: The index of each, where rows between them were left out.
+        start: int64 ticks; the time of a CTI, the original start of an end edge.
+        end: int64 ticks, each after its start; None for points, which last one tick. The end of a start edge or a CTI
+            is not read.
+        payload: The other columns; the number of rows is right even without columns.
+        kinds: int8, a `ArrivalKind` for each row; None if all are inserts.
+        row: The index of the first row in the source.
+        rows: The index of each row, if rows between them were dropped.
 
     Examples:
         >>> both = Arrivals(np.array([5, 9]), np.array([6, 0]), pa.table({"v": [1, None]}), np.array([0, 3], np.int8))
@@ -52,5 +52,5 @@ class Arrivals:
     rows: npt.NDArray[np.int64] | None = None
 
     def source_row(self, at: int) -> int:
-        """The index in the source of one of them."""
+        """The index of a row in the source."""
         return self.row + at if self.rows is None else int(self.rows[at])

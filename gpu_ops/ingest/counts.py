@@ -1,4 +1,4 @@
-"""What reading a source counts, row by row: valid rows, those that break a rule, and those that are kept aside."""
+"""What reading a source counts: valid rows, invalid rows by rule, and rows kept aside."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Counts:
 
     Attributes:
         rows: Rows that were read.
-        valid: Those that keep all rules.
-        invalid: For each rule that was broken, how many rows broke it.
-        first: For each of them, the first such row.
+        valid: Rows that keep all rules.
+        invalid: The number of rows that broke each rule.
+        first: The first row that broke each rule.
         rejected: Rows that are kept aside.
-        late: How many rows were not let in as they came, by what was done with them.
+        late: The number of late rows by their fate.
 
     Examples:
         >>> some, more = Counts(2, 1, Counter(null_end=1), {"null_end": "row 1: a=0, b=null"}), Counts(3, 3)
@@ -39,7 +39,7 @@ class Counts:
     late: Mapping[str, int] = field(default_factory=dict)
 
     def add(self, more: Counts) -> None:
-        """Count what was read after it, too."""
+        """Add the counts of later rows."""
         self.rows += more.rows
         self.valid += more.valid
         if more.invalid:
@@ -48,15 +48,15 @@ class Counts:
             self.rejected += more.rejected
 
     def report(self) -> IngestReport:
-        """The counts, to be looked at."""
+        """The counts as users see them."""
         return IngestReport(self.rows, self.valid, dict(self.invalid), dict(self.first), dict(self.late))
 
     def facts(self) -> dict[str, Any]:
-        """The counts as JSON has them, without the rows that are kept aside."""
+        """The counts for JSON, without the rows that are kept aside."""
         return {"rows": self.rows, "valid": self.valid, "invalid": dict(self.invalid), "first": self.first}
 
     @classmethod
     def restore(cls, facts: Mapping[str, Any], rejected: pa.Table | None) -> Self:
-        """What `facts` gave, and the rows that were kept aside."""
+        """Counts from `facts` and the rows that were kept aside."""
         kept = [] if rejected is None else [rejected]
         return cls(facts["rows"], facts["valid"], Counter(facts["invalid"]), dict(facts["first"]), kept)

@@ -10,14 +10,14 @@ import pyarrow as pa
 
 @dataclass(frozen=True)
 class CsvOptions:
-    """How a CSV file is written. Types that are not given are inferred from the first 4 MiB.
+    """How a CSV file is written. Other types are inferred from the first 4 MiB.
 
     Attributes:
         delimiter: What separates the columns.
-        quote: What may stand around a value.
-        null_values: Texts that mean null where they are not quoted. Only nothing at all does, unless said otherwise.
+        quote: The quotation mark around values.
+        null_values: Unquoted texts that mean null; by default only the empty text.
         types: Arrow types by column.
-        names: The columns' names where the first line holds none.
+        names: The names of the columns if the first line has none.
 
     Examples:
         >>> CsvOptions(delimiter=";", null_values=("", "NA"), types={"fare": pa.float64()}).delimiter

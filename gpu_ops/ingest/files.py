@@ -22,6 +22,7 @@ from gpu_ops.core.parquet_claims import GroupClaim, row_groups
 from gpu_ops.core.soundness import legible, sound
 from gpu_ops.errors import GpuOpsError, SourceError
 from gpu_ops.ingest.csv_options import CsvOptions
+from gpu_ops.ingest.raw_source import Piece, RawSource, shown_shape
 
 FileFormat = Literal["parquet", "arrow", "csv"]
 
@@ -46,28 +47,6 @@ _MISFIT = re.compile(
 )
 _RAGGED = re.compile(r"CSV parse error: (?:Row #(?P<row>\d+): )?(?P<what>.*)", re.DOTALL)
 
-Pieces = Iterator[tuple[pa.Table, str | None, int]]
-
-
-@dataclass(frozen=True)
-class Files:
-    """Files of one schema, opened.
-
-    Attributes:
-        schema: All columns.
-        read: The rows of the named columns in pieces of about so many rows, each with its file (if there are several)
-            and the index of its first row there.
-        shape: What they are, in a few words.
-        rows: How many rows there are, where the files say so themselves.
-        text_times: Whether times may be text.
-    """
-
-    schema: pa.Schema
-    read: Callable[[Sequence[str], int], Pieces]
-    shape: str
-    rows: int | None
-    text_times: bool
-
 
 @dataclass(frozen=True)
 class _File:
@@ -85,13 +64,13 @@ def open_files(
     format: FileFormat | None,  # noqa: A002
     csv: CsvOptions | None,
     bounds: Bounds,
-) -> Files:
+) -> RawSource:
     """A file, a folder's files or a glob's, in the order of their names.
 
     Args:
         path: Where; a folder is searched to its bottom, but for names that start with a dot or an underscore.
-        times: The columns that CSV files hold times in: they are read as text.
-        format: What the files are, where their names do not say.
+        times: The columns of times, which are read as text from CSV files.
+        format: The format of files whose names do not tell it.
         csv: How CSV files are written.
         bounds: How far they are trusted.
 
@@ -119,13 +98,13 @@ def open_files(
                 opened.append(_open_csv(each, times, options, opened[0].schema if opened else None, bounds))
         _check_same_schema(opened[0], opened[-1])
 
-    def read(columns: Sequence[str], rows: int) -> Pieces:
+    def read(columns: Sequence[str], rows: int) -> Iterator[Piece]:
         before = 0
         for file in opened:
             row = 0
             with _named(file.path, file.schema.names, before, options):
                 for table in file.tables(columns, rows):
-                    yield table, file.path if len(opened) > 1 else None, row
+                    yield Piece(table, file.path if len(opened) > 1 else None, row)
                     row += table.num_rows
             before += row
 
@@ -133,9 +112,9 @@ def open_files(
     rows = None if None in counts else sum(count for count in counts if count is not None)
     title = {"parquet": "Parquet", "arrow": "Arrow IPC", "csv": "CSV"}[kinds[0]]
     name = f"{title} {path}" if len(paths) == 1 else f"{title} {path} ({len(paths):,} files)"
-    known_rows = "" if rows is None else f"{rows:,} rows x "
-    shape = f"{name}, {known_rows}{len(opened[0].schema)} columns"
-    return Files(opened[0].schema, read, shape, rows, kinds[0] == "csv")
+    schema = opened[0].schema
+    shape = shown_shape(name, rows, len(schema))
+    return RawSource(schema, read, "path", shape, rows, text_times=kinds[0] == "csv")
 
 
 # Which files
@@ -179,7 +158,7 @@ def _files_in(folder: Path) -> list[str]:
 
 
 def _refuse(error: OSError) -> None:
-    """Refuse a folder of which one cannot be listed: its files would be left out without a word."""
+    """Refuse a folder that cannot be listed: its files would be left out silently."""
     raise unreadable(str(error.filename), error) from error
 
 
@@ -189,8 +168,8 @@ def _format(path: str) -> FileFormat:
         if name.endswith(suffix):
             return kind
     raise SourceError(
-        f"The name of {path} does not say what it holds.",
-        remedy=f"Names end in {', '.join(SUFFIXES)}; or say format='parquet', 'arrow' or 'csv'.",
+        f"The name of {path} does not tell its format.",
+        remedy=f"Names end in {', '.join(SUFFIXES)}; or pass format='parquet', 'arrow' or 'csv'.",
     )
 
 
@@ -207,7 +186,7 @@ def _check_same_schema(first: _File, other: _File) -> None:
                 remedy="Give files of one schema, or make streams of each of them.",
             )
     raise SourceError(
-        f"{other.path} has another schema than {first.path}: a column is there twice.", remedy="Rename one."
+        f"{other.path} has another schema than {first.path}: a column occurs twice.", remedy="Rename one."
     )
 
 
@@ -232,7 +211,7 @@ def _open_parquet(path: str, bounds: Bounds) -> _File:
                 meter.take(piece.nbytes)
                 checked = piece if bounds.trust else sound(piece, meter)
                 made = checked.select(columns)
-                # Texts that were read as dictionaries, once it is known how many they are.
+                # Texts were read as dictionaries, to count them before they are decoded.
                 yield made if made.schema.types == kinds.types else made.cast(kinds)
 
     return _File(path, schema, rows, tables)
@@ -258,7 +237,7 @@ def _read_row_groups(
 
 
 def _together(batches: Iterable[pa.RecordBatch], rows: int, size: int) -> Iterator[pa.Table]:
-    """Batches as tables of about so many rows, and of no more than so many bytes unless one batch has more."""
+    """Batches as tables of about this many rows, and of at most this many bytes unless a single batch has more."""
     held: list[pa.RecordBatch] = []
     many = large = 0
     for batch in batches:
@@ -288,7 +267,7 @@ def _open_csv(path: str, times: Sequence[str], options: CsvOptions, like: pa.Sch
     def reader(types: dict[str, pa.DataType], columns: Sequence[str] | None) -> pacsv.CSVStreamingReader:
         return pacsv.open_csv(
             _unpacked(path, bounds),
-            # One thread: parsed by several, a row that does not fit has lost its number.
+            # With several threads, errors do not name the row.
             pacsv.ReadOptions(use_threads=False, block_size=_CSV_BLOCK, column_names=options.names),
             pacsv.ParseOptions(delimiter=options.delimiter, quote_char=options.quote, newlines_in_values=True),
             pacsv.ConvertOptions(
@@ -300,14 +279,14 @@ def _open_csv(path: str, times: Sequence[str], options: CsvOptions, like: pa.Sch
             ),
         )
 
-    # A time that cannot be read is one row's fault, so times are read as text, and by us.
+    # An unreadable time is the fault of one row, so times are read as text and parsed later.
     asked = {name: pa.string() for name in times} | dict(options.types)
-    # The first file's types are those of all; that a later one does not fit shows when it is read.
+    # All files have the first file's types; a misfit in a later file shows when it is read.
     known = {} if like is None else dict(zip(like.names, like.types, strict=True))
     with reader(asked | dict.fromkeys(known, pa.string()), None) as opened:
         inferred = opened.schema
     types = {
-        # A column that is empty so far may hold anything later.
+        # An empty column may hold any type later.
         field.name: known.get(field.name, pa.string() if pa.types.is_null(field.type) else field.type)
         for field in inferred
     }
@@ -323,7 +302,7 @@ def _open_csv(path: str, times: Sequence[str], options: CsvOptions, like: pa.Sch
 
 
 class _Counted:
-    """A file that counts what is read of it: lines without a value make no rows that could be counted."""
+    """A file that counts the bytes read, since empty lines give no rows to count."""
 
     closed = False
 
@@ -341,7 +320,7 @@ class _Counted:
 
 
 def _unpacked(path: str, bounds: Bounds) -> Any:
-    """What a text is read from; of one that is compressed, what it unpacks to is bounded."""
+    """Open a text file; a compressed one is bounded in the bytes that it unpacks to."""
     file = pa.input_stream(path)
     if not isinstance(file, pa.CompressedInputStream):
         return file
@@ -355,7 +334,7 @@ def _unpacked(path: str, bounds: Bounds) -> Any:
 def _named(
     path: str, columns: Sequence[str] = (), before: int = 0, options: CsvOptions | None = None
 ) -> Iterator[None]:
-    """Turn whatever another library says about a file into errors that name it."""
+    """Turn other libraries' errors into errors that name the file."""
     try:
         yield
     except GpuOpsError:
@@ -385,5 +364,5 @@ def _explained(
         f"{path}: {found['what']} in a column that is {found['kind']} by its first {_CSV_BLOCK >> 20} MiB.",
         column=column,
         row=where,
-        remedy=f"Say what it is: csv=CsvOptions(types={{{column!r}: pyarrow.string()}}), or correct the value.",
+        remedy=f"Give its type: csv=CsvOptions(types={{{column!r}: pyarrow.string()}}), or correct the value.",
     )

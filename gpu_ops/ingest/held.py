@@ -1,4 +1,4 @@
-"""Payload rows that wait: for their turn, or for their end edge. Each is known by the number of its arrival."""
+"""Payloads of held rows (buffered rows, and start edges without their end edge), by the number of their arrival."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ class HeldRows(SortedRuns[_NumberedRows]):
         self._none = to_frame(pa.Table.from_batches([], schema))
 
     def hold(self, numbers: Numbers, frame: pl.DataFrame) -> None:
-        """Add rows; their numbers ascend and are above all known ones."""
+        """Add rows; their numbers ascend, and all are above the known ones."""
         self.add(_NumberedRows(numbers, frame))
 
     def find(self, numbers: Numbers, newer: tuple[int, pl.DataFrame] | None = None) -> pl.DataFrame:
-        """The rows of some numbers, in their order.
+        """The rows with these numbers, in this order.
 
         Args:
-            numbers: Each of a row that is there, or of a newer one.
-            newer: Rows that are not there, and the number of the first: theirs follow each other.
+            numbers: Numbers of held rows, or of newer ones.
+            newer: Rows that are not held yet, with consecutive numbers, and the number of the first.
         """
         if not len(numbers):
             return self._none
-        # In order of their numbers each run is gone through once, from its old rows to its young ones.
+        # Sorted numbers read each run once, from old rows to young ones.
         order = np.argsort(numbers)
         ordered = numbers[order]
         held = len(ordered) if newer is None else int(np.searchsorted(ordered, newer[0]))
@@ -74,13 +74,13 @@ class HeldRows(SortedRuns[_NumberedRows]):
         return columns.take(pl.concat([columns.take(*part) for part in parts]), back)
 
     def forget(self, numbers: Numbers) -> None:
-        """Forget some of the rows."""
+        """Forget the rows with these numbers."""
         for run, at in self._by_run(np.sort(numbers)):
             self.drop(run, at)
         self.runs = self._tidied()
 
     def _by_run(self, ordered: Numbers) -> list[tuple[Run[_NumberedRows], npt.NDArray[np.intp]]]:
-        """The runs that have rows of ascending numbers, and where in them these are."""
+        """The runs that hold these ascending numbers, and the places there."""
         firsts = np.array([run.rows.numbers[0] for run in self.runs], np.int64)
         bounds = [*np.searchsorted(ordered, firsts).tolist(), len(ordered)]
         return [

@@ -1,4 +1,4 @@
-"""The entrance of time-aware input: arrivals in, events whose lifetime is known out, and how far time has come."""
+"""The ingress of a running input: arrivals in; events with known lifetimes and CTIs out."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, TIME_TYPE, format_time
 from gpu_ops.devices.cpu import columns
 from gpu_ops.errors import PlanError, TimeError
 from gpu_ops.ingest import arrival_kernel as k
-from gpu_ops.ingest import ingress_state as entrance_state
+from gpu_ops.ingest import ingress_state
 from gpu_ops.ingest.advance import Advance
+from gpu_ops.ingest.arrival_kernel import Aside, Clock, Late, Place, Policy, Setting, Slot
 from gpu_ops.ingest.arrivals import ArrivalKind, Arrivals
-from gpu_ops.ingest.ingress_state import FATES, KINDS, State, spelled
+from gpu_ops.ingest.ingress_state import FATES, KINDS, State, as_struct, identities, spelled, with_nulls
 
 if TYPE_CHECKING:
     from gpu_ops.ingest.sources import EventSource
 
 Ints = npt.NDArray[np.int64]
 
-_POLICIES = {"raise": k.RAISE, "drop": k.DROP, "adjust": k.ADJUST, "divert": k.DIVERT}
 _NONE = np.empty(0, np.int64)
 _NO_KINDS = np.empty(0, np.int8)
 _CTI = np.array([ArrivalKind.CTI], np.int8)
@@ -35,12 +35,12 @@ _CTI = np.array([ArrivalKind.CTI], np.int8)
 
 @dataclass(frozen=True)
 class Diverted:
-    """Late events that are kept aside, as they came.
+    """Late events kept aside, as they came.
 
     Attributes:
         start: int64 ticks.
         end: int64 ticks.
-        payload: Their payload, then ``cti`` (timestamp[us, UTC]), the CTI that each missed, and ``late_by``
+        payload: Their payload, then ``cti`` (timestamp[us, UTC]), the CTI that each event missed, and ``late_by``
             (duration[us]).
     """
 
@@ -51,7 +51,7 @@ class Diverted:
 
 @dataclass(frozen=True)
 class Opened:
-    """Start edges that are let in before their ends are known.
+    """Start edges that are handed out before their ends are known.
 
     Attributes:
         start: int64 ticks.
@@ -64,22 +64,22 @@ class Opened:
 
 @dataclass(frozen=True)
 class Admitted:
-    """What a call lets in.
+    """What a call admits.
 
     Attributes:
         start: int64 ticks of events whose lifetime is known.
         end: int64 ticks.
         payload: A row for each.
-        cti: What is promised from here on: no later call lets in an event that starts before. It never goes back, and
-            is not above the start of any start edge whose end edge has not come, since that event is let in then.
-        ctis: The CTIs of this call, ascending: those that came in and those that were made, held back by nothing.
-        late: Rows that were not let in as they came, or None: ``start`` and ``end`` as they came, ``kind`` ("insert",
-            "start", "end"), ``payload`` (a struct), ``cti`` and ``late_by`` (null where nothing was missed), ``fate``
+        cti: The output CTI: no later call admits an event that starts before it. It never goes back. Open start edges
+            hold it at the oldest of their starts, since their events are admitted when they end.
+        ctis: The imported and generated CTIs of this call, ascending; open start edges do not hold them back.
+        late: Rows that were not admitted as they came, or None: ``start`` and ``end`` as they came, ``kind`` ("insert",
+            "start", "end"), ``payload`` (a struct), ``cti`` and ``late_by`` (null if the row missed no CTI), ``fate``
             (one of `FATES`).
-        diverted: Late events, or None.
-        counts: How many rows met each fate in this call.
-        opened: Start edges whose end edge has not come, if the entrance hands them out, or None.
-        closes: Which of the events were handed out as start edges in an earlier call, or None if none was.
+        diverted: Late events kept aside, or None.
+        counts: The number of rows by fate in this call.
+        opened: Open start edges that this call hands out, or None.
+        closes: Which events were handed out as start edges by an earlier call; None if none was.
     """
 
     start: Ints
@@ -95,16 +95,16 @@ class Admitted:
 
 
 class Ingress:
-    """Where events come in: it judges what is late, puts in order, joins edges to events, and makes CTIs.
+    """The ingress of an input: it handles late rows, reorders rows, joins edges to events, and generates CTIs.
 
-    What it lets in depends on the arrivals and their order, not on how they are cut into calls; only what is promised
-    is known earlier in some cuts than in others. Of a call that ends in an error nothing is taken in.
+    The admitted events depend on the arrivals and their order, not on how they are cut into calls; only the output CTI
+    may come earlier in some cuts than in others. A call that fails takes in nothing.
 
     Args:
-        settings: How time advances; None: by the CTIs that come in, and a late row is an error.
+        settings: How time advances; None: only imported CTIs count, and a late row is an error.
         schema: The payload's columns.
-        hands_out_open: Whether start edges are handed out as soon as the CTI is past them, and do not hold it back; an
-            event whose start edge was handed out comes again, whole, when its end is known.
+        hands_out_open: Whether start edges are handed out as soon as the CTI has passed them, and do not hold back the
+            output CTI. Such an event comes again, whole, when its end is known.
 
     Examples:
         >>> entrance = Ingress(Advance(every=2, late="drop"), pa.schema([("v", pa.int64())]))
@@ -123,53 +123,53 @@ class Ingress:
         self._state = State(schema, hands_out_open=hands_out_open)
         self._closed = False
         self._nothing = empty_table(schema)
+        self._numbers = _numbers(self.settings, hands_out_open=hands_out_open)
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many rows have met each fate."""
+        """The number of rows by fate."""
         return dict(self._state.counts)
 
     @property
     def cti(self) -> int:
-        """What is promised, as the last call gave it."""
+        """The output CTI after the last call."""
         return self._state.promised
 
     @property
     def waiting(self) -> int:
-        """How many rows wait for their turn."""
-        return int(self._state.clock[k.BUFFERED])
+        """The number of rows in the reorder buffer."""
+        return int(self._state.clock[Clock.BUFFERED])
 
     @property
     def makes_ctis(self) -> bool:
-        """Whether rows that come in make CTIs."""
+        """Whether rows generate CTIs."""
         return self.settings.every is not None or self.settings.period is not None
 
     @property
     def handed_out(self) -> Ints:
-        """The starts of the start edges that were handed out and have not ended, in no order."""
-        starts: Ints = self._state.held[self._state.slots(k.IN_EDGES), k.LET_IN]
+        """The starts of open start edges that were handed out, in no order."""
+        starts: Ints = self._state.held[self._state.slots(Place.OPEN), Slot.ADMITTED]
         out: Ints = starts[(starts != k.NONE) & (starts < self._state.promised)]
         return out
 
     @property
     def late_schema(self) -> pa.Schema:
         """The columns of `Admitted.late`."""
-        return self._late(np.empty((0, k.LATE_FIELDS), np.int64), _Finder(self._nothing, None, self._state)).schema
+        return self._late(np.empty((0, len(Late)), np.int64), _Finder(self._nothing, None, self._state)).schema
 
     def push(self, arrivals: Arrivals) -> Admitted:
-        """Let rows come in, in their order.
+        """Take rows in, in their order.
 
         Raises:
-            TimeError: A row is late and the policy is "raise"; an end edge ends nothing, likewise.
+            TimeError: The policy is "raise", and a row is late or an end edge has no open start edge.
             PlanError: The input was closed before.
         """
         self._check_open()
         state, settings = self._state, self.settings
-        made = settings.every is not None or settings.period is not None
-        if arrivals.kinds is None and settings.reorder is None and not made:
+        if arrivals.kinds is None and settings.reorder is None and not self.makes_ctis:
             # No row's fate depends on another's.
             starts = arrivals.start
-            if not len(starts) or starts.min() >= state.clock[k.LIMIT]:
+            if not len(starts) or starts.min() >= state.clock[Clock.LIMIT]:
                 state.arrived += len(starts)
                 return Admitted(starts, _ends(arrivals), arrivals.payload, state.promised, _NONE)
         admitted = self._step(arrivals, k.OPEN_INPUT)
@@ -177,13 +177,13 @@ class Ingress:
         return admitted
 
     def advance(self, cti: int) -> Admitted:
-        """A CTI from outside, or of another stream.
+        """Import a CTI.
 
         Args:
-            cti: Ticks; one that is not above the last says nothing.
+            cti: Ticks. A CTI at or below the previous one is ignored.
 
         Raises:
-            PlanError: It is no time, or the input was closed before.
+            PlanError: The CTI is no time, or the input was closed before.
         """
         self._check_open()
         if not MIN_TIME <= cti <= MAX_TIME:
@@ -191,12 +191,12 @@ class Ingress:
                 f"The CTI {cti} is no time.", remedy="Give ticks between MIN_TIME and MAX_TIME, which is infinity."
             )
         clock = self._state.clock
-        if not clock[k.HELD] and self.settings.reorder is None:
-            # Nothing waits for it.
-            news = cti > clock[k.LAST]
+        if not clock[Clock.HELD] and self.settings.reorder is None:
+            # No row waits for the CTI.
+            news = cti > clock[Clock.LAST]
             if news:
-                clock[k.LAST] = cti
-                clock[k.LIMIT] = max(int(clock[k.LIMIT]), cti)
+                clock[Clock.LAST] = cti
+                clock[Clock.LIMIT] = max(int(clock[Clock.LIMIT]), cti)
                 self._state.promise()
             return Admitted(_NONE, _NONE, self._nothing, self._state.promised, np.array([cti]) if news else _NONE)
         # Its payload is never looked at.
@@ -204,7 +204,7 @@ class Ingress:
         return self._step(Arrivals(np.array([cti]), np.array([cti]), nothing, _CTI), k.OPEN_INPUT)
 
     def close(self) -> Admitted:
-        """The end of the input: what waits for its turn goes on, and events without an end edge never end.
+        """End the input: buffered rows are released, and events without an end edge never end.
 
         Raises:
             PlanError: The input was closed before.
@@ -216,14 +216,14 @@ class Ingress:
         return admitted
 
     def tables(self) -> dict[str, pa.Table]:
-        """Its whole state, to be kept or read.
+        """The whole state, as tables.
 
         Returns:
-            ``clock`` (one row: the CTIs and the counters), ``buffer`` (rows that wait for their turn), ``open`` (start
-            edges that were let in and wait for their end edge) and ``kept_out`` (start edges that were not, which take
-            their end edge along). Rows carry ``arrival``, their number, and the payload as a struct.
+            ``clock`` (one row: the CTIs and the counters), ``buffer`` (rows in the reorder buffer), ``open`` (admitted
+            start edges without their end edge) and ``kept_out`` (open start edges that were dropped or diverted; their
+            end edges share that fate). Rows carry ``arrival``, their number, and the payload as a struct.
         """
-        return entrance_state.tables(self._state)
+        return ingress_state.tables(self._state)
 
     @classmethod
     def restore(
@@ -234,10 +234,10 @@ class Ingress:
         *,
         hands_out_open: bool = False,
     ) -> Ingress:
-        """An entrance in the state that `tables` gave.
+        """An ingress in the state that `tables` gave.
 
         Raises:
-            SourceError: The tables are not such a state, or of another payload.
+            SourceError: The tables are no state of an ingress, or have another payload.
 
         Examples:
             >>> schema = pa.schema([("v", pa.int64())])
@@ -248,7 +248,7 @@ class Ingress:
             5
         """
         entrance = cls(settings, schema, hands_out_open=hands_out_open)
-        entrance._state = entrance_state.restored(schema, tables, hands_out_open=hands_out_open)
+        entrance._state = ingress_state.restored(schema, tables, hands_out_open=hands_out_open)
         return entrance
 
     def _check_open(self) -> None:
@@ -256,172 +256,127 @@ class Ingress:
             raise PlanError("The input has been closed.", remedy="Start anew for more events.")
 
     def _step(self, arrivals: Arrivals, close: int) -> Admitted:
-        settings, state = self.settings, self._state
-        kinds = _NO_KINDS if arrivals.kinds is None else arrivals.kinds
-        starts, ends = arrivals.start, _ends(arrivals)
-        rows = len(starts)
-        edges = (
-            _NONE
-            if arrivals.kinds is None
-            else np.flatnonzero((kinds == ArrivalKind.START) | (kinds == ArrivalKind.END))
+        """Step the state over arrivals. A fault takes in nothing."""
+        state, clock = self._state, self._state.clock
+        given, frame = _given(arrivals)
+        state.make_room(
+            len(given.starts) if self.settings.reorder else int(np.count_nonzero(given.kinds == ArrivalKind.START))
         )
-        hashes = (_NONE, _NONE)
-        frame: pl.DataFrame | None = None
-        if len(edges):
-            ends = np.where(kinds == ArrivalKind.START, MAX_TIME, ends)
-            frame = to_frame(arrivals.payload)
-            hashes = entrance_state.identities(frame, rows, edges)
-        state.make_room(rows if settings.reorder else int(np.count_nonzero(kinds == ArrivalKind.START)))
-        numbers = [
-            settings.every or 0,
-            settings.period or 0,
-            settings.delay,
-            _POLICIES[settings.late],
-            k.ADJUST if settings.late_ends == "adjust" else k.DROP,
-            int(settings.snapped),
-            -1 if settings.reorder is None else settings.reorder,
-            close,
-            int(state.hands_out_open),
-            state.arrived,
-        ]
-        clock, before, promised = state.clock, state.clock.copy(), state.promised
-        # What the call can give: its own rows, those that wait for their turn, and at infinity all that are open.
-        infinite = close != k.OPEN_INPUT or bool(
-            (starts[kinds == ArrivalKind.CTI] == MAX_TIME).any() if len(kinds) else 0
-        )
-        most = rows + int(clock[k.HELD] if infinite else clock[k.BUFFERED])
-        out_start, out_end, out_number = (np.empty(most, np.int64) for _ in range(3))
-        # An end edge that waited for its turn goes, and the start edge that it ends goes too.
-        released = np.empty(most + int(clock[k.BUFFERED]), np.int64)
-        ctis = np.empty(most + 1, np.int64)
-        late, diverted = np.empty((most, k.LATE_FIELDS), np.int64), np.empty((most, k.DIVERTED_FIELDS), np.int64)
-        kept = np.zeros(rows, np.int8)
-        k.admit(
-            kinds,
-            starts,
-            ends,
-            *hashes,
-            np.array(numbers, np.int64),
-            clock,
-            state.held,
-            state.buckets,
-            state.buffer,
-            state.waiting,
-            out_start,
-            out_end,
-            out_number,
-            ctis,
-            late,
-            diverted,
-            released,
-            kept,
-        )
-        if clock[k.FAULT]:
+        out = _room(given, clock, to_infinity=close != k.OPEN_INPUT or _reaches_infinity(given))
+        before, promised = clock.copy(), state.promised
+        numbers = self._numbers.copy()
+        numbers[Setting.CLOSE], numbers[Setting.BASE] = close, state.arrived
+        arguments = (*given, numbers, clock, state.held, state.buckets, state.buffer, state.waiting, *out)
+        k.admit(*arguments)
+        if clock[Clock.FAULT]:
             state.undo(before)
             raise self._fault(clock, arrivals)
-        clock[k.CALL] += 1
-        events, tail = int(clock[k.EVENTS]), int(clock[k.BEFORE_END])
-        start, end, number = out_start[:events], out_end[:events], out_number[:events]
-        if tail >= 0:
-            # Those that never end lie as their slots happened to: by arrival, it shows nothing of earlier calls.
-            order = np.concatenate([np.arange(tail), tail + np.argsort(number[tail:])])
-            start, end, number = start[order], end[order], number[order]
+        clock[Clock.CALL] += 1
         find = _Finder(arrivals.payload, frame, state)
+        start, end, number = _events(out, clock)
         payload, opened = self._payloads(arrivals, number, find)
-        rows_late, counts = None, dict[str, int]()
-        if clock[k.LATES]:
-            listed = late[: clock[k.LATES]]
-            rows_late = self._late(listed, find)
-            met = np.bincount(listed[:, k.LATE_FATE])
+        late, counts = None, dict[str, int]()
+        if clock[Clock.LATES]:
+            listed = out.late[: clock[Clock.LATES]]
+            late = self._late(listed, find)
+            met = np.bincount(listed[:, Late.FATE])
             counts = {FATES[fate]: int(count) for fate, count in enumerate(met) if count}
             state.counts.update(counts)
-        kept_aside = self._diverted(diverted[: clock[k.DIVERTS]], find) if clock[k.DIVERTS] else None
-        if clock[k.RELEASED]:
-            state.rows.forget(released[: clock[k.RELEASED]])
-        if kept.any():
-            stay = np.flatnonzero(kept)
-            state.rows.hold(stay + state.arrived, columns.take(find.frame, stay))
+        diverted = self._diverted(out.diverted[: clock[Clock.DIVERTS]], find) if clock[Clock.DIVERTS] else None
+        self._keep(out, find)
         state.promise()
-        admitted = Admitted(start, end, payload, state.promised, ctis[: clock[k.CTIS]], rows_late, kept_aside, counts)
+        ctis = out.ctis[: clock[Clock.CTIS]]
+        admitted = Admitted(start, end, payload, state.promised, ctis, late, diverted, counts)
         if not self.hands_out_open:
             return admitted
-        # No event that starts before what was promised is let in, but of those that were handed out.
+        # An event that starts before the earlier promise was handed out as a start edge: no other may start there.
         closes = start < promised
         return replace(admitted, opened=opened, closes=closes if closes.any() else None)
 
+    def _keep(self, out: k.Out, find: _Finder) -> None:
+        """Forget the payloads of rows that are held no longer, and keep those of arrivals that now wait."""
+        state = self._state
+        if state.clock[Clock.RELEASED]:
+            state.rows.forget(out.released[: state.clock[Clock.RELEASED]])
+        if out.kept.any():
+            stay = np.flatnonzero(out.kept)
+            state.rows.hold(stay + state.arrived, columns.take(find.frame, stay))
+
     def _payloads(self, arrivals: Arrivals, number: Ints, find: _Finder) -> tuple[pa.Table, Opened | None]:
-        """The payload of the events that are let in, and the start edges that are handed out."""
+        """The payload of the admitted events, and the start edges that are handed out."""
         state = self._state
         slots = state.opened()
-        edges = state.held[slots, k.NUMBER]
+        edges = state.held[slots, Slot.NUMBER]
         if arrivals.kinds is None and self.settings.reorder is None and len(number) == len(arrivals.start):
             payload, opened = arrivals.payload, self._payload(edges, find)
         else:
-            # They are looked for together, since a search costs as much as many rows do.
+            # One search for both: a search costs as much as many rows.
             both = self._payload(np.concatenate([number, edges]), find)
             payload, opened = both.slice(0, len(number)), both.slice(len(number))
-        return payload, Opened(state.held[slots, k.LET_IN], opened) if len(slots) else None
+        return payload, Opened(state.held[slots, Slot.ADMITTED], opened) if len(slots) else None
 
     def _payload(self, number: Ints, find: _Finder) -> pa.Table:
         return from_frame(find(number), self.schema) if len(number) else self._nothing
 
     def _late(self, listed: Ints, find: _Finder) -> pa.Table:
-        payload = from_frame(find(np.ascontiguousarray(listed[:, k.LATE_NUMBER])), self.schema)
-        missed = listed[:, k.LATE_CTI]
+        payload = from_frame(find(np.ascontiguousarray(listed[:, Late.NUMBER])), self.schema)
+        missed = listed[:, Late.CTI]
         nulls = missed == k.NONE
         return pa.table(
             {
-                "start": to_arrow(listed[:, k.LATE_FIRST], TIME_TYPE),
-                "end": to_arrow(listed[:, k.LATE_STOP], TIME_TYPE),
-                "kind": spelled(KINDS, listed[:, k.LATE_KIND]),
-                "payload": entrance_state.as_struct(payload, len(listed)),
-                "cti": _with_nulls(missed, nulls, TIME_TYPE),
-                "late_by": _with_nulls(listed[:, k.LATE_BY], nulls, pa.duration("us")),
-                "fate": spelled(FATES, listed[:, k.LATE_FATE]),
+                "start": to_arrow(listed[:, Late.START], TIME_TYPE),
+                "end": to_arrow(listed[:, Late.END], TIME_TYPE),
+                "kind": spelled(KINDS, listed[:, Late.KIND]),
+                "payload": as_struct(payload, len(listed)),
+                "cti": with_nulls(missed, nulls, TIME_TYPE),
+                "late_by": with_nulls(listed[:, Late.LATE_BY], nulls, pa.duration("us")),
+                "fate": spelled(FATES, listed[:, Late.FATE]),
             }
         )
 
     def _diverted(self, listed: Ints, find: _Finder) -> Diverted:
-        tail = int(self._state.clock[k.BEFORE_DIVERTED_END])
+        tail = int(self._state.clock[Clock.BEFORE_DIVERTED_END])
         if tail >= 0:
-            listed = np.concatenate([listed[:tail], listed[tail + np.argsort(listed[tail:, 2])]])
+            listed = np.concatenate([listed[:tail], listed[tail + np.argsort(listed[tail:, Aside.NUMBER])]])
         start, end, number, missed, late_by = (np.ascontiguousarray(column) for column in listed.T)
         payload = from_frame(find(number), self.schema)
         payload = payload.append_column("cti", to_arrow(missed, TIME_TYPE))
         return Diverted(start, end, payload.append_column("late_by", to_arrow(late_by, pa.duration("us"))))
 
     def _fault(self, clock: Ints, arrivals: Arrivals) -> TimeError:
-        kind = ArrivalKind(clock[k.FAULT_KIND])
-        at = int(clock[k.FAULT_NUMBER]) - self._state.arrived
-        start, end = (format_time(int(clock[which])) for which in (k.FAULT_FIRST, k.FAULT_STOP))
-        if clock[k.FAULT] == k.UNMATCHED_FAULT:
+        kind = ArrivalKind(clock[Clock.FAULT_KIND])
+        at = int(clock[Clock.FAULT_NUMBER]) - self._state.arrived
+        start, end = (format_time(int(clock[which])) for which in (Clock.FAULT_START, Clock.FAULT_END))
+        if clock[Clock.FAULT] == k.UNMATCHED_FAULT:
             problem = "The end edge ends an event that has not started: no open start edge has its start and payload"
             remedy = "Send the start edge first, once for each end edge"
         else:
             side = "ends" if kind == ArrivalKind.END else "starts"
             what = {ArrivalKind.INSERT: "event", ArrivalKind.START: "start edge", ArrivalKind.END: "end edge"}[kind]
-            problem = f"The {what} {side} before the CTI {format_time(int(clock[k.FAULT_LIMIT]))} that came before it"
+            problem = (
+                f"The {what} {side} before the CTI {format_time(int(clock[Clock.FAULT_LIMIT]))} that came before it"
+            )
             if self.settings.reorder is not None:
-                released = format_time(int(clock[k.FAULT_LIMIT]))
+                released = format_time(int(clock[Clock.FAULT_LIMIT]))
                 problem = f"Late with reorder=: the {what} {side} before {released}, up to which rows were released"
-            remedy = "Let CTIs come later, or be made with a longer delay"
+            remedy = "Send CTIs later, or generate them with a longer delay"
         return TimeError(
             f"{problem}.",
             row=arrivals.source_row(at) if at >= 0 else None,
             values=f"start={start}" + ("" if kind == ArrivalKind.START else f", end={end}"),
-            remedy=f'{remedy}; or say what becomes of such rows: .advance_time(…, late="drop"), "adjust" or "divert".',
+            remedy=f'{remedy}; or set a policy for late rows: .advance_time(…, late="drop"), "adjust" or "divert".',
         )
 
 
 class _Finder:
-    """Payload rows by their arrival's number: of the arrivals at hand, and of those that are held."""
+    """Payloads by the number of the arrival: this call's arrivals, and held rows."""
 
     def __init__(self, payload: pa.Table, frame: pl.DataFrame | None, state: State) -> None:
         self._payload, self._frame, self._state = payload, frame, state
 
     @property
     def frame(self) -> pl.DataFrame:
-        """The arrivals at hand."""
+        """This call's arrivals."""
         if self._frame is None:
             self._frame = to_frame(self._payload)
         return self._frame
@@ -436,13 +391,13 @@ class _Finder:
 def let_in(
     source: EventSource, settings: Advance | None, names: Sequence[str], read: Callable[[int], None] | None = None
 ) -> Iterator[Admitted]:
-    """The events of a source in the order of its rows, through an entrance of their own that closes behind them.
+    """Read a source through an ingress of its own, which closes at the end.
 
     Args:
-        source: What is read; it counts what was late.
+        source: The source; it counts late rows.
         settings: How time advances.
-        names: The columns that are wanted. Edges are told apart by all their columns, so all are read where they are.
-        read: Told how many rows were read, batch by batch.
+        names: The wanted columns. A source with edges is read with all columns, since they identify edges.
+        read: Called with the number of rows of each batch.
     """
     wanted = source.schema.names if source.edges else list(names)
     entrance = Ingress(settings, pa.schema([source.schema.field(name) for name in wanted]))
@@ -454,11 +409,65 @@ def let_in(
     source.count_late(entrance.counts)
 
 
+def _numbers(settings: Advance, *, hands_out_open: bool) -> Ints:
+    """Settings as the kernel takes them. Each call fills in CLOSE and BASE."""
+    numbers = np.zeros(len(Setting), np.int64)
+    numbers[Setting.EVERY] = settings.every or 0
+    numbers[Setting.PERIOD] = settings.period or 0
+    numbers[Setting.DELAY] = settings.delay
+    numbers[Setting.LATE] = Policy[settings.late.upper()]
+    numbers[Setting.LATE_ENDS] = Policy[settings.late_ends.upper()]
+    numbers[Setting.SNAPPED] = settings.snapped
+    numbers[Setting.REORDER] = -1 if settings.reorder is None else settings.reorder
+    numbers[Setting.HANDS_OUT] = hands_out_open
+    return numbers
+
+
+def _given(arrivals: Arrivals) -> tuple[k.Given, pl.DataFrame | None]:
+    """Arrivals as the kernel takes them; and their payload, if edges were told apart by it."""
+    starts, ends = arrivals.start, _ends(arrivals)
+    if arrivals.kinds is None:
+        return k.Given(_NO_KINDS, starts, ends, _NONE, _NONE), None
+    kinds = arrivals.kinds
+    edges = np.flatnonzero((kinds == ArrivalKind.START) | (kinds == ArrivalKind.END))
+    if not len(edges):
+        return k.Given(kinds, starts, ends, _NONE, _NONE), None
+    frame = to_frame(arrivals.payload)
+    hashes = identities(frame, len(starts), edges)
+    return k.Given(kinds, starts, np.where(kinds == ArrivalKind.START, MAX_TIME, ends), *hashes), frame
+
+
+def _reaches_infinity(given: k.Given) -> bool:
+    return len(given.kinds) > 0 and bool((given.starts[given.kinds == ArrivalKind.CTI] == MAX_TIME).any())
+
+
+def _room(given: k.Given, clock: Ints, *, to_infinity: bool) -> k.Out:
+    """Room for all that a call can give: its own rows, those in the buffer, and at infinity every open edge."""
+    rows, buffered = len(given.starts), int(clock[Clock.BUFFERED])
+    most = rows + (int(clock[Clock.HELD]) if to_infinity else buffered)
+    return k.Out(
+        start=np.empty(most, np.int64),
+        end=np.empty(most, np.int64),
+        number=np.empty(most, np.int64),
+        ctis=np.empty(most + 1, np.int64),
+        late=np.empty((most, len(Late)), np.int64),
+        diverted=np.empty((most, len(Aside)), np.int64),
+        # A buffered end edge goes, and with it the start edge that it ends.
+        released=np.empty(most + buffered, np.int64),
+        kept=np.zeros(rows, np.int8),
+    )
+
+
+def _events(out: k.Out, clock: Ints) -> tuple[Ints, Ints, Ints]:
+    """The start, end and number of the admitted events."""
+    events, tail = int(clock[Clock.EVENTS]), int(clock[Clock.BEFORE_END])
+    start, end, number = out.start[:events], out.end[:events], out.number[:events]
+    if tail < 0:
+        return start, end, number
+    # Events that never end came in the order of their slots, which depends on earlier calls: put them by arrival.
+    order = np.concatenate([np.arange(tail), tail + np.argsort(number[tail:])])
+    return start[order], end[order], number[order]
+
+
 def _ends(arrivals: Arrivals) -> Ints:
     return arrivals.start + TICK if arrivals.end is None else arrivals.end
-
-
-def _with_nulls(values: Ints, nulls: npt.NDArray[np.bool_], kind: pa.DataType) -> pa.Array:
-    data = np.ascontiguousarray(np.where(nulls, 0, values))
-    valid = pa.py_buffer(np.packbits(~nulls, bitorder="little")) if nulls.any() else None
-    return pa.Array.from_buffers(kind, len(data), [valid, pa.py_buffer(data)])

@@ -1,4 +1,4 @@
-"""What an entrance knows between two calls: as arrays that the kernel steps, and as tables that anyone can read."""
+"""The state of an ingress between calls: as arrays for the kernel, and as tables for checkpoints."""
 
 from __future__ import annotations
 
@@ -18,38 +18,36 @@ from gpu_ops.core.state_tables import Field, RowRule, StateTable, Tables, check,
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TIME_TYPE
 from gpu_ops.devices.cpu import columns
 from gpu_ops.errors import ColumnError
-from gpu_ops.ingest import arrival_kernel as k
+from gpu_ops.ingest.arrival_kernel import NONE, Clock, Fate, Place, Slot, index_edges
 from gpu_ops.ingest.arrivals import ArrivalKind
 from gpu_ops.ingest.held import HeldRows
+from gpu_ops.ingest.rows import whole
 
 Ints = npt.NDArray[np.int64]
 
 _SEEDS = (0x9E37, 0x79B9)
-KINDS = ("insert", "start", "end")
-FATES = ("dropped", "adjusted", "diverted", "unmatched", "emptied")
-"""What is done with a row that is not let in as it came: left out; its time moved to the CTI; left out and kept aside;
-an end edge whose start edge is not there, left out; an end edge that ends its moved start edge where that starts, so
-that nothing is left of the event."""
+KINDS = tuple(kind.name.lower() for kind in (ArrivalKind.INSERT, ArrivalKind.START, ArrivalKind.END))
+FATES = tuple(fate.name.lower() for fate in Fate)
 
 _TABLES = ("buffer", "open", "kept_out")
 
-_CLOCK = {"last_cti": k.LAST, "limit": k.LIMIT, "latest": k.HIGH}
+_CLOCK = {"last_cti": Clock.LAST, "limit": Clock.LIMIT, "latest": Clock.LATEST}
 
 
 class State:
-    """The arrays; see `arrival_kernel` for what is in them.
+    """The arrays; `arrival_kernel` describes them.
 
     Args:
         schema: The payload's columns.
-        hands_out_open: Whether start edges are handed out once the CTI is past them; then only others are waiting.
+        hands_out_open: Whether start edges are handed out once the CTI has passed them; ``waiting`` then has the rest.
     """
 
     def __init__(self, schema: pa.Schema, *, hands_out_open: bool = False) -> None:
         self.schema = schema
         self.hands_out_open = hands_out_open
-        self.clock = np.zeros(k.CLOCK, np.int64)
-        self.clock[[k.LAST, k.LIMIT, k.HIGH, k.FREE]] = k.NONE, MIN_TIME, MIN_TIME, -1
-        self.held = np.empty((1, k.SLOT), np.int64)
+        self.clock = np.zeros(len(Clock), np.int64)
+        self.clock[[Clock.LAST, Clock.LIMIT, Clock.LATEST, Clock.FREE]] = NONE, MIN_TIME, MIN_TIME, -1
+        self.held = np.empty((1, len(Slot)), np.int64)
         self.buckets = np.full(1, -1, np.int64)
         self.buffer = np.empty((1, 3), np.int64)
         self.waiting = np.empty((1, 3), np.int64)
@@ -59,85 +57,85 @@ class State:
         self.counts: Counter[str] = Counter()
 
     def make_room(self, more: int) -> None:
-        """Let the arrays hold as many rows more: they double, so that a row costs the same however many there are."""
+        """Make room for more held rows. The arrays double, so that the cost per row does not depend on their number."""
         clock = self.clock
-        if clock[k.WAITING] > 2 * clock[k.HELD] + 1024:
+        if clock[Clock.WAITING] > 2 * clock[Clock.HELD] + 1024:
             self._clear_waiting()
-        needed = int(clock[k.HELD]) + more
+        needed = int(clock[Clock.HELD]) + more
         if needed > len(self.held):
             size = 1 << (needed - 1).bit_length()
             self.held = _grown(self.held, size)
             self.buffer = _grown(self.buffer, size)
             self.buckets = np.full(size, -1, np.int64)
-            k.index_edges(self.held, self._heads(), self.buckets)
-        needed = int(clock[k.WAITING] + clock[k.BUFFERED]) + more
+            index_edges(self.held, self._heads(), self.buckets)
+        needed = int(clock[Clock.WAITING] + clock[Clock.BUFFERED]) + more
         if needed > len(self.waiting):
             self.waiting = _grown(self.waiting, 1 << (needed - 1).bit_length())
 
     def undo(self, clock: Ints) -> None:
-        """Make everything as it was before a call that ended in a fault; it costs a pass over what is held.
+        """Restore the state before a call that failed; this costs a pass over the held rows.
 
         Args:
-            clock: As it was then.
+            clock: The clock before that call.
         """
-        used = self.held[: self.clock[k.USED]]
-        changed = used[:, k.CHANGED] == clock[k.CALL]
-        used[changed, k.PLACE] = used[changed, k.FORMER]
-        used[used[:, k.NUMBER] >= self.arrived, k.PLACE] = k.NOWHERE
-        kept = used[used[:, k.PLACE] != k.NOWHERE]
+        used = self.held[: self.clock[Clock.USED]]
+        changed = used[:, Slot.CHANGED] == clock[Clock.CALL]
+        used[changed, Slot.PLACE] = used[changed, Slot.FORMER]
+        used[used[:, Slot.NUMBER] >= self.arrived, Slot.PLACE] = Place.FREE
+        kept = used[used[:, Slot.PLACE] != Place.FREE]
         self.clock = clock
-        self.refill(kept[np.argsort(kept[:, k.NUMBER])])
+        self.refill(kept[np.argsort(kept[:, Slot.NUMBER])])
 
     def refill(self, slots: Ints) -> None:
-        """Hold these rows, in the order of their numbers, and no others: only what links them is not known."""
+        """Hold exactly these rows, given in the order of their numbers, and link them anew."""
         clock = self.clock
-        clock[[k.USED, k.HELD]] = len(slots)
-        clock[k.FREE] = -1
-        slots[:, k.CHANGED] = -1
+        clock[[Clock.USED, Clock.HELD]] = len(slots)
+        clock[Clock.FREE] = -1
+        slots[:, Slot.CHANGED] = -1
         self.held[: len(slots)] = slots
         _refill_heaps(self, slots)
         self.buckets[:] = -1
         _refill_queues(self, slots)
 
     def opened(self) -> Ints:
-        """The slots of the start edges that the last call hands out, by number."""
-        rows = self.waiting[self.clock[k.OPENED] : self.clock[k.OPENED_END]]
+        """The slots of the start edges that the last call hands out, ordered by number."""
+        rows = self.waiting[self.clock[Clock.OPENED] : self.clock[Clock.OPENED_END]]
         slots: Ints = rows[np.argsort(rows[:, 1]), 2]
         return slots
 
     def promise(self) -> None:
-        """Promise as much as the last CTI allows, and the oldest open start edge that is not handed out."""
-        promised = max(int(self.clock[k.LAST]), MIN_TIME)
-        if self.clock[k.WAITING]:
+        """Raise the output CTI to the last CTI, or to the oldest open start edge that is not handed out."""
+        promised = max(int(self.clock[Clock.LAST]), MIN_TIME)
+        if self.clock[Clock.WAITING]:
             promised = min(promised, int(self.waiting[0, 0]))
         self.promised = max(self.promised, promised)
 
     def slots(self, place: int) -> Ints:
-        """The slots that are in use there, by number."""
-        used = self.held[: self.clock[k.USED]]
-        found = np.flatnonzero(used[:, k.PLACE] == place)
-        return found[np.argsort(used[found, k.NUMBER])]
+        """The slots in a place, ordered by number."""
+        used = self.held[: self.clock[Clock.USED]]
+        found = np.flatnonzero(used[:, Slot.PLACE] == place)
+        return found[np.argsort(used[found, Slot.NUMBER])]
 
     def _heads(self) -> Ints:
-        slots = self.slots(k.IN_EDGES)
-        followers = self.held[slots, k.NEXT]
+        slots = self.slots(Place.OPEN)
+        followers = self.held[slots, Slot.NEXT]
         return np.setdiff1d(slots, followers[followers >= 0])
 
     def _clear_waiting(self) -> None:
-        """Leave out start edges that have ended: a heap drops them only once they are the oldest."""
-        used = self.waiting[: self.clock[k.WAITING]]
+        """Drop start edges that have ended; the kernel drops them only from the top of the heap."""
+        used = self.waiting[: self.clock[Clock.WAITING]]
         slots = self.held[used[:, 2]]
-        here = used[(slots[:, k.NUMBER] == used[:, 1]) & (slots[:, k.PLACE] == k.IN_EDGES)]
+        here = used[(slots[:, Slot.NUMBER] == used[:, 1]) & (slots[:, Slot.PLACE] == Place.OPEN)]
         # A sorted table is a heap.
         self.waiting[: len(here)] = here[np.lexsort((here[:, 1], here[:, 0]))]
-        self.clock[k.WAITING] = len(here)
+        self.clock[Clock.WAITING] = len(here)
 
 
 def identities(frame: pl.DataFrame, rows: int, edges: npt.NDArray[np.intp]) -> tuple[Ints, Ints]:
-    """128 bits of hash for the payloads of edges, anything elsewhere: two payloads that differ will not share them.
+    """128 bits of hash for the payload of each edge, which differ for different payloads; other rows get any value.
 
-    Null equals null, all NaNs are one, -0.0 equals 0.0. Numbers as the device gives them to keys would have to be given
-    anew with each call, to all start edges that are open.
+    Null equals null, all NaNs are one, -0.0 equals 0.0. Group numbers, as keys have, would have to be made anew for
+    all open start edges at each call.
     """
     for name, dtype in frame.schema.items():
         if dtype.is_nested():
@@ -147,11 +145,11 @@ def identities(frame: pl.DataFrame, rows: int, edges: npt.NDArray[np.intp]) -> t
                 remedy="Leave it out of the source, or give its fields as columns.",
             )
     if not frame.width:
-        # Such a frame has no rows; all payloads are one.
+        # A frame without columns has no rows; all payloads are equal.
         return np.zeros(rows, np.int64), np.zeros(rows, np.int64)
     most = 2 * len(edges) >= rows
     told = frame if most else columns.take(frame, edges)
-    # Categories are numbered by chance; floats that are one key are one to the hash already.
+    # The codes of categories depend on the frame. Equal floats have equal hashes already.
     categories = [name for name, dtype in frame.schema.items() if dtype == pl.Categorical or isinstance(dtype, pl.Enum)]
     if categories:
         told = told.with_columns(pl.col(categories).cast(pl.String))
@@ -167,50 +165,49 @@ def identities(frame: pl.DataFrame, rows: int, edges: npt.NDArray[np.intp]) -> t
 
 
 def spelled(words: Sequence[str], codes: Ints) -> pa.ChunkedArray:
-    """Words by their positions among some."""
+    """The words at some positions."""
     text = pl.Series("word", words, pl.String)[pl.Series(codes.astype(np.uint32))]
     return from_frame(text.to_frame(), pa.schema([("word", pa.string())]))["word"]
 
 
 def as_struct(payload: pa.Table, rows: int) -> pa.Array:
-    """A payload of a number of rows as one column, whose field names are in nobody's way."""
+    """A payload as one struct column, so that its field names cannot collide."""
     if not payload.num_columns:
         return pa.Array.from_buffers(pa.struct([]), rows, [None])
-    arrays = [column.chunk(0) if column.num_chunks == 1 else column.combine_chunks() for column in payload.columns]
-    return pa.StructArray.from_arrays(arrays, fields=list(payload.schema))
+    return pa.StructArray.from_arrays([whole(column) for column in payload.columns], fields=list(payload.schema))
 
 
 def tables(state: State) -> dict[str, pa.Table]:
-    """The state as tables; `Ingress.tables` says which."""
+    """The state as tables; see `Ingress.tables`."""
     clock = state.clock
     times = {name: _times(np.array([clock[at]])) for name, at in _CLOCK.items()}
     counters = {"promised_cti": _times(np.array([state.promised]))}
-    numbers = {"events_since_cti": int(clock[k.COUNT]), "arrivals": state.arrived}
+    numbers = {"events_since_cti": int(clock[Clock.COUNT]), "arrivals": state.arrived}
     numbers |= {fate: state.counts[fate] for fate in FATES}
     counters |= {name: to_arrow(np.array([number]), pa.int64()) for name, number in numbers.items()}
-    edges = state.slots(k.IN_EDGES)
-    inside = state.held[edges, k.LET_IN] != k.NONE
+    edges = state.slots(Place.OPEN)
+    inside = state.held[edges, Slot.ADMITTED] != NONE
     return {
         "clock": pa.table(times | counters),
-        "buffer": _rows(state, state.slots(k.IN_BUFFER), {"kind": k.KIND, "start": k.FIRST, "end": k.STOP}),
-        "open": _rows(state, edges[inside], {"start": k.FIRST, "let_in": k.LET_IN, "cti": k.MISSED}),
-        "kept_out": _rows(state, edges[~inside], {"start": k.FIRST, "cti": k.MISSED}),
+        "buffer": _rows(state, state.slots(Place.BUFFER), {"kind": Slot.KIND, "start": Slot.START, "end": Slot.END}),
+        "open": _rows(state, edges[inside], {"start": Slot.START, "let_in": Slot.ADMITTED, "cti": Slot.MISSED}),
+        "kept_out": _rows(state, edges[~inside], {"start": Slot.START, "cti": Slot.MISSED}),
     }
 
 
 def _rows(state: State, slots: Ints, fields: Mapping[str, int]) -> pa.Table:
     used = state.held[slots]
-    numbers = np.ascontiguousarray(used[:, k.NUMBER])
+    numbers = np.ascontiguousarray(used[:, Slot.NUMBER])
     made = {"arrival": to_arrow(numbers, pa.int64())}
     for name, at in fields.items():
         values = np.ascontiguousarray(used[:, at])
-        made[name] = spelled(KINDS, values) if at == k.KIND else _times(values)
+        made[name] = spelled(KINDS, values) if at == Slot.KIND else _times(values)
     payload = from_frame(state.rows.find(numbers), state.schema)
     return pa.table(made | {"payload": as_struct(payload, len(numbers))})
 
 
 def declared(schema: pa.Schema, given: Tables) -> Iterator[StateTable]:
-    """The tables that `tables` gives of a state with this payload, as `gpu_ops.core.state_tables.check` takes them."""
+    """The tables of a state with this payload, declared for `gpu_ops.core.state_tables.check`."""
     time = Field(TIME_TYPE, least=MIN_TIME, most=MAX_TIME)
     maybe = replace(time, nullable=True)
     numbers = ("events_since_cti", "arrivals", *FATES)
@@ -229,7 +226,7 @@ _TWICE = "is the number of a row of another table"
 
 
 def _not_in(name: str, given: Tables) -> Callable[[pa.Table], npt.NDArray[np.bool_]]:
-    """Which rows have numbers that none of the tables has that come before one."""
+    """Which rows of a table have numbers that no earlier table has."""
     others = [given[each] for each in _TABLES[: _TABLES.index(name)]]
 
     def holds(table: pa.Table) -> npt.NDArray[np.bool_]:
@@ -241,10 +238,10 @@ def _not_in(name: str, given: Tables) -> Callable[[pa.Table], npt.NDArray[np.boo
 
 
 def restored(schema: pa.Schema, given: Mapping[str, pa.Table], *, hands_out_open: bool = False) -> State:
-    """The state of which `tables` made tables.
+    """The state from its `tables`.
 
     Raises:
-        SourceError: They are none.
+        SourceError: The tables are no state of an ingress.
     """
     mine = {name: table for name, table in given.items() if name in ("clock", *_TABLES)}
     check("The state of the entrance", mine, partial(declared, schema))
@@ -253,7 +250,7 @@ def restored(schema: pa.Schema, given: Mapping[str, pa.Table], *, hands_out_open
     for name, at in _CLOCK.items():
         clock[at] = _ticks(counters[name])[0]
     state.promised = int(_ticks(counters["promised_cti"])[0])
-    clock[k.COUNT] = counters["events_since_cti"][0].as_py()
+    clock[Clock.COUNT] = counters["events_since_cti"][0].as_py()
     state.arrived = counters["arrivals"][0].as_py()
     state.counts.update({fate: count for fate in FATES if (count := counters[fate][0].as_py())})
     _refill(state, given)
@@ -261,78 +258,78 @@ def restored(schema: pa.Schema, given: Mapping[str, pa.Table], *, hands_out_open
 
 
 def _refill(state: State, given: Mapping[str, pa.Table]) -> None:
-    parts = [(given["buffer"], k.IN_BUFFER), (given["open"], k.IN_EDGES), (given["kept_out"], k.IN_EDGES)]
+    parts = [(given["buffer"], Place.BUFFER), (given["open"], Place.OPEN), (given["kept_out"], Place.OPEN)]
     total = sum(table.num_rows for table, _ in parts)
     state.make_room(total)
     if not total:
         return
-    slots = np.full((total, k.SLOT), -1, np.int64)
-    slots[:, [k.KIND, k.STOP]] = ArrivalKind.START, MAX_TIME
-    slots[:, [k.LET_IN, k.MISSED]] = k.NONE
+    slots = np.full((total, len(Slot)), -1, np.int64)
+    slots[:, [Slot.KIND, Slot.END]] = ArrivalKind.START, MAX_TIME
+    slots[:, [Slot.ADMITTED, Slot.MISSED]] = NONE
     first = 0
     for table, place in parts:
         part = slots[first : first + table.num_rows]
         first += table.num_rows
-        part[:, k.PLACE] = place
-        part[:, k.NUMBER] = integers(table["arrival"].combine_chunks())
-        part[:, k.FIRST] = _ticks(table["start"])
+        part[:, Slot.PLACE] = place
+        part[:, Slot.NUMBER] = integers(table["arrival"].combine_chunks())
+        part[:, Slot.START] = _ticks(table["start"])
         if "end" in table.column_names:
-            part[:, k.STOP] = _ticks(table["end"])
-            part[:, k.KIND] = [KINDS.index(kind) for kind in table["kind"].to_pylist()]
+            part[:, Slot.END] = _ticks(table["end"])
+            part[:, Slot.KIND] = [KINDS.index(kind) for kind in table["kind"].to_pylist()]
         if "cti" in table.column_names:
-            part[:, k.MISSED] = _ticks(table["cti"])
+            part[:, Slot.MISSED] = _ticks(table["cti"])
         if "let_in" in table.column_names:
-            part[:, k.LET_IN] = _ticks(table["let_in"])
+            part[:, Slot.ADMITTED] = _ticks(table["let_in"])
     payload = pa.concat_tables([pa.Table.from_struct_array(table["payload"].combine_chunks()) for table, _ in parts])
-    order = np.argsort(slots[:, k.NUMBER])
+    order = np.argsort(slots[:, Slot.NUMBER])
     slots = slots[order]
     frame = columns.take(to_frame(payload.cast(state.schema)), order)
-    edges = np.flatnonzero(slots[:, k.KIND] != ArrivalKind.INSERT)
+    edges = np.flatnonzero(slots[:, Slot.KIND] != ArrivalKind.INSERT)
     if len(edges):
-        slots[:, k.HASH], slots[:, k.MORE_HASH] = identities(frame, total, edges)
-    state.rows.hold(slots[:, k.NUMBER].copy(), frame)
+        slots[:, Slot.HASH], slots[:, Slot.MORE_HASH] = identities(frame, total, edges)
+    state.rows.hold(slots[:, Slot.NUMBER].copy(), frame)
     state.refill(slots)
 
 
 def _refill_heaps(state: State, slots: Ints) -> None:
-    time = np.where(slots[:, k.KIND] == ArrivalKind.END, slots[:, k.STOP], slots[:, k.FIRST])
-    # What starts before what was promised was handed out; an entrance that hands nothing out promises no more.
+    time = np.where(slots[:, Slot.KIND] == ArrivalKind.END, slots[:, Slot.END], slots[:, Slot.START])
+    # A start before the output CTI was handed out; without handing out, open edges hold the output CTI back.
     least = state.promised if state.hands_out_open else MIN_TIME
     for heap, key, used, mask in (
-        (state.buffer, time, k.BUFFERED, slots[:, k.PLACE] == k.IN_BUFFER),
+        (state.buffer, time, Clock.BUFFERED, slots[:, Slot.PLACE] == Place.BUFFER),
         (
             state.waiting,
-            slots[:, k.LET_IN],
-            k.WAITING,
-            (slots[:, k.PLACE] == k.IN_EDGES) & (slots[:, k.LET_IN] >= least),
+            slots[:, Slot.ADMITTED],
+            Clock.WAITING,
+            (slots[:, Slot.PLACE] == Place.OPEN) & (slots[:, Slot.ADMITTED] >= least),
         ),
     ):
         which = np.flatnonzero(mask)
-        which = which[np.lexsort((slots[which, k.NUMBER], key[which]))]
-        heap[: len(which)] = np.stack([key[which], slots[which, k.NUMBER], which], axis=1)
+        which = which[np.lexsort((slots[which, Slot.NUMBER], key[which]))]
+        heap[: len(which)] = np.stack([key[which], slots[which, Slot.NUMBER], which], axis=1)
         state.clock[used] = len(which)
 
 
 def _refill_queues(state: State, slots: Ints) -> None:
-    """Link start edges of one identity, those that came late first, and else in their order."""
-    edges = np.flatnonzero(slots[:, k.PLACE] == k.IN_EDGES)
+    """Link open edges with equal start and payload: late ones first, then by number."""
+    edges = np.flatnonzero(slots[:, Slot.PLACE] == Place.OPEN)
     if not len(edges):
         return
     held = state.held
-    keys = slots[edges][:, [k.FIRST, k.HASH, k.MORE_HASH]]
-    on_time = slots[edges, k.LET_IN] == slots[edges, k.FIRST]
-    order = np.lexsort((slots[edges, k.NUMBER], on_time, keys[:, 2], keys[:, 1], keys[:, 0]))
+    keys = slots[edges][:, [Slot.START, Slot.HASH, Slot.MORE_HASH]]
+    on_time = slots[edges, Slot.ADMITTED] == slots[edges, Slot.START]
+    order = np.lexsort((slots[edges, Slot.NUMBER], on_time, keys[:, 2], keys[:, 1], keys[:, 0]))
     edges, keys, on_time = edges[order], keys[order], on_time[order]
-    held[edges, k.NEXT] = -1
+    held[edges, Slot.NEXT] = -1
     same = np.flatnonzero((keys[1:] == keys[:-1]).all(axis=1))
-    held[edges[same], k.NEXT] = edges[same + 1]
+    held[edges[same], Slot.NEXT] = edges[same + 1]
     first = np.ones(len(edges), np.bool_)
     first[same + 1] = False
     heads, at = edges[first], np.flatnonzero(first)
-    held[heads, k.TAIL] = edges[np.append(at[1:], len(edges)) - 1]
+    held[heads, Slot.TAIL] = edges[np.append(at[1:], len(edges)) - 1]
     late = np.add.reduceat(~on_time, at, dtype=np.int64)
-    held[heads, k.LATE_TAIL] = np.where(late > 0, edges[at + late - 1], -1)
-    k.index_edges(held, np.ascontiguousarray(heads), state.buckets)
+    held[heads, Slot.LATE_TAIL] = np.where(late > 0, edges[at + late - 1], -1)
+    index_edges(held, np.ascontiguousarray(heads), state.buckets)
 
 
 def _grown(table: Ints, size: int) -> Ints:
@@ -342,14 +339,18 @@ def _grown(table: Ints, size: int) -> Ints:
 
 
 def _times(values: Ints) -> pa.Array:
-    """Times, null for none."""
-    missing = values == k.NONE
+    """Times; NONE becomes null."""
+    return with_nulls(values, values == NONE, TIME_TYPE)
+
+
+def with_nulls(values: Ints, missing: npt.NDArray[np.bool_], kind: pa.DataType) -> pa.Array:
+    """Numbers as an Arrow array, null where they are missing."""
     data = np.where(missing, 0, values)
     valid = pa.py_buffer(np.packbits(~missing, bitorder="little")) if missing.any() else None
-    return pa.Array.from_buffers(TIME_TYPE, len(data), [valid, pa.py_buffer(data)])
+    return pa.Array.from_buffers(kind, len(data), [valid, pa.py_buffer(data)])
 
 
 def _ticks(column: pa.ChunkedArray) -> Ints:
     array = column.combine_chunks()
     values = integers(array).astype(np.int64)
-    return np.where(nulls(array), k.NONE, values) if array.null_count else values
+    return np.where(nulls(array), NONE, values) if array.null_count else values

@@ -1,4 +1,4 @@
-"""Columns that say what rows are: events or CTIs, and of edges, which end."""
+"""The columns of kinds: whether a row is an event, a CTI, a start edge or an end edge."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _EDGE_WORDS = {"start": ArrivalKind.START, "end": ArrivalKind.END, "interval": A
 
 @dataclass(frozen=True)
 class Kinds:
-    """What each row is.
+    """The kinds of rows.
 
     Attributes:
         kinds: int8, a `ArrivalKind` for each row.
-        faults: The rows whose word is unknown or missing, as a mask for each rule; such a row counts as an insert.
+        faults: A mask of the rows whose word is unknown or missing, for each rule; such a row counts as an insert.
     """
 
     kinds: npt.NDArray[np.int8]
@@ -40,13 +40,13 @@ class Kinds:
 
     @property
     def without_end(self) -> Mask:
-        """The rows whose start alone is read."""
+        """The rows without an end: start edges and CTIs."""
         return np.asarray((self.kinds == ArrivalKind.START) | (self.kinds == ArrivalKind.CTI), np.bool_)
 
 
 @dataclass(frozen=True)
 class KindColumns:
-    """The columns that say it.
+    """The columns of kinds.
 
     Args:
         kind: The column of "insert" and "cti", if there is one.
@@ -58,33 +58,33 @@ class KindColumns:
 
     @property
     def names(self) -> list[str]:
-        """The columns that there are."""
+        """The names of these columns."""
         return [name for name in (self.kind, self.edge) if name is not None]
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse columns that hold no words.
+        """Refuse columns that are not text.
 
         Raises:
-            ColumnError: One does.
+            ColumnError: A column is not text.
         """
         for name in self.names:
             kind = schema.field(name).type
             if not is_text(kind.value_type if _IS.is_dictionary(kind) else kind):
                 raise ColumnError(
-                    f"What rows are is said in words, and this is {kind}.",
+                    f"The column of kinds must be text, and this is {kind}.",
                     column=name,
                     remedy='Make it text: "insert" or "cti"; of edges, "start", "end" or "interval".',
                 )
 
     def read(self, table: pa.Table) -> Kinds | None:
-        """What the rows of a table are; None when all are inserts."""
+        """The kinds of a table's rows; None if all are inserts."""
         faults: dict[TimeRule, Mask] = {}
         kinds = np.zeros(table.num_rows, np.int8)
         if self.edge is not None:
             kinds = _read(table[self.edge], _EDGE_WORDS)
         if self.kind is not None:
             said = _read(table[self.kind], _KIND_WORDS)
-            # What stands in the other columns of a CTI says nothing.
+            # The other columns of a CTI are not read.
             kinds = np.where(said == ArrivalKind.INSERT, kinds, said)
             if (said == _UNKNOWN).any():
                 faults[UNKNOWN_KIND] = said == _UNKNOWN
@@ -105,12 +105,13 @@ def kind_columns(kind: str | None, shape: Shape | None, edge: str | None, end: s
     """
     if (shape == "edge") != (edge is not None):
         raise PlanError(
-            'shape="edge" and edge= go together.', remedy='Say which column tells start from end: edge="edge", for one.'
+            'shape="edge" and edge= go together.',
+            remedy='Name the column of "start" and "end": edge="edge", for instance.',
         )
     if edge is not None and end is None:
         raise PlanError(
             "An end edge has two times: when its event started and when it ends.",
-            remedy="Say which column has the end.",
+            remedy="Name the column of the end: end=.",
         )
     return KindColumns(kind, edge)
 
@@ -121,12 +122,7 @@ def _read(column: pa.ChunkedArray, words: dict[str, ArrivalKind]) -> npt.NDArray
         return np.empty(0, np.int8)
     if not _IS.is_dictionary(coded.type):
         coded = coded.cast(pa.large_string()).dictionary_encode()
-    # Words are few: each is looked at once.
+    # A column has few distinct words: look each up once.
     known = [_UNKNOWN if word is None else words.get(word.lower(), _UNKNOWN) for word in coded.dictionary.to_pylist()]
     positions = integers(coded.indices.cast(pa.int64()).fill_null(len(known)))
     return np.array([*known, _UNKNOWN], np.int8).take(positions)
-
-
-def judged_start(start: npt.NDArray[np.int64], ctis: Mask, highest: int, infinity: int) -> npt.NDArray[np.int64]:
-    """Starts as the rules of lifetimes take them: a CTI may be as late as infinity, where no event may start."""
-    return np.where(ctis & (start > highest) & (start <= infinity), highest, start)

@@ -1,4 +1,4 @@
-"""How a user's data is opened as a source: what its columns mean, and what is refused before any row is read."""
+"""Opening a user's data as a source: the roles of its columns, and the checks before any row is read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from gpu_ops.errors import ColumnError, PlanError, SourceError, TimeError, unkno
 from gpu_ops.ingest.csv_options import CsvOptions
 from gpu_ops.ingest.files import FileFormat
 from gpu_ops.ingest.kinds import kind_columns
-from gpu_ops.ingest.raw import PIECE_ROWS, RawSource, open_raw, refuse_duplicates
+from gpu_ops.ingest.raw import open_raw, refuse_duplicates
+from gpu_ops.ingest.raw_source import PIECE_ROWS, RawSource
 from gpu_ops.ingest.rows import whole
 from gpu_ops.ingest.rules import (
     NO_ZONE,
@@ -33,7 +34,7 @@ from gpu_ops.ingest.validate import row_text
 from gpu_ops.ingest.zones import Zone
 
 _DIVERTED = ("rule", "row")
-"""The columns that are beside rows kept aside."""
+"""The columns that are added to rows kept aside."""
 
 _POLICIES = {"null_end": NullEnd, "on_invalid": OnInvalid, "ambiguous": Ambiguous, "nonexistent": Nonexistent}
 _OPTIONAL = {"unit": Unit, "round": Round, "format": FileFormat, "shape": Shape}
@@ -83,7 +84,7 @@ def open_source(
         ambiguous: Which instant a local time means that a clock change made occur twice: "earliest" or "latest".
         nonexistent: What a local time becomes that a clock change skipped: the first instant after the gap
             ("shift_forward") or the last tick before it ("shift_backward").
-        format: What files are where their names do not say: "parquet", "arrow" or "csv".
+        format: The format of files whose names do not tell it: "parquet", "arrow" or "csv".
         csv: How CSV files are written.
         kind: The column that says whether a row is an event ("insert") or a CTI ("cti").
         shape: "edge" where rows are start edges and end edges.
@@ -235,5 +236,5 @@ def _check_text_zones(raw: RawSource, sides: list[TimeColumn]) -> None:
                 column=side.name,
                 row=row,
                 values=row_text(first.table.select([side.name]), row),
-                remedy="Say where its clock hangs: zone='UTC', zone='Europe/Vienna' …",
+                remedy="Pass zone= to interpret naive timestamps, such as zone='UTC'.",
             )

@@ -1,4 +1,4 @@
-"""Answers in the kind of frame that came in."""
+"""Results in the kind of frame that came in."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _OFFSET = re.compile(r"[+-]\d\d:?\d\d")
 
 
 def to_origin(answer: pa.Table | pa.RecordBatchReader, origin: str) -> Any:
-    """A table in the kind of frame that came in; an Arrow table where that was none (paths, readers, DuckDB).
+    """A table in the kind of frame that came in; an Arrow table for other sources (paths, readers, DuckDB).
 
-    What a column is in pandas follows from its field alone (docs/semantics.md): integers and booleans that may be null
-    have pandas' nullable types, whether one is null or not, so that no value becomes another.
+    The dtype of a pandas column follows from its field alone (docs/semantics.md): integers and booleans that may be
+    null have pandas' nullable types, also where none is null, so that no value changes.
     In Polars, a zone that has no name (``+05:30``) becomes UTC: the instants are the same.
 
     Args:

@@ -1,4 +1,4 @@
-"""pandas frames as Arrow tables and back: which dtype a column of an answer has follows from the query alone."""
+"""pandas frames as Arrow tables and back: the dtype of a result's column follows from the query alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _IS = pa.types
 
 
 def field_of(field: pa.Field, dtype: Any) -> pa.Field:
-    """The Arrow field of a pandas column, marked with what its answer needs to be of that dtype again.
+    """The Arrow field of a pandas column, marked so that its result gets the same dtype.
 
     Args:
         field: As pyarrow sees the column.
@@ -28,9 +28,7 @@ def field_of(field: pa.Field, dtype: Any) -> pa.Field:
         return marks.marked(field, family="arrow")
     if isinstance(dtype, pd.StringDtype):
         return marks.marked(field, family="nullable") if dtype.na_value is pd.NA else field
-    if dtype.kind in "iub" and isinstance(dtype, pd.api.extensions.ExtensionDtype):
-        return marks.marked(field, family="nullable")
-    if dtype.kind == "f" and isinstance(dtype, pd.api.extensions.ExtensionDtype):
+    if dtype.kind in "iubf" and isinstance(dtype, pd.api.extensions.ExtensionDtype):
         return marks.marked(field, family="nullable")
     # NumPy's integers and booleans have no null, and floats have NaN for it.
     return field.with_nullable(False) if dtype.kind in "iub" else field
@@ -39,8 +37,8 @@ def field_of(field: pa.Field, dtype: Any) -> pa.Field:
 def to_pandas(table: pa.Table) -> Any:
     """A table as a pandas frame.
 
-    An integer or boolean column is NumPy's where the plan says that it holds no nulls, and else of pandas' nullable
-    types; a float is NumPy's, with NaN for null. A column that is marked with a family is of that.
+    An integer or boolean column has a NumPy dtype if the plan allows no nulls, else a nullable dtype of pandas. A float
+    has a NumPy dtype, with NaN for null. A column marked with a family has a dtype of that family.
     """
     pd: Any = importlib.import_module("pandas")
     columns = {
@@ -62,7 +60,7 @@ def _series(pd: Any, field: pa.Field, column: pa.ChunkedArray) -> Any:
 
 
 def _decoded(pd: Any, field: pa.Field, values: pa.ChunkedArray) -> Any:
-    """The values as categories, where the plan knows all that there can be; else as what they are."""
+    """The values as categories if the plan knows all categories; else as plain values."""
     categories = marks.categories_of(field)
     if categories is None:
         return _series(pd, field.with_type(values.type), values)

@@ -1,15 +1,15 @@
-"""What data can come from: each kind of source as a schema and a way to read some of its columns, piece by piece.
+"""The kinds of sources: each is opened as a `RawSource`.
 
-Frames of other libraries are known by the names of their types: none of these libraries is imported to look.
+Frames of other libraries are recognized by the names of their types, so that no library is imported.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -18,50 +18,15 @@ from gpu_ops.core.soundness import sound
 from gpu_ops.errors import ColumnError, PlanError, SourceError, refuse_names
 from gpu_ops.ingest.csv_options import CsvOptions
 from gpu_ops.ingest.files import FileFormat, open_files
-
-PIECE_ROWS = 1 << 20
-"""Rows that a source which is not in memory gives at a time, unless it is told."""
-
-
-class Piece(NamedTuple):
-    """Some rows, and where they are if the source is several files."""
-
-    table: pa.Table
-    file: str | None = None
-    file_row: int = 0
-
-
-@dataclass(frozen=True)
-class RawSource:
-    """A source, opened: only its schema was read.
-
-    Attributes:
-        schema: All columns.
-        read: The rows of the named columns, in pieces of about the given number of rows.
-        origin: The kind of frame that came in.
-        shape: What it is, in a few words.
-        rows: How many there are, where that is known.
-        replayable: Whether it can be read twice.
-        text_times: Whether times may be text.
-        outside: Whether its rows are still to be validated.
-    """
-
-    schema: pa.Schema
-    read: Callable[[Sequence[str], int], Iterator[Piece]]
-    origin: str
-    shape: str
-    rows: int | None = None
-    replayable: bool = True
-    text_times: bool = False
-    outside: bool = False
+from gpu_ops.ingest.raw_source import Piece, RawSource, shown_shape
 
 
 @runtime_checkable
 class Bounded(Protocol):
-    """What reads itself and holds to bounds of its own, as a micro-batch store does."""
+    """A source with bounds of its own, such as a micro-batch store."""
 
     def as_source(self) -> RawSource:
-        """What it is now, opened."""
+        """The source in its current state."""
 
 
 def open_raw(
@@ -75,25 +40,17 @@ def open_raw(
 
     Args:
         source: A frame, a reader or a path.
-        times: The columns that hold times, which CSV files may hold as text.
-        format: What files are, where their names do not say.
+        times: The columns of times, which are text in CSV files.
+        format: The format of files whose names do not tell it.
         csv: How CSV files are written.
         bounds: How far bytes from outside are trusted.
 
     Raises:
         PlanError: Bounds are given for a store, which has its own.
-        SourceError: It is no source, or cannot be read.
+        SourceError: The object is no source, or cannot be read.
     """
     if isinstance(source, str | Path):
-        files = open_files(source, times, format, csv, bounds)
-        return RawSource(
-            files.schema,
-            lambda columns, rows: (Piece(*piece) for piece in files.read(columns, rows)),
-            "path",
-            files.shape,
-            files.rows,
-            text_times=files.text_times,
-        )
+        return open_files(source, times, format, csv, bounds)
     root, kind = _library(source)
     if kind in {"Series", "Expr", "ChunkedArray", "Array"} or isinstance(source, type):
         raise SourceError(
@@ -124,7 +81,7 @@ def open_raw(
 
 
 def _bounded(opened: RawSource, bounds: Bounds) -> RawSource:
-    """A source whose rows are validated if they may be read from a file, as those of readers and datasets may."""
+    """Validate the rows of a source that may read files, such as a reader or a dataset."""
     if bounds.trust or not opened.outside:
         return opened
     meter = bounds.meter(opened.shape, 0)
@@ -140,7 +97,7 @@ def refuse_duplicates(names: Sequence[str]) -> None:
     """Refuse two columns of one name.
 
     Raises:
-        ColumnError: There are.
+        ColumnError: Two columns have one name.
     """
     for index, name in enumerate(names):
         refuse_names([name])
@@ -149,7 +106,7 @@ def refuse_duplicates(names: Sequence[str]) -> None:
 
 
 def _library(source: Any) -> tuple[str, str]:
-    """The library that a frame is of, and its kind there: subclasses elsewhere count as what they extend."""
+    """The library and the class of a frame; a subclass counts as the class that it extends."""
     for base in type(source).__mro__:
         root = base.__module__.partition(".")[0]
         if root in _LIBRARIES or root == "narwhals":
@@ -165,11 +122,6 @@ def _table(table: pa.Table, origin: str = "pyarrow", kind: str = "Table") -> Raw
         shown_shape(f"{origin} {kind}", table.num_rows, table.num_columns),
         table.num_rows,
     )
-
-
-def shown_shape(kind: str, rows: int | None, columns: int) -> str:
-    """What a source is, with how many rows and columns."""
-    return f"{kind}, {'' if rows is None else f'{rows:,} rows x '}{columns} columns"
 
 
 def _reader(reader: pa.RecordBatchReader, kind: str) -> RawSource:
@@ -194,7 +146,7 @@ def _open_pyarrow(source: Any) -> RawSource | None:
         return _table(source)
     if isinstance(source, pa.RecordBatch):
         return _table(pa.Table.from_batches([source]), kind="RecordBatch")
-    # The module of datasets imports pandas: whoever made one has it already.
+    # pyarrow.dataset imports pandas. It is loaded already if the source is a dataset.
     datasets = sys.modules.get("pyarrow.dataset")
     if datasets is None or not isinstance(source, datasets.Dataset):
         return None
@@ -211,7 +163,7 @@ def _open_pandas(source: Any) -> RawSource | None:
     if not hasattr(source, "columns"):
         return None
     names = [str(name) for name in source.index.names if name is not None]
-    # A named index is a column to everyone but pandas; one without a name is only how rows are numbered.
+    # A named index is a column outside of pandas; an index without a name only numbers rows.
     frame = source.reset_index(names) if names else source
     for name in frame.columns:
         if not isinstance(name, str):
@@ -236,7 +188,7 @@ def _open_pandas(source: Any) -> RawSource | None:
             ) from error
         return table.replace_schema_metadata(None)
 
-    # What an object column holds is known only from its values; the other columns need none of theirs.
+    # Only object columns need their values to find their types.
     objects = [name for name in frame.columns if frame[name].dtype == object]
     known = convert(frame.drop(columns=objects).iloc[:0]).schema
     found = convert(frame[objects]).schema
@@ -318,7 +270,7 @@ def _open_duckdb(source: Any) -> RawSource | None:
                 f"DuckDB does not run the relation: {error}.",
                 remedy="One connection runs one query at a time: give each stream a cursor of its own.",
             ) from error
-        # Closing it matters: a connection with an open result takes no other query.
+        # A connection with an open result takes no other query, so close the reader.
         with reader:
             for batch in reader:
                 yield Piece(pa.Table.from_batches([batch]))

@@ -1,4 +1,4 @@
-"""Some rows of an Arrow table, whatever its types; and a column of it in one piece."""
+"""Filter and take on Arrow tables of any types, and columns as one array."""
 
 from __future__ import annotations
 
@@ -16,21 +16,18 @@ _IS = pa.types
 
 
 def keep_rows(table: pa.Table, mask: Mask | pa.Array | pa.ChunkedArray) -> pa.Table:
-    """The rows for which a mask holds; a table without columns keeps its number of rows too."""
+    """The rows for which a mask is true; a table without columns keeps its number of rows too."""
     bits = to_arrow(mask, pa.bool_()) if isinstance(mask, np.ndarray) else mask
     return _plainly(table, lambda plain: plain.filter(bits))
 
 
 def take_rows(table: pa.Table, places: pa.Array) -> pa.Table:
-    """The rows of these places, in their order."""
+    """The rows at these places, in this order."""
     return _plainly(table, lambda plain: plain.take(places))
 
 
 def _plainly(table: pa.Table, pick: Callable[[pa.Table], pa.Table]) -> pa.Table:
-    """What is picked of a table whose types Arrow picks rows of.
-
-    Arrow picks no rows of string and binary views, which is what Polars' text is: they are made plain for it.
-    """
+    """Pick rows of a table, with string and binary views (Polars' text) made plain: Arrow cannot pick rows of views."""
     plain = pa.schema([field.with_type(_without_views(field.type)) for field in table.schema])
     if plain == table.schema:
         return pick(table)
@@ -40,7 +37,7 @@ def _plainly(table: pa.Table, pick: Callable[[pa.Table], pa.Table]) -> pa.Table:
 
 
 def whole(column: pa.ChunkedArray) -> pa.Array:
-    """A column as one array, its own if it has one chunk."""
+    """A column as one array, without a copy if it has one chunk."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 

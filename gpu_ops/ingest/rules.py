@@ -1,4 +1,4 @@
-"""The rules that every row's lifetime keeps, what each says when it is broken, and the policies about such rows."""
+"""The rules for lifetimes, their error texts, and the policies for rows that break them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TimeRule:
     """A rule about one of the two times, or about both.
 
     Attributes:
-        name: How reports and diverted rows call a breach; a rule about one time has ``_start`` or ``_end`` appended.
+        name: The name of a breach in reports and diverted rows; a rule about one time gets ``_start`` or ``_end``.
         problem: What is wrong, with ``{side}`` for "start" or "end".
         remedy: What helps, besides ``on_invalid=``.
     """
@@ -38,7 +38,7 @@ UNREADABLE = TimeRule(
     "unreadable", "The {side} is no time that can be read", "Write it as ISO 8601, or as an integer with unit=."
 )
 NO_ZONE = TimeRule(
-    "no_zone", "The {side} has no zone, and other rows' times have one", "Say zone=, the zone of local times."
+    "no_zone", "The {side} has no zone, and other rows' times have one", "Pass zone=, the zone of local times."
 )
 OUTSIDE = TimeRule(
     "outside", "The {side} is outside the years 1 to 9999", "Bound it; an end of 9999-12-31T23:59:59.999999Z is open."
@@ -50,7 +50,7 @@ NONEXISTENT = TimeRule(
 )
 
 TIME_RULES = (NULL, UNREADABLE, NO_ZONE, OUTSIDE, TOO_FINE, AMBIGUOUS, NONEXISTENT)
-"""The rules about one time; a row that breaks several is counted under the first, its start's before its end's."""
+"""The rules about one time. A row counts under the first rule that it breaks; the start comes before the end."""
 
 ZERO_LENGTH = TimeRule(
     "zero_length", "The end is the start, and a lifetime is never empty", "Leave out end= for points, or move the end."
@@ -58,7 +58,7 @@ ZERO_LENGTH = TimeRule(
 NEGATIVE_LENGTH = TimeRule("negative_length", "The end is before the start", "Swap them if they are mixed up.")
 
 LIFETIME_RULES = (NEGATIVE_LENGTH, ZERO_LENGTH)
-"""The rules about both times, asked after the others."""
+"""The rules about both times, checked after the others."""
 
 UNKNOWN_KIND = TimeRule("unknown_kind", "The kind is neither insert nor cti", 'Write "insert" or "cti", in any case.')
 UNKNOWN_EDGE = TimeRule(
@@ -72,12 +72,11 @@ class IngestReport:
 
     Attributes:
         rows: Rows that were read.
-        valid: Rows that became events; edges and CTIs are counted too.
-        invalid: For each rule that was broken, how many rows broke it. Each row is counted once.
-        first: For each of them, the first such row: its index in the source and its times.
-        late: How many rows were not let in as they came, by what was done with them (`gpu_ops.ingest.ingress.FATES`);
-            empty where nothing judged that.
-        sources: Of a query with several sources, what each of them counted, by its name; else empty.
+        valid: Rows that became events; edges and CTIs count too.
+        invalid: The number of rows that broke each rule. Each row is counted once.
+        first: The first row that broke each rule: its index in the source and its times.
+        late: The number of late rows by fate (`gpu_ops.ingest.ingress.FATES`); empty if nothing checked for late rows.
+        sources: The reports of the single sources by name, if a query has several; else empty.
 
     Examples:
         >>> IngestReport(rows=3, valid=2, invalid={"null_end": 1}, first={"null_end": "row 1: a=0, b=null"})
@@ -97,7 +96,7 @@ class IngestReport:
 
     @classmethod
     def together(cls, sources: Mapping[str, IngestReport]) -> IngestReport:
-        """What several sources counted, added up; of each rule the first row of the first source that has one.
+        """The total of several sources; the first row for each rule is that of the first source that has one.
 
         Examples:
             >>> one = IngestReport(2, 1, {"null_end": 1}, {"null_end": "row 1: a=0, b=null"})
@@ -117,11 +116,11 @@ class IngestReport:
         return cls(*counted, dict(invalid), first, dict(late), dict(sources))
 
 
-def check_choice(name: str, value: str | None, kind: object) -> None:
-    """Refuse an option that is none of a Literal's words.
+def check_choice(name: str, value: object, kind: object) -> None:
+    """Refuse a value that is not one of a Literal's words.
 
     Raises:
-        PlanError: It is not; the error lists them.
+        PlanError: It is none of them; the error lists them.
     """
     words = get_args(kind)
     if not isinstance(value, str) or value not in words:

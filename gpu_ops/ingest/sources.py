@@ -1,4 +1,4 @@
-"""Sources of events: a user's data, as batches of ticks and payload whose every row keeps the rules of lifetimes."""
+"""Sources of events: a user's data as batches of ticks and payload, with valid lifetimes only."""
 
 from __future__ import annotations
 
@@ -15,13 +15,9 @@ from gpu_ops.errors import ColumnError, GpuOpsError, PlanError, SourceError, unk
 from gpu_ops.ingest.arrivals import Arrivals
 from gpu_ops.ingest.counts import Counts
 from gpu_ops.ingest.kinds import KindColumns, Kinds
-from gpu_ops.ingest.raw import PIECE_ROWS, Piece, RawSource
+from gpu_ops.ingest.raw_source import PIECE_ROWS, Piece, RawSource
 from gpu_ops.ingest.rows import keep_rows, whole
-from gpu_ops.ingest.rules import (
-    IngestReport,
-    NullEnd,
-    OnInvalid,
-)
+from gpu_ops.ingest.rules import IngestReport, NullEnd, OnInvalid
 from gpu_ops.ingest.times import TimeColumn
 from gpu_ops.ingest.validate import (
     BREACHES,
@@ -35,22 +31,22 @@ from gpu_ops.ingest.validate import (
 )
 
 LIFETIME = ("start", "end")
-"""The two names that no payload column has."""
+"""The two names that payload columns cannot have."""
 
 
 class EventSource:
-    """A user's data, opened: its schema is known, and none of its rows is read yet. `open_source` makes it.
+    """A user's data, opened: its schema is known, no row is read yet. `open_source` makes it.
 
     Attributes:
         schema: The payload's columns, in the source's Arrow types.
         zone: The time zone that results carry.
         origin: What came in: "pyarrow", "pandas", "polars", "duckdb", "cudf", "path" or "reader".
         points: Whether events are points.
-        marked: Whether rows say what they are: CTIs and edges may be among them.
-        edges: Whether edges may be.
-        says_ctis: Whether CTIs may be.
-        rows: How many rows there are, where that is known without reading them.
-        replayable: Whether it can be read more than once.
+        marked: Whether rows have kinds: CTIs and edges are possible.
+        edges: Whether edges are possible.
+        says_ctis: Whether CTIs are possible.
+        rows: The number of rows, if it is known without reading them.
+        replayable: Whether the source can be read more than once.
 
     Examples:
         >>> from gpu_ops.ingest import open_source
@@ -79,7 +75,10 @@ class EventSource:
         self._null_end = null_end
         self._on_invalid = on_invalid
         self._times = [column.name for column in (start, end) if column is not None]
-        self._told_by = [*self._times, *self._kinds.names]
+        words = {"kind": self._kinds.kind, "edge": self._kinds.edge}
+        self._columns_of = {column.side: column.name for column in (start, end) if column is not None}
+        self._columns_of |= {side: name for side, name in words.items() if name is not None}
+        self._told_by = list(self._columns_of.values())
         self._columns = payload_columns(
             raw.schema.names, self._times, self._kinds.names, edges=self._kinds.edge is not None
         )
@@ -96,21 +95,21 @@ class EventSource:
 
     @property
     def fingerprint(self) -> str:
-        """What it is, in a few words."""
+        """The source in a few words."""
         return self._raw.shape
 
     def __repr__(self) -> str:
         return f"<EventSource {self.fingerprint}>"
 
     def read(self, columns: Sequence[str] | None = None, batch_rows: int | None = None) -> Iterator[Arrivals]:
-        """The rows, batch by batch; at least one batch, if an empty one.
+        """The rows, batch by batch; at least one batch, which may be empty.
 
-        A table in memory comes as one batch that shares its memory, unless ``batch_rows`` says otherwise. Files are
-        read as they are asked for, and only the columns that are; with ``on_invalid="divert"`` all columns.
+        A table in memory comes as one batch that shares its memory, unless ``batch_rows`` is given. Files are read
+        lazily, and only the wanted columns; with ``on_invalid="divert"`` all columns.
 
         Args:
             columns: Payload columns to read, all by default.
-            batch_rows: At most how many events a batch holds.
+            batch_rows: The largest number of events in a batch.
 
         Raises:
             TimeError: A row breaks a rule and ``on_invalid`` is "raise".
@@ -155,14 +154,14 @@ class EventSource:
         self._done = counts
 
     def arrivals(self, batch: Any, row: int) -> tuple[Arrivals, Counts]:
-        """More data of the same columns, as it is pushed into a running query.
+        """Validate more data with the same columns, as it is pushed into a running query.
 
         Args:
             batch: A table, a record batch, a frame, a mapping of columns, or a list of rows as mappings.
-            row: The index of its first row among all that came.
+            row: The index of its first row among all pushed rows.
 
         Returns:
-            The rows that keep all rules, and what was counted.
+            The valid rows, and the counts.
 
         Raises:
             ColumnError: A column is missing, or its values do not fit the source's type.
@@ -173,7 +172,7 @@ class EventSource:
         return self._validated(table, list(self.schema.names), RowPlace(row), counts), counts
 
     def raw_tables(self) -> Iterator[pa.Table]:
-        """The source's own rows, unjudged, for `arrivals`."""
+        """The source's own rows, not validated, for `arrivals`."""
         for piece in self._pieces(list(self._raw.schema.names), PIECE_ROWS):
             yield piece.table
 
@@ -184,7 +183,7 @@ class EventSource:
             raise
         except Exception as error:
             raise SourceError(
-                f"The {self.fingerprint} cannot be read: {error}", remedy="See what it is made from."
+                f"The {self.fingerprint} cannot be read: {error}", remedy="Check the data that it was made from."
             ) from error
 
     def _validated(self, table: pa.Table, names: list[str], place: RowPlace, counts: Counts) -> Arrivals:
@@ -214,9 +213,7 @@ class EventSource:
             counts.valid += len(start.ticks)
             return arrivals
         if self._on_invalid == "raise":
-            words = {"kind": self._kinds.kind, "edge": self._kinds.edge}
-            named = {side: name for side, name in words.items() if name is not None}
-            raise refuse(found, table.select(self._told_by), place, named)
+            raise refuse(found, table.select(self._told_by), place, self._columns_of)
         return self._without_invalid(table, arrivals, found, place, counts)
 
     def _without_invalid(
@@ -253,11 +250,11 @@ class EventSource:
         )
 
     def count_late(self, late: Mapping[str, int]) -> None:
-        """Note how many rows of the last read were not let in as they came, and why."""
+        """Record the number of late rows of the last read, by fate."""
         self._done.late = late
 
     def report(self) -> IngestReport:
-        """What the last complete read counted; nothing before there was one.
+        """The counts of the last complete read; zeros before the first.
 
         Examples:
             >>> from gpu_ops.ingest import open_source
@@ -271,13 +268,14 @@ class EventSource:
         return self._done.report()
 
     def rejected(self) -> pa.Table:
-        """The rows that the last complete read kept aside: all their columns as they came in, the rule that each broke
-        (``rule``) and its index in the source (``row``). Only ``on_invalid="divert"`` keeps any.
-        """  # noqa: D205
+        """The rows that the last complete read kept aside, with the broken rule (``rule``) and the index (``row``).
+
+        They have all columns of the source. Only ``on_invalid="divert"`` keeps rows aside.
+        """
         return self.kept_aside(self._done)
 
     def kept_aside(self, counts: Counts) -> pa.Table:
-        """The rows that some counts have kept aside, as `rejected` gives them."""
+        """The rows kept aside in these counts, as `rejected` gives them."""
         schema = (
             self._raw.schema.remove_metadata().append(pa.field("rule", pa.string())).append(pa.field("row", pa.int64()))
         )
@@ -285,7 +283,7 @@ class EventSource:
 
 
 def _refuse_nulls(payload: pa.Table, place: RowPlace, kinds: Kinds | None) -> None:
-    """A column that is declared to hold no nulls holds none, but in CTIs: Arrow itself does not look."""
+    """Refuse nulls in columns declared without nulls, except in CTIs: Arrow itself does not check."""
     for number, column in enumerate(payload.columns):
         declared = payload.field(number)
         if declared.nullable or not column.null_count:
@@ -297,7 +295,7 @@ def _refuse_nulls(payload: pa.Table, place: RowPlace, kinds: Kinds | None) -> No
         row = int(wrong[0])
         where = f" (in {place.file} row {place.file_row + row})" if place.file else ""
         raise SourceError(
-            f"The column is declared to hold no nulls, and here is one{where}.",
+            f"The column is declared without nulls, and has one{where}.",
             column=declared.name,
             row=place.row + row,
             remedy="Fill it or drop the row, or declare the column nullable in the source's schema.",
@@ -319,7 +317,7 @@ def _as_table(batch: Any, schema: pa.Schema) -> pa.Table:
         raise
     except Exception as error:
         raise SourceError(
-            f"A {type(batch).__name__} that was pushed is no table of {', '.join(schema.names)}: {error}",
+            f"The pushed {type(batch).__name__} is no table of {', '.join(schema.names)}: {error}",
             remedy="Push a frame, a record batch, a mapping of columns, or a list of rows as mappings.",
         ) from error
     if batch.schema.equals(schema):
@@ -345,6 +343,6 @@ def payload_columns(
     """The source's column for each payload column."""
     others = [name for name in columns if name not in times and name not in kinds]
     if edges:
-        # An end edge has the original start and another end: an event's two rows have its start alone in common.
+        # The two edges of an event have only its start in common.
         times = times[:1]
     return {name: name for name in others} or {f"{name}_time" if name in LIFETIME else name: name for name in times}

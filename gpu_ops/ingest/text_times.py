@@ -23,12 +23,12 @@ _FRACTION_PER_TICK = 10 ** (_FRACTION_DIGITS - 6)
 
 @dataclass(frozen=True)
 class Written:
-    """What a column of text says.
+    """The times of a column of text.
 
     Attributes:
-        shown: What the clock showed, as if it were UTC: int64 ticks, rounded down.
-        rest: What was left over by rounding, in 1e-12 ticks; None where nothing was.
-        offset: Ticks to subtract where the text names its zone, else 0.
+        shown: The clock time as if it were UTC: int64 ticks, rounded down.
+        rest: The remainder after rounding, in 1e-12 ticks; None if there is none.
+        offset: Ticks to subtract if the text names its zone, else 0.
         zoned: Rows whose text names its zone.
         dated: Rows whose text is a date alone.
         unreadable: Rows whose text is no time (nulls are not among them).
@@ -43,7 +43,7 @@ class Written:
 
 
 def read_times(text: pa.Array) -> Written:
-    """What a column of ISO 8601 texts says; years 0 to 9999, dates with or without a clock time and a zone.
+    """The times of a column of ISO 8601 texts; years 0 to 9999, dates with or without a clock time and a zone.
 
     Args:
         text: An Arrow string array; nulls give 0.
@@ -51,7 +51,7 @@ def read_times(text: pa.Array) -> Written:
     size = len(text)
     nothing = np.zeros(size, np.bool_)
     none = np.zeros(size, np.int64)
-    # Arrow's own reader is ten times as fast, and takes a column only whole and only of one kind.
+    # Arrow's own reader is ten times as fast, but needs one format for the whole column.
     for kind, zoned in ((pa.timestamp("us"), nothing), (pa.timestamp("us", "UTC"), ~nothing)):
         try:
             shown = text.cast(kind)
@@ -91,7 +91,7 @@ def read_times(text: pa.Array) -> Written:
 
 
 def read_integers(text: pa.Array) -> tuple[Ticks, Mask]:
-    """The integers that a column of texts says, and which rows say none.
+    """The integers of a column of texts, and which rows are no integers.
 
     Args:
         text: An Arrow string array; nulls give 0 and count as readable.
@@ -103,22 +103,15 @@ def read_integers(text: pa.Array) -> tuple[Ticks, Mask]:
     found = pc.extract_regex(text.cast(pa.string()), r"^\s*\+?(?P<number>-?\d{1,38})\s*$")
     numbers = _present(found, "number", "0").cast(pa.decimal128(38, 0))
     limits = np.iinfo(np.int64)
-    fits = pc.and_(
-        *(
-            compare(numbers, pa.scalar(int(limit)).cast(numbers.type))
-            for compare, limit in (
-                (pc.greater_equal, limits.min),
-                (pc.less_equal, limits.max),
-            )
-        )
-    )
+    least, most = (pa.scalar(int(limit)).cast(numbers.type) for limit in (limits.min, limits.max))
+    fits = pc.and_(pc.greater_equal(numbers, least), pc.less_equal(numbers, most))
     readable = booleans(pc.is_valid(found)) & booleans(fits)
     values = pc.if_else(fits, numbers, pa.scalar(0).cast(numbers.type)).cast(pa.int64())
     return _numbers(values), booleans(pc.is_valid(text)) & ~readable
 
 
 def _present(found: pa.StructArray, name: str, default: str) -> Any:
-    """A group's text, or the default where it matched nothing or the whole did not match."""
+    """A group's text, or the default if the group or the whole pattern did not match."""
     group = pc.fill_null(pc.struct_field(found, name), "")
     return pc.if_else(pc.equal(group, ""), default, group)
 

@@ -1,4 +1,4 @@
-"""A column of times, of any type that can be one, as ticks. What single rows do wrong is found here, not judged."""
+"""Columns of times, of any time type, as ticks. Faults of single rows are collected here; policies apply later."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _IS = pa.types
 
 @dataclass(frozen=True)
 class TimePolicy:
-    """How times are read that their type alone does not explain."""
+    """How to read times whose type alone is not enough."""
 
     unit: Unit | None = None
     zone: Zone | None = None
@@ -47,9 +47,9 @@ class Times:
     """A column of times, read.
 
     Attributes:
-        ticks: int64; a read-only view of the column's own memory where that holds ticks already. Any value stands
-            where a rule is broken. Columns that hold ticks already are not looked at: they may be outside of all years.
-        faults: The rows that break a rule, as a mask for each rule that is broken.
+        ticks: int64; a read-only view of the column's own memory if it holds ticks already. Such a column is not
+            checked: times may be outside of all years. A row that breaks a rule has any value.
+        faults: A mask of the rows that break a rule, for each broken rule.
     """
 
     ticks: Ticks
@@ -64,11 +64,11 @@ class TimeColumn:
         name: The column.
         kind: Its Arrow type.
         side: "start" or "end".
-        policy: What the type does not say.
-        text: Whether text is read as ISO 8601 (or, with a unit, as integers): so in CSV files, and nowhere else.
+        policy: How to read times whose type alone is not enough.
+        text: Whether text is read as ISO 8601 (or, with a unit, as integers); only CSV files allow that.
 
     Raises:
-        TimeError: No such column can be times, or the policy leaves out what it needs.
+        TimeError: The type is no type of times, or needs a zone or a unit that the policy lacks.
     """
 
     name: str
@@ -78,19 +78,19 @@ class TimeColumn:
     text: bool
 
     def __post_init__(self) -> None:
-        """Refuse, before anything is read, what cannot be times."""
+        """Refuse types that cannot be times before anything is read."""
         problem = remedy = None
         if _IS.is_timestamp(self.kind):
             if self.kind.tz is None and self.policy.zone is None:
                 problem = f"The {self.side} is {self.kind}, a local time without a zone"
-                remedy = f"Say where its clock hangs: zone='UTC', zone='Europe/Vienna' … ({self.name} stays as it is)."
+                remedy = f"Pass zone= to interpret naive timestamps, such as zone='UTC' ({self.name} stays as it is)."
             elif self.kind.tz is not None and not _is_zone(self.kind.tz):
                 problem = f"The {self.side} is {self.kind}, and there is no time zone {self.kind.tz!r}"
-                remedy = "Cast it to a timestamp of a zone that there is, such as timestamp('us', 'UTC')."
+                remedy = "Cast it to a timestamp with a known zone, such as timestamp('us', 'UTC')."
         elif _IS.is_integer(self.kind):
             if self.policy.unit is None:
                 problem = f"The {self.side} is {self.kind}, a number without a unit"
-                remedy = "Say what it counts since 1970-01-01T00:00Z: unit='s', 'ms', 'us' or 'ns'."
+                remedy = "Pass unit='s', 'ms', 'us' or 'ns', counted since 1970-01-01T00:00Z."
         elif is_text(self.kind):
             if not self.text:
                 problem = f"The {self.side} is text ({self.kind})"
@@ -103,7 +103,7 @@ class TimeColumn:
 
     @property
     def counts(self) -> bool:
-        """Whether it can hold numbers, of which a unit says what they count."""
+        """Whether the column can hold numbers, which need a unit."""
         return bool(_IS.is_integer(self.kind)) or (self.text and is_text(self.kind))
 
     @property
@@ -132,7 +132,7 @@ class TimeColumn:
             _add(faults, OUTSIDE, counts < 0)
             counts = np.maximum(counts, 0)
         if NULL in faults:
-            # What lies under a null may be anything.
+            # A null may hide any value.
             counts = np.where(faults[NULL], 0, counts)
         return self._to_ticks(counts, unit, faults)
 
@@ -141,7 +141,7 @@ class TimeColumn:
             return counts
         if unit == "ns":
             try:
-                # Three times as fast, but it knows only all or nothing.
+                # Arrow is three times as fast, but fails if any time is finer than a microsecond.
                 return _counts(to_arrow(counts, pa.timestamp("ns")).cast(pa.timestamp("us")))
             except pa.ArrowInvalid:
                 ticks = counts // 1000
@@ -151,7 +151,7 @@ class TimeColumn:
         return _within(counts, -(-MIN_TIME // factor), MAX_TIME // factor, faults) * factor
 
     def _rounded(self, ticks: Ticks, rest: Ticks, whole: int, faults: dict[TimeRule, Mask]) -> Ticks:
-        """Ticks rounded by what was left over, `rest` out of `whole`."""
+        """Ticks rounded by the remainder, `rest` out of `whole`."""
         if self.policy.round is None:
             _add(faults, TOO_FINE, rest != 0)
             return ticks
@@ -186,7 +186,7 @@ class TimeColumn:
         if self.policy.zone is None:
             _add(faults, NO_ZONE, ~(written.zoned | written.dated | written.unreadable | faults.get(NULL, False)))
             return Times(shown - written.offset, faults)
-        # Where the text names its zone, the policy's zone has no say.
+        # The policy's zone does not apply to texts that name their own zone.
         local = self._local(np.where(written.zoned, 0, shown), {})
         for rule, mask in local.faults.items():
             _add(faults, rule, mask & ~written.zoned)
@@ -194,14 +194,14 @@ class TimeColumn:
 
 
 def refuse_idle_unit(sides: Sequence[TimeColumn], unit: Unit | None) -> None:
-    """Refuse a unit where no column of times holds numbers: what it should change stays as it is.
+    """Refuse a unit if no column of times holds numbers: it would have no effect.
 
     Raises:
-        TimeError: It is so.
+        TimeError: No column holds numbers.
     """
     if unit is not None and not any(each.counts for each in sides):
         raise TimeError(
-            f"unit={unit!r} says what integers count, and the {sides[0].side} is {sides[0].kind}, a time by itself.",
+            f"unit={unit!r} is the unit of integers, and the {sides[0].side} is {sides[0].kind}, a time by itself.",
             column=sides[0].name,
             remedy="Leave unit= out.",
         )
@@ -216,7 +216,7 @@ def _counts(array: pa.Array) -> Ticks:
 
 
 def _within(values: Ticks, lowest: int, highest: int, faults: dict[TimeRule, Mask]) -> Ticks:
-    """The values, with 0 for those that are outside, which are noted."""
+    """The values, with 0 for values outside of the bounds, which become faults."""
     if not len(values) or (values.min() >= lowest and values.max() <= highest):
         return values
     outside = (values < lowest) | (values > highest)

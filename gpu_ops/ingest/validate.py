@@ -1,4 +1,4 @@
-"""Lifetimes judged row by row: a clean batch costs one pass over its times; any other is told apart by its rules."""
+"""Validation of lifetimes: a valid batch costs one pass over its times, any other is checked rule by rule."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
 from gpu_ops.errors import TimeError
 from gpu_ops.ingest.arrivals import ArrivalKind
-from gpu_ops.ingest.kinds import Kinds, judged_start
+from gpu_ops.ingest.kinds import Kinds
 from gpu_ops.ingest.rules import (
     LIFETIME_RULES,
     NEGATIVE_LENGTH,
@@ -32,14 +32,14 @@ _BLOCK = 1 << 15
 
 @dataclass(frozen=True)
 class Breach:
-    """A rule, and of what it was asked ("start", "end", "kind", "edge"); the index of the pair is a row's verdict."""
+    """A rule and what broke it ("start", "end", "kind" or "edge"). A row's verdict is an index of `BREACHES`."""
 
     rule: TimeRule
     side: str
 
     @property
     def name(self) -> str:
-        """How reports call it."""
+        """The name in reports."""
         return f"{self.rule.name}_{self.side}" if self.rule in TIME_RULES else self.rule.name
 
 
@@ -49,21 +49,23 @@ BREACHES: tuple[Breach, ...] = (
     *(Breach(rule, side) for side in ("start", "end") for rule in TIME_RULES),
     *(Breach(rule, "end") for rule in LIFETIME_RULES),
 )
-"""In the order in which they are asked."""
+"""In the order of the checks."""
 
 _FINE = 255
 
 
 def verdicts(start: Times, end: Times | None, kinds: Kinds | None = None) -> np.ndarray | None:
-    """For each row the index of the first of `BREACHES` that it is, `_FINE` for none; None when all rows are fine.
+    """The index in `BREACHES` of the first breach of each row, or `_FINE`; None if all rows are valid.
 
-    Where rows are of several kinds, `end` is what `read_ends` made of it.
+    If rows are of several kinds, `end` must come from `read_ends`.
     """
     faults = {(rule.name, "start"): mask for rule, mask in start.faults.items()}
     if kinds is not None:
         faults |= {(rule.name, rule.name.removeprefix("unknown_")): mask for rule, mask in kinds.faults.items()}
         highest = MAX_TIME - (TICK if end is not None else 2 * TICK)
-        start = Times(judged_start(start.ticks, kinds.ctis, highest, MAX_TIME), start.faults)
+        # A CTI may be at infinity, where no event may start.
+        late = kinds.ctis & (start.ticks > highest) & (start.ticks <= MAX_TIME)
+        start = Times(np.where(late, highest, start.ticks), start.faults)
     if end is not None:
         faults |= {(rule.name, "end"): mask for rule, mask in end.faults.items()}
     if not faults and _all_fine(start.ticks, None if end is None else end.ticks):
@@ -83,7 +85,7 @@ def verdicts(start: Times, end: Times | None, kinds: Kinds | None = None) -> np.
 
 
 def fine(found: np.ndarray) -> Mask:
-    """The rows that break no rule."""
+    """The valid rows."""
     return np.asarray(found == _FINE, np.bool_)
 
 
@@ -93,7 +95,7 @@ def _note(faults: dict[tuple[str, str], Mask], rule: TimeRule, side: str, mask: 
 
 
 def _all_fine(start: Ticks, end: Ticks | None) -> bool:
-    """Whether all lifetimes lie within time and are longer than nothing. It reads each array once and copies none."""
+    """Whether all lifetimes are within the years 1 to 9999 and not empty. It reads each array once and copies none."""
     if not len(start):
         return True
     if end is None:
@@ -112,7 +114,7 @@ def _all_fine(start: Ticks, end: Ticks | None) -> bool:
 
 
 def open_null_ends(end: Times, kinds: Kinds | None = None) -> Times:
-    """Ends where a null means that the event never ends; an end edge without an end says nothing at all."""
+    """Replace null ends by infinity, but not those of end edges, which remain faults."""
     if NULL not in end.faults:
         return end
     nulls, kept = end.faults[NULL], None
@@ -126,7 +128,7 @@ def open_null_ends(end: Times, kinds: Kinds | None = None) -> Times:
 
 
 def read_ends(end: Times, kinds: Kinds) -> Times:
-    """Ends of the rows that have one; the others', start edges' and CTIs', are open and at no fault."""
+    """Replace the ends of start edges and CTIs by infinity, without their faults."""
     without = kinds.without_end
     faults = {rule: mask & ~without for rule, mask in end.faults.items()}
     return Times(np.where(without, MAX_TIME, end.ticks), {rule: mask for rule, mask in faults.items() if mask.any()})
@@ -134,7 +136,7 @@ def read_ends(end: Times, kinds: Kinds) -> Times:
 
 @dataclass(frozen=True)
 class RowPlace:
-    """Where rows come from: the index of the first of them in the source, and in its file if there are several."""
+    """The place of a batch: the index of its first row in the source, and in its file if there are several."""
 
     row: int
     file: str | None = None
@@ -142,7 +144,7 @@ class RowPlace:
 
 
 def row_text(times: pa.Table, row: int) -> str:
-    """The times of a row, as they came in."""
+    """The times of a row as text, as they came in."""
     return ", ".join(f"{name}={_value_text(times[name].slice(row, 1))}" for name in times.column_names)
 
 
@@ -155,16 +157,15 @@ def _value_text(one: pa.ChunkedArray) -> str:
     return repr(text) if pa.types.is_string(one.type) else text
 
 
-def refuse(found: np.ndarray, times: pa.Table, place: RowPlace, words: Mapping[str, str] | None = None) -> TimeError:
-    """The error for the first row that is not fine.
+def refuse(found: np.ndarray, times: pa.Table, place: RowPlace, columns: Mapping[str, str]) -> TimeError:
+    """The error for the first invalid row.
 
     Args:
-        found: What `verdicts` found.
-        times: The columns of start and end, as they came in, then those that say what rows are.
+        found: The verdicts of `verdicts`.
+        times: The columns of start and end as they came in, then the columns of kinds.
         place: Where the rows are.
-        words: The columns of "kind" and of "edge", where there are any.
+        columns: The column of "start", and of "end", "kind" and "edge" if there is one.
     """
-    words = words or {}
     row = int((found != _FINE).argmax())
     breach = BREACHES[found[row]]
     count = int((found == found[row]).sum())
@@ -174,7 +175,7 @@ def refuse(found: np.ndarray, times: pa.Table, place: RowPlace, words: Mapping[s
     where = f", in {place.file} row {place.file_row + row}" if place.file else ""
     return TimeError(
         f"{breach.rule.problem.format(side=breach.side)}{more}.",
-        column=words.get(breach.side, times.column_names[1 if breach.side == "end" else 0]),
+        column=columns[breach.side],
         row=place.row + row,
         values=row_text(times, row) + where,
         remedy=f'{_remedy(breach)} Or leave such rows out: on_invalid="drop", or "divert" to keep them aside.',

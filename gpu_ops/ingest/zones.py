@@ -1,7 +1,7 @@
-"""Local times and the instants that they mean, by Python's time zone database.
+"""Local times to instants, by Python's time zone database.
 
-Arrow's own conversion knows no clock change after 2037 and Polars' none after 2099; `zoneinfo` knows the rule that goes
-on for ever, and its answers are asked for once per day that occurs, not once per row.
+Arrow's own conversion knows no clock change after 2037 and Polars' none after 2099; `zoneinfo` applies the last rule
+for ever. It is asked once for each day that occurs, not for each row.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ Mask = npt.NDArray[np.bool_]
 DAY = 86_400_000_000
 
 _OFFSET = re.compile(r"([+-])([01]\d|2[0-3]):?([0-5]\d)")
+_TICK = datetime.timedelta(microseconds=1)
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001  (local times have no zone: that is the point)
 
 
@@ -53,7 +54,7 @@ class Zone:
     name: str
 
     def __post_init__(self) -> None:
-        """Refuse a name that means nothing."""
+        """Refuse an unknown name."""
         if not isinstance(self.name, str):
             raise PlanError(f"A time zone is a text, not {shown(self.name)}.", remedy="Write zone='Europe/Vienna'.")
         if _OFFSET.fullmatch(self.name) is None:
@@ -68,11 +69,17 @@ class Zone:
     @property
     def info(self) -> datetime.tzinfo:
         """The zone as Python's `datetime` takes it."""
+        ahead = self._ahead
+        return zoneinfo.ZoneInfo(self.name) if ahead is None else datetime.timezone(ahead)
+
+    @property
+    def _ahead(self) -> datetime.timedelta | None:
+        """How far an offset is ahead of UTC; None for a name of the database."""
         offset = _OFFSET.fullmatch(self.name)
         if offset is None:
-            return zoneinfo.ZoneInfo(self.name)
+            return None
         ahead = datetime.timedelta(hours=int(offset[2]), minutes=int(offset[3]))
-        return datetime.timezone(ahead if offset[1] == "+" else -ahead)
+        return ahead if offset[1] == "+" else -ahead
 
     def to_utc(
         self, local: Ticks, ambiguous: Ambiguous, nonexistent: Nonexistent
@@ -80,17 +87,16 @@ class Zone:
         """Instants for local times.
 
         Args:
-            local: What clocks showed, as if it were UTC: int64 ticks within the years 1 to 9999.
-            ambiguous: Which instant a time means that occurred twice.
-            nonexistent: What a time becomes that never occurred: the first instant after the gap, or the last before.
+            local: Clock times as if they were UTC: int64 ticks within the years 1 to 9999.
+            ambiguous: Which instant to take for a time that occurred twice.
+            nonexistent: What replaces a time that never occurred: the first instant after the gap, or the last before.
 
         Returns:
-            Ticks, and the rows that a policy of "raise" refuses, by the rule that they break.
+            Ticks, and for each broken rule a mask of the rows that a policy of "raise" refuses.
         """
-        offset = _OFFSET.fullmatch(self.name)
-        if offset is not None:
-            minutes = int(offset[2]) * 60 + int(offset[3])
-            return local - (minutes if offset[1] == "+" else -minutes) * 60_000_000, {}
+        ahead = self._ahead
+        if ahead is not None:
+            return local - ahead // _TICK, {}
         if not len(local):
             return local, {}
         days = local // DAY
@@ -106,7 +112,7 @@ class Zone:
         changes = [day for day, (piece, *more) in pieces.items() if more or piece.before != piece.after]
         if not changes:
             return instants, {}
-        # Few rows, as a rule, are left: those of days on which something changes.
+        # Only rows on days with a clock change remain, usually few.
         changing = np.zeros(len(occurs), np.bool_)
         changing[changes] = True
         rows = np.flatnonzero(changing[days])
@@ -148,9 +154,7 @@ def _day(name: str, day: int) -> tuple[_ZonePiece, ...]:
     def at(local: int) -> _ZonePiece:
         shown = _EPOCH + datetime.timedelta(microseconds=local)
         before, after = (shown.replace(tzinfo=zone, fold=fold).utcoffset() for fold in (0, 1))
-        return _ZonePiece(
-            local, *(0 if each is None else each // datetime.timedelta(microseconds=1) for each in (before, after))
-        )
+        return _ZonePiece(local, *(0 if each is None else each // _TICK for each in (before, after)))
 
     def split(low: _ZonePiece, high: _ZonePiece) -> list[_ZonePiece]:
         if low[1:] == high[1:]:

@@ -1,3 +1,3 @@
-"""What is kept on disk."""
+"""Micro-batch stores and result files on disk."""
 
 from __future__ import annotations

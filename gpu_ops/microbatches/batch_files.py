@@ -1,4 +1,4 @@
-"""One file of a store: an Arrow IPC file whose schema's metadata says what is in it, and whose name seals its bytes."""
+"""One file of a store: an Arrow IPC file with its batches in the schema's metadata and a checksum in its name."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from gpu_ops.microbatches.names import Sealed
 Compression = Literal["zstd", "lz4"]
 
 METADATA = b"gpu_ops.store"
-"""The key of the schema's metadata under which a file says what is in it."""
+"""The key of the schema's metadata that describes the file's batches."""
 
 LIFETIME = ("start", "end")
 
 Part = tuple[int, int | None]
-"""A batch of a file: how many rows it has, and the CTI after it."""
+"""A batch of a file: its number of rows, and the CTI after it."""
 
 
 @dataclass(frozen=True)
 class Staged:
-    """A file that is whole and on the disk, under a name that no reader looks at.
+    """A complete file on disk, under a temporary name that readers ignore.
 
     Attributes:
-        name: That name.
-        rows: How many events it holds.
+        name: The temporary name.
+        rows: The number of events.
         start: The earliest start in ticks; None without events.
         end: The latest end in ticks; None without events.
-        size: How many bytes it has.
-        crc: The CRC-32 of these bytes.
-        expired: Whether it stands for batches whose events are gone.
+        size: The number of bytes.
+        crc: The CRC-32 of the bytes.
+        expired: Whether it replaces batches whose events were removed.
     """
 
     name: str
@@ -56,18 +56,18 @@ class Staged:
     expired: bool = False
 
     def sealed(self, first: int, last: int, commit: int, cti: int | None) -> Sealed:
-        """What it is called once it holds these batches of the store."""
+        """The file under its final name, with these batches of the store."""
         return Sealed(first, last, commit, self.rows, self.start, self.end, cti, self.size, self.crc, self.expired)
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a file holds.
+    """The content of a file.
 
     Attributes:
         table: The events.
-        parts: Its batches, in order; None when what they held has expired.
-        lost: Then, the number of the last of them that may have held events; those after it held a CTI alone.
+        parts: Its batches, in order; None if they have expired.
+        lost: If they have expired, the last batch that may have held events; later ones held only a CTI.
     """
 
     table: pa.Table
@@ -76,7 +76,7 @@ class Loaded:
 
 
 class _Counting:
-    """A file that keeps count of what is written to it."""
+    """A file that counts the written bytes and their CRC-32."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -99,7 +99,7 @@ class _Counting:
 
 
 def store_schema(payload: Iterable[pa.Field]) -> pa.Schema:
-    """A store's columns: the lifetime in UTC, and payload columns, any of which may be null."""
+    """A store's columns: the lifetime in UTC, and nullable payload columns."""
     return pa.schema(
         [*(pa.field(name, TIME_TYPE) for name in LIFETIME), *(pa.field(each.name, each.type) for each in payload)]
     )
@@ -114,15 +114,15 @@ def stage(
     within: str = "",
     lost: int | None = None,
 ) -> Staged:
-    """Write a table to a file of no name yet.
+    """Write a table to a file with a temporary name.
 
     Args:
-        folder: Where to.
+        folder: The store's folder.
         table: Events in the store's columns.
-        parts: The batches that it is made of; None where these have expired.
+        parts: The table's batches; None if they have expired.
         compression: How buffers are compressed.
-        within: A folder in the folder.
-        lost: Of batches that have expired, the number of the last that may have held events.
+        within: A subfolder.
+        lost: The last of the expired batches that may have held events.
 
     Raises:
         SourceError: The file system refuses, or a column cannot be written.
@@ -149,10 +149,10 @@ def stage(
 
 
 def one_dictionary(table: pa.Table) -> pa.Table:
-    """The same table, each dictionary column of which has one dictionary: an Arrow IPC file holds no more.
+    """The table with one dictionary for each dictionary column, since an Arrow IPC file holds only one.
 
     Raises:
-        SourceError: The dictionary's numbers are too few for all values.
+        SourceError: The index type is too small for all values.
     """
     try:
         return table.unify_dictionaries().combine_chunks()
@@ -163,7 +163,7 @@ def one_dictionary(table: pa.Table) -> pa.Table:
 
 
 def read_schema(folder: Folder, name: str) -> pa.Schema:
-    """The columns of a file that was staged."""
+    """The columns of a staged file."""
     with reading(folder, name):
         content = folder.read(name)
     with naming(folder.address(name)):
@@ -171,18 +171,18 @@ def read_schema(folder: Folder, name: str) -> pa.Schema:
 
 
 def load(folder: Folder, file: Sealed, columns: Sequence[str] | None = None, bounds: Bounds = TRUSTLESS) -> Loaded:
-    """Read a file, after all its bytes were found to be those that were sealed.
+    """Read a file, after its size and checksum were verified.
 
     Args:
-        folder: Where it is.
-        file: Which.
-        columns: Of these alone the values are wanted.
+        folder: The store's folder.
+        file: The file.
+        columns: The wanted columns; all by default.
         bounds: How far the store is trusted: a CRC guards against disks, not against intent.
 
     Raises:
         FileNotFoundError: There is no such file.
-        DamageError: It is torn, or a byte of it is not the one that was written; or it is sealed, and not sound.
-        SourceError: The file system does not let it be read, or it is larger than the bounds let through.
+        DamageError: The file is truncated or changed, or its content is not valid.
+        SourceError: The file system refuses, or the file is larger than the bounds allow.
     """
     address = folder.address(file.name)
     meter = bounds.meter(address, file.size)
@@ -223,7 +223,7 @@ def _check_lifetimes(schema: pa.Schema, columns: Sequence[str] | None) -> None:
 
 
 def _parts(said: Any) -> tuple[Part, ...]:
-    """The batches that a file's metadata tells of."""
+    """The batches listed in a file's metadata."""
     parts = tuple((rows, cti) for rows, cti in said)
     if any(type(rows) is not int or rows < 0 or type(cti) not in (int, NoneType) for rows, cti in parts):
         raise ValueError("its batches are no numbers")
@@ -231,11 +231,11 @@ def _parts(said: Any) -> tuple[Part, ...]:
 
 
 class DamageError(SourceError):
-    """A file of a store is not what was sealed."""
+    """A file of a store is damaged."""
 
 
 def damaged(folder: Folder, file: Sealed, why: str) -> DamageError:
-    """The error for a file that is not what was sealed."""
+    """The error for a damaged file."""
     batches = f"batch {file.first}" if file.first == file.last else f"batches {file.first} to {file.last}"
     return DamageError(
         f"{folder.address(file.name)} is damaged: {why}.",
@@ -246,12 +246,12 @@ def damaged(folder: Folder, file: Sealed, why: str) -> DamageError:
 def split(loaded: Loaded, file: Sealed) -> list[tuple[int, pa.Table, int | None]]:
     """A file's batches: each with its sequence number, its events and the CTI after it.
 
-    What has expired is one batch without events, under the last of its numbers.
+    Expired batches count as one batch without events, under the last of their numbers.
     """
     if loaded.parts is None:
         return [(file.last, loaded.table, file.cti)]
     bounds = [0, *accumulate(rows for rows, _ in loaded.parts)]
     pieces = [loaded.table.slice(begin, stop - begin) for begin, stop in pairwise(bounds)]
-    # A batch that is alone has its CTI in the name: where a file is written before its turn, only that knows it.
+    # A single batch has its CTI in the name: a file that was staged before its CTI was known has it only there.
     ctis = [file.cti] if len(loaded.parts) == 1 else [cti for _, cti in loaded.parts]
     return list(zip(range(file.first, file.last + 1), pieces, ctis, strict=True))

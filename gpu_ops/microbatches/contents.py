@@ -1,4 +1,4 @@
-"""One number for the rows of a table: their order, chunks, dictionaries, and the bytes under nulls do not count."""
+"""A checksum of a table's rows that ignores their order, chunks, dictionaries, and the bytes under nulls."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ from gpu_ops.core.splitmix import STEP, mixed
 from gpu_ops.microbatches.files import ROW_GROUP_ROWS
 
 Hashes = npt.NDArray[np.uint64]
-"""A number for each value."""
+"""A hash for each value."""
 
 _NULL = np.uint64(0x6E756C6C)
 
 
 def content_crc(table: pa.Table) -> int:
-    """The CRC-32 of a table's rows: of a number for each, in the order of these numbers.
+    """The CRC-32 of a table's rows: each row is hashed, and the sorted hashes are checksummed.
 
-    Two tables of one schema with equal rows have the same. The CRC-32 of a file would not do: a batch is another file
-    once it was merged, or compressed by another version; and a query that was restored may give a batch's rows in
-    another order.
+    Two tables of one schema with equal rows have equal checksums. The CRC-32 of a file would not do: merging or another
+    version's compression changes the file, and a restored query may give a batch's rows in another order.
 
     Examples:
         >>> one = pa.table({"a": [1, None, 3], "b": ["x", "y", "x"]})
@@ -45,7 +44,7 @@ def content_crc(table: pa.Table) -> int:
 
 
 def _together(parts: list[Hashes], size: int) -> Hashes:
-    """One number for the parts of each value, in their order."""
+    """Combine the hashes of each value's parts, in their order."""
     made = np.zeros(size, np.uint64)
     for each in parts:
         made = mixed(made + each + STEP)
@@ -72,7 +71,7 @@ def _hashes(array: pa.Array) -> Hashes:
 
 
 def _valid(array: pa.Array) -> Hashes:
-    """A number for each value of an array without nulls."""
+    """A hash for each value of an array without nulls."""
     kind = array.type
     if pa.types.is_boolean(kind):
         array = array.cast(pa.uint8())
@@ -99,7 +98,7 @@ def _valid(array: pa.Array) -> Hashes:
 
 
 def _words(array: pa.Array) -> list[Hashes]:
-    """The bytes of values of one width, eight at a time; all that is not a number is one and the same."""
+    """The bytes of fixed-width values, eight at a time; all NaNs are equal."""
     width = array.type.bit_width // 8
     data = np.frombuffer(array.buffers()[1], np.uint8, count=width * len(array), offset=width * array.offset)
     if pa.types.is_floating(array.type):
@@ -111,7 +110,7 @@ def _words(array: pa.Array) -> list[Hashes]:
 
 
 def _in_order(values: Hashes, lengths: npt.NDArray[np.int64]) -> Hashes:
-    """A number for each of the lists that follow one another."""
+    """A hash for each of the consecutive lists."""
     ends = np.cumsum(lengths)
     place = np.arange(len(values)) - np.repeat(ends - lengths, lengths)
     # Sums wrap, and so do their differences.

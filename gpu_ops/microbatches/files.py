@@ -1,4 +1,4 @@
-"""Answers as files: Parquet or Arrow IPC, written batch by batch, and there whole or not at all."""
+"""Results as Parquet or Arrow IPC files, written batch by batch, and visible only when complete."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gpu_ops.core.arrow_types import fields_of
 from gpu_ops.errors import PlanError, SourceError
+from gpu_ops.ingest.rules import check_choice
 
 IfExists = Literal["raise", "replace"]
 
@@ -29,14 +30,14 @@ _IPC = (".arrow", ".feather", ".ipc")
 
 @dataclass(frozen=True)
 class WriteReport:
-    """What was written.
+    """A report on a written file.
 
     Attributes:
-        path: The file; of an answer on Spark the folder, as a URL unless it is on this machine.
-        rows: How many rows it holds.
-        row_groups: How many row groups or record batches.
-        size: How many bytes it has.
-        spilled: How many bytes of events tasks of Spark sorted in files, as they did not fit in memory.
+        path: The file; for a result on Spark the folder, as a URL unless it is on this machine.
+        rows: The number of rows.
+        row_groups: The number of row groups or record batches.
+        size: The number of bytes.
+        spilled: The bytes of events that Spark tasks sorted in files because they did not fit in memory.
     """
 
     path: Path | str
@@ -54,7 +55,7 @@ def write(
     row_group_rows: int = ROW_GROUP_ROWS,
     if_exists: IfExists = "raise",
 ) -> WriteReport:
-    """Write batches to a file as they come; until it is whole and on the disk, nothing has its name.
+    """Write batches to a file as they come. The file gets its name when it is complete and on disk.
 
     Args:
         batches: Record batches or tables of the schema.
@@ -100,11 +101,10 @@ def write(
 
 
 def check_writing(if_exists: str, row_group_rows: int) -> None:
-    """Refuse arguments of a write that make no sense, on any engine."""
+    """Refuse invalid arguments of a write, on any engine."""
     if row_group_rows < 1:
         raise PlanError("A row group holds at least one row.", remedy="Give row_group_rows=1 or more.")
-    if if_exists not in get_args(IfExists):
-        raise PlanError(f"if_exists={if_exists!r} is no policy.", remedy='It is "raise" or "replace".')
+    check_choice("if_exists", if_exists, IfExists)
 
 
 def _refuse_existing(target: Path, if_exists: IfExists) -> None:
@@ -120,10 +120,10 @@ def _beside(target: Path) -> Path:
 
 @contextmanager
 def whole_or_nothing(target: Path, if_exists: IfExists) -> Iterator[Any]:
-    """A file that gets its name once it is whole and on the disk; whatever stops it before removes it.
+    """A file that gets its name when it is complete and on disk. An error before that removes it.
 
-    A file that it replaces gives it its mode. A link that has the name is replaced itself: what it leads to stays as it
-    is, so that nobody who puts a link there has other files overwritten.
+    It takes over the mode of a file that it replaces. A link is replaced itself: its target stays as it is, so that
+    nobody can have other files overwritten by putting a link there.
     """
     temporary = _beside(target)
     try:
@@ -149,9 +149,9 @@ def whole_or_nothing(target: Path, if_exists: IfExists) -> Iterator[Any]:
 
 
 def keep_mode(made: Path, target: Path) -> None:
-    """Let a new file have the mode of the one that it is about to replace.
+    """Give a new file the mode of the file that it is about to replace.
 
-    Of a link that is replaced, the mode of what it leads to takes rights away, and gives none.
+    The mode of a link's target only removes rights.
 
     Raises:
         OSError: The file system refuses.
@@ -168,14 +168,14 @@ def keep_mode(made: Path, target: Path) -> None:
 
 
 _NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
-"""What a file system answers that cannot sync a folder."""
+"""The errors of file systems that cannot sync folders."""
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the new name last: a rename is on the disk when its folder is.
+    """Make renames durable, by syncing their folder.
 
     Raises:
-        OSError: The folder could not be synced. A file system that has no such thing raises nothing.
+        OSError: Syncing failed. A file system that cannot sync folders raises nothing.
     """
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -188,7 +188,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, and those above it that are missing; each new name is synced.
+    """Make a folder and its missing parents, and sync each new name.
 
     Raises:
         OSError: The file system refuses.
@@ -213,10 +213,10 @@ def _holds_dictionary(kind: pa.DataType) -> bool:
 
 
 def _with_one_dictionary(pieces: Iterator[pa.Table], schema: pa.Schema, target: Path) -> Iterator[pa.Table]:
-    """The same tables, in each column of which all dictionaries are one.
+    """The same tables, with one dictionary for each column.
 
-    An Arrow IPC file holds one, and before its first row. (It may grow by deltas, which Polars does not read.) So the
-    tables wait in a stream on disk, where dictionaries may change, until all of them are known.
+    An Arrow IPC file holds one dictionary, before its first row. (It may grow by deltas, which Polars does not read.)
+    So the tables wait in a stream on disk, where dictionaries may change, until all dictionaries are known.
     """
     waiting = _beside(target)
     known = pa.Table.from_batches([], schema)
@@ -239,7 +239,7 @@ def _unified(known: pa.Table, piece: pa.Table) -> pa.Table:
 
 
 def regrouped(batches: Iterable[pa.RecordBatch | pa.Table], schema: pa.Schema, size: int) -> Iterator[pa.Table]:
-    """The same rows in tables of `size` rows, and one of what is left."""
+    """The same rows in tables of `size` rows; the last table has the rest."""
     waiting: list[pa.Table] = []
     rows = 0
     for batch in batches:

@@ -1,4 +1,4 @@
-"""Where a store's files are: a folder of this machine, or one of any fsspec file system. Nothing here knows events."""
+"""Folders of stores: on this machine, or on any fsspec file system. Nothing here knows events."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpu_ops.errors import SourceError
 from gpu_ops.microbatches.files import keep_mode, make_folder, sync_folder
 
 LOCK = ".writer.lock"
-"""The name of what a writer holds while it writes."""
+"""The name of the lock file."""
 
 
 class BusyError(SourceError):
@@ -28,66 +28,66 @@ class BusyError(SourceError):
 
 
 class Lock(Protocol):
-    """What a writer holds while it writes."""
+    """A writer's lock."""
 
     def check(self) -> None:
-        """Refuse to go on if it was taken over."""
+        """Raise an error if another writer took the lock over."""
 
     def release(self) -> None:
-        """Give it back."""
+        """Release the lock."""
 
 
 class Folder(Protocol):
-    """What a store asks of a file system."""
+    """The file operations that a store needs."""
 
     @property
     def path(self) -> str:
-        """Where it is, as it was given."""
+        """The path, as it was given."""
 
     def names(self) -> set[str]:
-        """The files right in it; none if there is no such folder."""
+        """The names of its files, without subfolders; empty if the folder is missing."""
 
     def folders(self) -> list[str]:
-        """The folders right in it."""
+        """The names of its subfolders."""
 
     def make(self, name: str = "") -> None:
-        """Make it, or a folder in it."""
+        """Make the folder or a subfolder."""
 
     def create(self, name: str) -> AbstractContextManager[Any]:
-        """A new file to write to. When the block is left without an error, its bytes last; else it may remain."""
+        """A new file to write to. Its bytes are durable when the block ends without an error; else it may remain."""
 
     def rename(self, source: str, target: str) -> None:
-        """Give a file another name, at once or not at all."""
+        """Rename a file atomically."""
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove files; those that are not there are no error."""
+        """Remove files; missing files are no error."""
 
     def remove_folder(self, name: str) -> None:
-        """Remove a folder in it, with what is in it."""
+        """Remove a subfolder and its content."""
 
     def sync(self) -> None:
-        """Make names that were given or taken last."""
+        """Make renames and removals durable."""
 
     def read(self, name: str, at_most: int | None = None) -> pa.Buffer:
-        """A file's bytes; of a longer file than asked for, one byte more than that.
+        """A file's bytes, but at most one byte more than ``at_most``.
 
         Raises:
             FileNotFoundError: There is no such file.
         """
 
     def address(self, name: str) -> str:
-        """A path to a file that other programs take."""
+        """A file's path or URL for other programs."""
 
     def lock(self, take_over: str | None) -> Lock:
         """Become the only writer.
 
         Raises:
-            BusyError: There is another.
+            BusyError: The store has another writer.
         """
 
 
 def open_folder(path: str | os.PathLike[str], filesystem: Any) -> Folder:
-    """The folder at a path, which need not be there yet.
+    """The folder at a path; it may be missing.
 
     Args:
         path: A path of this machine, or a URL of a file system that fsspec knows.
@@ -136,7 +136,7 @@ def _url_to_filesystem(url: str) -> tuple[Any, str]:
 
 @contextmanager
 def writing(folder: Folder) -> Iterator[None]:
-    """What the file system says against a write, as an error of ours."""
+    """Turn errors of the file system during a write into errors of gpu_ops."""
     try:
         yield
     except OSError as error:
@@ -148,10 +148,10 @@ def writing(folder: Folder) -> Iterator[None]:
 
 @contextmanager
 def reading(folder: Folder, name: str = "") -> Iterator[None]:
-    """What the file system says against a read, as an error of ours. It says nothing of the bytes: they may be sound.
+    """Turn errors of the file system during a read into errors of gpu_ops. They are no sign of damage.
 
     Raises:
-        FileNotFoundError: There is no such file; whoever lists the folder again may find another in its place.
+        FileNotFoundError: The file is missing; a new listing of the folder may show another one in its place.
         SourceError: The file system refuses.
     """
     try:
@@ -166,18 +166,18 @@ def reading(folder: Folder, name: str = "") -> Iterator[None]:
 
 
 class LocalFolder:
-    """A folder of this machine, or one that is mounted."""
+    """A folder on this machine, or a mounted one."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     @property
     def path(self) -> str:
-        """Where it is."""
+        """The path."""
         return str(self._path)
 
     def names(self) -> set[str]:
-        """The files right in it; none if there is no such folder."""
+        """The names of its files, without subfolders; empty if the folder is missing."""
         try:
             with os.scandir(self._path) as listing:
                 return {entry.name for entry in listing if entry.is_file()}
@@ -185,23 +185,23 @@ class LocalFolder:
             return set()
 
     def folders(self) -> list[str]:
-        """The folders right in it."""
+        """The names of its subfolders."""
         return sorted(each.name for each in self._path.iterdir() if each.is_dir()) if self._path.is_dir() else []
 
     def make(self, name: str = "") -> None:
-        """Make it, or a folder in it."""
+        """Make the folder or a subfolder."""
         make_folder(self._path / name)
 
     @contextmanager
     def create(self, name: str) -> Iterator[Any]:
-        """A new file; its bytes are on the disk when the block is left."""
+        """A new file; its bytes are on disk when the block ends."""
         with (self._path / name).open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
 
     def rename(self, source: str, target: str) -> None:
-        """Give a file another name; one that has that name already gives it its mode."""
+        """Rename a file; a file that it replaces gives it its mode."""
         keep_mode(self._path / source, self._path / target)
         (self._path / source).rename(self._path / target)
 
@@ -211,15 +211,15 @@ class LocalFolder:
             (self._path / name).unlink(missing_ok=True)
 
     def remove_folder(self, name: str) -> None:
-        """Remove a folder in it."""
+        """Remove a subfolder."""
         shutil.rmtree(self._path / name, ignore_errors=True)
 
     def sync(self) -> None:
-        """Make names that were given or taken last."""
+        """Make renames and removals durable."""
         sync_folder(self._path)
 
     def read(self, name: str, at_most: int | None = None) -> pa.Buffer:
-        """A file's bytes. They are not mapped: a file that is cut off while it is ends the process."""
+        """A file's bytes. They are not mapped: truncating a mapped file would end the process."""
         size = refuse_pipes(self._path / name).st_size
         with pa.OSFile(self.address(name)) as file:
             return file.read_buffer(size if at_most is None else min(size, at_most + 1))
@@ -229,9 +229,9 @@ class LocalFolder:
         return str(self._path / name)
 
     def lock(self, take_over: str | None) -> Lock:
-        """A lock of the operating system's, which ends with the process that holds it, however that ends.
+        """A lock of the operating system, which ends with the process that holds it.
 
-        So there is nothing to take over: what a dead writer held is free.
+        So there is nothing to take over: a dead writer holds no lock.
         """
         return _LocalLock(self._path / LOCK)
 
@@ -272,7 +272,7 @@ class _LocalLock:
             os.pwrite(self._handle, _owner().encode(), 0)
 
     def check(self) -> None:
-        """Refuse to go on if another file has the lock's name: a second writer may hold that one.
+        """Raise an error if another file has the lock's name, since a second writer may hold that file.
 
         Raises:
             SourceError: The lock's file was removed or replaced.
@@ -290,7 +290,7 @@ class _LocalLock:
             )
 
     def release(self) -> None:
-        """Give it back; the file stays, as a writer may be waiting with it open."""
+        """Release the lock; the file stays, since another writer may have it open."""
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
@@ -303,8 +303,8 @@ def _owner() -> str:
 class RemoteFolder:
     """A folder of an fsspec file system.
 
-    What is asked of it: a file appears whole when it is closed or moved, a listing shows what was written before it,
-    and `pipe_file(mode="create")` refuses an existing file. Object stores and HDFS keep that.
+    The file system must show files only complete, when they are closed or moved; a listing must show earlier writes;
+    and `pipe_file(mode="create")` refuses an existing file. Object stores and HDFS do that.
     """
 
     def __init__(self, filesystem: Any, root: str) -> None:
@@ -323,16 +323,16 @@ class RemoteFolder:
             return []
 
     def names(self) -> set[str]:
-        """The files right in it."""
+        """The names of its files, without subfolders."""
         return {str(each["name"]).rpartition("/")[2] for each in self._list() if each["type"] == "file"}
 
     def folders(self) -> list[str]:
-        """The folders right in it."""
+        """The names of its subfolders."""
         found = (str(each["name"]).rstrip("/") for each in self._list() if each["type"] == "directory")
         return sorted(name.rpartition("/")[2] for name in found if name != self._root)
 
     def make(self, name: str = "") -> None:
-        """Make it; object stores have no folders, and do nothing."""
+        """Make the folder; object stores have no folders, and do nothing."""
         self._files.makedirs(self._at(name), exist_ok=True)
 
     @contextmanager
@@ -342,7 +342,7 @@ class RemoteFolder:
             yield file
 
     def rename(self, source: str, target: str) -> None:
-        """Give a file another name."""
+        """Rename a file."""
         self._files.mv(self._at(source), self._at(target))
 
     def remove(self, names: Iterable[str]) -> None:
@@ -352,12 +352,12 @@ class RemoteFolder:
                 self._files.rm_file(self._at(name))
 
     def remove_folder(self, name: str) -> None:
-        """Remove a folder in it."""
+        """Remove a subfolder."""
         with suppress(FileNotFoundError):
             self._files.rm(self._at(name), recursive=True)
 
     def sync(self) -> None:
-        """What is written lasts."""
+        """Do nothing: writes are durable."""
 
     def read(self, name: str, at_most: int | None = None) -> pa.Buffer:
         """A file's bytes."""
@@ -368,7 +368,7 @@ class RemoteFolder:
         return str(self._files.unstrip_protocol(self._at(name)))
 
     def lock(self, take_over: str | None) -> Lock:
-        """An object that names the writer, which stays when a writer is killed, until it is taken over by name."""
+        """An object that names the writer. It stays when the writer is killed, until it is taken over by name."""
         return _RemoteLock(self._files, self._at(LOCK), self.path, take_over)
 
 
@@ -405,10 +405,10 @@ class _RemoteLock:
             return None
 
     def check(self) -> None:
-        """Refuse to go on if it was taken over.
+        """Raise an error if another writer took the lock over.
 
         Raises:
-            SourceError: It was.
+            SourceError: Another writer did.
         """
         held = self._holder()
         if held != self._owner:
@@ -418,11 +418,11 @@ class _RemoteLock:
             )
 
     def release(self) -> None:
-        """Give it back. A process that was forked from the writer's holds nothing."""
+        """Release the lock, unless this process was forked from the writer's."""
         if os.getpid() == self._process and self._holder() == self._owner:
             self._files.rm_file(self._at)
 
 
 def temporary() -> str:
-    """The name of a file that is not whole: no reader takes it for one of the store's."""
+    """A new temporary name, which readers ignore."""
     return f".{secrets.token_hex(8)}.tmp"

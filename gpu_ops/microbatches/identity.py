@@ -1,4 +1,4 @@
-"""Who a store is, and which follower writes there: the file ``store.json``. Nothing here knows batches."""
+"""A store's identity and the follower that writes there: the file ``store.json``. Nothing here knows batches."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from gpu_ops.microbatches.names import IDENTITY
 _FORMAT = 1
 
 _LARGEST = 1 << 16
-"""How many bytes the file has at most: it says four things."""
+"""The largest size of the file in bytes."""
 
 
 @dataclass(frozen=True)
 class StoreIdentity:
-    """What ``store.json`` says.
+    """The content of ``store.json``.
 
     Attributes:
-        name: A random name, which a copy of the folder keeps and a store that is made anew does not have.
+        name: A random name. A copy of the folder keeps it, a new store gets another.
         follower: The name of the follower whose results the store holds; None if no follower has written there.
-        base: The number of the last batch that was there before the follower's first.
+        base: The number of the last batch before the follower's first.
     """
 
     name: str
@@ -34,7 +34,7 @@ class StoreIdentity:
 
     @classmethod
     def new(cls) -> Self:
-        """One that no other store has."""
+        """A new identity."""
         return cls(new_name())
 
     def claimed(self, follower: str, base: int) -> Self:
@@ -43,12 +43,12 @@ class StoreIdentity:
 
 
 def new_name() -> str:
-    """A random name that nothing else has."""
+    """A new random name."""
     return secrets.token_hex(16)
 
 
 def read_identity(folder: Folder) -> StoreIdentity | None:
-    """What the file says; None where there is none, since the last writer was of an older version.
+    """Read the file; None if it is missing, since the last writer was of an older version.
 
     Raises:
         DamageError: The file is not what a store writes.
@@ -76,7 +76,7 @@ def read_identity(folder: Folder) -> StoreIdentity | None:
 
 
 def write_identity(folder: Folder, identity: StoreIdentity) -> None:
-    """Write the file, whole or not at all; an older one is replaced.
+    """Write the file atomically; it replaces an older one.
 
     Raises:
         SourceError: The file system refuses.

@@ -1,4 +1,4 @@
-"""A store's log as its folder's listing tells it, which is looked at again until it is one."""
+"""A store's log, read from listings of its folder until one is consistent."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from gpu_ops.microbatches.folders import Folder, reading
 from gpu_ops.microbatches.names import Log, UnsettledError, read_log
 
 _LISTINGS = 20
-"""How often a folder is listed until two listings that are no log agree that it is none."""
+"""The most listings of a folder to wait for a consistent one."""
 
 
 def listed(folder: Folder) -> Log:
-    """What a folder's listing tells; no file is opened.
+    """The log, from the names of the files; no file is opened.
 
-    A listing is not taken at one instant: what is no log is looked at again until it is one, or stays none.
+    A listing is not atomic. An inconsistent one is repeated until a listing is consistent or two are equal.
 
     Raises:
         SourceError: A file is lost, or two files claim one batch.

@@ -1,4 +1,4 @@
-"""The names of a store's files, and the log that a listing of them is. Nothing here opens a file."""
+"""The names of a store's files, and the log that they make up. Nothing here opens a file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpu_ops.errors import SourceError
 SUFFIX = ".arrow"
 
 IDENTITY = "store.json"
-"""The name of the file that says who a store is."""
+"""The name of the file with the store's identity."""
 
 _NAME = re.compile(
     # No more digits than the sums of many such numbers have room for.
@@ -27,24 +27,24 @@ _NAME = re.compile(
 
 
 class UnsettledError(SourceError):
-    """A listing is no log. It may have been taken while files came and went: list again before it is believed."""
+    """A listing is inconsistent. Files may have come and gone meanwhile: list again before you report it."""
 
 
 @dataclass(frozen=True)
 class Sealed:
-    """A file of a store, as its name tells it.
+    """A file of a store, as described by its name.
 
     Attributes:
         first: The sequence number of the first batch in it.
-        last: That of the last.
-        commit: The last sequence number of the commit that it came with: it counts once that one is there.
-        rows: How many events it holds.
+        last: The sequence number of the last batch.
+        commit: The last sequence number of its commit: the file counts when that batch is there.
+        rows: The number of events.
         start: The earliest start in ticks; None without events.
         end: The latest end in ticks; None without events.
         cti: The CTI after its last batch in ticks; None before there was any.
-        size: How many bytes it has.
-        crc: The CRC-32 of these bytes.
-        expired: Whether it stands for batches whose events are gone.
+        size: The number of bytes.
+        crc: The CRC-32 of the bytes.
+        expired: Whether it replaces batches whose events were removed.
 
     Examples:
         >>> Sealed(1, 1, 1, 2, 0, 90, None, 1234, 0xC0FFEE).name
@@ -64,7 +64,7 @@ class Sealed:
 
     @property
     def name(self) -> str:
-        """The file's name; names sort as their first batches do."""
+        """The file's name; names sort by their first batch."""
         parts = [f"{self.first:012d}-{self.last:012d}"]
         if self.commit != self.last:
             parts.append(f"commit{self.commit:012d}")
@@ -83,7 +83,7 @@ class Sealed:
 
 
 def parse(name: str) -> Sealed | None:
-    """What a file's name tells; None if it is not one that a store gives.
+    """Parse a file's name; None if no store gives such a name.
 
     Examples:
         >>> parse("000000000002-000000000002.rows0.cti90.size700.crc00000001.arrow").cti
@@ -107,12 +107,12 @@ def parse(name: str) -> Sealed | None:
 
 @dataclass(frozen=True)
 class Log:
-    """What a store holds, as one listing of its folder tells it.
+    """The content of a store, from one listing of its folder.
 
     Attributes:
-        files: The files that hold the batches: each batch in one of them, in order.
-        leftovers: Names of what a writer left behind: unfinished files, those of a commit that was not finished, and
-            those that a wider file has taken the place of.
+        files: The files with the batches, in order; each batch is in one file.
+        leftovers: Names of files that a writer left behind: unfinished files, files of an unfinished commit, and files
+            that were merged into another.
         foreign: Names of files that no store made.
     """
 
@@ -132,10 +132,10 @@ class Log:
 
 
 def read_log(names: Iterable[str]) -> Log:
-    """The log that a folder's listing is.
+    """The log, from a folder's listing.
 
-    Every batch has a file from the first on: what was merged and what has expired has one with a wider range, which
-    hides the narrower. So a number without a file is a file that was lost.
+    Every batch has a file. Merged and expired batches have one with a wider range, which hides the narrower ones. So a
+    batch without a file means that a file was lost.
 
     Args:
         names: The names of the files.
@@ -180,5 +180,5 @@ def read_log(names: Iterable[str]) -> Log:
 
 
 def _rivals(file: Sealed, other: Sealed) -> bool:
-    """Whether two files of one range were not made one from the other."""
+    """Whether two files have one range, and neither replaces the other."""
     return (file.first, file.last) == (other.first, other.last) and not other.expired

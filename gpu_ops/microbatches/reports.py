@@ -1,4 +1,4 @@
-"""What a store tells: a batch, events within a time, and what was found when every byte was read."""
+"""A store's answers: batches, events within a time, and the report of a verification."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class StoredBatch:
     """A batch of a store.
 
     Attributes:
-        sequence: Its number: 1, 2, 3 …
-        events: Its events: ``start``, ``end`` (``timestamp[us, UTC]``) and the payload. None where there was only a
-            CTI, or where batches have expired, which are one batch with the number of the last.
+        sequence: The batch's number: 1, 2, 3 …
+        events: ``start``, ``end`` (``timestamp[us, UTC]``) and the payload. No rows for a batch with only a CTI, and
+            for expired batches, which count as one batch under the last of their numbers.
         cti: The CTI after it in ticks; None before there was any.
-        expired: Whether it stands for batches that have expired. A reader that goes on ``since`` an earlier one may
-            have missed events.
-        lost: Then, the number of the last batch that may have held events. A reader that goes on ``since`` this one or
-            a later one has missed none.
+        expired: Whether it replaces expired batches. A reader that continues ``since`` an earlier batch may have missed
+            events.
+        lost: If so, the number of the last batch that may have held events. A reader that continues ``since`` this
+            batch or a later one has missed none.
     """
 
     sequence: int
@@ -36,18 +36,18 @@ class StoredBatch:
 
 @dataclass(frozen=True)
 class StoreReport:
-    """What `Store.verify` found.
+    """The report of `Store.verify`.
 
     Attributes:
-        files: How many files hold the batches.
-        rows: How many events.
+        files: The number of files with batches.
+        rows: The number of events.
         sequence: The number of the last batch.
         cti: The CTI after it in ticks.
-        damaged: What is wrong, for each file of which something is.
-        foreign: Files that no store made; they are not looked at.
-        leftovers: Files of writes that did not end, or that wider files hide. A writer removes them when it opens;
-            the folders that Spark jobs were writing to are not, as the jobs may run.
-        unreadable: What the file system said, for each file that it did not let be read; that is no sign of damage.
+        damaged: The problem of each damaged file.
+        foreign: Files that no store made; they are not read.
+        leftovers: Files of unfinished writes, and files that were merged into another. A writer removes them when it
+            opens, but not the folders of Spark jobs, which may still run.
+        unreadable: The file system's error for each file that could not be read; that is no sign of damage.
     """
 
     files: int
@@ -61,7 +61,7 @@ class StoreReport:
 
     @property
     def sound(self) -> bool:
-        """Whether every byte was read and is the one that was sealed."""
+        """Whether every file was read and is undamaged."""
         return not self.damaged and not self.unreadable
 
 

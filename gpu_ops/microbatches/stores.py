@@ -18,7 +18,7 @@ from gpu_ops.core.own_errors import of_methods, own_errors
 from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.core.time import MAX_TIME, Duration, Instant, format_time, instant, positive_ticks, ticks
 from gpu_ops.errors import PlanError, SourceError, shown, unknown_column
-from gpu_ops.ingest.raw import Piece, RawSource, shown_shape
+from gpu_ops.ingest.raw_source import Piece, RawSource, shown_shape
 from gpu_ops.microbatches.batch_files import LIFETIME, Compression, DamageError, Staged, damaged, load, split, stage
 from gpu_ops.microbatches.files import WriteReport, regrouped
 from gpu_ops.microbatches.folders import open_folder, writing
@@ -29,7 +29,7 @@ from gpu_ops.microbatches.reports import StoredBatch, StoreReport, alive
 from gpu_ops.microbatches.writer import MERGED_ROWS, Writer, conform
 
 STAGING = ".staging-"
-"""What a folder's name begins with in which others make files that a writer will seal."""
+"""The prefix of folders in which other processes stage files for a writer."""
 
 
 @own_errors
@@ -46,15 +46,15 @@ def store(
     Nothing is read or made yet; the first write makes the folder.
 
     Args:
-        path: A folder, or a URL of one on a file system that fsspec knows (``s3://bucket/bids``).
-        filesystem: An fsspec file system that the path is of, with options of its own.
+        path: A folder, or its URL on a file system that fsspec knows (``s3://bucket/bids``).
+        filesystem: The path's fsspec file system, if it needs options.
         compression: How this store's writers compress: ``"zstd"`` or ``"lz4"``.
-        trust: Whether what sound files hold is taken as it is, as in `gpu_ops.events`: the CRC of a file tells that
-            nobody's disk has changed it, and not that nobody made it to do harm.
-        max_bytes: How many bytes a file may unpack to, as there.
+        trust: Whether the files are trusted, as in `gpu_ops.events`: a file's CRC detects accidental changes, not
+            malicious files.
+        max_bytes: The most bytes that a file may unpack to, as there.
 
     Raises:
-        SourceError: The path is a file's, or fsspec is needed and not installed.
+        SourceError: The path is a file, or fsspec is needed and not installed.
         PlanError: The compression is unknown.
 
     Examples:
@@ -79,7 +79,7 @@ def store(
 class Store(OtherNames):
     """A store of micro-batches; `gpu_ops.store` opens one.
 
-    One process may write while others read. What a reader finds is whole: a batch is there, with its CTI, or is not.
+    One process may write while others read. A reader sees a batch with its CTI, or not at all.
 
     Examples:
         >>> import gpu_ops as g
@@ -110,14 +110,14 @@ class Store(OtherNames):
 
     @property
     def path(self) -> str:
-        """Where it is."""
+        """The path or URL."""
         return self._folder.path
 
     @property
     def identity(self) -> str | None:
-        """A random name that its first writer gave it, and that a copy of the folder keeps.
+        """A random name from its first writer, which a copy of the folder keeps.
 
-        It is None until something is written, and in a store that an older version wrote, until the next write.
+        It is None before the first write, and in a store of an older version until the next write.
 
         Raises:
             SourceError: The file ``store.json`` is damaged, or cannot be read.
@@ -137,10 +137,10 @@ class Store(OtherNames):
 
     @property
     def schema(self) -> pa.Schema:
-        """Its columns: ``start``, ``end`` and the payload, as the first batch decided them.
+        """The columns: ``start``, ``end`` and the payload, as in the first batch.
 
         Raises:
-            SourceError: There is no batch yet.
+            SourceError: The store has no batch yet.
         """
         found = self._schema(self.log())
         if found is None:
@@ -158,7 +158,7 @@ class Store(OtherNames):
         return self.log().sequence
 
     def __len__(self) -> int:
-        """How many events it holds, as the names of its files tell; an empty store is true nevertheless."""
+        """The number of events, from the names of the files. An empty store is true nevertheless."""
         return sum(file.rows for file in self.log().files)
 
     def __bool__(self) -> bool:
@@ -171,9 +171,9 @@ class Store(OtherNames):
         return f"<Store {self.path}: {rows:,} events, {log.sequence:,} batches in {len(log.files):,} files, {cti}>"
 
     def files(self) -> list[str]:
-        """The files that hold the batches now, for other programs that read Arrow files.
+        """The current files with the batches, for other programs that read Arrow files.
 
-        A plain listing of the folder may also show what a writer is about to remove.
+        A plain listing of the folder may also show files that a writer is about to remove.
 
         Examples:
             >>> import gpu_ops as g
@@ -196,20 +196,20 @@ class Store(OtherNames):
         since: int = 0,
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
-        """The events that are alive within ``[start, end)``. Files without such are not opened.
+        """The events alive within ``[start, end)``. Files without such events are not opened.
 
         Args:
-            start: Events that end at or before this are left out.
-            end: Events that start at or after this are left out.
-            since: Only batches after this one.
-            columns: Payload columns; all if left out.
+            start: Skip events that end at or before this time.
+            end: Skip events that start at or after this time.
+            since: Read only batches after this one.
+            columns: Payload columns; all by default.
 
         Returns:
             ``start``, ``end`` (``timestamp[us, UTC]``) and the payload columns, in the order of the batches.
 
         Raises:
-            SourceError: There is no batch yet, or a file is damaged or lost.
-            ColumnError: There is no such column.
+            SourceError: The store has no batch yet, or a file is damaged or lost.
+            ColumnError: A column is unknown.
         """
         schema = self.schema
         names = list(LIFETIME)
@@ -233,15 +233,15 @@ class Store(OtherNames):
         end: int | None = None,
         schema: pa.Schema | None = None,
     ) -> Iterator[pa.Table]:
-        """Some columns of the events that `read` would give, a table for each file.
+        """As `read`, with one table for each file.
 
         Args:
-            columns: Names, of ``start`` and ``end`` too.
-            since: Only batches after this one.
-            until: Only batches up to this one.
-            start: In ticks, as of `read`.
-            end: In ticks, as of `read`.
-            schema: The store's, where it is known: each file is held to it, and else to the first one that is read.
+            columns: Names, ``start`` and ``end`` too.
+            since: Read only batches after this one.
+            until: Read only batches up to this one.
+            start: Ticks, as in `read`.
+            end: Ticks, as in `read`.
+            schema: The store's columns if known, else those of the first file; each file must have them.
         """
         wanted = list(dict.fromkeys([*columns, *(LIFETIME if (start, end) != (None, None) else ())]))
         known = None if schema is None else pa.schema(map(schema.field, wanted))
@@ -251,10 +251,10 @@ class Store(OtherNames):
                 yield alive(table, start, end).select(list(columns))
 
     def batches(self, since: int = 0) -> Iterator[StoredBatch]:
-        """The batches there are, one by one; the same whether or not their files have been merged.
+        """The current batches, one by one; merging files does not change them.
 
         Args:
-            since: Only those after this one.
+            since: Read only batches after this one.
 
         Raises:
             SourceError: A file is damaged or lost.
@@ -270,18 +270,18 @@ class Store(OtherNames):
         poll: Duration = "100ms",
         on_wait: Callable[[], object] | None = None,
     ) -> Iterator[StoredBatch]:
-        """The batches there are, and those to come, as they come. It ends when the CTI is infinity: no more will.
+        """The current batches, then new ones as they come, until the CTI is infinity.
 
-        The wait for the next batch is the only thing here that takes a clock; events have their own time.
+        Only the wait for the next batch uses a clock; events have their own time.
 
         Args:
-            since: Only those after this one.
-            timeout: How long without a new batch until it ends (``"10s"``, or 0); without it, it waits for ever.
-            poll: How long from one look at the folder to the next.
-            on_wait: Called after each look that found nothing; it ends if that gives something true.
+            since: Read only batches after this one.
+            timeout: Stop after this long without a new batch (``"10s"``, or 0); by default, wait for ever.
+            poll: How long to wait between two listings of the folder.
+            on_wait: Called after each listing without a new batch; a true result stops.
 
         Raises:
-            SourceError: A file is damaged or lost, or the store has become shorter than what was read of it.
+            SourceError: A file is damaged or lost, or the store has fewer batches than were read.
 
         Examples:
             >>> import gpu_ops as g
@@ -316,7 +316,7 @@ class Store(OtherNames):
             time.sleep(pause)
 
     def verify(self) -> StoreReport:
-        """Read every byte, and say what is not as it was written; nothing is changed.
+        """Read every file, and report damage; nothing is changed.
 
         Raises:
             SourceError: A file is lost, or two files claim one batch.
@@ -359,11 +359,11 @@ class Store(OtherNames):
     def writer(self, *, take_over: str | None = None) -> Writer:
         """Become the store's one writer, until the writer is closed.
 
-        On this machine's file systems a lock of the operating system's sees to that, which ends with its process. On
-        others it is an object in the store, which names its owner and stays when the owner is killed.
+        On this machine's file systems it takes a lock of the operating system, which ends with the process. On others
+        the lock is an object in the store, which names its owner and stays when the owner is killed.
 
         Args:
-            take_over: The owner that the error named, once that is known to be dead. Only that one's place is taken.
+            take_over: The owner that the error named, if you know that it is dead. No other lock is taken over.
 
         Raises:
             SourceError: The store has a writer, a file is lost, or the file system refuses.
@@ -381,7 +381,7 @@ class Store(OtherNames):
         return made
 
     def _identified(self) -> StoreIdentity:
-        """The store's identity, which it gets now if it has none; only a writer may ask."""
+        """The store's identity; a store without one gets it now, so only a writer may ask."""
         found = read_identity(self._folder)
         if found is None:
             found = StoreIdentity.new()
@@ -409,7 +409,7 @@ class Store(OtherNames):
             return writer.expire(before)
 
     def write(self, answer: pa.RecordBatchReader) -> WriteReport:
-        """Append all of an answer and close the store, in one go: all of it is there, with a CTI at infinity, or none.
+        """Append a whole result and close the store, atomically: the last batch has a CTI at infinity.
 
         Args:
             answer: Columns ``start`` and ``end`` and a payload.
@@ -433,17 +433,17 @@ class Store(OtherNames):
         return WriteReport(Path(self.path), rows, len(written), size)
 
     def staging(self, job: str) -> None:
-        """Make room for what `stage` makes for a job, until `unstage`. Who is late finds none, and leaves nothing."""
+        """Make the folder for a job's staged files, until `unstage`. A late task finds no folder and leaves no file."""
         with writing(self._folder):
             self._folder.make()
             self._folder.make(STAGING + job)
 
     def stage(self, events: Any, job: str) -> Staged:
-        """Make a file of events that `Writer.adopt` may seal later, in another process too; no lock is needed.
+        """Write a file of events that `Writer.adopt` can commit later, in another process too; no lock is needed.
 
         Args:
-            events: As `Writer.append` takes.
-            job: A name for all files that are to be sealed together, as `staging` took it.
+            events: As in `Writer.append`.
+            job: The name for all files of one commit, as in `staging`.
 
         Raises:
             GpuOpsError: As `Writer.append`.
@@ -454,17 +454,17 @@ class Store(OtherNames):
         return stage(self._folder, table, parts=parts, compression=self._compression, within=STAGING + job)
 
     def unstage(self, job: str) -> None:
-        """Remove what was staged for a job and not adopted."""
+        """Remove a job's staged files that were not adopted."""
         with writing(self._folder):
             self._folder.remove_folder(STAGING + job)
 
     # How it is read
 
     def as_source(self) -> RawSource:
-        """What is in it by now, for a stream to read.
+        """The current content, as a source.
 
         Raises:
-            SourceError: It has no batch yet, or as `log`.
+            SourceError: The store has no batch yet, or as `log`.
         """
         schema, rows, until = self.schema, len(self), self.sequence
         return RawSource(
@@ -476,7 +476,7 @@ class Store(OtherNames):
         )
 
     def log(self) -> Log:
-        """What the folder's listing tells; no file is opened.
+        """The log, from the names of the files; no file is opened.
 
         Raises:
             SourceError: A file is lost, or two files claim one batch.
@@ -484,7 +484,7 @@ class Store(OtherNames):
         return listed(self._folder)
 
     def _schema(self, log: Log) -> pa.Schema | None:
-        """The store's columns; None without a batch. Any sound file tells them, the smallest at least cost."""
+        """The store's columns, from its smallest undamaged file; None without a batch."""
         while log.files:
             failed: SourceError | None = None
             for file in sorted(log.files, key=lambda file: file.size):
@@ -501,7 +501,7 @@ class Store(OtherNames):
         return None
 
     def _without(self, file: Sealed, log: Log) -> Log:
-        """Look again after a file was gone: it was merged or has expired, or it was lost while it was looked for."""
+        """A new log after a file was missing: it was merged, has expired, or was lost."""
         again = self.log()
         if file in again.files and again == log:
             raise damaged(self._folder, file, "it is gone")
@@ -516,7 +516,7 @@ class Store(OtherNames):
         end: int | None = None,
         schema: pa.Schema | None = None,
     ) -> Iterator[list[StoredBatch]]:
-        """The batches after one, up to another or to the last, of each file in which an event may be within a time."""
+        """The batches of each file that may hold an event within a time, after one batch and up to another."""
         log = self.log()
         last = log.sequence if until is None else until
         while since < min(last, log.sequence):

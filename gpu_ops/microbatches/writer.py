@@ -1,4 +1,4 @@
-"""The one that writes a store: it appends, advances, merges and removes, each at once or not at all."""
+"""A store's writer: it appends, advances, merges and removes, each atomically."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from gpu_ops.microbatches.identity import StoreIdentity, write_identity
 from gpu_ops.microbatches.names import Log, Sealed
 
 MERGED_ROWS = 1 << 20
-"""Rows that files are merged up to, unless told otherwise."""
+"""The default size of merged files in rows."""
 
 _MERGED_BATCHES = 1 << 14
-"""Batches in one file at most: its metadata names each."""
+"""The most batches in one file, since its metadata lists each."""
 
 
 @of_methods
@@ -96,15 +96,15 @@ class Writer:
 
     @property
     def identity(self) -> StoreIdentity:
-        """Who the store is, and which follower writes there."""
+        """The store's identity, and the follower that writes there."""
         return self._identity
 
     def claim(self, follower: str, base: int) -> None:
-        """Write down which follower writes here.
+        """Record the follower that writes here.
 
         Args:
-            follower: Its name.
-            base: The number of the last batch that was there before its first.
+            follower: The follower's name.
+            base: The number of the last batch before the follower's first.
 
         Raises:
             SourceError: The file system refuses.
@@ -115,34 +115,34 @@ class Writer:
         self._identity = claimed
 
     def append(self, events: Any, cti: Instant | None = None) -> int:
-        """Add a batch; when this returns, it is on the disk.
+        """Append a batch; when this returns, the batch is on disk.
 
         Args:
             events: A frame with columns ``start`` and ``end`` and the payload. The first batch decides the store's
                 columns; later ones have the same, in any order.
-            cti: What is promised after it: no later event starts before this.
+            cti: The CTI after the batch: no later event starts before it.
 
         Returns:
-            Its sequence number.
+            The batch's sequence number.
 
         Raises:
-            ColumnError: A column is missing, is one more, or has another type.
-            TimeError: A lifetime is not valid, a start is before the store's CTI, or the CTI would go backwards.
-            SourceError: The file system refuses (the disk is full, for instance). The store is as it was.
+            ColumnError: A column is missing, unknown, or has another type.
+            TimeError: A lifetime is invalid, a start is before the store's CTI, or the CTI would go backwards.
+            SourceError: The file system refuses (the disk is full, for instance). The store is unchanged.
         """
         promised = self._output_cti(_given(cti))
         table = conform(events, self._schema, self.cti)
         return self._seal([self._staged(table, [(table.num_rows, promised)])], [promised], table.schema)
 
     def extend(self, batches: Iterable[Any], cti: Instant | None = None) -> int:
-        """Add batches of which all become visible at once, or none.
+        """Append several batches in one commit: all become visible, or none.
 
         Args:
-            batches: As `append` takes.
-            cti: What is promised after the last of them.
+            batches: As in `append`.
+            cti: The CTI after the last batch.
 
         Returns:
-            The last one's sequence number.
+            The sequence number of the last batch.
 
         Raises:
             GpuOpsError: As `append`.
@@ -168,29 +168,29 @@ class Writer:
             cti: The instant.
 
         Returns:
-            The sequence number that the promise got.
+            The sequence number of the batch with the CTI.
 
         Raises:
-            TimeError: It is before the store's CTI.
-            SourceError: The store has no batch yet, whose columns it would have.
+            TimeError: The instant is before the store's CTI.
+            SourceError: The store has no batch yet that decided its columns.
         """
         promised = self._output_cti(instant(cti, name="cti"))
         columns = self._columns()
         return self._seal([self._staged(empty_table(columns), [(0, promised)])], [promised], columns)
 
     def adopt(self, staged: Sequence[Staged], cti: int | None) -> int:
-        """Seal files that were staged, by whomever, as one commit, after which a CTI is promised.
+        """Commit staged files, from any process, with a CTI after them.
 
         Args:
-            staged: The files, of the store's columns; late ones are refused.
-            cti: The CTI in ticks; None leaves it where it is.
+            staged: The files, with the store's columns and without late events.
+            cti: The CTI in ticks; None keeps the current one.
 
         Returns:
             The last sequence number.
 
         Raises:
             TimeError: An event starts before the store's CTI.
-            ColumnError: They have other columns.
+            ColumnError: A file has other columns than the store.
         """
         promised = self._output_cti(cti)
         schema = self._schema
@@ -209,20 +209,20 @@ class Writer:
     # What is tidied up
 
     def compact(self, rows: int = MERGED_ROWS) -> int:
-        """Merge small neighbouring files into larger ones. What a reader sees is the same before, while and after.
+        """Merge small neighbouring files into larger ones. Readers see the same batches before, during and after.
 
-        A file is merged only with as many rows as it has itself, so that a row is written again no more often than
+        A file is merged only with at least as many rows as it has itself, so that a row is rewritten only as often as
         its file can double.
 
         Args:
-            rows: How many rows a merged file has at most.
+            rows: The most rows of a merged file.
 
         Returns:
-            How many files the store has fewer.
+            How many fewer files the store has.
 
         Raises:
             PlanError: The bound is less than one row.
-            SourceError: A file cannot be read, or the file system refuses. The store is as it was.
+            SourceError: A file cannot be read, or the file system refuses. The store is unchanged.
         """
         if rows < 1:
             raise PlanError("A file holds at least one row.", remedy="Give rows=1 or more.")
@@ -244,13 +244,13 @@ class Writer:
         return before - len(self._files)
 
     def expire(self, before: Instant) -> int:
-        """Remove the batches all of whose events end at or before an instant. The CTI and the numbers remain.
+        """Remove files whose events all end at or before an instant. The CTI and the batches' numbers remain.
 
         Args:
             before: The instant.
 
         Returns:
-            How many events were removed. Of files in which some events end later, none is.
+            The number of removed events.
 
         Raises:
             SourceError: The file system refuses.
@@ -259,16 +259,16 @@ class Writer:
         return self._empty(lambda file: file.end is not None and file.end <= bound)
 
     def discard(self, sequence: int) -> int:
-        """Give up the file that holds a batch, for instance since it is damaged. The CTI and the numbers remain.
+        """Remove the file with a batch, for instance a damaged one. The CTI and the batches' numbers remain.
 
         Args:
-            sequence: A batch's number; what was merged with it goes with it.
+            sequence: A batch's number; batches in the same file are removed too.
 
         Returns:
-            How many events were removed.
+            The number of removed events.
 
         Raises:
-            PlanError: There is no such batch.
+            PlanError: The batch does not exist.
             SourceError: The file system refuses.
         """
         if not 1 <= sequence <= self.sequence:
@@ -276,11 +276,11 @@ class Writer:
         return self._empty(lambda file: file.first <= sequence <= file.last)
 
     def recover(self) -> None:
-        """Take up what the folder holds, and remove what an earlier writer left behind."""
+        """Read the folder's log, and remove the leftovers of an earlier writer."""
         log = self._log()
         with writing(self._folder):
-            # A writer that was killed may have given names that it did not sync. From here on they count, files that
-            # they hide go, and a checkpoint may be built on them: a loss of power must not take them then.
+            # A killed writer may not have synced its renames. From here on these files count, files that they hide
+            # are removed, and checkpoints may rely on them: a loss of power must not undo the renames then.
             self._folder.sync()
             self._folder.remove(log.leftovers)
             if log.leftovers:
@@ -291,7 +291,7 @@ class Writer:
     # How it ends
 
     def close(self) -> None:
-        """Let another write."""
+        """Release the store for another writer."""
         if self._open:
             self._open = False
             with writing(self._folder):
@@ -339,7 +339,7 @@ class Writer:
         return stage(self._folder, table, parts=parts, compression=self._compression, lost=lost)
 
     def _seal(self, staged: Sequence[Staged], ctis: Sequence[int | None], schema: pa.Schema) -> int:
-        """Give staged files their names, the last of them last: with it, all count."""
+        """Rename staged files. The last file's name makes the whole commit count."""
         self._check()
         first, last = self.sequence + 1, self.sequence + len(staged)
         files = [
@@ -358,11 +358,11 @@ class Writer:
 
     @contextmanager
     def _tidy(self, names: Iterable[str]) -> Iterator[None]:
-        """After an error, look again at what there is: it may have come before or after the file counted."""
+        """After an error, remove files and read the log again: the commit may have counted or not."""
         try:
             yield
         except BaseException:
-            # What is left of a commit must be gone before others take its numbers.
+            # The rest of a commit must be gone before other batches take its numbers.
             self._settled = False
             with suppress(OSError, SourceError):
                 self._folder.remove(names)
@@ -370,12 +370,12 @@ class Writer:
             raise
 
     def _replace(self, run: Sequence[Sealed], staged: Staged) -> None:
-        """Put one file in the place of neighbouring ones: it hides them, then they go."""
+        """Replace neighbouring files by one: it hides them, then they are removed."""
         made = staged.sealed(run[0].first, run[-1].last, run[-1].last, run[-1].cti)
         self._check()
         with self._tidy([staged.name]), writing(self._folder):
             self._folder.rename(staged.name, made.name)
-            # Until the new name lasts, the old ones must.
+            # Keep the old files until the new name is durable.
             self._folder.sync()
             at = self._files.index(run[0])
             self._files[at : at + len(run)] = [made]
@@ -383,7 +383,7 @@ class Writer:
             self._folder.sync()
 
     def _empty(self, gone: Callable[[Sealed], bool]) -> int:
-        """Put files without events in the place of some, and of such as have none beside them."""
+        """Replace files by files without events; neighbours without events are merged in."""
         self._check()
         removed = 0
         run: list[Sealed] = []
@@ -400,7 +400,7 @@ class Writer:
 
 
 def _runs(files: Sequence[Sealed], rows: int) -> Iterator[Sequence[Sealed]]:
-    """Neighbours to merge."""
+    """The runs of neighbouring files to merge."""
     run: list[Sealed] = []
     total = 0
     for file in files:
@@ -414,7 +414,7 @@ def _runs(files: Sequence[Sealed], rows: int) -> Iterator[Sequence[Sealed]]:
 
 
 def _worthwhile(run: Sequence[Sealed]) -> Iterator[Sequence[Sealed]]:
-    """What of a run is worth merging: no file with fewer rows than it has itself."""
+    """The parts of a run worth merging: each file with at least as many rows as it has itself."""
     if len(run) < 2:
         return
     largest = max(range(len(run)), key=lambda at: run[at].rows)
@@ -426,16 +426,16 @@ def _worthwhile(run: Sequence[Sealed]) -> Iterator[Sequence[Sealed]]:
 
 
 def conform(events: Any, schema: pa.Schema | None, cti: int | None) -> pa.Table:
-    """A frame as a table of a store's columns, its lifetimes valid.
+    """A frame as a table with a store's columns and valid lifetimes.
 
     Args:
         events: A frame with columns ``start`` and ``end``.
-        schema: The store's columns; None if these are to decide them.
+        schema: The store's columns; None if this frame decides them.
         cti: The store's CTI in ticks.
 
     Raises:
-        ColumnError: A column is missing, is one more, or has another type.
-        TimeError: A lifetime is not valid, or starts before the CTI.
+        ColumnError: A column is missing, unknown, or has another type.
+        TimeError: A lifetime is invalid, or starts before the CTI.
     """
     if isinstance(events, pa.RecordBatch):
         events = pa.Table.from_batches([events])

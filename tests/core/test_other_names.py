@@ -175,7 +175,7 @@ def test_narwhals_refuses_the_truth_of_an_expression() -> None:
 
 
 def test_a_unit_of_what_is_a_time_by_itself_is_refused() -> None:
-    with pytest.raises(TimeError, match=r"unit='s' says what integers count, and the start is timestamp.* Leave unit="):
+    with pytest.raises(TimeError, match=r"unit='s' is the unit of integers, and the start is timestamp.* Leave unit="):
         g.events(TABLE, start="at", unit="s")
     mixed = TABLE.append_column("till", pa.array([7, 8]))
     assert g.events(mixed, start="at", end="till", unit="s").collect()["v"].to_pylist() == [1, 2]

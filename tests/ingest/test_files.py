@@ -175,7 +175,7 @@ def test_formats_are_not_mixed(tmp_path: Path) -> None:
 
 def test_names_that_say_nothing_need_a_format(tmp_path: Path) -> None:
     pq.write_table(table(), tmp_path / "rides")
-    with pytest.raises(SourceError, match="does not say what it holds"):
+    with pytest.raises(SourceError, match="does not tell its format"):
         rides(tmp_path / "rides")
     assert numbers(rides(tmp_path / "rides", format="parquet")) == list(range(SIZE))
 

@@ -155,7 +155,7 @@ def test_without_such_columns_nothing_is_looked_at() -> None:
     ("options", "kind", "problem"),
     [
         ({"kind": "nothing"}, ColumnError, "no such column"),
-        ({"kind": "v"}, ColumnError, "said in words, and this is int64"),
+        ({"kind": "v"}, ColumnError, "must be text, and this is int64"),
         ({"shape": "edge"}, PlanError, "go together"),
         ({"edge": "what"}, PlanError, "go together"),
         ({"shape": "circle", "edge": "what"}, PlanError, "no policy"),

@@ -15,18 +15,18 @@ from unittest import mock
 from gpu_ops.devices import cpu
 from gpu_ops.devices.cpu import compiling
 
-Kernel = tuple[Callable[..., Any], tuple[Any, ...]]
+Kernel = tuple[Callable[..., Any], tuple[Any, ...], bool]
 
 PROCESSES = 2
 
 
 def kernels() -> list[Kernel]:
-    """Each kernel's function and signature; nothing may have imported the kernels before."""
+    """Each kernel's function, its signature, and whether it allocates; nothing may have imported the kernels before."""
     found: list[Kernel] = []
 
-    def kernel(*signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def kernel(*signature: Any, allocates: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-            found.append((function, signature))
+            found.append((function, signature, allocates))
             return function
 
         return decorate
@@ -39,7 +39,8 @@ def kernels() -> list[Kernel]:
 
 
 def _compile(number: int) -> None:
-    compiling._compile(*KERNELS[number])
+    function, signature, allocates = KERNELS[number]
+    compiling._compile(function, signature, allocates=allocates)
 
 
 if __name__ == "__main__":

@@ -50,8 +50,14 @@ def output(dtype: Any) -> Any:
     return numba.types.Array(dtype, 1, "C")
 
 
-def kernel(*signature: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Compile a function of arrays for these argument types, at its first call."""
+def kernel(*signature: Any, allocates: bool = True) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Compile a function of arrays for these argument types, at its first call.
+
+    Args:
+        signature: The types.
+        allocates: Whether the function makes arrays. If not, it is compiled without reference counts: Numba counts
+            each array that is handed to an inlined part or put into a tuple.
+    """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         compiled: Callable[P, R] | None = None
@@ -60,7 +66,7 @@ def kernel(*signature: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             nonlocal compiled
             if compiled is None:
-                compiled = _compile(function, signature)
+                compiled = _compile(function, signature, allocates=allocates)
             return compiled(*args, **kwargs)
 
         return call
@@ -75,15 +81,15 @@ def inlined(function: Callable[P, R]) -> Callable[P, R]:
     return made
 
 
-def _compile(function: Callable[P, R], signature: tuple[Any, ...]) -> Callable[P, R]:
+def _compile(function: Callable[P, R], signature: tuple[Any, ...], *, allocates: bool = True) -> Callable[P, R]:
     try:
-        return _dispatcher(function, signature, cached=True)
+        return _dispatcher(function, signature, cache=True, _nrt=allocates)
     except (RuntimeError, OSError):  # Numba found no place for its cache, or could not write there
-        return _dispatcher(function, signature, cached=False)
+        return _dispatcher(function, signature, cache=False, _nrt=allocates)
 
 
-def _dispatcher(function: Callable[P, R], signature: tuple[Any, ...], *, cached: bool) -> Callable[P, R]:
-    dispatcher = numba.njit(nogil=True, error_model="numpy", cache=cached)(function)
+def _dispatcher(function: Callable[P, R], signature: tuple[Any, ...], **options: Any) -> Callable[P, R]:
+    dispatcher = numba.njit(nogil=True, error_model="numpy", **options)(function)
     dispatcher.compile(signature)
     dispatcher.disable_compile()
     made: Callable[P, R] = dispatcher

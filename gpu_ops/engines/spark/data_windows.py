@@ -134,7 +134,7 @@ def _shown(halo: Any, events: _Events) -> _Shown:
     """What slices are shown.
 
     Args:
-        context: How far the window looks.
+        halo: How far the window looks.
         events: Its events.
     """
     raise TypeError(halo)
