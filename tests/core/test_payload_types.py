@@ -230,7 +230,7 @@ def test_columns_without_nulls_stay_so_while_they_are_the_same_columns() -> None
 
 def test_a_null_in_a_column_without_nulls_is_an_error() -> None:
     stream = g.events(declared(pa.array([1, 2, 3]), pa.array([1, 2, None])), start="at")
-    with pytest.raises(SourceError, match="declared to hold no nulls") as caught:
+    with pytest.raises(SourceError, match="declared without nulls") as caught:
         stream.collect()
     assert caught.value.column == "never"
     assert caught.value.row == 2
