@@ -93,7 +93,7 @@ def _placed(block: Block, order: Any) -> Any:
     return places
 
 
-def _ranks(block: Block, codes: Any) -> tuple[Any, Any]:
+def _dense_ranks(block: Block, codes: Any) -> tuple[Any, Any]:
     """(ranks from 0 on, codes by rank): ranks are dense, or differ from dense codes by an offset."""
     if not len(codes):
         return codes, codes
@@ -117,7 +117,7 @@ def picked_ranks(block: Block, aggregate: Aggregate) -> tuple[str, Any, Any, Any
     identity, (values,), first, last = block.picked(aggregate, form)
     ranks, codes = block.part(
         ("ranked", *identity),
-        lambda: _ranks(block, block.order_codes(values)),
+        lambda: _dense_ranks(block, block.order_codes(values)),
     )
     return form, ranks, codes, first, last
 
@@ -129,7 +129,7 @@ def _asked(block: Block, aggregate: Aggregate, form: str, slots: Any, k: Any) ->
         _, ranks, codes, first, last = picked_ranks(block, aggregate)
         return codes, _kth(block, ranks, first, last, slots, k)
     _, (values,), first, last = block.picked(aggregate, form)
-    ranks, codes = _ranks(block, np.concatenate([block.order_codes(values), known[0]]))
+    ranks, codes = _dense_ranks(block, np.concatenate([block.order_codes(values), known[0]]))
     first, last = np.concatenate([first, known[1]]), np.concatenate([last, known[2]])
     return codes, _kth(block, ranks, first, last, slots, k - known[3])
 
@@ -148,7 +148,7 @@ def _quantile(block: Block, aggregate: Aggregate) -> Any:
         elif way == "higher":
             lower = lower + (rest > 0)
         codes, found = _asked(block, aggregate, form, block.slots, lower)
-        return block.of_codes(aggregate, form, _codes(block, codes, found, valid), valid)
+        return block.of_codes(aggregate, form, _codes_at(block, codes, found, valid), valid)
     (low, high), numbers = _numbers_at(block, aggregate, form, [lower, lower + (rest > 0)])
     plain = low.astype(np.float64, copy=False)
     with np.errstate(invalid="ignore", over="ignore"):  # infinities and NaN, as IEEE 754 has them
@@ -203,8 +203,8 @@ def _numbers_at(block: Block, aggregate: Aggregate, form: str, places: Sequence[
     many = len(places)
     asked = np.stack(places, axis=1).ravel()
     codes, found = _asked(block, aggregate, form, np.repeat(block.slots, many), asked)
-    numbers, valid = _numbers(block, aggregate, form, codes), block.present(aggregate, form)
-    return [_codes(block, numbers, found[at::many].copy(), valid) for at in range(many)], numbers
+    numbers, valid = _numbers_by_rank(block, aggregate, form, codes), block.present(aggregate, form)
+    return [_codes_at(block, numbers, found[at::many].copy(), valid) for at in range(many)], numbers
 
 
 def _mean_of_two(low: Any, high: Any, numbers: Any, block: Block) -> Any:
@@ -220,7 +220,7 @@ def _mean_of_two(low: Any, high: Any, numbers: Any, block: Block) -> Any:
     return np.where(np.isfinite(both), both * 0.5, low * 0.5 + high * 0.5)
 
 
-def _codes(block: Block, codes: Any, found: Any, valid: Any | None) -> Any:
+def _codes_at(block: Block, codes: Any, found: Any, valid: Any | None) -> Any:
     """Codes by rank; 0 for slots that hold none."""
     if not len(codes):
         return np.zeros_like(found, dtype=codes.dtype)
@@ -229,7 +229,7 @@ def _codes(block: Block, codes: Any, found: Any, valid: Any | None) -> Any:
     return np.where(valid, block.device.kernels.take(codes, np.maximum(found, 0)), np.zeros_like(codes[:1]))
 
 
-def _numbers(block: Block, aggregate: Aggregate, form: str, codes: Any) -> Any:
+def _numbers_by_rank(block: Block, aggregate: Aggregate, form: str, codes: Any) -> Any:
     """Numbers by rank: integers, or float64."""
     kernels = block.device.kernels
     column = column_of(block, aggregate.expression, form)
@@ -259,7 +259,7 @@ def _mode(block: Block, aggregate: Aggregate) -> Any:
     worth = counts * len(codes) + (len(codes) - 1 - owner)
     best = kernels.range_max(worth, low, high, block.size, block.slots)
     best = len(codes) - 1 - (best if valid is None else np.where(valid, best, 0)) % len(codes)
-    return block.of_codes(aggregate, form, _codes(block, codes, best, valid), valid)
+    return block.of_codes(aggregate, form, _codes_at(block, codes, best, valid), valid)
 
 
 # What stands where
@@ -401,25 +401,25 @@ def _list_frame(block: Block, aggregate: Aggregate, flat: pa.Array, counts: Any)
 def with_order(aggregate: Aggregate, schema: pa.Schema) -> list[tuple[str, str]]:
     """The unchanged value, and the forms by which it is ordered."""
     name = column_name(aggregate.expression)
-    return [(name, "rows"), *_orders((*aggregate.others, aggregate.expression), schema)]
+    return [(name, "rows"), *_order_forms((*aggregate.others, aggregate.expression), schema)]
 
 
-def _orders(expressions: Sequence[Any], schema: pa.Schema) -> list[tuple[str, str]]:
+def _order_forms(expressions: Sequence[Any], schema: pa.Schema) -> list[tuple[str, str]]:
     types = {column_name(each): schema.field(column_name(each)).type for each in expressions}
     bits = [(name, "bits") for name, dtype in types.items() if pa.types.is_floating(dtype)]
     return [(name, order_form(dtype)) for name, dtype in types.items() if has_order(dtype)] + bits
 
 
 def _ranked_columns(aggregate: Aggregate, schema: pa.Schema) -> list[tuple[str, str]]:
-    return [*_rows(aggregate.others, schema), *_orders((aggregate.expression, *aggregate.others), schema)]
+    return [*_row_forms(aggregate.others, schema), *_order_forms((aggregate.expression, *aggregate.others), schema)]
 
 
 def all_rows(aggregate: Aggregate, schema: pa.Schema) -> list[tuple[str, str]]:
     """All columns unchanged, and the forms by which they are ordered."""
-    return [*_rows(aggregate.others, schema), *_orders(aggregate.others, schema)]
+    return [*_row_forms(aggregate.others, schema), *_order_forms(aggregate.others, schema)]
 
 
-def _rows(expressions: Sequence[Any], schema: pa.Schema) -> list[tuple[str, str]]:
+def _row_forms(expressions: Sequence[Any], schema: pa.Schema) -> list[tuple[str, str]]:
     return [(name, "rows") for name in map(column_name, expressions)]
 
 

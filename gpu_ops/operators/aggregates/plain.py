@@ -59,7 +59,7 @@ def mean(block: Block, aggregate: Aggregate) -> tuple[Any, Any | None, pa.DataTy
     return block.over(aggregate, counts if valid is None else np.maximum(counts, 1)), valid, pa.float64()
 
 
-def _spread(block: Block, aggregate: Aggregate) -> tuple[Any, str]:
+def _variance_and_form(block: Block, aggregate: Aggregate) -> tuple[Any, str]:
     """(variance per slot, form): from exact sums of values and squares."""
     dtype = block.type_of(aggregate)
     kernels = block.device.kernels
@@ -82,7 +82,7 @@ def _spread(block: Block, aggregate: Aggregate) -> tuple[Any, str]:
 def _variance(block: Block, aggregate: Aggregate) -> tuple[Any, Any | None, pa.DataType]:
     name = None if aggregate.expression is None else column_name(aggregate.expression)
     identity = ("variance", name, block.which(aggregate), aggregate.degrees)
-    spread, form = block.part(identity, lambda: _spread(block, aggregate))
+    spread, form = block.part(identity, lambda: _variance_and_form(block, aggregate))
     enough = block.counts(aggregate, form) > aggregate.degrees
     return spread, None if bool(enough.all()) else enough, pa.float64()
 

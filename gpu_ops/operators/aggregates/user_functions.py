@@ -165,7 +165,7 @@ def _incremental(block: Block, aggregate: Aggregate) -> Any:
     chosen = members(block, aggregate, [])
     order = _by_time(block, aggregate, chosen, len(names))
     take = block.device.kernels.take
-    rows = _rows(_table(block, aggregate, chosen, order, names).select(names), len(order))
+    rows = _row_tuples(_table(block, aggregate, chosen, order, names).select(names), len(order))
     first, last = host(take(chosen.first, order)), host(take(chosen.last, order))
     entering, leaving = np.argsort(first, kind="stable").tolist(), np.argsort(last, kind="stable").tolist()
     entered = left = 0
@@ -192,7 +192,7 @@ def _incremental(block: Block, aggregate: Aggregate) -> Any:
     return _returned(block, aggregate, values)
 
 
-def _rows(table: pa.Table, count: int) -> list[tuple[Any, ...]]:
+def _row_tuples(table: pa.Table, count: int) -> list[tuple[Any, ...]]:
     if not table.num_columns:
         return [()] * count
     return list(zip(*(column.to_pylist() for column in table.columns), strict=True))

@@ -120,11 +120,11 @@ class IncrementalBinary(IncrementalOperator, family=True):
         end = replace(TIME, above="low")
         begin = replace(TIME, least=done)
         for at, (name, part) in enumerate(zip(_SIDES, self._node.inputs, strict=True)):
-            yield StateTable(f"waiting {name}", _rows(at, begin, end, groups, part.schema))
+            yield StateTable(f"waiting {name}", _rows_declared(at, begin, end, groups, part.schema))
         begun = replace(TIME, most=done)
         for name in self._kept:
             at = _SIDES.index(name)
-            yield StateTable(name, _rows(at, begun, end, groups, self._frame(name)) | self._kept_besides(at))
+            yield StateTable(name, _rows_declared(at, begun, end, groups, self._frame(name)) | self._kept_besides(at))
 
     def _kept_besides(self, at: int) -> dict[str, Field]:
         """The columns of a side's kept rows beside those of all rows; most nodes have none."""
@@ -132,7 +132,7 @@ class IncrementalBinary(IncrementalOperator, family=True):
         return {}
 
 
-def _rows(at: int, low: Field, high: Field, groups: int, frame: pa.Schema) -> dict[str, Field]:
+def _rows_declared(at: int, low: Field, high: Field, groups: int, frame: pa.Schema) -> dict[str, Field]:
     columns = row_columns(low, high, groups, frame=frame)
     return columns | {"group": replace(columns["group"], besides=(at,), least=_NULLS)}
 

@@ -79,11 +79,11 @@ def sorted_sides(node: Binary, left: Events | None, right: Events | None, device
     made = []
     for at, events in enumerate(whole):
         end = events.end if isinstance(node, AsOf) else events.ends
-        made.append(_in_order(AxisRows(codes[at], events.start, end, {}, frames[at]), groups, schemas[at], device))
+        made.append(_sorted_side(AxisRows(codes[at], events.start, end, {}, frames[at]), groups, schemas[at], device))
     return made[0], made[1]
 
 
-def _in_order(side: AxisRows, groups: int, schema: pa.Schema, device: Device) -> AxisRows:
+def _sorted_side(side: AxisRows, groups: int, schema: pa.Schema, device: Device) -> AxisRows:
     """A side in order. Numbers are moved with the times; the rest of the payload is gathered afterwards."""
     if device.kernels.is_ordered(side.code, side.low):
         return side

@@ -77,9 +77,9 @@ class DataWindowState(IncrementalOperator, family=True):
         number = ".".join(NUMBER) + ".0"
         rules = (
             RowRule(
-                number, "is not below the number of rows that its group has had", lambda kept: _counted(kept, tables)
+                number, "is not below the number of rows that its group has had", lambda kept: _below_seen(kept, tables)
             ),
-            RowRule("low", "is before a row that came earlier in its group", _in_order),
+            RowRule("low", "is before a row that came earlier in its group", _starts_ascend),
         )
         unique = () if node.window.counts == "starts" else ("group", number)
         yield StateTable(
@@ -125,13 +125,13 @@ def floors_of(rows: AxisRows, device: Device) -> Any:
     return device.columns.host(floor[floor != UNKNOWN])
 
 
-def _counted(kept: pa.Table, tables: Tables) -> npt.NDArray[np.bool_]:
+def _below_seen(kept: pa.Table, tables: Tables) -> npt.NDArray[np.bool_]:
     seen = integers(tables["groups"]["seen"].combine_chunks())
     number, group = (integers(kept[name].combine_chunks()) for name in (".".join(NUMBER) + ".0", "group"))
     return np.asarray(number < seen[group])
 
 
-def _in_order(kept: pa.Table) -> npt.NDArray[np.bool_]:
+def _starts_ascend(kept: pa.Table) -> npt.NDArray[np.bool_]:
     """Whether each row starts at or after those of its group that have lower numbers."""
     names = (".".join(NUMBER) + ".0", "group")
     number, group = (integers(kept[name].combine_chunks()) for name in names)

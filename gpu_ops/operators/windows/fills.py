@@ -61,7 +61,7 @@ class IncrementalFill(IncrementalOperator, nodes=(Fill,)):
             low, high = grids.overlapped(window, start, finish, self._device)
         return int(low[0]), int(high[0])
 
-    def _settled(self, cti: int) -> int:
+    def _first_unsettled(self, cti: int) -> int:
         """The number below which no window can get more events."""
         if cti == MAX_TIME:
             return AFTER
@@ -86,7 +86,7 @@ class IncrementalFill(IncrementalOperator, nodes=(Fill,)):
             self._number = self._device.columns.array(np.array([self._low - 1]))
             self._row = self._device.columns.array(np.array([-1]))
         if self._node.span is not None:
-            made += self._trailing(min(self._high, self._settled(cti)))
+            made += self._trailing(min(self._high, self._first_unsettled(cti)))
         promised = self._output_cti(cti)
         if cti == MAX_TIME:
             self._number, self._row, self._store, self._rows = self._number[:0], self._row[:0], [], 0

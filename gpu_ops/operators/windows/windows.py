@@ -50,7 +50,7 @@ def window_aggregate(node: WindowAggregate, events: Events, device: Device) -> I
     rows, bounds = _by_group(events, codes, count, loaded, device)
     del events, codes, loaded
     blocks = _blocks(rows, bounds, device)
-    for results in in_order(device.threads, lambda block: list(_block_results(node, block, keys, device)), blocks):
+    for results in ordered_map(device.threads, lambda block: list(_block_results(node, block, keys, device)), blocks):
         yield from results
 
 
@@ -230,7 +230,7 @@ def _slot_windows(low: Any, high: Any, device: Device) -> Iterator[tuple[Any, An
         done = upto
 
 
-def in_order(threads: int, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+def ordered_map(threads: int, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
     """``map`` on some threads, at most twice as many items ahead; kernels release the interpreter's lock."""
     if threads == 1:
         yield from map(function, items)
