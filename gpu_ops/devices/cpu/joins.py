@@ -229,18 +229,12 @@ def coverage(codes: Codes, start: Ints, end: Ints) -> tuple[Codes, Ints, Ints]:
         >>> coverage(np.zeros(3, np.int32), np.array([0, 1, 5]), np.array([3, 4, 6]))
         (array([0, 0], dtype=int32), array([0, 5]), array([4, 6]))
     """
+    events = codes.size
+    code, begin, over = np.empty(events, np.int32), np.empty(events, np.int64), np.empty(events, np.int64)
     covers = 0
-    until = 0
-    for event in range(codes.size):
-        if event == 0 or codes[event] != codes[event - 1] or start[event] > until:
+    for event in range(events):
+        if covers == 0 or codes[event] != code[covers - 1] or start[event] > over[covers - 1]:
+            code[covers], begin[covers], over[covers] = codes[event], start[event], end[event]
             covers += 1
-            until = end[event]
-        until = max(until, end[event])
-    code, begin, over = np.empty(covers, np.int32), np.empty(covers, np.int64), np.empty(covers, np.int64)
-    at = -1
-    for event in range(codes.size):
-        if event == 0 or codes[event] != codes[event - 1] or start[event] > over[at]:
-            at += 1
-            code[at], begin[at], over[at] = codes[event], start[event], end[event]
-        over[at] = max(over[at], end[event])
-    return code, begin, over
+        over[covers - 1] = max(over[covers - 1], end[event])
+    return code[:covers], begin[:covers], over[:covers]

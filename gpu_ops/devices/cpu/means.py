@@ -34,12 +34,8 @@ def mean_limbs(
         array([5.125])
     """
     if len(limb_sums) <= 2 and places == 0:
-        low, high = limb_sums[0], limb_sums[-1]
-        if (limb_bits, lowest_exponent) == (32, 0):
-            made, sure = _small_means(low, high, len(limb_sums) == 2, counts)
-            if sure:
-                return made
-        made, doubtful = _means(low, high, len(limb_sums) == 2, counts, limb_bits, lowest_exponent)
+        both = len(limb_sums) == 2
+        made, doubtful = _means(limb_sums[0], limb_sums[-1], both, counts, limb_bits, lowest_exponent)
     else:
         ten = float(10**places)
         less = float(10**places - int(ten))
@@ -49,19 +45,6 @@ def mean_limbs(
         limbs = [limb[at] for limb in limb_sums]
         made[at] = exact.mean_limbs(limbs, counts[at], limb_bits, lowest_exponent, places)
     return made
-
-
-@kernel(INTS, INTS, INT, INTS)
-def _small_means(low: Ints, high: Ints, both: int, counts: Ints) -> tuple[Floats, bool]:
-    """(means, whether they are right): of integers that all lie within 2**52, each is one division of float64s."""
-    made = np.empty(low.size, np.float64)
-    beyond = 0
-    for row in range(low.size):
-        at = unsigned(row)
-        upper = high[at] if both else 0
-        beyond |= ((low[at] >> 32) + upper + (1 << 20)) >> 21
-        made[at] = float(low[at] + (upper << 32)) / float(counts[at])
-    return made, beyond == 0
 
 
 @kernel(INTS, INTS, INT, INTS, INT, INT)
