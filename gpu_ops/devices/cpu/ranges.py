@@ -23,7 +23,7 @@ def occupied(first: Ints, last: Ints, size: int) -> tuple[Ints, Ints]:
     found = count = 0
     for slot in range(size):
         count += changes[slot]
-        # Written in any case, and kept if the next one goes elsewhere; the changes up to here are not needed again.
+        # Always written; kept only if the place advances. The changes up to here are not needed again.
         slots[unsigned(found)] = slot
         changes[unsigned(found)] = count
         found += count > 0
@@ -196,7 +196,7 @@ def keep(mask: Bools) -> Ints:
     count = 0
     for index in range(mask.size):
         count += mask[index]
-    # Every index is written, and kept if the next one goes elsewhere; hence one place more.
+    # Each index is written, and kept only if the place advances; hence one place more.
     indices = np.empty(count + 1, np.int64)
     at = 0
     for index in range(mask.size):
