@@ -70,7 +70,7 @@ def _threads() -> int:
 
 @cache
 def gpu_refusal() -> str | None:
-    """Why no GPU can be used here, or None when one can. The machine is asked once."""
+    """Why no GPU can be used here, or None if one can. The answer is kept."""
     try:
         runtime = importlib.import_module("cuda.bindings.runtime")
         error, count = runtime.cudaGetDeviceCount()

@@ -134,10 +134,10 @@ class RangeKernels(Protocol):
             first: Each event's first slot.
             last: One past its last slot.
             size: How many slots there are.
-            slots: The slots asked for, ascending.
+            slots: The slots to look at, ascending.
 
         Returns:
-            int64: for each of them the number of events with ``first <= slot < last``.
+            int64: for each slot the number of events with ``first <= slot < last``.
         """
 
     def range_sum(self, values: Ints, first: Ints, last: Ints, size: int, slots: Ints) -> Ints:
@@ -150,7 +150,7 @@ class RangeKernels(Protocol):
             first: Each event's first slot.
             last: One past its last slot.
             size: How many slots there are.
-            slots: The slots asked for, ascending.
+            slots: The slots to look at, ascending.
         """
 
     def range_max(self, values: Ints, first: Ints, last: Ints, size: int, slots: Ints) -> Ints:
@@ -163,7 +163,7 @@ class RangeKernels(Protocol):
             first: Each event's first slot.
             last: One past its last slot.
             size: How many slots there are.
-            slots: The slots asked for, ascending.
+            slots: The slots to look at, ascending.
         """
 
     def range_kth(self, ranks: Ints, first: Ints, last: Ints, size: int, slots: Ints, k: Ints) -> Ints:
@@ -174,8 +174,8 @@ class RangeKernels(Protocol):
             first: Each event's first slot.
             last: One past its last slot.
             size: How many slots there are.
-            slots: The slots asked for, ascending; one may be asked for several times.
-            k: Of each of them how many of its ranks come before the one asked for.
+            slots: The slots to look at, ascending; a slot may occur several times.
+            k: The place of the wanted rank among the ranks of each slot, from 0.
 
         Returns:
             int64: the ranks; -1 where a slot holds no more than k events, or k is negative.
@@ -589,7 +589,7 @@ class NumberKernels(Protocol):
         """
 
     def join_unsigned(self, low: Array, high: Array) -> tuple[Array, Array]:
-        """What sums of `exact_limbs_int` limbs come to, as uint64.
+        """The integers that sums of `exact_limbs_int` limbs stand for, as uint64.
 
         Returns:
             (values uint64, overflow bool): where ``overflow`` holds, the sum does not fit uint64.
@@ -803,7 +803,7 @@ class MeanKernels(Protocol):
         """
 
     def scaled(self, values: Array, exponent: Array) -> Array:
-        """``values * 2**exponent``, rounded where that is subnormal, infinite where it is too large.
+        """``values * 2**exponent``: subnormal results are rounded, too large ones infinite.
 
         Args:
             values: float64, finite.

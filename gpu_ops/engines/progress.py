@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self
+
+from gpu_ops.ingest.sources import EventSource
 
 SECONDS_BEFORE_SHOWN = 1.0
 
@@ -60,6 +63,12 @@ class Progress:
             self._bar.start()
         described = f"{self._rows_read:,} rows read, {self._rows_given:,} results"
         self._bar.update(self._task, completed=self._rows_read, description=described)
+
+
+def known_rows(sources: Iterable[EventSource]) -> int | None:
+    """How many rows some sources have in all; None if one of them does not know."""
+    counts = [each.rows for each in sources]
+    return None if None in counts else sum(count for count in counts if count is not None)
 
 
 def _is_watched() -> bool:

@@ -200,7 +200,7 @@ def _from_the_top(xp: Any, digits: Sequence[Array]) -> tuple[list[Array], Array,
 
 
 def _leading_float(xp: Any, digits: Sequence[Array]) -> Array:
-    """About what some digits come to, the highest first, in units of that."""
+    """An approximation of numbers by their three highest digits, in units of the first one."""
     made = xp.astype(digits[0], xp.float64)
     for at, digit in enumerate(digits[1:3], 1):
         made = made + xp.astype(digit, xp.float64) * 2.0 ** (-DIGIT_BITS * at)

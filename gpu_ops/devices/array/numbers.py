@@ -205,7 +205,7 @@ def variance(
 
 
 def scaled(values: Array, exponent: Array) -> Array:
-    """``values * 2**exponent``; what is too large is infinite, which NumPy would warn of.
+    """``values * 2**exponent``; too large results are infinite, without NumPy's warning.
 
     Examples:
         >>> import numpy as np

@@ -32,7 +32,7 @@ def _axis(codes: Codes, start: Ints, end: Ints) -> tuple[Codes, Ints, Ints, Ints
     """`axis` where the ends ascend in each group as the starts do."""
     events = codes.size
     axis_code, axis_time = np.empty(2 * events, np.int32), np.empty(2 * events, np.int64)
-    # Starts' boundaries, then ends': one array, so that a step of the merge is one store whichever it takes.
+    # The boundaries of starts, then those of ends: in one array, each step of the merge is one store.
     slots = np.empty(2 * events, np.int64)
     low = size = 0
     while low < events:

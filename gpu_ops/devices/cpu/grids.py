@@ -11,7 +11,7 @@ from gpu_ops.devices.cpu.compiling import CODES, INT, INTS, Codes, Ints, kernel,
 def grid_ranges(start: Ints, end: Ints | int, size: int, hop: int, align: int) -> tuple[Ints, Ints]:
     """Which windows of a grid each event overlaps; window k is ``[align + k hop, align + k hop + size)``.
 
-    Where neighbouring events have the same windows, as they mostly have in order of time, nothing is divided.
+    If neighbouring events have the same windows, as most have in order of time, nothing is divided.
 
     Examples:
         >>> grid_ranges(np.array([9, 10]), np.array([10, 31]), 20, 10, 0)
@@ -135,7 +135,7 @@ def dense_slots(counts: Ints, groups: int, start: int, hop: int) -> tuple[Ints, 
     for row in range(counts.size // groups):
         time = start + row * hop
         for group in range(groups):
-            # Written in any case, and kept if the next one goes elsewhere.
+            # Always written; kept only if the place advances.
             slots[unsigned(found)] = slot
             starts[unsigned(found)] = time
             codes[unsigned(found)] = group

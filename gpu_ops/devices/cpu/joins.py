@@ -2,7 +2,7 @@
 
 Two lifetimes overlap where one starts within the other. So each pair is found once: at a right start within the left
 lifetime, or at a left start within the right lifetime but after its start. Both are ranges of events in order of start,
-so nothing is compared with what it does not meet, however long some lifetimes are.
+so no event is compared with one that it does not meet, however long some lifetimes are.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from gpu_ops.devices.cpu.order import take_into
 OUT = output(INT)
 
 _NEAR = 16
-"""Events that are looked at together before halving the rest."""
+"""How many events are counted one by one before a binary search of the rest."""
 
 _FEW = 1 << 15
-"""Pairs whose indices fit in the processor's cache together."""
+"""How many pairs' indices fit in the processor's cache together."""
 
 _STRIDE = 4
-"""Indices that are written together; the surplus is written over."""
+"""How many indices are written at a time; the next ones overwrite the surplus."""
 
 
 def starts_within(
@@ -50,7 +50,7 @@ def _merge(codes: Codes, start: Ints, other_codes: Codes, other_start: Ints, fir
     """The first other that does not start before each event, and the first event that starts after each other."""
     events, others = codes.size, other_codes.size
     event, at = 0, 0
-    # Without a branch that depends on the data: either pointer moves, and what is written last stays.
+    # No branch depends on the data: one of the pointers moves, and the last value written stays.
     while event < events and at < others:
         first[unsigned(event)] = at
         other_first[unsigned(at)] = event
@@ -75,7 +75,7 @@ def _count(codes: Codes, end: Ints, other_codes: Codes, other_start: Ints, first
             bound += 1
         to, until = first[event], end[event]
         near = min(bound, to + _NEAR)
-        # All near ones are counted, which takes less time than to stop at the right one.
+        # Counting all near ones takes less time than stopping at the right one.
         count = 0
         for other in range(to, near):
             count += other_start[unsigned(other)] < until
@@ -229,18 +229,12 @@ def coverage(codes: Codes, start: Ints, end: Ints) -> tuple[Codes, Ints, Ints]:
         >>> coverage(np.zeros(3, np.int32), np.array([0, 1, 5]), np.array([3, 4, 6]))
         (array([0, 0], dtype=int32), array([0, 5]), array([4, 6]))
     """
+    events = codes.size
+    code, begin, over = np.empty(events, np.int32), np.empty(events, np.int64), np.empty(events, np.int64)
     covers = 0
-    until = 0
-    for event in range(codes.size):
-        if event == 0 or codes[event] != codes[event - 1] or start[event] > until:
+    for event in range(events):
+        if covers == 0 or codes[event] != code[covers - 1] or start[event] > over[covers - 1]:
+            code[covers], begin[covers], over[covers] = codes[event], start[event], end[event]
             covers += 1
-            until = end[event]
-        until = max(until, end[event])
-    code, begin, over = np.empty(covers, np.int32), np.empty(covers, np.int64), np.empty(covers, np.int64)
-    at = -1
-    for event in range(codes.size):
-        if event == 0 or codes[event] != codes[event - 1] or start[event] > over[at]:
-            at += 1
-            code[at], begin[at], over[at] = codes[event], start[event], end[event]
-        over[at] = max(over[at], end[event])
-    return code, begin, over
+        over[covers - 1] = max(over[covers - 1], end[event])
+    return code[:covers], begin[:covers], over[:covers]

@@ -34,12 +34,8 @@ def mean_limbs(
         array([5.125])
     """
     if len(limb_sums) <= 2 and places == 0:
-        low, high = limb_sums[0], limb_sums[-1]
-        if (limb_bits, lowest_exponent) == (32, 0):
-            made, sure = _small_means(low, high, len(limb_sums) == 2, counts)
-            if sure:
-                return made
-        made, doubtful = _means(low, high, len(limb_sums) == 2, counts, limb_bits, lowest_exponent)
+        both = len(limb_sums) == 2
+        made, doubtful = _means(limb_sums[0], limb_sums[-1], both, counts, limb_bits, lowest_exponent)
     else:
         ten = float(10**places)
         less = float(10**places - int(ten))
@@ -51,24 +47,11 @@ def mean_limbs(
     return made
 
 
-@kernel(INTS, INTS, INT, INTS)
-def _small_means(low: Ints, high: Ints, both: int, counts: Ints) -> tuple[Floats, bool]:
-    """(means, whether they are right): of integers that all lie within 2**52, each is one division of float64s."""
-    made = np.empty(low.size, np.float64)
-    beyond = 0
-    for row in range(low.size):
-        at = unsigned(row)
-        upper = high[at] if both else 0
-        beyond |= ((low[at] >> 32) + upper + (1 << 20)) >> 21
-        made[at] = float(low[at] + (upper << 32)) / float(counts[at])
-    return made, beyond == 0
-
-
 @kernel(INTS, INTS, INT, INTS, INT, INT)
 def _means(
     low: Ints, high: Ints, both: int, counts: Ints, limb_bits: int, lowest_exponent: int
 ) -> tuple[Floats, Bools]:
-    """(means, rows of which they may be wrong); without a branch, so that several rows are computed at a time."""
+    """(means, whether each may be wrong); without branches, so that several rows are computed at a time."""
     scale, base = math.ldexp(1.0, lowest_exponent), math.ldexp(1.0, limb_bits)
     mask = (1 << limb_bits) - 1
     made = np.empty(low.size, np.float64)
@@ -76,7 +59,7 @@ def _means(
     for row in range(low.size):
         at = unsigned(row)
         top = (low[at] >> limb_bits) + (high[at] if both else 0)
-        # Two float64 numbers that come to the sum, if the upper limb is one.
+        # The sum as two float64 numbers, exactly if the upper limb is one.
         upper, lower = top * base, float(low[at] & mask)
         total = upper + lower
         rest = lower - (total - upper)
@@ -150,8 +133,8 @@ def _means_of_many(
 def _mean(total: float, rest: float, more: int, count: float, ten: float, less: float) -> tuple[float, bool]:
     """(``(total + rest) / (count * (ten + less))``, whether it is the nearest); ``more``: if more is in the sum.
 
-    The remainder of a correctly rounded quotient is a float64. What is left of the correction that it gives, after that
-    has been added, is compared with half the distance to the next float64.
+    The remainder of a correctly rounded quotient is a float64, and gives a correction. The part of the correction that
+    is lost when it is added is compared with half the distance to the next float64.
     """
     divisor = count * ten
     quotient = total / divisor
@@ -178,7 +161,7 @@ def _mean(total: float, rest: float, more: int, count: float, ten: float, less: 
 
 @inlined
 def _product_error(left: float, right: float, product: float) -> float:
-    """What a product of two float64 numbers is off by, exactly."""
+    """The rounding error of a product of two float64 numbers, exactly."""
     wide = left * _SPLIT
     high = wide - (wide - left)
     low = left - high

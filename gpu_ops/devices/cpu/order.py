@@ -10,7 +10,7 @@ import numpy as np
 from gpu_ops.core.arrow_buffers import room
 from gpu_ops.devices.cpu.compiling import CODES, INT, INTS, Array, Codes, Ints, inlined, kernel, output, unsigned
 
-# How many events are looked at before a loop that may end early tests whether to: inside, it can use wide instructions.
+# A loop that may end early tests for it after this many events: in between it can use wide instructions.
 _CHUNK = 4096
 
 
@@ -209,7 +209,7 @@ def slot_order(slots: Ints, size: int) -> tuple[Ints, Ints]:
 
 
 _FEW = 1 << 12
-"""Values up to which NumPy's own gathering takes less time than calling a kernel."""
+"""Up to this many values, NumPy gathers in less time than it takes to call a kernel."""
 
 
 def take(values: Array, indices: Ints) -> Array:
@@ -228,7 +228,7 @@ def take(values: Array, indices: Ints) -> Array:
 
 
 def take_into(values: Array, indices: Ints, into: Array) -> None:
-    """`take`, written where it is wanted."""
+    """`take` into an array."""
     _take[values.itemsize](_bits(values), indices, _bits(into))
 
 
@@ -261,7 +261,7 @@ def _bits(values: Array) -> Array:
 
 
 def partition(codes: Codes, groups: int, arrays: Sequence[Array]) -> tuple[Codes, Ints, list[Array]]:
-    """Events ordered by group, then start, whichever way is quickest for the order they come in.
+    """Events ordered by group, then start, by the quickest way for their present order.
 
     Examples:
         >>> partition(np.array([1, 0, 1], np.int32), 2, [np.array([5, 6, 7]), np.array([0.5, 1.5, 2.5])])
@@ -277,7 +277,7 @@ def partition(codes: Codes, groups: int, arrays: Sequence[Array]) -> tuple[Codes
             _scatter[values.itemsize](codes, bounds, _bits(values), _bits(into))
         codes = group_codes(bounds)
     if not is_ordered(codes, placed[0]):
-        # Within its group an event is moved near by: this is the quick kind of gathering.
+        # Within its group an event moves only a short way, which gathers quickly.
         order = group_order(codes, groups, placed[0])
         placed = [take(values, order) for values in placed]
     return codes, bounds, placed

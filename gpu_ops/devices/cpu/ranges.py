@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpu_ops.devices.cpu.compiling import BOOLS, CODES, INT, INTS, Bools, Codes, Floats, Ints, inlined, kernel, unsigned
-from gpu_ops.devices.cpu.order import ascends, take
+from gpu_ops.devices.cpu.order import ascends, slot_order, take
 
 _LEAST = np.iinfo(np.int64).min
 
@@ -18,15 +18,12 @@ def occupied(first: Ints, last: Ints, size: int) -> tuple[Ints, Ints]:
         >>> occupied(np.array([0, 3]), np.array([2, 4]), 5)
         (array([0, 1, 3]), array([1, 1, 1]))
     """
-    changes = np.zeros(size + 1, np.int64)
-    for event in range(first.size):
-        changes[unsigned(first[event])] += 1
-        changes[unsigned(last[event])] -= 1
+    changes = _changes(first, last, size)
     slots = np.empty(size + 1, np.int64)
     found = count = 0
     for slot in range(size):
         count += changes[slot]
-        # Written in any case, and kept if the next one goes elsewhere; the changes up to here are not needed again.
+        # Always written; kept only if the place advances. The changes up to here are not needed again.
         slots[unsigned(found)] = slot
         changes[unsigned(found)] = count
         found += count > 0
@@ -58,11 +55,17 @@ def range_count(first: Ints, last: Ints, size: int, slots: Ints) -> Ints:
         >>> range_count(np.array([0, 1]), np.array([2, 3]), 4, np.array([0, 1, 3]))
         array([1, 2, 0])
     """
+    return _running_totals(_changes(first, last, size), slots)
+
+
+@inlined
+def _changes(first: Ints, last: Ints, size: int) -> Ints:
+    """By how much each slot holds more events than the one before."""
     changes = np.zeros(size + 1, np.int64)
     for event in range(first.size):
         changes[unsigned(first[event])] += 1
         changes[unsigned(last[event])] -= 1
-    return _running_totals(changes, slots)
+    return changes
 
 
 @kernel(INTS, INTS, INTS, INT, INTS)
@@ -104,7 +107,9 @@ def range_max(values: Ints, first: Ints, last: Ints, size: int, slots: Ints) -> 
     """
     if ascends(first) and ascends(last):
         return _sliding_max(values, first, last, slots)
-    return take(_painted_max(values, first, last, size), slots)
+    # The exponent of a length counts its bits: one more than the level of the power of two that fits in it.
+    order, bounds = slot_order(np.frexp(last - first)[1].astype(np.int64), 64)
+    return take(_painted_max(values, first, last, order, bounds, size), slots)
 
 
 @kernel(INTS, INTS, INTS, INTS)
@@ -136,29 +141,14 @@ def _sliding_max(values: Ints, first: Ints, last: Ints, slots: Ints) -> Ints:
     return greatest
 
 
-@kernel(INTS, INTS, INTS, INT)
-def _painted_max(values: Ints, first: Ints, last: Ints, size: int) -> Ints:
+@kernel(INTS, INTS, INTS, INTS, INTS, INT)
+def _painted_max(values: Ints, first: Ints, last: Ints, order: Ints, bounds: Ints, size: int) -> Ints:
     """Each range is covered by two of the greatest power of two's length that fits: a sparse table, from top to bottom.
 
-    Going down, ``greatest[i]`` is what the ranges met so far put on slots i … i + 2**level - 1.
+    Going down, ``greatest[i]`` is what the ranges met so far put on slots i … i + 2**level - 1. The ranges of a level
+    are ``order[bounds[level + 1]] … order[bounds[level + 2] - 1]``.
     """
     events = first.size
-    levels = np.empty(events, np.int64)
-    place = np.zeros(65, np.int64)
-    for event in range(events):
-        length = last[event] - first[event]
-        level = -1
-        while length >> (level + 1) > 0:
-            level += 1
-        levels[event] = level
-        place[level + 2] += 1
-    for level in range(64):
-        place[level + 1] += place[level]
-    bounds = place.copy()
-    order = np.empty(events, np.int64)
-    for event in range(events):
-        order[place[levels[event] + 1]] = event
-        place[levels[event] + 1] += 1
     greatest = np.full(size, _LEAST, np.int64)
     for level in range(62, -1, -1):
         length = 1 << level
@@ -206,7 +196,7 @@ def keep(mask: Bools) -> Ints:
     count = 0
     for index in range(mask.size):
         count += mask[index]
-    # Every index is written, and kept if the next one goes elsewhere; hence one place more.
+    # Each index is written, and kept only if the place advances; hence one place more.
     indices = np.empty(count + 1, np.int64)
     at = 0
     for index in range(mask.size):

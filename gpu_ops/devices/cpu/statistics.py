@@ -9,17 +9,17 @@ from gpu_ops.devices.cpu.compiling import INT, INTS, Ints, inlined, kernel, unsi
 from gpu_ops.devices.cpu.order import ascends, slot_order, take
 
 _LIST = 160
-"""Up to how many events at a time a sorted list, of which half is moved for each, beats a tree; measured on W7."""
+"""Up to this many events at a time, a sorted list is faster than a tree, though an insert moves half of it; see W7."""
 
 _TABLE = 1 << 16
-"""Up to how many codes a table of all of them costs little, however few events there are."""
+"""Up to this many codes, a table of all codes is cheap, however few events there are."""
 
 
 def range_kth(ranks: Ints, first: Ints, last: Ints, size: int, slots: Ints, k: Ints) -> Ints:
     """The k-th least of the ranks of the events that hold each of some slots.
 
     A sweep over the slots, O((events + slots) x log(ranks)) however many events a slot holds: with a tree of counts by
-    rank (Fenwick), or a sorted list of what is alive where that is little at any time.
+    rank (Fenwick), or a sorted list of the live events if there are few at any time.
 
     Examples:
         >>> twice = np.array([0, 1, 1, 3])

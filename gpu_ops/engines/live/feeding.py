@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from gpu_ops.engines.live.inputs import Input
-from gpu_ops.engines.progress import Progress
+from gpu_ops.engines.progress import Progress, known_rows
 from gpu_ops.errors import PlanError, shown
 
 
@@ -45,7 +45,7 @@ def run(live: Feedable, own: list[Input], batches: Iterable[Any] | None) -> Iter
         raise PlanError(
             f"run takes batches, not {shown(batches)}.", remedy="Give a list of tables, or anything that yields them."
         )
-    with Progress(_source_rows(own) if batches is None else None) as progress:
+    with Progress(known_rows(each.source for each in own) if batches is None else None) as progress:
         for name, batch in _source_tables(own) if batches is None else map(_named, batches):
             before = live.rows_in
             live.push(batch, input=name)
@@ -86,11 +86,6 @@ def _source_tables(own: list[Input]) -> Iterator[tuple[str, pa.Table]]:
                 left.remove(each)
             else:
                 yield each[0], table
-
-
-def _source_rows(own: list[Input]) -> int | None:
-    counts = [each.source.rows for each in own]
-    return None if None in counts else sum(count for count in counts if count is not None)
 
 
 def _named(batch: Any) -> tuple[str | None, Any]:

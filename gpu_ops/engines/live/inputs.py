@@ -35,7 +35,7 @@ class Input:
         name: The user's name for it.
         prefix: The prefix of its state tables.
         source: The schema and the checks of its rows.
-        entrance: Its ingress.
+        ingress: Its ingress.
         follows: The input whose CTIs it imports.
         leaves: The leaves of the plan that it feeds.
         counts: The counts of its rows.
@@ -52,7 +52,7 @@ class Input:
     name: str
     prefix: str
     source: EventSource
-    entrance: Ingress
+    ingress: Ingress
     follows: Input | None = None
     leaves: list[RunningNode] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
@@ -71,7 +71,7 @@ class Input:
     @property
     def promises(self) -> tuple[int, int]:
         """The CTI of the open view and that of the whole view, which the oldest open event holds back."""
-        cti = self.entrance.cti
+        cti = self.ingress.cti
         return cti, cti if self.still_open is None else self.still_open.least(cti)
 
     @property
@@ -99,7 +99,7 @@ class Input:
     @property
     def says_ctis(self) -> bool:
         """Whether its rows may bring CTIs."""
-        return self.entrance.makes_ctis or self.source.says_ctis
+        return self.ingress.makes_ctis or self.source.says_ctis
 
     def take(self, admitted: Admitted, device: Device) -> None:
         """Keep admitted events for the next step."""
@@ -134,12 +134,12 @@ class Input:
         if admitted.opened is not None:
             self.still_open.add(admitted.opened.start)
 
-    def restored(self, entrance: Ingress) -> None:
+    def restored(self, ingress: Ingress) -> None:
         """Go on with a restored ingress."""
-        self.entrance = entrance
+        self.ingress = ingress
         if self.still_open is not None:
             self.still_open = Least()
-            self.still_open.add(entrance.handed_out)
+            self.still_open.add(ingress.handed_out)
 
     def fed(self) -> dict[tuple[Node, View], tuple[StepInput, int]]:
         """The events and the CTI of each leaf in the next step."""
@@ -191,8 +191,8 @@ def inputs(leaves: Sequence[RunningNode]) -> list[Input]:
             return made[each.identity]
         arrival, asked = _arrival(each), views.get(each, set())
         source, name = arrival.source.source, arrival.source.name or "input"
-        entrance = Ingress(arrival.settings, source.schema, hands_out_open="open" in asked)
-        own = made[each.identity] = Input(name, _OWN if not made else f"{_OWN} {name}", source, entrance)
+        ingress = Ingress(arrival.settings, source.schema, hands_out_open="open" in asked)
+        own = made[each.identity] = Input(name, _OWN if not made else f"{_OWN} {name}", source, ingress)
         own.still_open = Least() if len(asked) > 1 else None
         own.follows = None if arrival.follows is None else add(arrival.follows)
         return own

@@ -262,11 +262,9 @@ def _check_names(positions: Mapping[str, int], sources: Mapping[str, Store], sin
 
 def _inlet(name: str, store: Store, following: Following, position: int | None, policy: IfOtherStore) -> Inlet:
     sequence = position or 0
-    mark = following.marks.get(name, Mark(None, sequence))
-    identity = store.identity
-    _check_store(store, store.sequence, Mark(identity, sequence), mark, policy)
-    before = next(store.batches(sequence - 1), None) if sequence else None
-    kept = _compared(store, Mark(identity, sequence), mark, before)
+    place, mark = Mark(store.identity, sequence), following.marks.get(name, Mark(None, sequence))
+    _check_store(store, store.sequence, place, mark, policy)
+    kept = _compared(store, place, mark, next(store.batches(sequence - 1), None) if sequence else None)
     return Inlet(name, store, sequence, kept, gone=following.gone.get(name, ()))
 
 
@@ -276,10 +274,10 @@ def _outlet(
     identity = writer.identity
     others = identity.follower is not None and identity.follower != following.follower
     if position is None:
-        # Its checkpoint is lost: the run gives all its results again, from its first batch on.
+        # A first start; or the checkpoint is lost, and the run gives all its results again, from its first batch on.
         position = identity.base if others else writer.sequence
-    mark = following.marks.get(name, Mark(None, position))
-    _check_store(store, writer.sequence, Mark(identity.name, position), mark, policy)
+    place, mark = Mark(identity.name, position), following.marks.get(name, Mark(None, position))
+    _check_store(store, writer.sequence, place, mark, policy)
     if others and writer.sequence > identity.base and policy == "raise":
         raise SourceError(
             f"{store.path} holds the results of another run, from batch {identity.base + 1} on.",
@@ -287,7 +285,7 @@ def _outlet(
             'if_other_store="adopt" (gpu_ops run --adopt): what the query gives again is compared with what is there.',
         )
     there = store.batches(max(position - 1, 0))
-    kept = _compared(store, Mark(identity.name, position), mark, next(there, None) if position else None)
+    kept = _compared(store, place, mark, next(there, None) if position else None)
     return Outlet(name, store, position, kept, writer=writer, there=there)
 
 

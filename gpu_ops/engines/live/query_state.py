@@ -106,19 +106,18 @@ class QueryState:
     ) -> None:
         """Admit something to an input, then take a step if one is due. An error after admission fails the query."""
         ready, late_rows, late = len(self._ready), len(self._late_rows), self._late
-        untouched = False
         try:
             try:
                 self._calls.touches = True
                 admitted = admitting()
             except GpuOpsError:
                 # An ingress that refuses its input has not changed.
-                self._calls.touches, untouched = False, True
+                self._calls.touches = False
                 raise
             if close:
                 self._admit(into, admitted)
                 for each in self._own[1:]:
-                    self._admit(each, each.entrance.close())
+                    self._admit(each, each.ingress.close())
                 self._step()
                 self._closed = True
             else:
@@ -127,7 +126,7 @@ class QueryState:
                 into.counts.add(counted)
             self._calls.changes += 1
         except BaseException as error:
-            if not untouched:
+            if self._calls.touches:
                 self._calls.fail(error)
                 self._late = late
                 del self._ready[ready:], self._late_rows[late_rows:]
@@ -140,13 +139,13 @@ class QueryState:
         for other in self._inputs:
             if other.follows is into:
                 for cti in admitted.ctis.tolist():
-                    self._route(other, other.entrance.advance(cti))
+                    self._route(other, other.ingress.advance(cti))
         self._step_if_due()
 
     def _admit(self, into: Input, admitted: Admitted) -> None:
         if admitted.counts:
             self._late = self._late + Counter(admitted.counts)
-        if admitted.late is not None and into.entrance.settings.late != "drop":
+        if admitted.late is not None and into.ingress.settings.late != "drop":
             self._late_rows.append(admitted.late)
         into.take(admitted, self._device)
 
@@ -186,7 +185,7 @@ class QueryState:
     @property
     def _waiting(self) -> int:
         nodes = [each.own for each in self._running.walk() if each.own is not None]
-        at_inputs = sum(each.waits + each.entrance.waiting for each in self._own)
+        at_inputs = sum(each.waits + each.ingress.waiting for each in self._own)
         return at_inputs + sum(each.waiting for each in nodes)
 
     @property

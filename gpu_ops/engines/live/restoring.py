@@ -95,7 +95,7 @@ def restore_input(path: Path, known: Input, tables: Tables, device: Device) -> N
     Raises:
         SourceError: The tables do not fit the input's declaration.
     """
-    before = known.entrance
+    before = known.ingress
 
     def declared(given: Tables) -> Iterator[StateTable]:
         yield from ingress_state.declared(known.source.schema, given)

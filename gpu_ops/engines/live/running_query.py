@@ -111,7 +111,7 @@ class RunningQuery(QueryState, OtherNames):
 
     def input_ctis(self) -> dict[str, int]:
         """The CTI of each input, in ticks."""
-        return {each.name: each.entrance.cti for each in self._own}
+        return {each.name: each.ingress.cti for each in self._own}
 
     # In
 
@@ -136,7 +136,7 @@ class RunningQuery(QueryState, OtherNames):
         into = find(self._inputs, input)
         arrivals, counted = into.source.arrivals(batch, into.counts.rows)
         self._check_waiting(into, len(arrivals.start))
-        self._ingest(into, lambda: into.entrance.push(arrivals), counted)
+        self._ingest(into, lambda: into.ingress.push(arrivals), counted)
         self._offer()
 
     @changes
@@ -155,7 +155,7 @@ class RunningQuery(QueryState, OtherNames):
         self._begin_call()
         into = find(self._inputs, input)
         time = instant(cti, name="cti")
-        self._ingest(into, lambda: into.entrance.advance(time))
+        self._ingest(into, lambda: into.ingress.advance(time))
         self._offer()
 
     @changes
@@ -171,7 +171,7 @@ class RunningQuery(QueryState, OtherNames):
         if again_offered:
             return
         self._check_open()
-        self._ingest(self._own[0], self._own[0].entrance.close, close=True)
+        self._ingest(self._own[0], self._own[0].ingress.close, close=True)
         self._offer()
 
     # Out
@@ -211,7 +211,7 @@ class RunningQuery(QueryState, OtherNames):
         Raises:
             QueryFailedError: The query has failed.
         """
-        reports = {each.name: replace(each.counts.report(), late=each.entrance.counts) for each in self._own}
+        reports = {each.name: replace(each.counts.report(), late=each.ingress.counts) for each in self._own}
         return IngestReport.together(reports)
 
     @reads
@@ -319,7 +319,7 @@ class RunningQuery(QueryState, OtherNames):
         nodes = [] if failed else [each.own for each in self._running.walk() if each.own is not None]
         invalid = sum((each.counts.invalid for each in self._own), Counter[str]())
         waits = 0 if failed else sum(each.waits for each in self._own)
-        ctis = [each.promised[0] if failed else each.entrance.cti for each in self._own]
+        ctis = [each.promised[0] if failed else each.ingress.cti for each in self._own]
         return Status(
             events_in=self.rows_in,
             events_out=self._given,
@@ -343,7 +343,7 @@ class RunningQuery(QueryState, OtherNames):
             QueryFailedError: The query has failed.
         """
         made = {
-            f"{each.prefix}/{name}": table for each in self._inputs for name, table in each.entrance.tables().items()
+            f"{each.prefix}/{name}": table for each in self._inputs for name, table in each.ingress.tables().items()
         }
         for each in self._own:
             for name, pieces in each.waiting().items():
@@ -360,7 +360,7 @@ class RunningQuery(QueryState, OtherNames):
         lines = []
         for each in self._inputs:
             columns = each.source.schema.to_string(show_field_metadata=False).replace("\n", ", ")
-            lines += [f"source {each.name}: {columns}", f"advance {each.entrance.settings}"]
+            lines += [f"source {each.name}: {columns}", f"advance {each.ingress.settings}"]
             lines += [f"edges of {each.name}: open ones and whole events"] * (each.still_open is not None)
         lines += [each.node.describe() for each in self._running.walk() if each.below]
         return lines + ["late"] * self._diverts
@@ -445,7 +445,7 @@ class RunningQuery(QueryState, OtherNames):
         self._late, self._closed = Counter(facts["late"]), facts["closed"]
         self.positions, self.following = facts["positions"], Following.restore(facts.get("following"), path)
         check_rows(path, tables, "results", [self._given_schema], "its results")
-        check_rows(path, tables, "late", [each.entrance.late_schema for each in self._inputs], "rows that are late")
+        check_rows(path, tables, "late", [each.ingress.late_schema for each in self._inputs], "rows that are late")
         self._ready = [tables["results"]] if "results" in tables else []
         self._late_rows = [tables["late"]] if "late" in tables else []
         self._calls.kept = path

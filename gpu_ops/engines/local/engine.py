@@ -19,7 +19,7 @@ from gpu_ops.devices import Device
 from gpu_ops.engines.local.in_order import run_in_order
 from gpu_ops.engines.local.placing import place
 from gpu_ops.engines.local.shapes import Shape, in_shape, shape_schema
-from gpu_ops.engines.progress import Progress
+from gpu_ops.engines.progress import Progress, known_rows
 from gpu_ops.errors import PlanError
 from gpu_ops.ingest import to_origin
 from gpu_ops.ingest.ingress import let_in
@@ -167,10 +167,8 @@ def _ticks(column: pa.Array | pa.ChunkedArray, device: Device) -> Any:
 def tables(node: Node, device: Device, *, kept: bool = False) -> Iterator[pa.Table]:
     """The answer in one or more tables. ``kept`` says that the caller keeps them all."""
     schema = output_schema(node)
-    sizes = [each.source.rows for each in node.all(Source)]
-    total = None if None in sizes else sum(size for size in sizes if size is not None)
     nothing = True
-    with Progress(total) as progress:
+    with Progress(known_rows(each.source for each in node.all(Source))) as progress:
         for table in _answers(
             node, schema, BatchRun(device, progress, shared(node), gathered=_gathered(node, kept=kept))
         ):

@@ -73,15 +73,11 @@ def in_shape(table: pa.Table, shape: Shape) -> pa.Table:
     if shape == "coalesced":
         made = table.set_column(1, "end", pc.if_else(ends, table["end"], unknown))
         return made.add_column(0, EDGE, pc.if_else(ends, "interval", "start")).cast(schema)
-    starts = table.set_column(1, "end", unknown).add_column(0, EDGE, _all("start", table.num_rows))
+    starts = table.set_column(1, "end", unknown).add_column(0, EDGE, pa.repeat("start", table.num_rows))
     over = keep_rows(table, ends)
-    over = over.add_column(0, EDGE, _all("end", over.num_rows))
+    over = over.add_column(0, EDGE, pa.repeat("end", over.num_rows))
     both = pa.concat_tables([starts.cast(schema), over.cast(schema)])
     at = pc.if_else(pc.equal(both[EDGE], "end"), both["end"], both["start"])
     # Edges in the order of their times; where they are equal, ends before starts.
     order = pc.sort_indices(pa.table({"at": at, "edge": both[EDGE]}), [("at", "ascending"), ("edge", "ascending")])
     return take_rows(both, order)
-
-
-def _all(word: str, rows: int) -> pa.Array:
-    return pa.repeat(word, rows)
