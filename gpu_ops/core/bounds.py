@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import stat
 from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager, suppress
@@ -106,9 +107,15 @@ class Meter:
         )
 
 
-@cache
 def memory() -> int:
-    """The bytes of memory that this process may come to have: the machine's, or its container's."""
+    """The bytes of memory that this process may come to have: the machine's, its container's, or its limit."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return _machine() if limit == resource.RLIM_INFINITY else min(_machine(), limit)
+
+
+@cache
+def _machine() -> int:
+    """The bytes of memory of the machine, or of its container."""
     found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with suppress(OSError, ValueError):  # there is no container, or it has no limit ("max")
         found = min(found, int(_CGROUP.read_text()))

@@ -148,6 +148,17 @@ def _state(name: str, table: str, change: Callable[[pa.Table], pa.Table]) -> Mak
     return make
 
 
+def _in_state(column: str, number: int) -> Callable[[pa.Table], pa.Table]:
+    """The same table, in whose last row of a column is another number."""
+
+    def change(table: pa.Table) -> pa.Table:
+        values = [*table[column].to_pylist()[:-1], number]
+        changed = pa.array(values, table.field(column).type)
+        return table.set_column(table.column_names.index(column), column, changed)
+
+    return change
+
+
 FOUND: dict[str, Make] = {
     "a text whose offsets pass its bytes": _in_column("text", "offsets", 4, 1 << 30),
     "a text whose offsets go back": _in_column("text", "offsets", 3, -5),
@@ -180,6 +191,10 @@ FOUND: dict[str, Make] = {
     "a column of state that is there twice": _state(
         "median", "/groups", lambda table: table.append_column("last", table["last"])
     ),
+    "a group of a grid that has had no result for a million windows": _state("days", "/groups", _in_state("last", 0)),
+    "an event that waits to be in too many windows": _state("squares", "/waiting", _in_state("high", 10**8)),
+    "an event that ends after too many windows": _state("hopping", "/ending", _in_state("high", (1 << 31) - 1)),
+    "an event that is kept for too many windows": _state("kept", "/alive", _in_state("high", 10**9)),
     "a table of state without columns": _state("snapshot", "/groups", lambda table: table.select([])),
 }
 """By what is wrong with them."""

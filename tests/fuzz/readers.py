@@ -65,7 +65,7 @@ def look(answer: Any) -> None:
     except Exception as error:
         raise UnsoundError(f"the answer is no sound table: {error}") from error
     with suppress(ValueError, OverflowError):  # Arrow's days and times go further than Python's
-        answer.to_pylist()
+        answer.slice(0, 10_000).to_pylist()
 
 
 def read_file(path: Path, name: str, chance: random.Random) -> None:

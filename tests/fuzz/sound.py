@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 
 import gpu_ops as g
 from tests.support.branches import EDGES, ONE, TWO, edges, times
+from tests.support.squares import Squares
 from tests.support.ticks import at_us, us
 
 TIME = pa.timestamp("us", "UTC")
@@ -204,16 +205,37 @@ def _one(query: Callable[[g.Stream], g.Stream], **settings: Any) -> Plan:
     return made, ("events",)
 
 
+def _short(events: g.Stream) -> g.Stream:
+    """The same events, none of which is open: it would have endlessly many windows."""
+    return events.clip_duration(us(9))
+
+
 def _two(query: Callable[[g.Stream, g.Stream], g.Stream]) -> Plan:
     return lambda: query(_events("left"), _events("right")), ("left", "right")
 
 
 PLANS: dict[str, Plan] = {
     **{name: _one(ONE[name]) for name in ("last", "stitch", "distinct", "snapshot", "median", "sliding")},
-    "hopping": _one(lambda s: ONE["hopping"](s.clip_duration(us(9)))),
+    "hopping": _one(lambda s: ONE["hopping"](_short(s))),
     "reordered": _one(ONE["snapshot"], every=2, delay=us(3), reorder=us(4), late="divert"),
     "session": _one(lambda s: s.to_point().by("k").session(us(6)).agg(n=g.count(), best=g.max("v"))),
     "highest": _one(lambda s: s.highest(2, "v").agg(total=g.sum("v"))),
+    "days": _one(lambda s: _short(s).by("k").tumbling("1d", zone="Europe/Vienna").agg(n=g.count(), v=g.max("v"))),
+    "months": _one(lambda s: _short(s).hopping("1q", "1mo", zone="America/New_York").agg(v=g.median("v"))),
+    "squares": _one(lambda s: _short(s).by("k").time_window(Squares(2)).agg(n=g.count(), best=g.max("v"))),
+    "kept": _one(lambda s: _short(s).by("k").hopping(us(6), us(3)).agg(each=g.collect_list("v"))),
+    "filled": _one(lambda s: _short(s).by("k").tumbling(us(4), align=at_us(0), fill="last").agg(v=g.sum("v"))),
+    "filled days": _one(lambda s: _short(s).by("k").tumbling("1d", zone="Europe/Vienna", fill="zero").agg(n=g.count())),
+    "chopped": _one(lambda s: _short(s).chop(us(3))),
+    "batches": _one(lambda s: s.to_point().by("k").time_batches(us(5)).agg(n=g.count(), v=g.sum("v"))),
+    "calendar batches": _one(
+        lambda s: s.to_point().time_batches("1d", align=None, zone="Europe/Vienna").agg(n=g.count())
+    ),
+    "length batches": _one(lambda s: s.to_point().by("k").time_length_batches(us(5), 3, idle="run").agg(n=g.count())),
+    "counted": _one(lambda s: s.to_point().count_window(3).agg(v=g.sum("v"))),
+    "last span": _one(lambda s: s.to_point().by("k").last_span(us(8)).agg(v=g.max("v"), d=g.count_distinct("v"))),
+    "floats": _one(lambda s: s.by("k").snapshot().agg(a=g.mean("v"), b=g.variance("v"), c=g.mode("v"))),
+    "ranked": _one(lambda s: s.snapshot().agg(first=g.first("k"), top=g.top("v", 2))),
     "unique": _one(lambda s: s.unique("k").agg(mean=g.mean("v"))),
     **{name: _two(TWO[name]) for name in ("inner", "left", "full", "anti", "clip", "as of", "union")},
 }

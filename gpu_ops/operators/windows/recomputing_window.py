@@ -205,7 +205,8 @@ class RunningWhole(WindowOperator):
             ("waiting", Field(axis, least=later, most=most)),
             ("alive", Field(axis, least=least, most=min(done, most))),
         ):
-            yield StateTable(name, row_columns(begin, end, groups, frame=frame))
+            columns = row_columns(begin, end, groups, frame=frame)
+            yield StateTable(name, columns, doubts=self._few_windows(done))
 
 
 def _one_slot_each(codes: Any, values: Any, some: Any, groups: int, device: Device) -> tuple[Any, Any, Any, int, Any]:

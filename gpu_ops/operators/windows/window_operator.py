@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.core.arrow_buffers import integers, to_arrow
-from gpu_ops.core.state_tables import Field, StateTable
+from gpu_ops.core.state_tables import Field, Mask, Rule, StateTable
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TIME_TYPE
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import column_name
@@ -24,6 +24,9 @@ from gpu_ops.operators.state.rows import Oldest, shown_time
 from gpu_ops.operators.windows import calendars
 from gpu_ops.operators.windows.windows import window_aggregate
 from gpu_ops.plan.windows import WindowAggregate
+
+_MANY_WINDOWS = 1 << 22
+"""In so many windows an event of an untrusted checkpoint may be, each of which is a result: all days that there are."""
 
 
 class WindowOperator(Incremental, family=True):
@@ -130,12 +133,24 @@ class WindowOperator(Incremental, family=True):
     def _group_columns(self, count: int) -> dict[str, Any]:
         return {"last": self._shown(self._device.columns.host(self._last[:count]).copy())}
 
-    def _groups_declared(self, done: int, columns: dict[str, Field]) -> StateTable:
-        """The table of groups, with these columns beside what all windows know of one."""
+    def _groups_declared(self, done: int, columns: dict[str, Field], rules: tuple[Rule, ...] = ()) -> StateTable:
+        """The table of groups, with these columns and rules beside what all windows know of one."""
         # Of a group of which nothing has begun its last boundary is 0.
         last = {"last": Field(self._axis, least=BEFORE, most=max(done, 0))}
         keys = group_columns(self._node.group, self._schema)
-        return StateTable("groups", last | columns | keys, None if keys else 1, required=True, unique=tuple(keys))
+        rows = None if keys else 1
+        return StateTable("groups", last | columns | keys, rows, required=True, unique=tuple(keys), rules=rules)
+
+    def _few_windows(self, done: int) -> tuple[Rule, ...]:
+        """What is doubted of rows: that one has millions of results to come."""
+        if self._node.window.grid is None:
+            return ()
+
+        def few(rows: pa.Table) -> Mask:
+            low, high = (integers(rows[name].combine_chunks()) for name in ("low", "high"))
+            return np.asarray((high == AFTER) | (high - np.maximum(low, done) <= _MANY_WINDOWS), np.bool_)
+
+        return (Rule("high", f"is more than {_MANY_WINDOWS:,} windows away: only trust=True lets it through", few),)
 
     def _restore_groups(self, groups: pa.Table) -> None:
         self._last = self._device.columns.array(integers(groups["last"].combine_chunks()).copy())

@@ -7,18 +7,23 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from gpu_ops.core.state_tables import Field, StateTable, Tables
+from gpu_ops.core.arrow_buffers import integers
+from gpu_ops.core.state_tables import Field, Mask, Rule, StateTable, Tables
 from gpu_ops.operators.aggregates.block import Block, PartName, column_name
 from gpu_ops.operators.state.fields import AFTER, clock, extent, row_columns
 from gpu_ops.operators.state.rows import Rows
-from gpu_ops.operators.windows.incremental_block import Totals, stored
+from gpu_ops.operators.windows.incremental_block import ROWS, Totals, stored
 from gpu_ops.operators.windows.order_statistics import Orders
 from gpu_ops.operators.windows.pareto_runs import Staircases
 from gpu_ops.operators.windows.value_counts import CODES as CODES_OF_VALUES
 from gpu_ops.operators.windows.value_counts import Values
 from gpu_ops.operators.windows.window_operator import WindowOperator
+
+_ROWS = stored(ROWS[0], (*ROWS[1:], "0"))
+"""The column of how many events of each group are alive."""
 
 
 class WindowState(WindowOperator, family=True):
@@ -79,7 +84,9 @@ class WindowState(WindowOperator, family=True):
         yield Totals.plans_declared()
         plans = Totals.plans_of(tables["floats"]) if "floats" in tables else {}
         names = tables["groups"].column_names if "groups" in tables else []
-        yield self._groups_declared(done, Totals.declared(names, plans))
+        grid = node.window.grid is not None
+        rules = (_given_up_to(done),) if grid else ()
+        yield self._groups_declared(done, Totals.declared(names, plans), rules)
         groups = tables["groups"].num_rows
         numbers = {}
         for name, values in self._values.items():
@@ -90,7 +97,6 @@ class WindowState(WindowOperator, family=True):
         texts = {"column": Field(pa.string()), "form": Field(pa.string())}
         yield StateTable("nullable", texts, unique=tuple(texts))
         nothing, least, most = self._nothing(), *extent(node.window)
-        grid = node.window.grid is not None
         frame = pa.schema([schema.field(name) for name in self._framed])
         # An event whose end is not known yet ends after all others.
         open_end = (AFTER,) if grid and node.input.gives_open else ()
@@ -105,6 +111,7 @@ class WindowState(WindowOperator, family=True):
             yield StateTable(
                 name,
                 row_columns(begin, end, groups, columns=nothing.columns, numbers=numbers, frame=frame),
+                doubts=self._few_windows(done),
             )
         for extreme, staircases in self._best.items():
             place = Field(self._axis, least=max(least, done + 1), most=most, besides=open_end)
@@ -128,3 +135,13 @@ class WindowState(WindowOperator, family=True):
         for name, remembered in self._remembered().items():
             if name in tables:
                 remembered.restore(tables[name])
+
+
+def _given_up_to(done: int) -> Rule:
+    """Of a group with events the results are given up to where all are: else the windows between would come again."""
+
+    def holds(groups: pa.Table) -> Mask:
+        last, rows = (integers(groups[name].combine_chunks()) for name in ("last", _ROWS))
+        return np.asarray((rows == 0) | (last == done), np.bool_)
+
+    return Rule("last", f"is not {done}, up to where results are given", holds)
