@@ -92,6 +92,10 @@ TABLES: dict[str, pa.Table] = {
     "lists of a dictionary": _with(
         pa.ListArray.from_arrays(pa.array(range(ROWS + 1), pa.int32()), _dictionary(pa.int16(), pa.array(["x", "y"])))
     ),
+    "lists of nulls": _table([[None], [], None, [None, None]], pa.list_(pa.null())),
+    "maps of lists of nulls": _table(
+        [[("x", [None])], None, [("y", []), ("z", None)]], pa.map_(pa.string(), pa.list_(pa.null()))
+    ),
     "nulls": _table([None], pa.null()),
     "no row": _table([1], pa.int64(), 0),
 }  # fmt: skip
