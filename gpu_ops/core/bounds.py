@@ -21,6 +21,8 @@ _FOLD = 64
 _CGROUP = Path("/sys/fs/cgroup/memory.max")
 _STATM = Path("/proc/self/statm")
 
+_COLUMNS = 1 << 15
+
 _OFTEN = 1 << 22
 """Rows between two looks at how much memory is left."""
 
@@ -55,6 +57,18 @@ class Bounds:
             raise PlanError(
                 f"max_bytes is {shown(most)}, and not a whole number of at least 1.",
                 remedy="Leave it out for what this machine's memory lets.",
+            )
+
+    def refuse_columns(self, path: str, count: int) -> None:
+        """Refuse a file of absurdly many columns: each takes kilobytes of memory, and few bytes in the file.
+
+        Raises:
+            SourceError: It has more than 32,768, and is not trusted.
+        """
+        if count > _COLUMNS and not self.trust:
+            raise SourceError(
+                f"{path} has {count:,} columns, more than the {_COLUMNS:,} that a file has which is not trusted.",
+                remedy="See that it is whole, and what separates its columns. If you know whom it is from: trust=True.",
             )
 
     def meter(self, path: str, size: int) -> Meter:

@@ -176,6 +176,10 @@ FOUND: dict[str, Make] = {
     "a column of CSV whose name is no UTF-8": _file(b"start,end,\xff\n1,2,3\n", "given.csv"),
     "a column of CSV without a name": _file(b"start,end,k,,v\n1,2,x,3,4\n", "given.csv"),
     "a column of CSV whose name holds a U+0000": _file(b'start,end,k,"n\0v"\n1,2,x,3\n', "given.csv"),
+    "a line of names that are a million": _file(sound.gzipped(b"start,end" + b"," * 1_000_000), "given.csv.gz"),
+    "a line of names that are a million, after one of many lines": _file(
+        sound.gzipped(b'start,end,"' + b"\n" * 100_000 + b'"' + b"," * 1_000_000), "given.csv.gz"
+    ),
     "a store's name that counts more rows than there are numbers": _renamed("text", rows=1 << 64),
     "a store's batch that counts its rows in words": _store("text", _batches([["8", None]]), g.Store.read),
     "a checkpoint that is a number": _no_facts,
