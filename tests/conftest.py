@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from gpu_ops.devices import DEVICES, Device, Kind, Modules, choose
+from gpu_ops.devices import DEVICES, Device, DeviceKind, Modules, choose
 from tests.support.devices import HERE
 
 
@@ -24,7 +24,7 @@ def _strict() -> Modules:
 
 
 # Before the first device is chosen: each is made once.
-DEVICES["array"] = Kind(_strict)
+DEVICES["array"] = DeviceKind(_strict)
 
 SHARED = Path(__file__).parents[2] / "shared"
 

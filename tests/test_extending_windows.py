@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops.errors import ColumnError, PlanError, SourceError
-from gpu_ops.extend import OUT, UNKNOWN, Around, DataWindowKind, GridKind, Held, Stay
+from gpu_ops.extend import OUT, UNKNOWN, DataWindowKind, GridKind, Membership, RowHalo, WindowRows
 from tests.support import data_window_reference as brute
 from tests.support import reference
 from tests.support.data_windows import ASKED, EVENTS, KEYS, pushed, source
@@ -39,14 +39,14 @@ class LastOfEach(DataWindowKind):
     enters = "at its start"
     leaves = "later"
     ties = "by payload"
-    rests = "nothing"
-    context = "how far back the last events of a value lie has no bound"
+    remains = "nothing"
+    halo = "how far back the last events of a value lie has no bound"
 
     @property
     def reads(self) -> tuple[str, ...]:
         return (self.by,)
 
-    def stays(self, held: Held, device: Any) -> Stay:
+    def memberships(self, held: WindowRows, device: Any) -> Membership:
         values, distinct, _ = device.columns.key_codes(held.frame, (self.by,))
         same = held.code.astype(np.int64) * distinct + values
         order = np.argsort(same, kind="stable")
@@ -55,7 +55,7 @@ class LastOfEach(DataWindowKind):
         gone, by = order[: -self.count][follows], order[self.count :][follows]
         leave, left = np.full_like(held.start, UNKNOWN), np.full_like(held.start, -1)
         leave[gone], left[gone] = held.start[by], by
-        return Stay(held.start, leave, np.arange(len(held), like=held.start), left)
+        return Membership(held.start, leave, np.arange(len(held), like=held.start), left)
 
 
 @dataclass(frozen=True)
@@ -67,14 +67,14 @@ class UntilFlag(DataWindowKind):
     enters = "at its start"
     leaves = "later"
     ties = "by payload"
-    rests = "nothing"
-    context = "when the next flag comes has no bound"
+    remains = "nothing"
+    halo = "when the next flag comes has no bound"
 
     @property
     def reads(self) -> tuple[str, ...]:
         return (self.flag,)
 
-    def stays(self, held: Held, device: Any) -> Stay:
+    def memberships(self, held: WindowRows, device: Any) -> Membership:
         values, valid = device.columns.values(held.frame, self.flag)
         raised = values > 0
         raised = raised if valid is None else raised & valid
@@ -84,7 +84,7 @@ class UntilFlag(DataWindowKind):
         gone = after < held.bounds[held.code + 1]
         left = np.where(gone, after, -1)
         leave = np.where(gone, held.start[np.maximum(left, 0)], UNKNOWN)
-        return Stay(np.where(raised, OUT, held.start), leave, rows, left)
+        return Membership(np.where(raised, OUT, held.start), leave, rows, left)
 
 
 @dataclass(frozen=True)
@@ -96,23 +96,23 @@ class UntilTheNth(DataWindowKind):
     enters = "at its start"
     leaves = "later"
     ties = "by place"
-    rests = "nothing"
+    remains = "nothing"
 
     @property
-    def context(self) -> Around:
-        return Around(self.count)
+    def halo(self) -> RowHalo:
+        return RowHalo(self.count)
 
-    def stays(self, held: Held, device: Any) -> Stay:
+    def memberships(self, held: WindowRows, device: Any) -> Membership:
         del device
         rows = np.arange(len(held), like=held.start)
         known = rows + self.count < held.bounds[held.code + 1]
         left = np.where(known, rows + self.count, -1)
         leave = np.where(known, held.start[np.maximum(left, 0)], UNKNOWN)
-        return Stay(held.start, leave, rows, left)
+        return Membership(held.start, leave, rows, left)
 
 
 def last_of_each(count: int, by: str) -> brute.Window:
-    def stays(rows: list[Event]) -> list[brute.Stay]:
+    def memberships(rows: list[Event]) -> list[brute.Stay]:
         found: list[brute.Stay] = []
         for at, row in enumerate(rows):
             later = [no for no in range(at + 1, len(rows)) if rows[no].payload[by] == row.payload[by]]
@@ -120,11 +120,11 @@ def last_of_each(count: int, by: str) -> brute.Window:
             found.append(((row.start, at), gone))
         return found
 
-    return stays
+    return memberships
 
 
 def until_flag(name: str) -> brute.Window:
-    def stays(rows: list[Event]) -> list[brute.Stay]:
+    def memberships(rows: list[Event]) -> list[brute.Stay]:
         flags = [at for at, row in enumerate(rows) if (row.payload[name] or 0) > 0]
         found: list[brute.Stay] = []
         for at, row in enumerate(rows):
@@ -133,7 +133,7 @@ def until_flag(name: str) -> brute.Window:
             found.append(None if at in flags else ((row.start, at), gone))
         return found
 
-    return stays
+    return memberships
 
 
 KINDS: dict[str, tuple[DataWindowKind, brute.Window]] = {
@@ -149,10 +149,10 @@ KINDS: dict[str, tuple[DataWindowKind, brute.Window]] = {
 def test_a_batch_holds_what_the_kind_says(
     device_name: Any, kind: str, events: list[Event], key: tuple[str, ...]
 ) -> None:
-    declared, stays = KINDS[kind]
+    declared, memberships = KINDS[kind]
     window = source(events).by(*key).data_window(declared)
-    check(window.rows(), device_name, brute.rows(events, stays, key))
-    check(window.changes(), device_name, brute.changes(events, stays, key))
+    check(window.rows(), device_name, brute.rows(events, memberships, key))
+    check(window.changes(), device_name, brute.changes(events, memberships, key))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -223,15 +223,15 @@ def test_a_grid_of_ones_own(tmp_path_factory: pytest.TempPathFactory, device_nam
     assert rows(pushed(query, device_name, events, chance, folder)) == rows(query.collect(device=device_name))
 
 
-@pytest.mark.parametrize("part", ["enters", "leaves", "ties", "rests", "context", "stays"])
+@pytest.mark.parametrize("part", ["enters", "leaves", "ties", "remains", "halo", "memberships"])
 def test_a_kind_that_leaves_a_part_out_is_not_made(part: str) -> None:
     whole = {
         "enters": "at its start",
         "leaves": "later",
         "ties": "alike",
-        "rests": "nothing",
-        "context": "no bound",
-        "stays": UntilTheNth.stays,
+        "remains": "nothing",
+        "halo": "no bound",
+        "memberships": UntilTheNth.memberships,
     }
     type("Whole", (DataWindowKind,), whole)
     with pytest.raises(PlanError, match=rf"The window kind Half does not say: {part}\."):
@@ -245,8 +245,8 @@ def test_a_grid_that_leaves_a_part_out_is_not_made() -> None:
 
 def test_a_memo_without_a_note_is_refused_before_it_is_lost() -> None:
     class Forgetful(UntilTheNth):
-        def stays(self, held: Held, device: Any) -> Stay:
-            stay = super().stays(held, device)
+        def memberships(self, held: WindowRows, device: Any) -> Membership:
+            stay = super().memberships(held, device)
             stay.memo = held.start
             return stay
 
@@ -258,8 +258,8 @@ def test_a_memo_without_a_note_is_refused_before_it_is_lost() -> None:
 
 def test_a_checkpoint_is_not_taken_up_by_a_kind_that_does_something_else(tmp_path: Path) -> None:
     class Other(UntilTheNth):
-        def stays(self, held: Held, device: Any) -> Stay:
-            return UntilTheNth.stays(replace(self, count=1), held, device)
+        def memberships(self, held: WindowRows, device: Any) -> Membership:
+            return UntilTheNth.memberships(replace(self, count=1), held, device)
 
         def __str__(self) -> str:
             return repr(UntilTheNth(self.count))
@@ -269,7 +269,7 @@ def test_a_checkpoint_is_not_taken_up_by_a_kind_that_does_something_else(tmp_pat
     live.push(pa.table({"at": [0], "v": [1]}))
     live.checkpoint(tmp_path / "checkpoint")
     g.restore(tmp_path / "checkpoint", one.data_window(UntilTheNth(2)).rows())
-    with pytest.raises(SourceError, match=r"window\.stays changed"):
+    with pytest.raises(SourceError, match=r"window\.memberships changed"):
         g.restore(tmp_path / "checkpoint", one.data_window(Other(2)).rows())
 
 

@@ -13,7 +13,7 @@ from gpu_ops.errors import PlanError
 from gpu_ops.plan.calendars import Calendar, calendar_span, local_time
 from gpu_ops.plan.fills import FillValue, fill_values
 from gpu_ops.plan.lifetimes import Lifetime, SetDuration
-from gpu_ops.plan.window_kinds import Hopping, Membership, WindowOutput
+from gpu_ops.plan.window_kinds import Hopping, MembershipRule, WindowOutput
 from gpu_ops.plan.windows import Snapshot
 
 
@@ -60,7 +60,7 @@ class Windowing(Verbs[Stream, Windowed, DataWindowed]):
         every: Duration,
         *,
         align: Instant | None = None,
-        membership: Membership = "overlap",
+        membership: MembershipRule = "overlap",
         output: WindowOutput | None = None,
         until: Instant | None = None,
         zone: str | None = None,
@@ -137,7 +137,7 @@ class Windowing(Verbs[Stream, Windowed, DataWindowed]):
         size: Duration,
         *,
         align: Instant | None = None,
-        membership: Membership = "overlap",
+        membership: MembershipRule = "overlap",
         output: WindowOutput | None = None,
         until: Instant | None = None,
         zone: str | None = None,
@@ -177,7 +177,7 @@ def _calendar(
     every: Duration,
     zone: str,
     align: Instant | None,
-    membership: Membership,
+    membership: MembershipRule,
     output: WindowOutput,
     until: Instant | None,
 ) -> Calendar:

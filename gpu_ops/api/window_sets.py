@@ -6,7 +6,7 @@ from gpu_ops.api.base import DataWindowed, Stream, Verbs, Windowed
 from gpu_ops.core.own_errors import of_methods
 from gpu_ops.errors import PlanError
 from gpu_ops.plan.data_windows import DataWindow
-from gpu_ops.plan.together import Rule, taken_together
+from gpu_ops.plan.window_sets import SetRule, taken_together
 
 
 @of_methods
@@ -76,7 +76,7 @@ class Combining(Verbs[Stream, Windowed, DataWindowed]):
         """
         return self._together("any", others, verb="unite")
 
-    def _together(self, rule: Rule, others: tuple[object, ...], *, verb: str) -> DataWindowed:
+    def _together(self, rule: SetRule, others: tuple[object, ...], *, verb: str) -> DataWindowed:
         windows = [self]
         for each in others:
             if not isinstance(each, Combining):

@@ -10,9 +10,9 @@ What the users have in common is here. What differs:
 |---|---|---|---|---|---|
 | rows that wait, or end (`RowRuns` by a place) | the place | time passes its place: from the front of each run on | the least of a column from each row on | all that are due | 2 |
 | rows that may be met (`RowRuns` by group) | group, place | time passes its end; or it is dropped by its index | rows in order of their ends; of a join: up to where each has been given | rows of groups, by search | 2 |
-| `Staircases` | group, end | time passes its end; or another stands in its way when runs are merged | how many of the run have ended | per group those that end in a step, and one more | 2 |
-| `Orders` | group, code | a row of the opposite weight cancels it when runs are merged | all runs one behind the other, to be searched at once | codes by rank | 4 |
-| `GroupNumbers` | the group's number | never: all are numbered anew | nothing | keys by number | 4, none below 4096 |
+| `ParetoRuns` | group, end | time passes its end; or another stands in its way when runs are merged | how many of the run have ended | per group those that end in a step, and one more | 2 |
+| `OrderStatistics` | group, code | a row of the opposite weight cancels it when runs are merged | all runs one behind the other, to be searched at once | codes by rank | 4 |
+| `GroupInterner` | the group's number | never: all are numbered anew | nothing | keys by number | 4, none below 4096 |
 | `HeldRows` | the number of arrival | dropped by its number | nothing | payloads by number | 2 |
 """  # noqa: E501
 

@@ -57,7 +57,7 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Rule:
+class RowRule:
     """What holds for each row of a table beside what its columns say by themselves.
 
     Attributes:
@@ -90,8 +90,8 @@ class StateTable:
     rows: int | None = None
     required: bool = False
     unique: tuple[str, ...] = ()
-    rules: tuple[Rule, ...] = field(default=())
-    doubts: tuple[Rule, ...] = field(default=())
+    rules: tuple[RowRule, ...] = field(default=())
+    doubts: tuple[RowRule, ...] = field(default=())
 
 
 def check(
@@ -132,7 +132,7 @@ def check(
 class _Check:
     """One table that is held to its declaration."""
 
-    def __init__(self, where: str, declared: StateTable, table: pa.Table, rules: Sequence[Rule]) -> None:
+    def __init__(self, where: str, declared: StateTable, table: pa.Table, rules: Sequence[RowRule]) -> None:
         self._where, self._declared, self._table = where, declared, table
         self._check_columns()
         self._arrays = {name: table[name].combine_chunks() for name in table.column_names}

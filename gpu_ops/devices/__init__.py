@@ -45,7 +45,7 @@ class Modules(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Kind:
+class DeviceKind:
     """What is known of a device before it is chosen.
 
     Attributes:
@@ -146,9 +146,9 @@ def _array() -> Modules:
 
 
 DEVICES = {
-    "cpu": Kind(_cpu, _BLOCK_ROWS, _threads()),
-    "array": Kind(_array),
-    "gpu": Kind(_gpu),
+    "cpu": DeviceKind(_cpu, _BLOCK_ROWS, _threads()),
+    "array": DeviceKind(_array),
+    "gpu": DeviceKind(_gpu),
 }
 """The devices there are, by name. A device is one line here, after a module of `Kernels` and one of `Columns`."""
 

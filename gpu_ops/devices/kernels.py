@@ -28,7 +28,7 @@ Ints = Any
 """An array of int64: ticks, indices, slots, counts, limbs or digits."""
 
 
-class Order(Protocol):
+class OrderKernels(Protocol):
     """Events in order: of group, then start; and what is taken in another order."""
 
     def group_order(self, codes: Codes, groups: int, start: Ints) -> Ints:
@@ -96,7 +96,7 @@ class Order(Protocol):
         """
 
 
-class Ranges(Protocol):
+class RangeKernels(Protocol):
     """Ranges of slots ``[first, last)``: what holds each slot, added up, compared or counted."""
 
     def expand(self, counts: Ints) -> tuple[Ints, Ints]:
@@ -226,7 +226,7 @@ class Ranges(Protocol):
         """Totals over counts, each rounded to float64 first."""
 
 
-class Windows(Protocol):
+class WindowKernels(Protocol):
     """Window axes, grids of windows, and windows that are walked through row by row."""
 
     def axis(self, codes: Codes, start: Ints, end: Ints) -> tuple[Codes, Ints, Ints, Ints]:
@@ -555,7 +555,7 @@ class Joins(Protocol):
         """
 
 
-class Numbers(Protocol):
+class NumberKernels(Protocol):
     """Numbers as integers that add up exactly, in any order: limbs, and codes of the same order."""
 
     def exact_limbs_int(self, values: Array) -> tuple[Array, Array]:
@@ -814,5 +814,5 @@ class Means(Protocol):
         """
 
 
-class Kernels(Order, Ranges, Windows, Joins, Numbers, Means, Protocol):
+class Kernels(OrderKernels, RangeKernels, WindowKernels, Joins, NumberKernels, Means, Protocol):
     """All kernels of a device."""

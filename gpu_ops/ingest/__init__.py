@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gpu_ops.ingest.arrivals import Arrivals, Kind
+from gpu_ops.ingest.arrivals import ArrivalKind, Arrivals
 from gpu_ops.ingest.csv_options import CsvOptions
 from gpu_ops.ingest.opening import open_source
 from gpu_ops.ingest.origin import to_origin
 from gpu_ops.ingest.rules import IngestReport
 from gpu_ops.ingest.sources import EventSource
 
-__all__ = ["Arrivals", "CsvOptions", "EventSource", "IngestReport", "Kind", "open_source", "to_origin"]
+__all__ = ["ArrivalKind", "Arrivals", "CsvOptions", "EventSource", "IngestReport", "open_source", "to_origin"]

@@ -1,7 +1,7 @@
 """What becomes of each arrival, one after the other: lateness, reordering, edges and their ends, generated CTIs.
 
 It is the one kernel that is no pure function: a state machine that steps over single rows, on the host whatever the
-device, because each row's fate depends on the rows before it. Its arrays belong to one `Entrance`, which alone calls
+device, because each row's fate depends on the rows before it. Its arrays belong to one `Ingress`, which alone calls
 it; they are made to hold what a call may need before it is called.
 
 Rows that are not let in at once are *held*: each has a slot in a table, and a slot is on the heap of rows that wait to

@@ -12,7 +12,7 @@ import pyarrow as pa
 from gpu_ops.ingest.zones import Ticks
 
 
-class Kind(IntEnum):
+class ArrivalKind(IntEnum):
     """What a row is (StreamInsight: event kind and, of edges, edge type)."""
 
     INSERT = 0
@@ -34,13 +34,13 @@ class Arrivals:
         end: int64 ticks, each after its start; None for points, which last one tick. Nothing is read under a start
             edge or a CTI.
         payload: The other columns, a row for each arrival even where there is no column.
-        kinds: int8, a `Kind` for each; None where all are inserts.
+        kinds: int8, a `ArrivalKind` for each; None where all are inserts.
         row: The index of the first of them in the source.
         rows: The index of each, where rows between them were left out.
 
     Examples:
         >>> both = Arrivals(np.array([5, 9]), np.array([6, 0]), pa.table({"v": [1, None]}), np.array([0, 3], np.int8))
-        >>> [Kind(kind).name for kind in both.kinds]
+        >>> [ArrivalKind(kind).name for kind in both.kinds]
         ['INSERT', 'CTI']
     """
 

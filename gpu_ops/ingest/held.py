@@ -19,7 +19,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _NumberedRows:
     """Rows by ascending number."""
 
     numbers: Numbers
@@ -29,7 +29,7 @@ class _Rows:
         return len(self.numbers)
 
 
-class HeldRows(SortedRuns[_Rows]):
+class HeldRows(SortedRuns[_NumberedRows]):
     """Rows under their numbers, in runs. Adding, finding and dropping cost what is added, found and dropped, amortised.
 
     Examples:
@@ -48,7 +48,7 @@ class HeldRows(SortedRuns[_Rows]):
 
     def hold(self, numbers: Numbers, frame: pl.DataFrame) -> None:
         """Add rows; their numbers ascend and are above all known ones."""
-        self.add(_Rows(numbers, frame))
+        self.add(_NumberedRows(numbers, frame))
 
     def find(self, numbers: Numbers, newer: tuple[int, pl.DataFrame] | None = None) -> pl.DataFrame:
         """The rows of some numbers, in their order.
@@ -79,7 +79,7 @@ class HeldRows(SortedRuns[_Rows]):
             self.drop(run, at)
         self.runs = self._tidied()
 
-    def _by_run(self, ordered: Numbers) -> list[tuple[Run[_Rows], npt.NDArray[np.intp]]]:
+    def _by_run(self, ordered: Numbers) -> list[tuple[Run[_NumberedRows], npt.NDArray[np.intp]]]:
         """The runs that have rows of ascending numbers, and where in them these are."""
         firsts = np.array([run.rows.numbers[0] for run in self.runs], np.int64)
         bounds = [*np.searchsorted(ordered, firsts).tolist(), len(ordered)]
@@ -89,12 +89,12 @@ class HeldRows(SortedRuns[_Rows]):
             if low < high
         ]
 
-    def _rest(self, run: Run[_Rows]) -> _Rows:
+    def _rest(self, run: Run[_NumberedRows]) -> _NumberedRows:
         if run.gone is None:
             return run.rows
         kept = np.flatnonzero(~run.gone)
-        return _Rows(run.rows.numbers[kept], columns.take(run.rows.frame, kept))
+        return _NumberedRows(run.rows.numbers[kept], columns.take(run.rows.frame, kept))
 
-    def _merged(self, pieces: Sequence[_Rows]) -> _Rows:
+    def _merged(self, pieces: Sequence[_NumberedRows]) -> _NumberedRows:
         frame = pl.concat([each.frame for each in pieces], rechunk=True)
-        return _Rows(np.concatenate([each.numbers for each in pieces]), frame)
+        return _NumberedRows(np.concatenate([each.numbers for each in pieces]), frame)

@@ -19,7 +19,7 @@ from gpu_ops.errors import PlanError, TimeError
 from gpu_ops.ingest import arrival_kernel as k
 from gpu_ops.ingest import ingress_state as entrance_state
 from gpu_ops.ingest.advance import Advance
-from gpu_ops.ingest.arrivals import Arrivals, Kind
+from gpu_ops.ingest.arrivals import ArrivalKind, Arrivals
 from gpu_ops.ingest.ingress_state import FATES, KINDS, State, spelled
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ Ints = npt.NDArray[np.int64]
 _POLICIES = {"raise": k.RAISE, "drop": k.DROP, "adjust": k.ADJUST, "divert": k.DIVERT}
 _NONE = np.empty(0, np.int64)
 _NO_KINDS = np.empty(0, np.int8)
-_CTI = np.array([Kind.CTI], np.int8)
+_CTI = np.array([ArrivalKind.CTI], np.int8)
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Admitted:
     closes: npt.NDArray[np.bool_] | None = None
 
 
-class Entrance:
+class Ingress:
     """Where events come in: it judges what is late, puts in order, joins edges to events, and makes CTIs.
 
     What it lets in depends on the arrivals and their order, not on how they are cut into calls; only what is promised
@@ -107,7 +107,7 @@ class Entrance:
             event whose start edge was handed out comes again, whole, when its end is known.
 
     Examples:
-        >>> entrance = Entrance(Advance(every=2, late="drop"), pa.schema([("v", pa.int64())]))
+        >>> entrance = Ingress(Advance(every=2, late="drop"), pa.schema([("v", pa.int64())]))
         >>> start, payload = np.array([4, 7, 5, 9]), pa.table({"v": [1, 2, 3, 4]})
         >>> let_in = entrance.push(Arrivals(start, None, payload))
         >>> let_in.payload["v"].to_pylist(), let_in.ctis.tolist(), let_in.late["start"].cast(pa.int64()).to_pylist()
@@ -233,7 +233,7 @@ class Entrance:
         tables: Mapping[str, pa.Table],
         *,
         hands_out_open: bool = False,
-    ) -> Entrance:
+    ) -> Ingress:
         """An entrance in the state that `tables` gave.
 
         Raises:
@@ -241,10 +241,10 @@ class Entrance:
 
         Examples:
             >>> schema = pa.schema([("v", pa.int64())])
-            >>> entrance = Entrance(None, schema)
+            >>> entrance = Ingress(None, schema)
             >>> entrance.advance(5).ctis.tolist()
             [5]
-            >>> Entrance.restore(None, schema, entrance.tables()).cti
+            >>> Ingress.restore(None, schema, entrance.tables()).cti
             5
         """
         entrance = cls(settings, schema, hands_out_open=hands_out_open)
@@ -260,14 +260,18 @@ class Entrance:
         kinds = _NO_KINDS if arrivals.kinds is None else arrivals.kinds
         starts, ends = arrivals.start, _ends(arrivals)
         rows = len(starts)
-        edges = _NONE if arrivals.kinds is None else np.flatnonzero((kinds == Kind.START) | (kinds == Kind.END))
+        edges = (
+            _NONE
+            if arrivals.kinds is None
+            else np.flatnonzero((kinds == ArrivalKind.START) | (kinds == ArrivalKind.END))
+        )
         hashes = (_NONE, _NONE)
         frame: pl.DataFrame | None = None
         if len(edges):
-            ends = np.where(kinds == Kind.START, MAX_TIME, ends)
+            ends = np.where(kinds == ArrivalKind.START, MAX_TIME, ends)
             frame = to_frame(arrivals.payload)
             hashes = entrance_state.identities(frame, rows, edges)
-        state.make_room(rows if settings.reorder else int(np.count_nonzero(kinds == Kind.START)))
+        state.make_room(rows if settings.reorder else int(np.count_nonzero(kinds == ArrivalKind.START)))
         numbers = [
             settings.every or 0,
             settings.period or 0,
@@ -282,7 +286,9 @@ class Entrance:
         ]
         clock, before, promised = state.clock, state.clock.copy(), state.promised
         # What the call can give: its own rows, those that wait for their turn, and at infinity all that are open.
-        infinite = close != k.OPEN_INPUT or bool((starts[kinds == Kind.CTI] == MAX_TIME).any() if len(kinds) else 0)
+        infinite = close != k.OPEN_INPUT or bool(
+            (starts[kinds == ArrivalKind.CTI] == MAX_TIME).any() if len(kinds) else 0
+        )
         most = rows + int(clock[k.HELD] if infinite else clock[k.BUFFERED])
         out_start, out_end, out_number = (np.empty(most, np.int64) for _ in range(3))
         # An end edge that waited for its turn goes, and the start edge that it ends goes too.
@@ -385,15 +391,15 @@ class Entrance:
         return Diverted(start, end, payload.append_column("late_by", to_arrow(late_by, pa.duration("us"))))
 
     def _fault(self, clock: Ints, arrivals: Arrivals) -> TimeError:
-        kind = Kind(clock[k.FAULT_KIND])
+        kind = ArrivalKind(clock[k.FAULT_KIND])
         at = int(clock[k.FAULT_NUMBER]) - self._state.arrived
         start, end = (format_time(int(clock[which])) for which in (k.FAULT_FIRST, k.FAULT_STOP))
         if clock[k.FAULT] == k.UNMATCHED_FAULT:
             problem = "The end edge ends an event that has not started: no open start edge has its start and payload"
             remedy = "Send the start edge first, once for each end edge"
         else:
-            side = "ends" if kind == Kind.END else "starts"
-            what = {Kind.INSERT: "event", Kind.START: "start edge", Kind.END: "end edge"}[kind]
+            side = "ends" if kind == ArrivalKind.END else "starts"
+            what = {ArrivalKind.INSERT: "event", ArrivalKind.START: "start edge", ArrivalKind.END: "end edge"}[kind]
             problem = f"The {what} {side} before the CTI {format_time(int(clock[k.FAULT_LIMIT]))} that came before it"
             if self.settings.reorder is not None:
                 released = format_time(int(clock[k.FAULT_LIMIT]))
@@ -402,7 +408,7 @@ class Entrance:
         return TimeError(
             f"{problem}.",
             row=arrivals.source_row(at) if at >= 0 else None,
-            values=f"start={start}" + ("" if kind == Kind.START else f", end={end}"),
+            values=f"start={start}" + ("" if kind == ArrivalKind.START else f", end={end}"),
             remedy=f'{remedy}; or say what becomes of such rows: .advance_time(…, late="drop"), "adjust" or "divert".',
         )
 
@@ -439,7 +445,7 @@ def let_in(
         read: Told how many rows were read, batch by batch.
     """
     wanted = source.schema.names if source.edges else list(names)
-    entrance = Entrance(settings, pa.schema([source.schema.field(name) for name in wanted]))
+    entrance = Ingress(settings, pa.schema([source.schema.field(name) for name in wanted]))
     for batch in source.read(wanted):
         if read is not None:
             read(len(batch.start))

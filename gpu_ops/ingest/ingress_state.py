@@ -14,12 +14,12 @@ import pyarrow as pa
 
 from gpu_ops.core.arrow_buffers import integers, nulls, to_arrow
 from gpu_ops.core.polars_frames import from_frame, to_frame
-from gpu_ops.core.state_tables import Field, Rule, StateTable, Tables, check, counter
+from gpu_ops.core.state_tables import Field, RowRule, StateTable, Tables, check, counter
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TIME_TYPE
 from gpu_ops.devices.cpu import columns
 from gpu_ops.errors import ColumnError
 from gpu_ops.ingest import arrival_kernel as k
-from gpu_ops.ingest.arrivals import Kind
+from gpu_ops.ingest.arrivals import ArrivalKind
 from gpu_ops.ingest.held import HeldRows
 
 Ints = npt.NDArray[np.int64]
@@ -181,7 +181,7 @@ def as_struct(payload: pa.Table, rows: int) -> pa.Array:
 
 
 def tables(state: State) -> dict[str, pa.Table]:
-    """The state as tables; `Entrance.tables` says which."""
+    """The state as tables; `Ingress.tables` says which."""
     clock = state.clock
     times = {name: _times(np.array([clock[at]])) for name, at in _CLOCK.items()}
     counters = {"promised_cti": _times(np.array([state.promised]))}
@@ -222,7 +222,7 @@ def declared(schema: pa.Schema, given: Tables) -> Iterator[StateTable]:
     buffer = {"kind": Field(pa.string(), words=KINDS), "end": replace(time, above="start")}
     edges = {"let_in": replace(time, from_="start"), "cti": maybe}
     for name, more in (("buffer", buffer), ("open", edges), ("kept_out", {"cti": maybe})):
-        yield StateTable(name, always | more, required=True, rules=(Rule("arrival", _TWICE, _not_in(name, given)),))
+        yield StateTable(name, always | more, required=True, rules=(RowRule("arrival", _TWICE, _not_in(name, given)),))
 
 
 _TWICE = "is the number of a row of another table"
@@ -267,7 +267,7 @@ def _refill(state: State, given: Mapping[str, pa.Table]) -> None:
     if not total:
         return
     slots = np.full((total, k.SLOT), -1, np.int64)
-    slots[:, [k.KIND, k.STOP]] = Kind.START, MAX_TIME
+    slots[:, [k.KIND, k.STOP]] = ArrivalKind.START, MAX_TIME
     slots[:, [k.LET_IN, k.MISSED]] = k.NONE
     first = 0
     for table, place in parts:
@@ -287,7 +287,7 @@ def _refill(state: State, given: Mapping[str, pa.Table]) -> None:
     order = np.argsort(slots[:, k.NUMBER])
     slots = slots[order]
     frame = columns.take(to_frame(payload.cast(state.schema)), order)
-    edges = np.flatnonzero(slots[:, k.KIND] != Kind.INSERT)
+    edges = np.flatnonzero(slots[:, k.KIND] != ArrivalKind.INSERT)
     if len(edges):
         slots[:, k.HASH], slots[:, k.MORE_HASH] = identities(frame, total, edges)
     state.rows.hold(slots[:, k.NUMBER].copy(), frame)
@@ -295,7 +295,7 @@ def _refill(state: State, given: Mapping[str, pa.Table]) -> None:
 
 
 def _refill_heaps(state: State, slots: Ints) -> None:
-    time = np.where(slots[:, k.KIND] == Kind.END, slots[:, k.STOP], slots[:, k.FIRST])
+    time = np.where(slots[:, k.KIND] == ArrivalKind.END, slots[:, k.STOP], slots[:, k.FIRST])
     # What starts before what was promised was handed out; an entrance that hands nothing out promises no more.
     least = state.promised if state.hands_out_open else MIN_TIME
     for heap, key, used, mask in (

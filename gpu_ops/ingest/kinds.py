@@ -11,14 +11,14 @@ import pyarrow as pa
 from gpu_ops.core.arrow_buffers import integers
 from gpu_ops.core.arrow_types import is_text
 from gpu_ops.errors import ColumnError, PlanError
-from gpu_ops.ingest.arrivals import Kind
-from gpu_ops.ingest.rules import UNKNOWN_EDGE, UNKNOWN_KIND, Rule, Shape
+from gpu_ops.ingest.arrivals import ArrivalKind
+from gpu_ops.ingest.rules import UNKNOWN_EDGE, UNKNOWN_KIND, Shape, TimeRule
 from gpu_ops.ingest.zones import Mask
 
 _IS = pa.types
 _UNKNOWN = -1
-_KIND_WORDS = {"insert": Kind.INSERT, "cti": Kind.CTI}
-_EDGE_WORDS = {"start": Kind.START, "end": Kind.END, "interval": Kind.INSERT}
+_KIND_WORDS = {"insert": ArrivalKind.INSERT, "cti": ArrivalKind.CTI}
+_EDGE_WORDS = {"start": ArrivalKind.START, "end": ArrivalKind.END, "interval": ArrivalKind.INSERT}
 
 
 @dataclass(frozen=True)
@@ -26,22 +26,22 @@ class Kinds:
     """What each row is.
 
     Attributes:
-        kinds: int8, a `Kind` for each row.
+        kinds: int8, a `ArrivalKind` for each row.
         faults: The rows whose word is unknown or missing, as a mask for each rule; such a row counts as an insert.
     """
 
     kinds: npt.NDArray[np.int8]
-    faults: dict[Rule, Mask] = field(default_factory=dict)
+    faults: dict[TimeRule, Mask] = field(default_factory=dict)
 
     @property
     def ctis(self) -> Mask:
         """The rows that are CTIs."""
-        return np.asarray(self.kinds == Kind.CTI, np.bool_)
+        return np.asarray(self.kinds == ArrivalKind.CTI, np.bool_)
 
     @property
     def without_end(self) -> Mask:
         """The rows whose start alone is read."""
-        return np.asarray((self.kinds == Kind.START) | (self.kinds == Kind.CTI), np.bool_)
+        return np.asarray((self.kinds == ArrivalKind.START) | (self.kinds == ArrivalKind.CTI), np.bool_)
 
 
 @dataclass(frozen=True)
@@ -78,14 +78,14 @@ class KindColumns:
 
     def read(self, table: pa.Table) -> Kinds | None:
         """What the rows of a table are; None when all are inserts."""
-        faults: dict[Rule, Mask] = {}
+        faults: dict[TimeRule, Mask] = {}
         kinds = np.zeros(table.num_rows, np.int8)
         if self.edge is not None:
             kinds = _read(table[self.edge], _EDGE_WORDS)
         if self.kind is not None:
             said = _read(table[self.kind], _KIND_WORDS)
             # What stands in the other columns of a CTI says nothing.
-            kinds = np.where(said == Kind.INSERT, kinds, said)
+            kinds = np.where(said == ArrivalKind.INSERT, kinds, said)
             if (said == _UNKNOWN).any():
                 faults[UNKNOWN_KIND] = said == _UNKNOWN
         unknown = kinds == _UNKNOWN
@@ -93,7 +93,7 @@ class KindColumns:
             unknown &= ~faults[UNKNOWN_KIND]
         if unknown.any():
             faults[UNKNOWN_EDGE] = unknown
-        kinds[kinds == _UNKNOWN] = Kind.INSERT
+        kinds[kinds == _UNKNOWN] = ArrivalKind.INSERT
         return Kinds(kinds, faults) if faults or kinds.any() else None
 
 
@@ -115,7 +115,7 @@ def kind_columns(kind: str | None, shape: Shape | None, edge: str | None, end: s
     return KindColumns(kind, edge)
 
 
-def _read(column: pa.ChunkedArray, words: dict[str, Kind]) -> npt.NDArray[np.int8]:
+def _read(column: pa.ChunkedArray, words: dict[str, ArrivalKind]) -> npt.NDArray[np.int8]:
     coded = column.combine_chunks()
     if not len(coded):
         return np.empty(0, np.int8)

@@ -19,7 +19,7 @@ Shape = Literal["edge"]
 
 
 @dataclass(frozen=True)
-class Rule:
+class TimeRule:
     """A rule about one of the two times, or about both.
 
     Attributes:
@@ -33,35 +33,35 @@ class Rule:
     remedy: str
 
 
-NULL = Rule("null", "The {side} is null", "Fill it.")
-UNREADABLE = Rule(
+NULL = TimeRule("null", "The {side} is null", "Fill it.")
+UNREADABLE = TimeRule(
     "unreadable", "The {side} is no time that can be read", "Write it as ISO 8601, or as an integer with unit=."
 )
-NO_ZONE = Rule(
+NO_ZONE = TimeRule(
     "no_zone", "The {side} has no zone, and other rows' times have one", "Say zone=, the zone of local times."
 )
-OUTSIDE = Rule(
+OUTSIDE = TimeRule(
     "outside", "The {side} is outside the years 1 to 9999", "Bound it; an end of 9999-12-31T23:59:59.999999Z is open."
 )
-TOO_FINE = Rule("too_fine", "The {side} is finer than a microsecond", 'Say round="floor", "ceil" or "half_even".')
-AMBIGUOUS = Rule("ambiguous", "The clock showed the {side} twice", 'Say ambiguous="earliest" or "latest".')
-NONEXISTENT = Rule(
+TOO_FINE = TimeRule("too_fine", "The {side} is finer than a microsecond", 'Say round="floor", "ceil" or "half_even".')
+AMBIGUOUS = TimeRule("ambiguous", "The clock showed the {side} twice", 'Say ambiguous="earliest" or "latest".')
+NONEXISTENT = TimeRule(
     "nonexistent", "The clock skipped the {side}", 'Say nonexistent="shift_forward" or "shift_backward".'
 )
 
 TIME_RULES = (NULL, UNREADABLE, NO_ZONE, OUTSIDE, TOO_FINE, AMBIGUOUS, NONEXISTENT)
 """The rules about one time; a row that breaks several is counted under the first, its start's before its end's."""
 
-ZERO_LENGTH = Rule(
+ZERO_LENGTH = TimeRule(
     "zero_length", "The end is the start, and a lifetime is never empty", "Leave out end= for points, or move the end."
 )
-NEGATIVE_LENGTH = Rule("negative_length", "The end is before the start", "Swap them if they are mixed up.")
+NEGATIVE_LENGTH = TimeRule("negative_length", "The end is before the start", "Swap them if they are mixed up.")
 
 LIFETIME_RULES = (NEGATIVE_LENGTH, ZERO_LENGTH)
 """The rules about both times, asked after the others."""
 
-UNKNOWN_KIND = Rule("unknown_kind", "The kind is neither insert nor cti", 'Write "insert" or "cti", in any case.')
-UNKNOWN_EDGE = Rule(
+UNKNOWN_KIND = TimeRule("unknown_kind", "The kind is neither insert nor cti", 'Write "insert" or "cti", in any case.')
+UNKNOWN_EDGE = TimeRule(
     "unknown_edge", "The edge is neither start nor end nor interval", 'Write "start", "end" or "interval", in any case.'
 )
 

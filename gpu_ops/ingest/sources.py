@@ -25,7 +25,7 @@ from gpu_ops.ingest.rules import (
 from gpu_ops.ingest.times import TimeColumn
 from gpu_ops.ingest.validate import (
     BREACHES,
-    Place,
+    RowPlace,
     fine,
     open_null_ends,
     read_ends,
@@ -143,7 +143,7 @@ class EventSource:
             size = piece.table.num_rows
             step = min(batch_rows or size, size) or 1
             for first in range(0, size, step):
-                place = Place(counts.rows, piece.file, piece.file_row + first)
+                place = RowPlace(counts.rows, piece.file, piece.file_row + first)
                 yield self._validated(
                     piece.table.slice(first, step) if step < size else piece.table, names, place, counts
                 )
@@ -170,7 +170,7 @@ class EventSource:
         """
         counts = Counts()
         table = _as_table(batch, self._raw.schema)
-        return self._validated(table, list(self.schema.names), Place(row), counts), counts
+        return self._validated(table, list(self.schema.names), RowPlace(row), counts), counts
 
     def raw_tables(self) -> Iterator[pa.Table]:
         """The source's own rows, unjudged, for `arrivals`."""
@@ -187,7 +187,7 @@ class EventSource:
                 f"The {self.fingerprint} cannot be read: {error}", remedy="See what it is made from."
             ) from error
 
-    def _validated(self, table: pa.Table, names: list[str], place: Place, counts: Counts) -> Arrivals:
+    def _validated(self, table: pa.Table, names: list[str], place: RowPlace, counts: Counts) -> Arrivals:
         start = self._start.read(whole(table[self._start.name]))
         end = None
         kinds = self._kinds.read(table) if self.marked else None
@@ -224,7 +224,7 @@ class EventSource:
         table: pa.Table,
         arrivals: Arrivals,
         found: np.ndarray,
-        place: Place,
+        place: RowPlace,
         counts: Counts,
     ) -> Arrivals:
         good = fine(found)
@@ -284,7 +284,7 @@ class EventSource:
         return pa.concat_tables([pa.Table.from_batches([], schema), *counts.rejected])
 
 
-def _refuse_nulls(payload: pa.Table, place: Place, kinds: Kinds | None) -> None:
+def _refuse_nulls(payload: pa.Table, place: RowPlace, kinds: Kinds | None) -> None:
     """A column that is declared to hold no nulls holds none, but in CTIs: Arrow itself does not look."""
     for number, column in enumerate(payload.columns):
         declared = payload.field(number)

@@ -21,7 +21,7 @@ from gpu_ops.ingest.rules import (
     Ambiguous,
     Nonexistent,
     Round,
-    Rule,
+    TimeRule,
     Unit,
 )
 from gpu_ops.ingest.text_times import read_integers, read_times
@@ -53,7 +53,7 @@ class Times:
     """
 
     ticks: Ticks
-    faults: dict[Rule, Mask]
+    faults: dict[TimeRule, Mask]
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class TimeColumn:
 
     def read(self, array: pa.Array) -> Times:
         """Ticks of an array of the column."""
-        faults: dict[Rule, Mask] = {}
+        faults: dict[TimeRule, Mask] = {}
         if array.null_count:
             faults[NULL] = nulls(array)
         if is_text(self.kind):
@@ -126,7 +126,7 @@ class TimeColumn:
             return self._local(ticks, faults)
         return Times(self._scaled(array, self.policy.unit or "us", faults), faults)
 
-    def _scaled(self, array: pa.Array, unit: str, faults: dict[Rule, Mask]) -> Ticks:
+    def _scaled(self, array: pa.Array, unit: str, faults: dict[TimeRule, Mask]) -> Ticks:
         counts = _counts(array)
         if _IS.is_uint64(self.kind) and len(counts) and counts.min() < 0:
             _add(faults, OUTSIDE, counts < 0)
@@ -136,7 +136,7 @@ class TimeColumn:
             counts = np.where(faults[NULL], 0, counts)
         return self._to_ticks(counts, unit, faults)
 
-    def _to_ticks(self, counts: Ticks, unit: str, faults: dict[Rule, Mask]) -> Ticks:
+    def _to_ticks(self, counts: Ticks, unit: str, faults: dict[TimeRule, Mask]) -> Ticks:
         if unit == "us":
             return counts
         if unit == "ns":
@@ -150,7 +150,7 @@ class TimeColumn:
         factor = DAY if unit == "day" else _TICKS[unit]
         return _within(counts, -(-MIN_TIME // factor), MAX_TIME // factor, faults) * factor
 
-    def _rounded(self, ticks: Ticks, rest: Ticks, whole: int, faults: dict[Rule, Mask]) -> Ticks:
+    def _rounded(self, ticks: Ticks, rest: Ticks, whole: int, faults: dict[TimeRule, Mask]) -> Ticks:
         """Ticks rounded by what was left over, `rest` out of `whole`."""
         if self.policy.round is None:
             _add(faults, TOO_FINE, rest != 0)
@@ -162,7 +162,7 @@ class TimeColumn:
         twice = 2 * rest
         return np.asarray(ticks + ((twice > whole) | ((twice == whole) & (ticks % 2 == 1))), np.int64)
 
-    def _local(self, shown: Ticks, faults: dict[Rule, Mask]) -> Times:
+    def _local(self, shown: Ticks, faults: dict[TimeRule, Mask]) -> Times:
         if self.policy.zone is None or self.policy.zone.name == "UTC":
             return Times(shown, faults)
         shown = _within(shown, MIN_TIME, MAX_TIME, faults)
@@ -171,7 +171,7 @@ class TimeColumn:
             _add(faults, rule, mask)
         return Times(ticks, faults)
 
-    def _read_text(self, array: pa.Array, faults: dict[Rule, Mask]) -> Times:
+    def _read_text(self, array: pa.Array, faults: dict[TimeRule, Mask]) -> Times:
         if self.policy.unit is not None:
             counts, unreadable = read_integers(array)
             _add(faults, UNREADABLE, unreadable)
@@ -215,7 +215,7 @@ def _counts(array: pa.Array) -> Ticks:
     return values.view(np.int64) if values.itemsize == 8 else values.astype(np.int64)
 
 
-def _within(values: Ticks, lowest: int, highest: int, faults: dict[Rule, Mask]) -> Ticks:
+def _within(values: Ticks, lowest: int, highest: int, faults: dict[TimeRule, Mask]) -> Ticks:
     """The values, with 0 for those that are outside, which are noted."""
     if not len(values) or (values.min() >= lowest and values.max() <= highest):
         return values
@@ -224,7 +224,7 @@ def _within(values: Ticks, lowest: int, highest: int, faults: dict[Rule, Mask]) 
     return np.where(outside, 0, values)
 
 
-def _add(faults: dict[Rule, Mask], rule: Rule, mask: Mask) -> None:
+def _add(faults: dict[TimeRule, Mask], rule: TimeRule, mask: Mask) -> None:
     if mask.any():
         faults[rule] = faults[rule] | mask if rule in faults else mask
 

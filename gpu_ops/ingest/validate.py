@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
 from gpu_ops.errors import TimeError
-from gpu_ops.ingest.arrivals import Kind
+from gpu_ops.ingest.arrivals import ArrivalKind
 from gpu_ops.ingest.kinds import Kinds, judged_start
 from gpu_ops.ingest.rules import (
     LIFETIME_RULES,
@@ -21,7 +21,7 @@ from gpu_ops.ingest.rules import (
     UNKNOWN_EDGE,
     UNKNOWN_KIND,
     ZERO_LENGTH,
-    Rule,
+    TimeRule,
 )
 from gpu_ops.ingest.times import Times
 from gpu_ops.ingest.zones import Mask, Ticks
@@ -34,7 +34,7 @@ _BLOCK = 1 << 15
 class Breach:
     """A rule, and of what it was asked ("start", "end", "kind", "edge"); the index of the pair is a row's verdict."""
 
-    rule: Rule
+    rule: TimeRule
     side: str
 
     @property
@@ -87,7 +87,7 @@ def fine(found: np.ndarray) -> Mask:
     return np.asarray(found == _FINE, np.bool_)
 
 
-def _note(faults: dict[tuple[str, str], Mask], rule: Rule, side: str, mask: Mask) -> None:
+def _note(faults: dict[tuple[str, str], Mask], rule: TimeRule, side: str, mask: Mask) -> None:
     known = faults.get((rule.name, side))
     faults[rule.name, side] = mask if known is None else known | mask
 
@@ -117,7 +117,7 @@ def open_null_ends(end: Times, kinds: Kinds | None = None) -> Times:
         return end
     nulls, kept = end.faults[NULL], None
     if kinds is not None:
-        kept = nulls & (kinds.kinds == Kind.END)
+        kept = nulls & (kinds.kinds == ArrivalKind.END)
         nulls = nulls & ~kept
     others = {rule: mask for rule, mask in end.faults.items() if rule is not NULL}
     if kept is not None and kept.any():
@@ -133,7 +133,7 @@ def read_ends(end: Times, kinds: Kinds) -> Times:
 
 
 @dataclass(frozen=True)
-class Place:
+class RowPlace:
     """Where rows come from: the index of the first of them in the source, and in its file if there are several."""
 
     row: int
@@ -155,7 +155,7 @@ def _value_text(one: pa.ChunkedArray) -> str:
     return repr(text) if pa.types.is_string(one.type) else text
 
 
-def refuse(found: np.ndarray, times: pa.Table, place: Place, words: Mapping[str, str] | None = None) -> TimeError:
+def refuse(found: np.ndarray, times: pa.Table, place: RowPlace, words: Mapping[str, str] | None = None) -> TimeError:
     """The error for the first row that is not fine.
 
     Args:

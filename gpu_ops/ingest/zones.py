@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpu_ops.errors import PlanError, shown
-from gpu_ops.ingest.rules import AMBIGUOUS, NONEXISTENT, Ambiguous, Nonexistent, Rule
+from gpu_ops.ingest.rules import AMBIGUOUS, NONEXISTENT, Ambiguous, Nonexistent, TimeRule
 
 Ticks = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -35,7 +35,7 @@ _OFFSET = re.compile(r"([+-])([01]\d|2[0-3]):?([0-5]\d)")
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001  (local times have no zone: that is the point)
 
 
-class _Piece(NamedTuple):
+class _ZonePiece(NamedTuple):
     """A stretch of local time within which nothing changes; offsets are local time minus UTC, in ticks."""
 
     first: int
@@ -89,7 +89,9 @@ class Zone:
         ahead = datetime.timedelta(hours=int(offset[2]), minutes=int(offset[3]))
         return datetime.timezone(ahead if offset[1] == "+" else -ahead)
 
-    def to_utc(self, local: Ticks, ambiguous: Ambiguous, nonexistent: Nonexistent) -> tuple[Ticks, dict[Rule, Mask]]:
+    def to_utc(
+        self, local: Ticks, ambiguous: Ambiguous, nonexistent: Nonexistent
+    ) -> tuple[Ticks, dict[TimeRule, Mask]]:
         """Instants for local times.
 
         Args:
@@ -124,7 +126,7 @@ class Zone:
         if not len(rows):
             return instants, {}
         instants[rows], broken = _through_changes(local[rows], pieces, ambiguous, nonexistent)
-        faults: dict[Rule, Mask] = {}
+        faults: dict[TimeRule, Mask] = {}
         for rule, mask in broken.items():
             faults[rule] = np.zeros(len(local), np.bool_)
             faults[rule][rows] = mask
@@ -133,14 +135,14 @@ class Zone:
 
 def _through_changes(
     local: Ticks, pieces: _Pieces, ambiguous: Ambiguous, nonexistent: Nonexistent
-) -> tuple[Ticks, dict[Rule, Mask]]:
+) -> tuple[Ticks, dict[TimeRule, Mask]]:
     first, before, after = pieces
     at = np.searchsorted(first, local, side="right") - 1
     twice, skipped = (before > after)[at], (before < after)[at]
     instants = local - np.where(twice & (ambiguous == "latest"), after[at], before[at])
     # A gap begins while the clock still has the old offset: that instant is the first after it.
     instants[skipped] = (first - before)[at[skipped]] - (nonexistent == "shift_backward")
-    faults: dict[Rule, Mask] = {}
+    faults: dict[TimeRule, Mask] = {}
     if ambiguous == "raise" and twice.any():
         faults[AMBIGUOUS] = twice
     if nonexistent == "raise" and skipped.any():
@@ -178,14 +180,14 @@ def _pieces_of(name: str, year: int) -> _Pieces:
     """The pieces of one local year: what differs at its ends is halved until both ends of each part agree."""
     zone = zoneinfo.ZoneInfo(name)
 
-    def at(local: int) -> _Piece:
+    def at(local: int) -> _ZonePiece:
         shown = _EPOCH + datetime.timedelta(microseconds=local)
         before, after = (shown.replace(tzinfo=zone, fold=fold).utcoffset() for fold in (0, 1))
-        return _Piece(
+        return _ZonePiece(
             local, *(0 if each is None else each // datetime.timedelta(microseconds=1) for each in (before, after))
         )
 
-    def split(low: _Piece, high: _Piece) -> list[_Piece]:
+    def split(low: _ZonePiece, high: _ZonePiece) -> list[_ZonePiece]:
         if low[1:] == high[1:]:
             return []
         if high.first - low.first == 1:

@@ -19,7 +19,7 @@ _LARGEST = 1 << 16
 
 
 @dataclass(frozen=True)
-class Identity:
+class StoreIdentity:
     """What ``store.json`` says.
 
     Attributes:
@@ -47,7 +47,7 @@ def new_name() -> str:
     return secrets.token_hex(16)
 
 
-def read_identity(folder: Folder) -> Identity | None:
+def read_identity(folder: Folder) -> StoreIdentity | None:
     """What the file says; None where there is none, since the last writer was of an older version.
 
     Raises:
@@ -72,10 +72,10 @@ def read_identity(folder: Folder) -> Identity | None:
         )
     if not sound:
         raise _damaged(folder)
-    return Identity(name, follower, base)
+    return StoreIdentity(name, follower, base)
 
 
-def write_identity(folder: Folder, identity: Identity) -> None:
+def write_identity(folder: Folder, identity: StoreIdentity) -> None:
     """Write the file, whole or not at all; an older one is replaced.
 
     Raises:

@@ -22,7 +22,7 @@ from gpu_ops.ingest.raw import Piece, RawSource, shown_shape
 from gpu_ops.microbatches.batch_files import LIFETIME, Compression, DamageError, Staged, damaged, load, split, stage
 from gpu_ops.microbatches.files import WriteReport, regrouped
 from gpu_ops.microbatches.folders import open_folder, writing
-from gpu_ops.microbatches.identity import Identity, read_identity, write_identity
+from gpu_ops.microbatches.identity import StoreIdentity, read_identity, write_identity
 from gpu_ops.microbatches.listing import listed
 from gpu_ops.microbatches.names import Log, Sealed
 from gpu_ops.microbatches.reports import StoredBatch, StoreReport, alive
@@ -380,11 +380,11 @@ class Store(OtherNames):
             raise
         return made
 
-    def _identified(self) -> Identity:
+    def _identified(self) -> StoreIdentity:
         """The store's identity, which it gets now if it has none; only a writer may ask."""
         found = read_identity(self._folder)
         if found is None:
-            found = Identity.new()
+            found = StoreIdentity.new()
             write_identity(self._folder, found)
         return found
 

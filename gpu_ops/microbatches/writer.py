@@ -30,7 +30,7 @@ from gpu_ops.microbatches.batch_files import (
     store_schema,
 )
 from gpu_ops.microbatches.folders import Folder, Lock, writing
-from gpu_ops.microbatches.identity import Identity, write_identity
+from gpu_ops.microbatches.identity import StoreIdentity, write_identity
 from gpu_ops.microbatches.names import Log, Sealed
 
 MERGED_ROWS = 1 << 20
@@ -63,7 +63,7 @@ class Writer:
         compression: Compression,
         log: Callable[[], Log],
         schema: pa.Schema | None,
-        identity: Identity,
+        identity: StoreIdentity,
     ) -> None:
         self._folder = folder
         self._lock = lock
@@ -95,7 +95,7 @@ class Writer:
         return self._schema
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> StoreIdentity:
         """Who the store is, and which follower writes there."""
         return self._identity
 
@@ -130,7 +130,7 @@ class Writer:
             TimeError: A lifetime is not valid, a start is before the store's CTI, or the CTI would go backwards.
             SourceError: The file system refuses (the disk is full, for instance). The store is as it was.
         """
-        promised = self._promise(_given(cti))
+        promised = self._output_cti(_given(cti))
         table = conform(events, self._schema, self.cti)
         return self._seal([self._staged(table, [(table.num_rows, promised)])], [promised], table.schema)
 
@@ -147,7 +147,7 @@ class Writer:
         Raises:
             GpuOpsError: As `append`.
         """
-        promised = self._promise(_given(cti))
+        promised = self._output_cti(_given(cti))
         staged: list[Staged] = []
         schema = self._schema
         try:
@@ -174,7 +174,7 @@ class Writer:
             TimeError: It is before the store's CTI.
             SourceError: The store has no batch yet, whose columns it would have.
         """
-        promised = self._promise(instant(cti, name="cti"))
+        promised = self._output_cti(instant(cti, name="cti"))
         columns = self._columns()
         return self._seal([self._staged(empty_table(columns), [(0, promised)])], [promised], columns)
 
@@ -192,7 +192,7 @@ class Writer:
             TimeError: An event starts before the store's CTI.
             ColumnError: They have other columns.
         """
-        promised = self._promise(cti)
+        promised = self._output_cti(cti)
         schema = self._schema
         for each in staged:
             found = read_schema(self._folder, each.name)
@@ -315,7 +315,7 @@ class Writer:
             )
         return self._schema
 
-    def _promise(self, promised: int | None) -> int | None:
+    def _output_cti(self, promised: int | None) -> int | None:
         self._check()
         if promised is None:
             return self.cti

@@ -13,12 +13,12 @@ from gpu_ops.devices import Device
 from gpu_ops.operators.checked import checked, extents
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.operator import EachPiece
-from gpu_ops.plan.integers import Known, Ranges
+from gpu_ops.plan.integers import IntegerRanges, Known
 from gpu_ops.plan.nodes import Expressions, KeyBy, Node
 from gpu_ops.plan.terms import Range
 
 
-class Keys(EachPiece, nodes=(KeyBy,)):
+class KeyNames(EachPiece, nodes=(KeyBy,)):
     """What names the key, and nothing else."""
 
     passes_open = True
@@ -28,7 +28,7 @@ class Keys(EachPiece, nodes=(KeyBy,)):
         return events
 
 
-class Columns(EachPiece, nodes=(Expressions,)):
+class FilterProject(EachPiece, nodes=(Expressions,)):
     """A chain of filters and projections, evaluated as one.
 
     Args:
@@ -41,7 +41,7 @@ class Columns(EachPiece, nodes=(Expressions,)):
         self._chain = chain
 
     @classmethod
-    def of(cls, node: Any, device: Device, apart: Collection[Node] | None = None) -> Columns:
+    def of(cls, node: Any, device: Device, apart: Collection[Node] | None = None) -> FilterProject:
         """The chain that ends in a node."""
         return cls(node.chain(apart or ()), device)
 
@@ -106,7 +106,7 @@ def _ready(nodes: Sequence[Expressions], events: Events, device: Device) -> tupl
 
 def _behind(node: Expressions, before: Known) -> Known:
     """The ranges of columns behind a projection, by those before it."""
-    ranges = Ranges(before)
+    ranges = IntegerRanges(before)
 
     def known(name: str) -> Range | None:
         value = node.values.get(name)

@@ -15,7 +15,7 @@ from gpu_ops.devices import Device
 from gpu_ops.errors import TimeError
 from gpu_ops.operators.checked import checked
 from gpu_ops.operators.events import Events, check_times, concat
-from gpu_ops.operators.operator import EachPiece, Fed
+from gpu_ops.operators.operator import EachPiece, StepInput
 from gpu_ops.operators.sizes import expanded
 from gpu_ops.plan.lifetimes import (
     AlterLifetime,
@@ -65,7 +65,7 @@ class Pieces(EachPiece, nodes=(Chop,)):
         return Events(start, end, device.columns.take(events.frame, source))
 
 
-class Lifetimes(EachPiece, nodes=(Lifetime,)):
+class LifetimeChange(EachPiece, nodes=(Lifetime,)):
     """A change of lifetime, which the CTI goes through as starts do."""
 
     def __init__(self, node: Lifetime, device: Device) -> None:
@@ -85,7 +85,7 @@ class Lifetimes(EachPiece, nodes=(Lifetime,)):
         made = checked(node.guards, [*given.values()], events, device)
         return _altered(dict(zip(given, made, strict=True)), events, device)
 
-    def step(self, given: Sequence[Fed], ctis: Sequence[int]) -> tuple[Fed, int]:
+    def step(self, given: Sequence[StepInput], ctis: Sequence[int]) -> tuple[StepInput, int]:
         """Each event by itself; the CTI as the start of an event would.
 
         Raises:
@@ -101,7 +101,7 @@ class Lifetimes(EachPiece, nodes=(Lifetime,)):
             new = node.new_start if node.by_start_alone else None
             moved = MIN_TIME if new is None else self._as_start(new, cti)
         self._promised = max(self._promised, moved)
-        return Fed([] if made is None else [made]), self._promised
+        return StepInput([] if made is None else [made]), self._promised
 
     def _as_start(self, new: nw.Expr, cti: int) -> int:
         """The new start of an event that starts at the CTI."""

@@ -26,7 +26,7 @@ from gpu_ops.plan.window_kinds import Declaration
 
 
 @dataclass(frozen=True)
-class Fed:
+class StepInput:
     """What comes to a node in a step.
 
     Attributes:
@@ -39,13 +39,13 @@ class Fed:
     opened: Sequence[Events] = ()
     closed: Sequence[Events] = ()
 
-    def each(self, change: Callable[[Events], Events]) -> Fed:
+    def each(self, change: Callable[[Events], Events]) -> StepInput:
         """The same, each piece changed by itself."""
-        return Fed(*([change(piece) for piece in pieces] for pieces in (self.events, self.opened, self.closed)))
+        return StepInput(*([change(piece) for piece in pieces] for pieces in (self.events, self.opened, self.closed)))
 
 
 @dataclass(frozen=True)
-class Whole:
+class BatchInput:
     """What a batch is computed from.
 
     Attributes:
@@ -135,7 +135,7 @@ class Operator(Declaration, family=True):
         return self._node.needs(wanted)  # type: ignore[no-any-return]
 
     @abstractmethod
-    def batch(self, whole: Whole) -> Iterator[Events]:
+    def batch(self, whole: BatchInput) -> Iterator[Events]:
         """The results of all events at once, in pieces.
 
         What has to see all events, or whole groups, puts them together itself (`concat`, `of_whole_groups`); what does
@@ -143,7 +143,7 @@ class Operator(Declaration, family=True):
         """
 
     @abstractmethod
-    def step(self, given: Sequence[Fed], ctis: Sequence[int]) -> tuple[Fed, int]:
+    def step(self, given: Sequence[StepInput], ctis: Sequence[int]) -> tuple[StepInput, int]:
         """What has become final, and the CTI after it.
 
         Args:
@@ -218,11 +218,11 @@ class EachPiece(Stateless, family=True):
     def each(self, events: Events) -> Events:
         """What becomes of some events."""
 
-    def batch(self, whole: Whole) -> Iterator[Events]:
+    def batch(self, whole: BatchInput) -> Iterator[Events]:
         """Piece by piece."""
         return map(self.each, whole.inputs[0])
 
-    def step(self, given: Sequence[Fed], ctis: Sequence[int]) -> tuple[Fed, int]:
+    def step(self, given: Sequence[StepInput], ctis: Sequence[int]) -> tuple[StepInput, int]:
         """Piece by piece; the CTI as it is."""
         return given[0].each(self.each), ctis[0]
 

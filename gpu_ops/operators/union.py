@@ -7,7 +7,7 @@ from typing import Any
 
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events
-from gpu_ops.operators.operator import Fed, Operator, Stateless, Whole
+from gpu_ops.operators.operator import BatchInput, Operator, Stateless, StepInput
 from gpu_ops.plan.joins import Union
 from gpu_ops.plan.nodes import Node
 
@@ -51,14 +51,14 @@ class UnionOperator(Stateless, nodes=(Union,)):
         """The wanted columns of each; one at least: a frame without columns would not know its height."""
         return [wanted or tuple(self._node.schema.names[:1])] * len(self._parts)
 
-    def batch(self, whole: Whole) -> Iterator[Events]:
+    def batch(self, whole: BatchInput) -> Iterator[Events]:
         """Piece by piece, one input after the other."""
         names = list(self.needs(whole.wanted)[0])
         for pieces in whole.inputs:
             for events in pieces:
                 yield Events(events.start, events.end, self._device.columns.select(events.frame, names))
 
-    def step(self, given: Sequence[Fed], ctis: Sequence[int]) -> tuple[Fed, int]:
+    def step(self, given: Sequence[StepInput], ctis: Sequence[int]) -> tuple[StepInput, int]:
         """All that has come; the oldest CTI."""
         names = self._node.schema.names
 
@@ -71,4 +71,4 @@ class UnionOperator(Stateless, nodes=(Union,)):
             ]
 
         parts = ((fed.events, fed.opened, fed.closed) for fed in given)
-        return Fed(*map(every, zip(*parts, strict=True))), min(ctis)
+        return StepInput(*map(every, zip(*parts, strict=True))), min(ctis)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpu_ops.operators.events import Events
-from gpu_ops.operators.operator import EachPiece, Whole
+from gpu_ops.operators.operator import BatchInput, EachPiece
 from gpu_ops.operators.sizes import expanded
 from gpu_ops.plan.unnest import Repeat, Unnest
 
@@ -17,7 +17,7 @@ from gpu_ops.plan.unnest import Repeat, Unnest
 class Several(EachPiece, family=True):
     """Several events of each. A batch leaves out the columns that are not asked for; what keeps events has them all."""
 
-    def batch(self, whole: Whole) -> Iterator[Events]:
+    def batch(self, whole: BatchInput) -> Iterator[Events]:
         """Piece by piece, with the wanted columns."""
         for events in whole.inputs[0]:
             made, names = self.each(events), whole.wanted

@@ -23,19 +23,19 @@ from gpu_ops.plan.nodes import Computed, Unary, check_flat
 from gpu_ops.plan.window_conditions import condition_fields
 from gpu_ops.plan.window_kinds import (
     UNKNOWN,
-    Alone,
-    Around,
     AsPart,
     Assigned,
     Clock,
-    Context,
     DataWindowKind,
     Enters,
-    Living,
-    Rests,
+    GapHalo,
+    GridHalo,
+    Halo,
+    LiveHalo,
+    NoHalo,
+    Remains,
+    RowHalo,
     RowNote,
-    Silence,
-    Stretches,
 )
 
 _FIRST = "which events come first, all before them say"
@@ -55,7 +55,7 @@ class Last(Assigned):
 
     leaves = "later"
     ties = "by place"
-    rests = "all"
+    remains = "all"
 
     def __str__(self) -> str:
         every = "" if self.every == 1 else f" every={self.every}"
@@ -66,9 +66,9 @@ class Last(Assigned):
         return "at its start" if self.every == 1 and self.partial else "later"
 
     @property
-    def context(self) -> Context:
+    def halo(self) -> Halo:
         # With the last n at a multiple of m, a row is in until n + m - 1 rows after it at the latest.
-        return Around(self.count + self.every - 1, self.every)
+        return RowHalo(self.count + self.every - 1, self.every)
 
     @property
     def as_part(self) -> AsPart | None:
@@ -86,15 +86,15 @@ class LastStarts(Assigned):
     enters = "later"
     leaves = "later"
     ties = "alike"
-    rests = "all"
+    remains = "all"
     counts = "starts"
 
     def __str__(self) -> str:
         return f"count window {self.count}"
 
     @property
-    def context(self) -> Context:
-        return Around(self.count, starts=True)
+    def halo(self) -> Halo:
+        return RowHalo(self.count, starts=True)
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,8 @@ class First(Assigned):
     enters = "at its start"
     leaves = "known"
     ties = "by place"
-    rests = "all"
-    context = _FIRST
+    remains = "all"
+    halo = _FIRST
     as_part = AsPart()
 
     def __str__(self) -> str:
@@ -136,16 +136,16 @@ class FirstSpan(Assigned):
         return self.span > MAX_TIME - MIN_TIME
 
     @property
-    def rests(self) -> Rests:
+    def remains(self) -> Remains:
         return "all" if self.since is None else "nothing"
 
     @property
-    def context(self) -> str:
+    def halo(self) -> str:
         return "all events stay, and a slice would be shown all that come before it" if self._is_all else _FIRST
 
     @property
     def as_part(self) -> AsPart:
-        return AsPart(rests="all" if self.since is None else "nothing")
+        return AsPart(remains="all" if self.since is None else "nothing")
 
 
 @dataclass(frozen=True)
@@ -179,13 +179,13 @@ class Session(Assigned):
         return "at its start" if self.running else "with the first"
 
     @property
-    def rests(self) -> Rests:
+    def remains(self) -> Remains:
         # Trill's cap asks whether the session before was cut.
         return "nothing" if self.grid_cap is None else "all"
 
     @property
-    def context(self) -> Context:
-        return Silence(self.gap)
+    def halo(self) -> Halo:
+        return GapHalo(self.gap)
 
 
 @dataclass(frozen=True)
@@ -210,20 +210,20 @@ class TimeBatches(Assigned):
         return f"time batches {format_span(self.span)} align={align}"
 
     @property
-    def rests(self) -> Rests:
+    def remains(self) -> Remains:
         return "all" if self.align is None and self.calendar is None else "nothing"
 
     @property
-    def context(self) -> Context:
-        return Stretches(self.span, self.align, self.calendar)
+    def halo(self) -> Halo:
+        return GridHalo(self.span, self.align, self.calendar)
 
     def duration(self, given: int | None) -> int | None:
         return self.span if self.calendar is None else None
 
     @property
     def as_part(self) -> AsPart | None:
-        rests: Literal["all", "nothing"] = "all" if self.align is None else "nothing"
-        return AsPart(batches=True, rests=rests) if self.calendar is None else None
+        remains: Literal["all", "nothing"] = "all" if self.align is None else "nothing"
+        return AsPart(batches=True, remains=remains) if self.calendar is None else None
 
 
 @dataclass(frozen=True)
@@ -247,21 +247,21 @@ class TimeLengthBatches(Assigned):
         return f"batches {format_span(self.span)} or {self.count}{since}{' idle=run' * self.runs}"
 
     @property
-    def rests(self) -> Rests:
+    def remains(self) -> Remains:
         # A clock that was set a second time and met no row stands still.
         return "all" if self.runs else Clock(2 * self.span, self.since)
 
     @property
-    def context(self) -> Context | str:
+    def halo(self) -> Halo | str:
         if self.since is not None or self.runs:
             return "when the clock that never stops runs out, all events before say"
         # The clock runs out for the batch that gathers, for the one that is out, and once more with nothing to do.
-        return Silence(3 * self.span)
+        return GapHalo(3 * self.span)
 
     @property
     def as_part(self) -> AsPart | None:
         plain = self.since is None and not self.runs
-        return AsPart(batches=True, timer=True, rests="all") if plain else None
+        return AsPart(batches=True, timer=True, remains="all") if plain else None
 
 
 @dataclass(frozen=True)
@@ -280,7 +280,7 @@ class Best(Assigned):
     enters = "at its start"
     leaves = "later"
     ties = "by payload"
-    rests = "nothing"
+    remains = "nothing"
     as_part = AsPart()
 
     def __str__(self) -> str:
@@ -288,7 +288,7 @@ class Best(Assigned):
         return f"{'highest' if self.highest else 'lowest'} {self.count} by {self.by}{unique}"
 
     @property
-    def context(self) -> str:
+    def halo(self) -> str:
         return f"which values are the {'highest' if self.highest else 'lowest'} so far, all events before say"
 
     @property
@@ -309,8 +309,8 @@ class Sample(Assigned):
     enters = "at its start"
     leaves = "later"
     ties = "by payload"
-    rests = "all"
-    context = "which events are drawn so far, all before them say"
+    remains = "all"
+    halo = "which events are drawn so far, all before them say"
     note = RowNote("hash")
 
     def __str__(self) -> str:
@@ -324,8 +324,8 @@ class Alive(Assigned):
     enters = "at its start"
     leaves = "at its end"
     ties = "alike"
-    rests = "nothing"
-    context = Alone()
+    remains = "nothing"
+    halo = NoHalo()
 
     def __str__(self) -> str:
         return "alive"
@@ -422,23 +422,23 @@ class DataWindow(Unary):
         return self.window.duration(self.input.duration)
 
     @property
-    def context(self) -> Context | str:
+    def halo(self) -> Halo | str:
         """How far the stays of rows depend on others; or why that has no bound, in words.
 
         Examples:
             >>> import gpu_ops as g
             >>> import pyarrow as pa
             >>> s = g.events(pa.table({"at": [0, 1], "v": [1, 2]}), start="at", unit="s")
-            >>> str(s.last(3).rows()._node.context)
+            >>> str(s.last(3).rows()._node.halo)
             'a slice is shown 3 events before it and after it'
-            >>> s.first(3).rows()._node.context
+            >>> s.first(3).rows()._node.halo
             'which events come first, all before them say'
         """
         if self.output != "each":
-            return self.window.context
+            return self.window.halo
         if self.within:
             return "each event is told what is in the windows of all others too, and a slice does not see these"
-        return Living() if self.window.is_lifetime else self.window.context
+        return LiveHalo() if self.window.is_lifetime else self.window.halo
 
     stateless = False
 

@@ -27,7 +27,7 @@ _BY_REPR = (
 
 
 @dataclass(frozen=True)
-class Identity:
+class NodeIdentity:
     """Equal for what is identical, and for nothing else.
 
     Attributes:
@@ -43,12 +43,12 @@ class Identified:
     """What knows its own identity."""
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> NodeIdentity:
         """What it is."""
         raise NotImplementedError
 
 
-def identity(*parts: Any) -> Identity:
+def identity(*parts: Any) -> NodeIdentity:
     """What is made of some parts.
 
     Constants are identical by type and value (1, 1.0 and True differ, 0.0 and -0.0 do, NaN is NaN), Arrow's types and
@@ -61,7 +61,7 @@ def identity(*parts: Any) -> Identity:
     """
     held: dict[int, Any] = {}
     told = repr([_told(each, held) for each in parts])
-    return Identity(hashlib.blake2b(told.encode(), digest_size=16).digest(), tuple(held.values()))
+    return NodeIdentity(hashlib.blake2b(told.encode(), digest_size=16).digest(), tuple(held.values()))
 
 
 def inside(value: Any) -> dict[str, Any] | None:

@@ -99,12 +99,12 @@ class Guard:
 
     def may_not_fit(self, known: Known) -> bool:
         """Whether any number may not fit its type, by the ranges of the columns."""
-        ranges = Ranges(known)
+        ranges = IntegerRanges(known)
         return any(ranges.overflows(term) for value in self.values.values() for term in value.walk())
 
     def wrong(self, known: Known, tests: Tests) -> nw.Expr:
         """Boolean: which rows have a number that does not fit; null counts as no."""
-        ranges = Ranges(known)
+        ranges = IntegerRanges(known)
         found = _either(_wrong(value, ranges, tests) for value in self.values.values())
         return nw.lit(False) if found is None else found
 
@@ -143,7 +143,7 @@ def by_type(name: str) -> Range | None:
 # Ranges
 
 
-class Ranges:
+class IntegerRanges:
     """Which whole numbers terms can be, where none that does not fit is let through.
 
     Args:
@@ -275,7 +275,7 @@ _ARITHMETIC: dict[str, Callable[..., Range | None]] = {
 # Rows that do not fit
 
 
-def _wrong(term: Term, ranges: Ranges, tests: Tests) -> nw.Expr | None:
+def _wrong(term: Term, ranges: IntegerRanges, tests: Tests) -> nw.Expr | None:
     """Which rows have a number in a term, or below it, that does not fit; None where no row can."""
     below = [_wrong(each, ranges, tests) for each in term.terms]
     if not any(each is not None for each in below):

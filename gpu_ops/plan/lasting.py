@@ -19,7 +19,7 @@ _LIFETIME = (nw.col("start"), nw.col("end"))
 
 
 @dataclass(frozen=True, eq=False)
-class OverTime(Combinable):
+class TimeWeighted(Combinable):
     """An aggregate that depends on how long events are in a window: over snapshots, throughout.
 
     Attributes:
@@ -52,7 +52,7 @@ class OverTime(Combinable):
         return replace(self.aggregate, others=(start, nw.when(end > bound).then(bound).otherwise(end)))
 
 
-def integral(expression: Expression, *, unit: Duration = "1s", where: Expression | None = None) -> OverTime:
+def integral(expression: Expression, *, unit: Duration = "1s", where: Expression | None = None) -> TimeWeighted:
     """The values of events times how long each is in the window, summed up, as float64; null where no value is.
 
     Over snapshots the sum of the values times the result's length; over hopping and tumbling windows each event counts
@@ -76,10 +76,10 @@ def integral(expression: Expression, *, unit: Duration = "1s", where: Expression
     condition = None if where is None else as_expression(where, where="integral(…, where=…)")
     options = {"unit": ticks, "bounds": True}
     clipped = aggregate("clipped_integral", value, *_LIFETIME, where=condition, options=options)
-    return OverTime(clipped, Combination("*", aggregate("total", value, where=condition), Span(ticks)))
+    return TimeWeighted(clipped, Combination("*", aggregate("total", value, where=condition), Span(ticks)))
 
 
-def time_weighted_mean(expression: Expression, *, where: Expression | None = None) -> OverTime:
+def time_weighted_mean(expression: Expression, *, where: Expression | None = None) -> TimeWeighted:
     """The mean of the values, each weighted by how long its event is in the window, as float64 (StreamInsight).
 
     It is the exact sum of values times lengths, over the sum of the lengths, rounded once. Over snapshots all events of
@@ -99,4 +99,4 @@ def time_weighted_mean(expression: Expression, *, where: Expression | None = Non
         [100.0, 60.0, 100.0]
     """
     alone = mean(expression, where=where)
-    return OverTime(aggregate("clipped_mean", expression, *_LIFETIME, where=where, options={"bounds": True}), alone)
+    return TimeWeighted(aggregate("clipped_mean", expression, *_LIFETIME, where=where, options={"bounds": True}), alone)

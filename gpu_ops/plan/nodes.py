@@ -27,7 +27,7 @@ from gpu_ops.plan.expressions import (
     output_schema,
     values,
 )
-from gpu_ops.plan.identity import Identified, Identity, identity, inside
+from gpu_ops.plan.identity import Identified, NodeIdentity, identity, inside
 from gpu_ops.plan.integers import Guard
 from gpu_ops.plan.terms import Term
 
@@ -92,13 +92,13 @@ class Node(Identified):
         return self
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> NodeIdentity:
         """Its kind, its parameters and its inputs: equal for nodes of two plans that give the same, as far as is seen.
 
         `gpu_ops.plan.identity` says when parameters are identical. A source is so only as the same object: it counts
         what is read of it.
         """
-        made: Identity = self._known("_identity", lambda node: identity(type(node), inside(node)))
+        made: NodeIdentity = self._known("_identity", lambda node: identity(type(node), inside(node)))
         return made
 
     @property
@@ -406,9 +406,9 @@ class Feed(Node):
     length: int | None
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> NodeIdentity:
         # Others may be handed to one that looks the same.
-        return Identity(str(id(self)).encode(), (self,))
+        return NodeIdentity(str(id(self)).encode(), (self,))
 
     @property
     def schema(self) -> pa.Schema:
@@ -670,7 +670,7 @@ def merged(plan: Node) -> Node:
     nodes = list(plan.walk())
     if all(len(each.inputs) < 2 for each in nodes):
         return plan  # a chain holds nothing twice
-    known: dict[Identity, Node] = {}
+    known: dict[NodeIdentity, Node] = {}
     made: dict[Node, Node] = {}
     for each in nodes:
         if each.identity not in known:

@@ -67,8 +67,8 @@ class _Conditioned(Assigned, family=True):
 
     leaves = "at once"
     ties = "by payload"
-    rests = "nothing"
-    context = "what the condition has left in the window, all events before say"
+    remains = "nothing"
+    halo = "what the condition has left in the window, all events before say"
 
     def computed(self, fields: Callable[[], pa.Schema]) -> tuple[tuple[nw.Expr, pa.Schema], ...]:
         return ((self.condition, fields()),)

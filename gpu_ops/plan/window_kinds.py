@@ -34,10 +34,10 @@ class Declaration(ABC):  # noqa: B024  (what is abstract, each family says)
 
     Examples:
         >>> class Half(DataWindowKind):
-        ...     enters, leaves, rests = "at its start", "later", "nothing"
+        ...     enters, leaves, remains = "at its start", "later", "nothing"
         Traceback (most recent call last):
         ...
-        gpu_ops.errors.PlanError: The window kind Half does not say: context, stays, ties. Declare each of them: ...
+        gpu_ops.errors.PlanError: The window kind Half does not say: halo, memberships, ties. Declare each of them: ...
     """
 
     called: ClassVar[str] = "window kind"
@@ -61,7 +61,7 @@ class Declaration(ABC):  # noqa: B024  (what is abstract, each family says)
 # What a slice of time is shown
 
 
-class Context:
+class Halo:
     """How far the stay of a row depends on rows before it and after it."""
 
     reads_ends: ClassVar[bool] = False
@@ -69,7 +69,7 @@ class Context:
 
 
 @dataclass(frozen=True)
-class Alone(Context):
+class NoHalo(Halo):
     """Each row by itself: a slice is shown those that start in it."""
 
     def __str__(self) -> str:
@@ -77,7 +77,7 @@ class Alone(Context):
 
 
 @dataclass(frozen=True)
-class Living(Context):
+class LiveHalo(Halo):
     """The rows that are alive when one comes: a slice is shown all that are alive in it."""
 
     reads_ends = True
@@ -87,7 +87,7 @@ class Living(Context):
 
 
 @dataclass(frozen=True)
-class Around(Context):
+class RowHalo(Halo):
     """A number of rows before and after.
 
     Attributes:
@@ -106,7 +106,7 @@ class Around(Context):
 
 
 @dataclass(frozen=True)
-class Silence(Context):
+class GapHalo(Halo):
     """What comes after no row has started for a span: a slice begins there.
 
     Attributes:
@@ -120,7 +120,7 @@ class Silence(Context):
 
 
 @dataclass(frozen=True)
-class Stretches(Context):
+class GridHalo(Halo):
     """The rows of one stretch of a grid: a slice begins with a stretch.
 
     Attributes:
@@ -144,7 +144,7 @@ class Stretches(Context):
 
 
 @dataclass(frozen=True)
-class Held:
+class WindowRows:
     """Rows of some groups, in order of group, then of their coming: those that are in or may be yet, and new ones.
 
     Attributes:
@@ -154,13 +154,13 @@ class Held:
         end: int64 ticks.
         number: int64 number of the row in its group, or of its distinct start, as the window counts; from 0 on.
         first: int64 first start of each group ever.
-        noted: int64 what the window noted of each group (`Stay.noted`); `UNKNOWN` before it did.
+        noted: int64 what the window noted of each group (`Membership.noted`); `UNKNOWN` before it did.
         cti: No row that comes later starts before it.
         enter: int64 ticks at which a row entered in an earlier step; `UNKNOWN` before it does.
         before: int64 for each group the number that its next row had before this step.
         frame: The payload; ``device.columns`` reads it.
         schema: Its types.
-        memo: int64 for each row what the window noted of it (`Stay.memo`); None of a kind without a `RowNote`.
+        memo: int64 for each row what the window noted of it (`Membership.memo`); None of a kind without a `RowNote`.
         rows: Whether it is asked with which rows each enters and leaves.
     """
 
@@ -184,7 +184,7 @@ class Held:
 
 
 @dataclass
-class Stay:
+class Membership:
     """When rows are in their window.
 
     Attributes:
@@ -230,7 +230,7 @@ class RowNote:
 
 @dataclass(frozen=True)
 class Clock:
-    """What rests of a group that holds no row: the time that was noted of it last, for so long.
+    """What remains of a group that holds no row: the time that was noted of it last, for so long.
 
     Attributes:
         span: How long, in ticks.
@@ -248,26 +248,26 @@ class AsPart:
     Attributes:
         batches: Whether rows gather, and are in together.
         timer: Whether it keeps a timer that no row tells.
-        rests: What rests of a group that holds no row, as in `DataWindowKind`.
+        remains: What remains of a group that holds no row, as in `DataWindowKind`.
     """
 
     batches: bool = False
     timer: bool = False
-    rests: Literal["nothing", "all"] = "nothing"
+    remains: Literal["nothing", "all"] = "nothing"
 
 
 Enters = Literal["at its start", "later", "with the first"]
 Leaves = Literal["at its end", "known", "later", "at once"]
 Ties = Literal["alike", "by place", "by payload"]
-Rests = Literal["nothing", "all"] | Clock
+Remains = Literal["nothing", "all"] | Clock
 
 
 class DataWindowKind(Declaration, family=True):
     """A kind of data window: a frozen dataclass of its parameters that says all of this.
 
-    Its state is the rows that it holds; `stays` is a function of them, of the new ones and of a CTI. The same function
-    serves a batch, whose CTI is the end of time, and each step of a running query: what is settled by the rows that are
-    there must not depend on how many steps they came in.
+    Its state is the rows that it holds; `memberships` is a function of them, of the new rows and of a CTI. The same
+    function serves a batch, whose CTI is the end of time, and each step of a running query: the answer must not depend
+    on how many steps the rows came in.
     """
 
     @property
@@ -298,7 +298,7 @@ class DataWindowKind(Declaration, family=True):
 
     @property
     @abstractmethod
-    def rests(self) -> Rests:
+    def remains(self) -> Remains:
         """What plays a part of a group that holds no row; one of which nothing does is forgotten.
 
         ``"nothing"``; ``"all"`` that has been, as where rows are counted from the first on; or a `Clock`.
@@ -306,11 +306,11 @@ class DataWindowKind(Declaration, family=True):
 
     @property
     @abstractmethod
-    def context(self) -> Context | str:
+    def halo(self) -> Halo | str:
         """What a slice of time is shown: how far a row's stay depends on others; or why no bound is known, in words."""
 
     @abstractmethod
-    def stays(self, held: Held, device: Device) -> Stay:
+    def memberships(self, held: WindowRows, device: Device) -> Membership:
         """When each row is in its window, as far as it is known.
 
         Args:
@@ -319,7 +319,7 @@ class DataWindowKind(Declaration, family=True):
         """
 
     counts: ClassVar[Literal["rows", "starts"]] = "rows"
-    """What `Held.number` counts."""
+    """What `WindowRows.number` counts."""
 
     on_host: ClassVar[bool] = False
     """Whether rows are taken one by one, on the host, as `explain` says then."""
@@ -390,7 +390,7 @@ class DataWindowKind(Declaration, family=True):
         return self.enters == "at its start" and self.leaves == "at its end"
 
 
-Assigner = Callable[[Any, Held, "Device"], Stay]
+Assigner = Callable[[Any, WindowRows, "Device"], Membership]
 
 ASSIGNERS: dict[type, Assigner] = {}
 """How rows enter and leave the kinds of this package, which `gpu_ops.operators` says: no plan looks at arrays."""
@@ -409,7 +409,7 @@ class Assigned(DataWindowKind, family=True):
         if not family:
             cls._kinds.append(cls)
 
-    def stays(self, held: Held, device: Device) -> Stay:
+    def memberships(self, held: WindowRows, device: Device) -> Membership:
         return ASSIGNERS[type(self)](self, held, device)
 
     def changed(self, before: Any, after: Any, due: Any, cti: int) -> Any | None:
@@ -428,15 +428,15 @@ class Assigned(DataWindowKind, family=True):
 
 
 WindowOutput = Literal["window", "point", "hop"]
-Membership = Literal["overlap", "start"]
+MembershipRule = Literal["overlap", "start"]
 
 
 class TimeWindowKind(Declaration, family=True):
     """A kind of window over stretches of time: a frozen dataclass of its parameters that says all of this.
 
     Either its windows lie between the ends of lifetimes (`gpu_ops.plan.windows.Snapshot`, and no other), or they are a
-    `GridKind`. Each row is in what its own lifetime says, so no row waits for another, nothing of a group rests but the
-    rows that are alive, and a slice of time is shown what is alive in its windows.
+    `GridKind`. Each row is in what its own lifetime says, so no row waits for another, only
+    the rows that are alive remain of a group, and a slice of time is shown what is alive in its windows.
     """
 
     @property
@@ -461,7 +461,7 @@ class GridKind(TimeWindowKind, family=True):
     Neither begins nor ends go back from a window to the next. A row is in each window that it overlaps.
     """
 
-    membership: Membership = "overlap"
+    membership: MembershipRule = "overlap"
     output: WindowOutput = "window"
     until: int | None = None
 
@@ -513,7 +513,7 @@ class Hopping(GridKind):
     size: int
     hop: int
     align: int = MIN_TIME
-    membership: Membership = "overlap"
+    membership: MembershipRule = "overlap"
     output: WindowOutput = "window"
     until: int | None = None
 

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 
 import gpu_ops as g
-from gpu_ops.core.state_tables import Field, Rule, StateTable, Tables, check
+from gpu_ops.core.state_tables import Field, RowRule, StateTable, Tables, check
 from gpu_ops.engines.live.checkpoints import read_checkpoint, write_checkpoint
 from gpu_ops.engines.live.running_query import RunningQuery
 from gpu_ops.errors import SourceError
-from gpu_ops.operators.windows.incremental_window import RunningWindow
+from gpu_ops.operators.windows.incremental_window import IncrementalWindow
 from tests.support.damage import QUERIES, WRONG, at_rest, events, go_on, outcomes, source
 
 SAMPLED = ("sums on a grid", "extremes", "orders", "values", "outer join", "filled", "together", "edges")
@@ -174,7 +174,7 @@ def test_what_a_column_is_held_to(columns: Mapping[str, Any], column: str, row: 
 
 def test_what_a_table_is_held_to() -> None:
     table = pa.table({"n": [1, 1], "low": [1, 1], "high": [100, 200]})
-    never = Rule("low", "is not right", lambda given: given["n"].to_numpy() > 1)
+    never = RowRule("low", "is not right", lambda given: given["n"].to_numpy() > 1)
     for more, says in (
         ({"rows": 1}, "it has 2 rows, and not 1"),
         ({"unique": ("n", "low")}, "another row has the same values"),
@@ -354,7 +354,7 @@ def test_fewer_checkpoints_are_kept_once_fewer_are_asked_for(tmp_path: Path) -> 
     "error", [IndexError("far"), pl.exceptions.PanicException("panic"), MemoryError(), KeyError(1)]
 )
 def test_no_error_of_another_library_comes_out(written: Path, monkeypatch: pytest.MonkeyPatch, error: Any) -> None:
-    monkeypatch.setattr(RunningWindow, "restore", _raising(error))
+    monkeypatch.setattr(IncrementalWindow, "restore", _raising(error))
     with pytest.raises(SourceError, match=rf"cannot be restored.*: {type(error).__name__}: ") as raised:
         g.restore(written, _counts(), device="cpu")
     assert raised.value.__cause__ is error
@@ -364,7 +364,7 @@ def test_no_error_of_another_library_comes_out(written: Path, monkeypatch: pytes
 def test_what_is_no_fault_of_the_checkpoint_goes_through(
     written: Path, monkeypatch: pytest.MonkeyPatch, error: Any
 ) -> None:
-    monkeypatch.setattr(RunningWindow, "restore", _raising(error))
+    monkeypatch.setattr(IncrementalWindow, "restore", _raising(error))
     with pytest.raises(type(error)) as raised:
         g.restore(written, _counts(), device="cpu")
     assert raised.value is error

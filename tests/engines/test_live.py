@@ -20,8 +20,8 @@ from gpu_ops.core.time import MAX_TIME
 from gpu_ops.devices import choose
 from gpu_ops.engines.live.running_query import RunningQuery
 from gpu_ops.errors import ColumnError, PlanError, SourceError, TimeError
-from gpu_ops.operators.state.rows import Rows
-from gpu_ops.operators.windows.pareto_runs import Staircases
+from gpu_ops.operators.state.rows import AxisRows
+from gpu_ops.operators.windows.pareto_runs import ParetoRuns
 from tests.support.cuts import in_some_order, remembered
 from tests.support.devices import HERE
 from tests.support.examples import by_default
@@ -433,19 +433,19 @@ def test_extremes_of_any_kind_over_many_steps(tmp_path: Path, device: str) -> No
 def test_an_extreme_reads_no_more_of_a_greater_state(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     # Values descend: each event can still become the greatest, once those before it have ended.
     read, handled = list[int](), [0]
-    reach, take = Staircases.reach, Rows.take
+    reach, take = ParetoRuns.reach, AxisRows.take
 
-    def reached(*given: Any) -> Rows | None:
+    def reached(*given: Any) -> AxisRows | None:
         found = reach(*given)
         read.append(0 if found is None else len(found))
         return found
 
-    def taken(rows_there: Rows, indices: Any, device: Any) -> Rows:
+    def taken(rows_there: AxisRows, indices: Any, device: Any) -> AxisRows:
         handled[0] += len(indices)
         return take(rows_there, indices, device)
 
-    monkeypatch.setattr(Staircases, "reach", reached)
-    monkeypatch.setattr(Rows, "take", taken)
+    monkeypatch.setattr(ParetoRuns, "reach", reached)
+    monkeypatch.setattr(AxisRows, "take", taken)
     cost = {}
     for alive in (200, 3200):
         stream = g.events(

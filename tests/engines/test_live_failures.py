@@ -26,7 +26,7 @@ from gpu_ops.engines.live.calls import Calls
 from gpu_ops.engines.live.running_query import RunningQuery
 from gpu_ops.errors import FunctionError, PlanError, QueryFailedError, SumOverflowError, TimeError
 from gpu_ops.microbatches.writer import Writer
-from gpu_ops.operators.windows.incremental_window import RunningWindow
+from gpu_ops.operators.windows.incremental_window import IncrementalWindow
 from tests.support import branches
 from tests.support.devices import HERE
 from tests.support.live_plans import EDGES, UTC, edge, sessions, told
@@ -142,14 +142,14 @@ def test_an_interrupt_in_mid_push(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     live = totals().start(device="cpu")
     live.push([bid(1)])
     live.advance(at_us(10))
-    step = RunningWindow.step
+    step = IncrementalWindow.step
 
     def interrupted(*given: Any) -> Any:
         made = step(*given)
         signal.raise_signal(signal.SIGINT)
         return made
 
-    monkeypatch.setattr(RunningWindow, "step", interrupted)
+    monkeypatch.setattr(IncrementalWindow, "step", interrupted)
     with pytest.raises(KeyboardInterrupt) as raised:
         live.advance(at_us(20))
     monkeypatch.undo()

@@ -24,12 +24,18 @@ from gpu_ops.devices.cpu import columns
 from gpu_ops.errors import ColumnError, PlanError, SourceError, TimeError
 from gpu_ops.ingest import arrival_kernel as k
 from gpu_ops.ingest.advance import Advance, LatePolicy
-from gpu_ops.ingest.arrivals import Arrivals, Kind
-from gpu_ops.ingest.ingress import Admitted, Entrance
+from gpu_ops.ingest.arrivals import ArrivalKind, Arrivals
+from gpu_ops.ingest.ingress import Admitted, Ingress
 from tests.support.ingress_reference import EntranceReference, Given, LateRow, Row, Violation
 
 SCHEMA = pa.schema([("name", pa.string())])
-KINDS = {"insert": Kind.INSERT, "point": Kind.INSERT, "start": Kind.START, "end": Kind.END, "cti": Kind.CTI}
+KINDS = {
+    "insert": ArrivalKind.INSERT,
+    "point": ArrivalKind.INSERT,
+    "start": ArrivalKind.START,
+    "end": ArrivalKind.END,
+    "cti": ArrivalKind.CTI,
+}
 
 
 def arrivals(rows: Sequence[Row]) -> Arrivals:
@@ -82,7 +88,7 @@ def joined(parts: Sequence[Given]) -> Given:
 
 def run(settings: Advance | None, rows: Sequence[Row], *, ends: bool = True) -> Given:
     """All rows in one push, then the end."""
-    entrance = Entrance(settings, SCHEMA)
+    entrance = Ingress(settings, SCHEMA)
     parts = [seen(entrance.push(arrivals(rows)))]
     if ends:
         parts.append(seen(entrance.close()))
@@ -132,7 +138,7 @@ def policies(draw: st.DrawFn) -> Advance | None:
 def test_as_the_reference_however_cut_and_restored(
     settings: Advance | None, rows: list[Row], data: st.DataObject
 ) -> None:
-    entrance, reference = Entrance(settings, SCHEMA), EntranceReference(settings)
+    entrance, reference = Ingress(settings, SCHEMA), EntranceReference(settings)
     at = 0
     while at < len(rows):
         step = data.draw(st.integers(1, len(rows) - at))
@@ -147,7 +153,7 @@ def test_as_the_reference_however_cut_and_restored(
         else:
             assert seen(entrance.push(arrivals(part))) == right
         if data.draw(st.booleans()):
-            entrance = Entrance.restore(settings, SCHEMA, entrance.tables())
+            entrance = Ingress.restore(settings, SCHEMA, entrance.tables())
     try:
         right = expected(reference.close())
     except Violation:
@@ -163,7 +169,7 @@ def test_no_cut_changes_what_is_given(settings: Advance | None, rows: list[Row],
         whole = run(settings, rows)
     except TimeError:
         return
-    entrance, parts, at = Entrance(settings, SCHEMA), [], 0
+    entrance, parts, at = Ingress(settings, SCHEMA), [], 0
     while at < len(rows):
         step = data.draw(st.integers(1, len(rows) - at))
         parts.append(seen(entrance.push(arrivals(rows[at : at + step]))))
@@ -190,7 +196,7 @@ def handed_out(reference: EntranceReference) -> dict[int, tuple[int, str]]:
 def test_open_edges_are_handed_out_when_the_cti_passes_them(
     settings: Advance | None, rows: list[Row], data: st.DataObject
 ) -> None:
-    entrance, reference = Entrance(settings, SCHEMA, hands_out_open=True), EntranceReference(settings)
+    entrance, reference = Ingress(settings, SCHEMA, hands_out_open=True), EntranceReference(settings)
 
     def agree(given_now: Admitted, right: Given, before: dict[int, tuple[int, str]]) -> None:
         assert (seen(given_now).events, given_now.ctis.tolist()) == (right.events, right.ctis)
@@ -218,7 +224,7 @@ def test_open_edges_are_handed_out_when_the_cti_passes_them(
         else:
             agree(entrance.push(arrivals(part)), right, before)
         if data.draw(st.booleans()):
-            entrance = Entrance.restore(settings, SCHEMA, entrance.tables(), hands_out_open=True)
+            entrance = Ingress.restore(settings, SCHEMA, entrance.tables(), hands_out_open=True)
     before = handed_out(reference)
     try:
         right = expected(reference.close())
@@ -245,7 +251,7 @@ class Watched(np.ndarray[Any, np.dtype[np.int64]]):
 
 def rows_touched(monkeypatch: pytest.MonkeyPatch, *, still_open: int, hands_out_open: bool) -> int:
     """How many rows 20 pushes of 100 edges read and copy, while so many others are open."""
-    entrance = Entrance(None, SCHEMA, hands_out_open=hands_out_open)
+    entrance = Ingress(None, SCHEMA, hands_out_open=hands_out_open)
 
     def edges(now: int) -> list[Row]:
         starts = [Row("start", now + at, MAX_TIME, "x") for at in range(50)]
@@ -358,7 +364,7 @@ def test_ctis_of_a_span(settings: Advance, ctis: list[int]) -> None:
 
 
 def test_a_delay_of_minus_one_tick_commits_what_has_just_come() -> None:
-    entrance = Entrance(Advance(every=1, delay=-1), SCHEMA)
+    entrance = Ingress(Advance(every=1, delay=-1), SCHEMA)
     assert entrance.push(arrivals(parse("point 5 a"))).cti == 6
 
 
@@ -386,7 +392,7 @@ def test_what_becomes_of_a_late_event(
 
 
 def test_a_late_row_is_an_error_unless_something_else_is_said() -> None:
-    entrance = Entrance(None, SCHEMA)
+    entrance = Ingress(None, SCHEMA)
     entrance.push(arrivals(parse("point 3 a, cti 5")))
     with pytest.raises(TimeError, match=r"starts before the CTI 1970-01-01T00:00:00\.000005Z") as caught:
         entrance.push(arrivals(parse("point 6 b, insert 4-9 c")))
@@ -399,7 +405,7 @@ def test_a_late_row_is_an_error_unless_something_else_is_said() -> None:
 def test_a_start_edge_waits_for_its_end_edge_and_holds_the_promise() -> None:
     # a    [====)           a is let in when its end is known;
     # b       *             until then no more is promised than its start
-    entrance = Entrance(None, SCHEMA)
+    entrance = Ingress(None, SCHEMA)
     first = seen(entrance.push(arrivals(parse("start 2 a, point 5 b, cti 6"))))
     assert (first.events, first.ctis, first.cti) == ([(5, 6, "b")], [6], 2)
     second = seen(entrance.push(arrivals(parse("end 2-7 a"))))
@@ -407,7 +413,7 @@ def test_a_start_edge_waits_for_its_end_edge_and_holds_the_promise() -> None:
 
 
 def test_the_oldest_of_many_open_start_edges_holds_the_promise() -> None:
-    entrance = Entrance(None, SCHEMA)
+    entrance = Ingress(None, SCHEMA)
     rows = [Row("start", at, MAX_TIME, "x") for at in range(3000)] + [Row("cti", 3000)]
     assert entrance.push(arrivals(rows)).cti == 0
     ends = [Row("end", at, 5000 + at, "x") for at in range(1, 3000)]
@@ -421,7 +427,7 @@ def test_an_edge_that_is_never_ended_never_ends() -> None:
 
 
 def test_a_cti_at_infinity_ends_what_is_open() -> None:
-    entrance = Entrance(None, SCHEMA)
+    entrance = Ingress(None, SCHEMA)
     assert seen(entrance.push(arrivals([*parse("start 2 a"), Row("cti", MAX_TIME)]))).events == [(2, MAX_TIME, "a")]
     assert seen(entrance.close()).events == []
 
@@ -472,7 +478,7 @@ def test_an_end_edge_without_a_start_edge() -> None:
 
 def test_reordering_lets_rows_go_on_by_time() -> None:
     # With a latency of 3, 9 lets go what is 6 or earlier, and 5 is late then.
-    entrance = Entrance(Advance(reorder=3, late="drop"), SCHEMA)
+    entrance = Ingress(Advance(reorder=3, late="drop"), SCHEMA)
     first = seen(entrance.push(arrivals(parse("point 4 a, point 6 b, point 5 c, point 9 d, point 5 e, point 7 f"))))
     assert first.events == [(4, 5, "a"), (5, 6, "c"), (6, 7, "b")]
     assert fates(first) == [("e", "dropped")]
@@ -491,7 +497,7 @@ def test_no_final_cti() -> None:
 
 
 def test_the_state_is_tables_that_can_be_read() -> None:
-    entrance = Entrance(Advance(reorder=4, late="drop"), SCHEMA)
+    entrance = Ingress(Advance(reorder=4, late="drop"), SCHEMA)
     entrance.push(arrivals(parse("start 1 a, cti 5, start 3 b, point 8 c")))
     tables = entrance.tables()
     assert tables["open"].column_names == ["arrival", "start", "let_in", "cti", "payload"]
@@ -500,7 +506,7 @@ def test_the_state_is_tables_that_can_be_read() -> None:
     assert tables["buffer"]["kind"].to_pylist() == ["insert"]
     assert (tables["clock"]["arrivals"][0].as_py(), tables["clock"]["dropped"][0].as_py()) == (4, 1)
     with pytest.raises(SourceError, match=r"table .buffer.: a column has the type"):
-        Entrance.restore(None, pa.schema([("v", pa.int64())]), tables)
+        Ingress.restore(None, pa.schema([("v", pa.int64())]), tables)
 
 
 @pytest.mark.parametrize(
@@ -519,7 +525,7 @@ def test_the_state_is_tables_that_can_be_read() -> None:
 def test_edges_of_any_payload_meet(column: pa.Array) -> None:
     """The third and the fifth are one payload, whatever comes between, and in another batch."""
     schema = pa.schema([("v", column.type)])
-    entrance = Entrance(None, schema)
+    entrance = Ingress(None, schema)
     table = pa.table({"v": column}, schema=schema)
     starts = Arrivals(np.array([5, 5, 5]), np.array([9, 9, 9]), table.slice(0, 3), np.array([1, 1, 1], np.int8))
     entrance.push(starts)
@@ -531,14 +537,14 @@ def test_edges_of_any_payload_meet(column: pa.Array) -> None:
 
 def test_edges_without_payload_meet_by_their_starts() -> None:
     nothing = pa.table({"at": [0, 0]}).select([])
-    entrance = Entrance(Advance(late="drop"), nothing.schema, hands_out_open=True)
-    kinds = np.array([Kind.START, Kind.START], np.int8)
+    entrance = Ingress(Advance(late="drop"), nothing.schema, hands_out_open=True)
+    kinds = np.array([ArrivalKind.START, ArrivalKind.START], np.int8)
     entrance.push(Arrivals(np.array([1, 2]), np.array([9, 9]), nothing, kinds))
     opened = entrance.advance(4).opened
     assert opened is not None
     assert opened.start.tolist() == [1, 2]
-    entrance = Entrance.restore(Advance(late="drop"), nothing.schema, entrance.tables(), hands_out_open=True)
-    kinds = np.array([Kind.END, Kind.END], np.int8)
+    entrance = Ingress.restore(Advance(late="drop"), nothing.schema, entrance.tables(), hands_out_open=True)
+    kinds = np.array([ArrivalKind.END, ArrivalKind.END], np.int8)
     ended = entrance.push(Arrivals(np.array([2, 3]), np.array([7, 8]), nothing, kinds))
     assert (ended.start.tolist(), ended.end.tolist(), ended.counts) == ([2], [7], {"unmatched": 1})
     assert entrance.tables()["open"].num_rows == 1
@@ -547,13 +553,13 @@ def test_edges_without_payload_meet_by_their_starts() -> None:
 def test_edges_of_nested_payload_are_refused() -> None:
     schema = pa.schema([("v", pa.list_(pa.int64()))])
     with pytest.raises(ColumnError, match="no equality"):
-        Entrance(None, schema).push(
+        Ingress(None, schema).push(
             Arrivals(np.array([5]), np.array([9]), pa.table({"v": [[1]]}, schema=schema), np.array([1], np.int8))
         )
 
 
 def test_what_nothing_can_make_late_is_not_copied() -> None:
-    entrance = Entrance(Advance(late="adjust"), SCHEMA)
+    entrance = Ingress(Advance(late="adjust"), SCHEMA)
     batch = arrivals(parse("insert 4-9 a, insert 7-8 b"))
     let_in = entrance.push(batch)
     assert let_in.payload is batch.payload
@@ -564,7 +570,7 @@ def test_what_nothing_can_make_late_is_not_copied() -> None:
 def test_many_edges_in_many_pushes() -> None:
     """Slots, buckets and runs of payload grow, are left and used again."""
     rng = np.random.default_rng(7)
-    entrance, reference = Entrance(Advance(late="drop"), SCHEMA), EntranceReference(Advance(late="drop"))
+    entrance, reference = Ingress(Advance(late="drop"), SCHEMA), EntranceReference(Advance(late="drop"))
     alive: list[tuple[int, str]] = []
     now = 0
     for step in range(60):
@@ -585,7 +591,7 @@ def test_many_edges_in_many_pushes() -> None:
 
 @pytest.mark.parametrize("call", ["push", "advance", "close"])
 def test_nothing_comes_after_the_end(call: str) -> None:
-    entrance = Entrance(None, SCHEMA)
+    entrance = Ingress(None, SCHEMA)
     entrance.close()
     arguments: dict[str, list[Any]] = {"push": [arrivals([])], "advance": [5], "close": []}
     with pytest.raises(PlanError, match="closed"):
@@ -594,7 +600,7 @@ def test_nothing_comes_after_the_end(call: str) -> None:
 
 def test_what_is_no_time_is_no_cti() -> None:
     with pytest.raises(PlanError, match="no time"):
-        Entrance(None, SCHEMA).advance(MAX_TIME + 1)
+        Ingress(None, SCHEMA).advance(MAX_TIME + 1)
 
 
 def test_settings_that_do_not_fit_together() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.errors import TimeError
-from gpu_ops.ingest.rules import NO_ZONE, NULL, OUTSIDE, TOO_FINE, UNREADABLE, Round, Rule
+from gpu_ops.ingest.rules import NO_ZONE, NULL, OUTSIDE, TOO_FINE, UNREADABLE, Round, TimeRule
 from gpu_ops.ingest.times import TimeColumn, TimePolicy, Times
 from gpu_ops.ingest.zones import Zone
 
@@ -27,7 +27,7 @@ def read(array: pa.Array, **policy: Any) -> Times:
     return column(array.type, **policy).read(array)
 
 
-def rules(times: Times) -> dict[Rule, list[bool]]:
+def rules(times: Times) -> dict[TimeRule, list[bool]]:
     return {rule: mask.tolist() for rule, mask in times.faults.items()}
 
 

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpu_ops.errors import PlanError
-from gpu_ops.ingest.rules import AMBIGUOUS, NONEXISTENT, Rule
+from gpu_ops.ingest.rules import AMBIGUOUS, NONEXISTENT, TimeRule
 from gpu_ops.ingest.zones import Zone
 
 MICROSECOND = datetime.timedelta(microseconds=1)
@@ -45,7 +45,7 @@ def instant(text: str) -> int:
     return (datetime.datetime.fromisoformat(text) - UTC_EPOCH) // MICROSECOND
 
 
-def faults_of(zone: str, text: str) -> dict[Rule, list[bool]]:
+def faults_of(zone: str, text: str) -> dict[TimeRule, list[bool]]:
     found = Zone(zone).to_utc(shown(text), "raise", "raise")[1]
     return {rule: mask.tolist() for rule, mask in found.items()}
 

@@ -15,7 +15,7 @@ import pytest
 import gpu_ops as g
 from gpu_ops.errors import SourceError
 from gpu_ops.microbatches.folders import open_folder
-from gpu_ops.microbatches.identity import Identity, read_identity, write_identity
+from gpu_ops.microbatches.identity import StoreIdentity, read_identity, write_identity
 from tests.support.stores import held, table
 from tests.support.ticks import at_us
 
@@ -64,7 +64,7 @@ def test_the_first_write_gives_it_and_all_others_keep_it(place: Place) -> None:
     store.expire(at_us(30))
     store.advance(at_us(40))
     with store.writer() as writer:
-        assert writer.identity == Identity(identity)
+        assert writer.identity == StoreIdentity(identity)
         writer.discard(2)
     assert g.store(place.path).identity == identity
     report = store.verify()
@@ -104,7 +104,7 @@ def test_who_writes_is_kept(place: Place) -> None:
         name = writer.identity.name
     store.append(table([(1, 2)], 1))
     store.compact()
-    assert read_identity(open_folder(place.path, None)) == Identity(name, "a follower", 1)
+    assert read_identity(open_folder(place.path, None)) == StoreIdentity(name, "a follower", 1)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_one_of_a_later_version_is_refused(place: Place) -> None:
 
 def test_it_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = open_folder(tmp_path, None)
-    write_identity(folder, Identity("one"))
+    write_identity(folder, StoreIdentity("one"))
 
     def refuses(*_: Any) -> None:
         raise OSError(28, "No space left on device")
@@ -147,6 +147,6 @@ def test_it_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.
         with monkeypatch.context() as patch:
             patch.setattr(function, refuses)
             with pytest.raises(SourceError, match="No space left"):
-                write_identity(folder, Identity("another", "a follower", 3))
-        assert read_identity(folder) == Identity("one")
+                write_identity(folder, StoreIdentity("another", "a follower", 3))
+        assert read_identity(folder) == StoreIdentity("one")
         assert folder.names() == {"store.json"}

@@ -43,7 +43,7 @@ def test_an_operator_that_lacks_a_part_is_not_made() -> None:
 
 
 def test_a_node_has_one_operator() -> None:
-    with pytest.raises(PlanError, match=r"KeyBy has two operators: Keys and Other\."):
+    with pytest.raises(PlanError, match=r"KeyBy has two operators: KeyNames and Other\."):
 
         class Other(EachPiece, nodes=(KeyBy,)):
             def each(self, events: Events) -> Events:

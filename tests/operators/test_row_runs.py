@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpu_ops.devices import Device, choose
 from gpu_ops.operators.state.row_runs import RowRuns
-from gpu_ops.operators.state.rows import Rows
+from gpu_ops.operators.state.rows import AxisRows
 
 Event = tuple[int, int, int]
 """Its group, its start, its end."""
@@ -25,12 +25,12 @@ STEPS = st.lists(
 )
 
 
-def rows_of(events: list[Event], device: Device) -> Rows:
+def rows_of(events: list[Event], device: Device) -> AxisRows:
     code, low, high = (device.columns.array(np.array(each)) for each in zip(*events, strict=True))
-    return Rows(code.astype(np.int32), low, high, {})
+    return AxisRows(code.astype(np.int32), low, high, {})
 
 
-def told(rows: Rows, device: Device) -> list[Event]:
+def told(rows: AxisRows, device: Device) -> list[Event]:
     return list(zip(*(device.columns.host(each).tolist() for each in (rows.code, rows.low, rows.high)), strict=True))
 
 

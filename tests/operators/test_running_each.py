@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops import DataWindowed
-from gpu_ops.operators.row_windows.incremental import RunningDataWindow
+from gpu_ops.operators.row_windows.incremental import IncrementalDataWindow
 from tests.support.cuts import in_any_cut, in_some_order
 from tests.support.devices import HERE
 from tests.support.examples import examples
@@ -67,13 +67,13 @@ def test_live_is_batch_in_any_cut(
 @pytest.mark.parametrize("kind", ["last", "count window", "batches", "last span"])
 def test_rows_that_stay_are_not_looked_at_again(kind: str, gives: str, monkeypatch: pytest.MonkeyPatch) -> None:
     looked = []
-    settled = RunningDataWindow._settled
+    settled = IncrementalDataWindow._settled
 
-    def seen(self: RunningDataWindow, rows: Any, *rest: Any) -> Any:
+    def seen(self: IncrementalDataWindow, rows: Any, *rest: Any) -> Any:
         looked.append(len(rows))
         return settled(self, rows, *rest)
 
-    monkeypatch.setattr(RunningDataWindow, "_settled", seen)
+    monkeypatch.setattr(IncrementalDataWindow, "_settled", seen)
     many = 400
     windows: dict[str, Callable[[g.Stream], DataWindowed]] = {
         "last": lambda s: s.last(many),

@@ -15,15 +15,15 @@ import gpu_ops as g
 from gpu_ops.devices import Device, choose
 from gpu_ops.operators.aggregates.block import Column
 from gpu_ops.operators.aggregates.selection import Extremum
-from gpu_ops.operators.state.rows import Rows
-from gpu_ops.operators.windows.pareto_runs import CODES, Staircases, staircase
+from gpu_ops.operators.state.rows import AxisRows
+from gpu_ops.operators.windows.pareto_runs import CODES, ParetoRuns, staircase
 from tests.support.examples import examples
 
 Event = tuple[int, int, int]
 """Its group, its end, its value."""
 
 
-def rows_of(events: list[Event], device: Device, *, ranked: bool = False, negative: bool = False) -> Rows:
+def rows_of(events: list[Event], device: Device, *, ranked: bool = False, negative: bool = False) -> AxisRows:
     events = sorted(events, key=lambda event: event[:2])
     group, high, value = np.array(events, np.int64).reshape(len(events), 3).T.copy()
     made = device.columns.array(high)
@@ -33,7 +33,7 @@ def rows_of(events: list[Event], device: Device, *, ranked: bool = False, negati
         frame = pl.DataFrame({"v": [chr(ord("m") + each) for each in value]}, schema={"v": pl.String})
         value = np.searchsorted(np.unique(value), value)
     order = device.columns.array(~value if negative else value)
-    return Rows(device.columns.array(group.astype(np.int32)), made, made, {CODES: Column((order,), None)}, frame)
+    return AxisRows(device.columns.array(group.astype(np.int32)), made, made, {CODES: Column((order,), None)}, frame)
 
 
 def extreme(kind: str, *, ranked: bool) -> Extremum:
@@ -63,7 +63,7 @@ def test_a_step_reads_what_can_be_the_greatest_in_it(
 ) -> None:
     device, best = choose(name), max if kind == "max" else min
     array, host = device.columns.array, device.columns.host
-    kept = Staircases(extreme(kind, ranked=ranked), device)
+    kept = ParetoRuns(extreme(kind, ranked=ranked), device)
     known: list[Event] = []
     done = 0
     for fresh, further in steps:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import gpu_ops as g
 from gpu_ops.devices import choose
 from gpu_ops.operators.aggregates import holistic
-from gpu_ops.operators.windows.order_statistics import Orders
+from gpu_ops.operators.windows.order_statistics import OrderStatistics
 from tests.support.cuts import in_any_cut, in_some_order
 from tests.support.devices import HERE
 from tests.support.examples import examples
@@ -44,7 +44,7 @@ def test_ranks_are_those_of_what_is_there(
     name: str, steps: list[tuple[list[tuple[int, int]], float]], chance: random.Random
 ) -> None:
     device = choose(name)
-    orders, there, coming = Orders(device), Counter[tuple[int, int]](), Counter[tuple[int, int]]()
+    orders, there, coming = OrderStatistics(device), Counter[tuple[int, int]](), Counter[tuple[int, int]]()
 
     def arrays(pairs: list[tuple[int, int]]) -> tuple[Any, Any]:
         codes, values = zip(*pairs, strict=True) if pairs else ((), ())
@@ -58,7 +58,7 @@ def test_ranks_are_those_of_what_is_there(
         there -= Counter(gone)
         if chance.random() < 0.2:
             kept = orders.table()
-            orders = Orders(device)
+            orders = OrderStatistics(device)
             if kept is not None:
                 orders.restore(kept.take(pa.array(chance.sample(range(len(kept)), len(kept)))))
         queries = []

@@ -15,19 +15,19 @@ from hypothesis import strategies as st
 from gpu_ops.devices import Device, choose
 from gpu_ops.operators.aggregates.block import Column
 from gpu_ops.operators.state.row_runs import RowRuns
-from gpu_ops.operators.state.rows import GroupNumbers, Oldest, Rows
+from gpu_ops.operators.state.rows import AxisRows, GroupInterner, Oldest
 
 VALUE = ("v", "numbers")
 
 
-def some_rows(pairs: list[tuple[int, int]], device: Device) -> Rows:
+def some_rows(pairs: list[tuple[int, int]], device: Device) -> AxisRows:
     place, value = (np.array([pair[at] for pair in pairs], np.int64) for at in (0, 1))
     frame = pl.DataFrame({"v": value.astype(str)}, schema={"v": pl.String})
     code, place, value = map(device.columns.array, (np.zeros(len(pairs), np.int32), place, value))
-    return Rows(code, place, place, {VALUE: Column((value,), None)}, frame)
+    return AxisRows(code, place, place, {VALUE: Column((value,), None)}, frame)
 
 
-def values(pieces: list[Rows], device: Device) -> list[int]:
+def values(pieces: list[AxisRows], device: Device) -> list[int]:
     """Of their columns, which are those of their frames."""
     found = [value for piece in pieces for value in device.columns.host(piece.columns[VALUE].arrays[0]).tolist()]
     assert found == [int(value) for piece in pieces for value in piece.frame["v"].to_list()]  # type: ignore[index]
@@ -103,7 +103,7 @@ def test_keys_of_groups_that_came_in_many_steps(name: str, text: bool) -> None: 
     device: Device = choose(name)
     chance = random.Random(14)
     schema = pa.schema([("k", pa.string() if text else pa.int64())])
-    numbers = GroupNumbers(("k",), schema, device)
+    numbers = GroupInterner(("k",), schema, device)
     known: dict[str | int, int] = {}
     for _ in range(200):
         drawn = [chance.randrange(3000) for _ in range(chance.randrange(9))]

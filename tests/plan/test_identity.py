@@ -19,7 +19,7 @@ import gpu_ops as g
 from gpu_ops.engines.live.running_query import RunningQuery
 from gpu_ops.errors import SourceError
 from gpu_ops.ingest.sources import EventSource
-from gpu_ops.plan.identity import Identity
+from gpu_ops.plan.identity import NodeIdentity
 from gpu_ops.plan.nodes import Feed, merged
 from tests.support.following import facts_of
 
@@ -123,7 +123,7 @@ def test_constants_are_identical_by_type_and_value() -> None:
 
 
 def test_dates_and_zones_are_constants() -> None:
-    def later(zone: str) -> Identity:
+    def later(zone: str) -> NodeIdentity:
         return S.with_columns(x=g.col("start").dt.convert_time_zone(zone))._node.identity
 
     assert later("Europe/Vienna") == later("Europe/Vienna")
@@ -131,7 +131,7 @@ def test_dates_and_zones_are_constants() -> None:
 
 
 def test_series_and_functions_are_identical_only_as_the_same_object() -> None:
-    def within(series: Any) -> Identity:
+    def within(series: Any) -> NodeIdentity:
         return S.filter(V.is_in(series))._node.identity
 
     assert within(SERIES) == within(SERIES)

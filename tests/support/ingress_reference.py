@@ -1,6 +1,6 @@
 """The entrance of time-aware input, row by row: slow, literal, and written from the rules alone.
 
-What `gpu_ops.ingest.ingress.Entrance` does in one kernel is said here once more, as plainly as it can be said: lists,
+What `gpu_ops.ingest.ingress.Ingress` does in one kernel is said here once more, as plainly as it can be said: lists,
 dictionaries, a sorted list for a heap. Nothing of the package is used but its settings and the ends of time.
 """
 

@@ -83,7 +83,7 @@ def follow(
         }
         sources = {_position(name): each for name, each in stores.items()}
         inlets, outlets = begin(live.following, live.positions, sources, sinks, if_other_store)
-        run = _Run(live, stores, inlets, outlets, checkpoint, keep, pace, stopped)
+        run = _FollowedQuery(live, stores, inlets, outlets, checkpoint, keep, pace, stopped)
         # Killed before the next checkpoint, it must not take what it has written for somebody else's.
         run.note()
         run.save(again=True)
@@ -107,7 +107,7 @@ def follow(
 
 
 @dataclass
-class _Run:
+class _FollowedQuery:
     """A query while it follows stores.
 
     Attributes:
@@ -202,7 +202,7 @@ def _position(name: str | None) -> str:
     return "store" if name is None else f"store {name}"
 
 
-def _batches(run: _Run, timeout: Duration | None) -> Iterator[tuple[str | None, StoredBatch]]:
+def _batches(run: _FollowedQuery, timeout: Duration | None) -> Iterator[tuple[str | None, StoredBatch]]:
     """The next batch, always of the input that is the furthest behind: which one that is the stores alone say."""
     left = {
         name: store.follow(run.inlets[_position(name)].sequence, timeout=timeout, on_wait=run.waits)

@@ -12,12 +12,12 @@ from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.devices import Device
 from gpu_ops.errors import PlanError
 from gpu_ops.ingest.counts import Counts
-from gpu_ops.ingest.ingress import Admitted, Entrance
+from gpu_ops.ingest.ingress import Admitted, Ingress
 from gpu_ops.operators.events import Events
-from gpu_ops.operators.operator import Fed
-from gpu_ops.operators.runtime.steps import Running, View
+from gpu_ops.operators.operator import StepInput
+from gpu_ops.operators.runtime.steps import RunningNode, View
 from gpu_ops.operators.state.rows import Least
-from gpu_ops.plan.identity import Identity
+from gpu_ops.plan.identity import NodeIdentity
 from gpu_ops.plan.nodes import Arrival, Node
 
 if TYPE_CHECKING:
@@ -52,9 +52,9 @@ class Input:
     name: str
     prefix: str
     source: EventSource
-    entrance: Entrance
+    entrance: Ingress
     follows: Input | None = None
-    leaves: list[Running] = field(default_factory=list)
+    leaves: list[RunningNode] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
     since_cti: int = 0
     still_open: Least | None = None
@@ -134,22 +134,22 @@ class Input:
         if admitted.opened is not None:
             self.still_open.add(admitted.opened.start)
 
-    def restored(self, entrance: Entrance) -> None:
+    def restored(self, entrance: Ingress) -> None:
         """Go on with an entrance as it was."""
         self.entrance = entrance
         if self.still_open is not None:
             self.still_open = Least()
             self.still_open.add(entrance.handed_out)
 
-    def fed(self) -> dict[tuple[Node, View], tuple[Fed, int]]:
+    def fed(self) -> dict[tuple[Node, View], tuple[StepInput, int]]:
         """What its leaves get in the next step, and what they promise."""
         cti, whole = self.promises
         views = {
-            "open": (Fed(self.fresh, self.opened, self.closed), cti),
-            "whole": (Fed([*self.fresh, *self.closed]), whole),
+            "open": (StepInput(self.fresh, self.opened, self.closed), cti),
+            "whole": (StepInput([*self.fresh, *self.closed]), whole),
         }
         # What is late may be as late as it likes.
-        late = Fed(self.late), cti if cti == MAX_TIME else MIN_TIME
+        late = StepInput(self.late), cti if cti == MAX_TIME else MIN_TIME
         return {(leaf.node, leaf.view): late if is_late(leaf) else views[leaf.view] for leaf in self.leaves}
 
     def leaf(self, *, late: bool) -> Node:
@@ -162,7 +162,7 @@ class Input:
         self.fresh, self.opened, self.closed, self.late = [], [], [], []
 
 
-def is_late(leaf: Running) -> bool:
+def is_late(leaf: RunningNode) -> bool:
     """Whether a leaf takes what is late."""
     return _arrival(leaf.node).late
 
@@ -173,13 +173,13 @@ def _arrival(leaf: Node) -> Arrival:
     return leaf.arrival
 
 
-def inputs(leaves: Sequence[Running]) -> list[Input]:
+def inputs(leaves: Sequence[RunningNode]) -> list[Input]:
     """The inputs of a plan's leaves and all that they follow; the leaves' own first.
 
     Raises:
         PlanError: Two have one name.
     """
-    made: dict[Identity, Input] = {}
+    made: dict[NodeIdentity, Input] = {}
 
     views: dict[Node, set[View]] = {}
     for leaf in leaves:
@@ -191,7 +191,7 @@ def inputs(leaves: Sequence[Running]) -> list[Input]:
             return made[each.identity]
         arrival, asked = _arrival(each), views.get(each, set())
         source, name = arrival.source.source, arrival.source.name or "input"
-        entrance = Entrance(arrival.settings, source.schema, hands_out_open="open" in asked)
+        entrance = Ingress(arrival.settings, source.schema, hands_out_open="open" in asked)
         own = made[each.identity] = Input(name, _OWN if not made else f"{_OWN} {name}", source, entrance)
         own.still_open = Least() if len(asked) > 1 else None
         own.follows = None if arrival.follows is None else add(arrival.follows)

@@ -47,7 +47,7 @@ class Mark:
 
 
 @dataclass
-class Place:
+class StorePlace:
     """Where a follower is in a store.
 
     Attributes:
@@ -75,7 +75,7 @@ class Place:
 
 
 @dataclass
-class Inlet(Place):
+class Inlet(StorePlace):
     """Where a follower reads.
 
     Attributes:
@@ -108,7 +108,7 @@ class Inlet(Place):
 
 
 @dataclass
-class Outlet(Place):
+class Outlet(StorePlace):
     """Where tables go, one batch after the other; what is there already is compared instead.
 
     Attributes:
@@ -184,7 +184,7 @@ class Following:
     follower: str | None = None
     marks: Mapping[str, Mark] = field(default_factory=dict)
     gone: Mapping[str, Sequence[Range]] = field(default_factory=dict)
-    places: Sequence[Place] = ()
+    places: Sequence[StorePlace] = ()
     kept_at: Path | None = None
 
     def facts(self) -> dict[str, Any]:

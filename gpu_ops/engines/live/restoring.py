@@ -18,8 +18,8 @@ from gpu_ops.engines.live.inputs import Input
 from gpu_ops.engines.local.engine import from_table, output_schema
 from gpu_ops.errors import GpuOpsError, SourceError
 from gpu_ops.ingest import ingress_state
-from gpu_ops.ingest.ingress import Entrance
-from gpu_ops.operators.runtime.steps import Running
+from gpu_ops.ingest.ingress import Ingress
+from gpu_ops.operators.runtime.steps import RunningNode
 from gpu_ops.operators.state.fields import TIME
 
 
@@ -77,7 +77,7 @@ def split(path: Path, state: Tables, prefixes: Sequence[str]) -> dict[str, dict[
     return made
 
 
-def restore_node(path: Path, number: int, node: Running, tables: Tables, *, trusted: bool) -> None:
+def restore_node(path: Path, number: int, node: RunningNode, tables: Tables, *, trusted: bool) -> None:
     """Let a node remember what it gave, once that is checked.
 
     Raises:
@@ -103,7 +103,7 @@ def restore_input(path: Path, known: Input, tables: Tables, device: Device) -> N
         yield from waiting_declared(known)
 
     check(f"The checkpoint {path} is damaged: input {known.name!r}", tables, declared)
-    known.restored(Entrance.restore(before.settings, known.source.schema, tables, hands_out_open=before.hands_out_open))
+    known.restored(Ingress.restore(before.settings, known.source.schema, tables, hands_out_open=before.hands_out_open))
     for name, pieces in known.waiting().items():
         if name in tables:
             pieces.append(from_table(tables[name], device))

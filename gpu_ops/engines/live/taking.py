@@ -17,7 +17,7 @@ from gpu_ops.engines.local.shapes import Shape, in_shape
 from gpu_ops.errors import GpuOpsError, PlanError, WaitingError
 from gpu_ops.ingest.counts import Counts
 from gpu_ops.ingest.ingress import Admitted
-from gpu_ops.operators.runtime.steps import Running, running
+from gpu_ops.operators.runtime.steps import RunningNode, running
 from gpu_ops.plan.nodes import Node
 
 _WAITING_ROWS = 1 << 17
@@ -38,7 +38,7 @@ class Taking:
 
     def _begin(self) -> None:
         """All that changes while it runs, as it is before anything has come in."""
-        self._running: Running = running(self._node, self._device)
+        self._running: RunningNode = running(self._node, self._device)
         self._inputs = inputs([each for each in self._running.walk() if not each.below])
         self._own = [each for each in self._inputs if each.leaves]
         self._diverts = any(each.diverts for each in self._own)

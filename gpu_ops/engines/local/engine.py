@@ -27,14 +27,14 @@ from gpu_ops.microbatches.files import WriteReport
 from gpu_ops.microbatches.files import write as write_file
 from gpu_ops.operators import filter_project
 from gpu_ops.operators.events import Events
-from gpu_ops.operators.operator import Operator, Whole
+from gpu_ops.operators.operator import BatchInput, Operator
 from gpu_ops.operators.runtime.families import registered
 from gpu_ops.plan.advance import Advance, AdvanceTime, Late
 from gpu_ops.plan.nodes import Feed, Node, Source
 
 
 @dataclass(frozen=True)
-class Run:
+class BatchRun:
     """One run of a plan.
 
     Attributes:
@@ -117,7 +117,7 @@ def run_fragment(
     names = tuple(node.schema.names if wanted is None else wanted)
     schema = pa.schema([*list(output_schema(node))[:2], *(node.schema.field(name) for name in names)])
     with Progress(None) as progress:
-        for events in execute(node, Run(chosen, progress, shared(node), feeds), names):
+        for events in execute(node, BatchRun(chosen, progress, shared(node), feeds), names):
             yield from to_table(events, schema, chosen).to_batches()
 
 
@@ -171,7 +171,9 @@ def tables(node: Node, device: Device, *, kept: bool = False) -> Iterator[pa.Tab
     total = None if None in sizes else sum(size for size in sizes if size is not None)
     nothing = True
     with Progress(total) as progress:
-        for table in _answers(node, schema, Run(device, progress, shared(node), gathered=_gathered(node, kept=kept))):
+        for table in _answers(
+            node, schema, BatchRun(device, progress, shared(node), gathered=_gathered(node, kept=kept))
+        ):
             nothing = False
             progress.gave(table.num_rows)
             yield table
@@ -179,13 +181,13 @@ def tables(node: Node, device: Device, *, kept: bool = False) -> Iterator[pa.Tab
         yield pa.Table.from_batches([], schema)
 
 
-def _answers(node: Node, schema: pa.Schema, run: Run) -> Iterator[pa.Table]:
+def _answers(node: Node, schema: pa.Schema, run: BatchRun) -> Iterator[pa.Table]:
     node, names = node.unkeyed, tuple(schema.names[2:])
     if not node.chain():
         yield from (to_table(events, schema, run.device) for events in execute(node, run, names))
         return
     # What columns alone compute goes out as it comes.
-    columns = filter_project.Columns.of(node, run.device, run.shared)
+    columns = filter_project.FilterProject.of(node, run.device, run.shared)
     yield from columns.answers(_inputs(columns, run, names)[0], schema)
 
 
@@ -223,7 +225,7 @@ def _gathered(node: Node, *, kept: bool) -> frozenset[Node]:
     return frozenset(found)
 
 
-def execute(node: Node, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
+def execute(node: Node, run: BatchRun, wanted: tuple[str, ...]) -> Iterator[Events]:
     """The events that a node gives, in pieces.
 
     Args:
@@ -240,33 +242,33 @@ def execute(node: Node, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
     yield from run.shared[node] or ()
 
 
-def _give(node: Node, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
+def _give(node: Node, run: BatchRun, wanted: tuple[str, ...]) -> Iterator[Events]:
     if node.comes_in:
         return _come_in(node, run, wanted)
     family = registered(node)
     if family is None:
         raise PlanError(f"The local engine does not run {type(node).__name__}.", remedy="Collect it on its own engine.")
     operator = family.of(node, run.device, run.shared)
-    return operator.batch(Whole(_inputs(operator, run, wanted), wanted, gathered=node in run.gathered))
+    return operator.batch(BatchInput(_inputs(operator, run, wanted), wanted, gathered=node in run.gathered))
 
 
-def _inputs(operator: Operator, run: Run, wanted: tuple[str, ...]) -> list[Iterator[Events]]:
+def _inputs(operator: Operator, run: BatchRun, wanted: tuple[str, ...]) -> list[Iterator[Events]]:
     return [execute(each, run, names) for each, names in zip(operator.inputs, operator.needs(wanted), strict=True)]
 
 
 @singledispatch
-def _come_in(node: Node, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
+def _come_in(node: Node, run: BatchRun, wanted: tuple[str, ...]) -> Iterator[Events]:
     """The events of a leaf."""
     raise TypeError(f"no rule for {node}")
 
 
 @_come_in.register
-def _(node: Feed, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
+def _(node: Feed, run: BatchRun, wanted: tuple[str, ...]) -> Iterator[Events]:
     return run.feeds[node]
 
 
 @_come_in.register
-def _(node: Source, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
+def _(node: Source, run: BatchRun, wanted: tuple[str, ...]) -> Iterator[Events]:
     if node.source.marked:
         yield from _let_in(node, None, run, wanted)
         return
@@ -278,12 +280,12 @@ def _(node: Source, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
 
 
 @_come_in.register
-def _(node: AdvanceTime, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
+def _(node: AdvanceTime, run: BatchRun, wanted: tuple[str, ...]) -> Iterator[Events]:
     return _let_in(node.source, node.settings, run, wanted)
 
 
 @_come_in.register
-def _(node: Late, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
+def _(node: Late, run: BatchRun, wanted: tuple[str, ...]) -> Iterator[Events]:
     """What an entrance does not let in, and keeps aside."""
     source, columns = node.advance.source, run.device.columns
     for admitted in let_in(source.source, node.advance.settings, _names(source, wanted), run.progress.read):
@@ -299,7 +301,7 @@ def _names(node: Source, wanted: tuple[str, ...]) -> list[str]:
     return [name for name in node.schema.names if name in asked] or [min(node.schema, key=_width).name]
 
 
-def _let_in(node: Source, settings: Advance | None, run: Run, wanted: tuple[str, ...]) -> Iterator[Events]:
+def _let_in(node: Source, settings: Advance | None, run: BatchRun, wanted: tuple[str, ...]) -> Iterator[Events]:
     """What the entrance lets in of a source, its rows in their order; then the input ends."""
     columns, length = run.device.columns, node.duration
     for admitted in let_in(node.source, settings, _names(node, wanted), run.progress.read):

@@ -21,7 +21,7 @@ from gpu_ops.core.time import MAX_TIME
 from gpu_ops.devices import Device
 from gpu_ops.microbatches.files import regrouped
 from gpu_ops.operators.events import Events
-from gpu_ops.operators.operator import Fed
+from gpu_ops.operators.operator import StepInput
 from gpu_ops.operators.runtime.steps import running
 from gpu_ops.plan.lifetimes import Lifetime
 from gpu_ops.plan.nodes import Feed, Node
@@ -224,7 +224,7 @@ def run_in_order(
     feeds = [each.node for each in plan.walk() if not each.below]
 
     def step(given: Mapping[Any, list[Events]], cti: int) -> Iterator[Events]:
-        events, _ = plan.step({(feed, "whole"): (Fed(given.get(feed, [])), cti) for feed in feeds})
+        events, _ = plan.step({(feed, "whole"): (StepInput(given.get(feed, [])), cti) for feed in feeds})
         plan.rest()
         yield from events.events
 

@@ -34,7 +34,7 @@ from gpu_ops.engines.spark.types import column, to_ticks, to_timestamp
 from gpu_ops.engines.spark.worker import Task
 from gpu_ops.plan.data_windows import DataWindow
 from gpu_ops.plan.nodes import Feed, Filter
-from gpu_ops.plan.window_kinds import Alone, Around, Living, Silence, Stretches
+from gpu_ops.plan.window_kinds import GapHalo, GridHalo, LiveHalo, NoHalo, RowHalo
 
 _HOME = "__gpu_ops_home"
 
@@ -49,7 +49,7 @@ def cut_data_window(first: DataWindow, frame: DataFrame, schema: pa.Schema, answ
         answer: What is asked of its results.
         count: How many slices.
     """
-    given, start, end = first.context, to_ticks(F.col("start")), to_ticks(F.col("end"))
+    given, start, end = first.halo, to_ticks(F.col("start")), to_ticks(F.col("end"))
     assert not isinstance(given, str)  # noqa: S101  (nothing is against it)
     events = frame.select(start.alias("low"), end.alias("high"), *lowered_columns(schema))
     times = events if given.reads_ends else events.select("low", F.col("low").alias("high"))
@@ -104,30 +104,28 @@ def _at_home(rows: DataFrame) -> DataFrame:
 
 
 @_shown.register
-def _(given: Alone, events: DataFrame, slices: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, None]:
+def _(given: NoHalo, events: DataFrame, slices: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, None]:
     return _at_home(in_slices(events, slices, _own())), None
 
 
 @_shown.register
-def _(given: Living, events: DataFrame, slices: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, None]:
+def _(given: LiveHalo, events: DataFrame, slices: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, None]:
     alive = (F.col("low") < F.col("finish")) & (F.col("high") > F.col("begin"))
     return in_slices(events, slices, alive).withColumn("home", _own()), None
 
 
 @_shown.register
-def _(given: Around, events: DataFrame, slices: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, None]:
+def _(given: RowHalo, events: DataFrame, slices: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, None]:
     return _shown_around(given, events, slices, keys).withColumn("home", _own()), None
 
 
 @_shown.register
-def _(given: Silence, events: DataFrame, slices: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, None]:
+def _(given: GapHalo, events: DataFrame, slices: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, None]:
     return _at_home(_beside(events, _after_silence(events, slices, keys, given.gap), keys, _own())), None
 
 
 @_shown.register
-def _(
-    given: Stretches, events: DataFrame, slices: DataFrame, keys: Sequence[str]
-) -> tuple[DataFrame, DataFrame | None]:
+def _(given: GridHalo, events: DataFrame, slices: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, DataFrame | None]:
     if given.calendar is not None:
         return _at_home(in_slices(events, at_begins(slices, given.calendar), _own())), None
     if given.align is not None:
@@ -157,7 +155,7 @@ def _placed(events: DataFrame, slices: DataFrame, keys: Sequence[str]) -> DataFr
     return in_slices(events.select(*names, "low"), slices, _own())
 
 
-def _shown_around(given: Around, events: DataFrame, slices: DataFrame, keys: Sequence[str]) -> DataFrame:
+def _shown_around(given: RowHalo, events: DataFrame, slices: DataFrame, keys: Sequence[str]) -> DataFrame:
     shown, between = _around(events, slices, keys, given), F.col("low").between(F.col("since"), F.col("until"))
     if given.every == 1:
         return _beside(events, shown, keys, between)
@@ -175,7 +173,7 @@ def _shown_around(given: Around, events: DataFrame, slices: DataFrame, keys: Seq
     )
 
 
-def _around(events: DataFrame, slices: DataFrame, keys: Sequence[str], given: Around) -> DataFrame:
+def _around(events: DataFrame, slices: DataFrame, keys: Sequence[str], given: RowHalo) -> DataFrame:
     """For each key and slice from which start to which it is shown rows, and how many there are ``before`` those."""
     names = _renamed(keys)
     rows = F.lit(1).cast("long") if given.starts else F.count(F.lit(1))

@@ -62,7 +62,7 @@ def uncut(node: Node) -> str | None:
 
 @uncut.register
 def _(node: DataWindow) -> str | None:
-    return node.context if isinstance(node.context, str) else None
+    return node.halo if isinstance(node.halo, str) else None
 
 
 @uncut.register
@@ -201,7 +201,7 @@ def _shown_besides(node: Node) -> list[str]:
 
 @_shown_besides.register
 def _(node: DataWindow) -> list[str]:
-    return [str(node.context)]
+    return [str(node.halo)]
 
 
 @_shown_besides.register

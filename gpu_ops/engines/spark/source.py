@@ -34,7 +34,7 @@ from gpu_ops.ingest.rules import (
     NullEnd,
     OnInvalid,
     Round,
-    Rule,
+    TimeRule,
     Unit,
     check_choice,
 )
@@ -171,7 +171,7 @@ class _Side:
     """
 
     time: Column
-    faults: dict[Rule, Column]
+    faults: dict[TimeRule, Column]
     local: Column | None = None
 
 
@@ -275,7 +275,7 @@ def _judged(frame: DataFrame, sides: list[_Side]) -> _Judged:
     else:
         latest = MAX_TIME - 2 * TICK  # a point must end, and before the open end
         valid = (start >= _instant(MIN_TIME)) & (start <= _instant(latest))
-    faults: dict[tuple[Rule, str], Column] = {}
+    faults: dict[tuple[TimeRule, str], Column] = {}
     for name, side, time, most in zip(LIFETIME, sides, (start, end), (latest, MAX_TIME), strict=False):
         outside = (time < _instant(MIN_TIME)) | (time > _instant(most))
         known = side.faults.get(OUTSIDE)

@@ -35,7 +35,7 @@ _PAIRS = 1 << 20
 
 
 @dataclass(frozen=True)
-class Pairs:
+class SlotEvents:
     """The events of some slots, slot by slot.
 
     Attributes:
@@ -51,7 +51,7 @@ class Pairs:
     counts: Any
 
 
-def pairs(block: Block, chosen: Members, order: Any) -> Iterator[Pairs]:
+def pairs(block: Block, chosen: Members, order: Any) -> Iterator[SlotEvents]:
     """All pairs of slots and the events that hold them, a bounded number at a time.
 
     Args:
@@ -74,7 +74,7 @@ def pairs(block: Block, chosen: Members, order: Any) -> Iterator[Pairs]:
         slot = (kernels.take(begin, source) + offset).astype(np.int32)
         by_slot = kernels.group_order(slot, high - low, columns.array(np.arange(len(slot))))
         at = kernels.take(kernels.take(order, kernels.take(near, source)), by_slot)
-        yield Pairs(low, high, at, chosen.counts[low:high])
+        yield SlotEvents(low, high, at, chosen.counts[low:high])
         low = high
 
 

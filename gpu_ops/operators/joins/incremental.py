@@ -23,12 +23,12 @@ from gpu_ops.operators.aggregates.block import Column
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.joins import joins
 from gpu_ops.operators.joins.coverage import Matches, covered_until, covers_of, uncovered
-from gpu_ops.operators.joins.joins import Pairs, Side
-from gpu_ops.operators.operator import Fed, Stateless, Whole
+from gpu_ops.operators.joins.joins import JoinSide, OverlapPairs
+from gpu_ops.operators.operator import BatchInput, Stateless, StepInput
 from gpu_ops.operators.state.fields import AFTER, NUMBERED_TIME, TIME, clock, group_columns, group_count, row_columns
-from gpu_ops.operators.state.incremental import Incremental
+from gpu_ops.operators.state.incremental import IncrementalOperator
 from gpu_ops.operators.state.row_runs import RowRuns, ordered
-from gpu_ops.operators.state.rows import Least, Rows
+from gpu_ops.operators.state.rows import AxisRows, Least
 from gpu_ops.plan.joins import AsOf, Binary, ClipBy, Join, Numbered
 from gpu_ops.plan.nodes import Node
 
@@ -44,7 +44,7 @@ CURSOR = ("cursor", "numbers")
 _GIVEN = "given"
 
 
-class RunningBinary(Incremental, family=True):
+class IncrementalBinary(IncrementalOperator, family=True):
     """What the steps of all nodes with two inputs share: numbers of keys, and events that wait for their start.
 
     Args:
@@ -63,12 +63,12 @@ class RunningBinary(Incremental, family=True):
         self._keys = pa.schema([key.with_nullable(True) for key in self._keys])
         self._kept = kept
 
-    def batch(self, whole: Whole) -> Iterator[Events]:
+    def batch(self, whole: BatchInput) -> Iterator[Events]:
         """The results of all events of both sides, in order of key and start."""
         left, right = (concat(pieces, self._device) for pieces in whole.inputs)
         return self._batch(left, right, gathered=whole.gathered)
 
-    def _moved(self, events: Sequence[Events | None], given: Sequence[Fed], cti: int) -> tuple[Fed, int]:
+    def _moved(self, events: Sequence[Events | None], given: Sequence[StepInput], cti: int) -> tuple[StepInput, int]:
         before = cti if cti == MAX_TIME else cti - 1
         due = []
         for at, each in enumerate(events):
@@ -77,20 +77,20 @@ class RunningBinary(Incremental, family=True):
         results = list(self._meet(due[0], due[1], cti))
         self._done = max(self._done, cti)
         self._forget()
-        return Fed(results), self._promise(cti)
+        return StepInput(results), self._output_cti(cti)
 
     @abstractmethod
     def _batch(self, left: Events | None, right: Events | None, *, gathered: bool) -> Iterator[Events]:
         """The results of all events at once."""
 
     @abstractmethod
-    def _meet(self, left: Rows, right: Rows, cti: int) -> Iterator[Events]:
+    def _meet(self, left: AxisRows, right: AxisRows, cti: int) -> Iterator[Events]:
         """The results of a step, in which these begin. Both are in order of group and start."""
 
-    def _promise(self, cti: int) -> int:
+    def _output_cti(self, cti: int) -> int:
         return cti
 
-    def _rows(self, at: int, events: Events) -> Rows:
+    def _rows(self, at: int, events: Events) -> AxisRows:
         names = [each[at] for each in self._node.on]
         columns = self._device.columns
         keys = columns.select(events.frame, names) if names else events.frame
@@ -104,16 +104,16 @@ class RunningBinary(Incremental, family=True):
         known = joins.known_keys(names, events.frame, self._device)
         if known is not None:
             codes = np.where(known, codes, np.int32(at)).astype(np.int32)
-        return Rows(codes, events.start, events.ends, {}, events.frame)
+        return AxisRows(codes, events.start, events.ends, {}, events.frame)
 
     def _frame(self, name: str) -> pa.Schema:
         return self._node.inputs["right" in name].schema
 
-    def _by_group(self, at: int, rows: Rows | None) -> Rows:
+    def _by_group(self, at: int, rows: AxisRows | None) -> AxisRows:
         if rows is not None:
             return ordered(rows, "low", self._device)
         none = joins.nothing(self._node.inputs[at].schema, self._device)
-        return Rows(none.start.astype(np.int32), none.start, none.start, {}, none.frame)
+        return AxisRows(none.start.astype(np.int32), none.start, none.start, {}, none.frame)
 
     def declared(self, tables: Tables) -> Iterator[StateTable]:
         """The tables that `tables` gives."""
@@ -146,27 +146,27 @@ def _rows(at: int, low: Field, high: Field, groups: int, frame: pa.Schema) -> di
     return columns | {"group": replace(columns["group"], besides=(at,), least=_NULLS)}
 
 
-def _side(rows: Rows) -> Side:
-    return Side(rows.code, rows.low, rows.high, rows.frame)
+def _side(rows: AxisRows) -> JoinSide:
+    return JoinSide(rows.code, rows.low, rows.high, rows.frame)
 
 
 class _GivenUpTo(RowRuns):
     """Rows of which it changes from where on nothing has been given of each: that stands beside their runs."""
 
-    def _run(self, rows: Rows) -> Run[Rows]:
+    def _run(self, rows: AxisRows) -> Run[AxisRows]:
         run = super()._run(rows)
         if CURSOR in rows.columns:
             run.beside[_GIVEN] = rows.columns[CURSOR].arrays[0].copy()
         return run
 
-    def _rest(self, run: Run[Rows]) -> Rows:
+    def _rest(self, run: Run[AxisRows]) -> AxisRows:
         if CURSOR not in run.rows.columns:
             return super()._rest(run)
         columns = {CURSOR: Column((run.beside[_GIVEN].copy(),), None)}
         return super()._rest(replace(run, rows=replace(run.rows, columns=columns)))
 
 
-class RunningJoin(RunningBinary, nodes=(Join,)):
+class IncrementalJoin(IncrementalBinary, nodes=(Join,)):
     """The steps of a join, but for a semi join: that one is several nodes.
 
     Args:
@@ -192,7 +192,7 @@ class RunningJoin(RunningBinary, nodes=(Join,)):
     def _batch(self, left: Events | None, right: Events | None, *, gathered: bool) -> Iterator[Events]:
         return joins.join(self._join, left, right, self._device, gathered=gathered)
 
-    def _meet(self, left: Rows, right: Rows, cti: int) -> Iterator[Events]:
+    def _meet(self, left: AxisRows, right: AxisRows, cti: int) -> Iterator[Events]:
         node, device = self._join, self._device
         # Of each side what is alone is found per part: the new events, and each run of the kept ones.
         parts = [None, *self._sides[0].runs], [None, *self._sides[1].runs]
@@ -222,7 +222,7 @@ class RunningJoin(RunningBinary, nodes=(Join,)):
                 yield from self._alone(at, run, ended[id(run)], found_here, cti)
             yield from self._fresh_alone(at, fresh, matches[at][0], lasting, cti)
 
-    def _meetings(self, left: Rows, right: Rows) -> Iterator[tuple[int, int, Pairs]]:
+    def _meetings(self, left: AxisRows, right: AxisRows) -> Iterator[tuple[int, int, OverlapPairs]]:
         """(part of left, part of right, pairs): new with new ones, and new ones with those that are alive."""
         device = self._device
         for found in joins.meetings(self._bare, _side(left), _side(right), device):
@@ -234,7 +234,7 @@ class RunningJoin(RunningBinary, nodes=(Join,)):
             for found in self._met(right, run):
                 yield number, 0, found.swapped()
 
-    def _met(self, fresh: Rows, run: Run[Rows]) -> Iterator[Pairs]:
+    def _met(self, fresh: AxisRows, run: Run[AxisRows]) -> Iterator[OverlapPairs]:
         """New events with those of a run that have not ended when they start."""
         kernels, rows = self._device.kernels, run.rows
         if not len(fresh) or not len(rows):
@@ -244,7 +244,7 @@ class RunningJoin(RunningBinary, nodes=(Join,)):
         for found in joins.pairs(first, last, fresh.high, _side(rows), self._device):
             yield replace(found, start=kernels.take(fresh.low, found.rows))
 
-    def _alone(self, at: int, run: Run[Rows], ended: Any, matches: Matches, cti: int) -> Iterator[Events]:
+    def _alone(self, at: int, run: Run[AxisRows], ended: Any, matches: Matches, cti: int) -> Iterator[Events]:
         """What is final of the times without partner of a run's events; their cursors move on."""
         device, take = self._device, self._device.kernels.take
         met = [rows for rows, _, _ in matches]
@@ -262,7 +262,7 @@ class RunningJoin(RunningBinary, nodes=(Join,)):
             frame = device.columns.take(run.rows.frame, take(concerned, rows))
             yield Events(start, over, self._given(at, frame))
 
-    def _fresh_alone(self, at: int, fresh: Rows, matches: Matches, lasting: Any, cti: int) -> Iterator[Events]:
+    def _fresh_alone(self, at: int, fresh: AxisRows, matches: Matches, lasting: Any, cti: int) -> Iterator[Events]:
         """The same of new events; those that have not ended are kept."""
         device, take = self._device, self._device.kernels.take
         final, moved = self._pieces(fresh.low, fresh.high, matches, cti)
@@ -291,20 +291,20 @@ class RunningJoin(RunningBinary, nodes=(Join,)):
         """Of each side a frame without rows."""
         return [joins.nothing(each.schema, self._device).frame for each in self._join.inputs]
 
-    def _promise(self, cti: int) -> int:
+    def _output_cti(self, cti: int) -> int:
         return min(oldest.least(cti) for oldest in self._oldest)
 
     def _kept_besides(self, at: int) -> dict[str, Field]:
         name, form = CURSOR
         return {f"{name}.{form}.0": replace(NUMBERED_TIME, from_="low")} if self._join.alone[at] else {}
 
-    def _again(self, name: str, rows: Rows) -> None:
+    def _again(self, name: str, rows: AxisRows) -> None:
         if name in _SIDES and self._join.alone[at := _SIDES.index(name)]:
             cursors = rows.columns[CURSOR].arrays[0]
             self._oldest[at].add(cursors[cursors < rows.high])
 
 
-class RunningClip(RunningBinary, nodes=(ClipBy,)):
+class IncrementalClip(IncrementalBinary, nodes=(ClipBy,)):
     """The steps of `ClipBy`: left events wait for their end or for a right start, whichever comes first.
 
     Args:
@@ -323,12 +323,12 @@ class RunningClip(RunningBinary, nodes=(ClipBy,)):
         clipped = joins.clip_by(self._clip, left, right, self._device)
         return iter([] if clipped is None else [clipped])
 
-    def _rows(self, at: int, events: Events) -> Rows:
+    def _rows(self, at: int, events: Events) -> AxisRows:
         rows = super()._rows(at, events)
         # Of right events their starts alone matter.
         return rows if at == 0 else replace(rows, high=rows.low + 1)
 
-    def _meet(self, left: Rows, right: Rows, cti: int) -> Iterator[Events]:
+    def _meet(self, left: AxisRows, right: AxisRows, cti: int) -> Iterator[Events]:
         device, kernels = self._device, self._device.kernels
         more = len(self._groups) + _NULLS - len(self._cut)
         if more > 0:
@@ -352,7 +352,7 @@ class RunningClip(RunningBinary, nodes=(ClipBy,)):
             last = np.concatenate([first[1:], np.full_like(first, len(right), shape=1)]) - 1
             self._cut[groups] = kernels.take(right.low, last)
 
-    def _out(self, run: Run[Rows], ended: Any, groups: Any, starts: Any) -> Iterator[Events]:
+    def _out(self, run: Run[AxisRows], ended: Any, groups: Any, starts: Any) -> Iterator[Events]:
         """The events of a run that end in this step, by themselves or by a right start."""
         kernels, rows = self._device.kernels, run.rows
         first = kernels.search_pairs(rows.code, rows.low, groups, self._cut[groups] - 1)
@@ -374,10 +374,10 @@ class RunningClip(RunningBinary, nodes=(ClipBy,)):
             end = np.concatenate([until, kernels.take(rows.high, alone)])
             yield Events(kernels.take(rows.low, at), end, self._device.columns.take(rows.frame, at))
 
-    def _promise(self, cti: int) -> int:
+    def _output_cti(self, cti: int) -> int:
         return self._oldest.least(cti)
 
-    def _again(self, name: str, rows: Rows) -> None:
+    def _again(self, name: str, rows: AxisRows) -> None:
         if name == "left":
             self._oldest.add(rows.low)
 
@@ -388,18 +388,18 @@ class RunningClip(RunningBinary, nodes=(ClipBy,)):
 class _Lasts(RowRuns):
     """Events by group and start; of each run's groups the last one alone."""
 
-    def _ordered(self, rows: Rows) -> Rows:
+    def _ordered(self, rows: AxisRows) -> AxisRows:
         return self._last(super()._ordered(rows))
 
-    def _merged(self, pieces: Sequence[Rows]) -> Rows:
+    def _merged(self, pieces: Sequence[AxisRows]) -> AxisRows:
         return self._last(super()._merged(pieces))
 
-    def _last(self, rows: Rows) -> Rows:
+    def _last(self, rows: AxisRows) -> AxisRows:
         later = np.concatenate([rows.code[1:] == rows.code[:-1], np.zeros_like(rows.code[:1], dtype=np.bool_)])
         return rows.take(self._device.kernels.keep(~later), self._device)
 
 
-class RunningAsOf(RunningBinary, nodes=(AsOf,)):
+class IncrementalAsOf(IncrementalBinary, nodes=(AsOf,)):
     """The steps of an as-of join: a left event is answered when the older CTI has passed its start.
 
     Args:
@@ -415,7 +415,7 @@ class RunningAsOf(RunningBinary, nodes=(AsOf,)):
     def _batch(self, left: Events | None, right: Events | None, *, gathered: bool) -> Iterator[Events]:
         return joins.as_of(self._as_of, left, right, self._device)
 
-    def _meet(self, left: Rows, right: Rows, cti: int) -> Iterator[Events]:
+    def _meet(self, left: AxisRows, right: AxisRows, cti: int) -> Iterator[Events]:
         device, kernels = self._device, self._device.kernels
         node = self._as_of
         fresh = joins.last_of_each_start(_side(right), node.right.schema, device)
@@ -436,25 +436,25 @@ class RunningAsOf(RunningBinary, nodes=(AsOf,)):
         # Of a group only the last one can still be met; how long it lasts plays no part, but for the tolerance.
         far = MAX_TIME if node.tolerance is None else node.tolerance + 1
         lasts = np.minimum(fresh.start, MAX_TIME - far) + far
-        self._lasts.add(Rows(fresh.codes, fresh.start, lasts, {}, fresh.frame))
+        self._lasts.add(AxisRows(fresh.codes, fresh.start, lasts, {}, fresh.frame))
         for _ in self._lasts.ended(cti):
             pass
 
 
-class Numbers(Stateless, nodes=(Numbered,)):
+class NumberRows(Stateless, nodes=(Numbered,)):
     """A number for each event, in the order in which they come."""
 
     def __init__(self, node: Numbered, device: Device) -> None:
         super().__init__(node, device)
         self._next = 0
 
-    def batch(self, whole: Whole) -> Iterator[Events]:
+    def batch(self, whole: BatchInput) -> Iterator[Events]:
         """Piece by piece."""
         return map(self._numbered, whole.inputs[0])
 
-    def step(self, given: Sequence[Fed], ctis: Sequence[int]) -> tuple[Fed, int]:
+    def step(self, given: Sequence[StepInput], ctis: Sequence[int]) -> tuple[StepInput, int]:
         """Each event with the next number; the CTI as it is."""
-        return Fed(list(map(self._numbered, given[0].events))), ctis[0]
+        return StepInput(list(map(self._numbered, given[0].events))), ctis[0]
 
     def _numbered(self, events: Events) -> Events:
         columns, first = self._device.columns, self._next

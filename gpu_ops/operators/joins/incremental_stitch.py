@@ -14,17 +14,17 @@ from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import Column
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.joins.stitch import leading, payload, stitch
-from gpu_ops.operators.operator import Fed, Whole
+from gpu_ops.operators.operator import BatchInput, StepInput
 from gpu_ops.operators.state.fields import NUMBERED_TIME, TIME, group_columns, group_count, row_columns
-from gpu_ops.operators.state.incremental import Incremental
+from gpu_ops.operators.state.incremental import IncrementalOperator
 from gpu_ops.operators.state.row_runs import RowRuns
-from gpu_ops.operators.state.rows import Rows, concat_rows
+from gpu_ops.operators.state.rows import AxisRows, concat_rows
 from gpu_ops.plan.lifetimes import Stitch
 
 _CHAIN = ("chain", "numbers")
 
 
-class RunningStitch(Incremental, nodes=(Stitch,)):
+class IncrementalStitch(IncrementalOperator, nodes=(Stitch,)):
     """The steps of one stitch node: pieces wait for their start, chains for what may follow them.
 
     A chain is its last piece, with the start of its first. Matching at one time needs all that ends and all that starts
@@ -43,16 +43,16 @@ class RunningStitch(Incremental, nodes=(Stitch,)):
         runs = {"waiting": self._waiting, "chains": self._chains}
         super().__init__(node, node.compared, node.schema, device, runs)
 
-    def batch(self, whole: Whole) -> Iterator[Events]:
+    def batch(self, whole: BatchInput) -> Iterator[Events]:
         """All events at once: each has a follower, or none."""
         events = concat(whole.inputs[0], self._device)
         if events is not None:
             yield stitch(self._node, events, self._device)
 
-    def _moved(self, events: Sequence[Events | None], given: Sequence[Fed], cti: int) -> tuple[Fed, int]:
+    def _moved(self, events: Sequence[Events | None], given: Sequence[StepInput], cti: int) -> tuple[StepInput, int]:
         results = self._joined(events[0], cti)
         oldest = self._chains.least(_CHAIN)
-        return Fed(results), cti if oldest is None else oldest
+        return StepInput(results), cti if oldest is None else oldest
 
     def _joined(self, events: Events | None, cti: int) -> list[Events]:
         device, came = self._device, []
@@ -60,7 +60,7 @@ class RunningStitch(Incremental, nodes=(Stitch,)):
         if events is not None and len(events):
             codes = self._groups.codes(events.frame)
             frame = device.columns.select(events.frame, self._node.carried) if self._node.carried else None
-            came = [Rows(codes, events.start, events.ends, {_CHAIN: Column((events.start,), None)}, frame)]
+            came = [AxisRows(codes, events.start, events.ends, {_CHAIN: Column((events.start,), None)}, frame)]
         fresh = self._waiting.through(came, before)
         if fresh is not None and self._node.carried:
             # All that start with it have come by now.
@@ -78,7 +78,7 @@ class RunningStitch(Incremental, nodes=(Stitch,)):
         begun = take(rows.columns[_CHAIN].arrays[0], first)
         chains = rows.take(last, device)
         carried = None if rows.frame is None else device.columns.take(rows.frame, first)
-        chains = Rows(chains.code, chains.low, chains.high, {_CHAIN: Column((begun,), None)}, carried)
+        chains = AxisRows(chains.code, chains.low, chains.high, {_CHAIN: Column((begun,), None)}, carried)
         final = chains.high <= before
         self._chains.add(chains.take(device.kernels.keep(~final), device))
         done = chains.take(device.kernels.keep(final), device)

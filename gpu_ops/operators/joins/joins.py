@@ -28,7 +28,7 @@ PAIRS = 1 << 20
 
 
 @dataclass(frozen=True)
-class Side:
+class JoinSide:
     """One input, in order of key, then start.
 
     Attributes:
@@ -46,12 +46,12 @@ class Side:
     def __len__(self) -> int:
         return len(self.codes)
 
-    def take(self, indices: Any, device: Device) -> Side:
+    def take(self, indices: Any, device: Device) -> JoinSide:
         """The events at these indices."""
         take = device.kernels.take
         end = self.end if isinstance(self.end, int) else take(self.end, indices)
         frame = device.columns.take(self.frame, indices)
-        return Side(take(self.codes, indices), take(self.start, indices), end, frame)
+        return JoinSide(take(self.codes, indices), take(self.start, indices), end, frame)
 
 
 def join(
@@ -89,7 +89,7 @@ def join(
             yield Events(start, end, given)
 
 
-def sorted_sides(node: Binary, left: Events | None, right: Events | None, device: Device) -> tuple[Side, Side]:
+def sorted_sides(node: Binary, left: Events | None, right: Events | None, device: Device) -> tuple[JoinSide, JoinSide]:
     """Both inputs in order of key, then start."""
     schemas = node.left.schema, node.right.schema
     whole = [nothing(schemas[at], device) if each is None else each for at, each in enumerate((left, right))]
@@ -102,11 +102,11 @@ def sorted_sides(node: Binary, left: Events | None, right: Events | None, device
     made = []
     for at, events in enumerate(whole):
         end = events.end if isinstance(node, AsOf) else events.ends
-        made.append(_in_order(Side(codes[at], events.start, end, frames[at]), groups, schemas[at], device))
+        made.append(_in_order(JoinSide(codes[at], events.start, end, frames[at]), groups, schemas[at], device))
     return made[0], made[1]
 
 
-def _in_order(side: Side, groups: int, schema: pa.Schema, device: Device) -> Side:
+def _in_order(side: JoinSide, groups: int, schema: pa.Schema, device: Device) -> JoinSide:
     """A side in order. Numbers move along with the times; what else there is in the payload is gathered afterwards."""
     if device.kernels.is_ordered(side.codes, side.start):
         return side
@@ -114,7 +114,7 @@ def _in_order(side: Side, groups: int, schema: pa.Schema, device: Device) -> Sid
     payload = Payload.of(side.frame, schema, device)
     codes, _, moved = device.kernels.partition(side.codes, groups, [*times, *payload.arrays])
     end = side.end if isinstance(side.end, int) else moved[1]
-    return Side(codes, moved[0], end, payload.moved(moved[len(times) :], device))
+    return JoinSide(codes, moved[0], end, payload.moved(moved[len(times) :], device))
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ def known_keys(names: Sequence[str], frame: Any, device: Device) -> Any | None:
 # Pairs
 
 
-def meetings(node: Join, left: Side, right: Side, device: Device) -> Iterator[Pairs]:
+def meetings(node: Join, left: JoinSide, right: JoinSide, device: Device) -> Iterator[OverlapPairs]:
     """All pairs that match, piece by piece."""
     first, offsets, other_first, other_offsets = _within(left, right, device)
     for found in _pieces(first, offsets, left.end, right, device):
@@ -214,12 +214,12 @@ def meetings(node: Join, left: Side, right: Side, device: Device) -> Iterator[Pa
         yield from matched(node, left, right, found.swapped(), device)
 
 
-def _within(left: Side, right: Side, device: Device) -> tuple[Any, Any, Any, Any]:
+def _within(left: JoinSide, right: JoinSide, device: Device) -> tuple[Any, Any, Any, Any]:
     """The right starts within each left lifetime; and the left starts within each right one, after its start."""
     return device.kernels.starts_within(left.codes, left.start, left.end, right.codes, right.start, right.end)
 
 
-def _joined(node: Join, left: Side, right: Side, device: Device, *, gathered: bool) -> Iterator[Events]:
+def _joined(node: Join, left: JoinSide, right: JoinSide, device: Device, *, gathered: bool) -> Iterator[Events]:
     """All pairs as events, where no condition chooses among them: their payload is written along with their times."""
     wanted = [name for name in right.frame.columns if name in node.renamed]
     mine = Payload.of(left.frame, node.left.schema, device)
@@ -251,7 +251,7 @@ def _joined(node: Join, left: Side, right: Side, device: Device, *, gathered: bo
 
 
 @dataclass(frozen=True)
-class Pairs:
+class OverlapPairs:
     """Pairs of events that are alive at the same time.
 
     Attributes:
@@ -266,36 +266,36 @@ class Pairs:
     start: Any
     end: Any
 
-    def swapped(self) -> Pairs:
+    def swapped(self) -> OverlapPairs:
         """Right and left exchanged."""
-        return Pairs(self.others, self.rows, self.start, self.end)
+        return OverlapPairs(self.others, self.rows, self.start, self.end)
 
 
-def pairs(first: Any, last: Any, end: Any, others: Side, device: Device) -> Iterator[Pairs]:
+def pairs(first: Any, last: Any, end: Any, others: JoinSide, device: Device) -> Iterator[OverlapPairs]:
     """The pairs of events and ranges of others, in pieces."""
     return _pieces(first, device.kernels.pair_offsets(first, last), end, others, device)
 
 
-def _pieces(first: Any, offsets: Any, end: Any, others: Side, device: Device) -> Iterator[Pairs]:
+def _pieces(first: Any, offsets: Any, end: Any, others: JoinSide, device: Device) -> Iterator[OverlapPairs]:
     for low, upto in _parts(int(offsets[-1])):
-        yield Pairs(*device.kernels.meetings(first, offsets, end, others.start, others.end, low, upto))
+        yield OverlapPairs(*device.kernels.meetings(first, offsets, end, others.start, others.end, low, upto))
 
 
 def _parts(total: int) -> Iterator[tuple[int, int]]:
     return ((low, min(low + PAIRS, total)) for low in range(0, total, PAIRS))
 
 
-def matched(node: Join, left: Side, right: Side, found: Pairs, device: Device) -> Iterator[Pairs]:
+def matched(node: Join, left: JoinSide, right: JoinSide, found: OverlapPairs, device: Device) -> Iterator[OverlapPairs]:
     """Of pairs that are alive together those for which the condition holds, if there are any."""
     if node.exact is not None:
         holds = _holds(node, left.frame, right.frame, found, device)
         take = device.kernels.take
-        found = Pairs(*(take(each, holds) for each in (found.rows, found.others, found.start, found.end)))
+        found = OverlapPairs(*(take(each, holds) for each in (found.rows, found.others, found.start, found.end)))
     if len(found.rows):
         yield found
 
 
-def pair_events(node: Join, left: Side, right: Side, found: Pairs, device: Device) -> Events:
+def pair_events(node: Join, left: JoinSide, right: JoinSide, found: OverlapPairs, device: Device) -> Events:
     """Pairs as events."""
     frame = paired(node, device.columns.take(left.frame, found.rows), right.frame, found.others, device)
     points = TICK in {node.left.duration, node.right.duration}
@@ -319,7 +319,7 @@ def _renamed(frame: Any, names: dict[str, str], device: Device) -> Any:
     return frame
 
 
-def _holds(node: Join, left: Any, right: Any, found: Pairs, device: Device) -> Any:
+def _holds(node: Join, left: Any, right: Any, found: OverlapPairs, device: Device) -> Any:
     """The indices of the pairs for which the condition holds."""
     condition, columns = node.exact, device.columns
     assert condition is not None  # noqa: S101  (looked at by the caller)
@@ -385,7 +385,7 @@ def clip_by(node: ClipBy, left: Events | None, right: Events | None, device: Dev
     return Events(one.start, clipped_ends(one, other, device), one.frame)
 
 
-def clipped_ends(left: Side, right: Side, device: Device) -> Any:
+def clipped_ends(left: JoinSide, right: JoinSide, device: Device) -> Any:
     """Where left events end once right starts end them."""
     kernels = device.kernels
     if not len(right):
@@ -407,7 +407,7 @@ def as_of(node: AsOf, left: Events | None, right: Events | None, device: Device)
     yield from with_last(node, one, other, at, device)
 
 
-def last_started(left: Side, right: Side, tolerance: int | None, device: Device) -> Any:
+def last_started(left: JoinSide, right: JoinSide, tolerance: int | None, device: Device) -> Any:
     """The index of each left event's right one; -1 for none."""
     at = device.kernels.last_started(left.codes, left.start, right.codes, right.start)
     if tolerance is None or not len(right):
@@ -415,7 +415,7 @@ def last_started(left: Side, right: Side, tolerance: int | None, device: Device)
     return np.where(left.start - device.kernels.take(right.start, np.maximum(at, 0)) <= tolerance, at, -1)
 
 
-def with_last(node: AsOf, left: Side, right: Side, at: Any, device: Device) -> Iterator[Events]:
+def with_last(node: AsOf, left: JoinSide, right: JoinSide, at: Any, device: Device) -> Iterator[Events]:
     """Left events with the right ones at these indices, and those that have none, if they are kept."""
     found = at >= 0
     if bool(found.all()):
@@ -432,7 +432,7 @@ def with_last(node: AsOf, left: Side, right: Side, at: Any, device: Device) -> I
         yield Events(left.start, left.end, frame)
 
 
-def last_of_each_start(side: Side, schema: pa.Schema, device: Device) -> Side:
+def last_of_each_start(side: JoinSide, schema: pa.Schema, device: Device) -> JoinSide:
     """Of events with one key and one start the one that counts: with the latest end, then the greatest payload.
 
     Values are compared column by column, null as the least; nested columns play no part.

@@ -28,7 +28,7 @@ from gpu_ops.operators.events import Events
 from gpu_ops.operators.row_windows.data_windows import assigns, index_of
 from gpu_ops.plan.expressions import exact_divisions, guards
 from gpu_ops.plan.window_conditions import COUNT, OLDEST, SUM, Until, While, condition_fields, spoken
-from gpu_ops.plan.window_kinds import UNKNOWN, Held, Stay
+from gpu_ops.plan.window_kinds import UNKNOWN, Membership, WindowRows
 
 _CELLS = 1 << 20
 """Pairs that are computed at a time."""
@@ -44,17 +44,17 @@ WALK_WHILE, WALK_UNTIL, WALK_BEFORE = 0, 1, 2
 
 
 @assigns(While)
-def keep_while(window: While, held: Held, device: Device) -> Stay:
+def keep_while(window: While, held: WindowRows, device: Device) -> Membership:
     """When each row is in a window that the oldest leave until a condition holds."""
     begins = held.bounds[:-1]
     left = _walked(window.condition, WALK_WHILE, held, begins, _fresh(held, device), device)
     gone = left >= 0
     leave = np.where(gone, held.start[np.where(gone, left, 0)], UNKNOWN)
-    return Stay(held.start, leave, index_of(held), left)
+    return Membership(held.start, leave, index_of(held), left)
 
 
 @assigns(Until)
-def batches_until(window: Until, held: Held, device: Device) -> Stay:
+def batches_until(window: Until, held: WindowRows, device: Device) -> Membership:
     """When each row is in a batch: from the row that ends its own to the one that ends the next."""
     mode = WALK_UNTIL if window.include_trigger else WALK_BEFORE
     # Rows of the batch that is out come first; those of the one that gathers have not entered yet.
@@ -73,23 +73,23 @@ def batches_until(window: Until, held: Held, device: Device) -> Stay:
     after = np.where(gathers, opens[np.minimum(batch + 1, len(opens) - 1)], begins[held.code])
     known = (after < held.bounds[held.code + 1]) & (~gathers | (entered >= 0))
     left = np.where(known, ends[np.where(known, after, 0)], -1)
-    return Stay(np.where(gathers, _times(held, entered), held.enter), _times(held, left), entered, left)
+    return Membership(np.where(gathers, _times(held, entered), held.enter), _times(held, left), entered, left)
 
 
-def _times(held: Held, rows: Any) -> Any:
+def _times(held: WindowRows, rows: Any) -> Any:
     return np.where(rows >= 0, held.start[np.maximum(rows, 0)], UNKNOWN)
 
 
-def _fresh(held: Held, device: Device) -> Any:
+def _fresh(held: WindowRows, device: Device) -> Any:
     """int64 index of each group's first row that has just come."""
     groups = np.arange(len(held.bounds) - 1, like=held.start).astype(np.int32)
     return device.kernels.search_pairs(held.code, held.number, groups, held.before - 1)
 
 
-def _walked(condition: nw.Expr, mode: int, held: Held, oldest: Any, newest: Any, device: Device) -> Any:
+def _walked(condition: nw.Expr, mode: int, held: WindowRows, oldest: Any, newest: Any, device: Device) -> Any:
     """For each row the index of the row with which it leaves, or that ends the batch which it begins; -1 for none."""
     walk = _Walk(mode, oldest.copy(), newest.copy(), held.bounds[1:], np.full_like(held.start, -1))
-    pairs = _Pairs(condition, held, device)
+    pairs = _PairCondition(condition, held, device)
     guesses, width = True, _WIDEST
     while len(active := device.kernels.keep(walk.newest < walk.ends)):
         guesses = guesses and walk.rows_left(active) > _FEWEST_ROWS
@@ -136,7 +136,7 @@ class _Walk:
         return passed
 
 
-def _walk_by_blocks(walk: _Walk, active: Any, width: int, pairs: _Pairs, device: Device) -> None:
+def _walk_by_blocks(walk: _Walk, active: Any, width: int, pairs: _PairCondition, device: Device) -> None:
     """Go on in all active groups: the condition is computed for a block of pairs each, and a kernel walks through."""
     width = int(min(width, max(_NARROWEST, (_CELLS // len(active)) ** 0.5)))
     most = max(1, _CELLS // (width * width))
@@ -147,7 +147,7 @@ def _walk_by_blocks(walk: _Walk, active: Any, width: int, pairs: _Pairs, device:
         walk.go(groups, *device.kernels.window_walk(holds, width, first, last, end, walk.mode))
 
 
-def _walk_by_guess(walk: _Walk, groups: Any, pairs: _Pairs, device: Device) -> int:
+def _walk_by_guess(walk: _Walk, groups: Any, pairs: _PairCondition, device: Device) -> int:
     """Go on in some groups as far as a guess leads, and say how many rows that is."""
     first, last = walk.oldest[groups], walk.newest[groups]
     ends = np.minimum(walk.ends[groups], last + _MOST_ROWS // len(groups))
@@ -176,7 +176,7 @@ class _Guess:
     final: Any
 
 
-def _verified(guess: _Guess, pairs: _Pairs, mode: int, ends: Any, device: Device) -> tuple[Any, Any, Any, Any]:
+def _verified(guess: _Guess, pairs: _PairCondition, mode: int, ends: Any, device: Device) -> tuple[Any, Any, Any, Any]:
     """As `window_walk`: the way up to the first pair of each group that is not as expected, this pair among it."""
     kernels = device.kernels
     holds = pairs.hold(guess.oldest, guess.newest)
@@ -194,7 +194,7 @@ def _verified(guess: _Guess, pairs: _Pairs, mode: int, ends: Any, device: Device
     return first, last, guess.oldest[gone], guess.newest[gone]
 
 
-def _guess_while(pairs: _Pairs, mode: int, oldest: Any, newest: Any, ends: Any, device: Device) -> _Guess:
+def _guess_while(pairs: _PairCondition, mode: int, oldest: Any, newest: Any, ends: Any, device: Device) -> _Guess:
     """The way if, with each newest row, the condition fails up to some oldest row and holds from there on."""
     kernels = device.kernels
     group, offset = kernels.expand(ends - newest)
@@ -207,7 +207,7 @@ def _guess_while(pairs: _Pairs, mode: int, oldest: Any, newest: Any, ends: Any, 
     return _Guess(one, row[source], one == left[source], group[source], left[np.cumsum(ends - newest) - 1])
 
 
-def _guess_batches(pairs: _Pairs, mode: int, oldest: Any, newest: Any, ends: Any, device: Device) -> _Guess:
+def _guess_batches(pairs: _PairCondition, mode: int, oldest: Any, newest: Any, ends: Any, device: Device) -> _Guess:
     """The way if, in each batch, the condition fails up to some newest row and holds from there on."""
     kernels = device.kernels
     after = 1 if mode == WALK_BEFORE else 0
@@ -268,10 +268,10 @@ def _least(low: Any, high: Any, test: Callable[[Any, Any], Any], device: Device)
         low[at] = np.where(passes, low[at], middle + 1)
 
 
-class _Pairs:
+class _PairCondition:
     """A condition, to be computed for pairs of an oldest and a newest row."""
 
-    def __init__(self, condition: nw.Expr, held: Held, device: Device) -> None:
+    def __init__(self, condition: nw.Expr, held: WindowRows, device: Device) -> None:
         self._held, self._device = held, device
         schema = held.schema
         fields = condition_fields(schema)
@@ -330,7 +330,7 @@ class _Pairs:
         return holds if valid is None else holds & valid
 
 
-def _range_sums(held: Held, column: str, dtype: pa.DataType, device: Device) -> Callable[[Any, Any], Any]:
+def _range_sums(held: WindowRows, column: str, dtype: pa.DataType, device: Device) -> Callable[[Any, Any], Any]:
     """From (oldest, newest) to (exact sums of a column from the one to the other, where there are any, their type)."""
     kernels = device.kernels
     values, valid = device.columns.values(held.frame, column)

@@ -37,7 +37,7 @@ from gpu_ops.plan.data_windows import (
     TimeLengthBatches,
 )
 from gpu_ops.plan.nodes import Feed
-from gpu_ops.plan.window_kinds import ASSIGNERS, CHANGED, OUT, UNKNOWN, DataWindowKind, Held, Stay
+from gpu_ops.plan.window_kinds import ASSIGNERS, CHANGED, OUT, UNKNOWN, DataWindowKind, Membership, WindowRows
 from gpu_ops.plan.windows import Snapshot, WindowAggregate
 
 _NULL = -(1 << 63)
@@ -45,22 +45,26 @@ _NULL = -(1 << 63)
 Kind = TypeVar("Kind", bound=DataWindowKind)
 
 
-def assigns(kind: type[Kind]) -> Callable[[Callable[[Kind, Held, Device], Stay]], Callable[[Kind, Held, Device], Stay]]:
+def assigns(
+    kind: type[Kind],
+) -> Callable[[Callable[[Kind, WindowRows, Device], Membership]], Callable[[Kind, WindowRows, Device], Membership]]:
     """Let a function say how rows enter and leave a kind of window."""
 
-    def registered(function: Callable[[Kind, Held, Device], Stay]) -> Callable[[Kind, Held, Device], Stay]:
+    def registered(
+        function: Callable[[Kind, WindowRows, Device], Membership],
+    ) -> Callable[[Kind, WindowRows, Device], Membership]:
         ASSIGNERS[kind] = function
         return function
 
     return registered
 
 
-def index_of(held: Held) -> Any:
+def index_of(held: WindowRows) -> Any:
     """0, 1, …, one for each row."""
     return np.arange(len(held), like=held.start)
 
 
-def _at(held: Held, index: Any, device: Device) -> tuple[Any, Any]:
+def _at(held: WindowRows, index: Any, device: Device) -> tuple[Any, Any]:
     """(times, rows) of the rows at some indices, where each is still in the group of its own row."""
     take = device.kernels.take
     found = index < held.bounds[1:][held.code]
@@ -68,13 +72,13 @@ def _at(held: Held, index: Any, device: Device) -> tuple[Any, Any]:
     return np.where(found, take(held.start, np.maximum(index, 0)), UNKNOWN), index
 
 
-def _numbered(held: Held, number: Any, device: Device) -> tuple[Any, Any]:
+def _numbered(held: WindowRows, number: Any, device: Device) -> tuple[Any, Any]:
     """(times, rows): for each row the first one of its group that has at least some number."""
     return _at(held, device.kernels.search_pairs(held.code, held.number, held.code, number - 1), device)
 
 
 @assigns(Last)
-def _last(window: Last, held: Held, device: Device) -> Stay:
+def _last(window: Last, held: WindowRows, device: Device) -> Membership:
     count, every = window.count, window.every
     if every == 1 and window.partial and not bool((held.before > 0).any()):
         # All rows of a group are there.
@@ -82,12 +86,12 @@ def _last(window: Last, held: Held, device: Device) -> Stay:
         left = np.full_like(held.start, UNKNOWN)
         left[:-count] = np.where(same, held.start[count:], UNKNOWN)
         if not held.rows:
-            return Stay(held.start, left, None, None)
+            return Membership(held.start, left, None, None)
         by = np.where(left == UNKNOWN, -1, index_of(held) + count)
-        return Stay(held.start, left, index_of(held), by)
+        return Membership(held.start, left, index_of(held), by)
     if every == 1 and window.partial:
         left, by = _numbered(held, held.number + count, device)
-        return Stay(held.start, left, index_of(held), by)
+        return Membership(held.start, left, index_of(held), by)
     enter = held.number // every * every + (every - 1)
     if not window.partial:
         enter = np.maximum(enter, (count - 1) // every * every + (every - 1))
@@ -95,55 +99,55 @@ def _last(window: Last, held: Held, device: Device) -> Stay:
     entered, row = _numbered(held, enter, device)
     left, by = _numbered(held, leave, device)
     # Rows that are no longer among the last when the window moves again are passed over.
-    return Stay(np.where(leave <= enter, OUT, entered), left, row, by)
+    return Membership(np.where(leave <= enter, OUT, entered), left, row, by)
 
 
 @assigns(LastStarts)
-def _last_starts(window: LastStarts, held: Held, device: Device) -> Stay:
+def _last_starts(window: LastStarts, held: WindowRows, device: Device) -> Membership:
     entered, row = _numbered(held, np.maximum(held.number, window.count - 1), device)
     left, by = _numbered(held, held.number + window.count, device)
-    return Stay(entered, left, row, by)
+    return Membership(entered, left, row, by)
 
 
 @assigns(First)
-def _first(window: First, held: Held, device: Device) -> Stay:
+def _first(window: First, held: WindowRows, device: Device) -> Membership:
     return _ever(held, held.number < window.count)
 
 
 @assigns(FirstSpan)
-def _first_span(window: FirstSpan, held: Held, device: Device) -> Stay:
+def _first_span(window: FirstSpan, held: WindowRows, device: Device) -> Membership:
     if window.since is None:
         return _ever(held, held.start - held.first[held.code] < window.span)
     return _ever(held, (held.start >= window.since) & (held.start - window.since < window.span))
 
 
-def _ever(held: Held, inside: Any) -> Stay:
+def _ever(held: WindowRows, inside: Any) -> Membership:
     never = np.full_like(held.start, MAX_TIME)
-    return Stay(np.where(inside, held.start, OUT), never, index_of(held), np.full_like(held.start, -1))
+    return Membership(np.where(inside, held.start, OUT), never, index_of(held), np.full_like(held.start, -1))
 
 
 @assigns(Alive)
-def _alive(window: Alive, held: Held, device: Device) -> Stay:
-    return Stay(held.start, held.end, index_of(held), np.full_like(held.start, -1))
+def _alive(window: Alive, held: WindowRows, device: Device) -> Membership:
+    return Membership(held.start, held.end, index_of(held), np.full_like(held.start, -1))
 
 
 @assigns(TimeBatches)
-def _time_batches(window: TimeBatches, held: Held, device: Device) -> Stay:
+def _time_batches(window: TimeBatches, held: WindowRows, device: Device) -> Membership:
     by_time = np.full_like(held.start, -1)
     if window.calendar is not None:
         if not len(held):
-            return Stay(held.start, held.start, by_time, by_time)
+            return Membership(held.start, held.start, by_time, by_time)
         number, _ = calendars.overlapped(window.calendar, held.start, held.start + TICK, device)
         complete, over = (calendars.lifetimes(window.calendar, number + more, device)[1] for more in (0, 1))
-        return Stay(complete, over, by_time, by_time)
+        return Membership(complete, over, by_time, by_time)
     origin = held.first[held.code] if window.align is None else window.align
     enter = (held.start - origin) // window.span * window.span + window.span + origin
     check_times(enter, window.span, device, verb="time_batches")
-    return Stay(enter, enter + window.span, by_time, by_time)
+    return Membership(enter, enter + window.span, by_time, by_time)
 
 
 @assigns(Session)
-def _session(window: Session, held: Held, device: Device) -> Stay:
+def _session(window: Session, held: WindowRows, device: Device) -> Membership:
     kernels, rows, start = device.kernels, len(held), held.start
     fresh = np.concatenate([np.ones_like(start[:1], dtype=np.bool_), start[1:] - start[:-1] >= window.gap])
     fresh[held.bounds[:-1]] = True
@@ -167,10 +171,10 @@ def _session(window: Session, held: Held, device: Device) -> Stay:
     # Who is in a session from its first start on enters there with all the others.
     entered = index_of(held) if window.running else by_time
     leave, caps = kernels.take(leave, session), None if cap is None else kernels.take(limit, session)
-    return Stay(enter, leave, entered, by_time, due, start[held.bounds[1:] - 1], caps)
+    return Membership(enter, leave, entered, by_time, due, start[held.bounds[1:] - 1], caps)
 
 
-def _capped(window: Session, held: Held, fresh: Any, device: Device) -> tuple[Any, Any | None]:
+def _capped(window: Session, held: WindowRows, fresh: Any, device: Device) -> tuple[Any, Any | None]:
     """(which rows open a session, when one that each row opens ends at the latest): None where nothing caps it.
 
     Args:
@@ -240,7 +244,7 @@ class _Batches:
 
 
 @assigns(TimeLengthBatches)
-def _time_length_batches(window: TimeLengthBatches, held: Held, device: Device) -> Stay:
+def _time_length_batches(window: TimeLengthBatches, held: WindowRows, device: Device) -> Membership:
     kernels, rows, start = device.kernels, len(held), held.start
     made = _timed_batches(window, held, device)
     opens, ends, code = made.opens, made.ends, made.code
@@ -264,10 +268,10 @@ def _time_length_batches(window: TimeLengthBatches, held: Held, device: Device) 
     done = kernels.keep(complete != UNKNOWN)
     newest = done[kernels.keep(_ends_group(code[done]))]
     noted[code[newest]] = complete[newest]
-    return Stay(complete[batch], leave[batch], by[batch], left[batch], due, noted)
+    return Membership(complete[batch], leave[batch], by[batch], left[batch], due, noted)
 
 
-def _timed_batches(window: TimeLengthBatches, held: Held, device: Device) -> _Batches:
+def _timed_batches(window: TimeLengthBatches, held: WindowRows, device: Device) -> _Batches:
     kernels, start = device.kernels, held.start
     # Rows of the batch that is out come first; those of the one that gathers have not entered yet.
     out = np.concatenate([np.zeros_like(held.bounds[:1]), np.cumsum(held.enter != UNKNOWN)])
@@ -289,7 +293,7 @@ def _timed_batches(window: TimeLengthBatches, held: Held, device: Device) -> _Ba
 
 
 @assigns(Best)
-def _best(window: Best, held: Held, device: Device) -> Stay:
+def _best(window: Best, held: WindowRows, device: Device) -> Membership:
     rank, ranked = ranks_of(held.frame, window.by, held.schema.field(window.by).type, device)
     unique = None
     if window.unique:
@@ -299,7 +303,7 @@ def _best(window: Best, held: Held, device: Device) -> Stay:
 
 
 @assigns(Sample)
-def _sample(window: Sample, held: Held, device: Device) -> Stay:
+def _sample(window: Sample, held: WindowRows, device: Device) -> Membership:
     # All rows of one start come in one step.
     index = index_of(held)
     fresh = np.concatenate([np.ones_like(index[:1], dtype=np.bool_), held.start[1:] != held.start[:-1]])
@@ -313,7 +317,9 @@ def _sample(window: Sample, held: Held, device: Device) -> Stay:
     return stay
 
 
-def _greatest(count: int, rank: Any, ranked: Any | None, unique: Any | None, held: Held, device: Device) -> Stay:
+def _greatest(
+    count: int, rank: Any, ranked: Any | None, unique: Any | None, held: WindowRows, device: Device
+) -> Membership:
     """When rows are in that are the best of those so far.
 
     Args:
@@ -329,7 +335,7 @@ def _greatest(count: int, rank: Any, ranked: Any | None, unique: Any | None, hel
     same = held.start[:0] if unique is None else np.unique(unique[rows], return_inverse=True)[1].astype(np.int64)
     found = kernels.best_rows(held.code[rows], rank[rows], same, count)
     left = np.full_like(held.start, -1)
-    stay = Stay(np.full_like(held.start, OUT), np.full_like(held.start, UNKNOWN), index, left)
+    stay = Membership(np.full_like(held.start, OUT), np.full_like(held.start, UNKNOWN), index, left)
     place = np.arange(len(rows), like=held.start)
     stay.enter[rows] = np.where(found == place, OUT, held.start[rows])
     leaves = kernels.keep((found != place) & (found < len(rows)))
@@ -368,7 +374,7 @@ CHANGED |= {Last: _last_changed, LastStarts: _starts_changed, TimeBatches: _batc
 # One row for each
 
 
-def each_row(node: DataWindow, frame: Any, start: Any, end: Any, stay: Stay, rows: Any, device: Device) -> Any:
+def each_row(node: DataWindow, frame: Any, start: Any, end: Any, stay: Membership, rows: Any, device: Device) -> Any:
     """Aggregates over what is in when some rows enter, right after that: a frame with a row for each.
 
     All that comes and goes in a group is put in order, by time, what time alone does before what rows do. So every

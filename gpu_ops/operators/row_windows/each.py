@@ -18,24 +18,24 @@ from gpu_ops.core.state_tables import StateTable, Tables
 from gpu_ops.core.time import TICK
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events, concat
-from gpu_ops.operators.operator import Fed
+from gpu_ops.operators.operator import StepInput
 from gpu_ops.operators.row_windows.data_windows import row_order
-from gpu_ops.operators.state.rows import Rows
-from gpu_ops.operators.windows.incremental_window import RunningWindow
+from gpu_ops.operators.state.rows import AxisRows
+from gpu_ops.operators.windows.incremental_window import IncrementalWindow
 from gpu_ops.plan.data_windows import DataWindow
 from gpu_ops.plan.nodes import Feed
-from gpu_ops.plan.window_kinds import Stay
+from gpu_ops.plan.window_kinds import Membership
 from gpu_ops.plan.windows import Snapshot, WindowAggregate
 
 
-class _Moments(RunningWindow):
+class _Moments(IncrementalWindow):
     """Snapshots of which each group's last one is given too, up to where its step ends."""
 
     def _bound(self, limit: int) -> int:
         return limit
 
 
-class RunningEach:
+class IncrementalEach:
     """The aggregates of one data window, brought up to date step by step.
 
     Args:
@@ -44,7 +44,7 @@ class RunningEach:
         device: Where arrays live.
     """
 
-    def __init__(self, node: DataWindow, window: RunningWindow, device: Device) -> None:
+    def __init__(self, node: DataWindow, window: IncrementalWindow, device: Device) -> None:
         self._node, self._window, self._device = node, window, device
 
     @classmethod
@@ -59,7 +59,7 @@ class RunningEach:
         made = _Moments(WindowAggregate(Feed(schema, node.key, None), Snapshot(), node.aggregates), device)
         return cls(node, made, device) if made.take_open() else None
 
-    def values(self, rows: Rows, stay: Stay, enters: Any, leaves: Any) -> Any | None:
+    def values(self, rows: AxisRows, stay: Membership, enters: Any, leaves: Any) -> Any | None:
         """A frame with a row for each row that enters; None if none does.
 
         Args:
@@ -97,7 +97,7 @@ class RunningEach:
             at = kernels.keep(which)
             return Events(low[at], TICK if end is None else end[at], columns.take(rows.frame, at))
 
-        given = Fed([some(enters & leaves, high)], [some(enters & ~leaves, None)], [some(leaves & ~enters, high)])
+        given = StepInput([some(enters & leaves, high)], [some(enters & ~leaves, None)], [some(leaves & ~enters, high)])
         results, _ = self._window.step([given], [limit])
         found = concat(results.events, device)
         if found is None or not len(come):

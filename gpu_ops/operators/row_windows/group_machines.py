@@ -13,8 +13,8 @@ from typing import Any
 
 from gpu_ops.core.time import MAX_TIME
 from gpu_ops.plan.data_windows import Best, First, FirstSpan, Last, TimeBatches, TimeLengthBatches
-from gpu_ops.plan.together import Ends
 from gpu_ops.plan.window_kinds import UNKNOWN
+from gpu_ops.plan.window_sets import UntilTime
 
 _NO, _HELD, _IS_OUT = 0, 1, 2
 """How a machine holds a row: not at all; it is in, or gathers for a batch; it is of the batch that is out."""
@@ -24,7 +24,7 @@ _NONE: Rows = ()
 
 
 @dataclass
-class Columns:
+class RowColumns:
     """What a window reads of each row; None where it does not.
 
     Attributes:
@@ -78,10 +78,10 @@ class Machine(ABC):
         return _NONE, _NONE
 
 
-class _Counted(Machine):
+class _CountMachine(Machine):
     """The first or the last rows, of each value of some columns."""
 
-    def __init__(self, window: Last | First, columns: Columns, *, keeps_last: bool) -> None:
+    def __init__(self, window: Last | First, columns: RowColumns, *, keeps_last: bool) -> None:
         self._count, self._within, self._keeps_last = window.count, columns.within, keeps_last
         self._rows: defaultdict[int, OrderedDict[int, None]] = defaultdict(OrderedDict)
 
@@ -108,7 +108,7 @@ class _Counted(Machine):
 class _Spanned(Machine):
     """What starts within a span; nothing that it holds plays a part later."""
 
-    def __init__(self, window: FirstSpan, columns: Columns) -> None:
+    def __init__(self, window: FirstSpan, columns: RowColumns) -> None:
         del window
         self._taken: Any = columns.taken
 
@@ -127,7 +127,7 @@ class _Ending(Machine):
 
     timed = True
 
-    def __init__(self, window: Ends, columns: Columns) -> None:
+    def __init__(self, window: UntilTime, columns: RowColumns) -> None:
         del window
         self._time: Any = columns.time
         self._taken: Any = columns.taken
@@ -165,7 +165,7 @@ class _Ending(Machine):
 class _Ranked(Machine):
     """The best rows, and one of each value of some columns."""
 
-    def __init__(self, window: Best, columns: Columns) -> None:
+    def __init__(self, window: Best, columns: RowColumns) -> None:
         self._count, self._unique, self._taken = window.count, columns.unique, columns.taken
         self._rank: Any = columns.rank
         # The least first, and of equal ones the oldest: that is who goes.
@@ -228,10 +228,10 @@ class _Gathering(Machine):
         return list(self._out), gone
 
 
-class _Batches(_Gathering):
+class _CountBatchMachine(_Gathering):
     """Batches of a number of rows."""
 
-    def __init__(self, window: Last, columns: Columns) -> None:
+    def __init__(self, window: Last, columns: RowColumns) -> None:
         del columns
         super().__init__()
         self._count = window.count
@@ -241,12 +241,12 @@ class _Batches(_Gathering):
         return self._complete() if len(self._gathers) == self._count else (_NONE, _NONE)
 
 
-class _TimeBatches(_Gathering):
+class _TimeBatchMachine(_Gathering):
     """The rows of each span of a grid, in during the next one."""
 
     timed = True
 
-    def __init__(self, window: TimeBatches, columns: Columns) -> None:
+    def __init__(self, window: TimeBatches, columns: RowColumns) -> None:
         super().__init__()
         self._span = window.span
         self._time: Any = columns.time
@@ -274,7 +274,7 @@ class _TimerBatches(_Gathering):
     timed = True
     keeps_timer = True
 
-    def __init__(self, window: TimeLengthBatches, columns: Columns) -> None:
+    def __init__(self, window: TimeLengthBatches, columns: RowColumns) -> None:
         super().__init__()
         self._count, self._span = window.count, window.span
         self._time: Any = columns.time
@@ -297,16 +297,16 @@ class _TimerBatches(_Gathering):
         return self._complete()
 
 
-def _last(window: Last, columns: Columns) -> Machine:
-    return _Counted(window, columns, keeps_last=True) if window.partial else _Batches(window, columns)
+def _last(window: Last, columns: RowColumns) -> Machine:
+    return _CountMachine(window, columns, keeps_last=True) if window.partial else _CountBatchMachine(window, columns)
 
 
-MACHINES: dict[type, Callable[[Any, Columns], Machine]] = {
+MACHINES: dict[type, Callable[[Any, RowColumns], Machine]] = {
     Last: _last,
-    First: partial(_Counted, keeps_last=False),
+    First: partial(_CountMachine, keeps_last=False),
     FirstSpan: _Spanned,
-    Ends: _Ending,
+    UntilTime: _Ending,
     Best: _Ranked,
-    TimeBatches: _TimeBatches,
+    TimeBatches: _TimeBatchMachine,
     TimeLengthBatches: _TimerBatches,
 }

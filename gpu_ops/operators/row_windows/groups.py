@@ -13,14 +13,14 @@ from gpu_ops.plan.window_kinds import UNKNOWN, DataWindowKind
 
 
 @dataclass
-class Groups:
+class GroupStates:
     """What is known of each group.
 
     Attributes:
         seen: int64: how many rows, or distinct starts, it has had.
         first: int64: its first start; `UNKNOWN` before.
         due: int64: when something happens even if no row comes; `UNKNOWN` if nothing does.
-        closed: int64: what the window noted of it (`Stay.noted`); `UNKNOWN` before it did.
+        closed: int64: what the window noted of it (`Membership.noted`); `UNKNOWN` before it did.
     """
 
     seen: Any
@@ -57,19 +57,19 @@ class Groups:
         here = touched[codes[first]]
         self.due[here] = np.minimum(self.due[here], times[order][first])
 
-    def left(self, which: Any) -> Groups:
+    def left(self, which: Any) -> GroupStates:
         """Some of the groups."""
-        return Groups(*(each[which] for each in vars(self).values()))
+        return GroupStates(*(each[which] for each in vars(self).values()))
 
 
-def at_rest(window: DataWindowKind, groups: Groups, count: int, cti: int) -> Any | None:
+def at_rest(window: DataWindowKind, groups: GroupStates, count: int, cti: int) -> Any | None:
     """Which of so many groups a row may come to as if it were their first one, if they hold none; None if none may."""
-    rests, noted = window.rests, groups.closed[:count]
-    if rests == "all":
+    remains, noted = window.remains, groups.closed[:count]
+    if remains == "all":
         return None
-    if rests == "nothing":
+    if remains == "nothing":
         return np.ones_like(noted, dtype=np.bool_)
     last = np.where(noted == UNKNOWN, -UNKNOWN, noted)
-    if rests.since is not None:
-        last = np.maximum(last, rests.since)
-    return last + rests.span <= cti
+    if remains.since is not None:
+        last = np.maximum(last, remains.since)
+    return last + remains.span <= cti

@@ -18,16 +18,16 @@ from gpu_ops.devices import Device
 from gpu_ops.errors import PlanError
 from gpu_ops.operators.aggregates.block import Column
 from gpu_ops.operators.events import Events, present, whole_groups
-from gpu_ops.operators.operator import Fed, Whole, of_whole_groups
+from gpu_ops.operators.operator import BatchInput, StepInput, of_whole_groups
 from gpu_ops.operators.row_windows import conditions, window_sets  # noqa: F401  (their kinds)
 from gpu_ops.operators.row_windows.data_windows import each_row, row_order
-from gpu_ops.operators.row_windows.each import RunningEach
-from gpu_ops.operators.row_windows.groups import Groups
+from gpu_ops.operators.row_windows.each import IncrementalEach
+from gpu_ops.operators.row_windows.groups import GroupStates
 from gpu_ops.operators.row_windows.window_state import ENTER, FLOOR, NUMBER, DataWindowState, floors_of
 from gpu_ops.operators.state.row_runs import RowRuns
-from gpu_ops.operators.state.rows import Least, Rows, concat_rows
+from gpu_ops.operators.state.rows import AxisRows, Least, concat_rows
 from gpu_ops.plan.data_windows import STATUS, DataWindow, Last, Output
-from gpu_ops.plan.window_kinds import OUT, UNKNOWN, Assigned, Held, Stay
+from gpu_ops.plan.window_kinds import OUT, UNKNOWN, Assigned, Membership, WindowRows
 
 Assigned.check()
 
@@ -46,11 +46,11 @@ class Settled:
         cti: The step's CTI.
     """
 
-    rows: Rows
+    rows: AxisRows
     codes: Any
-    stay: Stay
+    stay: Membership
     is_new: Any
-    groups: Groups
+    groups: GroupStates
     touched: Any
     cti: int
 
@@ -60,7 +60,7 @@ class Settled:
         return (self.stay.enter != OUT) & (self.stay.enter != UNKNOWN)
 
 
-class RunningDataWindow(DataWindowState, nodes=(DataWindow,)):
+class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
     """The steps of one data window.
 
     Args:
@@ -73,8 +73,8 @@ class RunningDataWindow(DataWindowState, nodes=(DataWindow,)):
         runs = {"waiting": self._waiting, "kept": self._kept}
         super().__init__(node, node.group, node.input.schema, device, runs)
         self._floors = Least()
-        self._known = Groups.new(0, device)
-        self._each_of = RunningEach.of(node, device)
+        self._known = GroupStates.new(0, device)
+        self._each_of = IncrementalEach.of(node, device)
         # Of these rows that end take part no longer; others are kept until they are taken out.
         self._ends = self._each_of is not None and node.window.is_lifetime
         self._opened: list[Events] = []
@@ -90,13 +90,13 @@ class RunningDataWindow(DataWindowState, nodes=(DataWindow,)):
 
     def open(self) -> None:
         """Give events as soon as they enter, and again when they leave: what takes them counts them at once."""
-        self._emit, self._gives_whole = RunningDataWindow._edges, False
+        self._emit, self._gives_whole = IncrementalDataWindow._edges, False
 
     def needs(self, wanted: tuple[str, ...]) -> Sequence[tuple[str, ...]]:
         """The wanted columns and those that it reads."""
         return [self._node.needed(wanted)]
 
-    def batch(self, whole: Whole) -> Iterator[Events]:
+    def batch(self, whole: BatchInput) -> Iterator[Events]:
         """What becomes of all the rows there are: pieces of bounded size, each with all rows of its groups.
 
         Nothing that lasts is noted, and no row of any other step plays a part.
@@ -105,10 +105,10 @@ class RunningDataWindow(DataWindowState, nodes=(DataWindow,)):
         for events in of_whole_groups(self._node.input, group, whole.inputs[0], device):
             codes, count, _ = device.columns.key_codes(events.frame, group)
             for some, code, touched in whole_groups(events, codes, count, self._schema, device):
-                rows = Rows(code, some.start, some.ends, {}, some.frame)
-                yield from self._rows_due(rows, touched, Groups.new(int(touched[-1]) + 1, device), MAX_TIME)
+                rows = AxisRows(code, some.start, some.ends, {}, some.frame)
+                yield from self._rows_due(rows, touched, GroupStates.new(int(touched[-1]) + 1, device), MAX_TIME)
 
-    def _moved(self, events: Sequence[Events | None], given: Sequence[Fed], cti: int) -> tuple[Fed, int]:
+    def _moved(self, events: Sequence[Events | None], given: Sequence[StepInput], cti: int) -> tuple[StepInput, int]:
         fresh = self._due(events[0], cti)
         self._known.grow(len(self._groups))
         self._done, self._opened, self._closed = cti, [], []
@@ -116,15 +116,15 @@ class RunningDataWindow(DataWindowState, nodes=(DataWindow,)):
         touched = self._touched(fresh, ended, cti)
         made = self._rows_due(fresh, touched, self._known, cti, ended) if len(touched) else []
         self._forget()
-        return Fed(made, self._opened, self._closed), cti if cti == MAX_TIME else self._floors.least(cti)
+        return StepInput(made, self._opened, self._closed), cti if cti == MAX_TIME else self._floors.least(cti)
 
-    def _due(self, events: Events | None, cti: int) -> Rows | None:
+    def _due(self, events: Events | None, cti: int) -> AxisRows | None:
         """The rows whose turn it is: at the CTI itself more may come."""
         before = cti if cti == MAX_TIME else cti - 1
         due = self._waiting.due(before)
         if events is not None and len(events):
             keep, codes = self._device.kernels.keep, self._groups.codes(events.frame)
-            rows = Rows(codes, events.start, events.ends, {}, events.frame)
+            rows = AxisRows(codes, events.start, events.ends, {}, events.frame)
             now = rows.low <= before
             if bool(now.all()):
                 due.append(rows)
@@ -134,12 +134,12 @@ class RunningDataWindow(DataWindowState, nodes=(DataWindow,)):
         due = [rows for rows in due if len(rows)]
         return concat_rows(due, self._device) if due else None
 
-    def _ended(self, cti: int) -> Rows | None:
+    def _ended(self, cti: int) -> AxisRows | None:
         """The rows that end by then, each once."""
         ended = [run.rows.take(at, self._device) for run, at in self._kept.ended(cti) if len(at)]
         return concat_rows(ended, self._device) if ended else None
 
-    def _touched(self, fresh: Rows | None, ended: Rows | None, cti: int) -> Any:
+    def _touched(self, fresh: AxisRows | None, ended: AxisRows | None, cti: int) -> Any:
         """int64 groups in which something happens, ascending."""
         count = len(self._groups)
         if self._ends:
@@ -165,7 +165,7 @@ class RunningDataWindow(DataWindowState, nodes=(DataWindow,)):
         return np.unique(kept.code).astype(np.int64)
 
     def _rows_due(
-        self, fresh: Rows | None, touched: Any, groups: Groups, cti: int, ended: Rows | None = None
+        self, fresh: AxisRows | None, touched: Any, groups: GroupStates, cti: int, ended: AxisRows | None = None
     ) -> list[Events]:
         """What becomes of rows of some groups, now that these have come."""
         device = self._device
@@ -183,17 +183,17 @@ class RunningDataWindow(DataWindowState, nodes=(DataWindow,)):
             rows, codes = rows.take(order, device), device.kernels.take(codes, order)
         held = self._held(rows, codes, touched, groups, before, cti)
         groups.due[touched] = rest
-        stay = self._node.window.stays(held, device)
+        stay = self._node.window.memberships(held, device)
         return self._settled(rows, codes, stay, groups, touched, cti)
 
-    def _changes(self, touched: Any, before: Any, groups: Groups, cti: int) -> Any | None:
+    def _changes(self, touched: Any, before: Any, groups: GroupStates, cti: int) -> Any | None:
         """Of which kept rows of some groups something changes: of those below a number; None for all."""
         node = self._node
         if node.output == "each" and self._each_of is None:
             return None
         return node.window.changed(before, groups.seen[touched], groups.due[touched], cti)
 
-    def _taken(self, touched: Any, upto: Any | None) -> Rows | None:
+    def _taken(self, touched: Any, upto: Any | None) -> AxisRows | None:
         """The rows that are kept of some groups, those below a number of each; they are kept no longer."""
         kernels, found = self._device.kernels, []
         for run in self._kept.runs:
@@ -216,7 +216,7 @@ class RunningDataWindow(DataWindowState, nodes=(DataWindow,)):
         self._floors.remove(floors_of(rows, self._device))
         return rows
 
-    def _numbered(self, rows: Rows, touched: Any, groups: Groups) -> Rows:
+    def _numbered(self, rows: AxisRows, touched: Any, groups: GroupStates) -> AxisRows:
         """New rows in the order of their coming, with the numbers that they have in their groups."""
         node, device = self._node, self._device
         codes = _places(touched, rows.code)
@@ -246,9 +246,9 @@ class RunningDataWindow(DataWindowState, nodes=(DataWindow,)):
             columns["row", note.name] = Column((np.full_like(rows.low, note.new),), None)
         return replace(rows, columns=columns)
 
-    def _held(self, rows: Rows, codes: Any, touched: Any, groups: Groups, before: Any, cti: int) -> Held:
+    def _held(self, rows: AxisRows, codes: Any, touched: Any, groups: GroupStates, before: Any, cti: int) -> WindowRows:
         note = self._node.window.note
-        return Held(
+        return WindowRows(
             code=codes,
             bounds=_bounds(codes, len(touched)),
             start=rows.low,
@@ -265,7 +265,9 @@ class RunningDataWindow(DataWindowState, nodes=(DataWindow,)):
             rows=self._node.output == "each",
         )
 
-    def _settled(self, rows: Rows, codes: Any, stay: Stay, groups: Groups, touched: Any, cti: int) -> list[Events]:
+    def _settled(
+        self, rows: AxisRows, codes: Any, stay: Membership, groups: GroupStates, touched: Any, cti: int
+    ) -> list[Events]:
         """What is final of some rows is given, and what may still change is kept."""
         before = _column(rows, ENTER)
         is_new = before == UNKNOWN
@@ -358,8 +360,8 @@ class RunningDataWindow(DataWindowState, nodes=(DataWindow,)):
         running = self._each_of if self._groups.seen else None
         if found.cti != MAX_TIME:
             # What stays for ever is in the running aggregates, and waits for nothing.
-            stays = (stay.leave > found.cti) & ((stay.leave != MAX_TIME) | (running is None))
-            self._keep_for_others(found, (stay.enter != OUT) & (stays | ~told), told)
+            memberships = (stay.leave > found.cti) & ((stay.leave != MAX_TIME) | (running is None))
+            self._keep_for_others(found, (stay.enter != OUT) & (memberships | ~told), told)
         at = self._device.kernels.keep(final)
         values = None
         if running is not None:
@@ -382,7 +384,7 @@ class RunningDataWindow(DataWindowState, nodes=(DataWindow,)):
             times = np.where(which, np.where(told, stay.leave, stay.enter), UNKNOWN)
             found.groups.wake(found.codes, times, found.touched, self._device)
 
-    _EMITTERS: ClassVar[dict[Output, Callable[[RunningDataWindow, Settled], list[Events]]]] = {
+    _EMITTERS: ClassVar[dict[Output, Callable[[IncrementalDataWindow, Settled], list[Events]]]] = {
         "alive": _whole_stays,
         "insert": _inserts,
         "remove": _removes,
@@ -391,7 +393,7 @@ class RunningDataWindow(DataWindowState, nodes=(DataWindow,)):
         "each": _each,
     }
 
-    def _part(self, rows: Rows, which: Any, start: Any, end: Any, status: str = "") -> list[Events]:
+    def _part(self, rows: AxisRows, which: Any, start: Any, end: Any, status: str = "") -> list[Events]:
         """Some of the rows with these lifetimes: one piece, or none if it were empty."""
         frame = rows.frame
         if not bool(which.all()):
@@ -408,7 +410,7 @@ class RunningDataWindow(DataWindowState, nodes=(DataWindow,)):
         return columns.beside(frame, columns.take(one, columns.array(np.zeros(count, np.int64))))
 
 
-def _column(rows: Rows, name: tuple[str, str]) -> Any:
+def _column(rows: AxisRows, name: tuple[str, str]) -> Any:
     return rows.columns[name].arrays[0]
 
 

@@ -18,14 +18,14 @@ from gpu_ops.devices import Device
 from gpu_ops.errors import TimeError
 from gpu_ops.operators.events import check_times
 from gpu_ops.operators.row_windows.data_windows import assigns, ranks_of
-from gpu_ops.operators.row_windows.group_machines import MACHINES, Columns, Machine, Rows
+from gpu_ops.operators.row_windows.group_machines import MACHINES, Machine, RowColumns, Rows
 from gpu_ops.plan.data_windows import Best, FirstSpan, TimeBatches, TimeLengthBatches
-from gpu_ops.plan.together import BITS, Ends, Part, Together
-from gpu_ops.plan.window_kinds import OUT, UNKNOWN, Held, Stay
+from gpu_ops.plan.window_kinds import OUT, UNKNOWN, Membership, WindowRows
+from gpu_ops.plan.window_sets import BITS, SetPart, UntilTime, WindowSet
 
 
-@assigns(Together)
-def together(window: Together, held: Held, device: Device) -> Stay:
+@assigns(WindowSet)
+def together(window: WindowSet, held: WindowRows, device: Device) -> Membership:
     """When each row is in all of several windows, or in any."""
     columns = [_columns(part, held, device) for part in window.parts]
     host = device.columns.host
@@ -68,63 +68,65 @@ def together(window: Together, held: Held, device: Device) -> Stay:
         return device.columns.array(np.array(values, np.int64))
 
     enter, leave, entered, left = (array(each) for each in (told.enter, told.leave, told.entered, told.left))
-    return Stay(enter, leave, entered, left, due=array(due), noted=array(timers) if timers else None, memo=array(memo))
+    return Membership(
+        enter, leave, entered, left, due=array(due), noted=array(timers) if timers else None, memo=array(memo)
+    )
 
 
 # What a machine reads of each row
 
 
-def _columns(part: Part, held: Held, device: Device) -> Columns:
+def _columns(part: SetPart, held: WindowRows, device: Device) -> RowColumns:
     read = _READ.get(type(part.window))
-    made = Columns() if read is None else read(part.window, held, device)
+    made = RowColumns() if read is None else read(part.window, held, device)
     if part.within:
         made.within = device.columns.host(device.columns.key_codes(held.frame, part.within)[0]).tolist()
     return made
 
 
-def _of_span(window: FirstSpan, held: Held, device: Device) -> Columns:
+def _of_span(window: FirstSpan, held: WindowRows, device: Device) -> RowColumns:
     since = held.first[held.code] if window.since is None else window.since
     inside = (held.start >= since) & (held.start - since < window.span)
-    return Columns(taken=device.columns.host(inside).tolist())
+    return RowColumns(taken=device.columns.host(inside).tolist())
 
 
-def _of_time_batches(window: TimeBatches, held: Held, device: Device) -> Columns:
+def _of_time_batches(window: TimeBatches, held: WindowRows, device: Device) -> RowColumns:
     origin = held.first[held.code] if window.align is None else window.align
     ends = (held.start - origin) // window.span * window.span + window.span + origin
     check_times(ends, window.span, device, verb="time_batches")
-    return Columns(time=device.columns.host(ends).tolist())
+    return RowColumns(time=device.columns.host(ends).tolist())
 
 
-def _of_timer(window: TimeLengthBatches, held: Held, device: Device) -> Columns:
+def _of_timer(window: TimeLengthBatches, held: WindowRows, device: Device) -> RowColumns:
     check_times(held.start + window.span, window.span, device, verb="time_length_batches")
-    return Columns(time=device.columns.host(held.start + window.span).tolist())
+    return RowColumns(time=device.columns.host(held.start + window.span).tolist())
 
 
-def _of_ends(window: Ends, held: Held, device: Device) -> Columns:
+def _of_ends(window: UntilTime, held: WindowRows, device: Device) -> RowColumns:
     ends, host = _ends(window, held, device), device.columns.host
-    return Columns(time=host(ends).tolist(), taken=host(ends > held.start).tolist())
+    return RowColumns(time=host(ends).tolist(), taken=host(ends > held.start).tolist())
 
 
-def _of_best(window: Best, held: Held, device: Device) -> Columns:
+def _of_best(window: Best, held: WindowRows, device: Device) -> RowColumns:
     rank, ranked = ranks_of(held.frame, window.by, held.schema.field(window.by).type, device)
     host = device.columns.host
-    return Columns(
+    return RowColumns(
         rank=host(rank if window.highest else ~rank).tolist(),
         taken=None if ranked is None else host(ranked).tolist(),
         unique=host(device.columns.key_codes(held.frame, window.unique)[0]).tolist() if window.unique else None,
     )
 
 
-_READ: dict[type, Callable[[Any, Held, Device], Columns]] = {
+_READ: dict[type, Callable[[Any, WindowRows, Device], RowColumns]] = {
     FirstSpan: _of_span,
     TimeBatches: _of_time_batches,
     TimeLengthBatches: _of_timer,
-    Ends: _of_ends,
+    UntilTime: _of_ends,
     Best: _of_best,
 }
 
 
-def _ends(window: Ends, held: Held, device: Device) -> Any:
+def _ends(window: UntilTime, held: WindowRows, device: Device) -> Any:
     if window.span is not None:
         check_times(held.start, window.span, device, verb="last_span")
         return held.start + window.span
@@ -165,7 +167,7 @@ class _Told:
             self.leave[row], self.left[row] = time, by
 
 
-class _Windows(ABC):
+class _WindowSet(ABC):
     """The windows of a group."""
 
     def __init__(self, machines: list[Machine], told: _Told) -> None:
@@ -190,7 +192,7 @@ class _Windows(ABC):
         """A row comes."""
 
 
-class _All(_Windows):
+class _All(_WindowSet):
     """What is in all windows."""
 
     def __init__(self, machines: list[Machine], told: _Told) -> None:
@@ -228,7 +230,7 @@ class _All(_Windows):
                 machine.forget(row)
 
 
-class _Any(_Windows):
+class _Any(_WindowSet):
     """What is in any window."""
 
     def arrive(self, row: int, time: int) -> None:

@@ -11,14 +11,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from gpu_ops.core.arrow_buffers import integers, to_arrow
-from gpu_ops.core.state_tables import Field, Rule, StateTable, Tables, counter
+from gpu_ops.core.state_tables import Field, RowRule, StateTable, Tables, counter
 from gpu_ops.core.time import MIN_TIME
 from gpu_ops.devices import Device
-from gpu_ops.operators.row_windows.each import RunningEach
-from gpu_ops.operators.row_windows.groups import Groups, at_rest
+from gpu_ops.operators.row_windows.each import IncrementalEach
+from gpu_ops.operators.row_windows.groups import GroupStates, at_rest
 from gpu_ops.operators.state.fields import NUMBERED_TIME, TIME, group_columns, row_columns
-from gpu_ops.operators.state.incremental import Incremental
-from gpu_ops.operators.state.rows import Least, Rows
+from gpu_ops.operators.state.incremental import IncrementalOperator
+from gpu_ops.operators.state.rows import AxisRows, Least
 from gpu_ops.plan.data_windows import DataWindow
 from gpu_ops.plan.window_kinds import UNKNOWN
 
@@ -31,14 +31,14 @@ _MOST_ROWS = 1 << 48
 """More rows than any group has had."""
 
 
-class DataWindowState(Incremental, family=True):
-    """The state of a data window; `RunningDataWindow` steps it."""
+class DataWindowState(IncrementalOperator, family=True):
+    """The state of a data window; `IncrementalDataWindow` steps it."""
 
     _has_clock = False
 
     _node: DataWindow
-    _known: Groups
-    _each_of: RunningEach | None
+    _known: GroupStates
+    _each_of: IncrementalEach | None
     _floors: Least
 
     def tables(self) -> dict[str, pa.Table]:
@@ -66,8 +66,10 @@ class DataWindowState(Incremental, family=True):
             yield from self._each_of.declared(tables)
         number = ".".join(NUMBER) + ".0"
         rules = (
-            Rule(number, "is not below the number of rows that its group has had", lambda kept: _counted(kept, tables)),
-            Rule("low", "is before a row that came earlier in its group", _in_order),
+            RowRule(
+                number, "is not below the number of rows that its group has had", lambda kept: _counted(kept, tables)
+            ),
+            RowRule("low", "is before a row that came earlier in its group", _in_order),
         )
         unique = () if node.window.counts == "starts" else ("group", number)
         yield StateTable(
@@ -91,21 +93,23 @@ class DataWindowState(Incremental, family=True):
 
     def _restore_groups(self, groups: pa.Table) -> None:
         array = self._device.columns.array
-        self._known = Groups(*(array(integers(groups[name].combine_chunks()).copy()) for name in vars(self._known)))
+        self._known = GroupStates(
+            *(array(integers(groups[name].combine_chunks()).copy()) for name in vars(self._known))
+        )
 
-    def _again(self, name: str, rows: Rows) -> None:
+    def _again(self, name: str, rows: AxisRows) -> None:
         if name == "kept":
             self._floors.add(floors_of(rows, self._device))
 
     def _note_used(self, used: Any) -> None:
-        rests = at_rest(self._node.window, self._known, len(used), self._done)
-        used |= True if rests is None else ~self._device.columns.host(rests)
+        remains = at_rest(self._node.window, self._known, len(used), self._done)
+        used |= True if remains is None else ~self._device.columns.host(remains)
 
     def _renumber(self, numbers: Any, left: Any) -> None:
         self._known = self._known.left(left)
 
 
-def floors_of(rows: Rows, device: Device) -> Any:
+def floors_of(rows: AxisRows, device: Device) -> Any:
     """Host int64: the times before which rows promise that nothing more comes, of those that do."""
     floor = rows.columns[FLOOR].arrays[0]
     return device.columns.host(floor[floor != UNKNOWN])

@@ -10,7 +10,7 @@ from typing import Literal
 from gpu_ops.core.time import MIN_TIME
 from gpu_ops.devices import Device
 from gpu_ops.errors import PlanError, blame
-from gpu_ops.operators.operator import Fed, Operator
+from gpu_ops.operators.operator import Operator, StepInput
 from gpu_ops.operators.runtime.families import registered
 from gpu_ops.plan.nodes import Ends, Node
 
@@ -18,12 +18,12 @@ View = Literal["whole", "open"]
 """How a node sees its events: each once its end is known, with CTIs that are held back at the oldest one that is open;
 or start edges as they come and their ends later, with the CTIs that came."""
 
-Leaves = Mapping[tuple[Node, View], tuple[Fed, int]]
+Leaves = Mapping[tuple[Node, View], tuple[StepInput, int]]
 """What comes to each leaf of a plan in a step, in each view of it that is asked for, and what it promises."""
 
 
 @dataclass(eq=False)
-class Running:
+class RunningNode:
     """A node of a running plan with all that is below it. A node that feeds several takes each step once.
 
     Attributes:
@@ -36,14 +36,14 @@ class Running:
 
     node: Node
     own: Operator | None
-    below: tuple[Running, ...] = ()
+    below: tuple[RunningNode, ...] = ()
     view: View = "whole"
     reads: tuple[Ends, ...] = ()
     cti: int = MIN_TIME
     given: int = 0
-    _last: tuple[Leaves, Fed] | None = None
+    _last: tuple[Leaves, StepInput] | None = None
 
-    def step(self, leaves: Leaves) -> tuple[Fed, int]:
+    def step(self, leaves: Leaves) -> tuple[StepInput, int]:
         """A step of all nodes, the leaves first.
 
         Args:
@@ -60,7 +60,7 @@ class Running:
             for each in self.below:
                 each.rest()
 
-    def _take(self, leaves: Leaves) -> Fed:
+    def _take(self, leaves: Leaves) -> StepInput:
         if self.own is None:
             given, passed = leaves[self.node, self.view]
         else:
@@ -74,18 +74,18 @@ class Running:
         self.given += sum(map(len, given.events))
         return given
 
-    def _input(self, at: int, leaves: Leaves) -> tuple[Fed, int]:
+    def _input(self, at: int, leaves: Leaves) -> tuple[StepInput, int]:
         fed, cti = self.below[at].step(leaves)
         if self.reads[at] == "unread":
             # All of an event is known when it starts.
-            fed = Fed([*fed.events, *fed.opened])
+            fed = StepInput([*fed.events, *fed.opened])
         return fed, cti
 
-    def walk(self) -> list[Running]:
+    def walk(self) -> list[RunningNode]:
         """This node and all below it, each once, inputs first."""
-        found: dict[Running, None] = {}
+        found: dict[RunningNode, None] = {}
 
-        def visit(each: Running) -> None:
+        def visit(each: RunningNode) -> None:
             if each not in found:
                 for part in each.below:
                     visit(part)
@@ -95,10 +95,10 @@ class Running:
         return list(found)
 
 
-Known = dict[tuple[Node, View], Running]
+Known = dict[tuple[Node, View], RunningNode]
 
 
-def running(node: Node, device: Device) -> Running:
+def running(node: Node, device: Device) -> RunningNode:
     """A plan, made ready to run step by step; a node that stands at several places of it runs once.
 
     Args:
@@ -113,7 +113,7 @@ def running(node: Node, device: Device) -> Running:
     return plan
 
 
-def _seen(node: Node, view: View, device: Device, known: Known) -> Running:
+def _seen(node: Node, view: View, device: Device, known: Known) -> RunningNode:
     """A node in a view: there is but one of what gives no open edges."""
     view = view if node.gives_open else "whole"
     if (node, view) not in known:
@@ -121,7 +121,7 @@ def _seen(node: Node, view: View, device: Device, known: Known) -> Running:
     return known[node, view]
 
 
-def _open_windows(plan: Running) -> None:
+def _open_windows(plan: RunningNode) -> None:
     """Let data windows give events before their leaves are known, where what takes them needs no more."""
     nodes = plan.walk()
     used = Counter(each for node in nodes for each in node.below)
@@ -138,9 +138,9 @@ def _open_windows(plan: Running) -> None:
                 below.own.open()
 
 
-def _running(node: Node, view: View, device: Device, known: Known) -> Running:
+def _running(node: Node, view: View, device: Device, known: Known) -> RunningNode:
     if node.comes_in:
-        return Running(node, None, view=view)
+        return RunningNode(node, None, view=view)
     family = registered(node)
     if family is None:
         raise PlanError(
@@ -153,4 +153,4 @@ def _running(node: Node, view: View, device: Device, known: Known) -> Running:
     reads = tuple(own.lowest.ends(at) for at in range(len(own.inputs)))
     asked: dict[Ends, View] = {"needed": "whole", "later": "open", "unread": "open", "passed on": view}
     below = (_seen(each, asked[read], device, known) for each, read in zip(own.inputs, reads, strict=True))
-    return Running(node, own, tuple(below), view, reads)
+    return RunningNode(node, own, tuple(below), view, reads)

@@ -12,22 +12,22 @@ import pyarrow as pa
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events, concat
-from gpu_ops.operators.operator import Fed, Operator, Whole
+from gpu_ops.operators.operator import BatchInput, Operator, StepInput
 from gpu_ops.operators.state.row_runs import RowRuns
-from gpu_ops.operators.state.rows import GroupNumbers, Rows, rows_from_arrow, shown_time
+from gpu_ops.operators.state.rows import AxisRows, GroupInterner, rows_from_arrow, shown_time
 
 
-class Incremental(Operator, family=True):
+class IncrementalOperator(Operator, family=True):
     """Numbered groups, rows in runs, up to where results are given, and all that as tables.
 
     | operator | rows | of a group it knows | a group is left while | clock | its promise |
     |---|---|---|---|---|---|
-    | `RunningWindow` | waiting, ending, those of extremes | its last boundary, totals, orders | it has rows | place | the oldest group's last boundary; of a grid its last window |
-    | `RunningWhole` | waiting, alive | its last boundary, how many rows it has | it has rows | place | as above |
-    | `RunningBinary` | waiting and kept ones of either side; null keys have two numbers of their own | of `ClipBy` the last right start | it has rows | time | the oldest piece that is open |
-    | `RunningStitch` | waiting pieces, chains | nothing | it has rows | none | the oldest chain |
-    | `RunningDataWindow` | waiting, kept | rows so far, and when it wakes | its window is not at rest | none | the oldest row that may enter yet |
-    | `RunningFill` | none: it remembers each group's last result | its last window | always | none | the oldest group's next window |
+    | `IncrementalWindow` | waiting, ending, those of extremes | its last boundary, totals, orders | it has rows | place | the oldest group's last boundary; of a grid its last window |
+    | `RecomputingWindow` | waiting, alive | its last boundary, how many rows it has | it has rows | place | as above |
+    | `IncrementalBinary` | waiting and kept ones of either side; null keys have two numbers of their own | of `ClipBy` the last right start | it has rows | time | the oldest piece that is open |
+    | `IncrementalStitch` | waiting pieces, chains | nothing | it has rows | none | the oldest chain |
+    | `IncrementalDataWindow` | waiting, kept | rows so far, and when it wakes | its window is not at rest | none | the oldest row that may enter yet |
+    | `IncrementalFill` | none: it remembers each group's last result | its last window | always | none | the oldest group's next window |
 
     The last two have states of their own.
 
@@ -57,24 +57,24 @@ class Incremental(Operator, family=True):
         done: int = MIN_TIME,
     ) -> None:
         super().__init__(node, device)
-        self._groups = GroupNumbers(names, schema, device)
+        self._groups = GroupInterner(names, schema, device)
         self._keys = pa.schema([schema.field(name) for name in names])
         self._runs, self._schema, self._done = runs, schema, done
 
-    def step(self, given: Sequence[Fed], ctis: Sequence[int]) -> tuple[Fed, int]:
+    def step(self, given: Sequence[StepInput], ctis: Sequence[int]) -> tuple[StepInput, int]:
         """What has become final, and the CTI after it: of all there is in one step, and nothing before it, a batch."""
         cti, events = min(ctis), [concat(fed.events, self._device) for fed in given]
         edges = any(fed.opened or fed.closed for fed in given)
         if self._may_batch and cti == MAX_TIME and not self._groups.seen and not edges:
             pieces = [iter([] if each is None else [each]) for each in events]
-            return Fed(list(self.batch(Whole(pieces, tuple(self._node.schema.names))))), cti
+            return StepInput(list(self.batch(BatchInput(pieces, tuple(self._node.schema.names))))), cti
         return self._moved(events, given, cti)
 
     _may_batch = True
     """Whether it leaves no tables when all there is came in one step."""
 
     @abstractmethod
-    def _moved(self, events: Sequence[Events | None], given: Sequence[Fed], cti: int) -> tuple[Fed, int]:
+    def _moved(self, events: Sequence[Events | None], given: Sequence[StepInput], cti: int) -> tuple[StepInput, int]:
         """A step that is not all there is.
 
         Args:
@@ -159,7 +159,7 @@ class Incremental(Operator, family=True):
         del name
         return self._schema
 
-    def _completed(self, name: str, rows: Rows) -> Rows:
+    def _completed(self, name: str, rows: AxisRows) -> AxisRows:
         """Rows that a table had, with all columns that they need."""
         del name
         return rows
@@ -172,7 +172,7 @@ class Incremental(Operator, family=True):
     def _restore_groups(self, groups: pa.Table) -> None:
         """Know what `_group_columns` gave."""
 
-    def _again(self, name: str, rows: Rows) -> None:
+    def _again(self, name: str, rows: AxisRows) -> None:
         """Know what else there is of rows of a table that are kept again."""
 
     def _note_used(self, used: Any) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from gpu_ops.core.sorted_runs import Run, SortedRuns
 from gpu_ops.devices import Device
-from gpu_ops.operators.state.rows import Rows, concat_rows
+from gpu_ops.operators.state.rows import AxisRows, concat_rows
 
 Place = Literal["low", "high"]
 Key = tuple[Place] | tuple[Literal["group"], Place]
@@ -19,7 +19,7 @@ Key = tuple[Place] | tuple[Literal["group"], Place]
 _FEW = 1024
 
 
-class RowRuns(SortedRuns[Rows]):
+class RowRuns(SortedRuns[AxisRows]):
     """Events in sorted runs.
 
     Args:
@@ -33,7 +33,7 @@ class RowRuns(SortedRuns[Rows]):
         self._place, self._by_group, self._device = key[-1], len(key) > 1, device
         self._done: int | None = None
 
-    def due(self, limit: int) -> list[Rows]:
+    def due(self, limit: int) -> list[AxisRows]:
         """Take the rows out whose place is at most ``limit``; they stand by it alone."""
         due = []
         for run in self.runs:
@@ -45,7 +45,7 @@ class RowRuns(SortedRuns[Rows]):
         self.runs = self._tidied()
         return due
 
-    def through(self, fresh: Sequence[Rows], limit: int) -> Rows | None:
+    def through(self, fresh: Sequence[AxisRows], limit: int) -> AxisRows | None:
         """The rows that are due, of those that wait and of new ones; new ones that are not wait from now on."""
         due, keep = self.due(limit), self._device.kernels.keep
         for rows in fresh:
@@ -60,7 +60,7 @@ class RowRuns(SortedRuns[Rows]):
         due = [rows for rows in due if len(rows)]
         return concat_rows(due, self._device) if due else None
 
-    def ended(self, limit: int) -> Iterator[tuple[Run[Rows], Any]]:
+    def ended(self, limit: int) -> Iterator[tuple[Run[AxisRows], Any]]:
         """Per run the indices of the rows that have ended at a place, each once; not of those that were dropped before.
 
         They are no longer wanted. They stay where they are until rows are added.
@@ -77,7 +77,7 @@ class RowRuns(SortedRuns[Rows]):
             run.left -= len(at)
             yield run, at
 
-    def of_groups(self, groups: Any) -> Iterator[tuple[Run[Rows], Any]]:
+    def of_groups(self, groups: Any) -> Iterator[tuple[Run[AxisRows], Any]]:
         """Per run the indices of the rows of some groups, which ascend; not of those that were dropped."""
         for run in self.runs:
             begin, end = (np.searchsorted(run.rows.code, groups, side=side) for side in ("left", "right"))
@@ -85,12 +85,12 @@ class RowRuns(SortedRuns[Rows]):
             at = self._device.kernels.take(begin, source) + offset
             yield run, at if run.gone is None else at[~run.gone[at]]
 
-    def rows(self) -> Rows | None:
+    def rows(self) -> AxisRows | None:
         """All that are wanted; None if there are none."""
         pieces = self.pieces()
         return concat_rows(pieces, self._device) if pieces else None
 
-    def put_back(self, rows: Rows) -> None:
+    def put_back(self, rows: AxisRows) -> None:
         """What `rows` gave, in any order."""
         self.add(rows)
 
@@ -118,7 +118,7 @@ class RowRuns(SortedRuns[Rows]):
             found.append(int(run.beside["least"][run.passed]))
         return min(found, default=None)
 
-    def _rest(self, run: Run[Rows]) -> Rows:
+    def _rest(self, run: Run[AxisRows]) -> AxisRows:
         rows = run.rows
         if not self._by_group:
             return rows.cut(run.passed, len(rows), self._device) if run.passed else rows
@@ -128,17 +128,17 @@ class RowRuns(SortedRuns[Rows]):
         wanted = wanted if run.gone is None else wanted & ~run.gone
         return rows.take(self._device.kernels.keep(wanted), self._device)
 
-    def _ordered(self, rows: Rows) -> Rows:
+    def _ordered(self, rows: AxisRows) -> AxisRows:
         return ordered(rows, self._place, self._device) if self._by_group else self._in_time(rows)
 
-    def _merged(self, pieces: Sequence[Rows]) -> Rows:
+    def _merged(self, pieces: Sequence[AxisRows]) -> AxisRows:
         rows = concat_rows(pieces, self._device)
         if not self._by_group:
             return self._in_time(rows)
         order = _interleaved(rows.code, getattr(rows, self._place), pieces, self._device)
         return rows.take(order, self._device)
 
-    def _in_time(self, rows: Rows) -> Rows:
+    def _in_time(self, rows: AxisRows) -> AxisRows:
         places = getattr(rows, self._place)
         if self._device.kernels.ascends(places):
             return rows
@@ -146,7 +146,7 @@ class RowRuns(SortedRuns[Rows]):
         return rows.take(np.argsort(places, kind="stable"), self._device)
 
 
-def _interleaved(codes: Any, places: Any, pieces: Sequence[Rows], device: Device) -> Any:
+def _interleaved(codes: Any, places: Any, pieces: Sequence[AxisRows], device: Device) -> Any:
     """The order of group and place of pieces that have it, one behind the other; of equal rows the older come first."""
     kernels, array = device.kernels, device.columns.array
     bounds = list(pairwise(accumulate(map(len, pieces), initial=0)))
@@ -165,7 +165,7 @@ def _interleaved(codes: Any, places: Any, pieces: Sequence[Rows], device: Device
     return order
 
 
-def ordered(rows: Rows, place: Place, device: Device) -> Rows:
+def ordered(rows: AxisRows, place: Place, device: Device) -> AxisRows:
     """Rows in order of group and place."""
     places = getattr(rows, place)
     if device.kernels.is_ordered(rows.code, places):

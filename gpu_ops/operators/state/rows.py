@@ -1,6 +1,6 @@
 """What a running query remembers between steps: rows of events, the oldest of them, and the numbers of its groups.
 
-State is arrays on the device while a query runs and Arrow tables whenever somebody looks: `Rows.to_arrow`. Rows are
+State is arrays on the device while a query runs and Arrow tables whenever somebody looks: `AxisRows.to_arrow`. Rows are
 kept in sorted runs (`gpu_ops.operators.state.row_runs`), so that taking what is due costs what is due.
 """
 
@@ -35,7 +35,7 @@ _CODE, _LOW, _HIGH = "group", "low", "high"
 
 
 @dataclass(frozen=True)
-class Rows:
+class AxisRows:
     """Events of a window's axis.
 
     Attributes:
@@ -55,7 +55,7 @@ class Rows:
     def __len__(self) -> int:
         return len(self.code)
 
-    def take(self, indices: Any, device: Device) -> Rows:
+    def take(self, indices: Any, device: Device) -> AxisRows:
         """The rows at these indices."""
         take = device.kernels.take
         columns = {
@@ -65,9 +65,9 @@ class Rows:
         frame = None if self.frame is None else device.columns.take(self.frame, indices)
         low = take(self.low, indices)
         high = low if self.high is self.low else take(self.high, indices)
-        return Rows(take(self.code, indices), low, high, columns, frame)
+        return AxisRows(take(self.code, indices), low, high, columns, frame)
 
-    def cut(self, low: int, high: int, device: Device) -> Rows:
+    def cut(self, low: int, high: int, device: Device) -> AxisRows:
         """The rows from ``low`` to ``high``, without copying an array."""
         columns = {
             name: column.with_parts([part[low:high] for part in column.parts()])
@@ -76,7 +76,7 @@ class Rows:
         frame = None
         if self.frame is not None:
             frame = device.columns.take(self.frame, device.columns.array(np.arange(low, high)))
-        return Rows(self.code[low:high], self.low[low:high], self.high[low:high], columns, frame)
+        return AxisRows(self.code[low:high], self.low[low:high], self.high[low:high], columns, frame)
 
     def to_arrow(self, schema: pa.Schema, device: Device, axis: Callable[[Any], Any]) -> pa.Table:
         """A table with a row for each: the group's number, where it begins and ends, and the columns as stored.
@@ -105,8 +105,8 @@ def shown_time(ticks: Any) -> pa.Array:
     return pc.if_else(to_arrow(unknown, pa.bool_()), None, shown) if unknown.any() else shown
 
 
-def rows_from_arrow(table: pa.Table, device: Device) -> Rows:
-    """What `Rows.to_arrow` was made from."""
+def rows_from_arrow(table: pa.Table, device: Device) -> AxisRows:
+    """What `AxisRows.to_arrow` was made from."""
     arrays: dict[str, Any] = {}
     frame: dict[str, Any] = {}
     columns: dict[tuple[str, str], list[Any]] = {}
@@ -129,7 +129,7 @@ def rows_from_arrow(table: pa.Table, device: Device) -> Rows:
             columns[column, form].append(part)
     made = {name: Column(tuple(parts), valid.get(name)) for name, parts in columns.items()}
     kept = device.columns.from_arrow(pa.table(frame)) if frame else None
-    return Rows(arrays[_CODE].astype(np.int32, copy=False), arrays[_LOW], arrays[_HIGH], made, kept)
+    return AxisRows(arrays[_CODE].astype(np.int32, copy=False), arrays[_LOW], arrays[_HIGH], made, kept)
 
 
 def _array(values: Any) -> pa.Array:
@@ -144,7 +144,7 @@ def _values(array: pa.Array) -> Any:
     return whole.view(wanted).copy()
 
 
-def concat_rows(pieces: Sequence[Rows], device: Device) -> Rows:
+def concat_rows(pieces: Sequence[AxisRows], device: Device) -> AxisRows:
     """All rows in one; there is at least one piece, and all have the same columns."""
     if len(pieces) == 1:
         return pieces[0]
@@ -160,7 +160,7 @@ def concat_rows(pieces: Sequence[Rows], device: Device) -> Rows:
     frames = [piece.frame for piece in pieces]
     low = np.concatenate([piece.low for piece in pieces])
     one = all(piece.high is piece.low for piece in pieces)
-    return Rows(
+    return AxisRows(
         np.concatenate([piece.code for piece in pieces]),
         low,
         low if one else np.concatenate([piece.high for piece in pieces]),
@@ -288,7 +288,7 @@ def _counted(times: Any) -> Iterator[tuple[int, int]]:
     return zip(found.tolist(), counts.tolist(), strict=True)
 
 
-class _Keys(SortedRuns[Any]):
+class _GroupKeys(SortedRuns[Any]):
     """Keys as frames, in the order of their groups' numbers."""
 
     _factor, _least = 4, _CROWD
@@ -303,7 +303,7 @@ class _Keys(SortedRuns[Any]):
         return self._device.columns.take(whole, self._device.columns.array(np.arange(len(whole))))
 
 
-class GroupNumbers:
+class GroupInterner:
     """A number for each group that was ever seen, the same in every step.
 
     Their keys are kept in runs: a frame that grows row by row is slow.
@@ -313,7 +313,7 @@ class GroupNumbers:
         self._names = names
         self._device = device
         self._numbers: dict[tuple[Any, ...], int] = {}
-        self._keys = _Keys(device)
+        self._keys = _GroupKeys(device)
         self._seen = False
         plain = [schema.field(name).type for name in names]
         self._is_integer = len(plain) == 1 and (pa.types.is_integer(plain[0]) or pa.types.is_temporal(plain[0]))

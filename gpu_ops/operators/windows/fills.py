@@ -15,10 +15,10 @@ from gpu_ops.core.state_tables import Field, StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events
-from gpu_ops.operators.operator import Fed, Whole
+from gpu_ops.operators.operator import BatchInput, StepInput
 from gpu_ops.operators.sizes import expanded
 from gpu_ops.operators.state.fields import AFTER, BEFORE, extent, group_columns
-from gpu_ops.operators.state.incremental import Incremental
+from gpu_ops.operators.state.incremental import IncrementalOperator
 from gpu_ops.operators.state.rows import grown
 from gpu_ops.operators.windows import calendars
 from gpu_ops.operators.windows.windows import result_times
@@ -27,7 +27,7 @@ from gpu_ops.plan.fills import Fill
 _FEW = 4096
 
 
-class RunningFill(Incremental, nodes=(Fill,)):
+class IncrementalFill(IncrementalOperator, nodes=(Fill,)):
     """The steps of one fill; a batch is one step.
 
     A group's windows come in order of their numbers. Of each group it knows the last number that has a row, and the
@@ -93,11 +93,11 @@ class RunningFill(Incremental, nodes=(Fill,)):
         """All columns: of a window that holds nothing each is made."""
         return [tuple(self._schema.names)]
 
-    def batch(self, whole: Whole) -> Iterator[Events]:
+    def batch(self, whole: BatchInput) -> Iterator[Events]:
         """All results at once, with those of the windows between them."""
-        yield from self.step([Fed(list(whole.inputs[0]))], [MAX_TIME])[0].events
+        yield from self.step([StepInput(list(whole.inputs[0]))], [MAX_TIME])[0].events
 
-    def _moved(self, events: Sequence[Events | None], given: Sequence[Fed], cti: int) -> tuple[Fed, int]:
+    def _moved(self, events: Sequence[Events | None], given: Sequence[StepInput], cti: int) -> tuple[StepInput, int]:
         made: list[Events] = []
         if events[0] is not None and len(events[0]):
             made = self._filled(events[0])
@@ -108,10 +108,10 @@ class RunningFill(Incremental, nodes=(Fill,)):
             self._row = self._device.columns.array(np.array([-1]))
         if self._node.span is not None:
             made += self._trailing(min(self._high, self._settled(cti)))
-        promised = self._promise(cti)
+        promised = self._output_cti(cti)
         if cti == MAX_TIME:
             self._number, self._row, self._store, self._rows = self._number[:0], self._row[:0], [], 0
-        return Fed(made), promised
+        return StepInput(made), promised
 
     def _filled(self, events: Events) -> list[Events]:
         kernels = self._device.kernels
@@ -205,7 +205,7 @@ class RunningFill(Incremental, nodes=(Fill,)):
         self._row[known] = self._device.columns.array(np.arange(len(known)))
         self._rows = len(known)
 
-    def _promise(self, cti: int) -> int:
+    def _output_cti(self, cti: int) -> int:
         if cti == MAX_TIME:
             return cti
         numbers = self._number[: len(self._groups)]

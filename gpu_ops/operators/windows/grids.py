@@ -102,8 +102,8 @@ def dense_results(
     Yields:
         (grid points in ticks, int32 groups, block): one for each window and group that holds any event.
     """
-    parts = {part: _Part(part, columns) for aggregate in node.aggregates for part in _parts(aggregate, columns)}
-    parts[_ROWS] = _Part(_ROWS, columns)
+    parts = {part: _CountTable(part, columns) for aggregate in node.aggregates for part in _parts(aggregate, columns)}
+    parts[_ROWS] = _CountTable(_ROWS, columns)
     kernels, groups, window = device.kernels, grid.groups, grid.window
     bounded = [each for each in node.aggregates if each.kind.incremental.made_of == "bounded sums"]
     averaged = {column_name(each.expression) for each in bounded}
@@ -146,7 +146,7 @@ def _column(name: str, columns: Columns) -> Column:
     return columns[name, "numbers"] if (name, "numbers") in columns else columns[name, "valid"]
 
 
-class _Part:
+class _CountTable:
     """One table: how many events, or the sum of which column, of the events that take part."""
 
     def __init__(self, part: _PartName, columns: Columns) -> None:

@@ -18,10 +18,10 @@ from gpu_ops.operators.aggregates.block import Block, Column, PartName, column_n
 from gpu_ops.operators.aggregates.exact_sums import factors
 from gpu_ops.operators.aggregates.selection import Extremum
 from gpu_ops.operators.events import FEW, MANY
-from gpu_ops.operators.state.rows import Rows, grown
-from gpu_ops.operators.windows.order_statistics import Orders
-from gpu_ops.operators.windows.pareto_runs import CODES, Staircases, staircase
-from gpu_ops.operators.windows.value_counts import Values
+from gpu_ops.operators.state.rows import AxisRows, grown
+from gpu_ops.operators.windows.order_statistics import OrderStatistics
+from gpu_ops.operators.windows.pareto_runs import CODES, ParetoRuns, staircase
+from gpu_ops.operators.windows.value_counts import ValueCounts
 from gpu_ops.plan.aggregates import Aggregate
 
 _LIMB_BITS = {"float": 30, "reciprocal": 30, "digits": 26}
@@ -186,7 +186,7 @@ def places_among(touched: Any, groups: int, device: Device) -> Callable[[Any], A
 
 
 @dataclass(frozen=True)
-class Slots:
+class StepSlots:
     """The slots of a step: per group one before all its boundaries, the ones between them, one after the last.
 
     Attributes:
@@ -207,7 +207,7 @@ class Slots:
 
 
 @dataclass
-class RunningBlock(Block):
+class IncrementalBlock(Block):
     """A block over a step's events on top of what is alive throughout.
 
     Results are read from the state and change nothing of it. What the step makes of the state is noted along with them,
@@ -226,18 +226,18 @@ class RunningBlock(Block):
         values: The values of what was alive, by column.
     """
 
-    of_step: Slots = None  # type: ignore[assignment]
+    of_step: StepSlots = None  # type: ignore[assignment]
     totals: Totals = None  # type: ignore[assignment]
-    best: dict[PartName, Best] = field(default_factory=dict)
-    events: Rows = None  # type: ignore[assignment]
+    best: dict[PartName, ExtremeCodes] = field(default_factory=dict)
+    events: AxisRows = None  # type: ignore[assignment]
     ended: int = 0
     limit: int = 0
-    orders: Mapping[PartName, Orders] = field(default_factory=dict)
+    orders: Mapping[PartName, OrderStatistics] = field(default_factory=dict)
     ordered: Mapping[PartName, Aggregate] = field(default_factory=dict)
-    values: Mapping[str, Values] = field(default_factory=dict)
+    values: Mapping[str, ValueCounts] = field(default_factory=dict)
     _plans: dict[PartName, tuple[int, int]] = field(default_factory=dict)
     _sums: dict[PartName, list[Any]] = field(default_factory=dict)
-    _left: dict[PartName, Rows] = field(default_factory=dict)
+    _left: dict[PartName, AxisRows] = field(default_factory=dict)
     _came: dict[PartName, tuple[Any, Any]] = field(default_factory=dict)
     _counted: dict[tuple[str, str | None], tuple[Any, Any]] = field(default_factory=dict)
 
@@ -390,7 +390,7 @@ class RunningBlock(Block):
         take, slots = self.device.kernels.take, self.of_step
         return take(slots.all, take(slots.before, group)), take(slots.all, take(slots.after, group)) + 1
 
-    def _ordered(self, aggregate: Aggregate) -> Orders:
+    def _ordered(self, aggregate: Aggregate) -> OrderStatistics:
         """The state's codes, without those that go in this step."""
         name: PartName = ("order", column_name(aggregate.expression), self.which(aggregate))
         if name not in self.orders:
@@ -440,14 +440,14 @@ class RunningBlock(Block):
         self._left[name] = self._left_of(extreme, codes)
         return best
 
-    def _left_of(self, extreme: Extremum, codes: Any) -> Rows:
+    def _left_of(self, extreme: Extremum, codes: Any) -> AxisRows:
         """Of the step's own events those that can still become an extreme after it."""
         device = self.device
         at, _, stays = self._moving(self.selection(extreme.aggregate, extreme.form)[1])
         staying = device.kernels.keep(stays)
         rows, order = self.events.take(at[staying], device), device.kernels.take(codes, staying)
         frame = None if not extreme.by_rank else device.columns.select(rows.frame, extreme.framed)
-        rows = Rows(rows.code, rows.high, rows.high, {CODES: Column((order,), None)}, frame)
+        rows = AxisRows(rows.code, rows.high, rows.high, {CODES: Column((order,), None)}, frame)
         touched = self.of_step.touched
         local = np.searchsorted(touched, rows.code).astype(np.int32)
         rows = rows.take(device.kernels.group_order(local, len(touched), rows.high), device)
@@ -466,10 +466,10 @@ class RunningBlock(Block):
 
 
 @dataclass(frozen=True)
-class Best:
+class ExtremeCodes:
     """What a step needs of an extreme's state: the order codes of some of its rows, and their slots in the step."""
 
-    of: Staircases
+    of: ParetoRuns
     codes: Any
     first: Any
     last: Any

@@ -29,13 +29,21 @@ from gpu_ops.operators.events import FEW, MANY, Events
 from gpu_ops.operators.operator import Operator
 from gpu_ops.operators.state.fields import AFTER, BEFORE
 from gpu_ops.operators.state.row_runs import RowRuns
-from gpu_ops.operators.state.rows import Rows, all_of, concat_rows, grown
-from gpu_ops.operators.windows.incremental_block import ROWS, Best, RunningBlock, Slots, Totals, places_among, stored
-from gpu_ops.operators.windows.order_statistics import Orders
-from gpu_ops.operators.windows.pareto_runs import CODES, Staircases
-from gpu_ops.operators.windows.recomputing_window import RunningWhole
+from gpu_ops.operators.state.rows import AxisRows, all_of, concat_rows, grown
+from gpu_ops.operators.windows.incremental_block import (
+    ROWS,
+    ExtremeCodes,
+    IncrementalBlock,
+    StepSlots,
+    Totals,
+    places_among,
+    stored,
+)
+from gpu_ops.operators.windows.order_statistics import OrderStatistics
+from gpu_ops.operators.windows.pareto_runs import CODES, ParetoRuns
+from gpu_ops.operators.windows.recomputing_window import RecomputingWindow
 from gpu_ops.operators.windows.value_counts import CODES as CODES_OF_VALUES
-from gpu_ops.operators.windows.value_counts import Values
+from gpu_ops.operators.windows.value_counts import ValueCounts
 from gpu_ops.operators.windows.window_state import WindowState
 from gpu_ops.operators.windows.windows import (
     check_open,
@@ -72,7 +80,7 @@ class Placed:
     first: Any
     last: Any
     segments: dict[PartName, slice]
-    slots: Slots
+    slots: StepSlots
 
     def of(self, *names: PartName) -> tuple[Any, Any]:
         """(first, last) of the rows of some segments, one behind the other."""
@@ -86,7 +94,7 @@ class Placed:
         return (self.first, self.last) if len(self.segments) == 2 else self.of(_ENDED, _BEGUN)
 
 
-class RunningWindow(WindowState, nodes=(WindowAggregate,)):
+class IncrementalWindow(WindowState, nodes=(WindowAggregate,)):
     """The steps of one window node.
 
     Args:
@@ -100,20 +108,20 @@ class RunningWindow(WindowState, nodes=(WindowAggregate,)):
         self._totals = Totals()
         self._nullable: set[tuple[str, str]] = set()
         ranked: dict[tuple[str, str], None] = {}
-        self._orders: dict[PartName, Orders] = {}
+        self._orders: dict[PartName, OrderStatistics] = {}
         self._ordered: dict[PartName, Aggregate] = {}
-        self._values: dict[str, Values] = {}
-        self._best: dict[PartName, Staircases] = {}
+        self._values: dict[str, ValueCounts] = {}
+        self._best: dict[PartName, ParetoRuns] = {}
         for aggregate in node.aggregates:
             keeps = aggregate.keeps(node.input.schema)
             if keeps == "values":
                 name = column_name(aggregate.expression)
-                self._values.setdefault(name, Values(node.group, name, node.input.schema, device))
+                self._values.setdefault(name, ValueCounts(node.group, name, node.input.schema, device))
             elif keeps == "order":
                 self._order(aggregate)
             elif keeps == "extreme":
                 extreme = Extremum.of(aggregate, node.input.schema)
-                self._best[extreme.name] = Staircases(extreme, device)
+                self._best[extreme.name] = ParetoRuns(extreme, device)
                 if extreme.by_rank:
                     ranked[extreme.column, extreme.form] = None
         self._runs |= {stored("extreme", name): each for name, each in self._best.items()}
@@ -130,14 +138,14 @@ class RunningWindow(WindowState, nodes=(WindowAggregate,)):
     def _order(self, aggregate: Aggregate) -> None:
         where = None if aggregate.filter is None else column_name(aggregate.filter)
         name: PartName = ("order", column_name(aggregate.expression), where)
-        self._orders[name], self._ordered[name] = Orders(self._device), aggregate
+        self._orders[name], self._ordered[name] = OrderStatistics(self._device), aggregate
 
     @classmethod
     def of(cls, node: Any, device: Device, apart: Collection[Node] | None = None) -> Operator:
         """Windows whose aggregates are brought up to date, or those that keep their events: a batch is the same."""
         lowered = node.lowered()
         keeps = (each.keeps(lowered.input.schema) for each in lowered.aggregates)
-        return (RunningWhole if apart is not None or "events" in keeps else cls)(lowered, device)
+        return (RecomputingWindow if apart is not None or "events" in keeps else cls)(lowered, device)
 
     def _settled(
         self, events: Events | None, opened: Events | None, closed: Events | None, limit: int
@@ -154,7 +162,7 @@ class RunningWindow(WindowState, nodes=(WindowAggregate,)):
 
     def with_open(self) -> Operator | None:
         """Itself; or windows that keep all events: what is kept of an extreme by rank depends on when events end."""
-        return self if self.take_open() else RunningWhole(self._node, self._device).with_open()
+        return self if self.take_open() else RecomputingWindow(self._node, self._device).with_open()
 
     def take_open(self) -> bool:
         """Take events whose ends are not known yet, if it can: not on a grid, nor where values are only ranked.
@@ -174,7 +182,7 @@ class RunningWindow(WindowState, nodes=(WindowAggregate,)):
 
     def _due(
         self, events: Events | None, opened: Events | None, closed: Events | None, limit: int
-    ) -> tuple[Rows | None, Rows | None]:
+    ) -> tuple[AxisRows | None, AxisRows | None]:
         """The rows that begin in this step, and the earlier ones that end in it."""
         if closed is not None and len(closed):
             # It counts since its start edge; from its end on it does not.
@@ -191,7 +199,7 @@ class RunningWindow(WindowState, nodes=(WindowAggregate,)):
             self._ending.add(started.take(self._device.kernels.keep(lasting), self._device))
         return started, concat_rows(ended, self._device) if ended else None
 
-    def _rows(self, events: Events, *, every: bool = False) -> Rows:
+    def _rows(self, events: Events, *, every: bool = False) -> AxisRows:
         """Events as rows; those that lie in no window, between two of them, are left out unless every one is asked."""
         node, device = self._node, self._device
         codes = self._groups.codes(events.frame)
@@ -207,7 +215,7 @@ class RunningWindow(WindowState, nodes=(WindowAggregate,)):
         rows = self._loaded(events.frame, codes)
         return replace(rows if at is None else rows.take(at, device), low=low, high=high)
 
-    def _loaded(self, frame: Any, codes: Any) -> Rows:
+    def _loaded(self, frame: Any, codes: Any) -> AxisRows:
         """Rows of a frame, without places."""
         device = self._device
         columns = load_columns(self._read, self._node.input.schema, frame, device)
@@ -216,9 +224,9 @@ class RunningWindow(WindowState, nodes=(WindowAggregate,)):
             if column.valid is not None:
                 self._has_null(name)
         ranked = device.columns.select(frame, self._framed) if self._framed else None
-        return Rows(codes, codes, codes, columns, ranked)
+        return AxisRows(codes, codes, codes, columns, ranked)
 
-    def _with_valid(self, rows: Rows) -> Rows:
+    def _with_valid(self, rows: AxisRows) -> AxisRows:
         """The rows, and of each column that ever had a null which values are there."""
         columns = {
             name: replace(column, valid=all_of(rows.code))
@@ -233,7 +241,7 @@ class RunningWindow(WindowState, nodes=(WindowAggregate,)):
             self._nullable.add(name)
             self._totals.first_null(name[0])
 
-    def _nothing(self) -> Rows:
+    def _nothing(self) -> AxisRows:
         """No rows, with all columns."""
         device, schema = self._device, self._node.input.schema
         frame = device.columns.from_arrow(pa.Table.from_batches([], schema))
@@ -244,7 +252,7 @@ class RunningWindow(WindowState, nodes=(WindowAggregate,)):
         schema = self._node.input.schema
         return aggregate.keeps(schema) == "extreme" and Extremum.of(aggregate, schema).by_rank
 
-    def _touched(self, begun: Rows | None, ended: Rows | None, limit: int) -> Any:
+    def _touched(self, begun: AxisRows | None, ended: AxisRows | None, limit: int) -> Any:
         """int64 numbers of the groups that have a boundary in this step, ascending."""
         codes = [rows.code for rows in (begun, ended) if rows is not None]
         if not self._forces(limit) and len(self._groups) > MANY * sum(map(len, codes)) + FEW:
@@ -279,7 +287,7 @@ class RunningWindow(WindowState, nodes=(WindowAggregate,)):
 
     # Results
 
-    def _results(self, begun: Rows | None, ended: Rows | None, touched: Any, limit: int) -> list[Events]:
+    def _results(self, begun: AxisRows | None, ended: AxisRows | None, touched: Any, limit: int) -> list[Events]:
         """The results of a step in which some rows begin and earlier ones end; the state is that after it."""
         node, device = self._node, self._device
         kernels = device.kernels
@@ -289,7 +297,7 @@ class RunningWindow(WindowState, nodes=(WindowAggregate,)):
         known = {name: self._known(name, touched, limit) for name in self._best}
         placed = self._placed(events, 0 if ended is None else len(ended), known, touched, limit)
         columns, best = self._extremes(events, known, placed)
-        block = RunningBlock(
+        block = IncrementalBlock(
             device,
             *placed.events,
             len(placed.axis),
@@ -321,7 +329,9 @@ class RunningWindow(WindowState, nodes=(WindowAggregate,)):
         keys = self._groups.keys_of(kernels.take(touched, group))
         return [Events(begin, end, frame if keys is None else device.columns.beside(keys, frame))]
 
-    def _placed(self, events: Rows, ended: int, known: dict[PartName, Rows], touched: Any, limit: int) -> Placed:
+    def _placed(
+        self, events: AxisRows, ended: int, known: dict[PartName, AxisRows], touched: Any, limit: int
+    ) -> Placed:
         """The axis of a step's groups, and where on it rows begin and end."""
         kernels, local = self._device.kernels, places_among(touched, len(self._groups), self._device)
 
@@ -349,21 +359,21 @@ class RunningWindow(WindowState, nodes=(WindowAggregate,)):
             BEFORE,
             AFTER,
         )
-        return Placed(axis, first, last, where, Slots(every, group, before, after, touched, owners))
+        return Placed(axis, first, last, where, StepSlots(every, group, before, after, touched, owners))
 
-    def _known(self, name: PartName, touched: Any, limit: int) -> Rows:
+    def _known(self, name: PartName, touched: Any, limit: int) -> AxisRows:
         """The state's rows of an extreme that can be the greatest of one of the step's groups in the step."""
         rows, device = self._best[name].reach(touched, self._done, limit), self._device
         if rows is None:
             none = device.columns.array(np.zeros(0, np.int64))
             framed = self._best[name].extreme.framed
             frame = device.columns.select(self._nothing().frame, framed) if framed else None
-            return Rows(none.astype(np.int32), none, none, {CODES: Column((none,), None)}, frame)
+            return AxisRows(none.astype(np.int32), none, none, {CODES: Column((none,), None)}, frame)
         return rows
 
     def _extremes(
-        self, events: Rows, known: dict[PartName, Rows], placed: Placed
-    ) -> tuple[Columns, dict[PartName, Best]]:
+        self, events: AxisRows, known: dict[PartName, AxisRows], placed: Placed
+    ) -> tuple[Columns, dict[PartName, ExtremeCodes]]:
         """(columns, best): values that are ranked are so together, the events' and the state's."""
         device = self._device
         columns = dict(events.columns)
@@ -384,7 +394,7 @@ class RunningWindow(WindowState, nodes=(WindowAggregate,)):
                 mine = codes[count : count + len(known[name])]
                 count += len(known[name])
                 order[name] = self._best[name].extreme.turned(mine)
-        return columns, {name: Best(self._best[name], order[name], *placed.of(name)) for name in known}
+        return columns, {name: ExtremeCodes(self._best[name], order[name], *placed.of(name)) for name in known}
 
     # The state, to be looked at and kept
 

@@ -19,12 +19,12 @@ from gpu_ops.core.state_tables import MANY, Field, StateTable
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import Column
 from gpu_ops.operators.state.row_runs import RowRuns
-from gpu_ops.operators.state.rows import Rows, grown, known_at
+from gpu_ops.operators.state.rows import AxisRows, grown, known_at
 
 _WEIGHT = ("order", "weight")
 
 
-class Orders(RowRuns):
+class OrderStatistics(RowRuns):
     """Codes by group, in runs: rows of a group, a code (low) and a weight, each pair once.
 
     What goes is written down as what comes, with a weight of its own: the two cancel where their runs are merged. So
@@ -40,9 +40,9 @@ class Orders(RowRuns):
     def __init__(self, device: Device) -> None:
         super().__init__(("group", "low"), device)
         none = device.columns.array(np.zeros(0, np.int64))
-        self._none = Rows(none.astype(np.int32), none, none, {_WEIGHT: Column((none,), None)})
+        self._none = AxisRows(none.astype(np.int32), none, none, {_WEIGHT: Column((none,), None)})
         self._beside = [none.astype(np.int32), none, none, none]
-        self._placed: list[Run[Rows]] = []
+        self._placed: list[Run[AxisRows]] = []
         self._counts = none
         self._coming: list[tuple[Any, Any]] = []
 
@@ -65,7 +65,7 @@ class Orders(RowRuns):
         groups, at = np.unique(codes, return_inverse=True)
         every = self._device.columns.array(np.arange(len(groups)))
         self._counts[groups] += self._device.kernels.range_sum(weights, at, at + 1, len(groups), every)
-        self.add(Rows(codes, values, values, {_WEIGHT: Column((weights,), None)}))
+        self.add(AxisRows(codes, values, values, {_WEIGHT: Column((weights,), None)}))
 
     def come(self, codes: Any, values: Any) -> None:
         """Some codes are there from now on."""
@@ -93,7 +93,7 @@ class Orders(RowRuns):
         begins, ends, before = kernels.runs_between(codes, values, sums, array(np.array(bounds)), groups, low, high)
         source, offset = kernels.expand(ends - begins)
         at, query = kernels.take(begins, source) + offset, source // runs
-        rows = Rows(
+        rows = AxisRows(
             query.astype(np.int32),
             kernels.take(values, at),
             query,
@@ -126,13 +126,13 @@ class Orders(RowRuns):
         self._placed = list(self.runs)
         return self._beside
 
-    def _ordered(self, rows: Rows) -> Rows:
+    def _ordered(self, rows: AxisRows) -> AxisRows:
         return self._distinct(super()._ordered(rows))
 
-    def _merged(self, pieces: Sequence[Rows]) -> Rows:
+    def _merged(self, pieces: Sequence[AxisRows]) -> AxisRows:
         return self._distinct(super()._merged(pieces))
 
-    def _distinct(self, rows: Rows) -> Rows:
+    def _distinct(self, rows: AxisRows) -> AxisRows:
         """Rows in order, one for each pair of group and code, and none for what has come as often as it has gone."""
         if not len(rows):
             return rows
@@ -151,7 +151,7 @@ class Orders(RowRuns):
 
     # The state, to be looked at and kept
 
-    def rows(self) -> Rows | None:
+    def rows(self) -> AxisRows | None:
         """All rows as one run; None if there are none."""
         self.go(self._none.code, self._none.low)
         whole = self._merged(self.pieces() or [self._none])
@@ -179,19 +179,19 @@ class Orders(RowRuns):
         """What `table` gave, in any order."""
         array = self._device.columns.array
         codes, values, weights = (array(table[name].to_numpy().copy()) for name in ("group", "code", "count"))
-        self._begin(self._ordered(Rows(codes, values, values, {_WEIGHT: Column((weights,), None)})))
+        self._begin(self._ordered(AxisRows(codes, values, values, {_WEIGHT: Column((weights,), None)})))
 
     def renumber(self, numbers: Any) -> None:
         """Give each group ``g`` the number ``numbers[g]``; groups without codes have none. Their order stays."""
         rows = self.rows() or self._none
         self._begin(replace(rows, code=numbers[rows.code]))
 
-    def _begin(self, rows: Rows) -> None:
+    def _begin(self, rows: AxisRows) -> None:
         self.replace([rows] if len(rows) else [])
         groups = int(rows.code.max()) + 1 if len(rows) else 0
         every, code = self._device.columns.array(np.arange(groups)), rows.code.astype(np.int64)
         self._counts = self._device.kernels.range_sum(_weights(rows), code, code + 1, groups, every)
 
 
-def _weights(rows: Rows) -> Any:
+def _weights(rows: AxisRows) -> Any:
     return rows.columns[_WEIGHT].arrays[0]

@@ -20,13 +20,13 @@ from gpu_ops.operators.aggregates.block import Column
 from gpu_ops.operators.aggregates.selection import Extremum
 from gpu_ops.operators.state.fields import row_columns
 from gpu_ops.operators.state.row_runs import RowRuns
-from gpu_ops.operators.state.rows import Rows, concat_rows
+from gpu_ops.operators.state.rows import AxisRows, concat_rows
 
 CODES = ("order", "numbers")
 """The column of order codes: the greater, the nearer to the extreme. Of ranked values they compare within a run."""
 
 
-class Staircases(RowRuns):
+class ParetoRuns(RowRuns):
     """The events that can still become one extreme, in runs by group and end.
 
     Each run is a staircase for itself. Rows that have ended, or are worth less than one of another run, stay until runs
@@ -40,9 +40,9 @@ class Staircases(RowRuns):
     def __init__(self, extreme: Extremum, device: Device) -> None:
         super().__init__(("group", "high"), device)
         self.extreme = extreme
-        self._none: Rows | None = None
+        self._none: AxisRows | None = None
 
-    def reach(self, touched: Any, done: int, limit: int) -> Rows | None:
+    def reach(self, touched: Any, done: int, limit: int) -> AxisRows | None:
         """The rows that a step needs: per run and group those that end in it, and the first one after them.
 
         Args:
@@ -70,12 +70,12 @@ class Staircases(RowRuns):
             pieces.append(run.rows.take(kernels.take(begin, source) + offset, self._device))
         return concat_rows(pieces, self._device) if pieces else self._none
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: AxisRows) -> None:
         """More rows: a `staircase`, of which none has ended."""
         self._none = rows.cut(0, 0, self._device) if self._none is None else self._none
         super().add(rows)
 
-    def rows(self) -> Rows | None:
+    def rows(self) -> AxisRows | None:
         """All that have not ended, as one staircase; None if there is none."""
         pieces = self.pieces()
         # Ranked among themselves, the same rows have the same codes, whatever came between.
@@ -94,21 +94,21 @@ class Staircases(RowRuns):
         order = {CODES: Field(pa.int64())}
         return StateTable(name, row_columns(place, place, groups, numbers=order, frame=frame))
 
-    def put_back(self, rows: Rows) -> None:
+    def put_back(self, rows: AxisRows) -> None:
         """What `rows` gave, in any order."""
         self.add(self._merged([self._ordered(rows)]))
 
-    def _merged(self, pieces: Sequence[Rows]) -> Rows:
+    def _merged(self, pieces: Sequence[AxisRows]) -> AxisRows:
         return staircase(self._coded(super()._merged(pieces)), self._device)
 
-    def _coded(self, rows: Rows) -> Rows:
+    def _coded(self, rows: AxisRows) -> AxisRows:
         """The rows, with codes that compare among them all."""
         if not self.extreme.by_rank:
             return rows
         return replace(rows, columns={CODES: Column((self.extreme.ranked(rows.frame, self._device),), None)})
 
 
-def staircase(rows: Rows, device: Device) -> Rows:
+def staircase(rows: AxisRows, device: Device) -> AxisRows:
     """The rows that can still become an extreme: no other of their group lives as long and is as great.
 
     Args:

@@ -22,13 +22,13 @@ from gpu_ops.operators.events import Events
 from gpu_ops.operators.operator import Operator
 from gpu_ops.operators.state.fields import BEFORE, clock, extent, row_columns
 from gpu_ops.operators.state.row_runs import RowRuns
-from gpu_ops.operators.state.rows import Rows, concat_rows, grown
+from gpu_ops.operators.state.rows import AxisRows, concat_rows, grown
 from gpu_ops.operators.windows.window_operator import WindowOperator
 from gpu_ops.operators.windows.windows import check_open, placed_results, window_numbers
 from gpu_ops.plan.windows import WindowAggregate
 
 
-class RunningWhole(WindowOperator):
+class RecomputingWindow(WindowOperator):
     """The steps of one window node that keeps its events.
 
     Args:
@@ -39,7 +39,7 @@ class RunningWhole(WindowOperator):
     def __init__(self, node: WindowAggregate, device: Device) -> None:
         self._waiting, self._alive = RowRuns(("low",), device), RowRuns(("group", "low"), device)
         super().__init__(node, device, {"waiting": self._waiting, "alive": self._alive})
-        self._closing: Rows | None = None
+        self._closing: AxisRows | None = None
 
     @cached_property
     def _held(self) -> Any:
@@ -87,15 +87,15 @@ class RunningWhole(WindowOperator):
         self._closing = None
         return touched, results
 
-    def _rows(self, events: Events) -> Rows:
+    def _rows(self, events: Events) -> AxisRows:
         device, grid = self._device, self._node.window.grid
         codes = self._groups.codes(events.frame)
         frame = device.columns.select(events.frame, self._reads) if self._reads else None
         if grid is None:
-            return Rows(codes, events.start, events.ends, {}, frame)
+            return AxisRows(codes, events.start, events.ends, {}, frame)
         check_open(grid, events)
         low, high, at = window_numbers(grid, events.start, events.end, device)
-        rows = Rows(codes, codes, codes, {}, frame)
+        rows = AxisRows(codes, codes, codes, {}, frame)
         return replace(rows if at is None else rows.take(at, device), low=low, high=high)
 
     def _count(self, codes: Any, by: int) -> None:
@@ -140,7 +140,7 @@ class RunningWhole(WindowOperator):
         )
         return list(made)
 
-    def _of_groups(self, touched: Any) -> Rows:
+    def _of_groups(self, touched: Any) -> AxisRows:
         """All rows of some groups that had not ended at the last step."""
         pieces = []
         for run, at in self._alive.of_groups(touched.astype(np.int32)):
@@ -150,7 +150,7 @@ class RunningWhole(WindowOperator):
             pieces.append(self._closing)
         return concat_rows(pieces, self._device)
 
-    def _close(self, closed: Rows) -> None:
+    def _close(self, closed: AxisRows) -> None:
         """Drop the rows that some are, which never ended until now: as many as are equal in all that is read."""
         columns, kernels = self._device.columns, self._device.kernels
         in_groups = self._alive.of_groups(np.unique(closed.code))
@@ -183,7 +183,7 @@ class RunningWhole(WindowOperator):
         super()._restore_groups(groups)
         self._held = np.zeros_like(self._last)
 
-    def _again(self, name: str, rows: Rows) -> None:
+    def _again(self, name: str, rows: AxisRows) -> None:
         if name == "alive":
             self._count(rows.code, 1)
 

@@ -15,13 +15,13 @@ from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import Column
 from gpu_ops.operators.state.fields import group_columns
 from gpu_ops.operators.state.row_runs import RowRuns
-from gpu_ops.operators.state.rows import GroupNumbers, grown, known_at
+from gpu_ops.operators.state.rows import GroupInterner, grown, known_at
 
 CODES = "codes"
 """The form of a column whose values are told apart by numbers."""
 
 
-class Values:
+class ValueCounts:
     """The distinct values of one column within groups, by number, and how often each is there under some conditions.
 
     Args:
@@ -34,7 +34,7 @@ class Values:
     def __init__(self, group: tuple[str, ...], column: str, schema: pa.Schema, device: Device) -> None:
         self._schema = pa.schema([schema.field(name) for name in dict.fromkeys((*group, column))])
         self._column, self._device = column, device
-        self._numbers = GroupNumbers(tuple(self._schema.names), schema, device)
+        self._numbers = GroupInterner(tuple(self._schema.names), schema, device)
         self._counts: dict[str, Any] = {}
 
     def of(self, frame: Any) -> Column:

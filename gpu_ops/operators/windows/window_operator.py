@@ -11,14 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.core.arrow_buffers import integers, to_arrow
-from gpu_ops.core.state_tables import Field, Mask, Rule, StateTable
+from gpu_ops.core.state_tables import Field, Mask, RowRule, StateTable
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TIME_TYPE
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import column_name
 from gpu_ops.operators.events import Events, concat
-from gpu_ops.operators.operator import Fed, Whole, of_whole_groups
+from gpu_ops.operators.operator import BatchInput, StepInput, of_whole_groups
 from gpu_ops.operators.state.fields import AFTER, BEFORE, group_columns
-from gpu_ops.operators.state.incremental import Incremental
+from gpu_ops.operators.state.incremental import IncrementalOperator
 from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import Oldest, shown_time
 from gpu_ops.operators.windows import calendars
@@ -29,13 +29,13 @@ _MANY_WINDOWS = 1 << 22
 """In so many windows an event of an untrusted checkpoint may be, each of which is a result: all days that there are."""
 
 
-class WindowOperator(Incremental, family=True):
+class WindowOperator(IncrementalOperator, family=True):
     """A window node: of each group it knows its last boundary, up to which its results are given.
 
     Args:
         node: The node, lowered to plain columns.
         device: Where arrays live.
-        runs: As in `Incremental`.
+        runs: As in `IncrementalOperator`.
     """
 
     _node: WindowAggregate
@@ -59,12 +59,12 @@ class WindowOperator(Incremental, family=True):
         reads = self._node.group or any(each.reads for each in self._node.aggregates)
         return [tuple(self._schema.names) if reads else ()]
 
-    def batch(self, whole: Whole) -> Iterator[Events]:
+    def batch(self, whole: BatchInput) -> Iterator[Events]:
         """Blocks of whole groups."""
         for events in of_whole_groups(self._node.input, self._node.group, whole.inputs[0], self._device):
             yield from window_aggregate(self._node, events, self._device)
 
-    def _moved(self, events: Sequence[Events | None], given: Sequence[Fed], cti: int) -> tuple[Fed, int]:
+    def _moved(self, events: Sequence[Events | None], given: Sequence[StepInput], cti: int) -> tuple[StepInput, int]:
         limit = self._limit(cti)
         opened, closed = (concat(each, self._device) for each in (given[0].opened, given[0].closed))
         touched, results = self._settled(events[0], opened, closed, limit)
@@ -73,7 +73,7 @@ class WindowOperator(Incremental, family=True):
             self._oldest.moved(touched[rows > 0], self._last)
         self._done = max(self._done, limit)
         self._forget()
-        return Fed(results), self._promise(cti)
+        return StepInput(results), self._output_cti(cti)
 
     @abstractmethod
     def _settled(
@@ -108,7 +108,7 @@ class WindowOperator(Incremental, family=True):
         align = regular.align - regular.size + 1 if regular.membership == "start" else regular.align
         return (cti - regular.size - align) // regular.hop + 1
 
-    def _promise(self, cti: int) -> int:
+    def _output_cti(self, cti: int) -> int:
         """The CTI behind it: of a grid whose results are given up to a window no later one begins before that one."""
         grid, done = self._node.window.grid, self._done
         if grid is None:
@@ -133,7 +133,7 @@ class WindowOperator(Incremental, family=True):
     def _group_columns(self, count: int) -> dict[str, Any]:
         return {"last": self._shown(self._device.columns.host(self._last[:count]).copy())}
 
-    def _groups_declared(self, done: int, columns: dict[str, Field], rules: tuple[Rule, ...] = ()) -> StateTable:
+    def _groups_declared(self, done: int, columns: dict[str, Field], rules: tuple[RowRule, ...] = ()) -> StateTable:
         """The table of groups, with these columns and rules beside what all windows know of one."""
         # Of a group of which nothing has begun its last boundary is 0.
         last = {"last": Field(self._axis, least=BEFORE, most=max(done, 0))}
@@ -141,7 +141,7 @@ class WindowOperator(Incremental, family=True):
         rows = None if keys else 1
         return StateTable("groups", last | columns | keys, rows, required=True, unique=tuple(keys), rules=rules)
 
-    def _few_windows(self, done: int) -> tuple[Rule, ...]:
+    def _few_windows(self, done: int) -> tuple[RowRule, ...]:
         """What is doubted of rows: that one has millions of results to come."""
         if self._node.window.grid is None:
             return ()
@@ -150,7 +150,7 @@ class WindowOperator(Incremental, family=True):
             low, high = (integers(rows[name].combine_chunks()) for name in ("low", "high"))
             return np.asarray((high == AFTER) | (high - np.maximum(low, done) <= _MANY_WINDOWS), np.bool_)
 
-        return (Rule("high", f"is more than {_MANY_WINDOWS:,} windows away: only trust=True lets it through", few),)
+        return (RowRule("high", f"is more than {_MANY_WINDOWS:,} windows away: only trust=True lets it through", few),)
 
     def _restore_groups(self, groups: pa.Table) -> None:
         self._last = self._device.columns.array(integers(groups["last"].combine_chunks()).copy())

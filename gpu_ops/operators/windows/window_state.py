@@ -11,15 +11,15 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.core.arrow_buffers import integers
-from gpu_ops.core.state_tables import Field, Mask, Rule, StateTable, Tables
+from gpu_ops.core.state_tables import Field, Mask, RowRule, StateTable, Tables
 from gpu_ops.operators.aggregates.block import Block, PartName, column_name
 from gpu_ops.operators.state.fields import AFTER, clock, extent, row_columns
-from gpu_ops.operators.state.rows import Rows
+from gpu_ops.operators.state.rows import AxisRows
 from gpu_ops.operators.windows.incremental_block import ROWS, Totals, stored
-from gpu_ops.operators.windows.order_statistics import Orders
-from gpu_ops.operators.windows.pareto_runs import Staircases
+from gpu_ops.operators.windows.order_statistics import OrderStatistics
+from gpu_ops.operators.windows.pareto_runs import ParetoRuns
 from gpu_ops.operators.windows.value_counts import CODES as CODES_OF_VALUES
-from gpu_ops.operators.windows.value_counts import Values
+from gpu_ops.operators.windows.value_counts import ValueCounts
 from gpu_ops.operators.windows.window_operator import WindowOperator
 
 _ROWS = stored(ROWS[0], (*ROWS[1:], "0"))
@@ -27,18 +27,18 @@ _ROWS = stored(ROWS[0], (*ROWS[1:], "0"))
 
 
 class WindowState(WindowOperator, family=True):
-    """The state of a running window; `RunningWindow` steps it."""
+    """The state of a running window; `IncrementalWindow` steps it."""
 
     _totals: Totals
     _nullable: set[tuple[str, str]]
-    _orders: dict[PartName, Orders]
-    _values: dict[str, Values]
-    _best: dict[PartName, Staircases]
+    _orders: dict[PartName, OrderStatistics]
+    _values: dict[str, ValueCounts]
+    _best: dict[PartName, ParetoRuns]
     _ranked: list[tuple[str, str]]
     _framed: list[str]
 
     @abstractmethod
-    def _nothing(self) -> Rows:
+    def _nothing(self) -> AxisRows:
         """No rows, with all columns."""
 
     def tables(self) -> dict[str, pa.Table]:
@@ -57,7 +57,7 @@ class WindowState(WindowOperator, family=True):
             )
         return made
 
-    def _remembered(self) -> dict[str, Orders | Values]:
+    def _remembered(self) -> dict[str, OrderStatistics | ValueCounts]:
         orders = {stored("ordered", name): each for name, each in self._orders.items()}
         return orders | {stored("values", (name,)): each for name, each in self._values.items()}
 
@@ -68,7 +68,7 @@ class WindowState(WindowOperator, family=True):
         super()._restore_groups(groups)
         self._totals.restore(groups, self._device)
 
-    def _completed(self, name: str, rows: Rows) -> Rows:
+    def _completed(self, name: str, rows: AxisRows) -> AxisRows:
         if name not in {"waiting", "ending"}:
             return rows
         nothing = self._nothing().columns
@@ -137,11 +137,11 @@ class WindowState(WindowOperator, family=True):
                 remembered.restore(tables[name])
 
 
-def _given_up_to(done: int) -> Rule:
+def _given_up_to(done: int) -> RowRule:
     """Of a group with events the results are given up to where all are: else the windows between would come again."""
 
     def holds(groups: pa.Table) -> Mask:
         last, rows = (integers(groups[name].combine_chunks()) for name in ("last", _ROWS))
         return np.asarray((rows == 0) | (last == done), np.bool_)
 
-    return Rule("last", f"is not {done}, up to where results are given", holds)
+    return RowRule("last", f"is not {done}, up to where results are given", holds)

@@ -36,7 +36,7 @@ _RESULT_ROWS = 1 << 22
 
 
 @dataclass(frozen=True)
-class Groups:
+class GroupedEvents:
     """Events ordered by group and start, with the groups' own columns.
 
     Attributes:
@@ -55,14 +55,14 @@ class Groups:
     columns: Columns
     keys: Any | None
 
-    def cut(self, low: int, high: int) -> Groups:
+    def cut(self, low: int, high: int) -> GroupedEvents:
         """The events from ``low`` to ``high``."""
         end = self.end if isinstance(self.end, int) else self.end[low:high]
         columns = {
             name: column.with_parts([part[low:high] for part in column.parts()])
             for name, column in self.columns.items()
         }
-        return Groups(self.codes[low:high], self.bounds, self.start[low:high], end, columns, self.keys)
+        return GroupedEvents(self.codes[low:high], self.bounds, self.start[low:high], end, columns, self.keys)
 
 
 def window_aggregate(node: WindowAggregate, events: Events, device: Device) -> Iterator[Events]:
@@ -142,7 +142,7 @@ def with_keys(keys: Any | None, group: Any, frame: Any, device: Device) -> Any:
     return frame if keys is None else device.columns.beside(device.columns.take(keys, group), frame)
 
 
-def _group(events: Events, codes: Any, count: int, keys: Any | None, loaded: Columns, device: Device) -> Groups:
+def _group(events: Events, codes: Any, count: int, keys: Any | None, loaded: Columns, device: Device) -> GroupedEvents:
     arrays = [events.start]
     if not isinstance(events.end, int):
         arrays.append(events.end)
@@ -157,10 +157,10 @@ def _group(events: Events, codes: Any, count: int, keys: Any | None, loaded: Col
     for name, column in loaded.items():
         parts = len(column.parts())
         placed[name], rest = column.with_parts(rest[:parts]), rest[parts:]
-    return Groups(codes, bounds, start, end, placed, keys)
+    return GroupedEvents(codes, bounds, start, end, placed, keys)
 
 
-def _blocks(groups: Groups, rows: int | None) -> Iterator[Groups]:
+def _blocks(groups: GroupedEvents, rows: int | None) -> Iterator[GroupedEvents]:
     total = len(groups.start)
     if rows is None or total <= rows:
         yield groups
@@ -174,7 +174,7 @@ def _blocks(groups: Groups, rows: int | None) -> Iterator[Groups]:
         low = high
 
 
-def _block_results(node: WindowAggregate, block: Groups, device: Device) -> Iterator[Events]:
+def _block_results(node: WindowAggregate, block: GroupedEvents, device: Device) -> Iterator[Events]:
     grid = node.window.grid
     if grid is None:
         low, high = block.start, block.start + block.end if isinstance(block.end, int) else block.end
@@ -205,7 +205,9 @@ def placed_results(
         yield from _placed_results(node, block, block.start, block.end, device)
 
 
-def _placed_results(node: WindowAggregate, block: Groups, low: Any, high: Any, device: Device) -> Iterator[Events]:
+def _placed_results(
+    node: WindowAggregate, block: GroupedEvents, low: Any, high: Any, device: Device
+) -> Iterator[Events]:
     grid, kernels = node.window.grid, device.kernels
     axis_code, axis, first, last = kernels.axis(block.codes, low, high)
     if grid is not None and any(each.options.get("bounds") for each in node.aggregates):
@@ -256,7 +258,7 @@ def grid_results(
             yield Events(start, end, with_keys(keys, kernels.take(group, source), rows, device))
 
 
-def _grid(window: GridKind, block: Groups, device: Device) -> tuple[Any, Any, Groups]:
+def _grid(window: GridKind, block: GroupedEvents, device: Device) -> tuple[Any, Any, GroupedEvents]:
     """The numbers of each event's windows, without the events that have none."""
     low, high, at = window_numbers(window, block.start, block.end, device)
     if at is None:
@@ -266,7 +268,11 @@ def _grid(window: GridKind, block: Groups, device: Device) -> tuple[Any, Any, Gr
         name: column.with_parts([take(part, at) for part in column.parts()]) for name, column in block.columns.items()
     }
     end = block.end if isinstance(block.end, int) else take(block.end, at)
-    return low, high, Groups(take(block.codes, at), block.bounds, take(block.start, at), end, columns, block.keys)
+    return (
+        low,
+        high,
+        GroupedEvents(take(block.codes, at), block.bounds, take(block.start, at), end, columns, block.keys),
+    )
 
 
 def window_numbers(window: GridKind, start: Any, end: Any | int, device: Device) -> tuple[Any, Any, Any | None]:

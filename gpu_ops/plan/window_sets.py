@@ -13,9 +13,9 @@ from gpu_ops.errors import PlanError
 from gpu_ops.plan.data_windows import Alive, DataWindow
 from gpu_ops.plan.lifetimes import Change, Lifetime
 from gpu_ops.plan.nodes import Node, Project, extended
-from gpu_ops.plan.window_kinds import AsPart, Assigned, DataWindowKind, Enters, Rests, RowNote
+from gpu_ops.plan.window_kinds import AsPart, Assigned, DataWindowKind, Enters, Remains, RowNote
 
-Rule = Literal["all", "any"]
+SetRule = Literal["all", "any"]
 
 BITS = 2
 """How many bits it takes to say how a window holds a row."""
@@ -29,7 +29,7 @@ _MOST = 30
 
 
 @dataclass(frozen=True)
-class Ends:
+class UntilTime:
     """Rows are in from their start on: for a span, or until the time in a column (Esper: time, timetolive).
 
     It is a part alone, and no kind: by itself it is a change of lifetimes, and all events are in while they live.
@@ -44,16 +44,16 @@ class Ends:
     def __str__(self) -> str:
         return f"until {self.column}" if self.span is None else f"last span {format_span(self.span)}"
 
-    def renamed(self, names: Mapping[str, str]) -> Ends:
+    def renamed(self, names: Mapping[str, str]) -> UntilTime:
         """The same over columns with other names."""
         return self if self.column is None else replace(self, column=names.get(self.column, self.column))
 
 
 @dataclass(frozen=True)
-class Part:
+class SetPart:
     """One of the windows, with one of its own for each combination of some columns."""
 
-    window: DataWindowKind | Ends
+    window: DataWindowKind | UntilTime
     within: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -62,7 +62,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Together(Assigned):
+class WindowSet(Assigned):
     """Several windows that see the same rows, in the order of their coming.
 
     Attributes:
@@ -73,13 +73,13 @@ class Together(Assigned):
         parts: The windows.
     """
 
-    rule: Rule
-    parts: tuple[Part, ...]
+    rule: SetRule
+    parts: tuple[SetPart, ...]
 
     leaves = "at once"
     ties = "by payload"
     on_host = True
-    context = "what one window drops is dropped from the others, and all events before say what"
+    halo = "what one window drops is dropped from the others, and all events before say what"
 
     def __str__(self) -> str:
         return f"{self.rule} of ({'; '.join(str(part) for part in self.parts)})"
@@ -89,9 +89,9 @@ class Together(Assigned):
         return "at its start" if all(part.window.enters == "at its start" for part in self.parts) else "later"
 
     @property
-    def rests(self) -> Rests:
+    def remains(self) -> Remains:
         known = (part.window.as_part for part in self.parts)
-        return "nothing" if all(each is not None and each.rests == "nothing" for each in known) else "all"
+        return "nothing" if all(each is not None and each.remains == "nothing" for each in known) else "all"
 
     @property
     def note(self) -> RowNote:
@@ -104,15 +104,15 @@ class _Window:
 
     stream: Node
     hidden: Mapping[str, nw.Expr]
-    parts: tuple[Part, ...]
+    parts: tuple[SetPart, ...]
     order: tuple[str, ...]
 
 
-def taken_together(rule: Rule, windows: Sequence[tuple[DataWindow, Sequence[str]]], *, verb: str) -> DataWindow:
+def taken_together(rule: SetRule, windows: Sequence[tuple[DataWindow, Sequence[str]]], *, verb: str) -> DataWindow:
     """Several windows over one stream as one; what it needs beside the payload is behind that.
 
     Args:
-        rule: As in `Together`.
+        rule: As in `WindowSet`.
         windows: Each with the names of its payload, beside which it may need more.
         verb: The user's, for errors.
 
@@ -146,18 +146,18 @@ def taken_together(rule: Rule, windows: Sequence[tuple[DataWindow, Sequence[str]
         )
     hidden = {name: expression for each in taken for name, expression in each.hidden.items()}
     below = extended(stream, (expression.alias(name) for name, expression in hidden.items()))
-    return DataWindow(below, Together(rule, parts), (), next(iter(orders), ()))
+    return DataWindow(below, WindowSet(rule, parts), (), next(iter(orders), ()))
 
 
-def _taken(window: DataWindow, names: Sequence[str], rule: Rule, at: int, verb: str) -> _Window:
+def _taken(window: DataWindow, names: Sequence[str], rule: SetRule, at: int, verb: str) -> _Window:
     """A window as the ``at``-th part, with the columns that it needs beside the payload under names of their own."""
     below, kind, order = window.input, window.window, window.order
     if isinstance(kind, Alive):  # the verbs make it, over a change of lifetimes; another kind may be over anything
         assert isinstance(below, Lifetime)  # noqa: S101  (that is how last_span and until are made)
         ends, hidden = _ends(below.change, f"__{at}_until")
-        return _Window(below.input, hidden, (Part(ends),), order)
-    parts = kind.parts if isinstance(kind, Together) else (Part(kind, window.within),)
-    if isinstance(kind, Together) and kind.rule != rule:
+        return _Window(below.input, hidden, (SetPart(ends),), order)
+    parts = kind.parts if isinstance(kind, WindowSet) else (SetPart(kind, window.within),)
+    if isinstance(kind, WindowSet) and kind.rule != rule:
         other = "an intersection" if kind.rule == "all" else "a union"
         raise PlanError(
             f"{verb} takes no window that is {other} itself.",
@@ -178,14 +178,14 @@ def _taken(window: DataWindow, names: Sequence[str], rule: Rule, at: int, verb: 
     )
 
 
-def _ends(change: Change, name: str) -> tuple[Ends, dict[str, nw.Expr]]:
+def _ends(change: Change, name: str) -> tuple[UntilTime, dict[str, nw.Expr]]:
     """Until when events live that last a span, or as long as an expression says."""
     if change.given:
-        return Ends(column=name), {name: change.given["end"]}
-    return Ends(span=change.lasting(None)), {}
+        return UntilTime(column=name), {name: change.given["end"]}
+    return UntilTime(span=change.lasting(None)), {}
 
 
-def _role(window: DataWindowKind | Ends, verb: str) -> AsPart:
+def _role(window: DataWindowKind | UntilTime, verb: str) -> AsPart:
     if window.as_part is None:
         raise PlanError(f"{verb} does not take this window: {window}.", remedy=f"It takes {_TAKEN}.")
     return window.as_part
