@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import isqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from tests.support.data_windows import ASKED, EVENTS, KEYS, pushed, source
 from tests.support.examples import examples
 from tests.support.reference import Aggregate, Event
 from tests.support.rows import check, rows
+from tests.support.squares import Squares
 from tests.support.ticks import at_us
 
 if TYPE_CHECKING:
@@ -85,24 +85,6 @@ class UntilFlag(DataWindowKind):
         left = np.where(gone, after, -1)
         leave = np.where(gone, held.start[np.maximum(left, 0)], UNKNOWN)
         return Membership(np.where(raised, OUT, held.start), leave, rows, left)
-
-
-@dataclass(frozen=True)
-class Squares(GridKind):
-    """Windows from the square of one whole number to that of the next, in some unit; before 0 they are mirrored."""
-
-    unit: int
-
-    def begins(self, numbers: Any) -> Any:
-        return numbers * abs(numbers) * self.unit
-
-    def finishes(self, numbers: Any) -> Any:
-        return self.begins(numbers + 1)
-
-    def around(self, time: int) -> tuple[int, int]:
-        root = isqrt(abs(time) // self.unit)
-        number = root if time >= 0 else -root
-        return number - 2, number + 2
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import stat
 from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager, suppress
@@ -19,6 +20,8 @@ _FOLD = 64
 
 _CGROUP = Path("/sys/fs/cgroup/memory.max")
 _STATM = Path("/proc/self/statm")
+
+_COLUMNS = 1 << 15
 
 _OFTEN = 1 << 22
 """Rows between two looks at how much memory is left."""
@@ -53,6 +56,18 @@ class Bounds:
             raise PlanError(
                 f"max_bytes is {shown(most)}, and not a whole number of at least 1.",
                 remedy="Leave it out for what this machine's memory lets.",
+            )
+
+    def refuse_columns(self, path: str, count: int) -> None:
+        """Refuse a file of absurdly many columns: each takes kilobytes of memory, and few bytes in the file.
+
+        Raises:
+            SourceError: It has more than 32,768, and is not trusted.
+        """
+        if count > _COLUMNS and not self.trust:
+            raise SourceError(
+                f"{path} has {count:,} columns, more than the {_COLUMNS:,} that a file has which is not trusted.",
+                remedy="See that it is whole, and what separates its columns. If you know whom it is from: trust=True.",
             )
 
     def meter(self, path: str, size: int) -> Meter:
@@ -105,9 +120,15 @@ class Meter:
         )
 
 
-@cache
 def memory() -> int:
-    """The bytes of memory that this process may use: the machine's, or its container's."""
+    """The bytes of memory that this process may use: the machine's, its container's, or its own limit."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return _machine() if limit == resource.RLIM_INFINITY else min(_machine(), limit)
+
+
+@cache
+def _machine() -> int:
+    """The bytes of memory of the machine, or of its container."""
     found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with suppress(OSError, ValueError):  # there is no container, or it has no limit ("max")
         found = min(found, int(_CGROUP.read_text()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +41,11 @@ def sound(rows: Rows, meter: Meter) -> Rows:
         SourceError: It would be too large where every row has its own text.
     """
     try:
-        rows.validate(full=True)
+        rows.validate()
+        for column in rows.columns:
+            for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+                if not _is_ascii(chunk):
+                    chunk.validate(full=True)
     except (pa.ArrowException, IndexError) as error:
         raise _unsound(rows, meter.path, error) from error
     for number, field in enumerate(rows.schema):
@@ -50,6 +54,24 @@ def sound(rows: Rows, meter: Meter) -> Rows:
         for text in _texts(rows.column(number)):
             meter.check(text)
     return rows
+
+
+def _is_ascii(array: pa.Array) -> bool:
+    """Whether an array, of which Arrow has looked at the sizes of buffers, holds texts of ASCII alone and no null.
+
+    Then all its bytes are looked at together, which takes a tenth of the time that looking at each text takes.
+    """
+    width: Any = np.int32 if _IS.is_string(array.type) else np.int64 if _IS.is_large_string(array.type) else None
+    if width is None or not len(array):
+        return False
+    validity, places, text = array.buffers()
+    if validity is not None or array.null_count or text is None:
+        return False
+    offsets = np.frombuffer(places, width, array.offset + len(array) + 1)[array.offset :]
+    first, last = int(offsets[0]), int(offsets[-1])
+    if not 0 <= first < last <= text.size or (offsets[1:] < offsets[:-1]).any():
+        return False
+    return bool(np.frombuffer(text, np.uint8)[first:last].max() < 128)
 
 
 def legible(schema: pa.Schema) -> pa.Schema:

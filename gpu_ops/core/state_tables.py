@@ -7,7 +7,7 @@ with the declaration of its operator.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -82,6 +82,7 @@ class StateTable:
         required: Whether the table must exist.
         unique: Columns whose values no two rows share.
         rules: Other rules.
+        doubts: Rules for files that are not trusted: sound tables may break them, but damage is the likelier cause.
     """
 
     name: str
@@ -90,9 +91,12 @@ class StateTable:
     required: bool = False
     unique: tuple[str, ...] = ()
     rules: tuple[RowRule, ...] = field(default=())
+    doubts: tuple[RowRule, ...] = field(default=())
 
 
-def check(of: str, tables: Tables, declared: Callable[[Tables], Iterator[StateTable]]) -> None:
+def check(
+    of: str, tables: Tables, declared: Callable[[Tables], Iterator[StateTable]], *, trusted: bool = False
+) -> None:
     """Check tables against their declarations.
 
     Args:
@@ -100,6 +104,7 @@ def check(of: str, tables: Tables, declared: Callable[[Tables], Iterator[StateTa
         tables: The tables.
         declared: From the tables to their declarations, one by one: a table is checked before the next declaration is
             made. So a declaration may depend on an earlier table, for instance on the number of groups.
+        trusted: Whether doubts are left out.
 
     Raises:
         SourceError: A table differs. The error names the table, and if possible the column, the row and the rule.
@@ -115,7 +120,8 @@ def check(of: str, tables: Tables, declared: Callable[[Tables], Iterator[StateTa
     for each in declared(tables):
         known[each.name] = None
         if each.name in tables:
-            _Check(f"{of}, table {each.name!r}", each, tables[each.name])
+            rules = each.rules if trusted else each.rules + each.doubts
+            _Check(f"{of}, table {each.name!r}", each, tables[each.name], rules)
         elif each.required:
             raise SourceError(f"{of}, table {each.name!r}: it is missing.", remedy=OLDER)
     strange = next((name for name in tables if name not in known), None)
@@ -126,7 +132,7 @@ def check(of: str, tables: Tables, declared: Callable[[Tables], Iterator[StateTa
 class _Check:
     """The check of one table against its declaration."""
 
-    def __init__(self, where: str, declared: StateTable, table: pa.Table) -> None:
+    def __init__(self, where: str, declared: StateTable, table: pa.Table, rules: Sequence[RowRule]) -> None:
         self._where, self._declared, self._table = where, declared, table
         self._check_columns()
         self._arrays = {name: table[name].combine_chunks() for name in table.column_names}
@@ -136,7 +142,7 @@ class _Check:
             self._compare(name, declared.columns[name])
         if declared.unique:
             self._check_unique(declared.unique)
-        for rule in declared.rules:
+        for rule in rules:
             self._refuse(rule.column, ~rule.holds(table), rule.says)
 
     def _error(self, problem: str, column: str | None = None, row: int | None = None) -> SourceError:

@@ -398,7 +398,11 @@ def _rebuilt(array: pa.Array, kind: pa.DataType) -> pa.Array:
         values = array.values.slice(array.offset * width, len(array) * width)
         return pa.FixedSizeListArray.from_arrays(_restored(values, kind.value_type), type=kind, mask=mask)
     if _IS.is_map(kind):
-        array = array.cast(pa.large_list(pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])))
+        # A cast to a list would cut lists of nulls within off from their offsets.
+        entries = array.values
+        array = pa.Array.from_buffers(
+            pa.list_(entries.type), len(array), array.buffers()[:2], -1, array.offset, [entries]
+        )
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     if _IS.is_map(kind):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import glob
+import io
 import itertools
 import os
 import re
@@ -39,6 +41,9 @@ SUFFIXES: dict[str, FileFormat] = {
 
 _CSV_BLOCK = 4 << 20
 """Bytes of CSV that are parsed at a time, and from the first of which types are inferred."""
+
+_CSV_HEAD = 1 << 16
+"""Bytes in which most lines of names fit."""
 
 _HIDDEN = (".", "_")
 _MISFIT = re.compile(
@@ -96,6 +101,7 @@ def open_files(
                 opened.append(_open_ipc(each, bounds))
             else:
                 opened.append(_open_csv(each, times, options, opened[0].schema if opened else None, bounds))
+            bounds.refuse_columns(each, len(opened[-1].schema))
         _check_same_schema(opened[0], opened[-1])
 
     def read(columns: Sequence[str], rows: int) -> Iterator[Piece]:
@@ -279,6 +285,8 @@ def _open_csv(path: str, times: Sequence[str], options: CsvOptions, like: pa.Sch
             ),
         )
 
+    if options.names is None:
+        bounds.refuse_columns(path, _count_names(path, options, bounds))
     # An unreadable time is the fault of one row, so times are read as text and parsed later.
     asked = {name: pa.string() for name in times} | dict(options.types)
     # All files have the first file's types; a misfit in a later file shows when it is read.
@@ -299,6 +307,21 @@ def _open_csv(path: str, times: Sequence[str], options: CsvOptions, like: pa.Sch
                 yield pa.Table.from_batches([batch])
 
     return _File(path, pa.schema([field.with_type(types[field.name]) for field in inferred]), None, tables)
+
+
+def _count_names(path: str, options: CsvOptions, bounds: Bounds) -> int:
+    """How many columns the line of names has: pyarrow takes kilobytes for each before it can be asked."""
+    head, names = b"", list[str]()
+    with _unpacked(path, bounds) as file:
+        for size in (_CSV_HEAD, _CSV_BLOCK):
+            head += file.read(size - len(head))
+            # Names are not looked at: in Latin-1 all bytes are letters.
+            text = io.StringIO(head.decode("latin-1"), newline="")
+            rows = csv.reader(text, delimiter=options.delimiter, quotechar=options.quote)
+            names = next(filter(None, rows), [])
+            if text.read(1):
+                break
+    return len(names)
 
 
 class _Counted:

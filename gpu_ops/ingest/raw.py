@@ -99,10 +99,12 @@ def refuse_duplicates(names: Sequence[str]) -> None:
     Raises:
         ColumnError: Two columns have one name.
     """
-    for index, name in enumerate(names):
+    before: set[str] = set()
+    for name in names:
         refuse_names([name])
-        if name in names[:index]:
+        if name in before:
             raise ColumnError("Two columns have this name.", column=name, remedy="Rename one of them in the source.")
+        before.add(name)
 
 
 def _library(source: Any) -> tuple[str, str]:

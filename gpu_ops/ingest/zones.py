@@ -1,17 +1,19 @@
 """Local times to instants, by Python's time zone database.
 
 Arrow's own conversion knows no clock change after 2037 and Polars' none after 2099; `zoneinfo` applies the last rule
-for ever. It is asked once for each day that occurs, not for each row.
+for ever. It is asked for the changes of each year that occurs, not for each row.
 """
 
 from __future__ import annotations
 
+import calendar
 import datetime
 import re
 import zoneinfo
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +25,11 @@ Ticks = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 DAY = 86_400_000_000
+
+_YEARS = range(1800, 2129)
+"""The years whose changes are looked for: none is earlier, and from 2101 on a rule that goes on for ever holds."""
+_STEP = 3 * DAY
+"""No zone of the database has changed its offset twice within it: the shortest time was 95 hours, in 1939."""
 
 _OFFSET = re.compile(r"([+-])([01]\d|2[0-3]):?([0-5]\d)")
 _TICK = datetime.timedelta(microseconds=1)
@@ -37,6 +44,14 @@ class _ZonePiece(NamedTuple):
     after: int
     """Where the clock went back, local times occur twice: first at `before`, then at `after`, which is less.
     Where it went forward, they never occur: `before` is less than `after`. Elsewhere both are equal (PEP 495)."""
+
+
+class _Pieces(NamedTuple):
+    """Pieces one behind the other, as arrays."""
+
+    first: Ticks
+    before: Ticks
+    after: Ticks
 
 
 @dataclass(frozen=True)
@@ -104,20 +119,19 @@ class Zone:
         days -= lowest
         occurs = np.zeros(int(days.max()) + 1, np.bool_)
         occurs[days] = True
-        pieces = {day: _day(self.name, lowest + day) for day in np.flatnonzero(occurs).tolist()}
+        mornings = (np.flatnonzero(occurs) + lowest) * DAY
+        pieces = _pieces(self.name, _year_of(mornings[0]), _year_of(mornings[-1]))
+        morning, evening = (np.searchsorted(pieces.first, mornings + more, side="right") - 1 for more in (0, DAY - 1))
         offsets = np.zeros(len(occurs), np.int64)
-        for day, (piece, *_) in pieces.items():
-            offsets[day] = piece.before
+        offsets[occurs] = pieces.before[morning]
         instants = local - offsets[days]
-        changes = [day for day, (piece, *more) in pieces.items() if more or piece.before != piece.after]
-        if not changes:
-            return instants, {}
-        # Only rows on days with a clock change remain, usually few.
         changing = np.zeros(len(occurs), np.bool_)
-        changing[changes] = True
+        changing[occurs] = (morning != evening) | (pieces.before != pieces.after)[morning]
+        # Only rows on days with a clock change remain, usually few.
         rows = np.flatnonzero(changing[days])
-        parts = [piece for day in changes for piece in pieces[day]]
-        instants[rows], broken = _through_changes(local[rows], parts, ambiguous, nonexistent)
+        if not len(rows):
+            return instants, {}
+        instants[rows], broken = _through_changes(local[rows], pieces, ambiguous, nonexistent)
         faults: dict[TimeRule, Mask] = {}
         for rule, mask in broken.items():
             faults[rule] = np.zeros(len(local), np.bool_)
@@ -126,9 +140,9 @@ class Zone:
 
 
 def _through_changes(
-    local: Ticks, pieces: list[_ZonePiece], ambiguous: Ambiguous, nonexistent: Nonexistent
+    local: Ticks, pieces: _Pieces, ambiguous: Ambiguous, nonexistent: Nonexistent
 ) -> tuple[Ticks, dict[TimeRule, Mask]]:
-    first, before, after = (np.array(column, np.int64) for column in zip(*pieces, strict=True))
+    first, before, after = pieces
     at = np.searchsorted(first, local, side="right") - 1
     twice, skipped = (before > after)[at], (before < after)[at]
     instants = local - np.where(twice & (ambiguous == "latest"), after[at], before[at])
@@ -142,13 +156,34 @@ def _through_changes(
     return instants, faults
 
 
-@lru_cache(maxsize=1 << 16)
-def _day(name: str, day: int) -> tuple[_ZonePiece, ...]:
-    """The pieces of one local day.
+def _year_of(local: Any) -> int:
+    return (_EPOCH + datetime.timedelta(microseconds=int(local))).year
 
-    It is halved until both ends of each part agree. That finds every change, because no zone of the database has
-    changed its offset twice within three days (the shortest time between two changes was 95 hours, in 1939).
-    """
+
+def _begin_of(year: int) -> int:
+    """The first local time of a year, in ticks."""
+    return (datetime.date(year, 1, 1) - _EPOCH.date()).days * DAY
+
+
+_LASTING = {(datetime.date(year, 1, 1).weekday(), calendar.isleap(year)): year for year in _YEARS[-28:]}
+"""By the weekday on which a year begins, and whether it is a leap year: one in which a lasting rule holds."""
+
+
+def _pieces(name: str, first: int, last: int) -> _Pieces:
+    """The pieces of some years, from the first to the last."""
+    found = []
+    for year in range(first, last + 1):
+        same = max(year, _YEARS[0])
+        if year > _YEARS[-1]:
+            same = _LASTING[datetime.date(year, 1, 1).weekday(), calendar.isleap(year)]
+        known = _pieces_of(name, same)
+        found.append(known._replace(first=known.first + (_begin_of(year) - _begin_of(same))))
+    return _Pieces(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
+
+
+@lru_cache(maxsize=1 << 12)
+def _pieces_of(name: str, year: int) -> _Pieces:
+    """The pieces of one local year: what differs at its ends is halved until both ends of each part agree."""
     zone = zoneinfo.ZoneInfo(name)
 
     def at(local: int) -> _ZonePiece:
@@ -164,8 +199,12 @@ def _day(name: str, day: int) -> tuple[_ZonePiece, ...]:
         middle = at((low.first + high.first) // 2)
         return split(low, middle) + split(middle, high)
 
-    morning = at(day * DAY)
-    if morning.before < morning.after:
-        # A gap that began on the day before: no earlier than its length ago.
-        morning = split(at(morning.first - (morning.after - morning.before)), morning)[-1]
-    return (morning, *split(morning, at(day * DAY + DAY - 1)))
+    begin, end = _begin_of(year), _begin_of(year + 1)
+    probes = [at(local) for local in (*range(begin, end, _STEP), end - 1)]
+    pieces = [probes[0]]
+    if pieces[0].before < pieces[0].after:
+        # A gap that began in the year before: no earlier than its length ago.
+        pieces = split(at(begin - (pieces[0].after - pieces[0].before)), pieces[0])[-1:]
+    for low, high in pairwise(probes):
+        pieces += split(low, high)
+    return _Pieces(*(np.array(column, np.int64) for column in zip(*pieces, strict=True)))

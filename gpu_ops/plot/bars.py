@@ -24,6 +24,8 @@ MOST_EVENTS = 60
 ROW = 0.3
 """The height of a row, in inches."""
 
+_DAY = 86_400_000_000
+
 _INK = "0.25"
 _LONGEST = 48
 _LETTER = 0.009
@@ -221,7 +223,9 @@ def draw_bars(axes: Axes, sections: Sequence[Bars], schema: pa.Schema) -> None:
     if not any(each.start.size for each in sections):
         raise PlanError("There is nothing to draw: the result has no event.", remedy="See what a filter left.")
     low, high = _limits([(each.start, each.end) for each in sections])
-    margin = max((high - low) // 40, 1)
+    # matplotlib counts days as floats: far from 1970 it tells no microseconds apart.
+    told_apart = 4 * int(np.spacing(max(abs(low), abs(high)) / _DAY) * _DAY)
+    margin = max((high - low) // 40, told_apart, 1)
     axes.set_xlim(_time(max(low - margin, MIN_TIME)), _time(min(high + margin, MAX_TIME)))
     labels: list[str] = []
     for section in sections:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from decimal import Decimal
 from pathlib import Path
 
@@ -252,3 +253,10 @@ def test_time_columns_alone_stay_as_payload(device_name: str) -> None:
 def test_a_select_that_leaves_nothing_is_refused() -> None:
     with pytest.raises(PlanError, match="at least one column"):
         events(pa.array([1])).select()
+
+
+def test_lists_of_nulls_in_a_map_come_back_from_any_place(device_name: str) -> None:
+    made = pa.array([[("k", [None] * size)] for size in range(4)], pa.map_(pa.string(), pa.list_(pa.null())))
+    start = datetime.datetime(1970, 1, 1, 0, 0, 1, tzinfo=datetime.UTC)
+    found = events(made).filter(g.col("start") > start).collect(device=device_name)
+    assert one(found).to_pylist() == made.to_pylist()[2:]

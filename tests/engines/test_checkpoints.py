@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,20 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, pa.Table]]:
     """What `write_checkpoint` takes."""
     facts, tables = read_checkpoint(path)
     return {name: each for name, each in facts.items() if name != "tables"}, tables
+
+
+def test_an_event_of_millions_of_windows_is_doubted_unless_the_checkpoint_is_trusted(tmp_path: Path) -> None:
+    query = g.events(pa.schema([("at", pa.int64()), ("to", pa.int64())]).empty_table(), start="at", end="to", unit="us")
+    counts = query.tumbling("1us").agg(n=g.count())
+    live = counts.start(device="cpu")
+    live.push({"at": [0], "to": [5_000_000]})
+    live.advance(datetime(1970, 1, 1, 0, 0, 0, 1, UTC))
+    live.checkpoint(tmp_path / "c")
+    with pytest.raises(SourceError, match="4,194,304 windows away: only trust=True"):
+        g.restore(tmp_path / "c", counts, device="cpu")
+    again = g.restore(tmp_path / "c", counts, device="cpu", trust=True)
+    again.close()
+    assert again.results().num_rows == 5_000_000
 
 
 @pytest.mark.parametrize("number", [-5, 10**6, 2**31 - 1])

@@ -29,10 +29,9 @@ def _arrow_stream(chance: random.Random, folder: Path, *, damaged: bool) -> Case
 
 
 def _arrow(chance: random.Random, folder: Path, *, damaged: bool, stream: bool) -> Case:
-    name, compression = chance.choice(list(sound.SOURCES)), chance.choice([None, None, "zstd", "lz4"])
-    data, other = (
-        _arrow_bytes(each, compression, stream=stream) for each in (name, chance.choice(list(sound.SOURCES)))
-    )
+    names = list(sound.MORE if damaged else sound.SOURCES)
+    name, compression = chance.choice(names), chance.choice([None, None, "zstd", "lz4"])
+    data, other = (_arrow_bytes(each, compression, stream=stream) for each in (name, chance.choice(names)))
     said = "as it is"
     if damaged:
         said, data = damage_arrow(chance, data, other)
@@ -41,7 +40,7 @@ def _arrow(chance: random.Random, folder: Path, *, damaged: bool, stream: bool) 
 
 @cache
 def _arrow_bytes(name: str, compression: str | None, *, stream: bool) -> bytes:
-    return sound.arrow(sound.SOURCES[name][0], stream=stream, compression=compression)
+    return sound.arrow(sound.MORE[name][0], stream=stream, compression=compression)
 
 
 def damage_arrow(chance: random.Random, data: bytes, other: bytes) -> tuple[str, bytes]:
@@ -49,9 +48,16 @@ def damage_arrow(chance: random.Random, data: bytes, other: bytes) -> tuple[str,
     return damage_framed(chance, data) if chance.random() < 0.6 else damage_bytes(chance, data, [other])
 
 
+_NOT_IN_PARQUET = {
+    *("float16", "runs", "runs of numbers", "union", "dense union", "lists as views", "large lists as views"),
+    *("interval", "empty structs", "dictionary of lists", "dictionary of dates"),
+}
+"""What pyarrow writes to no Parquet file, or reads from none."""
+
+
 def _parquet(chance: random.Random, folder: Path, *, damaged: bool) -> Case:
-    name = chance.choice([each for each in sound.SOURCES if each != "float16"])
-    table = sound.SOURCES[name][0]
+    name = chance.choice([each for each in (sound.MORE if damaged else sound.SOURCES) if each not in _NOT_IN_PARQUET])
+    table = sound.MORE[name][0]
     if damaged and chance.random() < 0.15:
         other = chance.choice(list(sound.TABLES))
         data = sound.parquet_of_another_schema(table, sound.TABLES[other].schema)

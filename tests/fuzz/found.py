@@ -148,6 +148,17 @@ def _state(name: str, table: str, change: Callable[[pa.Table], pa.Table]) -> Mak
     return make
 
 
+def _in_state(column: str, number: int) -> Callable[[pa.Table], pa.Table]:
+    """The same table, in whose last row of a column is another number."""
+
+    def change(table: pa.Table) -> pa.Table:
+        values = [*table[column].to_pylist()[:-1], number]
+        changed = pa.array(values, table.field(column).type)
+        return table.set_column(table.column_names.index(column), column, changed)
+
+    return change
+
+
 FOUND: dict[str, Make] = {
     "a text whose offsets pass its bytes": _in_column("text", "offsets", 4, 1 << 30),
     "a text whose offsets go back": _in_column("text", "offsets", 3, -5),
@@ -165,6 +176,10 @@ FOUND: dict[str, Make] = {
     "a column of CSV whose name is no UTF-8": _file(b"start,end,\xff\n1,2,3\n", "given.csv"),
     "a column of CSV without a name": _file(b"start,end,k,,v\n1,2,x,3,4\n", "given.csv"),
     "a column of CSV whose name holds a U+0000": _file(b'start,end,k,"n\0v"\n1,2,x,3\n', "given.csv"),
+    "a line of names that are a million": _file(sound.gzipped(b"start,end" + b"," * 1_000_000), "given.csv.gz"),
+    "a line of names that are a million, after one of many lines": _file(
+        sound.gzipped(b'start,end,"' + b"\n" * 100_000 + b'"' + b"," * 1_000_000), "given.csv.gz"
+    ),
     "a store's name that counts more rows than there are numbers": _renamed("text", rows=1 << 64),
     "a store's batch that counts its rows in words": _store("text", _batches([["8", None]]), g.Store.read),
     "a checkpoint that is a number": _no_facts,
@@ -180,6 +195,10 @@ FOUND: dict[str, Make] = {
     "a column of state that is there twice": _state(
         "median", "/groups", lambda table: table.append_column("last", table["last"])
     ),
+    "a group of a grid that has had no result for a million windows": _state("days", "/groups", _in_state("last", 0)),
+    "an event that waits to be in too many windows": _state("squares", "/waiting", _in_state("high", 10**8)),
+    "an event that ends after too many windows": _state("hopping", "/ending", _in_state("high", (1 << 31) - 1)),
+    "an event that is kept for too many windows": _state("kept", "/alive", _in_state("high", 10**9)),
     "a table of state without columns": _state("snapshot", "/groups", lambda table: table.select([])),
 }
 """By what is wrong with them."""

@@ -60,7 +60,22 @@ def _buffers(array: pa.Array) -> Iterator[tuple[str, pa.Buffer | None, int]]:
     own = array.buffers()
     if pa.types.is_null(kind):
         return
-    yield "validity", own[0], 1
+    if pa.types.is_run_end_encoded(kind):
+        parts = [array.run_ends, array.values]
+    elif pa.types.is_union(kind):
+        yield from zip(("types", "offsets"), own[1:], (1, 4), strict=False)
+        parts = [array.field(number) for number in range(kind.num_fields)]
+    else:
+        yield "validity", own[0], 1
+        yield from _of_rows(array, own)
+        return
+    for part in parts:
+        yield from _buffers(part)
+
+
+def _of_rows(array: pa.Array, own: list[pa.Buffer | None]) -> Iterator[tuple[str, pa.Buffer | None, int]]:
+    """Those of an array that has a validity, without it."""
+    kind = array.type
     if pa.types.is_struct(kind):
         for number in range(kind.num_fields):
             yield from _buffers(array.field(number))
@@ -72,6 +87,10 @@ def _buffers(array: pa.Array) -> Iterator[tuple[str, pa.Buffer | None, int]]:
         yield from _buffers(array.values)
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
         yield "offsets", own[1], 8 if pa.types.is_large_list(kind) else 4
+        yield from _buffers(array.values)
+    elif pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
+        width = 8 if pa.types.is_large_list_view(kind) else 4
+        yield from (("offsets", own[1], width), ("sizes", own[2], width))
         yield from _buffers(array.values)
     elif pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
         yield "views", own[1], 4

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 
 import gpu_ops as g
 from tests.support.branches import EDGES, ONE, TWO, edges, times
+from tests.support.squares import Squares
 from tests.support.ticks import at_us, us
 
 TIME = pa.timestamp("us", "UTC")
@@ -91,10 +92,61 @@ TABLES: dict[str, pa.Table] = {
     "lists of a dictionary": _with(
         pa.ListArray.from_arrays(pa.array(range(ROWS + 1), pa.int32()), _dictionary(pa.int16(), pa.array(["x", "y"])))
     ),
+    "lists of nulls": _table([[None], [], None, [None, None]], pa.list_(pa.null())),
+    "maps of lists of nulls": _table(
+        [[("x", [None])], None, [("y", []), ("z", None)]], pa.map_(pa.string(), pa.list_(pa.null()))
+    ),
     "nulls": _table([None], pa.null()),
+    "int8": _table([-128, 127, None], pa.int8()),
+    "uint64": _table([0, (1 << 64) - 1, None], pa.uint64()),
+    "float32": _table([0.5, None, float("nan")], pa.float32()),
+    "large decimal": _table([Decimal("1.25"), None, Decimal("-" + "9" * 34 + ".99")], pa.decimal128(38, 2)),
+    "date with a time": _table([0, 86_400_000, None], pa.date64()),
+    "seconds of a day": _table([0, 86_399, None], pa.time32("s")),
+    "local seconds": _table([0, -1, None], pa.timestamp("s")),
+    "long durations": _table([0, 1 << 40, None], pa.duration("ns")),
+    "large bytes": _table([b"", b"\xff" * 40, None], pa.large_binary()),
+    "lists of lists": _table([[[1], None, []], None, [[2, None]]], pa.list_(pa.list_(pa.int16()))),
+    "lists of views": _table([[_LONG, "x", None], None, []], pa.list_(pa.string_view())),
+    "short lists of structs": _table([[{"a": 1}, {"a": None}], None], pa.list_(_struct(a=pa.int32()), 2)),
+    "maps of maps": _table([[("x", [("y", 1)])], None, []], pa.map_(pa.string(), pa.map_(pa.string(), pa.int8()))),
+    "structs of structs": _table([{"a": {"b": "x"}}, {"a": None}, None], _struct(a=_struct(b=pa.large_string()))),
+    "dictionary of texts, large": _with(_dictionary(pa.uint16(), pa.array(["x", _LONG], pa.large_string()))),
+    "dictionary of dates": _with(_dictionary(pa.int64(), pa.array([_DAY, None], pa.date32()))),
+    "names of their own": _with(pa.array([{"a\tb": at, "": None} for at in range(ROWS)])),
     "no row": _table([1], pa.int64(), 0),
 }  # fmt: skip
 """Tables with ``start``, ``end``, ``k``, ``n`` and ``v``, by what ``v`` is."""
+
+_EACH = range(ROWS)
+
+ODD: dict[str, pa.Table] = {
+    name: _with(column)
+    for name, column in {
+        "lists as views": pa.array([[at, None] for at in _EACH], pa.list_view(pa.int64())),
+        "large lists as views": pa.array([["x"] * (at % 3) for at in _EACH], pa.large_list_view(pa.string())),
+        "runs": pa.RunEndEncodedArray.from_arrays([3, 10, ROWS], pa.array(["x", None, "y"])),
+        "runs of numbers": pa.RunEndEncodedArray.from_arrays(pa.array([1, ROWS], pa.int16()), [1, 2]),
+        "union": pa.UnionArray.from_sparse(pa.array([at % 2 for at in _EACH], pa.int8()), [pa.array(_EACH)] * 2),
+        "dense union": pa.UnionArray.from_dense(
+            pa.array([0] * ROWS, pa.int8()), pa.array(_EACH, pa.int32()), [pa.array(_EACH)]
+        ),
+        "uuid": pa.array([bytes([at]) * 16 for at in _EACH], pa.uuid()),
+        "opaque": pa.opaque(pa.string(), "kind", "vendor").wrap_array(pa.array(["x"] * ROWS)),
+        "json": pa.json_(pa.string()).wrap_array(pa.array(["{}"] * ROWS)),
+        "tensor": pa.FixedShapeTensorArray.from_storage(
+            pa.fixed_shape_tensor(pa.int8(), [2]), pa.array([[1, 2]] * ROWS, pa.list_(pa.int8(), 2))
+        ),
+        "decimal of 256 bits": pa.array([Decimal(at) for at in _EACH], pa.decimal256(60, 3)),
+        "decimal of 32 bits": pa.array([Decimal(at) for at in _EACH], pa.decimal32(5, 1)),
+        "interval": pa.array([pa.MonthDayNano([at, 1, 2]) for at in _EACH], pa.month_day_nano_interval()),
+        "empty structs": pa.array([{}] * ROWS, pa.struct([])),
+        "dictionary of lists": pa.DictionaryArray.from_arrays(
+            pa.array([at % 2 for at in _EACH], pa.int8()), pa.array([[1], [2]])
+        ),
+    }.items()
+}  # fmt: skip
+"""Likewise those that are refused, or carried on some ways only: where they are sound, too."""
 
 CTIS = pa.table(
     {
@@ -116,6 +168,9 @@ SOURCES: dict[str, tuple[pa.Table, dict[str, Any]]] = {
 }
 """Tables, and how `gpu_ops.events` is told what they are."""
 
+MORE = SOURCES | {name: (table, {"start": "start", "end": "end"}) for name, table in ODD.items()}
+"""The same with those that may be refused."""
+
 IN_TEXT = ["int64", "uint8", "float64", "bool", "date", "text", "no row", "edges"]
 """Those that CSV can hold."""
 
@@ -136,8 +191,11 @@ def arrow(table: pa.Table, *, stream: bool, compression: str | None, rows: int =
 def parquet(table: pa.Table, chance: random.Random) -> bytes:
     """A Parquet file, written one way or another; or one whose Arrow schema is that of another table."""
     options: dict[str, Any] = {
-        "compression": chance.choice(["none", "snappy", "zstd", "gzip"]),
-        "use_dictionary": chance.random() < 0.5,
+        "compression": chance.choice(["none", "snappy", "zstd", "gzip", "lz4", "brotli"]),
+        **_encoded(table.schema, chance),
+        "data_page_size": chance.choice([16, 1 << 20]),
+        "write_page_index": chance.random() < 0.3,
+        "write_page_checksum": chance.random() < 0.3,
         "row_group_size": chance.choice([7, 100]),
         "data_page_version": chance.choice(["1.0", "2.0"]),
         "write_statistics": chance.random() < 0.7,
@@ -145,6 +203,26 @@ def parquet(table: pa.Table, chance: random.Random) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, **options)
     return bytes(sink.getvalue())
+
+
+_ENCODINGS: tuple[tuple[Callable[[pa.DataType], bool], tuple[str, ...]], ...] = (
+    (pa.types.is_int64, ("PLAIN", "DELTA_BINARY_PACKED", "BYTE_STREAM_SPLIT")),
+    (pa.types.is_timestamp, ("PLAIN", "DELTA_BINARY_PACKED")),
+    (pa.types.is_float64, ("PLAIN", "BYTE_STREAM_SPLIT")),
+    (pa.types.is_boolean, ("PLAIN", "RLE")),
+    (pa.types.is_string, ("PLAIN", "DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY")),
+    (pa.types.is_binary, ("DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY")),
+)
+
+
+def _encoded(schema: pa.Schema, chance: random.Random) -> dict[str, Any]:
+    """With dictionaries, or each column that has several encodings by one of them."""
+    if chance.random() < 0.5:
+        return {"use_dictionary": True}
+    encodings = {
+        field.name: chance.choice(names) for field in schema for holds, names in _ENCODINGS if holds(field.type)
+    }
+    return {"use_dictionary": False, "column_encoding": encodings or None}
 
 
 def parquet_of_another_schema(table: pa.Table, other: pa.Schema) -> bytes:
@@ -204,16 +282,37 @@ def _one(query: Callable[[g.Stream], g.Stream], **settings: Any) -> Plan:
     return made, ("events",)
 
 
+def _short(events: g.Stream) -> g.Stream:
+    """The same events, none of which is open: it would have endlessly many windows."""
+    return events.clip_duration(us(9))
+
+
 def _two(query: Callable[[g.Stream, g.Stream], g.Stream]) -> Plan:
     return lambda: query(_events("left"), _events("right")), ("left", "right")
 
 
 PLANS: dict[str, Plan] = {
     **{name: _one(ONE[name]) for name in ("last", "stitch", "distinct", "snapshot", "median", "sliding")},
-    "hopping": _one(lambda s: ONE["hopping"](s.clip_duration(us(9)))),
+    "hopping": _one(lambda s: ONE["hopping"](_short(s))),
     "reordered": _one(ONE["snapshot"], every=2, delay=us(3), reorder=us(4), late="divert"),
     "session": _one(lambda s: s.to_point().by("k").session(us(6)).agg(n=g.count(), best=g.max("v"))),
     "highest": _one(lambda s: s.highest(2, "v").agg(total=g.sum("v"))),
+    "days": _one(lambda s: _short(s).by("k").tumbling("1d", zone="Europe/Vienna").agg(n=g.count(), v=g.max("v"))),
+    "months": _one(lambda s: _short(s).hopping("1q", "1mo", zone="America/New_York").agg(v=g.median("v"))),
+    "squares": _one(lambda s: _short(s).by("k").time_window(Squares(2)).agg(n=g.count(), best=g.max("v"))),
+    "kept": _one(lambda s: _short(s).by("k").hopping(us(6), us(3)).agg(each=g.collect_list("v"))),
+    "filled": _one(lambda s: _short(s).by("k").tumbling(us(4), align=at_us(0), fill="last").agg(v=g.sum("v"))),
+    "filled days": _one(lambda s: _short(s).by("k").tumbling("1d", zone="Europe/Vienna", fill="zero").agg(n=g.count())),
+    "chopped": _one(lambda s: _short(s).chop(us(3))),
+    "batches": _one(lambda s: s.to_point().by("k").time_batches(us(5)).agg(n=g.count(), v=g.sum("v"))),
+    "calendar batches": _one(
+        lambda s: s.to_point().time_batches("1d", align=None, zone="Europe/Vienna").agg(n=g.count())
+    ),
+    "length batches": _one(lambda s: s.to_point().by("k").time_length_batches(us(5), 3, idle="run").agg(n=g.count())),
+    "counted": _one(lambda s: s.to_point().count_window(3).agg(v=g.sum("v"))),
+    "last span": _one(lambda s: s.to_point().by("k").last_span(us(8)).agg(v=g.max("v"), d=g.count_distinct("v"))),
+    "floats": _one(lambda s: s.by("k").snapshot().agg(a=g.mean("v"), b=g.variance("v"), c=g.mode("v"))),
+    "ranked": _one(lambda s: s.snapshot().agg(first=g.first("k"), top=g.top("v", 2))),
     "unique": _one(lambda s: s.unique("k").agg(mean=g.mean("v"))),
     **{name: _two(TWO[name]) for name in ("inner", "left", "full", "anti", "clip", "as of", "union")},
 }

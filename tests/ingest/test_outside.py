@@ -136,6 +136,24 @@ def _rest_of(stream: bytes) -> bytes:
 # How much
 
 
+@pytest.mark.parametrize("name", ["given.csv", "given.csv.gz", "given.arrow", "given.parquet"])
+def test_a_file_of_too_many_columns_is_refused_unless_it_is_trusted(tmp_path: Path, name: str) -> None:
+    path, count = tmp_path / name, (1 << 15) + 1
+    names = ["at", *(f"c{number}" for number in range(1, count))]
+    table = pa.table([pa.array([1])] + [pa.array([2], pa.int8())] * (count - 1), names)
+    if path.suffix == ".parquet":
+        pq.write_table(table, path)
+    elif path.suffix == ".arrow":
+        path.write_bytes(written(table, "file", None))
+    else:
+        # A name may have lines and commas in it.
+        text = f'"{names[0]}","\n\n,",{",".join(names[2:])}\n'.encode() + b"1" + b",2" * (count - 1) + b"\n"
+        path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+    with pytest.raises(SourceError, match=r"has 32,769 columns, more than the 32,768 .* trust=True"):
+        g.events(path, start="at", unit="s")
+    assert len(g.events(path, start="at", unit="s", trust=True).schema) == count - 1
+
+
 @pytest.mark.parametrize("name", ["zeros.arrow", "zeros.arrows", "zeros.parquet", "zeros.csv.gz"])
 def test_what_unpacks_to_more_than_max_bytes_is_an_error_that_names_it(tmp_path: Path, name: str) -> None:
     path, rows = tmp_path / name, 1 << 17

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import random
 import zoneinfo
 
 import numpy as np
@@ -84,6 +85,17 @@ def test_agrees_with_python(name: str, local: list[datetime.datetime], policy: s
             assert found[index] == wanted
         assert bool(faults.get(AMBIGUOUS, np.zeros(len(array)))[index]) == (kind == "ambiguous")
         assert bool(faults.get(NONEXISTENT, np.zeros(len(array)))[index]) == (kind == "nonexistent")
+
+
+@pytest.mark.slow
+def test_every_zone_agrees_with_python_in_all_centuries() -> None:
+    chance = random.Random(5)
+    for name in sorted(zoneinfo.available_timezones()):
+        for year in (*chance.sample(range(2, 9999), 3), *chance.sample(range(1830, 2130), 2)):
+            local = ticks(f"{year:04}-01-01") + chance.randrange(364 * 86_400_000_000)
+            found, _ = Zone(name).to_utc(np.array([local]), "earliest", "shift_forward")
+            wanted, _ = python_says(name, local, "earliest")
+            assert wanted is None or found[0] == wanted, (name, year)
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -130,6 +131,17 @@ def test_a_day_of_a_clock_change_is_longer() -> None:
     days = stream(("2018-10-28T12:00", "2018-10-28T13:00")).tumbling("1d", zone="Europe/Vienna").agg(n=g.count())
     (day,) = days.collect().to_pylist()
     assert (day["start"], day["end"]) == (utc("2018-10-27T22:00"), utc("2018-10-28T23:00"))
+
+
+@pytest.mark.slow
+def test_an_event_may_last_through_all_days_that_there_are() -> None:
+    first, last = utc("0001-02-01"), utc("9999-12-01")
+    events = g.events(pa.table({"from": [first], "to": [last]}), start="from", end="to")
+    found = events.tumbling("1d", zone="Europe/Vienna").agg(n=g.count()).collect()
+    # Vienna's clocks are ahead of UTC: its day begins before UTC's, and one more begins before the end.
+    assert found.num_rows == (last - first).days + 1
+    hours = pc.divide(pc.cast(pc.subtract(found["end"], found["start"]), pa.int64()), 3_600_000_000)
+    assert set(pc.unique(hours).to_pylist()) == {23, 24, 25}
 
 
 def test_days_and_months_may_begin_elsewhere() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -343,3 +345,17 @@ def test_into_axes_that_are_given() -> None:
 def test_what_cannot_be_drawn(draw: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         draw(stream("a: * *  v=1"))
+
+
+@pytest.mark.filterwarnings("ignore:Plotting microsecond time intervals")  # matplotlib's own, of coarse ticks
+@pytest.mark.parametrize("year", ["0001-01-02", "1970-01-01", "2024-02-29", "9999-12-30"])
+def test_windows_of_a_microsecond_are_drawn_in_any_year(year: str) -> None:
+    start = datetime.fromisoformat(year).replace(tzinfo=UTC)
+    events = g.events(
+        pa.table({"start": [start], "end": [start + timedelta(microseconds=1)]}), start="start", end="end"
+    )
+    for make in (lambda events: events.tumbling("1us"), lambda events: events.snapshot()):
+        figure = plot.windows(events, make)
+        low, high = figure.axes[0].get_xlim()
+        assert low < high
+        figure.savefig(io.BytesIO())

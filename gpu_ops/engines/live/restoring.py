@@ -77,7 +77,7 @@ def split(path: Path, state: Tables, prefixes: Sequence[str]) -> dict[str, dict[
     return made
 
 
-def restore_node(path: Path, number: int, node: RunningNode, tables: Tables) -> None:
+def restore_node(path: Path, number: int, node: RunningNode, tables: Tables, *, trusted: bool) -> None:
     """Check a node's tables, and restore the node from them.
 
     Raises:
@@ -85,7 +85,8 @@ def restore_node(path: Path, number: int, node: RunningNode, tables: Tables) -> 
     """
     if node.own is None:
         return
-    check(f"The checkpoint {path} is damaged: node {number} ({node.node.describe()})", tables, node.own.declared)
+    of = f"The checkpoint {path} is damaged: node {number} ({node.node.describe()})"
+    check(of, tables, node.own.declared, trusted=trusted)
     node.own.restore(tables)
 
 

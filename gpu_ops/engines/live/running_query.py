@@ -406,14 +406,21 @@ class RunningQuery(QueryState, OtherNames):
 
     def _restore(self, path: Path) -> None:
         with ours(path):
-            self._restore_from(path, *read_checkpoint(path, TRUSTLESS), "raise")
+            # It wrote the file itself: damage is looked for, and what is sound is not doubted.
+            self._restore_from(path, *read_checkpoint(path, TRUSTLESS), "raise", trusted=True)
 
     def _restore_from(
-        self, path: Path, facts: Any, tables: Mapping[str, pa.Table], if_functions_changed: IfFunctionsChanged
+        self,
+        path: Path,
+        facts: Any,
+        tables: Mapping[str, pa.Table],
+        if_functions_changed: IfFunctionsChanged,
+        *,
+        trusted: bool,
     ) -> None:
         self._check(path, facts, if_functions_changed)
         try:
-            self._remember(path, facts, tables)
+            self._remember(path, facts, tables, trusted=trusted)
         except BaseException as error:
             self._calls.fail(error)
             raise
@@ -424,7 +431,7 @@ class RunningQuery(QueryState, OtherNames):
         check_facts(path, facts, of_query(facts, len(self._inputs), len(self._running.walk())))
         check_functions(path, facts, self._functions, if_functions_changed)
 
-    def _remember(self, path: Path, facts: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
+    def _remember(self, path: Path, facts: Mapping[str, Any], tables: Mapping[str, pa.Table], *, trusted: bool) -> None:
         """Take over the state in a checkpoint."""
         self._begin()
         state = {name.removeprefix("state/"): table for name, table in tables.items() if name.startswith("state/")}
@@ -432,7 +439,7 @@ class RunningQuery(QueryState, OtherNames):
         parts = split(path, state, [*nodes, *(f"{each.prefix}/" for each in self._inputs)])
         for number, (prefix, each) in enumerate(nodes.items()):
             each.cti, each.given = facts["ctis"][number], facts["given"][number]
-            restore_node(path, number, each, parts[prefix])
+            restore_node(path, number, each, parts[prefix], trusted=trusted)
         # An older checkpoint counts rows alone.
         ingest = facts.get("ingest") or [Counts(rows, rows).facts() for rows in facts["rows_in"]]
         for known, counted, promised in zip(self._inputs, ingest, facts["promised"], strict=True):
@@ -470,5 +477,5 @@ def restored(
             with suppress(PlanError):
                 older = RunningQuery(node, device, on_results, shape, max_waiting)
                 made = older if facts.get("plan") == older._plan() else made  # noqa: SLF001
-        made._restore_from(path, facts, tables, if_functions_changed)  # noqa: SLF001
+        made._restore_from(path, facts, tables, if_functions_changed, trusted=bounds.trust)  # noqa: SLF001
     return made

@@ -295,7 +295,8 @@ def _(node: Late, run: BatchRun, wanted: tuple[str, ...]) -> Iterator[Events]:
 
 def _names(node: Source, wanted: tuple[str, ...]) -> list[str]:
     # A frame without columns has no height: the narrowest column stands in.
-    return [name for name in node.schema.names if name in wanted] or [min(node.schema, key=_width).name]
+    asked = set(wanted)
+    return [name for name in node.schema.names if name in asked] or [min(node.schema, key=_width).name]
 
 
 def _let_in(node: Source, settings: Advance | None, run: BatchRun, wanted: tuple[str, ...]) -> Iterator[Events]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gpu_ops.core.state_tables import Field, StateTable, Tables
+from gpu_ops.core.state_tables import Field, RowRule, StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events, concat
@@ -113,12 +113,13 @@ class IncrementalOperator(Operator, family=True):
                 made[name] = rows.to_arrow(self._frame(name), self._device, self._shown)
         return made
 
-    def _groups_declared(self, columns: Mapping[str, Field]) -> Iterator[StateTable]:
+    def _groups_declared(self, columns: Mapping[str, Field], rules: tuple[RowRule, ...] = ()) -> Iterator[StateTable]:
         """The table of groups, with these columns beside their keys; none if it has no column."""
         keys = nullable_columns(self._keys, self._key_prefix)
         if columns or keys:
             rows = None if keys else 1
-            yield StateTable(self._group_table, {**columns, **keys}, rows, required=True, unique=tuple(keys))
+            declared = {**columns, **keys}
+            yield StateTable(self._group_table, declared, rows, required=True, unique=tuple(keys), rules=rules)
 
     def _group_count(self, tables: Tables) -> int:
         """How many groups a checked table of groups has; one if there is no key."""

@@ -70,7 +70,7 @@ def table(window: GridKind, least: int, most: int) -> tuple[int, Ticks, Ticks]:
     return _made(window, window.around(least)[0], window.around(most)[1])
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=8)  # the days of all time take 60 MB
 def _made(window: GridKind, first: int, last: int) -> tuple[int, Ticks, Ticks]:
     numbers = np.arange(first, last + 1)
     return first, window.begins(numbers), window.finishes(numbers)

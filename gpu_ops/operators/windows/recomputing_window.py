@@ -199,4 +199,5 @@ class RecomputingWindow(WindowOperator):
             ("waiting", Field(axis, least=later, most=most)),
             ("alive", Field(axis, least=least, most=min(done, most))),
         ):
-            yield StateTable(name, row_columns(begin, end, groups, frame=frame))
+            columns = row_columns(begin, end, groups, frame=frame)
+            yield StateTable(name, columns, doubts=self._few_windows(done))

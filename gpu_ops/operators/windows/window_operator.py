@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.core.arrow_buffers import integers, to_arrow
-from gpu_ops.core.state_tables import Field
+from gpu_ops.core.state_tables import Field, Mask, RowRule
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TIME_TYPE
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import column_name
@@ -25,6 +25,9 @@ from gpu_ops.operators.state.rows import AxisRows, Oldest, shown_time
 from gpu_ops.operators.windows import grids
 from gpu_ops.operators.windows.windows import check_open, window_aggregate
 from gpu_ops.plan.windows import WindowAggregate
+
+_MANY_WINDOWS = 1 << 22
+"""The most windows, and so results, of one event of an untrusted checkpoint: more than all days of 9,999 years."""
 
 
 class WindowOperator(IncrementalOperator, family=True):
@@ -139,6 +142,17 @@ class WindowOperator(IncrementalOperator, family=True):
     def _last_declared(self, done: int) -> dict[str, Field]:
         """The column of last boundaries; a group in which nothing has begun has 0."""
         return {"last": Field(self._axis, least=BEFORE, most=max(done, 0))}
+
+    def _few_windows(self, done: int) -> tuple[RowRule, ...]:
+        """What is doubted of rows: that one has millions of results to come."""
+        if self._node.window.grid is None:
+            return ()
+
+        def few(rows: pa.Table) -> Mask:
+            low, high = (integers(rows[name].combine_chunks()) for name in ("low", "high"))
+            return np.asarray((high == AFTER) | (high - np.maximum(low, done) <= _MANY_WINDOWS), np.bool_)
+
+        return (RowRule("high", f"is more than {_MANY_WINDOWS:,} windows away: only trust=True lets it through", few),)
 
     def _restore_groups(self, groups: pa.Table) -> None:
         self._last = self._device.columns.array(integers(groups["last"].combine_chunks()).copy())

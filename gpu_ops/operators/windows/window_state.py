@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gpu_ops.core.state_tables import Field, StateTable, Tables
+from gpu_ops.core.arrow_buffers import integers
+from gpu_ops.core.state_tables import Field, Mask, RowRule, StateTable, Tables
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import Block, PartName, column_name, load_columns
 from gpu_ops.operators.aggregates.forms import ranked_by
@@ -17,7 +18,7 @@ from gpu_ops.operators.aggregates.selection import Extremum
 from gpu_ops.operators.state.fields import AFTER, clock, extent, row_columns, table_of
 from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import AxisRows
-from gpu_ops.operators.windows.incremental_block import Totals, stored
+from gpu_ops.operators.windows.incremental_block import ROWS, Totals, stored
 from gpu_ops.operators.windows.order_statistics import OrderStatistics
 from gpu_ops.operators.windows.pareto_runs import ParetoRuns
 from gpu_ops.operators.windows.value_counts import CODES as CODES_OF_VALUES
@@ -29,6 +30,9 @@ from gpu_ops.plan.windows import WindowAggregate
 
 _NULLABLE = {"column": Field(pa.string()), "form": Field(pa.string())}
 """The columns of which a value was ever null, and their forms."""
+
+_ROWS = stored(ROWS[0], (*ROWS[1:], "0"))
+"""The column with the number of live events of each group."""
 
 
 class WindowState(WindowOperator, family=True):
@@ -141,7 +145,9 @@ class WindowState(WindowOperator, family=True):
         yield Totals.plans_declared()
         plans = Totals.plans_of(tables["floats"]) if "floats" in tables else {}
         names = tables["groups"].column_names if "groups" in tables else []
-        yield from self._groups_declared(self._last_declared(done) | Totals.declared(names, plans))
+        grid = node.window.grid is not None
+        rules = (_given_up_to(done),) if grid else ()
+        yield from self._groups_declared(self._last_declared(done) | Totals.declared(names, plans), rules)
         groups = self._group_count(tables)
         numbers = {}
         for name, values in self._values.items():
@@ -151,7 +157,6 @@ class WindowState(WindowOperator, family=True):
             numbers[name, CODES_OF_VALUES] = Field(pa.int64(), least=0, most=known - 1)
         yield StateTable("nullable", _NULLABLE, unique=tuple(_NULLABLE))
         nothing, least, most = self._nothing(), *extent(node.window)
-        grid = node.window.grid is not None
         frame = pa.schema([schema.field(name) for name in self._framed])
         # An event whose end is not known yet ends after all others.
         open_end = (AFTER,) if grid and node.input.gives_open else ()
@@ -166,6 +171,7 @@ class WindowState(WindowOperator, family=True):
             yield StateTable(
                 name,
                 row_columns(begin, end, groups, columns=nothing.columns, numbers=numbers, frame=frame),
+                doubts=self._few_windows(done),
             )
         for extreme, staircases in self._best.items():
             place = Field(self._axis, least=max(least, done + 1), most=most, besides=open_end)
@@ -189,3 +195,13 @@ class WindowState(WindowOperator, family=True):
         for name, remembered in self._remembered().items():
             if name in tables:
                 remembered.restore(tables[name])
+
+
+def _given_up_to(done: int) -> RowRule:
+    """Of a group with events the results are given up to where all are: else the windows between would come again."""
+
+    def holds(groups: pa.Table) -> Mask:
+        last, rows = (integers(groups[name].combine_chunks()) for name in ("last", _ROWS))
+        return np.asarray((rows == 0) | (last == done), np.bool_)
+
+    return RowRule("last", f"is not {done}, up to where results are given", holds)
