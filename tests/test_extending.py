@@ -68,8 +68,8 @@ def two_greatest_by(name: str, incremental: extend.Incremental) -> extend.Aggreg
     )
 
 
-TWO_GREATEST = two_greatest_by("two_greatest", extend.Order())
-TWO_GREATEST_OF_EVENTS = two_greatest_by("two_greatest_of_events", extend.Events())
+TWO_GREATEST = two_greatest_by("two_greatest", extend.SortedValues())
+TWO_GREATEST_OF_EVENTS = two_greatest_by("two_greatest_of_events", extend.AllEvents())
 
 
 def kind_of_extreme(name: str, *, least: bool) -> extend.AggregateKind:
@@ -260,9 +260,9 @@ def test_a_name_is_one_kinds() -> None:
         with pytest.raises(PlanError, match=f"There is a kind of aggregate {name} already"):
             extend.AggregateKind(**PARTS | {"name": name})
     with pytest.raises(PlanError, match=r"already: its results are those of .*_root_mean_square"):
-        two_greatest_by("root_of_mean_square", extend.Order())
+        two_greatest_by("root_of_mean_square", extend.SortedValues())
     # A cell that runs again declares its kind again.
-    assert from_notebook() is not from_notebook(NOTEBOOK.replace("Sums()", "Events()"))
+    assert from_notebook() is not from_notebook(NOTEBOOK.replace("Sums()", "AllEvents()"))
 
 
 def test_a_kind_says_what_it_does_not_take() -> None:
@@ -290,7 +290,7 @@ def _of_members(block: extend.Block, aggregate: g.Aggregate) -> Any:
     ("result", "way", "error"),
     [
         (_two_greatest, extend.Sums(), "ask for values by their order, and its running window keeps none"),
-        (extend.extreme, extend.Order(), "are an extreme, and it does not say of what"),
+        (extend.extreme, extend.SortedValues(), "are an extreme, and it does not say of what"),
         (_of_members, extend.Sums(), "ask for the events of windows, and its running window does not keep them"),
     ],
     ids=["order", "extreme", "events"],
@@ -311,7 +311,7 @@ def test_a_kind_goes_along_with_a_plan() -> None:
         assert pickle.loads(pickle.dumps(made)).kind is made.kind  # noqa: S301
     again = pickle.loads(pickle.dumps(extend.aggregate(TWO_GREATEST, "v")))  # noqa: S301
     assert again.kind.result is _two_greatest
-    assert again.kind.incremental == extend.Order()
+    assert again.kind.incremental == extend.SortedValues()
 
 
 def test_a_checkpoint_remembers_how_a_kind_is_computed(tmp_path: Path) -> None:

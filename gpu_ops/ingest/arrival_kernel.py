@@ -85,7 +85,7 @@ class Setting(IntEnum):
     BASE = 9  # the number of the call's first arrival
 
 
-class Clock(IntEnum):
+class ClockField(IntEnum):
     """What an ingress knows of time, how full its tables are, and (from EVENTS on) what the call gave."""
 
     LAST = 0  # the last CTI, or NONE
@@ -137,7 +137,7 @@ class Slot(IntEnum):
     FORMER = 14  # the place before that call
 
 
-class Late(IntEnum):
+class LateField(IntEnum):
     """The columns of the list of late rows."""
 
     NUMBER = 0
@@ -181,7 +181,7 @@ class Given(NamedTuple):
     more_hashes: Ints
 
 
-class Tables(NamedTuple):
+class ArrivalTables(NamedTuple):
     """What lasts between calls; see `admit`."""
 
     clock: Ints
@@ -270,7 +270,7 @@ def admit(
         hashes: The hash of an edge's payload; empty if there is no edge.
         more_hashes: Likewise, by another seed.
         settings: See `Setting`.
-        clock: See `Clock`; read and written.
+        clock: See `ClockField`; read and written.
         held: The slots; see `Slot`.
         buckets: The hash table of open edges: the first queue's head of each bucket, or -1.
         buffer: The heap of the rows that wait to be put in order: (time, number, slot).
@@ -280,13 +280,13 @@ def admit(
         out_end: Their ends.
         out_number: Their arrivals' numbers.
         out_cti: CTIs.
-        out_late: Rows that were not admitted as they came; see `Late`.
+        out_late: Rows that were not admitted as they came; see `LateField`.
         out_diverted: Late events to keep aside; see `Aside`.
         out_released: Numbers of arrivals of earlier calls that are held no longer.
         out_kept: Whether each arrival is held after the call; comes in as zeros.
     """
     given = Given(kinds, starts, ends, hashes, more_hashes)
-    tables = Tables(clock, held, buckets, buffer, waiting)
+    tables = ArrivalTables(clock, held, buckets, buffer, waiting)
     out = Out(out_start, out_end, out_number, out_cti, out_late, out_diverted, out_released, out_kept)
     reorder, base = settings[Setting.REORDER], settings[Setting.BASE]
     _begin(clock)
@@ -294,19 +294,19 @@ def admit(
     for at in range(len(starts) + (settings[Setting.CLOSE] != OPEN_INPUT)):
         kind, time = _kind_and_time(given, at)
         closing = at == len(starts)
-        if kind == ArrivalKind.CTI and not closing and time <= clock[Clock.LAST]:
+        if kind == ArrivalKind.CTI and not closing and time <= clock[ClockField.LAST]:
             continue
         until = NONE
         at_once = False
         if kind == ArrivalKind.CTI:
             until = time
-        elif reorder <= 0 or time <= clock[Clock.LIMIT]:
+        elif reorder <= 0 or time <= clock[ClockField.LIMIT]:
             at_once = True
         else:
             until = _released_by(clock, time, reorder)
             _buffer(tables, out, _arrival(given, at, kind, base), base)
         while True:
-            if clock[Clock.BUFFERED] > 0 and buffer[0, 0] <= until:
+            if clock[ClockField.BUFFERED] > 0 and buffer[0, 0] <= until:
                 row = _next_buffered(tables)
             elif at_once:
                 at_once = False
@@ -318,13 +318,13 @@ def admit(
                 _report_fault(clock, row, fault)
                 return
         if reorder >= 0 and MIN_TIME <= until < MAX_TIME:
-            clock[Clock.LIMIT] = max(clock[Clock.LIMIT], until)
+            clock[ClockField.LIMIT] = max(clock[ClockField.LIMIT], until)
         if kind == ArrivalKind.CTI:
             if not closing or settings[Setting.CLOSE] == CLOSE_AT_INFINITY:
                 _give_cti(out, clock, _imported(clock, settings, until))
-            if closing or clock[Clock.LAST] == MAX_TIME:
+            if closing or clock[ClockField.LAST] == MAX_TIME:
                 _end_all(tables, out, settings)
-    _hand_out(tables, clock[Clock.LAST] if settings[Setting.HANDS_OUT] else NONE)
+    _hand_out(tables, clock[ClockField.LAST] if settings[Setting.HANDS_OUT] else NONE)
     _reuse_freed(tables)
 
 
@@ -349,9 +349,11 @@ def index_edges(held: Table, slots: Ints, buckets: Ints) -> None:
 @inlined
 def _begin(clock: Ints) -> None:
     """The call has given nothing yet, and freed no slot."""
-    clock[Clock.EVENTS] = clock[Clock.CTIS] = clock[Clock.LATES] = clock[Clock.DIVERTS] = clock[Clock.RELEASED] = 0
-    clock[Clock.BEFORE_END] = clock[Clock.BEFORE_DIVERTED_END] = -1
-    clock[Clock.FREED] = clock[Clock.LAST_FREED] = -1
+    clock[ClockField.EVENTS] = clock[ClockField.CTIS] = clock[ClockField.LATES] = clock[ClockField.DIVERTS] = clock[
+        ClockField.RELEASED
+    ] = 0
+    clock[ClockField.BEFORE_END] = clock[ClockField.BEFORE_DIVERTED_END] = -1
+    clock[ClockField.FREED] = clock[ClockField.LAST_FREED] = -1
 
 
 @inlined
@@ -374,30 +376,30 @@ def _arrival(given: Given, at: int, kind: np.int64, base: int) -> Row:
 
 
 @inlined
-def _buffer(tables: Tables, out: Out, row: Row, base: int) -> None:
+def _buffer(tables: ArrivalTables, out: Out, row: Row, base: int) -> None:
     """Put an arrival into the buffer; the heap lists its slot once, by its time."""
     slot = _hold(tables, out, row, base)
     _move(tables, slot, Place.BUFFER)
-    _push(tables.buffer, tables.clock[Clock.BUFFERED], _time(row), row.number, slot)
-    tables.clock[Clock.BUFFERED] += 1
+    _push(tables.buffer, tables.clock[ClockField.BUFFERED], _time(row), row.number, slot)
+    tables.clock[ClockField.BUFFERED] += 1
 
 
 @inlined
 def _released_by(clock: Ints, time: int, latency: int) -> int:
     """Up to which time an arrival releases the buffer, never itself; NONE unless it is the latest so far."""
-    if time <= clock[Clock.LATEST]:
+    if time <= clock[ClockField.LATEST]:
         return NONE
-    clock[Clock.LATEST] = time
+    clock[ClockField.LATEST] = time
     return max(time - latency, MIN_TIME)
 
 
 @inlined
-def _next_buffered(tables: Tables) -> Row:
+def _next_buffered(tables: ArrivalTables) -> Row:
     """Take the earliest row off the buffer. Its slot stays in use: `_take` opens or releases it."""
     held, clock = tables.held, tables.clock
     slot = tables.buffer[0, 2]
-    clock[Clock.BUFFERED] -= 1
-    _sift_down(tables.buffer, clock[Clock.BUFFERED])
+    clock[ClockField.BUFFERED] -= 1
+    _sift_down(tables.buffer, clock[ClockField.BUFFERED])
     return Row(
         slot,
         held[slot, Slot.NUMBER],
@@ -410,7 +412,7 @@ def _next_buffered(tables: Tables) -> Row:
 
 
 @inlined
-def _take(tables: Tables, out: Out, settings: Ints, row: Row) -> int:
+def _take(tables: ArrivalTables, out: Out, settings: Ints, row: Row) -> int:
     """Judge a row in its turn and do what follows; give the fault, if any. A fault leaves the undoing to the caller.
 
     A row goes one way: an insert is given or left out, a start edge is held, an end edge closes a start edge or is left
@@ -420,9 +422,9 @@ def _take(tables: Tables, out: Out, settings: Ints, row: Row) -> int:
     found = Found(-1, -1, -1)
     if row.kind == ArrivalKind.END:
         found = _find_queue(tables, row.start, row.first_hash, row.second_hash)
-        verdict = _judge_end(held, found.queue, row, clock[Clock.LIMIT], settings)
+        verdict = _judge_end(held, found.queue, row, clock[ClockField.LIMIT], settings)
     else:
-        verdict = _judge_start(row, clock[Clock.LIMIT], settings[Setting.LATE])
+        verdict = _judge_start(row, clock[ClockField.LIMIT], settings[Setting.LATE])
     if verdict.fault == 0:
         if verdict.fate >= 0:
             _list_late(out, clock, row, verdict)
@@ -437,7 +439,7 @@ def _take(tables: Tables, out: Out, settings: Ints, row: Row) -> int:
             if row.slot >= 0:
                 _release(tables, out, row.slot, base)
         if settings[Setting.REORDER] >= 0:
-            clock[Clock.LIMIT] = max(clock[Clock.LIMIT], _time(row))
+            clock[ClockField.LIMIT] = max(clock[ClockField.LIMIT], _time(row))
         _give_cti(out, clock, _generated(clock, settings, row.kind, verdict.admitted))
     return verdict.fault
 
@@ -507,35 +509,40 @@ def _left_out(policy: int) -> int:
 
 @inlined
 def _give_event(out: Out, clock: Ints, start: int, end: int, number: int) -> None:
-    at = clock[Clock.EVENTS]
+    at = clock[ClockField.EVENTS]
     out.start[at], out.end[at], out.number[at] = start, end, number
-    clock[Clock.EVENTS] = at + 1
+    clock[ClockField.EVENTS] = at + 1
 
 
 @inlined
 def _list_late(out: Out, clock: Ints, row: Row, verdict: Verdict) -> None:
     """List a row that was not admitted as it came. A diverted start edge is kept aside later, when its end is known."""
-    late = out.late[clock[Clock.LATES]]
-    late[Late.NUMBER], late[Late.KIND], late[Late.START], late[Late.END] = row.number, row.kind, row.start, row.end
-    late[Late.CTI], late[Late.LATE_BY], late[Late.FATE] = verdict.missed, verdict.late_by, verdict.fate
-    clock[Clock.LATES] += 1
+    late = out.late[clock[ClockField.LATES]]
+    late[LateField.NUMBER], late[LateField.KIND], late[LateField.START], late[LateField.END] = (
+        row.number,
+        row.kind,
+        row.start,
+        row.end,
+    )
+    late[LateField.CTI], late[LateField.LATE_BY], late[LateField.FATE] = verdict.missed, verdict.late_by, verdict.fate
+    clock[ClockField.LATES] += 1
     if verdict.fate == Fate.DIVERTED and row.kind != ArrivalKind.START:
         _keep_aside(out, clock, row.start, row.end, row.number, verdict.missed, verdict.late_by)
 
 
 @inlined
 def _keep_aside(out: Out, clock: Ints, start: int, end: int, number: int, missed: int, late_by: int) -> None:
-    aside = out.diverted[clock[Clock.DIVERTS]]
+    aside = out.diverted[clock[ClockField.DIVERTS]]
     aside[Aside.START], aside[Aside.END], aside[Aside.NUMBER] = start, end, number
     aside[Aside.CTI], aside[Aside.LATE_BY] = missed, late_by
-    clock[Clock.DIVERTS] += 1
+    clock[ClockField.DIVERTS] += 1
 
 
 @inlined
 def _report_fault(clock: Ints, row: Row, fault: int) -> None:
-    clock[Clock.FAULT], clock[Clock.FAULT_NUMBER], clock[Clock.FAULT_KIND] = fault, row.number, row.kind
-    clock[Clock.FAULT_START], clock[Clock.FAULT_END] = row.start, row.end
-    clock[Clock.FAULT_LIMIT] = clock[Clock.LIMIT]
+    clock[ClockField.FAULT], clock[ClockField.FAULT_NUMBER], clock[ClockField.FAULT_KIND] = fault, row.number, row.kind
+    clock[ClockField.FAULT_START], clock[ClockField.FAULT_END] = row.start, row.end
+    clock[ClockField.FAULT_LIMIT] = clock[ClockField.LIMIT]
 
 
 # CTIs
@@ -548,7 +555,7 @@ def _generated(clock: Ints, settings: Ints, kind: int | np.int64, admitted: int)
     A row that was left out generates none, but counts for ``every=``; end edges do not count.
     """
     period, delay, snapped = settings[Setting.PERIOD], settings[Setting.DELAY], settings[Setting.SNAPPED]
-    last = clock[Clock.LAST]
+    last = clock[ClockField.LAST]
     made = NONE
     if period > 0 and admitted != NONE and (kind != ArrivalKind.END or snapped):
         baseline = last
@@ -559,9 +566,9 @@ def _generated(clock: Ints, settings: Ints, kind: int | np.int64, admitted: int)
             if snapped:
                 made -= (made - MIN_TIME) % period
     if settings[Setting.EVERY] > 0 and kind != ArrivalKind.END:
-        clock[Clock.COUNT] += 1
-        if clock[Clock.COUNT] == settings[Setting.EVERY]:
-            clock[Clock.COUNT] = 0
+        clock[ClockField.COUNT] += 1
+        if clock[ClockField.COUNT] == settings[Setting.EVERY]:
+            clock[ClockField.COUNT] = 0
             if admitted != NONE:
                 made = admitted - delay
     if made != NONE:
@@ -573,25 +580,25 @@ def _generated(clock: Ints, settings: Ints, kind: int | np.int64, admitted: int)
 def _imported(clock: Ints, settings: Ints, cti: int) -> int:
     """A CTI that came in. With reordering it is raised to the limit, but not to infinity."""
     if settings[Setting.REORDER] >= 0:
-        cti = max(cti, min(clock[Clock.LIMIT], MAX_TIME - TICK))
+        cti = max(cti, min(clock[ClockField.LIMIT], MAX_TIME - TICK))
     return cti
 
 
 @inlined
 def _give_cti(out: Out, clock: Ints, cti: int) -> None:
     """Give a CTI. CTIs ascend: one at or below the last one is ignored (NONE is below all)."""
-    if cti > clock[Clock.LAST]:
-        clock[Clock.LAST] = cti
-        clock[Clock.LIMIT] = max(clock[Clock.LIMIT], cti)
-        out.ctis[clock[Clock.CTIS]] = cti
-        clock[Clock.CTIS] += 1
+    if cti > clock[ClockField.LAST]:
+        clock[ClockField.LAST] = cti
+        clock[ClockField.LIMIT] = max(clock[ClockField.LIMIT], cti)
+        out.ctis[clock[ClockField.CTIS]] = cti
+        clock[ClockField.CTIS] += 1
 
 
 # Open edges
 
 
 @inlined
-def _open(tables: Tables, out: Out, row: Row, verdict: Verdict, base: int) -> None:
+def _open(tables: ArrivalTables, out: Out, row: Row, verdict: Verdict, base: int) -> None:
     """Hold a start edge until its end edge comes, also one that was left out: its end edge shares its fate."""
     held, clock = tables.held, tables.clock
     slot = row.slot
@@ -601,12 +608,12 @@ def _open(tables: Tables, out: Out, row: Row, verdict: Verdict, base: int) -> No
     _move(tables, slot, Place.OPEN)
     _enqueue(tables, slot, verdict.late_by)
     if verdict.admitted != NONE:
-        _push(tables.waiting, clock[Clock.WAITING], verdict.admitted, row.number, slot)
-        clock[Clock.WAITING] += 1
+        _push(tables.waiting, clock[ClockField.WAITING], verdict.admitted, row.number, slot)
+        clock[ClockField.WAITING] += 1
 
 
 @inlined
-def _enqueue(tables: Tables, slot: int, late_by: int) -> None:
+def _enqueue(tables: ArrivalTables, slot: int, late_by: int) -> None:
     """Put an open edge into the queue of its identity: behind the last late one if it is late, else at the end."""
     held = tables.held
     found = _find_queue(tables, held[slot, Slot.START], held[slot, Slot.HASH], held[slot, Slot.MORE_HASH])
@@ -633,7 +640,7 @@ def _enqueue(tables: Tables, slot: int, late_by: int) -> None:
 
 
 @inlined
-def _close(tables: Tables, out: Out, found: Found, verdict: Verdict, base: int) -> None:
+def _close(tables: ArrivalTables, out: Out, found: Found, verdict: Verdict, base: int) -> None:
     """Take the head off its queue; the next open edge of the queue becomes the head. Its event is given, if any."""
     held, head = tables.held, found.queue
     if verdict.admitted != NONE and verdict.fate != Fate.EMPTIED:
@@ -649,7 +656,7 @@ def _close(tables: Tables, out: Out, found: Found, verdict: Verdict, base: int) 
 
 
 @inlined
-def _replace_head(tables: Tables, found: Found, head: int) -> None:
+def _replace_head(tables: ArrivalTables, found: Found, head: int) -> None:
     """Let another slot, or none, follow what stands before a queue in its bucket."""
     if found.before < 0:
         tables.buckets[found.bucket] = head
@@ -658,7 +665,7 @@ def _replace_head(tables: Tables, found: Found, head: int) -> None:
 
 
 @inlined
-def _find_queue(tables: Tables, start: int, first_hash: int, second_hash: int) -> Found:
+def _find_queue(tables: ArrivalTables, start: int, first_hash: int, second_hash: int) -> Found:
     """The queue of open edges with this start and payload."""
     held = tables.held
     bucket = _bucket(start, first_hash, tables.buckets)
@@ -679,11 +686,14 @@ def _bucket(start: int, first_hash: int, buckets: Ints) -> int:
 
 
 @inlined
-def _end_all(tables: Tables, out: Out, settings: Ints) -> None:
+def _end_all(tables: ArrivalTables, out: Out, settings: Ints) -> None:
     """At infinity every open edge is closed: its event never ends. Nothing is left open."""
     held, clock = tables.held, tables.clock
-    clock[Clock.BEFORE_END], clock[Clock.BEFORE_DIVERTED_END] = clock[Clock.EVENTS], clock[Clock.DIVERTS]
-    for slot in range(clock[Clock.USED]):
+    clock[ClockField.BEFORE_END], clock[ClockField.BEFORE_DIVERTED_END] = (
+        clock[ClockField.EVENTS],
+        clock[ClockField.DIVERTS],
+    )
+    for slot in range(clock[ClockField.USED]):
         if held[slot, Slot.PLACE] != Place.OPEN:
             continue
         start, number, missed = held[slot, Slot.START], held[slot, Slot.NUMBER], held[slot, Slot.MISSED]
@@ -694,45 +704,45 @@ def _end_all(tables: Tables, out: Out, settings: Ints) -> None:
         _release(tables, out, slot, settings[Setting.BASE])
     for bucket in range(len(tables.buckets)):
         tables.buckets[bucket] = -1
-    clock[Clock.WAITING] = 0
+    clock[ClockField.WAITING] = 0
 
 
 @inlined
-def _hand_out(tables: Tables, due: int) -> None:
+def _hand_out(tables: ArrivalTables, due: int) -> None:
     """Take start edges before ``due`` off the heap and list them behind it, and drop void rows from its top.
 
     Then the top of the heap, if any, is the oldest open edge that is not handed out.
     """
     held, waiting, clock = tables.held, tables.waiting, tables.clock
-    opened = clock[Clock.OPENED_END] = clock[Clock.WAITING]
-    while clock[Clock.WAITING] > 0:
+    opened = clock[ClockField.OPENED_END] = clock[ClockField.WAITING]
+    while clock[ClockField.WAITING] > 0:
         admitted, number, slot = waiting[0, 0], waiting[0, 1], waiting[0, 2]
         valid = held[slot, Slot.NUMBER] == number and held[slot, Slot.PLACE] == Place.OPEN
         if valid and admitted >= due:
             break
-        clock[Clock.WAITING] -= 1
-        _sift_down(waiting, clock[Clock.WAITING])
+        clock[ClockField.WAITING] -= 1
+        _sift_down(waiting, clock[ClockField.WAITING])
         if valid:
             # There is room behind the heap, which has just become one shorter.
             opened -= 1
             waiting[opened, 0], waiting[opened, 1], waiting[opened, 2] = admitted, number, slot
-    clock[Clock.OPENED] = opened
+    clock[ClockField.OPENED] = opened
 
 
 # Slots
 
 
 @inlined
-def _hold(tables: Tables, out: Out, row: Row, base: int) -> int:
+def _hold(tables: ArrivalTables, out: Out, row: Row, base: int) -> int:
     """Give an arrival a slot, without a place yet: a free one, or the first that was never used."""
     held, clock = tables.held, tables.clock
-    slot: int = clock[Clock.FREE]
+    slot: int = clock[ClockField.FREE]
     if slot >= 0:
-        clock[Clock.FREE] = held[slot, Slot.NEXT]
+        clock[ClockField.FREE] = held[slot, Slot.NEXT]
     else:
-        slot = clock[Clock.USED]
-        clock[Clock.USED] += 1
-    clock[Clock.HELD] += 1
+        slot = clock[ClockField.USED]
+        clock[ClockField.USED] += 1
+    clock[ClockField.HELD] += 1
     out.kept[row.number - base] = 1
     held[slot, Slot.NUMBER], held[slot, Slot.KIND] = row.number, row.kind
     held[slot, Slot.START], held[slot, Slot.END] = row.start, row.end
@@ -741,39 +751,39 @@ def _hold(tables: Tables, out: Out, row: Row, base: int) -> int:
 
 
 @inlined
-def _move(tables: Tables, slot: int, place: int) -> None:
+def _move(tables: ArrivalTables, slot: int, place: int) -> None:
     """Give a slot another place. The place before this call is recorded once, for `State.undo`."""
-    held, call = tables.held, tables.clock[Clock.CALL]
+    held, call = tables.held, tables.clock[ClockField.CALL]
     if held[slot, Slot.CHANGED] != call:
         held[slot, Slot.CHANGED], held[slot, Slot.FORMER] = call, held[slot, Slot.PLACE]
     held[slot, Slot.PLACE] = place
 
 
 @inlined
-def _release(tables: Tables, out: Out, slot: int, base: int) -> None:
+def _release(tables: ArrivalTables, out: Out, slot: int, base: int) -> None:
     """Hold a row no longer. Its slot joins those that came free in this call, and is not used again before the next."""
     held, clock = tables.held, tables.clock
     _move(tables, slot, Place.FREE)
-    held[slot, Slot.NEXT] = clock[Clock.FREED]
-    if clock[Clock.FREED] < 0:
-        clock[Clock.LAST_FREED] = slot
-    clock[Clock.FREED] = slot
-    clock[Clock.HELD] -= 1
+    held[slot, Slot.NEXT] = clock[ClockField.FREED]
+    if clock[ClockField.FREED] < 0:
+        clock[ClockField.LAST_FREED] = slot
+    clock[ClockField.FREED] = slot
+    clock[ClockField.HELD] -= 1
     number = held[slot, Slot.NUMBER]
     if number >= base:
         out.kept[number - base] = 0
     else:
-        out.released[clock[Clock.RELEASED]] = number
-        clock[Clock.RELEASED] += 1
+        out.released[clock[ClockField.RELEASED]] = number
+        clock[ClockField.RELEASED] += 1
 
 
 @inlined
-def _reuse_freed(tables: Tables) -> None:
+def _reuse_freed(tables: ArrivalTables) -> None:
     """Let later calls use the slots that came free in this one, before those that were free already."""
     held, clock = tables.held, tables.clock
-    if clock[Clock.FREED] >= 0:
-        held[clock[Clock.LAST_FREED], Slot.NEXT] = clock[Clock.FREE]
-        clock[Clock.FREE] = clock[Clock.FREED]
+    if clock[ClockField.FREED] >= 0:
+        held[clock[ClockField.LAST_FREED], Slot.NEXT] = clock[ClockField.FREE]
+        clock[ClockField.FREE] = clock[ClockField.FREED]
 
 
 # Heaps of (time, number, slot), ordered by time and then number

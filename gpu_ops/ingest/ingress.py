@@ -19,7 +19,7 @@ from gpu_ops.errors import PlanError, TimeError
 from gpu_ops.ingest import arrival_kernel as k
 from gpu_ops.ingest import ingress_state
 from gpu_ops.ingest.advance import Advance
-from gpu_ops.ingest.arrival_kernel import Aside, Clock, Late, Place, Policy, Setting, Slot
+from gpu_ops.ingest.arrival_kernel import Aside, ClockField, LateField, Place, Policy, Setting, Slot
 from gpu_ops.ingest.arrivals import ArrivalKind, Arrivals
 from gpu_ops.ingest.ingress_state import FATES, KINDS, State, as_struct, identities, spelled, with_nulls
 
@@ -138,7 +138,7 @@ class Ingress:
     @property
     def waiting(self) -> int:
         """The number of rows in the reorder buffer."""
-        return int(self._state.clock[Clock.BUFFERED])
+        return int(self._state.clock[ClockField.BUFFERED])
 
     @property
     def makes_ctis(self) -> bool:
@@ -155,7 +155,7 @@ class Ingress:
     @property
     def late_schema(self) -> pa.Schema:
         """The columns of `Admitted.late`."""
-        return self._late(np.empty((0, len(Late)), np.int64), _Finder(self._nothing, None, self._state)).schema
+        return self._late(np.empty((0, len(LateField)), np.int64), _Finder(self._nothing, None, self._state)).schema
 
     def push(self, arrivals: Arrivals) -> Admitted:
         """Take rows in, in their order.
@@ -169,7 +169,7 @@ class Ingress:
         if arrivals.kinds is None and settings.reorder is None and not self.makes_ctis:
             # No row's fate depends on another's.
             starts = arrivals.start
-            if not len(starts) or starts.min() >= state.clock[Clock.LIMIT]:
+            if not len(starts) or starts.min() >= state.clock[ClockField.LIMIT]:
                 state.arrived += len(starts)
                 return Admitted(starts, _ends(arrivals), arrivals.payload, state.promised, _NONE)
         admitted = self._step(arrivals, k.OPEN_INPUT)
@@ -191,12 +191,12 @@ class Ingress:
                 f"The CTI {cti} is no time.", remedy="Give ticks between MIN_TIME and MAX_TIME, which is infinity."
             )
         clock = self._state.clock
-        if not clock[Clock.HELD] and self.settings.reorder is None:
+        if not clock[ClockField.HELD] and self.settings.reorder is None:
             # No row waits for the CTI.
-            news = cti > clock[Clock.LAST]
+            news = cti > clock[ClockField.LAST]
             if news:
-                clock[Clock.LAST] = cti
-                clock[Clock.LIMIT] = max(int(clock[Clock.LIMIT]), cti)
+                clock[ClockField.LAST] = cti
+                clock[ClockField.LIMIT] = max(int(clock[ClockField.LIMIT]), cti)
                 self._state.promise()
             return Admitted(_NONE, _NONE, self._nothing, self._state.promised, np.array([cti]) if news else _NONE)
         # Its payload is never looked at.
@@ -268,24 +268,26 @@ class Ingress:
         numbers[Setting.CLOSE], numbers[Setting.BASE] = close, state.arrived
         arguments = (*given, numbers, clock, state.held, state.buckets, state.buffer, state.waiting, *out)
         k.admit(*arguments)
-        if clock[Clock.FAULT]:
+        if clock[ClockField.FAULT]:
             state.undo(before)
             raise self._fault(clock, arrivals)
-        clock[Clock.CALL] += 1
+        clock[ClockField.CALL] += 1
         find = _Finder(arrivals.payload, frame, state)
         start, end, number = _events(out, clock)
         payload, opened = self._payloads(arrivals, number, find)
         late, counts = None, dict[str, int]()
-        if clock[Clock.LATES]:
-            listed = out.late[: clock[Clock.LATES]]
+        if clock[ClockField.LATES]:
+            listed = out.late[: clock[ClockField.LATES]]
             late = self._late(listed, find)
-            met = np.bincount(listed[:, Late.FATE])
+            met = np.bincount(listed[:, LateField.FATE])
             counts = {FATES[fate]: int(count) for fate, count in enumerate(met) if count}
             state.counts.update(counts)
-        diverted = self._diverted(out.diverted[: clock[Clock.DIVERTS]], find) if clock[Clock.DIVERTS] else None
+        diverted = (
+            self._diverted(out.diverted[: clock[ClockField.DIVERTS]], find) if clock[ClockField.DIVERTS] else None
+        )
         self._keep(out, find)
         state.promise()
-        ctis = out.ctis[: clock[Clock.CTIS]]
+        ctis = out.ctis[: clock[ClockField.CTIS]]
         admitted = Admitted(start, end, payload, state.promised, ctis, late, diverted, counts)
         if not self.hands_out_open:
             return admitted
@@ -296,8 +298,8 @@ class Ingress:
     def _keep(self, out: k.Out, find: _Finder) -> None:
         """Forget the payloads of rows that are held no longer, and keep those of arrivals that now wait."""
         state = self._state
-        if state.clock[Clock.RELEASED]:
-            state.rows.forget(out.released[: state.clock[Clock.RELEASED]])
+        if state.clock[ClockField.RELEASED]:
+            state.rows.forget(out.released[: state.clock[ClockField.RELEASED]])
         if out.kept.any():
             stay = np.flatnonzero(out.kept)
             state.rows.hold(stay + state.arrived, columns.take(find.frame, stay))
@@ -319,23 +321,23 @@ class Ingress:
         return from_frame(find(number), self.schema) if len(number) else self._nothing
 
     def _late(self, listed: Ints, find: _Finder) -> pa.Table:
-        payload = from_frame(find(np.ascontiguousarray(listed[:, Late.NUMBER])), self.schema)
-        missed = listed[:, Late.CTI]
+        payload = from_frame(find(np.ascontiguousarray(listed[:, LateField.NUMBER])), self.schema)
+        missed = listed[:, LateField.CTI]
         nulls = missed == k.NONE
         return pa.table(
             {
-                "start": to_arrow(listed[:, Late.START], TIME_TYPE),
-                "end": to_arrow(listed[:, Late.END], TIME_TYPE),
-                "kind": spelled(KINDS, listed[:, Late.KIND]),
+                "start": to_arrow(listed[:, LateField.START], TIME_TYPE),
+                "end": to_arrow(listed[:, LateField.END], TIME_TYPE),
+                "kind": spelled(KINDS, listed[:, LateField.KIND]),
                 "payload": as_struct(payload, len(listed)),
                 "cti": with_nulls(missed, nulls, TIME_TYPE),
-                "late_by": with_nulls(listed[:, Late.LATE_BY], nulls, pa.duration("us")),
-                "fate": spelled(FATES, listed[:, Late.FATE]),
+                "late_by": with_nulls(listed[:, LateField.LATE_BY], nulls, pa.duration("us")),
+                "fate": spelled(FATES, listed[:, LateField.FATE]),
             }
         )
 
     def _diverted(self, listed: Ints, find: _Finder) -> Diverted:
-        tail = int(self._state.clock[Clock.BEFORE_DIVERTED_END])
+        tail = int(self._state.clock[ClockField.BEFORE_DIVERTED_END])
         if tail >= 0:
             listed = np.concatenate([listed[:tail], listed[tail + np.argsort(listed[tail:, Aside.NUMBER])]])
         start, end, number, missed, late_by = (np.ascontiguousarray(column) for column in listed.T)
@@ -344,20 +346,18 @@ class Ingress:
         return Diverted(start, end, payload.append_column("late_by", to_arrow(late_by, pa.duration("us"))))
 
     def _fault(self, clock: Ints, arrivals: Arrivals) -> TimeError:
-        kind = ArrivalKind(clock[Clock.FAULT_KIND])
-        at = int(clock[Clock.FAULT_NUMBER]) - self._state.arrived
-        start, end = (format_time(int(clock[which])) for which in (Clock.FAULT_START, Clock.FAULT_END))
-        if clock[Clock.FAULT] == k.UNMATCHED_FAULT:
+        kind = ArrivalKind(clock[ClockField.FAULT_KIND])
+        at = int(clock[ClockField.FAULT_NUMBER]) - self._state.arrived
+        start, end = (format_time(int(clock[which])) for which in (ClockField.FAULT_START, ClockField.FAULT_END))
+        if clock[ClockField.FAULT] == k.UNMATCHED_FAULT:
             problem = "The end edge ends an event that has not started: no open start edge has its start and payload"
             remedy = "Send the start edge first, once for each end edge"
         else:
             side = "ends" if kind == ArrivalKind.END else "starts"
             what = {ArrivalKind.INSERT: "event", ArrivalKind.START: "start edge", ArrivalKind.END: "end edge"}[kind]
-            problem = (
-                f"The {what} {side} before the CTI {format_time(int(clock[Clock.FAULT_LIMIT]))} that came before it"
-            )
+            problem = f"The {what} {side} before the CTI {format_time(int(clock[ClockField.FAULT_LIMIT]))} that came before it"
             if self.settings.reorder is not None:
-                released = format_time(int(clock[Clock.FAULT_LIMIT]))
+                released = format_time(int(clock[ClockField.FAULT_LIMIT]))
                 problem = f"Late with reorder=: the {what} {side} before {released}, up to which rows were released"
             remedy = "Send CTIs later, or generate them with a longer delay"
         return TimeError(
@@ -443,14 +443,14 @@ def _reaches_infinity(given: k.Given) -> bool:
 
 def _room(given: k.Given, clock: Ints, *, to_infinity: bool) -> k.Out:
     """Room for all that a call can give: its own rows, those in the buffer, and at infinity every open edge."""
-    rows, buffered = len(given.starts), int(clock[Clock.BUFFERED])
-    most = rows + (int(clock[Clock.HELD]) if to_infinity else buffered)
+    rows, buffered = len(given.starts), int(clock[ClockField.BUFFERED])
+    most = rows + (int(clock[ClockField.HELD]) if to_infinity else buffered)
     return k.Out(
         start=np.empty(most, np.int64),
         end=np.empty(most, np.int64),
         number=np.empty(most, np.int64),
         ctis=np.empty(most + 1, np.int64),
-        late=np.empty((most, len(Late)), np.int64),
+        late=np.empty((most, len(LateField)), np.int64),
         diverted=np.empty((most, len(Aside)), np.int64),
         # A buffered end edge goes, and with it the start edge that it ends.
         released=np.empty(most + buffered, np.int64),
@@ -460,7 +460,7 @@ def _room(given: k.Given, clock: Ints, *, to_infinity: bool) -> k.Out:
 
 def _events(out: k.Out, clock: Ints) -> tuple[Ints, Ints, Ints]:
     """The start, end and number of the admitted events."""
-    events, tail = int(clock[Clock.EVENTS]), int(clock[Clock.BEFORE_END])
+    events, tail = int(clock[ClockField.EVENTS]), int(clock[ClockField.BEFORE_END])
     start, end, number = out.start[:events], out.end[:events], out.number[:events]
     if tail < 0:
         return start, end, number

@@ -18,7 +18,7 @@ from gpu_ops.core.state_tables import Field, RowRule, StateTable, Tables, check,
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TIME_TYPE
 from gpu_ops.devices.cpu import columns
 from gpu_ops.errors import ColumnError
-from gpu_ops.ingest.arrival_kernel import NONE, Clock, Fate, Place, Slot, index_edges
+from gpu_ops.ingest.arrival_kernel import NONE, ClockField, Fate, Place, Slot, index_edges
 from gpu_ops.ingest.arrivals import ArrivalKind
 from gpu_ops.ingest.held import HeldRows
 from gpu_ops.ingest.rows import whole
@@ -31,7 +31,7 @@ FATES = tuple(fate.name.lower() for fate in Fate)
 
 _TABLES = ("buffer", "open", "kept_out")
 
-_CLOCK = {"last_cti": Clock.LAST, "limit": Clock.LIMIT, "latest": Clock.LATEST}
+_CLOCK = {"last_cti": ClockField.LAST, "limit": ClockField.LIMIT, "latest": ClockField.LATEST}
 
 
 class State:
@@ -45,8 +45,13 @@ class State:
     def __init__(self, schema: pa.Schema, *, hands_out_open: bool = False) -> None:
         self.schema = schema
         self.hands_out_open = hands_out_open
-        self.clock = np.zeros(len(Clock), np.int64)
-        self.clock[[Clock.LAST, Clock.LIMIT, Clock.LATEST, Clock.FREE]] = NONE, MIN_TIME, MIN_TIME, -1
+        self.clock = np.zeros(len(ClockField), np.int64)
+        self.clock[[ClockField.LAST, ClockField.LIMIT, ClockField.LATEST, ClockField.FREE]] = (
+            NONE,
+            MIN_TIME,
+            MIN_TIME,
+            -1,
+        )
         self.held = np.empty((1, len(Slot)), np.int64)
         self.buckets = np.full(1, -1, np.int64)
         self.buffer = np.empty((1, 3), np.int64)
@@ -59,16 +64,16 @@ class State:
     def make_room(self, more: int) -> None:
         """Make room for more held rows. The arrays double, so that the cost per row does not depend on their number."""
         clock = self.clock
-        if clock[Clock.WAITING] > 2 * clock[Clock.HELD] + 1024:
+        if clock[ClockField.WAITING] > 2 * clock[ClockField.HELD] + 1024:
             self._clear_waiting()
-        needed = int(clock[Clock.HELD]) + more
+        needed = int(clock[ClockField.HELD]) + more
         if needed > len(self.held):
             size = 1 << (needed - 1).bit_length()
             self.held = _grown(self.held, size)
             self.buffer = _grown(self.buffer, size)
             self.buckets = np.full(size, -1, np.int64)
             index_edges(self.held, self._heads(), self.buckets)
-        needed = int(clock[Clock.WAITING] + clock[Clock.BUFFERED]) + more
+        needed = int(clock[ClockField.WAITING] + clock[ClockField.BUFFERED]) + more
         if needed > len(self.waiting):
             self.waiting = _grown(self.waiting, 1 << (needed - 1).bit_length())
 
@@ -78,8 +83,8 @@ class State:
         Args:
             clock: The clock before that call.
         """
-        used = self.held[: self.clock[Clock.USED]]
-        changed = used[:, Slot.CHANGED] == clock[Clock.CALL]
+        used = self.held[: self.clock[ClockField.USED]]
+        changed = used[:, Slot.CHANGED] == clock[ClockField.CALL]
         used[changed, Slot.PLACE] = used[changed, Slot.FORMER]
         used[used[:, Slot.NUMBER] >= self.arrived, Slot.PLACE] = Place.FREE
         kept = used[used[:, Slot.PLACE] != Place.FREE]
@@ -89,8 +94,8 @@ class State:
     def refill(self, slots: Ints) -> None:
         """Hold exactly these rows, given in the order of their numbers, and link them anew."""
         clock = self.clock
-        clock[[Clock.USED, Clock.HELD]] = len(slots)
-        clock[Clock.FREE] = -1
+        clock[[ClockField.USED, ClockField.HELD]] = len(slots)
+        clock[ClockField.FREE] = -1
         slots[:, Slot.CHANGED] = -1
         self.held[: len(slots)] = slots
         _refill_heaps(self, slots)
@@ -99,20 +104,20 @@ class State:
 
     def opened(self) -> Ints:
         """The slots of the start edges that the last call hands out, ordered by number."""
-        rows = self.waiting[self.clock[Clock.OPENED] : self.clock[Clock.OPENED_END]]
+        rows = self.waiting[self.clock[ClockField.OPENED] : self.clock[ClockField.OPENED_END]]
         slots: Ints = rows[np.argsort(rows[:, 1]), 2]
         return slots
 
     def promise(self) -> None:
         """Raise the output CTI to the last CTI, or to the oldest open start edge that is not handed out."""
-        promised = max(int(self.clock[Clock.LAST]), MIN_TIME)
-        if self.clock[Clock.WAITING]:
+        promised = max(int(self.clock[ClockField.LAST]), MIN_TIME)
+        if self.clock[ClockField.WAITING]:
             promised = min(promised, int(self.waiting[0, 0]))
         self.promised = max(self.promised, promised)
 
     def slots(self, place: int) -> Ints:
         """The slots in a place, ordered by number."""
-        used = self.held[: self.clock[Clock.USED]]
+        used = self.held[: self.clock[ClockField.USED]]
         found = np.flatnonzero(used[:, Slot.PLACE] == place)
         return found[np.argsort(used[found, Slot.NUMBER])]
 
@@ -123,12 +128,12 @@ class State:
 
     def _clear_waiting(self) -> None:
         """Drop start edges that have ended; the kernel drops them only from the top of the heap."""
-        used = self.waiting[: self.clock[Clock.WAITING]]
+        used = self.waiting[: self.clock[ClockField.WAITING]]
         slots = self.held[used[:, 2]]
         here = used[(slots[:, Slot.NUMBER] == used[:, 1]) & (slots[:, Slot.PLACE] == Place.OPEN)]
         # A sorted table is a heap.
         self.waiting[: len(here)] = here[np.lexsort((here[:, 1], here[:, 0]))]
-        self.clock[Clock.WAITING] = len(here)
+        self.clock[ClockField.WAITING] = len(here)
 
 
 def identities(frame: pl.DataFrame, rows: int, edges: npt.NDArray[np.intp]) -> tuple[Ints, Ints]:
@@ -182,7 +187,7 @@ def tables(state: State) -> dict[str, pa.Table]:
     clock = state.clock
     times = {name: _times(np.array([clock[at]])) for name, at in _CLOCK.items()}
     counters = {"promised_cti": _times(np.array([state.promised]))}
-    numbers = {"events_since_cti": int(clock[Clock.COUNT]), "arrivals": state.arrived}
+    numbers = {"events_since_cti": int(clock[ClockField.COUNT]), "arrivals": state.arrived}
     numbers |= {fate: state.counts[fate] for fate in FATES}
     counters |= {name: to_arrow(np.array([number]), pa.int64()) for name, number in numbers.items()}
     edges = state.slots(Place.OPEN)
@@ -250,7 +255,7 @@ def restored(schema: pa.Schema, given: Mapping[str, pa.Table], *, hands_out_open
     for name, at in _CLOCK.items():
         clock[at] = _ticks(counters[name])[0]
     state.promised = int(_ticks(counters["promised_cti"])[0])
-    clock[Clock.COUNT] = counters["events_since_cti"][0].as_py()
+    clock[ClockField.COUNT] = counters["events_since_cti"][0].as_py()
     state.arrived = counters["arrivals"][0].as_py()
     state.counts.update({fate: count for fate in FATES if (count := counters[fate][0].as_py())})
     _refill(state, given)
@@ -296,11 +301,11 @@ def _refill_heaps(state: State, slots: Ints) -> None:
     # A start before the output CTI was handed out; without handing out, open edges hold the output CTI back.
     least = state.promised if state.hands_out_open else MIN_TIME
     for heap, key, used, mask in (
-        (state.buffer, time, Clock.BUFFERED, slots[:, Slot.PLACE] == Place.BUFFER),
+        (state.buffer, time, ClockField.BUFFERED, slots[:, Slot.PLACE] == Place.BUFFER),
         (
             state.waiting,
             slots[:, Slot.ADMITTED],
-            Clock.WAITING,
+            ClockField.WAITING,
             (slots[:, Slot.PLACE] == Place.OPEN) & (slots[:, Slot.ADMITTED] >= least),
         ),
     ):

@@ -22,7 +22,7 @@ _FRACTION_PER_TICK = 10 ** (_FRACTION_DIGITS - 6)
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenTimes:
     """The times of a column of text.
 
     Attributes:
@@ -42,7 +42,7 @@ class Written:
     unreadable: Mask
 
 
-def read_times(text: pa.Array) -> Written:
+def read_times(text: pa.Array) -> WrittenTimes:
     """The times of a column of ISO 8601 texts; years 0 to 9999, dates with or without a clock time and a zone.
 
     Args:
@@ -58,7 +58,7 @@ def read_times(text: pa.Array) -> Written:
         except pa.ArrowInvalid:
             continue
         dated = nothing if zoned.any() else integers(pc.binary_length(text)) <= len("0000-00-00")
-        return Written(_numbers(shown), None, none, zoned, dated, nothing)
+        return WrittenTimes(_numbers(shown), None, none, zoned, dated, nothing)
 
     found = pc.extract_regex(text.cast(pa.string()), _PATTERN)
     matched = booleans(pc.is_valid(found))
@@ -80,7 +80,7 @@ def read_times(text: pa.Array) -> Written:
     east = np.where(booleans(pc.equal(_present(found, "sign", "+"), "-")), -1, 1)
     offset = east * (parts["zone_hour"] * 60 + parts["zone_minute"]) * 60_000_000
     good = matched & real
-    return Written(
+    return WrittenTimes(
         shown=np.where(good, shown, 0),
         rest=np.where(good, rest, 0) if rest.any() else None,
         offset=np.where(good, offset, 0),

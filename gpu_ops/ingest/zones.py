@@ -46,7 +46,7 @@ class _ZonePiece(NamedTuple):
     Where it went forward, they never occur: `before` is less than `after`. Elsewhere both are equal (PEP 495)."""
 
 
-class _Pieces(NamedTuple):
+class _ZonePieces(NamedTuple):
     """Pieces one behind the other, as arrays."""
 
     first: Ticks
@@ -140,7 +140,7 @@ class Zone:
 
 
 def _through_changes(
-    local: Ticks, pieces: _Pieces, ambiguous: Ambiguous, nonexistent: Nonexistent
+    local: Ticks, pieces: _ZonePieces, ambiguous: Ambiguous, nonexistent: Nonexistent
 ) -> tuple[Ticks, dict[TimeRule, Mask]]:
     first, before, after = pieces
     at = np.searchsorted(first, local, side="right") - 1
@@ -169,7 +169,7 @@ _LASTING = {(datetime.date(year, 1, 1).weekday(), calendar.isleap(year)): year f
 """By the weekday on which a year begins, and whether it is a leap year: one in which a lasting rule holds."""
 
 
-def _pieces(name: str, first: int, last: int) -> _Pieces:
+def _pieces(name: str, first: int, last: int) -> _ZonePieces:
     """The pieces of some years, from the first to the last."""
     found = []
     for year in range(first, last + 1):
@@ -178,11 +178,11 @@ def _pieces(name: str, first: int, last: int) -> _Pieces:
             same = _LASTING[datetime.date(year, 1, 1).weekday(), calendar.isleap(year)]
         known = _pieces_of(name, same)
         found.append(known._replace(first=known.first + (_begin_of(year) - _begin_of(same))))
-    return _Pieces(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
+    return _ZonePieces(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
 
 
 @lru_cache(maxsize=1 << 12)
-def _pieces_of(name: str, year: int) -> _Pieces:
+def _pieces_of(name: str, year: int) -> _ZonePieces:
     """The pieces of one local year: what differs at its ends is halved until both ends of each part agree."""
     zone = zoneinfo.ZoneInfo(name)
 
@@ -207,4 +207,4 @@ def _pieces_of(name: str, year: int) -> _Pieces:
         pieces = split(at(begin - (pieces[0].after - pieces[0].before)), pieces[0])[-1:]
     for low, high in pairwise(probes):
         pieces += split(low, high)
-    return _Pieces(*(np.array(column, np.int64) for column in zip(*pieces, strict=True)))
+    return _ZonePieces(*(np.array(column, np.int64) for column in zip(*pieces, strict=True)))

@@ -35,7 +35,7 @@ _LONGEST = 1 << 60
 """Ticks: longer than from the first to the last time."""
 
 
-class Pieces(EachPiece, nodes=(Chop,)):
+class CutLifetimes(EachPiece, nodes=(Chop,)):
     """Lifetimes cut at a grid: no piece starts before its event."""
 
     def each(self, events: Events) -> Events:

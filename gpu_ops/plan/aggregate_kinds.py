@@ -80,7 +80,7 @@ class Extreme(Incremental):
 
 
 @dataclass(frozen=True)
-class Order(Incremental):
+class SortedValues(Incremental):
     """Results are computed from values by rank: numbers are kept in order; for other types the events are kept."""
 
     def keeps(self, aggregate: Aggregate, schema: pa.Schema) -> Kept:
@@ -89,7 +89,7 @@ class Order(Incremental):
 
 
 @dataclass(frozen=True)
-class Events(Incremental):
+class AllEvents(Incremental):
     """Results are computed from all events of a window, which are kept."""
 
     def keeps(self, aggregate: Aggregate, schema: pa.Schema) -> Kept:

@@ -24,7 +24,6 @@ from gpu_ops.plan.window_kinds import (
     UNKNOWN,
     AsPart,
     Assigned,
-    Clock,
     DataWindowKind,
     Enters,
     GapHalo,
@@ -33,6 +32,7 @@ from gpu_ops.plan.window_kinds import (
     LiveHalo,
     NoHalo,
     Remains,
+    RememberedTime,
     RowHalo,
     RowNote,
 )
@@ -249,7 +249,7 @@ class TimeLengthBatches(Assigned):
     @property
     def remains(self) -> Remains:
         # The clock stops when it has been set again and no row has come.
-        return "all" if self.runs else Clock(2 * self.span, self.since)
+        return "all" if self.runs else RememberedTime(2 * self.span, self.since)
 
     @property
     def halo(self) -> Halo | str:

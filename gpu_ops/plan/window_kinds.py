@@ -230,7 +230,7 @@ class RowNote:
 
 
 @dataclass(frozen=True)
-class Clock:
+class RememberedTime:
     """What remains of a group that holds no row: its last noted time, for a span.
 
     Attributes:
@@ -260,7 +260,7 @@ class AsPart:
 Enters = Literal["at its start", "later", "with the first"]
 Leaves = Literal["at its end", "known", "later", "at once"]
 Ties = Literal["alike", "by place", "by payload"]
-Remains = Literal["nothing", "all"] | Clock
+Remains = Literal["nothing", "all"] | RememberedTime
 
 
 class DataWindowKind(Declaration, family=True):
@@ -302,7 +302,7 @@ class DataWindowKind(Declaration, family=True):
     def remains(self) -> Remains:
         """What a group that holds no row still remembers; a group that remembers nothing is forgotten.
 
-        ``"nothing"``; ``"all"``, for instance the number of rows so far; or a `Clock`.
+        ``"nothing"``; ``"all"``, for instance the number of rows so far; or a `RememberedTime`.
         """
 
     @property
@@ -566,7 +566,7 @@ class Hopping(GridKind):
         return (past - self.size) // self.hop, past // self.hop + 1
 
 
-class Listing(NamedTuple):
+class ListedGrid(NamedTuple):
     """The functions of `GridKind` for a grid that `gpu_ops.operators` computes."""
 
     begins: Callable[[Any, Any], Any]
@@ -574,7 +574,7 @@ class Listing(NamedTuple):
     around: Callable[[Any, int], tuple[int, int]]
 
 
-LISTINGS: dict[type, Listing] = {}
+LISTINGS: dict[type, ListedGrid] = {}
 
 
 class AssignedGrid(GridKind, family=True):

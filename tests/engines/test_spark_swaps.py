@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from gpu_ops.engines.spark.swaps import Place, Sizes, Writing
+from gpu_ops.engines.spark.swaps import AnswerPlace, Sizes, Writing
 from gpu_ops.errors import SourceError
 
 PLACE = "/data/answer.parquet"
@@ -105,7 +105,7 @@ class View:
 
 def write(view: View, name: str, *, replace: bool = True, fails: bool = False) -> None:
     """As the engine does: begin, let tasks write, swap, clear."""
-    writing = Writing.begin(Place.at(view, PLACE), replace=replace)
+    writing = Writing.begin(AnswerPlace.at(view, PLACE), replace=replace)
     try:
         for file, size in answer(name).items():
             view.write(f"{writing.new}/{file}", "x" * size)

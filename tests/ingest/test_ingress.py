@@ -266,9 +266,9 @@ def rows_touched(monkeypatch: pytest.MonkeyPatch, *, still_open: int, hands_out_
     def admit(*arguments: Any) -> None:
         nonlocal touched
         clock = arguments[6]
-        waiting, rows = int(clock[k.Clock.WAITING]), len(arguments[1])
+        waiting, rows = int(clock[k.ClockField.WAITING]), len(arguments[1])
         compiled(*(np.asarray(argument) for argument in arguments))
-        touched += rows + waiting - int(clock[k.Clock.WAITING])
+        touched += rows + waiting - int(clock[k.ClockField.WAITING])
 
     def counted_take(frame: pl.DataFrame, indices: Any) -> pl.DataFrame:
         nonlocal touched

@@ -84,7 +84,7 @@ class NexmarkDataSource(DataSource):
 
 
 @dataclass
-class Events(InputPartition):
+class EventRange(InputPartition):
     """A partition: events of a number from one up to another."""
 
     first: int
@@ -108,11 +108,11 @@ class NexmarkReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Ranges of about the same length."""
         bounds = [self.generator.events * at // self.number for at in range(self.number + 1)]
-        return [Events(first, last) for first, last in pairwise(bounds)]
+        return [EventRange(first, last) for first, last in pairwise(bounds)]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """A partition's events; Spark asks for None where there is no partition."""
-        if isinstance(partition, Events):
+        if isinstance(partition, EventRange):
             yield from self.generator.batches(self.kind, partition.first, partition.last)
 
 

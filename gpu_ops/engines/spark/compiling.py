@@ -20,7 +20,7 @@ from gpu_ops.engines.spark.checks import checked, error_text, first_line, fittin
 from gpu_ops.engines.spark.expressions import computed_otherwise, spelled
 from gpu_ops.engines.spark.sending import Sent, check_workers
 from gpu_ops.engines.spark.session import check_names, has_plugin, worker_memory
-from gpu_ops.engines.spark.sides import Input, packed, shared_slots, united
+from gpu_ops.engines.spark.sides import FragmentInput, packed, shared_slots, united
 from gpu_ops.engines.spark.slice_policy import SliceSettings, cut_because, cut_ways, slice_settings, uncut
 from gpu_ops.engines.spark.sliced_joins import cut_match
 from gpu_ops.engines.spark.slicing import Cut
@@ -234,7 +234,7 @@ class Compiler:
         )
         schema = node.input.schema
         task = Task(over_feed(node.input, (node,)), (schema,), node.schema)
-        return self._through(_encoded([Input(node.input, self.frame(node.input), schema)], task), task, node)
+        return self._through(_encoded([FragmentInput(node.input, self.frame(node.input), schema)], task), task, node)
 
     @_made.register
     def _union(self, node: Union) -> DataFrame:
@@ -354,7 +354,7 @@ class Compiler:
         self._note(node, *cut_ways(node, reason, self._settings.count, part.partition), *self._passage(passed))
         return _decoded(done, answer, node)
 
-    def _inputs(self, part: Fragment) -> list[Input]:
+    def _inputs(self, part: Fragment) -> list[FragmentInput]:
         """The inputs of a fragment, without the events that give nothing and the columns that are not needed."""
         inputs = []
         asked = zip(part.inputs, needed(part, self._read), part.partitions, part.keeps, strict=True)
@@ -367,7 +367,7 @@ class Compiler:
             elif counted:
                 marks = {name: F.when(column(name).isNotNull(), F.lit(True)) for name in counted}
                 frame = frame.select("start", "end", *filled(schema, marks, schema.names))
-            inputs.append(Input(node, frame, schema))
+            inputs.append(FragmentInput(node, frame, schema))
         return inputs
 
     def _partitioned(self, rows: DataFrame, part: Fragment, task: Task, *, spread: bool) -> DataFrame:
@@ -408,7 +408,7 @@ def _away(reasons: Sequence[str]) -> list[str]:
     return [f"not wholly planned for the GPU: {each}" for each in reasons] or [_GPU]
 
 
-def _encoded(inputs: Sequence[Input], task: Task) -> DataFrame:
+def _encoded(inputs: Sequence[FragmentInput], task: Task) -> DataFrame:
     """The rows that go to the workers."""
     if task.slots is not None:
         return packed(united(inputs, task.ends, task.slots))

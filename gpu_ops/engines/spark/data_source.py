@@ -227,7 +227,7 @@ def _bounds(asked: Filter) -> tuple[int, int]:
 
 
 @dataclass
-class Written(WriterCommitMessage):
+class WrittenBatches(WriterCommitMessage):
     """What a task made."""
 
     files: list[Staged]
@@ -249,11 +249,11 @@ class StoreWriter(DataSourceArrowWriter):
     cti: int | None
     job: str = field(default_factory=lambda: secrets.token_hex(8))
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenBatches:
         """Write a task's rows, in files about as large as merged ones."""
         target = _store(self.options)
         tables = regrouped(iterator, self.columns, MERGED_ROWS)
-        return Written([target.stage(self._as_stored(table, target), self.job) for table in tables])
+        return WrittenBatches([target.stage(self._as_stored(table, target), self.job) for table in tables])
 
     def _as_stored(self, table: pa.Table, target: Store) -> pa.Table:
         """The table with the store's types in place of Spark's wider ones (INT for uint16)."""
@@ -278,7 +278,7 @@ class StoreWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Add the tasks' files to the store; on the driver."""
         target = _store(self.options)
-        staged = [file for message in messages if isinstance(message, Written) for file in message.files]
+        staged = [file for message in messages if isinstance(message, WrittenBatches) for file in message.files]
         if not staged and not target.sequence:
             staged = [target.stage(self.columns.empty_table(), self.job)]
         with _writer(target) as writer:

@@ -27,9 +27,9 @@ from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 from gpu_ops.core.time import TICK
 from gpu_ops.engines.spark import lifetimes
 from gpu_ops.engines.spark.grids import at_begins
-from gpu_ops.engines.spark.sides import Input
+from gpu_ops.engines.spark.sides import FragmentInput
 from gpu_ops.engines.spark.slice_policy import AFTER, slices_of
-from gpu_ops.engines.spark.slicing import NUMBER, SLICE, Cut, Listing, alive, in_slices, one_of, within
+from gpu_ops.engines.spark.slicing import NUMBER, SLICE, Cut, SliceRows, alive, in_slices, one_of, within
 from gpu_ops.engines.spark.type_codecs import encoded_names
 from gpu_ops.engines.spark.types import all_of, column
 from gpu_ops.engines.spark.worker import Task
@@ -40,7 +40,7 @@ from gpu_ops.plan.window_kinds import GapHalo, GridHalo, LiveHalo, NoHalo, RowHa
 _HOME = pa.field("__gpu_ops_home", pa.bool_())
 
 
-def cut_data_window(first: DataWindow, given: Input, answer: pa.Schema, count: int) -> Cut:
+def cut_data_window(first: DataWindow, given: FragmentInput, answer: pa.Schema, count: int) -> Cut:
     """A data window over slices of time.
 
     Args:
@@ -53,8 +53,8 @@ def cut_data_window(first: DataWindow, given: Input, answer: pa.Schema, count: i
     assert not isinstance(halo, str)  # noqa: S101  (nothing is against it)
     events = given.ticks
     times = events if halo.reads_ends else events.select("low", F.col("low").alias("high"))
-    shown = _shown(halo, _Events(events, slices_of([times], count), encoded_names(given.schema, first.group)))
-    listing = Listing(given.schema, (_HOME,))
+    shown = _shown(halo, _SlicedEvents(events, slices_of([times], count), encoded_names(given.schema, first.group)))
+    listing = SliceRows(given.schema, (_HOME,))
     rows = listing.rows(shown.rows, F.col("low"), F.col("high"), {_HOME.name: F.col("home")})
     if shown.markers is not None:
         start = F.col("marker")
@@ -66,7 +66,7 @@ def cut_data_window(first: DataWindow, given: Input, answer: pa.Schema, count: i
 
 
 @dataclass(frozen=True)
-class _Events:
+class _SlicedEvents:
     """The events of a data window, beside slices.
 
     Attributes:
@@ -130,7 +130,7 @@ def _all_at_home(rows: DataFrame, markers: DataFrame | None = None) -> _Shown:
 
 
 @singledispatch
-def _shown(halo: Any, events: _Events) -> _Shown:
+def _shown(halo: Any, events: _SlicedEvents) -> _Shown:
     """What slices are shown.
 
     Args:
@@ -141,29 +141,29 @@ def _shown(halo: Any, events: _Events) -> _Shown:
 
 
 @_shown.register
-def _(halo: NoHalo, events: _Events) -> _Shown:
+def _(halo: NoHalo, events: _SlicedEvents) -> _Shown:
     return _all_at_home(in_slices(events.rows, events.slices, within()))
 
 
 @_shown.register
-def _(halo: LiveHalo, events: _Events) -> _Shown:
+def _(halo: LiveHalo, events: _SlicedEvents) -> _Shown:
     return _Shown(in_slices(events.rows, events.slices, alive()).withColumn("home", within()))
 
 
 @_shown.register
-def _(halo: RowHalo, events: _Events) -> _Shown:
+def _(halo: RowHalo, events: _SlicedEvents) -> _Shown:
     bounds, between = _first_and_last_shown(events, halo), F.col("low").between(F.col("since"), F.col("until"))
     rows = events.beside(bounds, between) if halo.every == 1 else _with_remainders(events, bounds, between, halo)
     return _Shown(rows.withColumn("home", within()))
 
 
 @_shown.register
-def _(halo: GapHalo, events: _Events) -> _Shown:
+def _(halo: GapHalo, events: _SlicedEvents) -> _Shown:
     return _all_at_home(events.beside(_after_silence(events, halo.gap), within()))
 
 
 @_shown.register
-def _(halo: GridHalo, events: _Events) -> _Shown:
+def _(halo: GridHalo, events: _SlicedEvents) -> _Shown:
     if halo.calendar is not None:
         return _all_at_home(in_slices(events.rows, at_begins(events.slices, halo.calendar), within()))
     if halo.align is not None:
@@ -179,7 +179,7 @@ def _(halo: GridHalo, events: _Events) -> _Shown:
 # Around: a number of rows before and after
 
 
-def _first_and_last_shown(events: _Events, halo: RowHalo) -> DataFrame:
+def _first_and_last_shown(events: _SlicedEvents, halo: RowHalo) -> DataFrame:
     """For each key and slice the first and the last start that it is shown, ``since`` and ``until``.
 
     And how many rows of the key come ``before`` those: rows are numbered from 0, by their starts.
@@ -198,7 +198,7 @@ def _first_and_last_shown(events: _Events, halo: RowHalo) -> DataFrame:
     )
 
 
-def _counted_starts(events: _Events, halo: RowHalo) -> DataFrame:
+def _counted_starts(events: _SlicedEvents, halo: RowHalo) -> DataFrame:
     """For each key and slice its starts: how many ``rows`` start then, and how many ``upto`` then in the slice."""
     rows = F.lit(1).cast("long") if halo.starts else F.count(F.lit(1))
     starts = events.in_own().groupBy(*events.names, "begin", "finish", "low").agg(rows.alias("rows"))
@@ -224,7 +224,7 @@ def _numbered_starts(starts: DataFrame, slices: DataFrame, names: Sequence[str],
     return placed.select(*_renamed(names, others), "low", (after - F.col("rows")).alias("number"), after.alias("next"))
 
 
-def _with_remainders(events: _Events, bounds: DataFrame, between: Column, halo: RowHalo) -> DataFrame:
+def _with_remainders(events: _SlicedEvents, bounds: DataFrame, between: Column, halo: RowHalo) -> DataFrame:
     """The rows that each slice is shown, and markers for the rows before, but for multiples of ``halo.every``.
 
     For each key there is one marker. It is listed in each slice as many times as rows are missing there.
@@ -246,7 +246,7 @@ def _with_remainders(events: _Events, bounds: DataFrame, between: Column, halo: 
 # Silence, and grids
 
 
-def _after_silence(events: _Events, gap: int) -> DataFrame:
+def _after_silence(events: _SlicedEvents, gap: int) -> DataFrame:
     """For each key the slices in which a start comes after a silence, each from the first such start to the next."""
     names = events.names
     here = Window.partitionBy(*map(column, names), "begin").orderBy("low")
@@ -272,7 +272,7 @@ def _on_grid(slices: DataFrame, point: Column, span: int, *also: str) -> DataFra
     return slices.select(*also, begin.alias("begin"), finish.alias("finish")).where("begin < finish")
 
 
-def _on_own_grids(events: _Events, span: int) -> DataFrame:
+def _on_own_grids(events: _SlicedEvents, span: int) -> DataFrame:
     """For each key the slices that begin at points of its grid, which is counted from its first start, ``origin``."""
     origins = events.starts.groupBy(*events.names).agg(F.min("low").alias("origin")).where("origin IS NOT NULL")
     every = origins.join(F.broadcast(events.slices), F.col("finish") > F.col("origin"))

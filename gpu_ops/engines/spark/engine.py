@@ -102,7 +102,7 @@ def write_answer(made: Compiler, path: str | Path, form: str, *, replace: bool, 
     return write_files(made.frame(made.plan), path, form, replace=replace, spills=made.spills, **options)
 
 
-class Stream(Protocol):
+class StreamLike(Protocol):
     """A stream, as this room knows it: it has a plan."""
 
     @property
@@ -110,7 +110,7 @@ class Stream(Protocol):
 
 
 @own_errors
-def invalid_rows(stream: Stream) -> DataFrame:
+def invalid_rows(stream: StreamLike) -> DataFrame:
     """The rows of a stream's Spark source that are not events, with the first rule that each broke (``rule``).
 
     They are found from the source, whatever its ``on_invalid`` does with them. Nothing runs until the DataFrame does.

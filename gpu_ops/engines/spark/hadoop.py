@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from gpu_ops.engines.spark.checks import first_line
-from gpu_ops.engines.spark.swaps import Place, Sizes
+from gpu_ops.engines.spark.swaps import AnswerPlace, Sizes
 from gpu_ops.errors import SourceError
 
 _PACKAGES = {
@@ -117,7 +117,7 @@ class Hadoop:
         return Path(uri.getPath()) if self.system.getUri().getScheme() == "file" else path
 
 
-def place(session: SparkSession, path: str | Path) -> Place:
+def place(session: SparkSession, path: str | Path) -> AnswerPlace:
     """The place of an answer with this path.
 
     Args:
@@ -146,7 +146,7 @@ def place(session: SparkSession, path: str | Path) -> Place:
     if whole.isRoot():
         raise SourceError(f"{whole.toString()} is a whole file system.", remedy="Give a folder in it.")
     _check_letters(jvm, whole)
-    return Place.at(Hadoop(jvm, conf, system), whole.toString())
+    return AnswerPlace.at(Hadoop(jvm, conf, system), whole.toString())
 
 
 def _no_place(jvm: Any, path: str | Path, error: Exception) -> SourceError:

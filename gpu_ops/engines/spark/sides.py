@@ -33,7 +33,7 @@ Places = dict[str, str]
 
 
 @dataclass(frozen=True)
-class Input:
+class FragmentInput:
     """What Spark computes before a fragment: its one input, or one side of two.
 
     Attributes:
@@ -52,7 +52,7 @@ class Input:
         low, high = (to_ticks(F.col(name)) for name in ("start", "end"))
         return self.frame.select(low.alias("low"), high.alias("high"), *encoded_columns(self.schema))
 
-    def only(self, names: Sequence[str]) -> Input:
+    def only(self, names: Sequence[str]) -> FragmentInput:
         """The same events with some of the columns."""
         return replace(self, schema=pa.schema([self.schema.field(name) for name in names]))
 
@@ -106,7 +106,7 @@ def shared_slots(payloads: Sequence[pa.Schema], keys: Sequence[tuple[str, ...]])
     return Slots(pa.schema(fields), places)
 
 
-def united(inputs: Sequence[Input], ends: Sequence[bool], slots: Slots) -> DataFrame:
+def united(inputs: Sequence[FragmentInput], ends: Sequence[bool], slots: Slots) -> DataFrame:
     """The events of both sides in one DataFrame: ``start``, ``end`` unless no side needs it, the mark, the slots.
 
     Args:

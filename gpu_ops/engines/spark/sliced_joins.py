@@ -25,7 +25,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
-from gpu_ops.engines.spark.sides import MARK, Input, shared_slots, united
+from gpu_ops.engines.spark.sides import MARK, FragmentInput, shared_slots, united
 from gpu_ops.engines.spark.slice_policy import slices_of
 from gpu_ops.engines.spark.slicing import (
     Both,
@@ -51,7 +51,9 @@ _KEY, _SAME, _FROM, _UNTIL = (f"__gpu_ops_{name}" for name in ("key_", "same", "
 
 
 @singledispatch
-def cut_match(node: Node, left: Input, right: Input, answer: pa.Schema, count: int, run: RunCut) -> DataFrame:
+def cut_match(
+    node: Node, left: FragmentInput, right: FragmentInput, answer: pa.Schema, count: int, run: RunCut
+) -> DataFrame:
     """A node with two inputs over slices of time.
 
     Args:
@@ -69,7 +71,7 @@ def cut_match(node: Node, left: Input, right: Input, answer: pa.Schema, count: i
 
 
 @cut_match.register
-def _(node: Binary, left: Input, right: Input, answer: pa.Schema, count: int, run: RunCut) -> DataFrame:
+def _(node: Binary, left: FragmentInput, right: FragmentInput, answer: pa.Schema, count: int, run: RunCut) -> DataFrame:
     slices = slices_of([each.ticks.withColumn("high", F.col("low")) for each in (left, right)], count)
     both = both_sides(node, left, right, answer)
     placed = in_slices(both.rows, slices, within()).withColumn(both.number, F.col("begin"))
@@ -78,7 +80,7 @@ def _(node: Binary, left: Input, right: Input, answer: pa.Schema, count: int, ru
 
 
 @cut_match.register
-def _(node: Join, left: Input, right: Input, answer: pa.Schema, count: int, run: RunCut) -> DataFrame:
+def _(node: Join, left: FragmentInput, right: FragmentInput, answer: pa.Schema, count: int, run: RunCut) -> DataFrame:
     sides = left, right
     slices = slices_of([each.ticks for each in sides], count)
     found = [run(pairs(node, left, right, slices, answer))] if node.pairs else []
@@ -165,7 +167,7 @@ def _told(both: Both, placed: DataFrame, best: Callable[[Column], Column], other
 
 
 def _unmatched_by_condition(
-    node: Join, sides: tuple[Input, Input], at: int, slices: DataFrame, answer: pa.Schema, run: RunCut
+    node: Join, sides: tuple[FragmentInput, FragmentInput], at: int, slices: DataFrame, answer: pa.Schema, run: RunCut
 ) -> DataFrame:
     """As `unmatched`, for a join with a condition."""
     mine, other = _alike(node, sides, at, timed=True), _alike(node, sides, 1 - at, timed=False)
@@ -190,10 +192,10 @@ class _Alike:
     keys: list[str]
 
     @property
-    def side(self) -> Input:
+    def side(self) -> FragmentInput:
         """The events with these columns as their payload."""
         columns = (value.alias(name) for name, value in self.given.items())
-        return Input(Feed(self.schema, (), None), self.frame.select("start", "end", *columns), self.schema)
+        return FragmentInput(Feed(self.schema, (), None), self.frame.select("start", "end", *columns), self.schema)
 
     @property
     def identity(self) -> pa.Schema:
@@ -227,7 +229,7 @@ def _some(dtype: pa.DataType) -> Column:
     return F.lit(0).cast(spark_type(dtype))
 
 
-def _alike(node: Join, sides: tuple[Input, Input], at: int, *, timed: bool) -> _Alike:
+def _alike(node: Join, sides: tuple[FragmentInput, FragmentInput], at: int, *, timed: bool) -> _Alike:
     """The keys of one side and what the condition reads of it; and, if ``timed``, its lifetimes."""
     assert node.condition is not None  # noqa: S101  (looked at by the caller)
     side, before = sides[at], {new: name for name, new in node.renamed.items()}
@@ -256,7 +258,9 @@ def _pieces(node: Join, mine: _Alike, other: _Alike, slices: DataFrame) -> Cut:
     return both.cut(both.listed(shown, F.greatest("low", "begin"), end, {}))
 
 
-def _own_pieces(side: Input, alike: _Alike, pieces: DataFrame, answer: pa.Schema, columns: dict[str, str]) -> Cut:
+def _own_pieces(
+    side: FragmentInput, alike: _Alike, pieces: DataFrame, answer: pa.Schema, columns: dict[str, str]
+) -> Cut:
     """The pieces of each event; pieces that touch are one."""
     wanted = {columns[name] for name in answer.names if name in columns}
     back = pa.schema([field for field in side.schema if field.name in wanted])
@@ -270,7 +274,7 @@ def _own_pieces(side: Input, alike: _Alike, pieces: DataFrame, answer: pa.Schema
     names = tuple(identity.names)
     slots = shared_slots(payloads, [names, names])
     events, found = (Feed(each, (), None) for each in payloads)
-    sides = [Input(node, frame, node.schema) for node, frame in zip((events, found), frames, strict=True)]
+    sides = [FragmentInput(node, frame, node.schema) for node, frame in zip((events, found), frames, strict=True)]
     plan = Join(events, distinct(found, names), tuple(zip(names, names, strict=True)), "inner")
     partition = [slots.places[0][name] for name in encoded_names(payloads[0], names)]
     return Cut(

@@ -23,7 +23,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
-from gpu_ops.engines.spark.sides import MARK, Input, Slots, shared_slots, united
+from gpu_ops.engines.spark.sides import MARK, FragmentInput, Slots, shared_slots, united
 from gpu_ops.engines.spark.type_codecs import decoded_columns, encoded_names, encoded_schema
 from gpu_ops.engines.spark.types import all_known, column, filled, lifetime, to_ticks
 from gpu_ops.engines.spark.worker import Task
@@ -57,7 +57,7 @@ RunCut = Callable[[Cut], DataFrame]
 
 
 @dataclass(frozen=True)
-class Listing:
+class SliceRows:
     """The columns of the rows of slices: a payload, the number of the slice, and columns of our own.
 
     Attributes:
@@ -122,7 +122,7 @@ def one_of(keys: Sequence[str]) -> list[Column]:
 
 
 def unmatched(
-    node: Join, sides: tuple[Input, Input], at: int, slices: DataFrame, answer: pa.Schema, run: RunCut
+    node: Join, sides: tuple[FragmentInput, FragmentInput], at: int, slices: DataFrame, answer: pa.Schema, run: RunCut
 ) -> DataFrame:
     """The times at which events of one side of a join have no partner; with one, for a semi join.
 
@@ -169,7 +169,7 @@ def beside_nulls(done: DataFrame, back: pa.Schema, answer: pa.Schema, columns: d
 
 
 def _with_partner(
-    node: Join, left: Input, right: Input, slices: DataFrame, answer: pa.Schema, run: RunCut
+    node: Join, left: FragmentInput, right: FragmentInput, slices: DataFrame, answer: pa.Schema, run: RunCut
 ) -> DataFrame:
     """The times at which left events have a partner: those without one of the times at which their key has none."""
     names = [name for name, _ in node.on]
@@ -228,7 +228,7 @@ class Both:
         return Cut(rows, self.task, [self.number, *self.keys], finished)
 
 
-def both_sides(node: Binary, left: Input, right: Input, answer: pa.Schema) -> Both:
+def both_sides(node: Binary, left: FragmentInput, right: FragmentInput, answer: pa.Schema) -> Both:
     """Two sides of a node that are matched by the slice and its keys."""
     on = ((SLICE, SLICE), *node.on)
     unnumbered = F.lit(None).cast("long")
@@ -245,7 +245,7 @@ def both_sides(node: Binary, left: Input, right: Input, answer: pa.Schema) -> Bo
     return Both(united(sides, [True, True], slots).withColumns(ticks), task, slots, number, keys)
 
 
-def pairs(node: Join, left: Input, right: Input, slices: DataFrame, answer: pa.Schema) -> Cut:
+def pairs(node: Join, left: FragmentInput, right: FragmentInput, slices: DataFrame, answer: pa.Schema) -> Cut:
     """The pairs. Those whose left event starts in the slice are apart from those whose right one alone does."""
     both = both_sides(replace(node, how="inner"), left, right, answer)
     starts, of_right = F.col("low") >= F.col("begin"), F.col(MARK)
@@ -259,7 +259,9 @@ def pairs(node: Join, left: Input, right: Input, slices: DataFrame, answer: pa.S
     return both.cut(rows)
 
 
-def _alone(node: Join, mine: Input, other: Input, slices: DataFrame, answer: pa.Schema, columns: dict[str, str]) -> Cut:
+def _alone(
+    node: Join, mine: FragmentInput, other: FragmentInput, slices: DataFrame, answer: pa.Schema, columns: dict[str, str]
+) -> Cut:
     """The times at which events of one side have no partner."""
     read = [field for field in mine.schema if field.name in columns.values()]
     back = pa.schema([*read, NUMBER])

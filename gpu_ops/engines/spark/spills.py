@@ -19,7 +19,7 @@ Sizes = dict[int, int]
 """Bytes by the number of the answer."""
 
 
-class _Sums(AccumulatorParam[Sizes]):
+class _CountsPerAnswer(AccumulatorParam[Sizes]):
     """Sums of sizes."""
 
     def zero(self, value: Sizes) -> Sizes:
@@ -52,7 +52,7 @@ class Spills:
     def of(cls, context: SparkContext) -> Spills:
         """For a new answer."""
         if context not in _SUMS:
-            _SUMS[context] = context.accumulator({}, _Sums())
+            _SUMS[context] = context.accumulator({}, _CountsPerAnswer())
         return cls(_SUMS[context], next(_NUMBERS))
 
     def add(self, spill: Spill) -> None:

@@ -33,7 +33,7 @@ Sizes = dict[str, int]
 """The files of a folder by their names in it, with their bytes. A file has one entry with an empty name."""
 
 
-class Files(Protocol):
+class FileSystem(Protocol):
     """What is asked of a file system. Paths are text, with ``/`` between folders."""
 
     def sizes(self, path: str) -> Sizes | None:
@@ -62,7 +62,7 @@ class Files(Protocol):
 
 
 @dataclass(frozen=True)
-class Place:
+class AnswerPlace:
     """Where an answer belongs.
 
     Attributes:
@@ -71,12 +71,12 @@ class Place:
         aside: The folder of its writers.
     """
 
-    files: Files
+    files: FileSystem
     path: str
     aside: str
 
     @classmethod
-    def at(cls, files: Files, path: str) -> Place:
+    def at(cls, files: FileSystem, path: str) -> AnswerPlace:
         """The place of a path without a slash at its end."""
         folder, _, name = path.rpartition("/")
         return cls(files, path, f"{folder}/.{name}.writing")
@@ -92,12 +92,12 @@ class Writing:
         name: A name that no other writer has.
     """
 
-    place: Place
+    place: AnswerPlace
     replace: bool
     name: str = field(default_factory=lambda: secrets.token_hex(8))
 
     @classmethod
-    def begin(cls, place: Place, *, replace: bool) -> Writing:
+    def begin(cls, place: AnswerPlace, *, replace: bool) -> Writing:
         """Take the place over from its earlier writers.
 
         Raises:
@@ -177,7 +177,7 @@ class Writing:
         )
 
 
-def _take_over(place: Place, name: str) -> None:
+def _take_over(place: AnswerPlace, name: str) -> None:
     """Stop all other writers of a place, restore it if it is not whole, and remove what they left."""
     files, taken = place.files, []
     for number, other in enumerate(sorted(files.names(place.aside))):
@@ -192,7 +192,7 @@ def _take_over(place: Place, name: str) -> None:
     files.delete_empty(place.aside)
 
 
-def _remove(files: Files, folder: str) -> None:
+def _remove(files: FileSystem, folder: str) -> None:
     """Remove a writer's folder; ``swap.json``, which says what whole is, goes last."""
     for name in files.names(folder):
         if name.startswith("."):
@@ -200,7 +200,7 @@ def _remove(files: Files, folder: str) -> None:
     files.delete(folder)
 
 
-def _restore(place: Place, folders: list[str]) -> None:
+def _restore(place: AnswerPlace, folders: list[str]) -> None:
     """If the answer there is not whole, put the old one back, or the new one if there is no old one."""
     files = place.files
     known: dict[str, list[Sizes]] = {"new": [], "old": []}
@@ -237,7 +237,7 @@ def _torn(there: Sizes, known: dict[str, list[Sizes]]) -> bool:
     return any(there.items() < whole.items() for each in known.values() for whole in each)
 
 
-def _moved(files: Files, path: str, to: str) -> bool:
+def _moved(files: FileSystem, path: str, to: str) -> bool:
     """Rename if nothing has the new name; whether it was done."""
     if files.exists(to) or not files.rename(path, to):
         return False

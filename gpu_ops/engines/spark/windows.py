@@ -25,9 +25,9 @@ from gpu_ops.engines.spark import lifetimes
 from gpu_ops.engines.spark.data_windows import cut_data_window
 from gpu_ops.engines.spark.grids import at_begins
 from gpu_ops.engines.spark.lifetimes import never_open
-from gpu_ops.engines.spark.sides import Input
+from gpu_ops.engines.spark.sides import FragmentInput
 from gpu_ops.engines.spark.slice_policy import asks_for_bounds, slices_of
-from gpu_ops.engines.spark.slicing import SLICE, Cut, Listing, alive, in_slices, one_of, within
+from gpu_ops.engines.spark.slicing import SLICE, Cut, SliceRows, alive, in_slices, one_of, within
 from gpu_ops.engines.spark.type_codecs import encoded_columns, encoded_names, encoded_schema
 from gpu_ops.engines.spark.types import lifetime, to_ticks, to_timestamp
 from gpu_ops.engines.spark.worker import Task
@@ -44,7 +44,7 @@ _NEXT = pa.field("__gpu_ops_next", pa.int64())
 
 
 @singledispatch
-def cut_window(first: Node, given: Input, answer: pa.Schema, count: int) -> Cut:
+def cut_window(first: Node, given: FragmentInput, answer: pa.Schema, count: int) -> Cut:
     """A window over slices of time.
 
     Args:
@@ -60,7 +60,7 @@ cut_window.register(cut_data_window)
 
 
 @cut_window.register
-def _(first: WindowAggregate, given: Input, answer: pa.Schema, count: int) -> Cut:
+def _(first: WindowAggregate, given: FragmentInput, answer: pa.Schema, count: int) -> Cut:
     grid = first.window.grid
     if grid is None:
         return _cut_snapshots(first, given, answer, count)
@@ -76,7 +76,7 @@ def _(first: WindowAggregate, given: Input, answer: pa.Schema, count: int) -> Cu
     return _cut_at_begins(first, grid, given, answer, count)
 
 
-def _cut_numbers(first: WindowAggregate, window: Hopping, given: Input, answer: pa.Schema, count: int) -> Cut:
+def _cut_numbers(first: WindowAggregate, window: Hopping, given: FragmentInput, answer: pa.Schema, count: int) -> Cut:
     low, high = _window_numbers(window, to_ticks(F.col("start")), to_ticks(F.col("end")))
     payload = encoded_columns(given.schema)
     numbers = given.frame.select(low.alias("low"), high.alias("high"), *payload).where("high > low")
@@ -112,14 +112,16 @@ def _window_numbers(window: Hopping, start: Column, end: Column) -> tuple[Column
     return low, high if window.until is None else F.when(start < lifetimes.span(window.until), high).otherwise(low)
 
 
-def _cut_at_begins(first: WindowAggregate, window: GridKind, given: Input, answer: pa.Schema, count: int) -> Cut:
+def _cut_at_begins(
+    first: WindowAggregate, window: GridKind, given: FragmentInput, answer: pa.Schema, count: int
+) -> Cut:
     events = given.ticks
     slices = at_begins(slices_of([events], count), window)
     shown = in_slices(events, slices, (F.col("low") < F.col("reach")) & (F.col("high") > F.col("begin")))
     # Of a long event the part in the slice is enough; of one that starts behind the last begin, a tick.
     start = F.greatest("low", "begin")
     end = F.greatest(F.least("high", "finish"), start + lifetimes.span(TICK))
-    listing, back = Listing(given.schema, (_FINISH,)), Listing(answer, (_FINISH,))
+    listing, back = SliceRows(given.schema, (_FINISH,)), SliceRows(answer, (_FINISH,))
     rows = listing.rows(shown, start, end, {_FINISH.name: F.col("finish")})
     feed = Feed(listing.schema, (SLICE, _FINISH.name, *first.group), None)
     plan = replace(first, input=feed, window=window.giving("window"))
@@ -136,10 +138,10 @@ def _cut_at_begins(first: WindowAggregate, window: GridKind, given: Input, answe
     return Cut(rows, Task(plan, (listing.schema,), back.schema), listing.partition(first.group), finished)
 
 
-def _cut_snapshots(first: WindowAggregate, given: Input, answer: pa.Schema, count: int) -> Cut:
+def _cut_snapshots(first: WindowAggregate, given: FragmentInput, answer: pa.Schema, count: int) -> Cut:
     ticks = given.ticks
     slices = slices_of([ticks], count)
-    listing, back = Listing(given.schema, (_IS_EVENT, _NEXT)), Listing(answer, (_COUNT, _NEXT))
+    listing, back = SliceRows(given.schema, (_IS_EVENT, _NEXT)), SliceRows(answer, (_COUNT, _NEXT))
     near = in_slices(ticks, slices, (F.col("low") < F.col("finish")) & (F.col("high") >= F.col("begin")))
     start, end = F.greatest(F.col("low"), F.col("begin") - TICK), F.least("high", "finish")
     events = listing.rows(near, start, end, {_IS_EVENT.name: F.lit(True)})

@@ -17,7 +17,7 @@ from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.operators.aggregates.block import Block
 from gpu_ops.operators.aggregates.forms import Column, column_name, nearest_floats, no_columns, ordered_columns
 from gpu_ops.operators.row_order import run_starts, stable_order
-from gpu_ops.plan.aggregate_kinds import AggregateKind, Events, Order, has_order, order_form, ordered_type
+from gpu_ops.plan.aggregate_kinds import AggregateKind, AllEvents, SortedValues, has_order, order_form, ordered_type
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.ordered_aggregates import RANK, placed_type, quantile_type, ranked_type, share
 
@@ -431,15 +431,17 @@ def list_of_ordered(aggregate: Aggregate, types: tuple[pa.DataType, ...]) -> pa.
     return pa.list_(ordered_type(aggregate, types))
 
 
-AggregateKind(name="quantile", types=quantile_type, columns=ordered_columns, result=_quantile, incremental=Order())
-AggregateKind(name="mode", types=ordered_type, columns=ordered_columns, result=_mode, incremental=Events())
-AggregateKind(name="nth", types=placed_type, columns=with_order, result=_nth, incremental=Events())
-AggregateKind(name="top", types=list_of_ordered, columns=with_order, result=_top, incremental=Events())
-AggregateKind(name="ranked", types=ranked_type, columns=_ranked_columns, result=_ranked, incremental=Events())
+AggregateKind(
+    name="quantile", types=quantile_type, columns=ordered_columns, result=_quantile, incremental=SortedValues()
+)
+AggregateKind(name="mode", types=ordered_type, columns=ordered_columns, result=_mode, incremental=AllEvents())
+AggregateKind(name="nth", types=placed_type, columns=with_order, result=_nth, incremental=AllEvents())
+AggregateKind(name="top", types=list_of_ordered, columns=with_order, result=_top, incremental=AllEvents())
+AggregateKind(name="ranked", types=ranked_type, columns=_ranked_columns, result=_ranked, incremental=AllEvents())
 AggregateKind(
     name="rate",
     types=lambda aggregate, types: pa.float64(),
     columns=no_columns,
     result=_rate,
-    incremental=Events(),
+    incremental=AllEvents(),
 )

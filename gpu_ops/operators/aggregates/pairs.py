@@ -24,7 +24,7 @@ from gpu_ops.operators.aggregates.holistic import (
 from gpu_ops.operators.aggregates.plain import mean as mean_of
 from gpu_ops.operators.row_order import stable_order
 from gpu_ops.operators.sizes import refuse_counts
-from gpu_ops.plan.aggregate_kinds import AggregateKind, Events, float_of_numbers, number_form
+from gpu_ops.plan.aggregate_kinds import AggregateKind, AllEvents, float_of_numbers, number_form
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.ordered_aggregates import placed_type
 
@@ -136,15 +136,15 @@ AggregateKind(
     types=lambda aggregate, types: pa.list_(placed_type(aggregate, types)),
     columns=with_order,
     result=_collect,
-    incremental=Events(),
+    incremental=AllEvents(),
 )
 AggregateKind(
-    name="collect_set", types=list_of_ordered, columns=ordered_columns, result=_collect_set, incremental=Events()
+    name="collect_set", types=list_of_ordered, columns=ordered_columns, result=_collect_set, incremental=AllEvents()
 )
 AggregateKind(
     name="mean_absolute_deviation",
     types=float_of_numbers,
     columns=number_columns,
     result=_mean_absolute_deviation,
-    incremental=Events(),
+    incremental=AllEvents(),
 )

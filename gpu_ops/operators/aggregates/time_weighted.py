@@ -16,7 +16,7 @@ import numpy as np
 from gpu_ops.operators.aggregates.block import Block, with_special
 from gpu_ops.operators.aggregates.exact_sums import Digits, Result, Taken, as_float, computed_once, scale, taken
 from gpu_ops.operators.aggregates.forms import number_columns
-from gpu_ops.plan.aggregate_kinds import AggregateKind, Events, float_of_numbers
+from gpu_ops.plan.aggregate_kinds import AggregateKind, AllEvents, float_of_numbers
 from gpu_ops.plan.aggregates import Aggregate
 
 
@@ -119,5 +119,5 @@ for _name, _result in {"clipped_integral": _clipped_integral, "clipped_mean": _c
         types=lambda aggregate, types: float_of_numbers(aggregate, types[:1]),
         columns=number_columns,
         result=_result,
-        incremental=Events(),
+        incremental=AllEvents(),
     )

@@ -16,7 +16,7 @@ from gpu_ops.operators.aggregates.block import Block, column_name
 from gpu_ops.operators.aggregates.holistic import Members, all_rows, members, order_keys, structs, whole
 from gpu_ops.operators.aggregates.pairs import pairs
 from gpu_ops.operators.row_order import stable_order
-from gpu_ops.plan.aggregate_kinds import AggregateKind, Events
+from gpu_ops.plan.aggregate_kinds import AggregateKind, AllEvents
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.ordered_aggregates import returned_type
 
@@ -203,4 +203,4 @@ for _name, _result in {
     "table_function": _table_function,
     "incremental": _incremental,
 }.items():
-    AggregateKind(name=_name, types=returned_type, columns=all_rows, result=_result, incremental=Events())
+    AggregateKind(name=_name, types=returned_type, columns=all_rows, result=_result, incremental=AllEvents())

@@ -237,7 +237,7 @@ def gathering_begins(held: WindowRows) -> Any:
 
 
 @dataclass(frozen=True)
-class _Batches:
+class _BatchBounds:
     """Batches of rows, in order of group and time: batches that are out, complete, or still gathering.
 
     Attributes:
@@ -283,7 +283,7 @@ def _time_length_batches(window: TimeLengthBatches, held: WindowRows, device: De
     return Membership(complete[batch], leave[batch], by[batch], left[batch], due, noted)
 
 
-def _timed_batches(window: TimeLengthBatches, held: WindowRows, device: Device) -> _Batches:
+def _timed_batches(window: TimeLengthBatches, held: WindowRows, device: Device) -> _BatchBounds:
     kernels, start = device.kernels, held.start
     begins = gathering_begins(held)
     set_at = held.noted if window.since is None else np.where(held.noted == UNKNOWN, window.since, held.noted)
@@ -299,7 +299,7 @@ def _timed_batches(window: TimeLengthBatches, held: WindowRows, device: Device) 
     order = np.argsort(opens, kind="stable")
     opens = opens[order]
     ends = np.concatenate([opens[1:], np.full_like(opens[:1], len(held))])
-    return _Batches(opens, ends, code[order], over[order], is_out[order])
+    return _BatchBounds(opens, ends, code[order], over[order], is_out[order])
 
 
 @assigns(Best)

@@ -160,7 +160,7 @@ class _EntersAndLeaves:
             self.leave[row], self.left[row] = time, by
 
 
-class _WindowSet(ABC):
+class _GroupWindows(ABC):
     """The windows of a group."""
 
     def __init__(self, machines: list[Machine], found: _EntersAndLeaves) -> None:
@@ -185,7 +185,7 @@ class _WindowSet(ABC):
         """A row arrives."""
 
 
-class _All(_WindowSet):
+class _All(_GroupWindows):
     """The rows that are in all windows."""
 
     def __init__(self, machines: list[Machine], found: _EntersAndLeaves) -> None:
@@ -223,7 +223,7 @@ class _All(_WindowSet):
                 machine.forget(row)
 
 
-class _Any(_WindowSet):
+class _Any(_GroupWindows):
     """The rows that are in any window."""
 
     def arrive(self, row: int, time: int) -> None:

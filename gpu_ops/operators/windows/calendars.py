@@ -15,7 +15,7 @@ from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.devices import Device
 from gpu_ops.ingest.zones import Zone
 from gpu_ops.plan.calendars import Calendar, CalendarSpan
-from gpu_ops.plan.window_kinds import LISTINGS, GridKind, Listing
+from gpu_ops.plan.window_kinds import LISTINGS, GridKind, ListedGrid
 
 Ticks = npt.NDArray[np.int64]
 
@@ -128,4 +128,4 @@ def _to_utc(window: Calendar, local: Ticks) -> Ticks:
     return instants
 
 
-LISTINGS[Calendar] = Listing(begins, finishes, around)
+LISTINGS[Calendar] = ListedGrid(begins, finishes, around)

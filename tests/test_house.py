@@ -1,0 +1,42 @@
+"""The rules of CONTRIBUTING.md and docs/internals.md that no linter holds."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PACKAGE, TESTS = ROOT / "gpu_ops", ROOT / "tests"
+
+
+def _imported(path: Path) -> set[str]:
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return names | {
+        f"{node.module}.{alias.name}" for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+
+
+def test_no_test_file_imports_another() -> None:
+    """What several test files share stands in tests/support, where it is no test."""
+    found = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in TESTS.rglob("*.py")
+        for name in _imported(path)
+        if name.startswith("tests.") and any(part.startswith("test_") for part in name.split(".")[:-1])
+    }
+    assert not found
+
+
+def test_no_two_classes_of_the_package_share_a_name() -> None:
+    places = defaultdict(list)
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                places[node.name.lstrip("_")].append(str(path.relative_to(PACKAGE)))
+    assert not {name: where for name, where in places.items() if len(where) > 1}
+
+
+def test_the_root_of_the_package_holds_at_most_five_modules() -> None:
+    assert len(list(PACKAGE.glob("*.py"))) <= 5
