@@ -16,16 +16,20 @@ LEAST = -(1 << 63)
 
 def run_starts(*columns: Any) -> Any:
     """bool: which rows differ from the row before them in any of some columns; the first row does."""
-    changes = columns[0][1:] != columns[0][:-1]
-    for each in columns[1:]:
-        changes = changes | (each[1:] != each[:-1])
-    return np.concatenate([np.ones_like(columns[0][:1], dtype=np.bool_), changes])
+    return np.concatenate([np.ones_like(columns[0][:1], dtype=np.bool_), _changes(*columns)])
 
 
 def run_ends(*columns: Any) -> Any:
     """bool: which rows differ from the row after them in any of some columns; the last row does."""
-    starts = run_starts(*columns)
-    return np.concatenate([starts[1:], starts[:1]])
+    return np.concatenate([_changes(*columns), np.ones_like(columns[0][:1], dtype=np.bool_)])
+
+
+def _changes(*columns: Any) -> Any:
+    """bool: between which neighbouring rows any of some columns changes."""
+    changes = columns[0][1:] != columns[0][:-1]
+    for each in columns[1:]:
+        changes = changes | (each[1:] != each[:-1])
+    return changes
 
 
 def sums_by(groups: Any, values: Any, count: int, device: Device) -> Any:
@@ -85,11 +89,11 @@ def tied_rows(code: Any, start: Any, device: Device) -> Any | None:
         start: int64 ticks, ascending within each group.
         device: Where arrays live.
     """
-    starts = run_starts(code, start)
-    if bool(starts.all()):
+    same = (code[1:] == code[:-1]) & (start[1:] == start[:-1])
+    if not bool(same.any()):
         return None
-    ends = np.concatenate([starts[1:], starts[:1]])
-    return device.kernels.keep(~(starts & ends))
+    no = np.zeros_like(same, shape=1)
+    return device.kernels.keep(np.concatenate([same, no]) | np.concatenate([no, same]))
 
 
 def row_order(
