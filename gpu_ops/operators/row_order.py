@@ -16,15 +16,16 @@ LEAST = -(1 << 63)
 
 def run_starts(*columns: Any) -> Any:
     """bool: which rows differ from the row before them in any of some columns; the first row does."""
-    return np.concatenate([np.ones_like(columns[0][:1], dtype=np.bool_), _changes(columns)])
+    return np.concatenate([np.ones_like(columns[0][:1], dtype=np.bool_), _changes(*columns)])
 
 
 def run_ends(*columns: Any) -> Any:
     """bool: which rows differ from the row after them in any of some columns; the last row does."""
-    return np.concatenate([_changes(columns), np.ones_like(columns[0][:1], dtype=np.bool_)])
+    return np.concatenate([_changes(*columns), np.ones_like(columns[0][:1], dtype=np.bool_)])
 
 
-def _changes(columns: Sequence[Any]) -> Any:
+def _changes(*columns: Any) -> Any:
+    """bool: between which neighbouring rows any of some columns changes."""
     changes = columns[0][1:] != columns[0][:-1]
     for each in columns[1:]:
         changes = changes | (each[1:] != each[:-1])
@@ -88,7 +89,7 @@ def tied_rows(code: Any, start: Any, device: Device) -> Any | None:
         start: int64 ticks, ascending within each group.
         device: Where arrays live.
     """
-    same = (start[1:] == start[:-1]) & (code[1:] == code[:-1])
+    same = (code[1:] == code[:-1]) & (start[1:] == start[:-1])
     if not bool(same.any()):
         return None
     no = np.zeros_like(same, shape=1)

@@ -15,7 +15,6 @@ from gpu_ops.core.arguments import callback
 from gpu_ops.core.own_errors import theirs
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, Duration, Instant, utc
 from gpu_ops.engines.live.calls import Calls
-from gpu_ops.engines.live.feeding import Feedable
 from gpu_ops.engines.live.pace import Pace, stopping
 from gpu_ops.engines.live.places import SINKS, Following, IfOtherStore, Inlet, Outlet, begin
 from gpu_ops.errors import PlanError, QueryFailedError
@@ -25,7 +24,7 @@ from gpu_ops.microbatches.stores import Store
 _LOG = logging.getLogger("gpu_ops")
 
 
-class Followable(Feedable, Protocol):
+class Followable(Protocol):
     """The part of `RunningQuery` that following needs."""
 
     positions: dict[str, int]
@@ -46,7 +45,16 @@ class Followable(Feedable, Protocol):
     def input_ctis(self) -> dict[str, int]:
         """The CTI of each input, in ticks."""
 
+    def push(self, batch: Any, *, input: str | None = None) -> None:  # noqa: A002  (the word for it)
+        """As in `RunningQuery`."""
+
     def advance(self, cti: Instant, *, input: str | None = None) -> None:  # noqa: A002  (the word for it)
+        """As in `RunningQuery`."""
+
+    def close(self) -> None:
+        """As in `RunningQuery`."""
+
+    def results(self) -> pa.Table:
         """As in `RunningQuery`."""
 
     def late(self) -> pa.Table | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.devices import Device
@@ -208,6 +210,18 @@ def inputs(leaves: Sequence[RunningNode]) -> list[Input]:
             "if it is one g.events(…) with one .advance_time(…).",
         )
     return sorted(made.values(), key=lambda each: not each.leaves)
+
+
+def tables_in_turn(own: list[Input]) -> Iterator[tuple[str, pa.Table]]:
+    """The tables of the sources, one of each source in turn."""
+    left = [(each.name, each.source.raw_tables()) for each in own]
+    while left:
+        for each in list(left):
+            table = next(each[1], None)
+            if table is None:
+                left.remove(each)
+            else:
+                yield each[0], table
 
 
 def find(known: Sequence[Input], name: str | None) -> Input:

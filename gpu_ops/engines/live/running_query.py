@@ -21,17 +21,17 @@ from gpu_ops.core.time import Duration, Instant, instant
 from gpu_ops.engines.live.calls import changes, looks, reads
 from gpu_ops.engines.live.checkpoints import read_checkpoint, write_checkpoint
 from gpu_ops.engines.live.facts import check_facts, of_query
-from gpu_ops.engines.live.feeding import arun, run
 from gpu_ops.engines.live.fingerprints import IfFunctionsChanged, check_functions
 from gpu_ops.engines.live.following import follow, retrying
-from gpu_ops.engines.live.inputs import find
+from gpu_ops.engines.live.inputs import find, tables_in_turn
 from gpu_ops.engines.live.places import Following, IfOtherStore
 from gpu_ops.engines.live.query_state import QueryState
 from gpu_ops.engines.live.restoring import check_plan, check_rows, ours, restore_input, restore_node, split
 from gpu_ops.engines.live.status import Status, shown_cti
 from gpu_ops.engines.local.engine import output_schema, to_table
 from gpu_ops.engines.local.shapes import Shape
-from gpu_ops.errors import PlanError
+from gpu_ops.engines.progress import Progress, known_rows
+from gpu_ops.errors import PlanError, shown
 from gpu_ops.ingest.counts import Counts
 from gpu_ops.ingest.rules import IngestReport
 from gpu_ops.microbatches.stores import Store
@@ -236,7 +236,23 @@ class RunningQuery(QueryState, OtherNames):
             batches: Batches as `push` takes them, or (input name, batch) pairs; by default the tables of the sources,
                 one of each source in turn.
         """
-        return run(self, self._own, batches)
+        if batches is not None and not isinstance(batches, Iterable):
+            raise PlanError(
+                f"run takes batches, not {shown(batches)}.",
+                remedy="Give a list of tables, or anything that yields them.",
+            )
+        with Progress(known_rows(each.source for each in self._own) if batches is None else None) as progress:
+            for name, batch in tables_in_turn(self._own) if batches is None else map(_named, batches):
+                before = self.rows_in
+                self.push(batch, input=name)
+                progress.read(self.rows_in - before)
+                if self.is_ready:
+                    table = self.results()
+                    progress.gave(table.num_rows)
+                    yield table
+            self.close()
+            if self.is_ready:
+                yield self.results()
 
     def source_tables(self, *, input: str | None = None) -> Iterator[pa.Table]:  # noqa: A002
         """The tables of a source of the stream, as `push` takes them.
@@ -246,9 +262,21 @@ class RunningQuery(QueryState, OtherNames):
         """
         return find(self._inputs, input).source.raw_tables()
 
-    def arun(self, batches: AsyncIterable[Any]) -> AsyncIterator[pa.Table]:
+    async def arun(self, batches: AsyncIterable[Any]) -> AsyncIterator[pa.Table]:
         """`run` over batches that come asynchronously; between batches the event loop goes on."""
-        return arun(self, batches)
+        if not isinstance(batches, AsyncIterable):
+            raise PlanError(
+                f"arun takes batches that come asynchronously, not {shown(batches)}.",
+                remedy="Give an async generator; for others there is run.",
+            )
+        async for batch in batches:
+            name, rows = _named(batch)
+            self.push(rows, input=name)
+            if self.is_ready:
+                yield self.results()
+        self.close()
+        if self.is_ready:
+            yield self.results()
 
     @own_errors
     def follow(
@@ -457,6 +485,12 @@ class RunningQuery(QueryState, OtherNames):
         self._late_rows = [tables["late"]] if "late" in tables else []
         self._calls.kept = path
         self._settle()
+
+
+def _named(batch: Any) -> tuple[str | None, Any]:
+    """(input name or None, batch) of a batch or an (input name, batch) pair."""
+    named = isinstance(batch, tuple) and len(batch) == 2 and isinstance(batch[0], str)
+    return (batch[0], batch[1]) if named else (None, batch)
 
 
 def restored(

@@ -193,7 +193,7 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
             return None
         # Rows are in the order of their arrival, which is that of their numbers.
         found, below = [], None if upto is None else (NUMBER, upto)
-        for run, at in self._kept.of_groups(touched.astype(np.int32), below):
+        for run, at in self._kept.of_groups(touched, below):
             if len(at):
                 self._kept.drop(run, at)
                 found.append(run.rows.take(at, self._device))

@@ -88,11 +88,12 @@ class RowRuns(SortedRuns[AxisRows]):
         """For each run the indices of the rows of some groups that were not dropped.
 
         Args:
-            groups: int32 groups, ascending.
+            groups: Numbers of groups, ascending.
             below: A column that ascends within each group, and for each group an int64 number that its rows are below.
         """
         kernels = self._device.kernels
         for run in self.runs:
+            groups = groups.astype(np.int32, copy=False)
             begin, end = (np.searchsorted(run.rows.code, groups, side=side) for side in ("left", "right"))
             if below is not None:
                 end = kernels.search_pairs(run.rows.code, run.rows.columns[below[0]].arrays[0], groups, below[1] - 1)

@@ -137,7 +137,7 @@ class RecomputingWindow(WindowOperator):
     def _of_groups(self, touched: Any) -> AxisRows:
         """All rows of some groups that had not ended at the last step."""
         pieces = []
-        for run, at in self._alive.of_groups(touched.astype(np.int32)):
+        for run, at in self._alive.of_groups(touched):
             lasting = self._device.kernels.take(run.rows.high, at) > self._done
             pieces.append(run.rows.take(at[lasting], self._device))
         if self._closing is not None and len(self._closing):
