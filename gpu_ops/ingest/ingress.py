@@ -355,10 +355,10 @@ class Ingress:
         else:
             side = "ends" if kind == ArrivalKind.END else "starts"
             what = {ArrivalKind.INSERT: "event", ArrivalKind.START: "start edge", ArrivalKind.END: "end edge"}[kind]
-            problem = f"The {what} {side} before the CTI {format_time(int(clock[ClockField.FAULT_LIMIT]))} that came before it"
+            limit = format_time(int(clock[ClockField.FAULT_LIMIT]))
+            problem = f"The {what} {side} before the CTI {limit} that came before it"
             if self.settings.reorder is not None:
-                released = format_time(int(clock[ClockField.FAULT_LIMIT]))
-                problem = f"Late with reorder=: the {what} {side} before {released}, up to which rows were released"
+                problem = f"Late with reorder=: the {what} {side} before {limit}, up to which rows were released"
             remedy = "Send CTIs later, or generate them with a longer delay"
         return TimeError(
             f"{problem}.",

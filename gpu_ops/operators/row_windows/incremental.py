@@ -189,8 +189,6 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
 
     def _taken(self, touched: Any, upto: Any | None) -> AxisRows | None:
         """Take out the kept rows of some groups, or those below a number for each group."""
-        if not self._kept.runs:
-            return None
         # Rows are in the order of their arrival, which is that of their numbers.
         found, below = [], None if upto is None else (NUMBER, upto)
         for run, at in self._kept.of_groups(touched, below):
