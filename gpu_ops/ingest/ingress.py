@@ -107,12 +107,12 @@ class Ingress:
             output CTI. Such an event comes again, whole, when its end is known.
 
     Examples:
-        >>> entrance = Ingress(Advance(every=2, late="drop"), pa.schema([("v", pa.int64())]))
+        >>> ingress = Ingress(Advance(every=2, late="drop"), pa.schema([("v", pa.int64())]))
         >>> start, payload = np.array([4, 7, 5, 9]), pa.table({"v": [1, 2, 3, 4]})
-        >>> let_in = entrance.push(Arrivals(start, None, payload))
+        >>> let_in = ingress.push(Arrivals(start, None, payload))
         >>> let_in.payload["v"].to_pylist(), let_in.ctis.tolist(), let_in.late["start"].cast(pa.int64()).to_pylist()
         ([1, 2, 4], [7, 9], [5])
-        >>> entrance.close().cti == MAX_TIME
+        >>> ingress.close().cti == MAX_TIME
         True
     """
 
@@ -241,15 +241,15 @@ class Ingress:
 
         Examples:
             >>> schema = pa.schema([("v", pa.int64())])
-            >>> entrance = Ingress(None, schema)
-            >>> entrance.advance(5).ctis.tolist()
+            >>> ingress = Ingress(None, schema)
+            >>> ingress.advance(5).ctis.tolist()
             [5]
-            >>> Ingress.restore(None, schema, entrance.tables()).cti
+            >>> Ingress.restore(None, schema, ingress.tables()).cti
             5
         """
-        entrance = cls(settings, schema, hands_out_open=hands_out_open)
-        entrance._state = ingress_state.restored(schema, tables, hands_out_open=hands_out_open)
-        return entrance
+        ingress = cls(settings, schema, hands_out_open=hands_out_open)
+        ingress._state = ingress_state.restored(schema, tables, hands_out_open=hands_out_open)
+        return ingress
 
     def _check_open(self) -> None:
         if self._closed:
@@ -400,13 +400,13 @@ def let_in(
         read: Called with the number of rows of each batch.
     """
     wanted = source.schema.names if source.edges else list(names)
-    entrance = Ingress(settings, pa.schema([source.schema.field(name) for name in wanted]))
+    ingress = Ingress(settings, pa.schema([source.schema.field(name) for name in wanted]))
     for batch in source.read(wanted):
         if read is not None:
             read(len(batch.start))
-        yield entrance.push(batch)
-    yield entrance.close()
-    source.count_late(entrance.counts)
+        yield ingress.push(batch)
+    yield ingress.close()
+    source.count_late(ingress.counts)
 
 
 def _numbers(settings: Advance, *, hands_out_open: bool) -> Ints:

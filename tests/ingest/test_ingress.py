@@ -1,4 +1,4 @@
-"""The entrance beside a literal, row-by-row reference; and each of its rules as a timeline."""
+"""The ingress beside a literal, row-by-row reference; and each of its rules as a timeline."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from gpu_ops.devices import Device, choose
 from gpu_ops.operators.aggregates.block import Column
 from gpu_ops.operators.aggregates.selection import Extremum
 from gpu_ops.operators.state.rows import AxisRows
-from gpu_ops.operators.windows.pareto_runs import CODES, ParetoRuns, staircase
+from gpu_ops.operators.windows.pareto_runs import CODES, ParetoRuns, pareto_run
 from tests.support.examples import examples
 
 Event = tuple[int, int, int]
@@ -88,17 +88,17 @@ def test_a_step_reads_what_can_be_the_greatest_in_it(
                 assert best(alive, default=None) == best(seen, default=None)
         done = limit
         known = [event for event in known if event[1] > done] + events
-        kept.add(staircase(rows_of(events, device, ranked=ranked, negative=kind == "min"), device))
+        kept.add(pareto_run(rows_of(events, device, ranked=ranked, negative=kind == "min"), device))
         assert sum(len(run.rows) for run in kept.runs) <= 2 * len(known)
         lengths = [len(run.rows) for run in kept.runs]
         assert all(early >= 2 * late for early, late in pairwise(lengths))
 
 
-def test_of_a_staircase_nothing_is_as_great_and_lives_as_long_as_another() -> None:
+def test_in_a_pareto_run_nothing_is_as_great_and_lives_as_long_as_another() -> None:
     # group 0: 5 until 3, 2 until 3, 4 until 6, 4 until 8, 1 until 9        group 1: 9 until 2
     events = [(0, 3, 5), (0, 3, 2), (0, 6, 4), (0, 8, 4), (0, 9, 1), (1, 2, 9)]
     device = choose("cpu")
-    left = staircase(rows_of(events, device), device)
+    left = pareto_run(rows_of(events, device), device)
     assert list(zip(left.code, left.high, left.columns[CODES].arrays[0], strict=True)) == [
         (0, 3, 5),
         (0, 8, 4),

@@ -1,4 +1,4 @@
-"""Data windows cut in time: each slice is shown as much before it and after it as the stays of its rows need.
+"""Data windows cut in time: each slice is shown as much before it and after it as the memberships of its rows need.
 
 A row is at *home* in one slice, which gives what the window says of it. A slice gives nothing of the other rows that it
 is shown. The window's kind says how far it looks, and here that is found among the events:

@@ -22,7 +22,7 @@ from gpu_ops.operators.row_order import greatest_by, run_starts, sums_by
 from gpu_ops.operators.state.fields import table_of
 from gpu_ops.operators.state.rows import AxisRows, grown
 from gpu_ops.operators.windows.order_statistics import OrderStatistics
-from gpu_ops.operators.windows.pareto_runs import CODES, ParetoRuns, staircase
+from gpu_ops.operators.windows.pareto_runs import CODES, ParetoRuns, pareto_run
 from gpu_ops.operators.windows.value_counts import ValueCounts
 from gpu_ops.plan.aggregates import Aggregate
 
@@ -438,7 +438,7 @@ class IncrementalBlock(Block):
         touched = self.of_step.touched
         local = np.searchsorted(touched, rows.code).astype(np.int32)
         rows = rows.take(device.kernels.group_order(local, len(touched), rows.high), device)
-        return staircase(rows, device)
+        return pareto_run(rows, device)
 
     def _greatest_in_order(self, extreme: Extremum, codes: Any, first: Any, last: Any) -> Any:
         """The greatest code of the step's events and of those that remain in the state: one code for each group."""

@@ -1,7 +1,7 @@
 """The candidates for an extreme of a running window: for each group the events that can still become the extreme.
 
 An event drops out as soon as another event of its group is as great and lives as long. The remaining events form a
-staircase: the later they end, the smaller they are. So between two CTIs a group's greatest event is one of those that
+Pareto run: the later they end, the smaller they are. So between two CTIs a group's greatest event is one of those that
 end in between, or the first one after them; a step reads no others.
 """
 
@@ -30,7 +30,7 @@ CODES = ("order", "numbers")
 class ParetoRuns(RowRuns):
     """The events that can still become one extreme, in runs by group and end.
 
-    Each run is a staircase. Rows that have ended, or that a row of another run beats, are kept until runs are merged or
+    Rows that have ended, or that a row of another run beats, are kept until runs are merged or
     most of a run has ended: every row ends once, in a step of its group, and is counted then.
 
     Args:
@@ -72,12 +72,12 @@ class ParetoRuns(RowRuns):
         return concat_rows(pieces, self._device) if pieces else self._none
 
     def add(self, rows: AxisRows) -> None:
-        """Add rows: a `staircase` in which no row has ended."""
+        """Add rows: a `pareto_run` in which no row has ended."""
         self._none = rows.cut(0, 0, self._device) if self._none is None else self._none
         super().add(rows)
 
     def rows(self) -> AxisRows | None:
-        """All that have not ended, as one staircase; None if there is none."""
+        """All that have not ended, as one Pareto run; None if there is none."""
         pieces = self.pieces()
         # Ranked anew, the same rows have the same codes, whatever other rows came in between.
         return self._coded(self._merged(pieces)) if pieces else None
@@ -100,7 +100,7 @@ class ParetoRuns(RowRuns):
         self.add(self._merged([self._ordered(rows)]))
 
     def _merged(self, pieces: Sequence[AxisRows]) -> AxisRows:
-        return staircase(self._coded(super()._merged(pieces)), self._device)
+        return pareto_run(self._coded(super()._merged(pieces)), self._device)
 
     def _coded(self, rows: AxisRows) -> AxisRows:
         """The rows, with codes that compare across all of them."""
@@ -109,7 +109,7 @@ class ParetoRuns(RowRuns):
         return replace(rows, columns={CODES: Column((self.extreme.ranked(rows.frame, self._device),), None)})
 
 
-def staircase(rows: AxisRows, device: Device) -> AxisRows:
+def pareto_run(rows: AxisRows, device: Device) -> AxisRows:
     """The rows that can still become an extreme: no other of their group lives as long and is as great.
 
     Args:

@@ -173,9 +173,9 @@ class WindowState(WindowOperator, family=True):
                 row_columns(begin, end, groups, columns=nothing.columns, numbers=numbers, frame=frame),
                 doubts=self._few_windows(done),
             )
-        for extreme, staircases in self._best.items():
+        for extreme, runs in self._best.items():
             place = Field(self._axis, least=max(least, done + 1), most=most, besides=open_end)
-            yield staircases.declared(stored("extreme", extreme), place, groups, schema)
+            yield runs.declared(stored("extreme", extreme), place, groups, schema)
         for part, orders in self._orders.items():
             yield orders.declared(stored("ordered", part), groups)
 
