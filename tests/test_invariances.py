@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any
@@ -21,6 +21,8 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops import Stream
+from gpu_ops.devices import Device
+from gpu_ops.engines.local import engine as local
 from gpu_ops.errors import GpuOpsError
 from tests.support import reference
 from tests.support.examples import examples
@@ -388,6 +390,20 @@ def test_the_order_and_the_cut_of_the_input_change_no_bit(
     reader = pa.RecordBatchReader.from_batches(source.schema, batches)
     assert answer_of(lambda: ask(reader, plan).to_reader(device=device_name).read_all()) == whole
     assert chunks == whole
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(case=cases() | counting_cases(), size=st.integers(1, 3), threads=st.integers(1, 2))
+def test_the_size_of_a_block_and_the_number_of_threads_change_no_bit(
+    device: Device, case: tuple[Events, Plan], size: int, threads: int
+) -> None:
+    given_events, plan = case
+    source = to_table(given_events, PAYLOAD)
+
+    def answer(device: Device) -> Any:
+        return answer_of(lambda: pa.concat_tables(local.tables(ask(source, plan)._node, device)))
+
+    assert answer(replace(device, block_rows=size, threads=threads)) == answer(replace(device, block_rows=None))
 
 
 ENCODINGS = {

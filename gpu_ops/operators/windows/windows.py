@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -29,6 +29,9 @@ from gpu_ops.plan.windows import WindowAggregate
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+Place = Callable[[AxisRows], tuple[AxisRows, Any | None]]
+"""Gives rows their places on a window's axis: (rows, their indices; None if all rows are among them)."""
 
 _FEWER = "Choose a longer hop, or filter first: an event has a result in each window that holds it."
 
@@ -49,7 +52,7 @@ def window_aggregate(node: WindowAggregate, events: Events, device: Device) -> I
         return
     rows, bounds = _by_group(events, codes, count, loaded, device)
     del events, codes, loaded
-    blocks = _blocks(rows, bounds, device)
+    blocks = _blocks(rows, bounds, lambda some: _on_axis(node.window.grid, some, device), device)
     for results in ordered_map(device.threads, lambda block: list(_block_results(node, block, keys, device)), blocks):
         yield from results
 
@@ -115,29 +118,103 @@ def _by_group(events: Events, codes: Any, count: int, loaded: Columns, device: D
     return AxisRows(codes, start, end, placed), bounds
 
 
-def _blocks(rows: AxisRows, bounds: Any, device: Device) -> Iterator[AxisRows]:
+@dataclass(frozen=True)
+class _Block:
+    """Events whose results are computed at a time: whole groups, or one group within a stretch of its axis.
+
+    Attributes:
+        rows: The events, in order of group and start.
+        place: Gives rows their places on the axis; None if they have them.
+        since: The place at which the stretch begins; None if the block has all earlier events of its group.
+        until: The place at which it ends; None if the block has all later events.
+    """
+
+    rows: AxisRows
+    place: Place | None
+    since: int | None = None
+    until: int | None = None
+
+    def placed(self, device: Device) -> AxisRows:
+        """The rows with their places, as far as they lie in the stretch; both its bounds are boundaries of the axis."""
+        rows = self.rows if self.place is None else self.place(self.rows)[0]
+        if self.until is not None:
+            rows = rows.cut(0, int(np.searchsorted(rows.low, self.until)), device)
+            rows = replace(rows, high=np.minimum(rows.high, self.until))
+        return rows if self.since is None else replace(rows, low=np.maximum(rows.low, self.since))
+
+
+def _blocks(rows: AxisRows, bounds: Any, place: Place | None, device: Device) -> Iterator[_Block]:
+    """Blocks of about as many events as a core's cache holds.
+
+    Args:
+        rows: All events, in order of group and start.
+        bounds: Host int64: where each group begins.
+        place: As in `_Block`.
+        device: Where arrays live.
+    """
     total, size = len(rows), device.block_rows
     if size is None or total <= size:
-        yield rows
+        yield _Block(rows, place)
         return
+    large = np.flatnonzero(np.diff(bounds) > 2 * size)
     low = 0
-    while low < total:
-        # Whole groups: the first boundary at least `size` on.
-        at = int(np.searchsorted(bounds, min(low + size, total)))
-        high = int(bounds[at])
-        yield rows.cut(low, high, device)
+    for begin, end in [*zip(bounds[large].tolist(), bounds[large + 1].tolist(), strict=True), (total, total)]:
+        while low < begin:
+            # Whole groups: the first boundary at least `size` on.
+            high = int(bounds[np.searchsorted(bounds, min(low + size, begin))])
+            yield _Block(rows.cut(low, high, device), place)
+            low = high
+        yield from _stretches(rows, begin, end, place, device)
+        low = end
+
+
+def _stretches(rows: AxisRows, begin: int, end: int, place: Place | None, device: Device) -> Iterator[_Block]:
+    """One group in stretches of its axis. An event is in the block of each stretch that it overlaps.
+
+    A stretch ends where its newest event begins. If many events are alive there, the next block is larger: at most a
+    fifth of a block's events are in an earlier one too.
+    """
+    take, size = device.kernels.take, device.block_rows or end - begin
+    since, alive = None, device.columns.array(np.zeros(0, np.int64))
+    low = begin
+    while low < end:
+        high = min(end, low + max(size, 4 * len(alive)))
+        if end - high < size:
+            high = end
+        first = low - len(alive)
+        if not len(alive) or int(alive[0]) == first:  # they stand directly before the new ones
+            some, indices = rows.cut(first, high, device), None
+        else:
+            indices = np.concatenate([alive, device.columns.array(np.arange(low, high))])
+            some = rows.take(indices, device)
+        some, at = (some, None) if place is None else place(some)
         low = high
+        if not len(some):
+            continue
+        if high == end:
+            yield _Block(some, None, since)
+            return
+        until = int(some.low[-1])
+        if until != since:
+            yield _Block(some, None, since, until)
+        alive = device.kernels.keep(some.high > until)
+        alive = alive if at is None else take(at, alive)
+        alive = alive + first if indices is None else take(indices, alive)
+        since = until
 
 
-def _block_results(node: WindowAggregate, block: AxisRows, keys: Any | None, device: Device) -> Iterator[Events]:
-    grid = node.window.grid
+def _block_results(node: WindowAggregate, block: _Block, keys: Any | None, device: Device) -> Iterator[Events]:
+    rows = block.placed(device)
+    if len(rows):
+        yield from _placed_results(node, rows, keys, device)
+
+
+def _on_axis(grid: GridKind | None, rows: AxisRows, device: Device) -> tuple[AxisRows, Any | None]:
+    """(rows with their places on a window's axis, their indices): without those in no window; None if none is."""
     if grid is None:
-        low, high = block.low, block.low + block.high if isinstance(block.high, int) else block.high
-    else:
-        low, high, at = grids.windows_of(grid, block.low, block.high, device)
-        block = block if at is None else block.take(at, device)
-    if len(low):
-        yield from _placed_results(node, replace(block, low=low, high=high), keys, device)
+        return replace(rows, high=rows.low + rows.high) if isinstance(rows.high, int) else rows, None
+    low, high, at = grids.windows_of(grid, rows.low, rows.high, device)
+    return replace(rows if at is None else rows.take(at, device), low=low, high=high), at
 
 
 def placed_results(
@@ -157,8 +234,8 @@ def placed_results(
     loaded = load_columns(node.aggregates, node.input.schema, frame, device)
     count = 1 if keys is None else device.columns.rows(keys)
     rows, bounds = _by_group(Events(low, high, frame), codes, count, loaded, device)
-    for block in _blocks(rows, bounds, device):
-        yield from _placed_results(node, block, keys, device)
+    for block in _blocks(rows, bounds, None, device):
+        yield from _block_results(node, block, keys, device)
 
 
 def _placed_results(node: WindowAggregate, block: AxisRows, keys: Any | None, device: Device) -> Iterator[Events]:
