@@ -214,11 +214,13 @@ def test_it_does_not_matter_how_many_events_are_worked_on_at_a_time(kind: str, d
     table = to_table([each._replace(payload=one) for each, one in zip(events, filled, strict=True)], SCHEMA)
     if not text:  # numbers alone are moved in another way
         table = table.set_column(table.schema.get_field_index("k"), "k", pc.binary_length(table["k"]))
-    query = g.events(table, start="start", end="end").by("v")
-    held = case.ask(query)
+    query = g.events(table, start="start", end="end")
+    query = query.by("v") if data.draw(st.booleans()) else query
+    size, threads, held = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 2)), case.ask(query)
     for asks in (ASKED[asked](held) if text else held.agg(n=g.count()), held.rows().by("v").last(2).agg(m=g.mean("x"))):
         whole, cut = (
-            pa.concat_tables(local.tables(asks._node, replace(device, block_rows=size))) for size in (None, 2)
+            pa.concat_tables(local.tables(asks._node, each))
+            for each in (replace(device, block_rows=None), replace(device, block_rows=size, threads=threads))
         )
         assert rows(cut) == rows(whole)
 

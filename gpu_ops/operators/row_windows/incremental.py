@@ -17,14 +17,16 @@ from gpu_ops.core.time import MAX_TIME, TICK
 from gpu_ops.devices import Device
 from gpu_ops.errors import PlanError
 from gpu_ops.operators.aggregates.block import Column
-from gpu_ops.operators.events import Events, present, whole_groups
+from gpu_ops.operators.events import Events, concat, present, whole_groups
 from gpu_ops.operators.operator import BatchInput, StepInput, of_whole_groups
 from gpu_ops.operators.row_order import row_order, run_starts
 from gpu_ops.operators.row_windows import conditions, window_sets  # noqa: F401  (their kinds)
 from gpu_ops.operators.row_windows.data_windows import each_row
 from gpu_ops.operators.row_windows.groups import GroupStates
+from gpu_ops.operators.row_windows.slices import Slice, slices
 from gpu_ops.operators.row_windows.window_state import ENTER, FLOOR, NUMBER, DataWindowState, floors_of
 from gpu_ops.operators.state.rows import AxisRows, concat_rows
+from gpu_ops.operators.windows.windows import ordered_map
 from gpu_ops.plan.data_windows import STATUS, DataWindow, Last, Output
 from gpu_ops.plan.window_kinds import OUT, UNKNOWN, Assigned, Membership, WindowRows
 
@@ -103,7 +105,24 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
             for some, *numbered in whole_groups(events, codes, count, self._schema, device):
                 code, touched = numbered if together == node.group else self._group_numbers(some.frame)
                 rows = AxisRows(code, some.start, some.ends, {}, some.frame)
-                yield from self._rows_due(rows, touched, GroupStates.new(int(touched[-1]) + 1, device), MAX_TIME)
+                yield from self._whole(rows, touched)
+
+    def _whole(self, rows: AxisRows, touched: Any) -> Sequence[Events]:
+        """The results of whole groups. A large group is cut in time; its results are one piece again."""
+        device = self._device
+        some = slices(self._node.halo, rows, device) if len(touched) == 1 else None
+        if some is None:
+            return self._rows_due(rows, touched, GroupStates.new(int(touched[-1]) + 1, device), MAX_TIME)
+        since = rows.low.min()
+
+        def results(part: Slice) -> list[Events]:
+            groups = GroupStates.new(int(touched[-1]) + 1, device)
+            groups.seen[touched], groups.first[touched] = part.number, since
+            return self._rows_due(part.rows, touched, groups, MAX_TIME, own=(part.begin, part.end))
+
+        pieces = [each for made in ordered_map(device.threads, results, some) for each in made]
+        whole = concat(pieces, device)
+        return [] if whole is None else [whole]
 
     def _group_numbers(self, frame: Any) -> tuple[Any, Any]:
         """(int32 group of each row, int64 groups)."""
@@ -159,9 +178,15 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
         return np.unique(kept.code).astype(np.int64)
 
     def _rows_due(
-        self, fresh: AxisRows | None, touched: Any, groups: GroupStates, cti: int, ended: AxisRows | None = None
+        self,
+        fresh: AxisRows | None,
+        touched: Any,
+        groups: GroupStates,
+        cti: int,
+        ended: AxisRows | None = None,
+        own: tuple[int, int] | None = None,
     ) -> list[Events]:
-        """The results of some groups after new rows have come."""
+        """The results of some groups after new rows have come; if ``own`` is given, of the new rows between two."""
         device = self._device
         before = groups.seen[touched]
         came = None if fresh is None else self._numbered(fresh, touched, groups)
@@ -178,7 +203,7 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
         held = self._held(rows, codes, touched, groups, before, cti)
         groups.due[touched] = rest
         membership = self._node.window.memberships(held, device)
-        return self._settled(rows, codes, membership, groups, touched, cti)
+        return self._settled(rows, codes, membership, groups, touched, cti, own)
 
     def _changes(self, touched: Any, before: Any, groups: GroupStates, cti: int) -> Any | None:
         """For each of some groups a number: kept rows below it may change. None if all may change."""
@@ -249,7 +274,14 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
         )
 
     def _settled(
-        self, rows: AxisRows, codes: Any, membership: Membership, groups: GroupStates, touched: Any, cti: int
+        self,
+        rows: AxisRows,
+        codes: Any,
+        membership: Membership,
+        groups: GroupStates,
+        touched: Any,
+        cti: int,
+        own: tuple[int, int] | None,
     ) -> list[Events]:
         """The final results of some rows; rows that may still change are kept."""
         before = _column(rows, ENTER)
@@ -261,6 +293,11 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
             groups.due[touched] = membership.due
         if membership.noted is not None:
             groups.closed[touched] = membership.noted
+        if own is not None:
+            index = np.arange(len(rows), like=enter)
+            is_new = (index >= own[0]) & (index < own[1])
+            if self._node.output != "each":
+                enter = np.where(is_new, enter, OUT)
         found = Settled(rows, codes, replace(membership, enter=enter, leave=leave), is_new, groups, touched, cti)
         if cti != MAX_TIME and self._node.output != "each":
             floor = enter if self._holds else np.full_like(enter, UNKNOWN)
@@ -353,7 +390,9 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
             leaves = told & found.inside & (membership.leave <= min(found.cti, MAX_TIME - 1))
             values = running.values(found.rows, membership, final, leaves)
         elif len(at):
-            known = replace(membership, entered=np.where(found.is_new, membership.entered, -1))
+            # Rows of earlier steps are in before any new one.
+            new = _column(found.rows, ENTER) == UNKNOWN
+            known = replace(membership, entered=np.where(new, membership.entered, -1))
             values = each_row(self._node, found.rows, known, at, self._device)
         if not len(at):
             return []
