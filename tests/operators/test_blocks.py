@@ -10,8 +10,10 @@ A block of two events, of one group:
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +23,7 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops import Stream
-from gpu_ops.devices import Device
+from gpu_ops.devices import Device, choose
 from gpu_ops.engines.local import engine as local
 from tests.support.examples import examples
 from tests.support.rows import rows
@@ -81,3 +83,38 @@ def test_a_window_gives_the_same_in_blocks_of_any_size(
     stream = g.events(table, start="start", end="end", unit="us")
     asked = WINDOWS[window](stream.by(*key) if key else stream).agg(**AGGREGATES[aggregates]())
     assert in_blocks(asked, device, size, threads) == in_blocks(asked, device, None)
+
+
+MANY = 20_000
+"""More events than a kernel for few of them takes."""
+
+LARGE: dict[str, Callable[[Stream], Stream]] = {
+    "sliding": lambda s: s.sliding("1s").agg(n=g.count(), m=g.mean("x"), most=g.max("v")),
+    "hopping": lambda s: s.hopping("2s", every="700ms").agg(m=g.median("v"), last=g.last("x")),
+    "last": lambda s: s.last(100).agg(m=g.mean("x"), first=g.first("v")),
+    "last, each": lambda s: s.last(100).each(m=g.mean("x"), kinds=g.count_distinct("v")),
+    "last_span, each": lambda s: s.last_span("300ms").each(n=g.count(), most=g.max("x")),
+    "every tenth": lambda s: s.last(20, every=10).changes(),
+    "session": lambda s: s.session("40ms").agg(n=g.count(), all=g.sum("v")),
+    "time_batches": lambda s: s.time_batches("250ms").agg(n=g.count(), m=g.mean("x")),
+    "removed": lambda s: s.session("30ms").remove_stream(),
+}
+
+
+@pytest.mark.parametrize("keys", [0, 1, 3])
+@pytest.mark.parametrize("query", LARGE)
+def test_many_events_give_the_same_in_blocks(query: str, keys: int) -> None:
+    chance = random.Random(f"{query} {keys}")
+    table = pa.table(
+        {
+            # Now and then a pause; now and then several events at once.
+            "start": list(accumulate(chance.choice([0, 5_000, 9_000, 11_000, 60_000]) for _ in range(MANY))),
+            # Half of the events have one key, and more than a block has.
+            "k": [chance.randrange(keys) * chance.randrange(2) if keys else 0 for _ in range(MANY)],
+            "v": [chance.randrange(-50, 50) for _ in range(MANY)],
+            "x": [chance.choice([0.1, -2.5, 1e16, None]) for _ in range(MANY)],
+        }
+    )
+    stream = g.events(table, start="start", unit="us")
+    asked, device = LARGE[query](stream.by("k") if keys else stream), choose("cpu")
+    assert in_blocks(asked, device, 1000, 2) == in_blocks(asked, device, None)

@@ -30,14 +30,23 @@ def occupied(first: Ints, last: Ints, size: int) -> tuple[Ints, Ints]:
     return slots[:found], changes[:found]
 
 
-@kernel(CODES, INTS, INTS)
 def slot_bounds(axis_code: Codes, axis_time: Ints, slots: Ints) -> tuple[Codes, Ints, Ints]:
     """Group, begin and end of slots that hold events, so that each has a next boundary in its group.
+
+    Where all slots of one group hold events, begins and ends share memory: an end is the next slot's begin.
 
     Examples:
         >>> slot_bounds(np.array([0, 0, 1, 1], np.int32), np.array([5, 7, 1, 2]), np.array([0, 2]))
         (array([0, 1], dtype=int32), array([5, 1]), array([7, 2]))
     """
+    # A group's last boundary begins no slot. So if one boundary alone does not, there is one group.
+    if slots.size == axis_time.size - 1:
+        return axis_code[:-1], axis_time[:-1], axis_time[1:]
+    return _slot_bounds(axis_code, axis_time, slots)
+
+
+@kernel(CODES, INTS, INTS)
+def _slot_bounds(axis_code: Codes, axis_time: Ints, slots: Ints) -> tuple[Codes, Ints, Ints]:
     codes, low, high = np.empty(slots.size, np.int32), np.empty(slots.size, np.int64), np.empty(slots.size, np.int64)
     for at in range(slots.size):
         slot = unsigned(slots[at])

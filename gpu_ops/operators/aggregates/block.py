@@ -76,7 +76,7 @@ class Block:
         size: How many slots there are.
         columns: The events' columns, in the same order.
         schema: Their Arrow types.
-        slots: The slots that hold an event; only these have results.
+        slots: The slots that have results, each of which holds an event; all that hold one if they are not given.
         places: Where these slots are in time; only some aggregates ask.
     """
 
@@ -91,7 +91,11 @@ class Block:
     _memo: dict[Any, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.slots, self.rows = self.device.kernels.occupied(self.first, self.last, self.size)
+        kernels = self.device.kernels
+        if self.slots is None:
+            self.slots, self.rows = kernels.occupied(self.first, self.last, self.size)
+        else:
+            self.rows = kernels.range_count(self.first, self.last, self.size, self.slots)
 
     def shown(self, slot: int) -> str | None:
         """The window and the group of a slot, for an error; None if they are not known."""

@@ -18,12 +18,11 @@ import pyarrow as pa
 from gpu_ops.core.splitmix import STEP, mixed
 from gpu_ops.core.time import MAX_TIME, TICK
 from gpu_ops.devices import Device
-from gpu_ops.operators.aggregates.block import column_name
-from gpu_ops.operators.events import Events, check_times, concat
-from gpu_ops.operators.row_order import ranks_of, row_order, run_ends, run_starts
+from gpu_ops.operators.aggregates.block import Block, Places, column_name, load_columns
+from gpu_ops.operators.events import check_times
+from gpu_ops.operators.row_order import greatest_by, ranks_of, row_order, run_ends, run_starts
 from gpu_ops.operators.state.rows import AxisRows
 from gpu_ops.operators.windows import calendars
-from gpu_ops.operators.windows.windows import window_aggregate
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.data_windows import (
     Alive,
@@ -38,9 +37,7 @@ from gpu_ops.plan.data_windows import (
     TimeBatches,
     TimeLengthBatches,
 )
-from gpu_ops.plan.nodes import Feed
 from gpu_ops.plan.window_kinds import ASSIGNERS, CHANGED, OUT, UNKNOWN, DataWindowKind, Membership, WindowRows
-from gpu_ops.plan.windows import Snapshot, WindowAggregate
 
 _NO_BATCH = -(1 << 63)
 """What `timed_batches` gives for a row that opens no batch."""
@@ -425,7 +422,7 @@ def moment_places(
 def each_row(node: DataWindow, rows: AxisRows, membership: Membership, asked: Any, device: Device) -> Any:
     """Aggregates over what is in when some rows enter, right after that: a frame with a row for each.
 
-    Every enter and leave has a place on an axis of its own, and the snapshots along this axis are the answer.
+    Every enter and leave has a place on an axis of its own. The rows that are in after an enter hold its slot there.
 
     Args:
         node: The window and its aggregates.
@@ -434,25 +431,41 @@ def each_row(node: DataWindow, rows: AxisRows, membership: Membership, asked: An
         asked: int64 indices of the rows that are asked for.
         device: Where arrays live.
     """
-    kernels = device.kernels
+    kernels, columns = device.kernels, device.columns
     inside = kernels.keep((membership.enter != OUT) & (membership.enter != UNKNOWN))
     low, high = moment_places(node, rows, membership, inside, inside, device)
-    leaves = membership.leave[inside]
-    # After all others: rows that never leave, or whose leave is not known yet.
-    high = np.where((leaves == UNKNOWN) | (leaves == MAX_TIME), 2 * len(inside) + 2, high)
-    aggregates, content, schema = node.aggregates, device.columns.take(rows.frame, inside), node.input.schema
+    entered = np.zeros_like(rows.low)
+    entered[inside] = low
+    content, leaves = columns.take(rows.frame, inside), membership.leave[inside]
+    codes, count, _ = columns.key_codes(content, node.key)
+    # Rows that never leave, or whose leave is not known yet: after all others of their group.
+    never = (leaves == UNKNOWN) | (leaves == MAX_TIME)
+    ends = greatest_by(codes, np.where(never, low, np.maximum(low, high)), count, device) + 1
+    high = np.where(never, ends[codes], high)
+    aggregates, schema = node.aggregates, node.input.schema
     there = low < high
     if not bool(there.all()):
         # A row that leaves at its own enter may leave its slot empty: it stays there, but no aggregate counts it.
         aggregates, content, schema = _only(there, aggregates, content, schema, device)
         high = np.maximum(high, low + 1)
-    window = WindowAggregate(Feed(schema, node.key, None), Snapshot(), aggregates)
-    results = concat(window_aggregate(window, Events(low, high, content), device), device)
-    assert results is not None  # noqa: S101  (each row asked for is in)
-    at = np.zeros_like(low, shape=2 * len(inside) + 3)
-    at[results.start] = np.arange(len(results), like=low)
-    values = device.columns.select(results.frame, [aggregate.name for aggregate in node.aggregates])
-    return device.columns.take(values, at[low[np.searchsorted(inside, asked)]])
+    size = int(ends.max()) + 1
+    if bool((low[1:] < low[:-1]).any()):
+        order = np.argsort(low, kind="stable")
+        low, high, content = low[order], high[order], columns.take(content, order)
+    slots, some, pick = entered[asked], asked, None
+    if not bool((slots[1:] > slots[:-1]).all()):
+        slots, first, pick = np.unique(slots, return_index=True, return_inverse=True)
+        some = asked[first]
+    loaded = load_columns(aggregates, schema, content, device)
+    block = Block(device, low, high, size, loaded, schema, slots)
+
+    def places() -> Places:
+        start, owners = membership.enter[some], columns.key_codes(rows.frame, node.key)
+        return Places(owners[0][some], start, start + TICK, owners[2], node.key)
+
+    block.places = places
+    values = block.results(aggregates)
+    return values if pick is None else columns.take(values, pick)
 
 
 def _only(
