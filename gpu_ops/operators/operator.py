@@ -52,11 +52,13 @@ class BatchInput:
         inputs: The events of each input, in pieces as they come.
         wanted: The columns that the reader needs; the results may have more.
         gathered: Whether all results are in memory together at some time.
+        cut: Whether the reader takes a group's results in several pieces, whatever `Node.whole` says.
     """
 
     inputs: Sequence[Iterator[Events]]
     wanted: tuple[str, ...]
     gathered: bool = False
+    cut: bool = False
 
 
 class Operator(Declaration, family=True):

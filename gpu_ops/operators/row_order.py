@@ -62,6 +62,12 @@ def ranks_of(frame: Any, name: str, dtype: pa.DataType, device: Device) -> tuple
     if pa.types.is_floating(dtype):
         values, valid = device.columns.values(frame, name)
         codes = device.kernels.order_float(values.astype(np.float64))
+    elif pa.types.is_signed_integer(dtype) and dtype.bit_width < 64:
+        values, valid = device.columns.values(frame, name)
+        codes = values.astype(np.int64)
+    elif dtype == pa.int64() and device.columns.validity(frame, name) is None:
+        # Without null, no value can be taken for one.
+        codes, valid = device.columns.values(frame, name)
     else:
         codes, valid, _ = device.columns.ranks(frame, name)
     return (codes, None) if valid is None else (np.where(valid, codes, LEAST), valid)

@@ -182,11 +182,11 @@ def tables(node: Node, device: Device, *, kept: bool = False) -> Iterator[pa.Tab
 def _answers(node: Node, schema: pa.Schema, run: BatchRun) -> Iterator[pa.Table]:
     node, names = node.unkeyed, tuple(schema.names[2:])
     if not node.chain():
-        yield from (to_table(events, schema, run.device) for events in execute(node, run, names))
+        yield from (to_table(events, schema, run.device) for events in execute(node, run, names, cut=True))
         return
     # The answer of filters and projections keeps the chunks that it was computed in.
     columns = filter_project.FilterProject.of(node, run.device, run.shared)
-    yield from columns.answers(_inputs(columns, run, names)[0], schema)
+    yield from columns.answers(_inputs(columns, run, names, cut=True)[0], schema)
 
 
 def from_table(table: pa.Table, device: Device) -> Events:
@@ -223,16 +223,17 @@ def _gathered(node: Node, *, kept: bool) -> frozenset[Node]:
     return frozenset(found)
 
 
-def execute(node: Node, run: BatchRun, wanted: tuple[str, ...]) -> Iterator[Events]:
+def execute(node: Node, run: BatchRun, wanted: tuple[str, ...], *, cut: bool = False) -> Iterator[Events]:
     """The events of a node, in pieces.
 
     Args:
         node: The node.
         run: The run that it is part of.
         wanted: The columns that its parent needs; it may give more.
+        cut: As in `BatchInput`.
     """
     if node not in run.shared:
-        yield from _give(node, run, wanted)
+        yield from _give(node, run, wanted, cut=cut)
         return
     if run.shared[node] is None:
         # Its parents may need different columns, so it is computed once with all of them.
@@ -240,18 +241,20 @@ def execute(node: Node, run: BatchRun, wanted: tuple[str, ...]) -> Iterator[Even
     yield from run.shared[node] or ()
 
 
-def _give(node: Node, run: BatchRun, wanted: tuple[str, ...]) -> Iterator[Events]:
+def _give(node: Node, run: BatchRun, wanted: tuple[str, ...], *, cut: bool = False) -> Iterator[Events]:
     if node.comes_in:
         return _come_in(node, run, wanted)
     family = registered(node)
     if family is None:
         raise PlanError(f"The local engine does not run {type(node).__name__}.", remedy="Collect it on its own engine.")
     operator = family.of(node, run.device, run.shared)
-    return operator.batch(BatchInput(_inputs(operator, run, wanted), wanted, gathered=node in run.gathered))
+    inputs = _inputs(operator, run, wanted)
+    return operator.batch(BatchInput(inputs, wanted, gathered=node in run.gathered, cut=cut))
 
 
-def _inputs(operator: Operator, run: BatchRun, wanted: tuple[str, ...]) -> list[Iterator[Events]]:
-    return [execute(each, run, names) for each, names in zip(operator.inputs, operator.needs(wanted), strict=True)]
+def _inputs(operator: Operator, run: BatchRun, wanted: tuple[str, ...], *, cut: bool = False) -> list[Iterator[Events]]:
+    needed = zip(operator.inputs, operator.needs(wanted), strict=True)
+    return [execute(each, run, names, cut=cut) for each, names in needed]
 
 
 @singledispatch

@@ -105,14 +105,19 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
             for some, *numbered in whole_groups(events, codes, count, self._schema, device):
                 code, touched = numbered if together == node.group else self._group_numbers(some.frame)
                 rows = AxisRows(code, some.start, some.ends, {}, some.frame)
-                yield from self._whole(rows, touched)
+                made = self._whole(rows, touched)
+                if whole.cut:
+                    yield from made
+                elif (piece := concat(made, device)) is not None:
+                    yield piece
 
-    def _whole(self, rows: AxisRows, touched: Any) -> Sequence[Events]:
-        """The results of whole groups. A large group is cut in time; its results are one piece again."""
+    def _whole(self, rows: AxisRows, touched: Any) -> Iterator[Events]:
+        """The results of whole groups. A large group is cut in time, and its results come in several pieces."""
         device = self._device
         some = slices(self._node.halo, rows, device) if len(touched) == 1 else None
         if some is None:
-            return self._rows_due(rows, touched, GroupStates.new(int(touched[-1]) + 1, device), MAX_TIME)
+            yield from self._rows_due(rows, touched, GroupStates.new(int(touched[-1]) + 1, device), MAX_TIME)
+            return
         since = rows.low.min()
 
         def results(part: Slice) -> list[Events]:
@@ -120,9 +125,8 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
             groups.seen[touched], groups.first[touched] = part.number, since
             return self._rows_due(part.rows, touched, groups, MAX_TIME, own=(part.begin, part.end))
 
-        pieces = [each for made in ordered_map(device.threads, results, some) for each in made]
-        whole = concat(pieces, device)
-        return [] if whole is None else [whole]
+        for made in ordered_map(device.threads, results, some):
+            yield from made
 
     def _group_numbers(self, frame: Any) -> tuple[Any, Any]:
         """(int32 group of each row, int64 groups)."""
