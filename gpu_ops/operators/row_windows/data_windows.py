@@ -386,7 +386,7 @@ CHANGED |= {Last: _last_changed, LastStarts: _starts_changed, TimeBatches: _batc
 
 
 def moment_places(
-    node: DataWindow, rows: AxisRows, membership: Membership, enters: Any, leaves: Any, device: Device
+    node: DataWindow, rows: AxisRows, codes: Any, membership: Membership, enters: Any, leaves: Any, device: Device
 ) -> tuple[Any, Any]:
     """(places of enters, places of leaves) on one axis, from 1 on, in the order in which rows enter and leave.
 
@@ -395,12 +395,12 @@ def moment_places(
     Args:
         node: The window.
         rows: Rows, those among them with which others enter or leave.
+        codes: int32 number of each row's key.
         membership: When they are in.
         enters: int64 indices of the rows whose enters have a place.
         leaves: int64 indices of the rows whose leaves have one.
         device: Where arrays live.
     """
-    codes, _, _ = device.columns.key_codes(rows.frame, node.key)
     order = row_order(codes, rows.low, rows.high, rows.frame, node.input.schema, node.order, device, ties=True)
     turn = np.arange(len(rows), like=rows.low)
     if order is not None:
@@ -419,7 +419,7 @@ def moment_places(
     return place[: len(enters)], place[len(enters) :]
 
 
-def each_row(node: DataWindow, rows: AxisRows, membership: Membership, asked: Any, device: Device) -> Any:
+def each_row(node: DataWindow, rows: AxisRows, codes: Any, membership: Membership, asked: Any, device: Device) -> Any:
     """Aggregates over what is in when some rows enter, right after that: a frame with a row for each.
 
     Every enter and leave has a place on an axis of its own. The rows that are in after an enter hold its slot there.
@@ -427,21 +427,22 @@ def each_row(node: DataWindow, rows: AxisRows, membership: Membership, asked: An
     Args:
         node: The window and its aggregates.
         rows: The rows.
+        codes: int32 number of each row's key.
         membership: When they are in.
         asked: int64 indices of the rows that are asked for.
         device: Where arrays live.
     """
     kernels, columns = device.kernels, device.columns
     inside = kernels.keep((membership.enter != OUT) & (membership.enter != UNKNOWN))
-    low, high = moment_places(node, rows, membership, inside, inside, device)
+    low, high = moment_places(node, rows, codes, membership, inside, inside, device)
     entered = np.zeros_like(rows.low)
     entered[inside] = low
     content, leaves = columns.take(rows.frame, inside), membership.leave[inside]
-    codes, count, _ = columns.key_codes(content, node.key)
+    of_inside = kernels.take(codes, inside)
     # Rows that never leave, or whose leave is not known yet: after all others of their group.
     never = (leaves == UNKNOWN) | (leaves == MAX_TIME)
-    ends = greatest_by(codes, np.where(never, low, np.maximum(low, high)), count, device) + 1
-    high = np.where(never, ends[codes], high)
+    ends = greatest_by(of_inside, np.where(never, low, np.maximum(low, high)), int(codes.max()) + 1, device) + 1
+    high = np.where(never, ends[of_inside], high)
     aggregates, schema = node.aggregates, node.input.schema
     there = low < high
     if not bool(there.all()):

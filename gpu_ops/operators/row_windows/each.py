@@ -74,7 +74,8 @@ class IncrementalEach:
         if not len(come) and not len(go):
             return None
         done = max(0, self._window.done)
-        begins, ends = moment_places(node, rows, membership, come, go, device)
+        codes, _, _ = columns.key_codes(rows.frame, node.key)
+        begins, ends = moment_places(node, rows, codes, membership, come, go, device)
         low, high = np.full_like(rows.low, done), np.full_like(rows.low, done)
         low[come], high[go] = begins + done, ends + done
         limit = done + len(come) + len(go) + 1

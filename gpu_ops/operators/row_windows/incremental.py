@@ -397,7 +397,10 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
             # Rows of earlier steps are in before any new one.
             new = _column(found.rows, ENTER) == UNKNOWN
             known = replace(membership, entered=np.where(new, membership.entered, -1))
-            values = each_row(self._node, found.rows, known, at, self._device)
+            # Without further columns in its group, an event's group is its key.
+            key = self._node.key
+            codes = columns.key_codes(found.rows.frame, key)[0] if self._node.within else found.codes
+            values = each_row(self._node, found.rows, codes, known, at, self._device)
         if not len(at):
             return []
         return [Events(membership.enter[at], TICK, columns.beside(columns.take(found.rows.frame, at), values))]
