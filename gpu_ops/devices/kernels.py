@@ -95,6 +95,16 @@ class OrderKernels(Protocol):
             int64 indices of rows; the number of rows where none is greater.
         """
 
+    def moment_ranks(self, codes: Codes, times: Ints, turns: Ints, first: int) -> Ints:
+        """The ranks of moments in order of group, then time, then turn: from 1 on, equal moments of one rank.
+
+        Args:
+            codes: int32 group of each moment.
+            times: int64 ticks.
+            turns: int64 order of moments at one time.
+            first: How many moments come first. If these are in order, and so are the others, it is a merge.
+        """
+
 
 class RangeKernels(Protocol):
     """Ranges of slots ``[first, last)``: counts, sums and extremes of the events that hold each slot."""

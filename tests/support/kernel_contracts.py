@@ -163,6 +163,24 @@ def pairs(draw: st.DrawFn) -> tuple[Any, Any, Any, Any]:
     return tuple(of([pair[at] for pair in each]) for each in (rows, wanted) for at, of in ((0, codes_of), (1, ints)))
 
 
+@st.composite
+def two_orders(draw: st.DrawFn) -> tuple[Any, Any, Any, int]:
+    """(codes, times, turns, first): moments, the first of which and the others may be in order."""
+    moment = st.tuples(st.integers(0, 2), st.integers(0, 4), st.integers(-1, 3))
+    ones, others = (draw(st.lists(moment, max_size=20)) for _ in range(2))
+    if draw(st.booleans()):
+        ones.sort()
+        others.sort()
+    both = ones + others
+    return codes_of([each[0] for each in both]), ints([each[1] for each in both]), ints([e[2] for e in both]), len(ones)
+
+
+def ranked_moments(codes: Any, times: Any, turns: Any, first: int) -> Any:
+    del first
+    moments = list(zip(codes.tolist(), times.tolist(), turns.tolist(), strict=True))
+    return ints([sorted(set(moments)).index(each) + 1 for each in moments])
+
+
 def first_greater(codes: Any, places: Any, of_codes: Any, of_places: Any) -> Any:
     rows = list(zip(codes, places, strict=True))
     return ints([sum(row <= pair for row in rows) for pair in zip(of_codes, of_places, strict=True)])
@@ -723,6 +741,7 @@ CONTRACTS = {
     "best_rows": Contract(rivals(), kept_rows),
     "reached": Contract(paths(), reachable),
     "timed_batches": Contract(batches(), clocked),
+    "moment_ranks": Contract(two_orders(), ranked_moments),
     "search_pairs": Contract(pairs(), first_greater),
     "slot_bounds": Contract(axes(), lambda codes, time, slots: (codes[slots], time[slots], time[slots + 1])),
     "square_limbs": Contract(floats_with_plan().map(lambda planned: planned[:3]), squares_in_limbs),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array_api_compat import array_namespace
 
 from gpu_ops.devices.array.axis import axis as axis_of
-from gpu_ops.devices.array.ranges import keep
+from gpu_ops.devices.array.ranges import keep, running_sums
 from gpu_ops.devices.kernels import Array
 
 
@@ -48,3 +48,20 @@ def search_pairs(codes: Array, places: Array, of_codes: Array, of_places: Array)
         passed = passed & (low < high)
         low, high = xp.where(passed, middle + 1, low), xp.where(passed, high, middle)
     return low
+
+
+def moment_ranks(codes: Array, times: Array, turns: Array, first: int) -> Array:
+    """The ranks of moments by group, time and turn: three stable sorts."""
+    del first
+    xp = array_namespace(times)
+    if not times.shape[0]:
+        return times
+    order = xp.argsort(turns, stable=True)
+    for key in (times, codes):
+        order = xp.take(order, xp.argsort(xp.take(key, order), stable=True))
+    differs = xp.zeros(times.shape[0] - 1, dtype=xp.bool)
+    for key in (codes, times, turns):
+        placed = xp.take(key, order)
+        differs = differs | (placed[1:] != placed[:-1])
+    counted = running_sums(xp, xp.astype(differs, xp.int64)) + 1
+    return xp.take(counted, xp.argsort(order, stable=True))

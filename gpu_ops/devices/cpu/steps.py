@@ -160,3 +160,52 @@ def search_pairs(codes: Codes, places: Ints, of_codes: Codes, of_places: Ints) -
 @inlined
 def _is_upto(codes: Codes, places: Ints, row: int, code: int, place: int) -> bool:
     return bool(codes[row] < code or (codes[row] == code and places[row] <= place))
+
+
+def moment_ranks(codes: Codes, times: Ints, turns: Ints, first: int) -> Ints:
+    """The ranks of moments in order of group, then time, then turn: from 1 on, equal moments of one rank.
+
+    Linear where the first moments are in order, and the others are.
+
+    Examples:
+        >>> moment_ranks(np.zeros(4, np.int32), np.array([1, 5, 1, 5]), np.array([0, 1, 0, -1]), 2)
+        array([1, 3, 1, 2])
+    """
+    ranks = _merged_ranks(codes, times, turns, first)
+    if ranks.size < codes.size:
+        order = np.lexsort((turns, times, codes))
+        placed = [each[order] for each in (codes, times, turns)]
+        differs = np.any([each[1:] != each[:-1] for each in placed], axis=0)
+        ranks = np.ones(codes.size, np.int64)
+        ranks[order[1:]] += np.cumsum(differs)
+    return ranks
+
+
+@kernel(CODES, INTS, INTS, INT)
+def _merged_ranks(codes: Codes, times: Ints, turns: Ints, first: int) -> Ints:
+    """`moment_ranks` by a merge; no ranks if the first moments, or the others, are not in order."""
+    ranks = np.empty(codes.size, np.int64)
+    one, other, rank, last = 0, first, 0, -1
+    for _ in range(codes.size):
+        if one < first and (other == codes.size or _is_least(codes, times, turns, one, other)):
+            at = one
+            one += 1
+        else:
+            at = other
+            other += 1
+        if last >= 0 and not _is_least(codes, times, turns, last, at):
+            return ranks[:0]
+        rank += last < 0 or codes[last] != codes[at] or times[last] != times[at] or turns[last] != turns[at]
+        ranks[at] = rank
+        last = at
+    return ranks
+
+
+@inlined
+def _is_least(codes: Codes, times: Ints, turns: Ints, one: int, other: int) -> bool:
+    """Whether one moment is not after another one."""
+    if codes[one] != codes[other]:
+        return bool(codes[one] < codes[other])
+    if times[one] != times[other]:
+        return bool(times[one] < times[other])
+    return bool(turns[one] <= turns[other])

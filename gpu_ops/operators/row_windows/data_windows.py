@@ -406,17 +406,15 @@ def moment_places(
     if order is not None:
         turn[order] = turn.copy()
     moments = [
-        (np.where(by[at] < 0, -1, turn[np.maximum(by[at], 0)]), time[at], codes[at].astype(np.int64))
+        (codes[at], time[at], np.where(by[at] < 0, -1, turn[np.maximum(by[at], 0)]))
         for at, time, by in (
             (enters, membership.enter, membership.entered),
             (leaves, membership.leave, membership.left),
         )
     ]
-    keys = [np.concatenate(each) for each in zip(*moments, strict=True)]
-    order = np.lexsort(np.stack(keys))
-    place = np.empty_like(order)
-    place[order] = np.cumsum(run_starts(*(key[order] for key in keys)))
-    return place[: len(enters)], place[len(enters) :]
+    owners, times, turns = (np.concatenate(each) for each in zip(*moments, strict=True))
+    ranks = device.kernels.moment_ranks(owners, times, turns, len(enters))
+    return ranks[: len(enters)], ranks[len(enters) :]
 
 
 def each_row(node: DataWindow, rows: AxisRows, codes: Any, membership: Membership, asked: Any, device: Device) -> Any:
