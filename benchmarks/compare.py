@@ -3,9 +3,9 @@
     python benchmarks/compare.py OLD NEW
 
 A row is slower if its median is beyond what is noise, in CPU seconds or in wall time. The noise of a row is the largest
-of: how far eight in ten of its calls lie apart, in both files; how much the peers differ from file to file, nine in ten
-of those with the same version, for that is the machine's doing; and 5 %. The exit status is 1 if gpu_ops got slower
-anywhere, and 2 if a file is damaged or the two cannot be compared.
+of: how far its calls lie apart, in both files (without a tenth of them at either end, if there are ten); how much nine
+in ten of the peers' rows differ from file to file at equal versions, for that is the machine's doing; and 5 %. The exit
+status is 1 if gpu_ops got slower anywhere, and 2 if a file is damaged or the two cannot be compared.
 """
 
 from __future__ import annotations

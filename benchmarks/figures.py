@@ -44,11 +44,10 @@ class Runs:
         return Runs(listed, statistics.median(listed), min(listed), max(listed))
 
     def within(self) -> tuple[float, float]:
-        """What eight in ten calls took: the first and the last tenth of calls are left out."""
-        if len(self.runs) == 1:
-            return self.runs[0], self.runs[0]
-        tenths = statistics.quantiles(self.runs, n=10, method="inclusive")
-        return tenths[0], tenths[-1]
+        """The least and the most, but for a tenth of the calls at either end if there are ten."""
+        left_out = len(self.runs) // 10
+        ordered = sorted(self.runs)
+        return ordered[left_out], ordered[-1 - left_out]
 
 
 @dataclass(frozen=True)
@@ -134,10 +133,14 @@ class Figures:
         return next((each for each in self.measurements if (each.workload, each.keys, each.library) == place), None)
 
 
-def write(path: Path, figures: Figures) -> None:
+def lines(figures: Figures) -> list[str]:
+    """A file's lines."""
     about = {"format": FORMAT, **{name: value for name, value in asdict(figures).items() if name != "measurements"}}
-    lines = [about, *map(asdict, figures.measurements)]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return [json.dumps(each) for each in (about, *map(asdict, figures.measurements))]
+
+
+def write(path: Path, figures: Figures) -> None:
+    path.write_text("".join(f"{line}\n" for line in lines(figures)), encoding="utf-8")
 
 
 def read(path: Path) -> Figures:
@@ -147,22 +150,23 @@ def read(path: Path) -> Figures:
         DamagedFileError: There is no such file, or a line of it is not what `write` writes.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        said = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as failure:
         raise DamagedFileError(f"{path} cannot be read: {failure}. {AGAIN}") from failure
-    if not lines:
+    if not said:
         raise DamagedFileError(f"{path} is empty. {AGAIN}")
     number = 1
     try:
-        about = _object(lines[0])
+        about = _object(said[0])
         if about.pop("format", None) != FORMAT:
             raise ValueError(f"it does not begin with the format {FORMAT!r}")  # noqa: TRY301
         figures = Figures(**_checked(Figures, about, but="measurements"))
         names: set[tuple[str, str, str, int]] = set()
-        for number, line in enumerate(lines[1:], 2):  # noqa: B007  (the error names it)
+        for number, line in enumerate(said[1:], 2):  # noqa: B007  (the error names it)
             values = _checked(Measurement, _object(line))
             runs = {name: _runs(values[name]) for name in ("cpu_s", "wall_s")}
             each = Measurement(**{**values, **runs})
+            _check_names(each)
             if each.name in names:
                 raise ValueError(f"{', '.join(map(str, each.name))} was there before")  # noqa: TRY301
             names.add(each.name)
@@ -206,6 +210,15 @@ def _checked(kind: type, found: dict[str, Any], *, but: str = "") -> dict[str, A
     return found
 
 
+def _check_names(each: Measurement) -> None:
+    if each.keys not in SPREADS:
+        raise ValueError(f"no events are spread over keys as {each.keys!r}")
+    if each.workload not in FORMS or not (each.ours or each.engine in FORMS[each.workload]):
+        raise ValueError(f"{each.workload} is not asked of {each.engine!r}")
+    if each.events < 1:
+        raise ValueError(f"events is {each.events}")
+
+
 def _runs(found: dict[str, Any]) -> Runs:
     runs = found.get("runs")
     if not isinstance(runs, list) or not runs:
@@ -237,7 +250,7 @@ def table(figures: Figures) -> list[list[str]]:
     hundredth of the events.
     """
     workloads, keys = used(figures)
-    lines = [["", "", *keys, "1 / 1,000"]]
+    rows = [["", "", *keys, "1 / 1,000"]]
     for workload in workloads:
         first = workload
         for library in LIBRARIES:
@@ -248,9 +261,9 @@ def table(figures: Figures) -> list[list[str]]:
             title = TITLES.get(library) or f"{library}: {'; '.join(forms)}"
             one, thousand = (figures.find(workload, name, library) for name in ("1", "1,000"))
             ratio = f"{_each(one) / _each(thousand):.2f}" if one and thousand else ""
-            lines.append([first, title, *(_cell(each, figures.events) for each in found), ratio])
+            rows.append([first, title, *(_cell(each, figures.events) for each in found), ratio])
             first = ""
-    return lines
+    return rows
 
 
 def _each(measurement: Measurement) -> float:
@@ -282,21 +295,21 @@ class Projection:
     """What a workload would take on more cores, from what it takes on one and on those that are here.
 
     Attributes:
-        serial: The share of a single thread's time that more threads do not shorten: what Amdahl's law leaves of the
-            wall time with all cores.
+        serial: The share of a single thread's time that more threads do not shorten, by Amdahl's law: of the quickest
+            calls, and of the medians.
         moved_gb: GB that are read and written at least: each byte of the peak of memory once.
         seconds: By the number of cores.
         bound: By the number of cores: "serial", "parallel" or "memory", whichever takes longest.
     """
 
-    serial: float
+    serial: tuple[float, float]
     moved_gb: float
     seconds: dict[int, float]
     bound: dict[int, str]
 
 
 def project(one: Measurement, all_: Measurement, copies: dict[str, float], cores: Iterable[int]) -> Projection:
-    """A workload on so many cores.
+    """A workload on so many cores, from its quickest calls, in which the machine's other work counts least.
 
     Args:
         one: With one thread.
@@ -305,20 +318,20 @@ def project(one: Measurement, all_: Measurement, copies: dict[str, float], cores
         cores: For which to say it.
     """
     most = max(map(int, copies))
-    ratio = all_.wall_s.median / one.wall_s.median
-    serial = min(1.0, max(0.0, (ratio - 1 / all_.threads) / (1 - 1 / all_.threads)))
+    alone = one.wall_s.least
+    serial, median = (
+        min(1.0, max(0.0, (ratio - 1 / all_.threads) / (1 - 1 / all_.threads)))
+        for ratio in (all_.wall_s.least / alone, all_.wall_s.median / one.wall_s.median)
+    )
     moved = 2 * one.peak_mib * (1 << 20) / 1e9
     seconds, bound = {}, {}
     for count in cores:
         speed = min(BANDWIDTH, copies[str(most)] / most * count)
-        shares = {
-            "serial": serial * one.wall_s.median,
-            "parallel": (1 - serial) * one.wall_s.median / count,
-        }
+        shares = {"serial": serial * alone, "parallel": (1 - serial) * alone / count}
         computing, moving = sum(shares.values()), moved / speed
         seconds[count] = max(computing, moving)
         bound[count] = "memory" if moving > computing else max(shares, key=lambda name: shares[name])
-    return Projection(serial, moved, seconds, bound)
+    return Projection((serial, median), moved, seconds, bound)
 
 
 CORES = (16, 64)
@@ -326,7 +339,7 @@ CORES = (16, 64)
 
 def projections(figures: Figures, spreads: Iterable[str] = ("1", "1,000", "half on one")) -> list[list[str]]:
     """The rows of the table of more cores, its heading first; the heading alone if one thread was not measured."""
-    lines = [["", "keys", "serial", "1 thread", f"{figures.cores} cores", *(f"{count} cores" for count in CORES)]]
+    rows = [["", "keys", "serial", "1 thread", f"{figures.cores} cores", *(f"{count} cores" for count in CORES)]]
     for workload in used(figures)[0]:
         first = workload
         for keys in spreads:
@@ -334,8 +347,16 @@ def projections(figures: Figures, spreads: Iterable[str] = ("1", "1,000", "half 
             if not one or not all_ or all_.threads < 2:
                 continue
             found = project(one, all_, figures.copies_gb_s, CORES)
-            rates = [one.events / seconds / 1e6 for seconds in (one.wall_s.median, all_.wall_s.median)]
+            rates = [one.events / each.wall_s.least / 1e6 for each in (one, all_)]
             more = [f"{one.events / found.seconds[count] / 1e6:.3g} ({found.bound[count]})" for count in CORES]
-            lines.append([first, keys, f"{found.serial:.0%}", *(f"{rate:.3g}" for rate in rates), *more])
+            rows.append(
+                [
+                    first,
+                    keys,
+                    " / ".join(f"{share:.0%}" for share in found.serial),
+                    *(f"{rate:.3g}" for rate in rates),
+                    *more,
+                ]
+            )
             first = ""
-    return lines
+    return rows
