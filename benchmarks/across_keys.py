@@ -106,15 +106,18 @@ class Asked:
     server: Server
     first: dict[str, Any]
 
-    @property
-    def form(self) -> str:
-        """As the process is asked."""
-        return "gpu_ops" if self.engine == SERIAL else self.engine
+    def again(self) -> dict[str, Any]:
+        """One more call."""
+        return self.server.call(_form(self.engine), self.events)
 
 
 def ask(server: Server, engine: str, events: int) -> Asked:
-    form = "gpu_ops" if engine == SERIAL else engine
-    return Asked(engine, events, server, server.call(form, events))
+    return Asked(engine, events, server, server.call(_form(engine), events))
+
+
+def _form(engine: str) -> str:
+    """As a process is asked: what gives gpu_ops one thread is the process's environment."""
+    return "gpu_ops" if engine == SERIAL else engine
 
 
 def compare(ours: Asked, theirs: Asked) -> None:
@@ -139,7 +142,7 @@ def peers(workload: str, servers: dict[str, Server], ours: dict[int, Asked]) -> 
             asked = ask(servers[library], engine, events)
             compare(ours[events], asked)
             # The first call over an input may have memory to find.
-            calls = asked.first, servers[library].call(engine, events)
+            calls = asked.first, asked.again()
             wall, cpu = (min(call[clock] for call in calls) / events for clock in ("wall_s", "cpu_s"))
             if cpu * 10 * events > LIMIT:
                 break
@@ -182,7 +185,7 @@ def row(
                 if turn >= TURNS and began > ENOUGH:
                     continue
                 for _ in range(CALLS):
-                    said = asked.server.call(asked.form, asked.events)
+                    said = asked.again()
                     # The clock of CPU time may stand still for a millisecond.
                     cpu[number].append(max(said["cpu_s"], 1e-6))
                     wall[number].append(said["wall_s"])
@@ -260,7 +263,9 @@ def load() -> float:
 def begin(events: int) -> Figures:
     """What is known of the machine before anything is measured."""
     cores = usable_cores()
-    versions = {name: importlib.metadata.version(name) for name in ("gpu_ops", "polars", "duckdb", "numpy", "numba")}
+    versions = {
+        name: importlib.metadata.version(name) for name in ("gpu_ops", "polars", "duckdb", "pyarrow", "numpy", "numba")
+    }
     return Figures(
         events=events,
         date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M"),

@@ -260,14 +260,15 @@ def table(figures: Figures) -> list[list[str]]:
             forms = dict.fromkeys(FORMS[workload][each.engine] for each in found if each and not each.ours)
             title = TITLES.get(library) or f"{library}: {'; '.join(forms)}"
             one, thousand = (figures.find(workload, name, library) for name in ("1", "1,000"))
-            ratio = f"{_each(one) / _each(thousand):.2f}" if one and thousand else ""
+            ratio = f"{_ratio(one, thousand, 'wall_s')} / {_ratio(one, thousand, 'cpu_s')}" if one and thousand else ""
             rows.append([first, title, *(_cell(each, figures.events) for each in found), ratio])
             first = ""
     return rows
 
 
-def _each(measurement: Measurement) -> float:
-    return measurement.wall_s.median / measurement.events
+def _ratio(one: Measurement, other: Measurement, clock: str) -> str:
+    costs = [getattr(each, clock).median / each.events for each in (one, other)]
+    return f"{costs[0] / costs[1]:.2f}"
 
 
 def _cell(measurement: Measurement | None, events: int) -> str:

@@ -2,6 +2,8 @@
 
     python -m benchmarks.measure W2 duckdb --events 1000000
 
+Without an engine it calls those that standard input names, one at a time: `serve`.
+
 The first call is made on a thousand events: it imports what the engine imports late and loads or compiles its kernels.
 Memory is counted from there. Then the input is made, and all that follows is the workload itself.
 """

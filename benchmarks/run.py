@@ -231,6 +231,8 @@ def main() -> None:
         parser.error(f"there is no {', '.join(unknown)}")
     if not options.what and not options.all:
         parser.error("name a workload or a mode, or say --all")
+    if options.json and "across-keys" in options.what and (options.all or len(options.what) > 1):
+        parser.error("across-keys has a --json file of its own: ask for it alone")
     console = Console()
     # A log is not read through a keyhole.
     console.width = max(console.width, 132)

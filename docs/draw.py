@@ -22,6 +22,9 @@ DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent))
 
 from benchmarks.figures import Figures, projections, read, table, used  # noqa: E402
+from benchmarks.workloads import Spread  # noqa: E402
+
+HALF = Spread(shape="half").name
 
 MEASURED = DOCS / "benchmarks.jsonl"
 
@@ -84,7 +87,7 @@ _LINES = {
 def draw_benchmarks(figures: Figures, folder: Path) -> Path:
     """Draws the wall time of an event over keys, a panel for each workload, and gives the picture's path."""
     from matplotlib.figure import Figure as Drawing
-    from matplotlib.ticker import FuncFormatter, NullFormatter
+    from matplotlib.ticker import FuncFormatter
 
     workloads, keys = used(figures)
     columns = min(4, len(workloads))
@@ -96,12 +99,15 @@ def draw_benchmarks(figures: Figures, folder: Path) -> Path:
             for library, (color, style) in _LINES.items():
                 found = [(at, figures.find(workload, name, library)) for at, name in enumerate(keys)]
                 points = [(at, each.wall_s.median / each.events * 1e9) for at, each in found if each]
-                if points:
-                    panel.plot(*zip(*points, strict=True), color=color, linestyle=style, marker=".", label=library)
+                # Half on one is no number of keys: no line leads there.
+                even = [point for point in points if keys[point[0]] != HALF]
+                for part, label in ((even, library), ([point for point in points if point not in even], None)):
+                    if part:
+                        panel.plot(*zip(*part, strict=True), color=color, linestyle=style, marker=".", label=label)
             panel.set_title(workload, fontsize="medium")
             panel.set_yscale("log")
             panel.yaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:,.0f}"))
-            panel.yaxis.set_minor_formatter(NullFormatter())
+            panel.minorticks_off()
             panel.set_xticks(range(len(keys)), keys, rotation=60, fontsize="small")
             panel.grid(axis="y", linewidth=0.4)
         named = {
@@ -140,8 +146,8 @@ def _markdown(lines: list[list[str]]) -> str:
 def with_tables(page: str, parts: dict[str, str]) -> str:
     """A page with its parts between ``<!-- name -->`` and ``<!-- end of name -->`` made anew."""
     for name, part in parts.items():
-        begin, end = f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
-        page = page[: page.index(begin) + len(begin)] + part + page[page.index(end) :]
+        begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
+        page = f"{page[: page.index(begin) + len(begin)]}{part}\n{page[page.index(end) :]}"
     return page
 
 

@@ -147,7 +147,7 @@ def test_the_table_says_over_how_many_events() -> None:
     )
     assert table(found) == [
         ["", "", "1", "1,000", "1 / 1,000"],
-        ["W2", "gpu_ops", "50 / 50", "100 / 100", "0.50"],
+        ["W2", "gpu_ops", "50 / 50", "100 / 100", "0.50 / 0.50"],
         ["", "Polars: sorted deltas", "2,000 / 2,000*", "", ""],
         ["", "DuckDB: sorted deltas", "20,000 / 20,000**", "", ""],
         ["", "Polars, at events: `rolling`", "2.0 / 2.0", "", ""],
