@@ -137,15 +137,11 @@ def _said(name: tuple[str, str, str, int]) -> str:
     return f"{workload}, keys {keys}, {engine}, {events:,} events"
 
 
-def shown(found: Comparison, old: Figures, new: Figures, *, rows: list[Pair]) -> Table:
-    """Rows beside each other, with the noise that they were held against."""
+def shown(rows: list[Pair]) -> Table:
+    """Rows with the noise that they were held against."""
     table = Table(
-        title=f"From {_about(old)}\nto   {_about(new)}",
-        title_justify="left",
+        caption="Milliseconds, medians. noise: a ratio within it says nothing.",
         caption_justify="left",
-        caption=f"Milliseconds, medians. noise: a ratio within it says nothing. {found.peers} rows of peers of equal "
-        f"versions differ by {found.machine[0]:.2f}x in CPU time and {found.machine[1]:.2f}x in wall time, nine in ten "
-        f"of them: no noise is less.",
     )
     for name in ("", "keys", "engine"):
         table.add_column(name)
@@ -192,7 +188,15 @@ def main() -> None:
     # A log is not read through a keyhole.
     console.width = max(console.width, 160)
     rows = [pair for pair in found.pairs if pair.verdict or options.all]
-    console.print(shown(found, old, new, rows=rows))
+    for word, figures in (("From", old), ("to  ", new)):
+        console.print(f"{word} {_about(figures)}", soft_wrap=True)
+    if rows:
+        console.print(shown(rows))
+    console.print(
+        f"{found.peers} rows of peers of equal versions differ by {found.machine[0]:.2f}x in CPU time and "
+        f"{found.machine[1]:.2f}x in wall time, nine in ten of them: no noise is less.",
+        soft_wrap=True,
+    )
     if old.cores != new.cores or old.processor != new.processor:
         console.print("The machines are not the same: what differs may be theirs.", style="yellow")
     for title, names in (("Only in the old file", found.gone), ("Only in the new file", found.fresh)):

@@ -222,8 +222,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30, help="no further call once an engine would take longer")
     parser.add_argument("--device", default="cpu", help="where gpu_ops runs")
     parser.add_argument("--json", type=Path, help="a file to add a line of JSON per engine to")
-    parser.add_argument("--workloads", nargs="*", choices=FORMS, help="of across-keys: only these")
-    parser.add_argument("--spreads", nargs="*", choices=SPREADS, help="of across-keys: only these")
+    parser.add_argument("--workloads", nargs="*", choices=FORMS, metavar="WORKLOAD", help="of across-keys: only these")
+    parser.add_argument("--spreads", nargs="*", choices=SPREADS, metavar="KEYS", help="of across-keys: only these")
     options = parser.parse_args()
     if options.json:
         options.json.write_text("")
