@@ -128,6 +128,8 @@ def tables(figures: Figures) -> dict[str, str]:
         f"Taken on {figures.date[:10]} over {figures.events:,} events, on {figures.cores} cores ({figures.processor}), "
         f"load {load}; {versions}."
     )
+    if max(figures.load) > figures.cores:
+        taken += " Beside such a load wall times say little, and CPU times are up to twice what they are alone."
     more = projections(figures)
     projected = (
         f"Copying memory, threads: {copies}. Million events per second:\n\n{_markdown(more)}"
