@@ -61,8 +61,10 @@ test-deep: java $(READY)
 bench: java $(READY)
 	@$(RUN) benchmarks/run.py --all
 	@$(RUN) -m benchmarks.overlap
+	@mkdir -p build
+	@$(RUN) benchmarks/run.py across-keys --json build/benchmarks.jsonl
 
-# The pictures of docs/, from the examples that stand there.
+# The pictures of docs/, from the examples that stand there; and what docs/benchmarks.md has from benchmarks.jsonl.
 pictures: $(READY)
 	@$(RUN) docs/draw.py
 

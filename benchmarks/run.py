@@ -5,6 +5,8 @@
     python benchmarks/run.py scaling | keys | cold               gpu_ops alone: W2 from 1 to 50 million events, with a
                                                                  million keys, and from the start of the interpreter
     python benchmarks/run.py live                                W2 over an hour, pushed in micro-batches
+    python benchmarks/run.py across-keys --json FILE             eight workloads with no key to a million, and with half
+                                                                 of all events on one (benchmarks/across_keys.py)
     python benchmarks/run.py spark-W2                            beside native Spark SQL and an identity mapInArrow
     python benchmarks/run.py spark-W5                            both strategies beside native Spark SQL on buckets
 
@@ -33,13 +35,14 @@ ROOT = Path(__file__).parents[1]
 # As a script this file sees its own folder only; as `benchmarks.run`, what it imports is here already.
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.engines import PEERS  # noqa: E402
+from benchmarks import across_keys  # noqa: E402
+from benchmarks.engines import FORMS, PEERS  # noqa: E402
 from benchmarks.measure import cpu_seconds  # noqa: E402
-from benchmarks.workloads import FULL, WORKLOADS, Checks  # noqa: E402
+from benchmarks.workloads import FULL, SPREADS, WORKLOADS, Checks  # noqa: E402
 
 Result = dict[str, Any]
 
-MODES = ("scaling", "keys", "cold", "live", "spark-W2", "spark-W5")
+MODES = ("scaling", "keys", "across-keys", "cold", "live", "spark-W2", "spark-W5")
 
 COLD = """
 import time
@@ -219,6 +222,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30, help="no further call once an engine would take longer")
     parser.add_argument("--device", default="cpu", help="where gpu_ops runs")
     parser.add_argument("--json", type=Path, help="a file to add a line of JSON per engine to")
+    parser.add_argument("--workloads", nargs="*", choices=FORMS, metavar="WORKLOAD", help="of across-keys: only these")
+    parser.add_argument("--spreads", nargs="*", choices=SPREADS, metavar="KEYS", help="of across-keys: only these")
     options = parser.parse_args()
     if options.json:
         options.json.write_text("")
@@ -226,11 +231,13 @@ def main() -> None:
         parser.error(f"there is no {', '.join(unknown)}")
     if not options.what and not options.all:
         parser.error("name a workload or a mode, or say --all")
+    if options.json and "across-keys" in options.what and (options.all or len(options.what) > 1):
+        parser.error("across-keys has a --json file of its own: ask for it alone")
     console = Console()
     # A log is not read through a keyhole.
     console.width = max(console.width, 132)
 
-    modes = {"scaling": scaling, "keys": keys, "cold": cold, "live": live}
+    modes = {"scaling": scaling, "keys": keys, "across-keys": across_keys.report, "cold": cold, "live": live}
     workloads = list(WORKLOADS) if options.all else [name for name in options.what if name in WORKLOADS]
     for share in (10, 1) if options.all and not options.events else (10,) if workloads else ():
         results = []

@@ -35,7 +35,7 @@ TO_NATIVE = 1.5
 
 
 def native(left: DataFrame, right: DataFrame) -> DataFrame:
-    width = BUCKET["W5"]
+    width = BUCKET
     return left.sparkSession.sql(
         f"""
         WITH one AS (

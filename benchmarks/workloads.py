@@ -50,6 +50,45 @@ class Checks:
 
 
 @dataclass(frozen=True)
+class Spread:
+    """How events are spread over keys.
+
+    Attributes:
+        keys: How many; if 0, events have no column k, and the question has no key.
+        shape: "even", or "half": half of all events have key 0, and the others are spread over all keys.
+    """
+
+    keys: int = 1000
+    shape: str = "even"
+
+    @property
+    def name(self) -> str:
+        """As tables name it."""
+        return "half on one" if self.shape == "half" else f"{self.keys:,}" if self.keys else "none"
+
+    @property
+    def thousandths(self) -> int:
+        """Lifetimes times so many thousandths give an event of the busiest key as many partners as of 1,000 keys."""
+        return 2 if self.shape == "half" else max(self.keys, 1)
+
+
+EVEN = Spread()
+
+SPREADS = {
+    spread.name: spread
+    for spread in (
+        Spread(0),
+        Spread(1),
+        Spread(10),
+        EVEN,
+        Spread(100_000),
+        Spread(1_000_000),
+        Spread(1000, "half"),
+    )
+}
+
+
+@dataclass(frozen=True)
 class Workload:
     """A question that engines are timed on.
 
@@ -60,6 +99,7 @@ class Workload:
         target: Million events per CPU second that gpu_ops is to reach.
         best_peers: The peers that came out first, or near it, at ``full`` events.
         full: The number of events that the answer belongs to, of all inputs together.
+        spread: Over keys, if that is part of the question.
     """
 
     question: str
@@ -68,6 +108,7 @@ class Workload:
     target: float
     best_peers: tuple[str, ...]
     full: int = FULL
+    spread: Spread | None = None
 
 
 WORKLOADS = {
@@ -156,6 +197,7 @@ WORKLOADS = {
         7.5,
         ("polars-streaming", "duckdb"),
         4_000_000,
+        Spread(4),
     ),
     "W5-long": Workload(
         "W5 where one interval in a thousand is a day long",
@@ -184,19 +226,18 @@ WORKLOADS = {
 }
 
 
-def inputs(workload: str, events: int, keys: int = 1000) -> tuple[pa.Table, ...]:
-    """What a workload is asked of: so many events in all. ``keys`` says how many keys points have."""
+def inputs(workload: str, events: int, spread: Spread = EVEN) -> tuple[pa.Table, ...]:
+    """What a workload is asked of: so many events in all, spread over keys."""
+    spread = WORKLOADS[workload].spread or spread
     match workload:
-        case "W5":
-            return intervals(events // 2, 10), intervals(events // 2, 20)
-        case "W5-keys":
-            return intervals(events // 2, 10, keys=4, shorter=250), intervals(events // 2, 20, keys=4, shorter=250)
+        case "W5" | "W5-keys":
+            return intervals(events // 2, 10, spread), intervals(events // 2, 20, spread)
         case "W5-long":
             return intervals(events // 2, 10, days=1000), intervals(events // 2, 20, days=1000)
         case "as-of" | "union":
-            return points(events // 2, keys), points(events // 2, keys, seed=31)
+            return points(events // 2, spread), points(events // 2, spread, seed=31)
         case _:
-            return (points(events, keys),)
+            return (points(events, spread),)
 
 
 def splitmix64(seed: int, index: UInts) -> UInts:
@@ -213,46 +254,55 @@ def _chunks(events: int) -> Iterator[tuple[slice, UInts]]:
         yield rows, np.arange(rows.start, rows.stop, dtype=np.uint64)
 
 
-def points(events: int, keys: int = 1000, *, first: int = 0, seed: int = 1) -> pa.Table:
+def points(events: int, spread: Spread = EVEN, *, first: int = 0, seed: int = 1) -> pa.Table:
     """P: point events in time order, one each 8640 us on average, from the event number ``first`` on.
 
     Returns:
         t (timestamp[us, UTC]), k and v (int32), 0 <= k < keys, 0 <= v < 1000; the arrays are NumPy's, in one chunk.
     """
     time = np.empty(events, np.int64)
-    key, value = np.empty(events, np.int32), np.empty(events, np.int32)
+    key, value = np.empty(events if spread.keys else 0, np.int32), np.empty(events, np.int32)
     for rows, number in _chunks(events):
         index = number + np.uint64(first)
         time[rows] = index * np.uint64(8640) + splitmix64(seed, index) % np.uint64(8640)
-        key[rows] = splitmix64(seed + 1, index) % np.uint64(keys)
+        if spread.keys:
+            key[rows] = _keys(spread, splitmix64(seed + 1, index))
         value[rows] = splitmix64(seed + 2, index) % np.uint64(1000)
-    return pa.table({"t": _timestamps(time), "k": pa.array(key), "v": pa.array(value)})
+    return pa.table({"t": _timestamps(time), **({"k": key} if spread.keys else {}), "v": pa.array(value)})
 
 
-def intervals(events: int, seed: int, *, keys: int = 1000, shorter: int = 1, days: int = 0) -> pa.Table:
-    """A (seed 10) and B (seed 20): intervals of 36 to 180 s in start order, one each 43 200 us on average.
+def intervals(events: int, seed: int, spread: Spread = EVEN, *, days: int = 0) -> pa.Table:
+    """A (seed 10) and B (seed 20): intervals in start order, one each 43 200 us on average.
 
     Args:
         events: How many.
         seed: Of its hashes.
-        keys: How many keys.
-        shorter: By how much lifetimes are divided.
+        spread: Over keys; with 1,000 keys intervals last for 36 to 180 s, and with fewer for so much less.
         days: One interval in so many lasts for a day; none if 0.
 
     Returns:
         start and end (timestamp[us, UTC]), k and v (int32), 0 <= k < keys, 0 <= v < 1000.
     """
     start, end = np.empty(events, np.int64), np.empty(events, np.int64)
-    key, value = np.empty(events, np.int32), np.empty(events, np.int32)
+    key, value = np.empty(events if spread.keys else 0, np.int32), np.empty(events, np.int32)
     for rows, index in _chunks(events):
         start[rows] = index * np.uint64(43_200) + splitmix64(seed, index) % np.uint64(43_200)
-        lasts = (splitmix64(seed + 1, index) % np.uint64(144_000_000) + np.uint64(36_000_000)) // np.uint64(shorter)
+        lasts = splitmix64(seed + 1, index) % np.uint64(144_000_000) + np.uint64(36_000_000)
+        lasts = lasts * np.uint64(spread.thousandths) // np.uint64(1000)
         if days:
             lasts[splitmix64(seed + 4, index) % np.uint64(days) == 0] = DAY
         end[rows] = start[rows] + lasts.astype(np.int64)
-        key[rows] = splitmix64(seed + 2, index) % np.uint64(keys)
+        if spread.keys:
+            key[rows] = _keys(spread, splitmix64(seed + 2, index))
         value[rows] = splitmix64(seed + 3, index) % np.uint64(1000)
-    return pa.table({"start": _timestamps(start), "end": _timestamps(end), "k": pa.array(key), "v": pa.array(value)})
+    keys = {"k": key} if spread.keys else {}
+    return pa.table({"start": _timestamps(start), "end": _timestamps(end), **keys, "v": pa.array(value)})
+
+
+def _keys(spread: Spread, hashes: UInts) -> UInts:
+    """Keys of hashes: ``even`` takes what is left by a division, ``half`` gives those below half of all to key 0."""
+    even = hashes % np.uint64(spread.keys)
+    return np.where(hashes < np.uint64(1 << 63), np.uint64(0), even) if spread.shape == "half" else even
 
 
 def _timestamps(ticks: npt.NDArray[np.int64]) -> pa.Array:
@@ -268,11 +318,27 @@ def text_keys(table: pa.Table, keys: int) -> pa.Table:
 def checks(workload: Workload, answer: pa.Table) -> Checks:
     """What is compared of an answer with columns start, end and the workload's values."""
     duration = _integers(answer["end"]) - _integers(answer["start"])
-    # Below 2**63 for every workload up to five times its full size: values are below 1000, and the rest is counted.
-    value_duration = sum(int(np.dot(_integers(answer[name]), duration)) for name in workload.values)
+    # Durations in two parts, so that no sum wraps around, of a million days and values of thousands for instance.
+    parts = [(duration >> 20, 1 << 20), (duration & (1 << 20) - 1, 1)]
+    columns = [_integers(answer[name]) for name in workload.values]
+    value_duration = sum(int(np.dot(column, part)) * unit for column in columns for part, unit in parts)
     halves = [name for name in ("mean", "median") if name in answer.column_names]
     means = float(answer[halves[0]].to_numpy().sum()) if halves else None
     return Checks(answer.num_rows, int(duration.sum()), value_duration, means)
+
+
+def cut_to_events(answer: pa.Table, events: pa.Table) -> pa.Table:
+    """The rows of an answer that begin with an event, each as long as a tick: what forms without ends share with it.
+
+    Args:
+        answer: It has a column end only if it has other rows too.
+        events: Points; no two have the same time.
+    """
+    if "end" in answer.column_names:
+        keys = ["start", *(["k"] if "k" in events.column_names else [])]
+        begun = events.select(["t", *keys[1:]]).rename_columns(keys)
+        answer = answer.drop_columns(["end"]).join(begun, keys=keys, join_type="left semi")
+    return answer.append_column("end", pa.array(_integers(answer["start"]) + 1))
 
 
 def _integers(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:

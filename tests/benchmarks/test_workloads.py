@@ -10,8 +10,21 @@ import polars.testing
 import pyarrow as pa
 import pytest
 
-from benchmarks.engines import PEERS, prepare
-from benchmarks.workloads import DAY, EVENTS_PER_CHUNK, WORKLOADS, Checks, checks, inputs, intervals, points, text_keys
+from benchmarks.engines import FORMS, PEERS, at_events, prepare
+from benchmarks.workloads import (
+    DAY,
+    EVENTS_PER_CHUNK,
+    SPREADS,
+    WORKLOADS,
+    Checks,
+    Spread,
+    checks,
+    cut_to_events,
+    inputs,
+    intervals,
+    points,
+    text_keys,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +69,7 @@ def test_intervals_are_hashes_of_their_row(seed: int) -> None:
 
 
 def test_intervals_can_be_short_and_some_of_them_long() -> None:
-    whole, short, some = intervals(2000, 10), intervals(2000, 10, keys=4, shorter=250), intervals(2000, 10, days=100)
+    whole, short, some = intervals(2000, 10), intervals(2000, 10, Spread(4)), intervals(2000, 10, days=100)
     lasts = [
         [end - start for start, end in zip(ticks(table["start"]), ticks(table["end"]), strict=True)]
         for table in (whole, short, some)
@@ -73,6 +86,31 @@ def test_a_second_stream_of_points_has_another_seed() -> None:
     assert ticks(row["t"]) == [7 * 8640 + output(31, 7) % 8640]
     assert row["k"].to_pylist() == [output(32, 7) % 1000]
     assert row["v"].to_pylist() == [output(33, 7) % 1000]
+
+
+@pytest.mark.parametrize("spread", SPREADS.values(), ids=SPREADS)
+def test_inputs_are_spread_over_keys(spread: Spread) -> None:
+    for table in (*inputs("W2", 2000, spread), *inputs("as-of", 4000, spread), *inputs("W5", 4000, spread)):
+        assert ("k" in table.column_names) == bool(spread.keys)
+        if spread.keys:
+            keys = table["k"].to_pylist()
+            assert 0 <= min(keys) <= max(keys) < spread.keys
+            assert len(set(keys)) >= min(spread.keys, 2000) / 2
+            assert (keys.count(0) > 900) == (spread.keys == 1 or spread.shape == "half")
+
+
+def test_half_of_the_events_are_on_one_key_by_their_hash() -> None:
+    expected = [0 if output(2, row) < 1 << 63 else output(2, row) % 1000 for row in range(500)]
+    assert points(500, Spread(1000, "half"))["k"].to_pylist() == expected
+
+
+def test_intervals_have_as_many_partners_over_any_keys() -> None:
+    rows = {
+        name: prepare("gpu_ops", "W5", inputs("W5", SMALL, spread), device="cpu")().num_rows
+        for name, spread in SPREADS.items()
+        if spread.keys <= 10
+    }
+    assert all(4 < count / (SMALL / 2) < 6 for count in rows.values()), rows
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
@@ -130,3 +168,35 @@ def test_engines_agree_row_by_row(workload: str, peer: str, ours: Callable[[str]
     answer = in_order(prepare(peer, workload, inputs(workload, SMALL), device="cpu")())
     polars.testing.assert_frame_equal(ours(workload), answer, check_exact=True)
     assert answer.height
+
+
+@pytest.mark.parametrize("spread", SPREADS.values(), ids=SPREADS)
+@pytest.mark.parametrize("workload", FORMS)
+def test_forms_agree_row_by_row_over_any_keys(workload: str, spread: Spread) -> None:
+    tables = inputs(workload, 3000, spread)
+    answer = prepare("gpu_ops", workload, tables, device="cpu")()
+    for engine in FORMS[workload]:
+        theirs = prepare(engine, workload, tables, device="cpu", spread=spread)()
+        if at_events(engine):
+            assert "end" not in theirs.column_names
+            assert theirs.num_rows == 3000 < answer.num_rows
+            shared = in_order(cut_to_events(answer, tables[0]))
+            theirs = cut_to_events(theirs, tables[0])
+        else:
+            shared = in_order(answer)
+        assert shared.height
+        polars.testing.assert_frame_equal(shared, in_order(theirs), check_exact=True)
+
+
+def test_rows_at_events_are_those_of_their_key() -> None:
+    """Two keys, windows of 4: an event of a comes while one of b leaves, and a row of another time is left out.
+
+    a   0   4
+    b 1     5   leaves at 5
+    """
+    type_ = pa.timestamp("us", "UTC")
+    events = pa.table({"t": pa.array([0, 1, 4, 5], type_), "k": [0, 1, 0, 1], "v": [1, 2, 3, 4]})
+    rows = {"start": pa.array([0, 4, 1, 5, 4], type_), "end": pa.array([4, 8, 5, 9, 9], type_)}
+    answer = pa.table({**rows, "k": [0, 0, 1, 1, 1], "best": [1, 3, 2, 4, 9]})
+    cut = in_order(cut_to_events(answer, events))
+    assert cut.rows() == [(0, 1, 1, 0), (1, 2, 2, 1), (4, 5, 3, 0), (5, 6, 4, 1)]
