@@ -119,7 +119,7 @@ def _by_group(events: Events, codes: Any, count: int, loaded: Columns, device: D
 
 
 @dataclass(frozen=True)
-class _Block:
+class _BlockRows:
     """Events whose results are computed at a time: whole groups, or one group within a stretch of its axis.
 
     Attributes:
@@ -143,18 +143,18 @@ class _Block:
         return rows if self.since is None else replace(rows, low=np.maximum(rows.low, self.since))
 
 
-def _blocks(rows: AxisRows, bounds: Any, place: Place | None, device: Device) -> Iterator[_Block]:
+def _blocks(rows: AxisRows, bounds: Any, place: Place | None, device: Device) -> Iterator[_BlockRows]:
     """Blocks of about as many events as a core's cache holds.
 
     Args:
         rows: All events, in order of group and start.
         bounds: Host int64: where each group begins.
-        place: As in `_Block`.
+        place: As in `_BlockRows`.
         device: Where arrays live.
     """
     total, size = len(rows), device.block_rows
     if size is None or total <= size:
-        yield _Block(rows, place)
+        yield _BlockRows(rows, place)
         return
     large = np.flatnonzero(np.diff(bounds) > 2 * size)
     low = 0
@@ -162,13 +162,13 @@ def _blocks(rows: AxisRows, bounds: Any, place: Place | None, device: Device) ->
         while low < begin:
             # Whole groups: the first boundary at least `size` on.
             high = int(bounds[np.searchsorted(bounds, min(low + size, begin))])
-            yield _Block(rows.cut(low, high, device), place)
+            yield _BlockRows(rows.cut(low, high, device), place)
             low = high
         yield from _stretches(rows, begin, end, place, device)
         low = end
 
 
-def _stretches(rows: AxisRows, begin: int, end: int, place: Place | None, device: Device) -> Iterator[_Block]:
+def _stretches(rows: AxisRows, begin: int, end: int, place: Place | None, device: Device) -> Iterator[_BlockRows]:
     """One group in stretches of its axis. An event is in the block of each stretch that it overlaps.
 
     A stretch ends where its newest event begins. If many events are alive there, the next block is larger: at most a
@@ -192,18 +192,18 @@ def _stretches(rows: AxisRows, begin: int, end: int, place: Place | None, device
         if not len(some):
             continue
         if high == end:
-            yield _Block(some, None, since)
+            yield _BlockRows(some, None, since)
             return
         until = int(some.low[-1])
         if until != since:
-            yield _Block(some, None, since, until)
+            yield _BlockRows(some, None, since, until)
         alive = device.kernels.keep(some.high > until)
         alive = alive if at is None else take(at, alive)
         alive = alive + first if indices is None else take(indices, alive)
         since = until
 
 
-def _block_results(node: WindowAggregate, block: _Block, keys: Any | None, device: Device) -> Iterator[Events]:
+def _block_results(node: WindowAggregate, block: _BlockRows, keys: Any | None, device: Device) -> Iterator[Events]:
     rows = block.placed(device)
     if len(rows):
         yield from _placed_results(node, rows, keys, device)
