@@ -94,7 +94,8 @@ def whole_groups(
     payload = Payload.of(events.frame, schema, device)
     times = [events.start] if isinstance(events.end, int) else [events.start, events.end]
     _, bounds, moved = device.kernels.partition(codes, count, [*times, *payload.arrays])
-    bounds = np.unique(device.columns.host(bounds))  # the groups that have events, and no others
+    bounds = device.columns.host(bounds)
+    bounds = np.concatenate([bounds[:1], bounds[1:][bounds[1:] > bounds[:-1]]])  # of the groups that have events
     group, done = 0, 0
     while done < rows:
         upto = int(np.searchsorted(bounds, min(done + size, rows)))
