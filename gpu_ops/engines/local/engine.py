@@ -9,9 +9,10 @@ from functools import singledispatch
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 
-from gpu_ops.core.arrow_buffers import integers, to_arrow
+from gpu_ops.core.arrow_buffers import integers, room, to_arrow
 from gpu_ops.core.bounds import gathered
 from gpu_ops.core.own_errors import own_errors
 from gpu_ops.core.time import TIME_TYPE
@@ -198,10 +199,12 @@ def from_table(table: pa.Table, device: Device) -> Events:
 def to_table(events: Events, schema: pa.Schema, device: Device) -> pa.Table:
     """A table of events, with the schema of an answer."""
     payload = device.columns.to_arrow(events.frame, pa.schema(list(schema)[2:]))
-    times = [
-        to_arrow(device.columns.host(ticks), schema.field(name).type)
-        for name, ticks in (("start", events.start), ("end", events.ends))
-    ]
+    start, end = device.columns.host(events.start), events.end
+    if isinstance(end, int):
+        end = np.add(start, end, out=room(len(start), np.int64))
+    else:
+        end = device.columns.host(end)
+    times = [to_arrow(ticks, schema.field(name).type) for name, ticks in (("start", start), ("end", end))]
     return pa.Table.from_arrays([*times, *payload.columns], schema=schema)
 
 
