@@ -34,9 +34,12 @@ def dense_zeros(like: Array, groups: int, windows: int) -> Array:
     return xp.zeros((windows + 1) * groups, dtype=xp.int64)
 
 
-def dense_count(into: Array, codes: Array, first: Array, last: Array, groups: int) -> Array:
+def dense_count(
+    into: Array, codes: Array, start: Array, end: Array | int, size: int, hop: int, align: int, groups: int
+) -> Array:
     """Count events into a dense grid; the result is a new array."""
     xp = array_namespace(into)
+    first, last = grid_ranges(start, end, size, hop, align)
     edges = xp.arange(into.shape[0] + 1, dtype=xp.int64)
     for sign, windows in ((1, first), (-1, last)):
         places = xp.searchsorted(xp.sort(windows * groups + codes), edges)
@@ -44,9 +47,20 @@ def dense_count(into: Array, codes: Array, first: Array, last: Array, groups: in
     return into
 
 
-def dense_sum(into: Array, codes: Array, first: Array, last: Array, values: Array, groups: int) -> Array:
+def dense_sum(
+    into: Array,
+    codes: Array,
+    start: Array,
+    end: Array | int,
+    size: int,
+    hop: int,
+    align: int,
+    values: Array,
+    groups: int,
+) -> Array:
     """Sum events' values into a dense grid; the result is a new array."""
     xp = array_namespace(into)
+    first, last = grid_ranges(start, end, size, hop, align)
     edges = xp.arange(into.shape[0] + 1, dtype=xp.int64)
     for sign, windows in ((1, first), (-1, last)):
         slots = windows * groups + codes

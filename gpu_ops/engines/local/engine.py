@@ -199,11 +199,9 @@ def from_table(table: pa.Table, device: Device) -> Events:
 def to_table(events: Events, schema: pa.Schema, device: Device) -> pa.Table:
     """A table of events, with the schema of an answer."""
     payload = device.columns.to_arrow(events.frame, pa.schema(list(schema)[2:]))
-    start, end = device.columns.host(events.start), events.end
-    if isinstance(end, int):
-        end = np.add(start, end, out=room(len(start), np.int64))
-    else:
-        end = device.columns.host(end)
+    start, lasts = device.columns.host(events.start), events.end
+    # A sum in memory that is used again takes half the time of one in memory from the system.
+    end = np.add(start, lasts, out=room(len(start), np.int64)) if isinstance(lasts, int) else device.columns.host(lasts)
     times = [to_arrow(ticks, schema.field(name).type) for name, ticks in (("start", start), ("end", end))]
     return pa.Table.from_arrays([*times, *payload.columns], schema=schema)
 

@@ -18,7 +18,7 @@ from gpu_ops.core.time import TICK
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import Block, Column, Columns, PartName, column_name, condition_holds
 from gpu_ops.operators.events import Events
-from gpu_ops.operators.windows.grids import ranges
+from gpu_ops.operators.windows.grids import ends_by, grid_arguments, ranges
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.window_kinds import Hopping
 from gpu_ops.plan.windows import WindowAggregate
@@ -105,12 +105,11 @@ def dense_results(
     step = device.block_rows or len(events)
     one_group = device.columns.array(np.zeros(min(step, len(events)), np.int32))
     for low in range(0, len(events), step):
-        high = min(low + step, len(events))
-        end = events.end if isinstance(events.end, int) else events.end[low:high]
-        first, last = ranges(window, events.start[low:high], end, device)
-        owners = one_group[: high - low] if codes is None else codes[low:high]
+        cut = slice(low, low + step)
+        start, end = events.start[cut], events.end if isinstance(events.end, int) else events.end[cut]
+        owners = one_group[: len(start)] if codes is None else codes[cut]
         for part, made in parts.items():
-            tables[part] = made.add(tables[part], owners, first, last, low, high, groups, device)
+            tables[part] = made.add(tables[part], cut, owners, start, ends_by(window, start, end), grid, device)
     tables = {part: kernels.dense_totals(table, groups) for part, table in tables.items()}
     rows = max(1, (device.block_rows or grid.windows * groups) // groups)
     for top in range(0, grid.windows, rows):
@@ -151,19 +150,22 @@ class _CountTable:
             holds = condition_holds(columns, where)
             self.mask = holds if self.mask is None else self.mask & holds
 
-    def add(
-        self, table: Any, codes: Any, first: Any, last: Any, low: int, high: int, groups: int, device: Device
-    ) -> Any:
-        """The table with the events from ``low`` to ``high`` added."""
-        kernels = device.kernels
-        values = None if self.values is None else self.values[low:high].astype(np.int64, copy=False)
-        if self.mask is not None:
-            at = kernels.keep(self.mask[low:high])
-            codes, first, last = kernels.take(codes, at), kernels.take(first, at), kernels.take(last, at)
+    def add(self, table: Any, cut: slice, codes: Any, start: Any, end: Any | int, grid: Grid, device: Device) -> Any:
+        """The table with the events of a cut added."""
+        kernels, window = device.kernels, grid.window
+        values = None if self.values is None else self.values[cut].astype(np.int64, copy=False)
+        mask = None if self.mask is None else self.mask[cut]
+        if window.until is not None:
+            mask = start < window.until if mask is None else mask & (start < window.until)
+        if mask is not None:
+            at = kernels.keep(mask)
+            codes, start = kernels.take(codes, at), kernels.take(start, at)
+            end = end if isinstance(end, int) else kernels.take(end, at)
             values = None if values is None else kernels.take(values, at)
+        times = start, *grid_arguments(window, end)
         if values is None:
-            return kernels.dense_count(table, codes, first, last, groups)
-        return kernels.dense_sum(table, codes, first, last, values, groups)
+            return kernels.dense_count(table, codes, *times, grid.groups)
+        return kernels.dense_sum(table, codes, *times, values, grid.groups)
 
 
 class DenseBlock(Block):
