@@ -63,8 +63,8 @@ class OrderKernels(Protocol):
     def ascends(self, values: Ints) -> bool:
         """Whether no value is less than the one before."""
 
-    def extent(self, values: Ints) -> tuple[int, int]:
-        """The least and the greatest value; there is at least one."""
+    def extent(self, values: Array) -> tuple[int, int]:
+        """The least and the greatest of integers of any width; there is at least one."""
 
     def partition(self, codes: Codes, groups: int, arrays: Sequence[Array]) -> tuple[Codes, Ints, list[Array]]:
         """Events ordered by group, then start.

@@ -134,10 +134,13 @@ def values(frame: Frame, name: str) -> tuple[Array, Array | None]:
 def extent(frame: Frame, name: str) -> tuple[int, int]:
     """The least and the greatest stored value of a column."""
     series = _stored(frame[name])
-    if series.dtype == pl.Int64 and len(series) and not series.null_count():
-        return extent_of(_numpy(series))
-    found: Any = (series.min() or 0, series.max() or 0)
-    return int(found[0]), int(found[1])
+    if not series.null_count() and series.dtype.is_integer() and series.dtype not in {pl.Int128, pl.UInt128}:
+        found = [extent_of(_numpy(chunk)) for chunk in series.get_chunks() if len(chunk)]
+        return min((least for least, _ in found), default=0), max((most for _, most in found), default=0)
+    least: Any
+    most: Any
+    least, most = series.min() or 0, series.max() or 0
+    return int(least), int(most)
 
 
 def validity(frame: Frame, name: str) -> Array | None:

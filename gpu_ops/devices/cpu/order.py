@@ -71,18 +71,27 @@ def ascends(values: Ints) -> bool:
     return _ascends(values)
 
 
-@kernel(INTS)
-def extent(values: Ints) -> tuple[int, int]:
-    """The least and the greatest value; there is at least one.
+def extent(values: Array) -> tuple[int, int]:
+    """The least and the greatest of integers of any width; there is at least one.
 
     Examples:
-        >>> extent(np.array([3, 1, 2]))
+        >>> extent(np.array([3, 1, 2], np.int16))
         (1, 3)
     """
+    return _extent[values.dtype.name](values)
+
+
+def _least_and_most(values: Array) -> tuple[int, int]:
     least = most = values[0]
     for at in range(values.size):
         least, most = min(least, values[at]), max(most, values[at])
     return least, most
+
+
+_extent = {
+    name: kernel(numba.types.Array(getattr(numba.types, name), 1, "C", readonly=True))(_least_and_most)
+    for name in (f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+}
 
 
 def group_order(codes: Codes, groups: int, start: Ints) -> Ints:
