@@ -17,7 +17,7 @@ import pyarrow as pa
 from gpu_ops.core.time import TICK
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import Block, Column, Columns, PartName, column_name, condition_holds
-from gpu_ops.operators.events import Events
+from gpu_ops.operators.events import Events, extent_of
 from gpu_ops.operators.windows.grids import ends_by, grid_arguments, ranges
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.window_kinds import Hopping
@@ -65,8 +65,7 @@ class Grid:
 
 def plan_grid(window: Hopping, events: Events, groups: int, device: Device) -> Grid | None:
     """The table for some events; None if it would be too large."""
-    least, most = device.kernels.extent(events.start)
-    end = most + events.end if isinstance(events.end, int) else device.kernels.extent(events.end)[1]
+    least, most, end = events.extent or extent_of(events, device)
     if window.until is not None:
         end = min(end, window.until)
     corners = device.columns.array(np.array([least, most]))
