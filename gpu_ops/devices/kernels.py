@@ -323,47 +323,40 @@ class WindowKernels(Protocol):
             int64[(windows + 1) x groups]; group g of window w is at ``w x groups + g``.
         """
 
-    def dense_count(
-        self, into: Ints, codes: Codes, start: Ints, end: Ints | int, size: int, hop: int, align: int, groups: int
-    ) -> Ints:
+    def dense_places(self, start: Ints, end: Ints | int, size: int, hop: int, align: int) -> Any:
+        """Where events are on a grid, in the form in which the device counts them.
+
+        Args:
+            start: As in `grid_ranges`; no event is in a window before number 0.
+            end: As in `grid_ranges`.
+            size: As in `grid_ranges`.
+            hop: As in `grid_ranges`.
+            align: As in `grid_ranges`.
+
+        Returns:
+            What `dense_count` and `dense_sum` take.
+        """
+
+    def dense_count(self, into: Ints, codes: Codes, places: Any, groups: int) -> Ints:
         """Count events into a dense grid.
 
         Args:
             into: From `dense_zeros` or an earlier call. Do not use it afterwards: on the CPU it becomes the result.
             codes: int32 group of each event.
-            start: As in `grid_ranges`; no event is in a window before number 0, nor after the table's last one.
-            end: As in `grid_ranges`.
-            size: As in `grid_ranges`.
-            hop: As in `grid_ranges`.
-            align: As in `grid_ranges`.
+            places: From `dense_places`; no event is in a window past the table's last one.
             groups: How many groups there are.
 
         Returns:
             ``into`` with the events added; `dense_totals` turns it into counts.
         """
 
-    def dense_sum(
-        self,
-        into: Ints,
-        codes: Codes,
-        start: Ints,
-        end: Ints | int,
-        size: int,
-        hop: int,
-        align: int,
-        values: Ints,
-        groups: int,
-    ) -> Ints:
+    def dense_sum(self, into: Ints, codes: Codes, places: Any, values: Ints, groups: int) -> Ints:
         """Sum events' values into a dense grid, modulo 2**64.
 
         Args:
             into: From `dense_zeros` or an earlier call. Do not use it afterwards: on the CPU it becomes the result.
             codes: int32 group of each event.
-            start: As in `dense_count`.
-            end: As in `dense_count`.
-            size: As in `grid_ranges`.
-            hop: As in `grid_ranges`.
-            align: As in `grid_ranges`.
+            places: As in `dense_count`.
             values: int64 value of each event.
             groups: How many groups there are.
 

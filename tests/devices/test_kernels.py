@@ -112,7 +112,8 @@ def dense_by(kernel: str, port: Port, *inputs: Any) -> Any:
     for part in (slice(0, len(codes) // 3), slice(len(codes) // 3, None)):
         times = to(start[part].copy()), end if isinstance(end, int) else to(end[part].copy())
         given = [to(values[part].copy())] if kernel == "dense_sum" else []
-        grid = getattr(kernels, kernel)(grid, to(codes[part].copy()), *times, size, hop, align, *given, groups)
+        places = kernels.dense_places(*times, size, hop, align)
+        grid = getattr(kernels, kernel)(grid, to(codes[part].copy()), places, *given, groups)
     return port.back(kernels.dense_totals(grid, groups))
 
 
@@ -150,7 +151,7 @@ def test_each_kernel_is_in_the_table() -> None:
     }
     walk = "window_walk"  # test_window_walk goes from block to block
     declared = {name for name in dir(Kernels) if not name.startswith("_")}
-    assert declared == {*CONTRACTS, *elsewhere, *DENSE, "dense_totals", "dense_zeros", walk}
+    assert declared == {*CONTRACTS, *elsewhere, *DENSE, "dense_places", "dense_totals", "dense_zeros", walk}
 
 
 # What is too large for a reference: every device against the CPU, and against what is known of the result

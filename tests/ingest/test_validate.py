@@ -61,7 +61,7 @@ def test_the_check_makes_the_ends_of_points_if_they_are_asked_for(starts: list[i
         least, most = min(asked.start), max(asked.start)
         assert asked.extent == plain.extent == (least, most, most + 1)
         assert (asked.end, plain.end, plain.point_ends) == (None, None, None)
-        ends += asked.point_ends.tolist()
+        ends += np.asarray(asked.point_ends).tolist()
     assert ends == [start + 1 for start in starts]
 
 

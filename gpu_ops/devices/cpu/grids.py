@@ -64,33 +64,36 @@ _PIECE = 256
 """Events that are tested together: most often all of them have the windows of the event before, and add up to one."""
 
 
-def dense_count(
-    into: Ints, codes: Codes, start: Ints, end: Ints | int, size: int, hop: int, align: int, groups: int
-) -> Ints:
+def dense_places(
+    start: Ints, end: Ints | int, size: int, hop: int, align: int
+) -> tuple[Ints, Ints, int, int, int, int]:
+    """Where events are on a grid: the times and the grid, which cost nothing until they are counted."""
+    ends, later = (start, end) if isinstance(end, int) else (end, 0)
+    return start, ends, later, size, hop, align
+
+
+def dense_count(into: Ints, codes: Codes, places: tuple[Ints, Ints, int, int, int, int], groups: int) -> Ints:
     """Count events into a dense grid.
 
     Examples:
-        >>> grid = dense_count(np.zeros(4, np.int64), np.zeros(2, np.int32), np.array([0, 10]), 1, 10, 10, 0, 1)
-        >>> dense_totals(grid, 1)
+        >>> codes, places = np.zeros(2, np.int32), dense_places(np.array([0, 10]), 1, 10, 10, 0)
+        >>> dense_totals(dense_count(np.zeros(4, np.int64), codes, places, 1), 1)
         array([1, 1, 0])
     """
-    ends, later = (start, end) if isinstance(end, int) else (end, 0)
-    return _dense_count(into, codes, start, ends, later, size, hop, align, None, groups)
+    return _dense_count(into, codes, *places, None, groups)
 
 
 def dense_sum(
-    into: Ints, codes: Codes, start: Ints, end: Ints | int, size: int, hop: int, align: int, values: Ints, groups: int
+    into: Ints, codes: Codes, places: tuple[Ints, Ints, int, int, int, int], values: Ints, groups: int
 ) -> Ints:
     """Sum events' values into a dense grid, modulo 2**64.
 
     Examples:
-        >>> codes, values = np.array([0, 0], np.int32), np.array([5, 7])
-        >>> grid = dense_sum(np.zeros(4, np.int64), codes, np.array([0, 10]), 15, 10, 10, 0, values, 1)
-        >>> dense_totals(grid, 1)
+        >>> codes, places = np.zeros(2, np.int32), dense_places(np.array([0, 10]), 15, 10, 10, 0)
+        >>> dense_totals(dense_sum(np.zeros(4, np.int64), codes, places, np.array([5, 7]), 1), 1)
         array([ 5, 12,  7])
     """
-    ends, later = (start, end) if isinstance(end, int) else (end, 0)
-    return _dense_sum(into, codes, start, ends, later, size, hop, align, values, groups)
+    return _dense_sum(into, codes, *places, values, groups)
 
 
 def _dense_add(

@@ -106,9 +106,11 @@ def dense_results(
     for low in range(0, len(events), step):
         cut = slice(low, low + step)
         start, end = events.start[cut], events.end if isinstance(events.end, int) else events.end[cut]
+        end = ends_by(window, start, end)
         owners = one_group[: len(start)] if codes is None else codes[cut]
+        places = kernels.dense_places(start, *grid_arguments(window, end))
         for part, made in parts.items():
-            tables[part] = made.add(tables[part], cut, owners, start, ends_by(window, start, end), grid, device)
+            tables[part] = made.add(tables[part], cut, owners, start, end, places, grid, device)
     tables = {part: kernels.dense_totals(table, groups) for part, table in tables.items()}
     rows = max(1, (device.block_rows or grid.windows * groups) // groups)
     for top in range(0, grid.windows, rows):
@@ -149,8 +151,18 @@ class _CountTable:
             holds = condition_holds(columns, where)
             self.mask = holds if self.mask is None else self.mask & holds
 
-    def add(self, table: Any, cut: slice, codes: Any, start: Any, end: Any | int, grid: Grid, device: Device) -> Any:
-        """The table with the events of a cut added."""
+    def add(
+        self,
+        table: Any,
+        cut: slice,
+        codes: Any,
+        start: Any,
+        end: Any | int,
+        places: Any,
+        grid: Grid,
+        device: Device,
+    ) -> Any:
+        """The table with the events of a cut added; ``places`` are those of all of them."""
         kernels, window = device.kernels, grid.window
         values = None if self.values is None else self.values[cut].astype(np.int64, copy=False)
         mask = None if self.mask is None else self.mask[cut]
@@ -161,10 +173,10 @@ class _CountTable:
             codes, start = kernels.take(codes, at), kernels.take(start, at)
             end = end if isinstance(end, int) else kernels.take(end, at)
             values = None if values is None else kernels.take(values, at)
-        times = start, *grid_arguments(window, end)
+            places = kernels.dense_places(start, *grid_arguments(window, end))
         if values is None:
-            return kernels.dense_count(table, codes, *times, grid.groups)
-        return kernels.dense_sum(table, codes, *times, values, grid.groups)
+            return kernels.dense_count(table, codes, places, grid.groups)
+        return kernels.dense_sum(table, codes, places, values, grid.groups)
 
 
 class DenseBlock(Block):
