@@ -6,6 +6,7 @@ half a second in a process that has no use for it. These do not.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -105,6 +106,21 @@ def room(size: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """
     kind = np.dtype(dtype)
     return np.frombuffer(pa.allocate_buffer(size * kind.itemsize), kind)
+
+
+def later(times: Sequence[npt.NDArray[np.int64]], ticks: int) -> npt.NDArray[np.int64]:
+    """Times moved by a duration, piece after piece in one array: the ends of events that are equally long.
+
+    Examples:
+        >>> later([np.array([5, 7]), np.array([9])], 10).tolist()
+        [15, 17, 19]
+    """
+    moved = room(sum(len(piece) for piece in times), np.int64)
+    done = 0
+    for piece in times:
+        np.add(piece, ticks, out=moved[done : done + len(piece)])
+        done += len(piece)
+    return moved
 
 
 def _packed(bits: npt.NDArray[np.bool_]) -> pa.Buffer:

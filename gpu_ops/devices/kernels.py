@@ -63,8 +63,8 @@ class OrderKernels(Protocol):
     def ascends(self, values: Ints) -> bool:
         """Whether no value is less than the one before."""
 
-    def extent(self, values: Ints) -> tuple[int, int]:
-        """The least and the greatest value; there is at least one."""
+    def extent(self, values: Array) -> tuple[int, int]:
+        """The least and the greatest of integers of any width; there is at least one."""
 
     def partition(self, codes: Codes, groups: int, arrays: Sequence[Array]) -> tuple[Codes, Ints, list[Array]]:
         """Events ordered by group, then start.
@@ -333,28 +333,40 @@ class WindowKernels(Protocol):
             int64[(windows + 1) x groups]; group g of window w is at ``w x groups + g``.
         """
 
-    def dense_count(self, into: Ints, codes: Codes, first: Ints, last: Ints, groups: int) -> Ints:
+    def dense_places(self, start: Ints, end: Ints | int, size: int, hop: int, align: int) -> Any:
+        """Where events are on a grid, in the form in which the device counts them.
+
+        Args:
+            start: As in `grid_ranges`; no event is in a window before number 0.
+            end: As in `grid_ranges`.
+            size: As in `grid_ranges`.
+            hop: As in `grid_ranges`.
+            align: As in `grid_ranges`.
+
+        Returns:
+            What `dense_count` and `dense_sum` take.
+        """
+
+    def dense_count(self, into: Ints, codes: Codes, places: Any, groups: int) -> Ints:
         """Count events into a dense grid.
 
         Args:
             into: From `dense_zeros` or an earlier call. Do not use it afterwards: on the CPU it becomes the result.
             codes: int32 group of each event.
-            first: Each event's first window, from 0.
-            last: One past its last window, at most the number of windows.
+            places: From `dense_places`; no event is in a window past the table's last one.
             groups: How many groups there are.
 
         Returns:
             ``into`` with the events added; `dense_totals` turns it into counts.
         """
 
-    def dense_sum(self, into: Ints, codes: Codes, first: Ints, last: Ints, values: Ints, groups: int) -> Ints:
+    def dense_sum(self, into: Ints, codes: Codes, places: Any, values: Ints, groups: int) -> Ints:
         """Sum events' values into a dense grid, modulo 2**64.
 
         Args:
             into: From `dense_zeros` or an earlier call. Do not use it afterwards: on the CPU it becomes the result.
             codes: int32 group of each event.
-            first: Each event's first window, from 0.
-            last: One past its last window, at most the number of windows.
+            places: As in `dense_count`.
             values: int64 value of each event.
             groups: How many groups there are.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,14 @@ class ArrivalKind(IntEnum):
     """A current time increment: no later row starts before ``start``, and no later end edge ends before it."""
 
 
+class Extent(NamedTuple):
+    """Where lifetimes are: the least start, the greatest start and the greatest end."""
+
+    first: int
+    last: int
+    end: int
+
+
 @dataclass(frozen=True)
 class Arrivals:
     """Valid rows in their order of arrival.
@@ -37,6 +46,8 @@ class Arrivals:
         kinds: int8, a `ArrivalKind` for each row; None if all are inserts.
         row: The index of the first row in the source.
         rows: The index of each row, if rows between them were dropped.
+        extent: Where the lifetimes are, if the pass that checked them told.
+        point_ends: The ends of points, if they were asked for and are made already.
 
     Examples:
         >>> both = Arrivals(np.array([5, 9]), np.array([6, 0]), pa.table({"v": [1, None]}), np.array([0, 3], np.int8))
@@ -50,6 +61,8 @@ class Arrivals:
     kinds: npt.NDArray[np.int8] | None = None
     row: int = 0
     rows: npt.NDArray[np.int64] | None = None
+    extent: Extent | None = None
+    point_ends: Ticks | None = None
 
     def source_row(self, at: int) -> int:
         """The index of a row in the source."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from gpu_ops.ingest.rules import IngestReport, NullEnd, OnInvalid
 from gpu_ops.ingest.times import TimeColumn
 from gpu_ops.ingest.validate import (
     BREACHES,
+    Fine,
     RowPlace,
     fine,
     open_null_ends,
@@ -101,7 +103,9 @@ class EventSource:
     def __repr__(self) -> str:
         return f"<EventSource {self.fingerprint}>"
 
-    def read(self, columns: Sequence[str] | None = None, batch_rows: int | None = None) -> Iterator[Arrivals]:
+    def read(
+        self, columns: Sequence[str] | None = None, batch_rows: int | None = None, *, point_ends: bool = False
+    ) -> Iterator[Arrivals]:
         """The rows, batch by batch; at least one batch, which may be empty.
 
         A table in memory comes as one batch that shares its memory, unless ``batch_rows`` is given. Files are read
@@ -110,6 +114,7 @@ class EventSource:
         Args:
             columns: Payload columns to read, all by default.
             batch_rows: The largest number of events in a batch.
+            point_ends: Whether to make the ends of points while they are checked.
 
         Raises:
             TimeError: A row breaks a rule and ``on_invalid`` is "raise".
@@ -130,9 +135,9 @@ class EventSource:
             raise PlanError(
                 "batch_rows must be at least 1.", remedy="Leave it out for batches of the source's own size."
             )
-        return self._read(names, batch_rows)
+        return self._read(names, batch_rows, point_ends=point_ends)
 
-    def _read(self, names: list[str], batch_rows: int | None) -> Iterator[Arrivals]:
+    def _read(self, names: list[str], batch_rows: int | None, *, point_ends: bool) -> Iterator[Arrivals]:
         counts = Counts()
         wanted = self._raw.schema.names if self._on_invalid == "divert" else [self._columns[name] for name in names]
         columns = list(dict.fromkeys([*self._told_by, *wanted]))
@@ -143,9 +148,8 @@ class EventSource:
             step = min(batch_rows or size, size) or 1
             for first in range(0, size, step):
                 place = RowPlace(counts.rows, piece.file, piece.file_row + first)
-                yield self._validated(
-                    piece.table.slice(first, step) if step < size else piece.table, names, place, counts
-                )
+                table = piece.table.slice(first, step) if step < size else piece.table
+                yield self._validated(table, names, place, counts, point_ends=point_ends)
                 nothing = False
         if nothing:
             none = np.empty(0, np.int64)
@@ -186,7 +190,9 @@ class EventSource:
                 f"The {self.fingerprint} cannot be read: {error}", remedy="Check the data that it was made from."
             ) from error
 
-    def _validated(self, table: pa.Table, names: list[str], place: RowPlace, counts: Counts) -> Arrivals:
+    def _validated(
+        self, table: pa.Table, names: list[str], place: RowPlace, counts: Counts, *, point_ends: bool = False
+    ) -> Arrivals:
         start = self._start.read(whole(table[self._start.name]))
         end = None
         kinds = self._kinds.read(table) if self.marked else None
@@ -201,7 +207,7 @@ class EventSource:
             payload = payload.rename_columns(names)  # a table without columns would lose its rows
         _refuse_nulls(payload, place, kinds)
         counts.rows += len(start.ticks)
-        found = verdicts(start, end, kinds)
+        found = verdicts(start, end, kinds, make_ends=point_ends)
         arrivals = Arrivals(
             start.ticks,
             None if end is None else end.ticks,
@@ -209,9 +215,9 @@ class EventSource:
             None if kinds is None else kinds.kinds,
             place.row,
         )
-        if found is None:
+        if isinstance(found, Fine):
             counts.valid += len(start.ticks)
-            return arrivals
+            return replace(arrivals, extent=found.extent, point_ends=found.point_ends)
         if self._on_invalid == "raise":
             raise refuse(found, table.select(self._told_by), place, self._columns_of)
         return self._without_invalid(table, arrivals, found, place, counts)

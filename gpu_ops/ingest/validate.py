@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.arrow_buffers import room
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
 from gpu_ops.errors import TimeError
-from gpu_ops.ingest.arrivals import ArrivalKind
+from gpu_ops.ingest.arrivals import ArrivalKind, Extent
 from gpu_ops.ingest.kinds import Kinds
 from gpu_ops.ingest.rules import (
     LIFETIME_RULES,
@@ -25,9 +26,6 @@ from gpu_ops.ingest.rules import (
 )
 from gpu_ops.ingest.times import Times
 from gpu_ops.ingest.zones import Mask, Ticks
-
-_BLOCK = 1 << 15
-"""Events per step of the one pass: both arrays' pieces and the mask stay in a core's cache."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +52,24 @@ BREACHES: tuple[Breach, ...] = (
 _FINE = 255
 
 
-def verdicts(start: Times, end: Times | None, kinds: Kinds | None = None) -> np.ndarray | None:
-    """The index in `BREACHES` of the first breach of each row, or `_FINE`; None if all rows are valid.
+@dataclass(frozen=True)
+class Fine:
+    """What the check of a batch without invalid rows tells; see `Arrivals`."""
 
-    If rows are of several kinds, `end` must come from `read_ends`.
+    extent: Extent | None = None
+    point_ends: Ticks | None = None
+
+
+def verdicts(
+    start: Times, end: Times | None, kinds: Kinds | None = None, *, make_ends: bool = False
+) -> np.ndarray | Fine:
+    """The index in `BREACHES` of the first breach of each row, or `_FINE`; what the check tells if all rows are valid.
+
+    Args:
+        start: The starts.
+        end: The ends; None for points. If rows are of several kinds, they must come from `read_ends`.
+        kinds: The kinds of rows, if there are several.
+        make_ends: Whether to make the ends of points in the same pass.
     """
     faults = {(rule.name, "start"): mask for rule, mask in start.faults.items()}
     if kinds is not None:
@@ -68,8 +80,9 @@ def verdicts(start: Times, end: Times | None, kinds: Kinds | None = None) -> np.
         start = Times(np.where(late, highest, start.ticks), start.faults)
     if end is not None:
         faults |= {(rule.name, "end"): mask for rule, mask in end.faults.items()}
-    if not faults and _all_fine(start.ticks, None if end is None else end.ticks):
-        return None
+    told = None if faults else _all_fine(start.ticks, None if end is None else end.ticks, make_ends=make_ends)
+    if told is not None:
+        return told if kinds is None else Fine()
     highest = MAX_TIME if end is not None else MAX_TIME - 2 * TICK  # a point must end, and before the open end
     _note(faults, OUTSIDE, "start", (start.ticks < MIN_TIME) | (start.ticks > highest))
     if end is not None:
@@ -94,23 +107,21 @@ def _note(faults: dict[tuple[str, str], Mask], rule: TimeRule, side: str, mask: 
     faults[rule.name, side] = mask if known is None else known | mask
 
 
-def _all_fine(start: Ticks, end: Ticks | None) -> bool:
-    """Whether all lifetimes are within the years 1 to 9999 and not empty. It reads each array once and copies none."""
+def _all_fine(start: Ticks, end: Ticks | None, *, make_ends: bool) -> Fine | None:
+    """What one pass tells if all lifetimes are within the years 1 to 9999 and not empty; else None."""
     if not len(start):
-        return True
-    if end is None:
-        from gpu_ops.devices.cpu.order import extent  # not with the package, which would load Numba
+        return Fine()
+    # Not with the package, which would load Numba.
+    from gpu_ops.devices.cpu.order import extent, extent_moved, lifetimes_extent
 
-        least, most = extent(start)
-        return least >= MIN_TIME and most <= MAX_TIME - 2 * TICK
-    shorter = np.empty(_BLOCK, np.bool_)
-    for first in range(0, len(start), _BLOCK):
-        starts, ends = start[first : first + _BLOCK], end[first : first + _BLOCK]
-        if not np.less(starts, ends, out=shorter[: len(starts)]).all():
-            return False
-        if starts.min() < MIN_TIME or ends.max() > MAX_TIME:
-            return False
-    return True
+    if end is not None:
+        least, most, latest, after = lifetimes_extent(start, end)
+        return Fine(Extent(least, most, latest)) if after and least >= MIN_TIME and latest <= MAX_TIME else None
+    ends = room(len(start), np.int64) if make_ends else None
+    least, most = extent(start) if ends is None else extent_moved(start, TICK, ends)
+    if least < MIN_TIME or most > MAX_TIME - 2 * TICK:
+        return None
+    return Fine(Extent(least, most, most + TICK), ends)
 
 
 def open_null_ends(end: Times, kinds: Kinds | None = None) -> Times:

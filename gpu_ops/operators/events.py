@@ -13,6 +13,7 @@ from gpu_ops.core.bounds import gathered
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, format_time
 from gpu_ops.devices import Device
 from gpu_ops.errors import TimeError
+from gpu_ops.ingest.arrivals import Extent
 
 # Operators call NumPy's functions on any device: they dispatch to CuPy for its arrays (NEP 13 and NEP 18).
 
@@ -29,11 +30,15 @@ class Events:
         start: int64 ticks.
         end: int64 ticks; or one duration in ticks, if all lifetimes are equally long.
         frame: The payload, one row per event.
+        extent: Where the lifetimes are, if their source told.
+        host_ends: The ends in the host's memory, if their source made them.
     """
 
     start: Any
     end: Any
     frame: Any
+    extent: Extent | None = None
+    host_ends: Any | None = None
 
     def __len__(self) -> int:
         return len(self.start)
@@ -162,6 +167,14 @@ def _is_plain(dtype: pa.DataType) -> bool:
     return bool(pa.types.is_primitive(dtype) and not pa.types.is_temporal(dtype))
 
 
+def extent_of(events: Events, device: Device) -> Extent:
+    """Where the lifetimes of some events are; there is at least one."""
+    least, most = device.kernels.extent(events.start)
+    return Extent(
+        least, most, most + events.end if isinstance(events.end, int) else device.kernels.extent(events.end)[1]
+    )
+
+
 def check_times(start: Any, end: Any, device: Device, *, verb: str) -> None:
     """Refuse lifetimes outside of the years 1 to 9999, and finite ends at the time that means "open".
 
@@ -176,11 +189,10 @@ def check_times(start: Any, end: Any, device: Device, *, verb: str) -> None:
     """
     if not len(start):
         return
-    least, most = device.kernels.extent(start)
     # A start plus a duration is finite; at `MAX_TIME` it would read as open.
     limit = MAX_TIME - 1 if isinstance(end, int) else MAX_TIME
-    most = most + end if isinstance(end, int) else max(most, device.kernels.extent(end)[1])
-    if least >= MIN_TIME and most <= limit:
+    least, *most = extent_of(Events(start, end, None), device)
+    if least >= MIN_TIME and max(most) <= limit:
         return
     ends = start + end if isinstance(end, int) else end
     at = int(((start < MIN_TIME) | (ends > limit) | (start > limit)).argmax())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gpu_ops.devices import Device
@@ -56,7 +57,7 @@ class UnionOperator(Stateless, nodes=(Union,)):
         names = list(self.needs(whole.wanted)[0])
         for pieces in whole.inputs:
             for events in pieces:
-                yield Events(events.start, events.end, self._device.columns.select(events.frame, names))
+                yield replace(events, frame=self._device.columns.select(events.frame, names))
 
     def step(self, given: Sequence[StepInput], ctis: Sequence[int]) -> tuple[StepInput, int]:
         """All events of the step; the oldest CTI."""

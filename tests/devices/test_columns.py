@@ -206,7 +206,9 @@ def test_an_answer_is_the_table_of_what_is_evaluated(columns: Any, lasts: int | 
         (pa.array([None, -7], pa.duration("ms")), (-7, -7)),
         (pa.array([None, None], pa.int64()), (0, 0)),
         (pa.array([], pa.int64()), (0, 0)),
+        (pa.chunked_array([[3, 1], [], [9, 2]], pa.int16()), (1, 9)),
+        (pa.chunked_array([[3, None], [-9]], pa.int32()), (-9, 3)),
     ],
 )
-def test_the_least_and_the_greatest_value(columns: Any, values: pa.Array, expected: tuple[int, int]) -> None:
+def test_the_least_and_the_greatest_value(columns: Any, values: Any, expected: tuple[int, int]) -> None:
     assert columns.extent(columns.from_arrow(pa.table({"v": values})), "v") == expected

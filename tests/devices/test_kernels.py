@@ -41,8 +41,8 @@ from tests.support.kernel_contracts import (
     ints,
     kth_ranks,
     nearest,
+    overlapped,
     port_of,
-    ranges,
     ranks_at_slots,
     wrapped,
 )
@@ -72,13 +72,20 @@ NOT_STRICT = {
 
 
 @st.composite
-def dense(draw: st.DrawFn) -> tuple[Any, Any, Any, Any, int, int]:
-    """(codes, first, last, values, groups, windows)."""
-    first, last, windows = draw(ranges())
-    values = draw(st.lists(ANY_INT, min_size=len(first), max_size=len(first)))
-    groups = draw(st.integers(1, 3))
-    codes = draw(st.lists(st.integers(0, groups - 1), min_size=len(first), max_size=len(first)))
-    return codes_of(codes), first, last, ints(values), groups, windows
+def dense(draw: st.DrawFn) -> tuple[Any, ...]:
+    """(codes, start, end, size, hop, align, values, groups, windows) in any order; hundreds of events may be equal."""
+    size, hop, groups = draw(st.integers(1, 9)), draw(st.integers(1, 9)), draw(st.integers(1, 3))
+    event = st.tuples(st.integers(0, 40), st.integers(1, 9), st.integers(0, groups - 1), ANY_INT)
+    events = draw(st.lists(event, max_size=9))
+    often = draw(st.lists(st.sampled_from([1, 2, 300]), min_size=len(events), max_size=len(events)))
+    start, lasts, codes, values = (ints([each[at] for each in events]).repeat(often) for at in range(4))
+    since = draw(st.sampled_from([0, MIN_TIME, MAX_TIME - 50]))
+    start += since
+    end = draw(st.integers(1, 9)) if draw(st.booleans()) else start + lasts
+    # Every window that holds an event has a number from 0 on.
+    align = since - size - draw(st.integers(0, 5))
+    windows = max(overlapped(start, start + end if isinstance(end, int) else end, size, hop, align)[1], default=0)
+    return codes.astype(np.int32), start, end, size, hop, align, values, groups, int(windows) + draw(st.integers(0, 2))
 
 
 SUMS = st.lists(st.integers(-(1 << 62), 1 << 62), min_size=1, max_size=5)
@@ -87,29 +94,26 @@ SUMS = st.lists(st.integers(-(1 << 62), 1 << 62), min_size=1, max_size=5)
 # References
 
 
-def dense_windows(counted: bool, codes: Any, first: Any, last: Any, values: Any, groups: int, windows: int) -> Any:  # noqa: FBT001
-    slots = [
-        [
-            1 if counted else int(v)
-            for c, a, b, v in zip(codes, first, last, values, strict=True)
-            if c == group and a <= window < b
-        ]
-        for window in range(windows)
-        for group in range(groups)
-    ]
+def dense_windows(kernel: str, *inputs: Any) -> Any:
+    codes, start, end, size, hop, align, values, groups, windows = inputs
+    first, last = overlapped(start, start + end if isinstance(end, int) else end, size, hop, align)
+    slots: list[list[int]] = [[] for _ in range(windows * groups)]
+    for code, low, high, value in zip(codes, first, last, values, strict=True):
+        for window in range(low, high):
+            slots[window * groups + code].append(1 if kernel == "dense_count" else int(value))
     return ints([wrapped(slot) for slot in slots])
 
 
-def dense_by(kernel: str, port: Port, codes: Any, first: Any, last: Any, values: Any, groups: int, windows: int) -> Any:
+def dense_by(kernel: str, port: Port, *inputs: Any) -> Any:
     """In two calls, as blocks of events come."""
+    codes, start, end, size, hop, align, values, groups, windows = inputs
     kernels, to = port.kernels, port.to
-    grid = kernels.dense_zeros(to(first), groups, windows)
+    grid = kernels.dense_zeros(to(start), groups, windows)
     for part in (slice(0, len(codes) // 3), slice(len(codes) // 3, None)):
-        arrays = [
-            to(each[part].copy())
-            for each in ((codes, first, last, values) if kernel == "dense_sum" else (codes, first, last))
-        ]
-        grid = getattr(kernels, kernel)(grid, *arrays, groups)
+        times = to(start[part].copy()), end if isinstance(end, int) else to(end[part].copy())
+        given = [to(values[part].copy())] if kernel == "dense_sum" else []
+        places = kernels.dense_places(*times, size, hop, align)
+        grid = getattr(kernels, kernel)(grid, to(codes[part].copy()), places, *given, groups)
     return port.back(kernels.dense_totals(grid, groups))
 
 
@@ -128,7 +132,7 @@ def test_a_kernel_does_what_its_definition_says(name: str, kernel: str, data: st
 @pytest.mark.parametrize("name", PORTS)
 @given(inputs=dense())
 def test_a_dense_grid_adds_up_blocks_of_events(name: str, kernel: str, inputs: Any) -> None:
-    assert_same(dense_by(kernel, port_of(name), *inputs), dense_windows(kernel == "dense_count", *inputs))
+    assert_same(dense_by(kernel, port_of(name), *inputs), dense_windows(kernel, *inputs))
 
 
 @given(inputs=ranks_at_slots())
@@ -147,7 +151,7 @@ def test_each_kernel_is_in_the_table() -> None:
     }
     walk = "window_walk"  # test_window_walk goes from block to block
     declared = {name for name in dir(Kernels) if not name.startswith("_")}
-    assert declared == {*CONTRACTS, *elsewhere, *DENSE, "dense_totals", "dense_zeros", walk}
+    assert declared == {*CONTRACTS, *elsewhere, *DENSE, "dense_places", "dense_totals", "dense_zeros", walk}
 
 
 # What is too large for a reference: every device against the CPU, and against what is known of the result

@@ -42,6 +42,35 @@ def test_valid_lifetimes_pass() -> None:
     assert source.report() == IngestReport(5, 5, {}, {})
 
 
+TICKS = st.one_of(st.integers(0, 9), st.integers(MIN_TIME, MAX_TIME - 2))
+
+
+@given(rows=st.lists(st.tuples(TICKS, st.integers(1, 9) | st.integers(1, MAX_TIME)), min_size=1, max_size=40))
+def test_the_check_says_where_valid_lifetimes_are(rows: list[tuple[int, int]]) -> None:
+    lifetimes = [(start, min(start + lasts, MAX_TIME)) for start, lasts in rows]
+    (batch,) = intervals(*lifetimes).read()
+    starts, ends = zip(*lifetimes, strict=True)
+    assert batch.extent == (min(starts), max(starts), max(ends))
+
+
+@given(starts=st.lists(TICKS, min_size=1, max_size=40), batch_rows=st.integers(1, 50))
+def test_the_check_makes_the_ends_of_points_if_they_are_asked_for(starts: list[int], batch_rows: int) -> None:
+    source = open_source(pa.table({"at": pa.array(starts, pa.int64())}), start="at", unit="us")
+    ends = list[int]()
+    for asked, plain in zip(source.read(None, batch_rows, point_ends=True), source.read(None, batch_rows), strict=True):
+        least, most = min(asked.start), max(asked.start)
+        assert asked.extent == plain.extent == (least, most, most + 1)
+        assert (asked.end, plain.end, plain.point_ends) == (None, None, None)
+        ends += np.asarray(asked.point_ends).tolist()
+    assert ends == [start + 1 for start in starts]
+
+
+def test_the_check_of_a_batch_that_loses_rows_says_nothing_of_it() -> None:
+    starts = pa.table({"at": pa.array([MAX_TIME, 5, None], pa.int64())})
+    (batch,) = open_source(starts, start="at", unit="us", on_invalid="drop").read(point_ends=True)
+    assert (batch.start.tolist(), batch.extent, batch.point_ends) == ([5], None, None)
+
+
 BROKEN: list[tuple[int | None, int | None, str, str]] = [
     (None, 5, "null_start", "from"),
     (5, None, "null_end", "to"),

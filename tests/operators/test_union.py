@@ -96,6 +96,24 @@ def test_points_and_intervals(device_name: str) -> None:
     check(points.union(points).snapshot().agg(n=g.count()), device_name, [Event(3, 4, {"n": 2})])
 
 
+# Points are given their ends while they are checked, where nothing comes between the source and the answer.
+def test_points_pass_as_they_are(device_name: str) -> None:
+    whole = g.events(pa.table({"at": [3, 1], "v": [7, 8]}), start="at", unit="us")
+    bad = g.events(pa.table({"at": [None, 5], "v": [9, 10]}), start="at", unit="us", on_invalid="drop")
+    empty = g.events(pa.table({"at": pa.array([], pa.int64()), "v": pa.array([], pa.int64())}), start="at", unit="us")
+    both = whole.by("v").union(bad, empty)
+    for points, starts, lasts in (
+        (both, [3, 1, 5], 1),
+        (both.union(whole), [3, 1, 5, 3, 1], 1),
+        (both.union(whole.filter(g.col("v") == 8).select("v")), [3, 1, 5, 1], 1),
+        (both.union(whole.shift("2us")), [3, 1, 5, 5, 3], 1),
+        (both.extend("2us"), [3, 1, 5], 3),
+    ):
+        table = points.collect(device=device_name)
+        assert table["start"].cast(pa.int64()).to_pylist() == starts
+        assert table["end"].cast(pa.int64()).to_pylist() == [start + lasts for start in starts]
+
+
 def test_another_set_of_columns_is_refused() -> None:
     one = stream([], pa.schema([("a", pa.int64()), ("b", pa.int64())]))
     with pytest.raises(ColumnError, match=r"Stream 2 .*lacks.*column 'b'"):

@@ -184,9 +184,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     made: list[str] = []
     before = EventSource.read
 
-    def read(self: EventSource, *args: Any) -> Any:
+    def read(self: EventSource, *args: Any, **options: Any) -> Any:
         made.append(self.schema.names[0])
-        return before(self, *args)
+        return before(self, *args, **options)
 
     monkeypatch.setattr(EventSource, "read", read)
     return made

@@ -670,7 +670,11 @@ CONTRACTS = {
         ),
     ),
     "extent": Contract(
-        st.lists(ANY_INT, min_size=1, max_size=5).map(lambda values: (ints(values),)),
+        st.builds(
+            lambda values, dtype: (ints(values).astype(dtype),),
+            st.lists(ANY_INT, min_size=1, max_size=5),
+            st.sampled_from(["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]),
+        ),
         lambda values: (int(min(values)), int(max(values))),
     ),
     "float_limbs": Contract(floats_with_plan(), in_limbs),

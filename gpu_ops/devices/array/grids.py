@@ -34,21 +34,26 @@ def dense_zeros(like: Array, groups: int, windows: int) -> Array:
     return xp.zeros((windows + 1) * groups, dtype=xp.int64)
 
 
-def dense_count(into: Array, codes: Array, first: Array, last: Array, groups: int) -> Array:
+def dense_places(start: Array, end: Array | int, size: int, hop: int, align: int) -> tuple[Array, Array]:
+    """Where events are on a grid: their first windows, and one past their last ones."""
+    return grid_ranges(start, end, size, hop, align)
+
+
+def dense_count(into: Array, codes: Array, places: tuple[Array, Array], groups: int) -> Array:
     """Count events into a dense grid; the result is a new array."""
     xp = array_namespace(into)
     edges = xp.arange(into.shape[0] + 1, dtype=xp.int64)
-    for sign, windows in ((1, first), (-1, last)):
-        places = xp.searchsorted(xp.sort(windows * groups + codes), edges)
-        into = into + sign * xp.astype(places[1:] - places[:-1], xp.int64)
+    for sign, windows in ((1, places[0]), (-1, places[1])):
+        bounds = xp.searchsorted(xp.sort(windows * groups + codes), edges)
+        into = into + sign * xp.astype(bounds[1:] - bounds[:-1], xp.int64)
     return into
 
 
-def dense_sum(into: Array, codes: Array, first: Array, last: Array, values: Array, groups: int) -> Array:
+def dense_sum(into: Array, codes: Array, places: tuple[Array, Array], values: Array, groups: int) -> Array:
     """Sum events' values into a dense grid; the result is a new array."""
     xp = array_namespace(into)
     edges = xp.arange(into.shape[0] + 1, dtype=xp.int64)
-    for sign, windows in ((1, first), (-1, last)):
+    for sign, windows in ((1, places[0]), (-1, places[1])):
         slots = windows * groups + codes
         order = xp.argsort(slots, stable=True)
         sums = xp.take(running_sums(xp, xp.take(values, order)), xp.searchsorted(xp.take(slots, order), edges))

@@ -20,6 +20,7 @@ from gpu_ops.devices.array.digits import (
 )
 from gpu_ops.devices.array.grids import (
     dense_count,
+    dense_places,
     dense_slots,
     dense_sum,
     dense_totals,

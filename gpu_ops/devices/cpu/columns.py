@@ -16,7 +16,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from gpu_ops.core.arrow_buffers import decimal_words, integers
+from gpu_ops.core.arrow_buffers import decimal_words, integers, later
 from gpu_ops.core.arrow_buffers import to_arrow as to_arrow_array
 from gpu_ops.core.polars_frames import from_frame, to_frame, together
 from gpu_ops.core.time import TIME_TYPE
@@ -105,7 +105,12 @@ def evaluate(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step]
 
 def answer(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step], schema: pa.Schema) -> pa.Table:
     """The events of `evaluate` as a table."""
-    return from_frame(_stepped(start, end, frame, steps).collect(), schema)
+    lazy = _stepped(start, end, frame, steps)
+    if not isinstance(end, int):
+        return from_frame(lazy.collect(), schema)
+    table = from_frame(lazy.drop("end").collect(), schema.remove(1))
+    ends = later([integers(chunk) for chunk in table["start"].chunks], end)
+    return table.add_column(1, schema.field(1), to_arrow_array(ends, schema.field(1).type))
 
 
 def _stepped(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step]) -> pl.LazyFrame:
@@ -134,10 +139,13 @@ def values(frame: Frame, name: str) -> tuple[Array, Array | None]:
 def extent(frame: Frame, name: str) -> tuple[int, int]:
     """The least and the greatest stored value of a column."""
     series = _stored(frame[name])
-    if series.dtype == pl.Int64 and len(series) and not series.null_count():
-        return extent_of(_numpy(series))
-    found: Any = (series.min() or 0, series.max() or 0)
-    return int(found[0]), int(found[1])
+    if not series.null_count() and series.dtype.is_integer() and series.dtype not in {pl.Int128, pl.UInt128}:
+        found = [extent_of(_numpy(chunk)) for chunk in series.get_chunks() if len(chunk)]
+        return min((least for least, _ in found), default=0), max((most for _, most in found), default=0)
+    least: Any
+    most: Any
+    least, most = series.min() or 0, series.max() or 0
+    return int(least), int(most)
 
 
 def validity(frame: Frame, name: str) -> Array | None:

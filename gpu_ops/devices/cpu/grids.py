@@ -5,7 +5,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from gpu_ops.devices.cpu.compiling import CODES, INT, INTS, Codes, Ints, kernel, output, unsigned
+from gpu_ops.devices.cpu.compiling import CODES, INT, INTS, Codes, Ints, inlined, kernel, output, unsigned
 
 
 def grid_ranges(start: Ints, end: Ints | int, size: int, hop: int, align: int) -> tuple[Ints, Ints]:
@@ -60,49 +60,100 @@ def grid_ranges_by_start(start: Ints, size: int, hop: int, align: int) -> tuple[
 
 _CHANGED = output(numba.types.int64)
 
+_PIECE = 256
+"""Events that are tested together: most often all of them have the windows of the event before, and add up to one."""
 
-@kernel(_CHANGED, CODES, INTS, INTS, INT)
-def dense_count(into: Ints, codes: Codes, first: Ints, last: Ints, groups: int) -> Ints:
+
+def dense_places(
+    start: Ints, end: Ints | int, size: int, hop: int, align: int
+) -> tuple[Ints, Ints, int, int, int, int]:
+    """Where events are on a grid: the times and the grid, which cost nothing until they are counted."""
+    ends, later = (start, end) if isinstance(end, int) else (end, 0)
+    return start, ends, later, size, hop, align
+
+
+def dense_count(into: Ints, codes: Codes, places: tuple[Ints, Ints, int, int, int, int], groups: int) -> Ints:
     """Count events into a dense grid.
 
     Examples:
-        >>> grid = np.zeros(4, np.int64)
-        >>> grid = dense_count(grid, np.array([0, 0], np.int32), np.array([0, 1]), np.array([2, 2]), 1)
-        >>> dense_totals(grid, 1)
-        array([1, 2, 0])
+        >>> codes, places = np.zeros(2, np.int32), dense_places(np.array([0, 10]), 1, 10, 10, 0)
+        >>> dense_totals(dense_count(np.zeros(4, np.int64), codes, places, 1), 1)
+        array([1, 1, 0])
     """
-    events = codes.size
-    if groups == 1:
-        # In order of time, long runs have the same windows; adding each to one number would wait for the last.
-        run = 0
-        for event in range(events):
-            run += 1
-            if event + 1 == events or first[event] != first[event + 1] or last[event] != last[event + 1]:
-                into[unsigned(first[event])] += run
-                into[unsigned(last[event])] -= run
-                run = 0
-        return into
-    for event in range(events):
-        into[unsigned(first[event] * groups + codes[event])] += 1
-        into[unsigned(last[event] * groups + codes[event])] -= 1
-    return into
+    return _dense_count(into, codes, *places, None, groups)
 
 
-@kernel(_CHANGED, CODES, INTS, INTS, INTS, INT)
-def dense_sum(into: Ints, codes: Codes, first: Ints, last: Ints, values: Ints, groups: int) -> Ints:
+def dense_sum(
+    into: Ints, codes: Codes, places: tuple[Ints, Ints, int, int, int, int], values: Ints, groups: int
+) -> Ints:
     """Sum events' values into a dense grid, modulo 2**64.
 
     Examples:
-        >>> grid = np.zeros(4, np.int64)
-        >>> codes, values = np.array([0, 0], np.int32), np.array([5, 7])
-        >>> dense_totals(dense_sum(grid, codes, np.array([0, 1]), np.array([2, 2]), values, 1), 1)
-        array([ 5, 12,  0])
+        >>> codes, places = np.zeros(2, np.int32), dense_places(np.array([0, 10]), 15, 10, 10, 0)
+        >>> dense_totals(dense_sum(np.zeros(4, np.int64), codes, places, np.array([5, 7]), 1), 1)
+        array([ 5, 12,  7])
     """
-    for event in range(codes.size):
-        value = values[event]
-        into[unsigned(first[event] * groups + codes[event])] += value
-        into[unsigned(last[event] * groups + codes[event])] -= value
+    return _dense_sum(into, codes, *places, values, groups)
+
+
+def _dense_add(
+    into: Ints,
+    codes: Codes,
+    start: Ints,
+    end: Ints,
+    later: int,
+    size: int,
+    hop: int,
+    align: int,
+    values: Ints | None,
+    groups: int,
+) -> Ints:
+    """Add 1 for each event, or its value, to its windows' differences. Events end ``later`` ticks after ``end``."""
+    if start.size == 0:
+        return into
+    low = high = 0
+    # As in `_grid_ranges`.
+    low_from, high_from = start[0] - hop, end[0] - hop
+    for piece in range(0, start.size, _PIECE):
+        starts, ends, code = start[piece : piece + _PIECE], end[piece : piece + _PIECE], codes[piece : piece + _PIECE]
+        same = _all_within(starts, low_from, hop) and _all_within(ends, high_from, hop)
+        if same and groups == 1:
+            total = starts.size
+            if values is not None:
+                total = int(values[piece : piece + _PIECE].sum())
+            into[unsigned(low)] += total
+            into[unsigned(high)] -= total
+        elif same:
+            begun, ended = into[low * groups : (low + 1) * groups], into[high * groups : (high + 1) * groups]
+            for at in range(starts.size):
+                change = 1 if values is None else values[unsigned(piece + at)]
+                begun[unsigned(code[at])] += change
+                ended[unsigned(code[at])] -= change
+        else:
+            for at in range(starts.size):
+                if np.uint64(starts[at] - low_from) >= np.uint64(hop):
+                    low = (starts[at] - size - align) // hop + 1
+                    low_from = align + (low - 1) * hop + size
+                if np.uint64(ends[at] - high_from) >= np.uint64(hop):
+                    high = (ends[at] + later - 1 - align) // hop + 1
+                    high_from = align + (high - 1) * hop + 1 - later
+                change = 1 if values is None else values[unsigned(piece + at)]
+                into[unsigned(low * groups + code[at])] += change
+                into[unsigned(high * groups + code[at])] -= change
     return into
+
+
+@inlined
+def _all_within(times: Ints, since: int, span: int) -> bool:
+    """Whether all times are in ``[since, since + span)``."""
+    outside = 0
+    for at in range(times.size):
+        outside += int(np.uint64(times[at] - since) >= np.uint64(span))
+    return outside == 0
+
+
+_dense_count = kernel(_CHANGED, CODES, INTS, INTS, INT, INT, INT, INT, numba.types.none, INT)(_dense_add)
+_dense_sum = kernel(_CHANGED, CODES, INTS, INTS, INT, INT, INT, INT, INTS, INT)(_dense_add)
 
 
 @kernel(_CHANGED, INT)

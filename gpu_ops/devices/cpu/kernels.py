@@ -35,6 +35,7 @@ from gpu_ops.devices.array.numbers import (
 from gpu_ops.devices.cpu.axis import axis, stitch_order
 from gpu_ops.devices.cpu.grids import (
     dense_count,
+    dense_places,
     dense_slots,
     dense_sum,
     dense_totals,

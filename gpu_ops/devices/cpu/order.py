@@ -71,18 +71,60 @@ def ascends(values: Ints) -> bool:
     return _ascends(values)
 
 
-@kernel(INTS)
-def extent(values: Ints) -> tuple[int, int]:
-    """The least and the greatest value; there is at least one.
+def extent(values: Array) -> tuple[int, int]:
+    """The least and the greatest of integers of any width; there is at least one.
 
     Examples:
-        >>> extent(np.array([3, 1, 2]))
+        >>> extent(np.array([3, 1, 2], np.int16))
         (1, 3)
     """
+    return _extent[values.dtype.name](values)
+
+
+@kernel(INTS, INT, output(numba.types.int64), allocates=False)
+def extent_moved(values: Ints, by: int, into: Ints) -> tuple[int, int]:
+    """`extent`, and the values moved by a number into an array, in one pass.
+
+    Examples:
+        >>> into = np.zeros(3, np.int64)
+        >>> extent_moved(np.array([3, 1, 2]), 1, into), into
+        ((1, 3), array([4, 2, 3]))
+    """
+    least = most = values[0]
+    for at in range(values.size):
+        value = values[at]
+        least, most = min(least, value), max(most, value)
+        into[at] = value + by
+    return least, most
+
+
+@kernel(INTS, INTS)
+def lifetimes_extent(start: Ints, end: Ints) -> tuple[int, int, int, bool]:
+    """(the least start, the greatest start, the greatest end, whether each end is after its start) of some lifetimes.
+
+    Examples:
+        >>> lifetimes_extent(np.array([3, 1]), np.array([5, 9]))
+        (1, 3, 9, True)
+    """
+    least, most, latest, wrong = start[0], start[0], end[0], 0
+    for at in range(start.size):
+        begin, finish = start[at], end[at]
+        least, most, latest = min(least, begin), max(most, begin), max(latest, finish)
+        wrong += begin >= finish
+    return least, most, latest, wrong == 0
+
+
+def _least_and_most(values: Array) -> tuple[int, int]:
     least = most = values[0]
     for at in range(values.size):
         least, most = min(least, values[at]), max(most, values[at])
     return least, most
+
+
+_extent = {
+    name: kernel(numba.types.Array(getattr(numba.types, name), 1, "C", readonly=True))(_least_and_most)
+    for name in (f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+}
 
 
 def group_order(codes: Codes, groups: int, start: Ints) -> Ints:

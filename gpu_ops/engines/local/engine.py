@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from gpu_ops.core.arrow_buffers import integers, to_arrow
+from gpu_ops.core.arrow_buffers import integers, later, to_arrow
 from gpu_ops.core.bounds import gathered
 from gpu_ops.core.own_errors import own_errors
 from gpu_ops.core.time import TIME_TYPE
@@ -43,6 +43,7 @@ class BatchRun:
         shared: Nodes with several parents, and their events once they were computed.
         feeds: The events of the leaves that another engine feeds.
         gathered: The nodes whose rows are all in memory at the same time.
+        shown: The nodes whose events are passed on as they are, to the answer.
     """
 
     device: Device
@@ -50,6 +51,7 @@ class BatchRun:
     shared: dict[Node, list[Events] | None]
     feeds: dict[Node, Iterator[Events]] = field(default_factory=dict)
     gathered: frozenset[Node] = frozenset()
+    shown: frozenset[Node] = frozenset()
 
 
 def collect(node: Node, device: str, shape: Shape = "interval") -> Any:
@@ -169,9 +171,8 @@ def tables(node: Node, device: Device, *, kept: bool = False) -> Iterator[pa.Tab
     schema = output_schema(node)
     nothing = True
     with Progress(known_rows(each.source for each in node.all(Source))) as progress:
-        for table in _answers(
-            node, schema, BatchRun(device, progress, shared(node), gathered=_gathered(node, kept=kept))
-        ):
+        gathered, shown = _gathered(node, kept=kept), _shown(node)
+        for table in _answers(node, schema, BatchRun(device, progress, shared(node), gathered=gathered, shown=shown)):
             nothing = False
             progress.gave(table.num_rows)
             yield table
@@ -198,10 +199,10 @@ def from_table(table: pa.Table, device: Device) -> Events:
 def to_table(events: Events, schema: pa.Schema, device: Device) -> pa.Table:
     """A table of events, with the schema of an answer."""
     payload = device.columns.to_arrow(events.frame, pa.schema(list(schema)[2:]))
-    times = [
-        to_arrow(device.columns.host(ticks), schema.field(name).type)
-        for name, ticks in (("start", events.start), ("end", events.ends))
-    ]
+    start, end = device.columns.host(events.start), events.host_ends
+    if end is None:
+        end = later([start], events.end) if isinstance(events.end, int) else device.columns.host(events.end)
+    times = [to_arrow(ticks, schema.field(name).type) for name, ticks in (("start", start), ("end", end))]
     return pa.Table.from_arrays([*times, *payload.columns], schema=schema)
 
 
@@ -220,6 +221,17 @@ def _gathered(node: Node, *, kept: bool) -> frozenset[Node]:
         below = [each for each in waiting.pop().inputs if each not in found]
         found.update(below)
         waiting += [each for each in below if each.keeps_rows]
+    return frozenset(found)
+
+
+def _shown(node: Node) -> frozenset[Node]:
+    """A node and those below it whose events it passes on as they are."""
+    found, waiting = {node}, [node]
+    while waiting:
+        each = waiting.pop()
+        if each.keeps_rows and not each.chain():
+            waiting += [below for below in each.inputs if below not in found]
+            found.update(each.inputs)
     return frozenset(found)
 
 
@@ -274,10 +286,11 @@ def _(node: Source, run: BatchRun, wanted: tuple[str, ...]) -> Iterator[Events]:
         yield from _let_in(node, None, run, wanted)
         return
     columns = run.device.columns
-    for batch in node.source.read(_names(node, wanted)):
+    for batch in node.source.read(_names(node, wanted), point_ends=node in run.shown - run.shared.keys()):
         run.progress.read(len(batch.start))
         end = 1 if batch.end is None else columns.array(batch.end)
-        yield Events(columns.array(batch.start), end, columns.from_arrow(batch.payload))
+        payload = columns.from_arrow(batch.payload)
+        yield Events(columns.array(batch.start), end, payload, batch.extent, batch.point_ends)
 
 
 @_come_in.register

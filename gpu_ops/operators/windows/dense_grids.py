@@ -17,8 +17,8 @@ import pyarrow as pa
 from gpu_ops.core.time import TICK
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import Block, Column, Columns, PartName, column_name, condition_holds
-from gpu_ops.operators.events import Events
-from gpu_ops.operators.windows.grids import ranges
+from gpu_ops.operators.events import Events, extent_of
+from gpu_ops.operators.windows.grids import ends_by, grid_arguments, ranges
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.window_kinds import Hopping
 from gpu_ops.plan.windows import WindowAggregate
@@ -65,8 +65,7 @@ class Grid:
 
 def plan_grid(window: Hopping, events: Events, groups: int, device: Device) -> Grid | None:
     """The table for some events; None if it would be too large."""
-    least, most = device.kernels.extent(events.start)
-    end = most + events.end if isinstance(events.end, int) else device.kernels.extent(events.end)[1]
+    least, most, end = events.extent or extent_of(events, device)
     if window.until is not None:
         end = min(end, window.until)
     corners = device.columns.array(np.array([least, most]))
@@ -105,12 +104,13 @@ def dense_results(
     step = device.block_rows or len(events)
     one_group = device.columns.array(np.zeros(min(step, len(events)), np.int32))
     for low in range(0, len(events), step):
-        high = min(low + step, len(events))
-        end = events.end if isinstance(events.end, int) else events.end[low:high]
-        first, last = ranges(window, events.start[low:high], end, device)
-        owners = one_group[: high - low] if codes is None else codes[low:high]
+        cut = slice(low, low + step)
+        start, end = events.start[cut], events.end if isinstance(events.end, int) else events.end[cut]
+        end = ends_by(window, start, end)
+        owners = one_group[: len(start)] if codes is None else codes[cut]
+        places = kernels.dense_places(start, *grid_arguments(window, end))
         for part, made in parts.items():
-            tables[part] = made.add(tables[part], owners, first, last, low, high, groups, device)
+            tables[part] = made.add(tables[part], cut, owners, start, end, places, grid, device)
     tables = {part: kernels.dense_totals(table, groups) for part, table in tables.items()}
     rows = max(1, (device.block_rows or grid.windows * groups) // groups)
     for top in range(0, grid.windows, rows):
@@ -152,18 +152,31 @@ class _CountTable:
             self.mask = holds if self.mask is None else self.mask & holds
 
     def add(
-        self, table: Any, codes: Any, first: Any, last: Any, low: int, high: int, groups: int, device: Device
+        self,
+        table: Any,
+        cut: slice,
+        codes: Any,
+        start: Any,
+        end: Any | int,
+        places: Any,
+        grid: Grid,
+        device: Device,
     ) -> Any:
-        """The table with the events from ``low`` to ``high`` added."""
-        kernels = device.kernels
-        values = None if self.values is None else self.values[low:high].astype(np.int64, copy=False)
-        if self.mask is not None:
-            at = kernels.keep(self.mask[low:high])
-            codes, first, last = kernels.take(codes, at), kernels.take(first, at), kernels.take(last, at)
+        """The table with the events of a cut added; ``places`` are those of all of them."""
+        kernels, window = device.kernels, grid.window
+        values = None if self.values is None else self.values[cut].astype(np.int64, copy=False)
+        mask = None if self.mask is None else self.mask[cut]
+        if window.until is not None:
+            mask = start < window.until if mask is None else mask & (start < window.until)
+        if mask is not None:
+            at = kernels.keep(mask)
+            codes, start = kernels.take(codes, at), kernels.take(start, at)
+            end = end if isinstance(end, int) else kernels.take(end, at)
             values = None if values is None else kernels.take(values, at)
+            places = kernels.dense_places(start, *grid_arguments(window, end))
         if values is None:
-            return kernels.dense_count(table, codes, first, last, groups)
-        return kernels.dense_sum(table, codes, first, last, values, groups)
+            return kernels.dense_count(table, codes, places, grid.groups)
+        return kernels.dense_sum(table, codes, places, values, grid.groups)
 
 
 class DenseBlock(Block):

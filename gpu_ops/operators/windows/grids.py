@@ -32,15 +32,27 @@ def overlapped(window: GridKind, start: Any, end: Any | int, device: Device) -> 
 
 def ranges(window: GridKind, start: Any, end: Any | int, device: Device) -> tuple[Any, Any]:
     """(low, high): each event is in the windows ``low … high - 1``, and in none if ``high`` is not above ``low``."""
-    if window.until is not None:
-        end = np.minimum(start + end if isinstance(end, int) else end, window.until)
-        end = np.maximum(end, start + TICK)
-    regular = window.regular
-    if regular is not None and regular.membership == "start":
-        low, high = device.kernels.grid_ranges_by_start(start, regular.size, regular.hop, regular.align)
-    else:
+    end, regular = ends_by(window, start, end), window.regular
+    if regular is None:
         low, high = overlapped(window, start, end, device)
+    else:
+        low, high = device.kernels.grid_ranges(start, *grid_arguments(regular, end))
     return low, high if window.until is None else np.where(start < window.until, high, low)
+
+
+def ends_by(window: GridKind, start: Any, end: Any | int) -> Any:
+    """The ends of events, those past the grid's bound at it; an event that starts there lasts one tick."""
+    if window.until is None:
+        return end
+    return np.maximum(np.minimum(start + end if isinstance(end, int) else end, window.until), start + TICK)
+
+
+def grid_arguments(window: Hopping, end: Any | int) -> tuple[Any | int, int, int, int]:
+    """(end, size, hop, align): with the starts, what `Kernels.grid_ranges` takes for an event's windows."""
+    if window.membership == "start":
+        # Of whole ticks, Trill's window (a - size, a] is [a - size + 1, a + 1), and what it holds is one tick long.
+        return TICK, window.size, window.hop, window.align - window.size + TICK
+    return end, window.size, window.hop, window.align
 
 
 def windows_of(window: GridKind, start: Any, end: Any | int, device: Device) -> tuple[Any, Any, Any | None]:
