@@ -8,14 +8,13 @@ result; a slot of a grid that is several windows wide gives several results of t
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
+from gpu_ops.core.threads import ordered_map
 from gpu_ops.core.time import MAX_TIME, format_time
 from gpu_ops.devices import Device
 from gpu_ops.errors import TimeError
@@ -26,9 +25,6 @@ from gpu_ops.operators.state.rows import AxisRows
 from gpu_ops.operators.windows import dense_grids, grids
 from gpu_ops.plan.window_kinds import GridKind, TimeWindowKind
 from gpu_ops.plan.windows import WindowAggregate
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 _FEWER = "Choose a longer hop, or filter first: an event has a result in each window that holds it."
 
@@ -228,18 +224,3 @@ def _slot_windows(low: Any, high: Any, device: Device) -> Iterator[tuple[Any, An
         source = source + done
         yield device.kernels.take(low, source) + offset, source
         done = upto
-
-
-def ordered_map(threads: int, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-    """``map`` on some threads, at most twice as many items ahead; kernels release the interpreter's lock."""
-    if threads == 1:
-        yield from map(function, items)
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        waiting: deque[Future[R]] = deque()
-        for item in items:
-            waiting.append(pool.submit(function, item))
-            if len(waiting) >= 2 * threads:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
