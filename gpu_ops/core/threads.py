@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
@@ -26,6 +26,9 @@ VARIABLE = "GPU_OPS_THREADS"
 """The environment variable that says how many threads work at a time."""
 
 MOST = 1024
+
+PART = 1 << 16
+"""The least rows of a part: fewer take less time than it takes to hand them to another thread."""
 
 _USUAL = 16
 """The most threads by default: each holds the temporary arrays of a block, some 20 MiB."""
@@ -104,17 +107,16 @@ def _cores() -> int:
     return max(1, found)
 
 
-def parts(size: int, least: int, count: int) -> list[tuple[int, int]]:
-    """(low, upto) of at most ``count`` parts of a number of rows: nearly equal ones, of ``least`` rows or more.
-
-    Examples:
-        >>> parts(10, 3, 8)
-        [(0, 3), (3, 6), (6, 10)]
-        >>> parts(2, 3, 8)
-        [(0, 2)]
-    """
-    count = max(1, min(count, size // least))
+def parts(size: int, least: int = 1) -> list[tuple[int, int]]:
+    """(low, upto) of nearly equal parts of some rows, one for each thread: of `PART` rows and ``least`` or more."""
+    least = max(least, PART)
+    count = 1 if size < 2 * least else min(threads(), size // least)
     return [(size * at // count, size * (at + 1) // count) for at in range(count)]
+
+
+def in_parallel(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """The function's result for each item, in their order."""
+    return [function(items[0])] if len(items) == 1 else list(ordered_map(threads(), function, items))
 
 
 def ordered_map(count: int, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:

@@ -1,0 +1,111 @@
+"""Kernels that run on several threads: the same bytes as one thread gives, however the rows are cut and threads run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpu_ops.core import threads
+from gpu_ops.devices.cpu import kernels as cpu
+from gpu_ops.devices.cpu import order
+from tests.support import join_contracts
+from tests.support.kernel_contracts import CONTRACTS, assert_same, codes_of, port_of
+from tests.support.threads import with_threads
+
+PARALLEL = {
+    name: (CONTRACTS | join_contracts.CONTRACTS)[name]
+    for name in ("ascends", "extent", "group_bounds", "group_codes", "group_order", "is_ordered", "partition", "take")
+}
+
+
+@contextmanager
+def cut(count: int, part: int) -> Iterator[None]:
+    """Work on so many threads, each with so few rows."""
+    with with_threads(count, part=part), mock.patch.object(order, "_FEW", 0):
+        yield
+
+
+@pytest.mark.parametrize("kernel", PARALLEL)
+@given(data=st.data(), count=st.integers(2, 5), part=st.integers(1, 9))
+def test_a_kernel_gives_the_same_on_any_number_of_threads(
+    kernel: str, data: st.DataObject, count: int, part: int
+) -> None:
+    contract = PARALLEL[kernel]
+    arguments = data.draw(contract.inputs)
+    with cut(count, part):
+        assert_same(port_of("cpu").call(kernel, *arguments), contract.reference(*arguments))
+
+
+@given(codes=st.lists(st.integers(0, 3), max_size=200), count=st.integers(2, 9))
+def test_the_places_of_all_parts_are_all_places_once(codes: list[int], count: int) -> None:
+    """No two threads write to one place."""
+    array = codes_of(codes)
+    with cut(count, 1):
+        bounds, parts = order._places(array, 4)
+    taken = []
+    for low, upto, places in parts:
+        free = places.copy()
+        for code in array[low:upto]:
+            taken.append(int(free[code]))
+            free[code] += 1
+    assert sorted(taken) == list(range(len(codes)))
+    assert_same(bounds, order._group_bounds(array, 4))
+
+
+# Many threads on many rows, over and over
+
+ROWS = 30_000
+
+
+def some_rows(seed: int, *, groups: int, in_time: bool) -> tuple[Any, Any, Any]:
+    """(codes, start, end) in no order of groups."""
+    random = np.random.default_rng(seed)
+    start = random.integers(0, ROWS, ROWS)
+    start = np.sort(start) if in_time else start
+    return random.integers(0, groups, ROWS).astype(np.int32), start, start + random.integers(1, 100, ROWS)
+
+
+def partitioned(codes: Any, start: Any, end: Any, groups: int) -> Any:
+    flags = (start % 3).astype(np.int8)
+    codes, bounds, arrays = cpu.partition(codes, groups, [start, end, flags, flags.astype(np.float32)])
+    return codes, bounds, tuple(arrays)
+
+
+def ordered(codes: Any, start: Any, end: Any, groups: int) -> Any:
+    found = cpu.group_order(codes, groups, start)
+    bounds = cpu.group_bounds(codes, groups)
+    return found, cpu.take(end, found), cpu.group_codes(bounds), cpu.is_ordered(cpu.take(codes, found), start)
+
+
+PIPELINES: list[Callable[[Any, Any, Any, int], Any]] = [partitioned, ordered]
+
+
+@pytest.mark.parametrize("in_time", [True, False])
+@pytest.mark.parametrize("groups", [1, 3, 250])
+@pytest.mark.parametrize("pipeline", PIPELINES)
+def test_no_thread_writes_what_another_one_has_written(
+    pipeline: Callable[[Any, Any, Any, int], Any],
+    groups: int,
+    in_time: bool,  # noqa: FBT001
+) -> None:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for seed in range(4):
+            rows = some_rows(seed, groups=groups, in_time=in_time)
+            with with_threads(1):
+                alone = pipeline(*rows, groups)
+            for count, part in ((2, 64), (3, 1000), (7, 333), (16, 1)):
+                with cut(count, part):
+                    assert threads.parts(ROWS)[1:]
+                    assert_same(pipeline(*rows, groups), alone)
+    finally:
+        sys.setswitchinterval(before)
