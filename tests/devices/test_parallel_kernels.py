@@ -22,7 +22,10 @@ from tests.support.threads import with_threads
 
 PARALLEL = {
     name: (CONTRACTS | join_contracts.CONTRACTS)[name]
-    for name in ("ascends", "extent", "group_bounds", "group_codes", "group_order", "is_ordered", "partition", "take")
+    for name in (
+        *("ascends", "extent", "group_bounds", "group_codes", "group_order", "is_ordered", "joined", "partition"),
+        *("starts_within", "take"),
+    )
 }
 
 
@@ -85,7 +88,22 @@ def ordered(codes: Any, start: Any, end: Any, groups: int) -> Any:
     return found, cpu.take(end, found), cpu.group_codes(bounds), cpu.is_ordered(cpu.take(codes, found), start)
 
 
-PIPELINES: list[Callable[[Any, Any, Any, int], Any]] = [partitioned, ordered]
+def joined(codes: Any, start: Any, end: Any, groups: int) -> Any:
+    half = ROWS // 2
+    sides = []
+    for rows in (slice(0, half), slice(half, ROWS)):
+        code, _, (low, high) = cpu.partition(codes[rows], groups, [start[rows], end[rows]])
+        sides += [(code, low, high)]
+    within = cpu.starts_within(*sides[0], *sides[1])
+    made = []
+    for (first, offsets), one, other in ((within[:2], *sides), (within[2:], *reversed(sides))):
+        pairs = min(int(offsets[-1]), 2 * ROWS)
+        low, high, moved, beside = cpu.joined(first, offsets, one[2], *other[1:], one[:1], other[:2], 0, pairs)
+        made += [low, high, *moved, *beside]
+    return *within, *made
+
+
+PIPELINES: list[Callable[[Any, Any, Any, int], Any]] = [partitioned, ordered, joined]
 
 
 @pytest.mark.parametrize("in_time", [True, False])
