@@ -129,11 +129,18 @@ def ordered_map(count: int, function: Callable[[T], R], items: Iterable[T]) -> I
         yield from map(function, items)
         return
     waiting: deque[_Call[T, R]] = deque()
+    alone = True
     try:
         for item in items:
-            waiting.append(_Call(count, function, item))
+            if waiting:
+                # Not before another one comes: a single item stays with the caller, and its own work may be parallel.
+                alone = False
+                waiting[-1].hand_over(count)
+            waiting.append(_Call(function, item))
             if len(waiting) >= 2 * count:
                 yield _next(waiting)
+        if alone and waiting:
+            yield waiting.pop().direct()
         while waiting:
             yield _next(waiting)
     finally:
@@ -142,11 +149,20 @@ def ordered_map(count: int, function: Callable[[T], R], items: Iterable[T]) -> I
 
 
 class _Call(Generic[T, R]):
-    """A call that is in the pool's queue, until a thread of the pool or the caller's own begins it."""
+    """A call that waits until a thread of the pool begins it, or the caller's own."""
 
-    def __init__(self, count: int, function: Callable[[T], R], item: T) -> None:
+    def __init__(self, function: Callable[[T], R], item: T) -> None:
         self._function, self._item = function, item
-        self.future = _submitted(count, function, item)
+        self.future: Future[R] = Future()
+
+    def hand_over(self, count: int) -> None:
+        """Put it into the pool's queue."""
+        if not self.future.done():
+            self.future = _submitted(count, self._function, self._item)
+
+    def direct(self) -> R:
+        """Its result, if nothing else runs."""
+        return self._function(self._item)
 
     def run_here(self) -> bool:
         """Run it in this thread, unless another one has begun."""

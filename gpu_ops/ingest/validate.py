@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.threads import in_parallel, parts
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
 from gpu_ops.errors import TimeError
 from gpu_ops.ingest.arrivals import ArrivalKind
@@ -103,9 +104,14 @@ def _all_fine(start: Ticks, end: Ticks | None) -> bool:
 
         least, most = extent(start)
         return least >= MIN_TIME and most <= MAX_TIME - 2 * TICK
+    return all(in_parallel(lambda part: _are_fine(start, end, *part), parts(len(start))))
+
+
+def _are_fine(start: Ticks, end: Ticks, low: int, upto: int) -> bool:
     shorter = np.empty(_BLOCK, np.bool_)
-    for first in range(0, len(start), _BLOCK):
-        starts, ends = start[first : first + _BLOCK], end[first : first + _BLOCK]
+    for first in range(low, upto, _BLOCK):
+        block = slice(first, min(first + _BLOCK, upto))
+        starts, ends = start[block], end[block]
         if not np.less(starts, ends, out=shorter[: len(starts)]).all():
             return False
         if starts.min() < MIN_TIME or ends.max() > MAX_TIME:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.threads import ordered_map
 from gpu_ops.core.time import MAX_TIME, TICK
 from gpu_ops.devices import Device
 from gpu_ops.errors import PlanError
@@ -98,12 +99,20 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
         device, node = self._device, self._node
         # An event of `each` gets aggregates over all windows of its key, so that these stay in one piece.
         together = node.key if node.output == "each" else node.group
-        for events in of_whole_groups(node.input, together, whole.inputs[0], device):
-            codes, count, _ = device.columns.key_codes(events.frame, together)
-            for some, *numbered in whole_groups(events, codes, count, self._schema, device):
-                code, touched = numbered if together == node.group else self._group_numbers(some.frame)
-                rows = AxisRows(code, some.start, some.ends, {}, some.frame)
-                yield from self._rows_due(rows, touched, GroupStates.new(int(touched[-1]) + 1, device), MAX_TIME)
+
+        def pieces() -> Iterator[tuple[Events, Any, Any]]:
+            for events in of_whole_groups(node.input, together, whole.inputs[0], device):
+                codes, count, _ = device.columns.key_codes(events.frame, together)
+                yield from whole_groups(events, codes, count, self._schema, device)
+
+        def results(piece: tuple[Events, Any, Any]) -> list[Events]:
+            some, *numbered = piece
+            code, touched = numbered if together == node.group else self._group_numbers(some.frame)
+            rows = AxisRows(code, some.start, some.ends, {}, some.frame)
+            return self._rows_due(rows, touched, GroupStates.new(int(touched[-1]) + 1, device), MAX_TIME)
+
+        for made in ordered_map(device.threads, results, pieces()):
+            yield from made
 
     def _group_numbers(self, frame: Any) -> tuple[Any, Any]:
         """(int32 group of each row, int64 groups)."""

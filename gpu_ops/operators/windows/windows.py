@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -77,14 +78,18 @@ def _dense(
     if grid is None:
         return None
 
-    def results() -> Iterator[Events]:
-        owners = None if keys is None else codes
-        for point, group, block in dense_grids.dense_results(node, grid, events, owners, loaded, device):
-            frame = block.results(node.aggregates)
-            start, end = grids.regular_times(window, point, device)
-            yield Events(start, end, with_keys(keys, group, frame, device))
+    def results(piece: dense_grids.Piece) -> list[Events]:
+        made = piece()
+        if made is None:
+            return []
+        point, group, block = made
+        frame = block.results(node.aggregates)
+        start, end = grids.regular_times(window, point, device)
+        return [Events(start, end, with_keys(keys, group, frame, device))]
 
-    return results()
+    owners = None if keys is None else codes
+    pieces = dense_grids.dense_pieces(node, grid, events, owners, loaded, device)
+    return chain.from_iterable(ordered_map(device.threads, results, pieces))
 
 
 def with_keys(keys: Any | None, group: Any, frame: Any, device: Device) -> Any:
