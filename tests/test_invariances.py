@@ -26,6 +26,7 @@ from tests.support import reference
 from tests.support.examples import examples
 from tests.support.reference import NEVER, Aggregate, Event
 from tests.support.rows import rows, to_events, to_table
+from tests.support.threads import in_blocks, told
 from tests.support.ticks import at_us, timed, us
 
 Events = list[Event]
@@ -388,6 +389,16 @@ def test_the_order_and_the_cut_of_the_input_change_no_bit(
     reader = pa.RecordBatchReader.from_batches(source.schema, batches)
     assert answer_of(lambda: ask(reader, plan).to_reader(device=device_name).read_all()) == whole
     assert chunks == whole
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(case=cases() | counting_cases(), count=st.integers(2, 5), part=st.integers(1, 4), block=st.integers(1, 6))
+def test_the_number_of_threads_changes_no_byte(case: tuple[Events, Plan], count: int, part: int, block: int) -> None:
+    given_events, plan = case
+    source = to_table(given_events, PAYLOAD)
+    with in_blocks(block):
+        alone = told(lambda: ask(source, plan).collect(device="cpu"), threads=1, part=part)
+        assert told(lambda: ask(source, plan).collect(device="cpu"), threads=count, part=part) == alone
 
 
 ENCODINGS = {

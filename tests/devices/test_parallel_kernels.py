@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -29,13 +27,6 @@ PARALLEL = {
 }
 
 
-@contextmanager
-def cut(count: int, part: int) -> Iterator[None]:
-    """Work on so many threads, each with so few rows."""
-    with with_threads(count, part=part), mock.patch.object(order, "_FEW", 0):
-        yield
-
-
 @pytest.mark.parametrize("kernel", PARALLEL)
 @given(data=st.data(), count=st.integers(2, 5), part=st.integers(1, 9))
 def test_a_kernel_gives_the_same_on_any_number_of_threads(
@@ -43,7 +34,7 @@ def test_a_kernel_gives_the_same_on_any_number_of_threads(
 ) -> None:
     contract = PARALLEL[kernel]
     arguments = data.draw(contract.inputs)
-    with cut(count, part):
+    with with_threads(count, part=part):
         assert_same(port_of("cpu").call(kernel, *arguments), contract.reference(*arguments))
 
 
@@ -51,7 +42,7 @@ def test_a_kernel_gives_the_same_on_any_number_of_threads(
 def test_the_places_of_all_parts_are_all_places_once(codes: list[int], count: int) -> None:
     """No two threads write to one place."""
     array = codes_of(codes)
-    with cut(count, 1):
+    with with_threads(count, part=1):
         bounds, parts = order._places(array, 4)
     taken = []
     for low, upto, places in parts:
@@ -122,7 +113,7 @@ def test_no_thread_writes_what_another_one_has_written(
             with with_threads(1):
                 alone = pipeline(*rows, groups)
             for count, part in ((2, 64), (3, 1000), (7, 333), (16, 1)):
-                with cut(count, part):
+                with with_threads(count, part=part):
                     assert threads.parts(ROWS)[1:]
                     assert_same(pipeline(*rows, groups), alone)
     finally:
