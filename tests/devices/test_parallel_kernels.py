@@ -7,13 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_ops.core import threads
+from gpu_ops.devices.cpu import columns, order
 from gpu_ops.devices.cpu import kernels as cpu
-from gpu_ops.devices.cpu import order
 from tests.support import join_contracts
 from tests.support.kernel_contracts import CONTRACTS, assert_same, codes_of, port_of
 from tests.support.threads import with_threads
@@ -54,6 +55,32 @@ def test_the_places_of_all_parts_are_all_places_once(codes: list[int], count: in
     assert_same(bounds, order._group_bounds(array, 4))
 
 
+KEY_TYPES = {"near": pl.Int64, "far": pl.Int64, "text": pl.String, "real": pl.Float64}
+
+KEYS: dict[str, st.SearchStrategy[Any]] = {
+    "near": st.none() | st.integers(0, 9),
+    "far": st.none() | st.sampled_from([-(10**15), 3, 10**12, 10**18]) | st.integers(-(1 << 60), 1 << 60),
+    "text": st.none() | st.sampled_from(["", "a", "b", "Zürich"]) | st.text(max_size=3),
+    "real": st.none() | st.sampled_from([0.0, -0.0, float("nan"), 1e300]) | st.floats(),
+}
+
+
+@pytest.mark.parametrize("names", [("far",), ("text",), ("real",), ("text", "far", "near")])
+@given(data=st.data(), count=st.integers(2, 5), part=st.integers(1, 9))
+def test_keys_have_the_same_numbers_on_any_number_of_threads(
+    names: tuple[str, ...], data: st.DataObject, count: int, part: int
+) -> None:
+    rows = data.draw(st.lists(st.tuples(*(KEYS[name] for name in names)), max_size=60))
+    frame = pl.DataFrame(rows, {name: KEY_TYPES[name] for name in names}, orient="row")
+    codes, groups, keys = columns.key_codes(frame, names)
+    with with_threads(count, part=part):
+        found = columns.key_codes(frame, names)
+    assert_same(found[:2], (codes, groups))
+    assert keys is not None
+    assert found[2] is not None
+    assert found[2].equals(keys)
+
+
 # Many threads on many rows, over and over
 
 ROWS = 30_000
@@ -80,16 +107,17 @@ def ordered(codes: Any, start: Any, end: Any, groups: int) -> Any:
 
 
 def joined(codes: Any, start: Any, end: Any, groups: int) -> Any:
-    half = ROWS // 2
-    sides = []
-    for rows in (slice(0, half), slice(half, ROWS)):
-        code, _, (low, high) = cpu.partition(codes[rows], groups, [start[rows], end[rows]])
-        sides += [(code, low, high)]
-    within = cpu.starts_within(*sides[0], *sides[1])
-    made = []
-    for (first, offsets), one, other in ((within[:2], *sides), (within[2:], *reversed(sides))):
+    one, other = (
+        cpu.partition(codes[rows], groups, [start[rows], end[rows]])
+        for rows in (slice(0, ROWS // 2), slice(ROWS // 2, ROWS))
+    )
+    within = cpu.starts_within(one[0], one[2][0], one[2][1], other[0], other[2][0], other[2][1])
+    made: list[Any] = []
+    for first, offsets, mine, others in ((*within[:2], one, other), (*within[2:], other, one)):
         pairs = min(int(offsets[-1]), 2 * ROWS)
-        low, high, moved, beside = cpu.joined(first, offsets, one[2], *other[1:], one[:1], other[:2], 0, pairs)
+        low, high, moved, beside = cpu.joined(
+            first, offsets, mine[2][1], others[2][0], others[2][1], mine[2], [others[0]], 0, pairs
+        )
         made += [low, high, *moved, *beside]
     return *within, *made
 
