@@ -36,8 +36,8 @@ _USUAL = 16
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
-class _Process:
-    """The state of this process, which is global as threads are."""
+class _Workers:
+    """How many threads there are, and the pool: global, as threads are."""
 
     asked: int | None = None
     usual: int | None = None
@@ -73,12 +73,12 @@ def set_threads(count: int | None) -> None:
         >>> g.set_threads(1)  # as other processes use the other cores
         >>> g.set_threads(None)
     """
-    _Process.asked = None if count is None else whole(count, name="The number of threads", most=MOST)
+    _Workers.asked = None if count is None else whole(count, name="The number of threads", most=MOST)
 
 
 def usual_threads(count: int) -> None:
     """Say how many threads work if the user does not say it."""
-    _Process.usual = count
+    _Workers.usual = count
 
 
 def threads() -> int:
@@ -89,12 +89,12 @@ def threads() -> int:
     """
     if _thread.works:
         return 1
-    if _Process.asked is not None:
-        return _Process.asked
+    if _Workers.asked is not None:
+        return _Workers.asked
     said = os.environ.get(VARIABLE)
     if said:
         return whole(int(said) if said.isdecimal() and len(said) < 9 else said, name=VARIABLE, most=MOST)
-    return min(_cores(), _USUAL) if _Process.usual is None else _Process.usual
+    return min(_cores(), _USUAL) if _Workers.usual is None else _Workers.usual
 
 
 @cache
@@ -184,27 +184,27 @@ def _next(waiting: deque[_Call[T, R]]) -> R:
 
 
 def _submitted(count: int, function: Callable[[T], R], item: T) -> Future[R]:
-    with _Process.lock:
-        if _Process.pool is None or _Process.size != count:
-            if _Process.pool is not None:
-                _Process.pool.shutdown(wait=False)
-            _Process.pool, _Process.size = ThreadPoolExecutor(count - 1, "gpu_ops"), count
+    with _Workers.lock:
+        if _Workers.pool is None or _Workers.size != count:
+            if _Workers.pool is not None:
+                _Workers.pool.shutdown(wait=False)
+            _Workers.pool, _Workers.size = ThreadPoolExecutor(count - 1, "gpu_ops"), count
         try:
-            return _Process.pool.submit(_worked, function, item)
+            return _Workers.pool.submit(_worked, function, item)
         except RuntimeError:  # no thread can be started, or the interpreter ends: the caller runs it
             return Future()
 
 
 def _worked(function: Callable[[T], R], item: T) -> R:
-    _thread.works = True
+    before, _thread.works = _thread.works, True
     try:
         return function(item)
     finally:
-        _thread.works = False
+        _thread.works = before
 
 
 def _forked() -> None:
-    _Process.lock, _Process.pool, _Process.size = threading.Lock(), None, 0
+    _Workers.lock, _Workers.pool, _Workers.size = threading.Lock(), None, 0
 
 
 if hasattr(os, "register_at_fork"):

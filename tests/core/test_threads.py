@@ -185,7 +185,7 @@ def test_the_environment_is_checked_before_anything_is_read(said: str, monkeypat
 
 
 def test_what_says_how_many_threads_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads._Process, "usual", None)
+    monkeypatch.setattr(threads._Workers, "usual", None)
     monkeypatch.delenv("GPU_OPS_THREADS", raising=False)
     with with_threads(None):
         assert 1 <= choose("cpu").threads <= 16

@@ -18,13 +18,13 @@ from gpu_ops.errors import GpuOpsError
 @contextmanager
 def with_threads(count: int | None, *, part: int = pool.PART) -> Iterator[None]:
     """As `set_threads`, and afterwards as before; parts of so few rows are handed to another thread."""
-    before = pool._Process.asked
+    before = pool._Workers.asked
     pool.set_threads(count)
     try:
         with mock.patch.object(pool, "PART", part), mock.patch.object(order, "_FEW", min(part, order._FEW)):
             yield
     finally:
-        pool._Process.asked = before
+        pool._Workers.asked = before
 
 
 @contextmanager
