@@ -44,6 +44,7 @@ from narwhals import (
 from gpu_ops.api.events import events, restore
 from gpu_ops.api.stream import DataWindowed, Stream, Windowed
 from gpu_ops.core.other_names import refuse
+from gpu_ops.core.threads import set_threads
 from gpu_ops.core.version import VERSION
 from gpu_ops.errors import (
     ColumnError,
@@ -180,6 +181,7 @@ __all__ = [
     "quantile",
     "rate",
     "restore",
+    "set_threads",
     "skewness",
     "slope",
     "standard_deviation",

@@ -28,6 +28,7 @@ from tests.support import reference
 from tests.support.examples import examples
 from tests.support.reference import NEVER, Aggregate, Event
 from tests.support.rows import rows, to_events, to_table
+from tests.support.threads import in_blocks, told, with_threads
 from tests.support.ticks import at_us, timed, us
 
 Events = list[Event]
@@ -403,7 +404,18 @@ def test_the_size_of_a_block_and_the_number_of_threads_change_no_bit(
     def answer(device: Device) -> Any:
         return answer_of(lambda: pa.concat_tables(local.tables(ask(source, plan)._node, device)))
 
-    assert answer(replace(device, block_rows=size, threads=threads)) == answer(replace(device, block_rows=None))
+    with with_threads(threads):
+        assert answer(replace(device, block_rows=size)) == answer(replace(device, block_rows=None))
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(case=cases() | counting_cases(), count=st.integers(2, 5), part=st.integers(1, 4), block=st.integers(1, 6))
+def test_the_number_of_threads_changes_no_byte(case: tuple[Events, Plan], count: int, part: int, block: int) -> None:
+    given_events, plan = case
+    source = to_table(given_events, PAYLOAD)
+    with in_blocks(block):
+        alone = told(lambda: ask(source, plan).collect(device="cpu"), threads=1, part=part)
+        assert told(lambda: ask(source, plan).collect(device="cpu"), threads=count, part=part) == alone
 
 
 ENCODINGS = {

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
 from gpu_ops.core.forking import use_threads
+from gpu_ops.core.threads import threads
 from gpu_ops.devices.columns import Columns
 from gpu_ops.devices.kernels import Kernels
 from gpu_ops.errors import DeviceError, PlanError, is_one_of, shown
@@ -26,7 +26,7 @@ class Device:
         kernels: Its functions of arrays.
         columns: Its functions of frames.
         block_rows: About how many events a window operator handles at a time; None for all of them.
-        threads: How many blocks run at a time.
+        parallel: Whether blocks may run on several threads of this process.
     """
 
     name: str
@@ -34,7 +34,12 @@ class Device:
     kernels: Kernels
     columns: Columns
     block_rows: int | None
-    threads: int
+    parallel: bool
+
+    @property
+    def threads(self) -> int:
+        """How many blocks run at a time."""
+        return threads() if self.parallel else 1
 
 
 class Modules(NamedTuple):
@@ -51,21 +56,16 @@ class DeviceKind:
     Attributes:
         modules: Its kernels and its columns, imported when the device is chosen.
         block_rows: As in `Device`.
-        threads: As in `Device`.
+        parallel: As in `Device`.
     """
 
     modules: Callable[[], Modules]
     block_rows: int | None = None
-    threads: int = 1
+    parallel: bool = False
 
 
 _BLOCK_ROWS = 1 << 17
 """The number of events whose temporary arrays fill a core's own cache; measured on W2, W3 and W6."""
-
-
-def _threads() -> int:
-    """Half the cores, at most eight: Polars and Arrow use them too. On two cores a second thread only cost memory."""
-    return max(1, min(8, (os.cpu_count() or 1) // 2))
 
 
 @cache
@@ -91,13 +91,14 @@ def choose(name: str = "auto") -> Device:
 
     Raises:
         DeviceError: ``"gpu"`` was requested and no GPU can be used; or the process was forked from one that used a GPU.
-        PlanError: There is no device of that name.
+        PlanError: There is no device of that name, or ``GPU_OPS_THREADS`` is no number of threads.
 
     Examples:
         >>> choose("cpu").name
         'cpu'
     """
     use_threads()
+    threads()  # which refuses a number that cannot be, before anything is read
     check_name(name)
     return _chosen(name)
 
@@ -121,7 +122,7 @@ def _chosen(name: str) -> Device:
     if name == "auto":
         name, why = ("gpu", "auto: a GPU was found") if refusal is None else ("cpu", f"auto: {refusal}")
     kind = DEVICES[name]
-    return Device(name, why, *kind.modules(), kind.block_rows, kind.threads)
+    return Device(name, why, *kind.modules(), kind.block_rows, kind.parallel)
 
 
 def _cpu() -> Modules:
@@ -146,7 +147,7 @@ def _array() -> Modules:
 
 
 DEVICES = {
-    "cpu": DeviceKind(_cpu, _BLOCK_ROWS, _threads()),
+    "cpu": DeviceKind(_cpu, _BLOCK_ROWS, parallel=True),
     "array": DeviceKind(_array),
     "gpu": DeviceKind(_gpu),
 }

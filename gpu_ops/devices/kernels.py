@@ -333,15 +333,17 @@ class WindowKernels(Protocol):
             int64[(windows + 1) x groups]; group g of window w is at ``w x groups + g``.
         """
 
-    def dense_places(self, start: Ints, end: Ints | int, size: int, hop: int, align: int) -> Any:
+    def dense_places(self, start: Ints, end: Ints | int, size: int, hop: int, align: int, windows: int | None) -> Any:
         """Where events are on a grid, in the form in which the device counts them.
 
         Args:
-            start: As in `grid_ranges`; no event is in a window before number 0.
+            start: As in `grid_ranges`.
             end: As in `grid_ranges`.
             size: As in `grid_ranges`.
             hop: As in `grid_ranges`.
             align: As in `grid_ranges`.
+            windows: How many windows the table has: those before its first one and past its last one are left out. None
+                if there are no such windows.
 
         Returns:
             What `dense_count` and `dense_sum` take.
@@ -353,7 +355,7 @@ class WindowKernels(Protocol):
         Args:
             into: From `dense_zeros` or an earlier call. Do not use it afterwards: on the CPU it becomes the result.
             codes: int32 group of each event.
-            places: From `dense_places`; no event is in a window past the table's last one.
+            places: From `dense_places`.
             groups: How many groups there are.
 
         Returns:

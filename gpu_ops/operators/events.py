@@ -101,20 +101,42 @@ def whole_groups(
     _, bounds, moved = device.kernels.partition(codes, count, [*times, *payload.arrays])
     bounds = device.columns.host(bounds)
     bounds = np.concatenate([bounds[:1], bounds[1:][bounds[1:] > bounds[:-1]]])  # of the groups that have events
-    group, done = 0, 0
-    while done < rows:
-        upto = int(np.searchsorted(bounds, min(done + size, rows)))
-        high = int(bounds[upto])
-        numbers, edges = (device.columns.array(each) for each in (np.arange(upto - group), bounds[group : upto + 1]))
-        arrays = [each[done:high] for each in moved]
+    for low, high in group_spans(bounds, size):
+        first, last = (int(np.searchsorted(bounds, edge)) for edge in (low, high))
+        numbers, edges = (device.columns.array(each) for each in (np.arange(last - first), bounds[first : last + 1]))
+        arrays = [each[low:high] for each in moved]
         end = events.end if isinstance(events.end, int) else arrays[1]
         placed = Events(arrays[0], end, payload.moved(arrays[len(times) :], device))
-        yield placed, device.kernels.group_codes(edges - done), numbers
-        group, done = upto, high
+        yield placed, device.kernels.group_codes(edges - low), numbers
+
+
+def group_spans(bounds: Any, size: int) -> Iterator[tuple[int, int]]:
+    """(low, upto) of stretches of whole groups, of about a number of events; larger groups stand alone.
+
+    Args:
+        bounds: Host int64: where each group begins, and where the last one ends.
+        size: About how many events a stretch has; a group of more than twice as many is larger.
+
+    Examples:
+        >>> list(group_spans(np.array([0, 2, 3, 9, 10]), 2))
+        [(0, 2), (2, 3), (3, 9), (9, 10)]
+    """
+    larger = np.flatnonzero(np.diff(bounds) > 2 * size)
+    low, total = 0, int(bounds[-1])
+    for begin, end in [*zip(bounds[larger].tolist(), bounds[larger + 1].tolist(), strict=True), (total, total)]:
+        while low < begin:
+            high = int(bounds[np.searchsorted(bounds, min(low + size, begin))])
+            yield low, high
+            low = high
+        if begin < end:
+            yield begin, end
+        low = end
 
 
 def present(codes: Any, count: int, device: Device) -> Any:
     """int64 groups that have events, ascending, of ``count`` groups."""
+    if count == 1 and len(codes):
+        return device.columns.array(np.zeros(1, np.int64))
     if count > MANY * len(codes) + FEW:
         return np.unique(codes).astype(np.int64)
     found = device.columns.array(np.zeros(count, np.bool_))

@@ -73,7 +73,10 @@ NOT_STRICT = {
 
 @st.composite
 def dense(draw: st.DrawFn) -> tuple[Any, ...]:
-    """(codes, start, end, size, hop, align, values, groups, windows) in any order; hundreds of events may be equal."""
+    """(codes, start, end, size, hop, align, values, groups, windows, cut) in any order; many events may be equal.
+
+    If the windows are cut, some of an event's may be before the first one and past the last one.
+    """
     size, hop, groups = draw(st.integers(1, 9)), draw(st.integers(1, 9)), draw(st.integers(1, 3))
     event = st.tuples(st.integers(0, 40), st.integers(1, 9), st.integers(0, groups - 1), ANY_INT)
     events = draw(st.lists(event, max_size=9))
@@ -82,10 +85,12 @@ def dense(draw: st.DrawFn) -> tuple[Any, ...]:
     since = draw(st.sampled_from([0, MIN_TIME, MAX_TIME - 50]))
     start += since
     end = draw(st.integers(1, 9)) if draw(st.booleans()) else start + lasts
-    # Every window that holds an event has a number from 0 on.
-    align = since - size - draw(st.integers(0, 5))
+    cut = draw(st.booleans())
+    # If not cut, every window that holds an event has a number from 0 on.
+    align = since - size - draw(st.integers(-9 if cut else 0, 5))
     windows = max(overlapped(start, start + end if isinstance(end, int) else end, size, hop, align)[1], default=0)
-    return codes.astype(np.int32), start, end, size, hop, align, values, groups, int(windows) + draw(st.integers(0, 2))
+    windows = draw(st.integers(1, 9)) if cut else int(windows) + draw(st.integers(0, 2))
+    return codes.astype(np.int32), start, end, size, hop, align, values, groups, windows, cut
 
 
 SUMS = st.lists(st.integers(-(1 << 62), 1 << 62), min_size=1, max_size=5)
@@ -95,8 +100,9 @@ SUMS = st.lists(st.integers(-(1 << 62), 1 << 62), min_size=1, max_size=5)
 
 
 def dense_windows(kernel: str, *inputs: Any) -> Any:
-    codes, start, end, size, hop, align, values, groups, windows = inputs
+    codes, start, end, size, hop, align, values, groups, windows, _ = inputs
     first, last = overlapped(start, start + end if isinstance(end, int) else end, size, hop, align)
+    first, last = np.maximum(first, 0), np.minimum(last, windows)
     slots: list[list[int]] = [[] for _ in range(windows * groups)]
     for code, low, high, value in zip(codes, first, last, values, strict=True):
         for window in range(low, high):
@@ -106,13 +112,13 @@ def dense_windows(kernel: str, *inputs: Any) -> Any:
 
 def dense_by(kernel: str, port: Port, *inputs: Any) -> Any:
     """In two calls, as blocks of events come."""
-    codes, start, end, size, hop, align, values, groups, windows = inputs
+    codes, start, end, size, hop, align, values, groups, windows, cut = inputs
     kernels, to = port.kernels, port.to
     grid = kernels.dense_zeros(to(start), groups, windows)
     for part in (slice(0, len(codes) // 3), slice(len(codes) // 3, None)):
         times = to(start[part].copy()), end if isinstance(end, int) else to(end[part].copy())
         given = [to(values[part].copy())] if kernel == "dense_sum" else []
-        places = kernels.dense_places(*times, size, hop, align)
+        places = kernels.dense_places(*times, size, hop, align, windows if cut else None)
         grid = getattr(kernels, kernel)(grid, to(codes[part].copy()), places, *given, groups)
     return port.back(kernels.dense_totals(grid, groups))
 

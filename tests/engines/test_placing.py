@@ -161,7 +161,7 @@ def with_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def chosen(name: str) -> Device:
         why = "asked for" if name == "gpu" else "auto: a GPU was found"
-        return cpu if name == "cpu" else Device("gpu", why, cpu.kernels, cpu.columns, None, 1)
+        return cpu if name == "cpu" else Device("gpu", why, cpu.kernels, cpu.columns, None, parallel=False)
 
     monkeypatch.setattr(placing, "choose", chosen)
 

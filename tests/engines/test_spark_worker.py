@@ -37,3 +37,16 @@ def test_a_task_spares_the_next_one_archives_and_garbage(spark: SparkSession) ->
     found = spark.range(2, numPartitions=2).mapInArrow(kept, "asked LONG, aside LONG, looked_through LONG").toArrow()
     # Another worker may have had no task of ours.
     assert any(row["asked"] <= 2 and row["aside"] > row["looked_through"] for row in found.to_pylist()), found
+
+
+@pytest.mark.usefixtures("few_tasks")
+def test_a_task_works_on_as_many_threads_as_it_has_cores(spark: SparkSession) -> None:
+    def working(rows: pa.Table) -> int:
+        from gpu_ops.core.threads import threads
+
+        return threads()
+
+    table = pa.table({"start": [1, 2, 3], "end": [5, 7, 9], "k": [1, 2, 1]})
+    source = g.events(spark.createDataFrame(table), start="start", end="end", unit="s")
+    n = g.window_function(working, returns=pa.int64(), of="k")
+    assert {row["n"] for row in source.by("k").snapshot().agg(n=n).collect().toArrow().to_pylist()} == {1}

@@ -27,6 +27,7 @@ from gpu_ops.devices import Device, choose
 from gpu_ops.engines.local import engine as local
 from tests.support.examples import examples
 from tests.support.rows import rows
+from tests.support.threads import with_threads
 from tests.support.ticks import us
 
 AGGREGATES: dict[str, Callable[[], dict[str, Any]]] = {
@@ -48,8 +49,8 @@ WINDOWS: dict[str, Callable[[Stream], Any]] = {
 
 def in_blocks(stream: Stream, device: Device, size: int | None, threads: int = 1) -> Any:
     """The rows of an answer that is computed in blocks of about some number of events."""
-    device = replace(device, block_rows=size, threads=threads)
-    return rows(pa.concat_tables(local.tables(stream._node, device)))
+    with with_threads(threads):
+        return rows(pa.concat_tables(local.tables(stream._node, replace(device, block_rows=size))))
 
 
 @st.composite

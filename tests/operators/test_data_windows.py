@@ -24,6 +24,7 @@ from tests.support.data_windows import ASKED, EVENTS, KEYS, NUMBER, SCHEMA, SPAN
 from tests.support.examples import examples
 from tests.support.reference import NEVER, Aggregate, Event
 from tests.support.rows import check, rows, stream, to_table
+from tests.support.threads import with_threads
 from tests.support.ticks import at_us, us
 
 
@@ -218,10 +219,10 @@ def test_it_does_not_matter_how_many_events_are_worked_on_at_a_time(kind: str, d
     query = query.by("v") if data.draw(st.booleans()) else query
     size, threads, held = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 2)), case.ask(query)
     for asks in (ASKED[asked](held) if text else held.agg(n=g.count()), held.rows().by("v").last(2).agg(m=g.mean("x"))):
-        whole, cut = (
-            pa.concat_tables(local.tables(asks._node, each))
-            for each in (replace(device, block_rows=None), replace(device, block_rows=size, threads=threads))
-        )
+        with with_threads(threads):
+            whole, cut = (
+                pa.concat_tables(local.tables(asks._node, replace(device, block_rows=each))) for each in (None, size)
+            )
         assert rows(cut) == rows(whole)
 
 

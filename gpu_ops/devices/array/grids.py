@@ -34,9 +34,15 @@ def dense_zeros(like: Array, groups: int, windows: int) -> Array:
     return xp.zeros((windows + 1) * groups, dtype=xp.int64)
 
 
-def dense_places(start: Array, end: Array | int, size: int, hop: int, align: int) -> tuple[Array, Array]:
+def dense_places(
+    start: Array, end: Array | int, size: int, hop: int, align: int, windows: int | None
+) -> tuple[Array, Array]:
     """Where events are on a grid: their first windows, and one past their last ones."""
-    return grid_ranges(start, end, size, hop, align)
+    first, last = grid_ranges(start, end, size, hop, align)
+    if windows is None:
+        return first, last
+    xp = array_namespace(start)
+    return xp.clip(first, 0, windows), xp.clip(last, 0, windows)
 
 
 def dense_count(into: Array, codes: Array, places: tuple[Array, Array], groups: int) -> Array:

@@ -16,9 +16,10 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from gpu_ops.core.arrow_buffers import decimal_words, integers, later
+from gpu_ops.core.arrow_buffers import decimal_words, integers, later, room
 from gpu_ops.core.arrow_buffers import to_arrow as to_arrow_array
 from gpu_ops.core.polars_frames import from_frame, to_frame, together
+from gpu_ops.core.threads import in_parallel, parts
 from gpu_ops.core.time import TIME_TYPE
 from gpu_ops.devices.columns import Step
 from gpu_ops.devices.cpu.order import extent as extent_of
@@ -275,11 +276,14 @@ def _hashed_codes(texts: pl.Series) -> tuple[Array, pl.Series] | None:
     """(codes, values) of texts by their hashes, half the cost of a table of texts; None if two texts share a hash."""
     if texts.null_count():
         texts = texts.fill_null("")
-    codes, _ = _dense(_numpy(texts.hash()).view(np.int64))
+    cut = parts(len(texts))
+    hashes = in_parallel(lambda part: _numpy(texts[slice(*part)].hash()).view(np.int64), cut)
+    codes, _ = _dense(hashes[0] if len(hashes) == 1 else np.concatenate(hashes))
     at = np.empty(int(codes.max(initial=-1)) + 1, np.uint32)
     at[codes] = np.arange(len(codes), dtype=np.uint32)
     values_of = texts[at]
-    return (codes, values_of) if (values_of[codes] == texts).all() else None
+    same = in_parallel(lambda part: (values_of[codes[slice(*part)]] == texts[slice(*part)]).all(), cut)
+    return (codes, values_of) if all(same) else None
 
 
 def _integer_codes(whole: Array) -> tuple[Array, Array]:
@@ -299,6 +303,29 @@ def _integer_codes(whole: Array) -> tuple[Array, Array]:
 
 
 def _dense(whole: Array) -> tuple[Array, Array]:
+    """(codes, integers): numbered as they come."""
+    cut = parts(len(whole))
+    if len(cut) == 1 or 4 * len(_encoded(whole[:_SAMPLE])[1]) > _SAMPLE:
+        # Where few are equal, the parts' integers would be as many as the rows.
+        return _encoded(whole)
+    made = in_parallel(lambda part: _encoded(whole[slice(*part)]), cut)
+    numbers, distinct = _encoded(np.concatenate([found for _, found in made]))
+    ends = np.cumsum([len(found) for _, found in made])
+    codes = room(len(whole), np.int32)
+
+    def number(at: int) -> None:
+        known = numbers[ends[at] - len(made[at][1]) : ends[at]]
+        codes[slice(*cut[at])] = gather(known, made[at][0].astype(np.int64))
+
+    in_parallel(number, range(len(cut)))
+    return codes, distinct
+
+
+_SAMPLE = 1 << 14
+"""How many rows tell whether many are equal."""
+
+
+def _encoded(whole: Array) -> tuple[Array, Array]:
     encoded = to_arrow_array(whole, pa.from_numpy_dtype(whole.dtype)).dictionary_encode()
     return integers(encoded.indices), integers(encoded.dictionary).view(whole.dtype)
 

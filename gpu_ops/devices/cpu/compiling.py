@@ -2,8 +2,9 @@
 
 Loading a cached kernel takes some 5 ms, so a process loads only those that its queries use. Input arrays are declared
 read-only, which fits Arrow's immutable buffers and writable arrays alike; all arrays are one-dimensional and
-contiguous. Kernels release the interpreter's lock and use one thread: callers run them on blocks in parallel. They copy
-and fill arrays in loops, since Numba takes seconds to compile an assignment to a part of an array.
+contiguous. Kernels release the interpreter's lock and use one thread: callers run them on blocks in parallel, or on
+parts of the rows of which each writes to other places. They copy and fill arrays in loops, since Numba takes seconds to
+compile an assignment to a part of an array.
 
 Numba writes its cache beside the source or, where that is read-only, under the user's cache folder; ``NUMBA_CACHE_DIR``
 names another place, for Spark's workers for instance. Where nothing can be written, each process compiles for itself.

@@ -65,9 +65,10 @@ _PIECE = 256
 
 
 def dense_places(
-    start: Ints, end: Ints | int, size: int, hop: int, align: int
+    start: Ints, end: Ints | int, size: int, hop: int, align: int, windows: int | None
 ) -> tuple[Ints, Ints, int, int, int, int]:
     """Where events are on a grid: the times and the grid, which cost nothing until they are counted."""
+    del windows  # what is counted is within the table anyway
     ends, later = (start, end) if isinstance(end, int) else (end, 0)
     return start, ends, later, size, hop, align
 
@@ -76,7 +77,7 @@ def dense_count(into: Ints, codes: Codes, places: tuple[Ints, Ints, int, int, in
     """Count events into a dense grid.
 
     Examples:
-        >>> codes, places = np.zeros(2, np.int32), dense_places(np.array([0, 10]), 1, 10, 10, 0)
+        >>> codes, places = np.zeros(2, np.int32), dense_places(np.array([0, 10]), 1, 10, 10, 0, None)
         >>> dense_totals(dense_count(np.zeros(4, np.int64), codes, places, 1), 1)
         array([1, 1, 0])
     """
@@ -89,7 +90,7 @@ def dense_sum(
     """Sum events' values into a dense grid, modulo 2**64.
 
     Examples:
-        >>> codes, places = np.zeros(2, np.int32), dense_places(np.array([0, 10]), 15, 10, 10, 0)
+        >>> codes, places = np.zeros(2, np.int32), dense_places(np.array([0, 10]), 15, 10, 10, 0, None)
         >>> dense_totals(dense_sum(np.zeros(4, np.int64), codes, places, np.array([5, 7]), 1), 1)
         array([ 5, 12,  7])
     """
@@ -112,6 +113,7 @@ def _dense_add(
     if start.size == 0:
         return into
     low = high = 0
+    windows = into.size // groups - 1
     # As in `_grid_ranges`.
     low_from, high_from = start[0] - hop, end[0] - hop
     for piece in range(0, start.size, _PIECE):
@@ -134,9 +136,11 @@ def _dense_add(
                 if np.uint64(starts[at] - low_from) >= np.uint64(hop):
                     low = (starts[at] - size - align) // hop + 1
                     low_from = align + (low - 1) * hop + size
+                    low = min(max(low, 0), windows)
                 if np.uint64(ends[at] - high_from) >= np.uint64(hop):
                     high = (ends[at] + later - 1 - align) // hop + 1
                     high_from = align + (high - 1) * hop + 1 - later
+                    high = min(max(high, 0), windows)
                 change = 1 if values is None else values[unsigned(piece + at)]
                 into[unsigned(low * groups + code[at])] += change
                 into[unsigned(high * groups + code[at])] -= change

@@ -8,12 +8,15 @@ so no event is compared with one that it does not meet, however long some lifeti
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 
 import numpy as np
 
 from gpu_ops.core.arrow_buffers import room
+from gpu_ops.core.threads import in_parallel, parts
 from gpu_ops.devices.cpu.compiling import CODES, INT, INTS, Array, Codes, Ints, kernel, output, unsigned
 from gpu_ops.devices.cpu.order import take_into
+from gpu_ops.devices.cpu.steps import search_pairs
 
 OUT = output(INT)
 
@@ -37,39 +40,91 @@ def starts_within(
         >>> starts_within(zero[:1], np.array([3]), np.array([8]), zero, np.array([1, 3, 7]), np.array([4, 5, 9]))
         (array([1]), array([0, 2]), array([0, 1, 1]), array([0, 1, 1, 1]))
     """
-    first, offsets = room(codes.size, np.int64), room(codes.size + 1, np.int64)
-    other_first, other_offsets = room(other_codes.size, np.int64), room(other_codes.size + 1, np.int64)
-    _merge(codes, start, other_codes, other_start, first, other_first)
-    _count(codes, end, other_codes, other_start, first, offsets)
-    _count(other_codes, other_end, codes, start, other_first, other_offsets)
-    return first, offsets, other_first, other_offsets
+    first, other_first = room(codes.size, np.int64), room(other_codes.size, np.int64)
+
+    def merge(part: _Stretch) -> None:
+        low, upto, other_low, other_upto = part
+        mine, others = slice(low, upto), slice(other_low, other_upto)
+        _merge(
+            codes[mine],
+            start[mine],
+            other_codes[others],
+            other_start[others],
+            low,
+            other_low,
+            first[mine],
+            other_first[others],
+        )
+
+    in_parallel(merge, _stretches(codes, start, other_codes, other_start))
+    offsets = _counted(codes, end, other_codes, other_start, first)
+    return first, offsets, other_first, _counted(other_codes, other_end, codes, start, other_first)
 
 
-@kernel(CODES, INTS, CODES, INTS, OUT, OUT)
-def _merge(codes: Codes, start: Ints, other_codes: Codes, other_start: Ints, first: Ints, other_first: Ints) -> None:
+_Stretch = tuple[int, int, int, int]
+"""(low, upto, other_low, other_upto): some events, and the others from the first of them to the next stretch's."""
+
+
+def _stretches(codes: Codes, start: Ints, other_codes: Codes, other_start: Ints) -> list[_Stretch]:
+    """Both sides in parts, so that the others of a part start neither before its events nor after the next one's."""
+    cut = parts(codes.size)
+    lows = np.array([low for low, _ in cut[1:]], np.int64)
+    # Times are whole: what is greater than the tick before is not less than the tick itself.
+    at = search_pairs(other_codes, other_start, codes[lows], start[lows] - 1).tolist()
+    return [(*part, *others) for part, others in zip(cut, pairwise([0, *at, other_codes.size]), strict=True)]
+
+
+@kernel(CODES, INTS, CODES, INTS, INT, INT, OUT, OUT)
+def _merge(
+    codes: Codes,
+    start: Ints,
+    other_codes: Codes,
+    other_start: Ints,
+    low: int,
+    other_low: int,
+    first: Ints,
+    other_first: Ints,
+) -> None:
     """The first other that does not start before each event, and the first event that starts after each other."""
     events, others = codes.size, other_codes.size
     event, at = 0, 0
     # No branch depends on the data: one of the pointers moves, and the last value written stays.
     while event < events and at < others:
-        first[unsigned(event)] = at
-        other_first[unsigned(at)] = event
+        first[unsigned(event)] = other_low + at
+        other_first[unsigned(at)] = low + event
         before = other_codes[unsigned(at)] < codes[unsigned(event)] or (
             other_codes[unsigned(at)] == codes[unsigned(event)] and other_start[unsigned(at)] < start[unsigned(event)]
         )
         at += before
         event += 1 - before
     for rest in range(event, events):
-        first[rest] = others
+        first[rest] = other_low + others
     for rest in range(at, others):
-        other_first[rest] = events
+        other_first[rest] = low + events
+
+
+def _counted(codes: Codes, end: Ints, other_codes: Codes, other_start: Ints, first: Ints) -> Ints:
+    """How many others from the first one on start before each event's end: as `pair_offsets`."""
+    offsets = room(codes.size + 1, np.int64)
+    cut = [slice(*part) for part in parts(codes.size)]
+    counts = in_parallel(
+        lambda part: _count(codes[part], end[part], other_codes, other_start, first[part], offsets[part]), cut
+    )
+    before = [0, *accumulate(counts)]
+
+    def shift(part: slice, by: int) -> None:
+        offsets[part] += by
+
+    in_parallel(lambda each: shift(*each), list(zip(cut[1:], before[1:-1], strict=True)))
+    offsets[codes.size] = before[-1]
+    return offsets
 
 
 @kernel(CODES, INTS, CODES, INTS, INTS, OUT)
-def _count(codes: Codes, end: Ints, other_codes: Codes, other_start: Ints, first: Ints, offsets: Ints) -> None:
-    """How many others from the first one on start before each event's end: as `pair_offsets`."""
+def _count(codes: Codes, end: Ints, other_codes: Codes, other_start: Ints, first: Ints, offsets: Ints) -> int:
+    """How many others come before those of each event, among those of some events; and how many there are."""
     others = other_codes.size
-    bound, total = 0, 0
+    bound, total = first[0] if codes.size else 0, 0
     for event in range(codes.size):
         while bound < others and other_codes[unsigned(bound)] <= codes[event]:
             bound += 1
@@ -90,7 +145,7 @@ def _count(codes: Codes, end: Ints, other_codes: Codes, other_start: Ints, first
             count = low - to
         offsets[event] = total
         total += count
-    offsets[codes.size] = total
+    return total
 
 
 @kernel(CODES, INTS, CODES, INTS)
@@ -171,14 +226,20 @@ def joined(
     size = high - low
     start, until = room(size, np.int64), room(size, np.int64)
     moved, beside = ([room(size, values.dtype) for values in each] for each in (mine, others))
-    # Indices never leave the processor's cache: there are few at a time, always in the same place.
-    event, other = np.empty(_FEW + _STRIDE, np.int64), np.empty(_FEW + _STRIDE, np.int64)
-    for at in range(0, size, _FEW):
-        upto = min(at + _FEW, size)
-        _meetings(first, offsets, end, other_start, other_end, low + at, event, other, start[at:upto], until[at:upto])
-        for arrays, made, rows in ((mine, moved, event), (others, beside, other)):
-            for values, into in zip(arrays, made, strict=True):
-                take_into(values, rows[: upto - at], into[at:upto])
+
+    def join(part: tuple[int, int]) -> None:
+        # Indices never leave the processor's cache: there are few at a time, always in the same place.
+        event, other = np.empty(_FEW + _STRIDE, np.int64), np.empty(_FEW + _STRIDE, np.int64)
+        for at in range(*part, _FEW):
+            upto = min(at + _FEW, part[1])
+            _meetings(
+                first, offsets, end, other_start, other_end, low + at, event, other, start[at:upto], until[at:upto]
+            )
+            for arrays, made, rows in ((mine, moved, event), (others, beside, other)):
+                for values, into in zip(arrays, made, strict=True):
+                    take_into(values, rows[: upto - at], into[at:upto])
+
+    in_parallel(join, parts(size))
     return start, until, moved, beside
 
 

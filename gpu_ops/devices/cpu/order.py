@@ -1,20 +1,27 @@
-"""Order on the CPU: events by group and start, and moving what belongs to them along."""
+"""Order on the CPU: events by group and start, and moving what belongs to them along.
+
+What takes long over many rows runs on several threads: each has a part of the rows, and writes where no other one does.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numba
 import numpy as np
 
 from gpu_ops.core.arrow_buffers import room
+from gpu_ops.core.threads import in_parallel, parts
 from gpu_ops.devices.cpu.compiling import CODES, INT, INTS, Array, Codes, Ints, inlined, kernel, output, unsigned
 
 # A loop that may end early tests for it after this many events: in between it can use wide instructions.
 _CHUNK = 4096
 
+_Part = tuple[int, int, Ints]
+"""(low, upto, places): some events, and for each group the place of the first of them in group order."""
 
-@kernel(CODES, INT)
+
 def group_bounds(codes: Codes, groups: int) -> Ints:
     """Where each group begins when events are in group order.
 
@@ -22,6 +29,23 @@ def group_bounds(codes: Codes, groups: int) -> Ints:
         >>> group_bounds(np.array([2, 0, 2], np.int32), 3)
         array([0, 1, 1, 3])
     """
+    return _places(codes, groups)[0]
+
+
+def _places(codes: Codes, groups: int) -> tuple[Ints, list[_Part]]:
+    """(where each group begins in group order, parts of the events and the places of each)."""
+    # Together, the tables of all parts are a quarter as long as the events at most.
+    cut = parts(codes.size, 4 * groups)
+    made = in_parallel(lambda part: _group_bounds(codes[part[0] : part[1]], groups), cut)
+    if len(cut) == 1:
+        return made[0], [(*cut[0], made[0])]
+    bounds, ends = np.sum(made, axis=0), np.cumsum(np.diff(made), axis=0)
+    places = bounds[:-1] + np.concatenate([np.zeros_like(ends[:1]), ends[:-1]])
+    return bounds, [(*part, each) for part, each in zip(cut, places, strict=True)]
+
+
+@kernel(CODES, INT)
+def _group_bounds(codes: Codes, groups: int) -> Ints:
     bounds = np.zeros(groups + 1, np.int64)
     for event in range(codes.size):
         bounds[unsigned(codes[event]) + unsigned(1)] += 1
@@ -37,10 +61,26 @@ def group_codes(bounds: Ints) -> Codes:
         >>> group_codes(np.array([0, 1, 1, 3]))
         array([0, 2, 2], dtype=int32)
     """
-    return np.repeat(np.arange(bounds.size - 1, dtype=np.int32), np.diff(bounds))
+    begin = int(bounds[0])
+    codes = room(int(bounds[-1]) - begin, np.int32)
+    in_parallel(lambda part: _group_codes(bounds, begin + part[0], codes[part[0] : part[1]]), parts(codes.size))
+    return codes
 
 
-@kernel(CODES, INTS)
+@kernel(INTS, INT, output(numba.types.int32))
+def _group_codes(bounds: Ints, low: int, into: Codes) -> None:
+    """The codes of the events from ``low`` on, of groups that begin at ``bounds``."""
+    group = np.searchsorted(bounds, low, side="right") - 1
+    at = 0
+    while at < into.size:
+        upto = min(bounds[group + 1] - low, into.size)
+        code, same = np.int32(group), into[at:upto]
+        for event in range(same.size):
+            same[event] = code
+        at = upto
+        group += 1
+
+
 def is_ordered(codes: Codes, start: Ints) -> bool:
     """Whether events are in order of group, then start.
 
@@ -48,6 +88,17 @@ def is_ordered(codes: Codes, start: Ints) -> bool:
         >>> is_ordered(np.array([0, 0, 1], np.int32), np.array([3, 3, 1]))
         True
     """
+    # Each part with the first event of the next one.
+    return all(
+        in_parallel(
+            lambda part: _is_ordered(codes[part[0] : part[1] + 1], start[part[0] : part[1] + 1]),
+            parts(codes.size),
+        )
+    )
+
+
+@kernel(CODES, INTS)
+def _is_ordered(codes: Codes, start: Ints) -> bool:
     for low in range(0, codes.size, _CHUNK):
         # Parts of arrays, not offsets into them: the compiler then sees that it may use wide instructions.
         code, time = codes[low : low + _CHUNK], start[low : low + _CHUNK]
@@ -60,7 +111,6 @@ def is_ordered(codes: Codes, start: Ints) -> bool:
     return True
 
 
-@kernel(INTS)
 def ascends(values: Ints) -> bool:
     """Whether no value is less than the one before.
 
@@ -68,6 +118,11 @@ def ascends(values: Ints) -> bool:
         >>> ascends(np.array([1, 1, 3]))
         True
     """
+    return all(in_parallel(lambda part: _all_ascend(values[part[0] : part[1] + 1]), parts(values.size)))
+
+
+@kernel(INTS)
+def _all_ascend(values: Ints) -> bool:
     return _ascends(values)
 
 
@@ -78,10 +133,11 @@ def extent(values: Array) -> tuple[int, int]:
         >>> extent(np.array([3, 1, 2], np.int16))
         (1, 3)
     """
-    return _extent[values.dtype.name](values)
+    extent_of = _extent[values.dtype.name]
+    found = in_parallel(lambda part: extent_of(values[slice(*part)]), parts(values.size))
+    return min(least for least, _ in found), max(most for _, most in found)
 
 
-@kernel(INTS, INT, output(numba.types.int64), allocates=False)
 def extent_moved(values: Ints, by: int, into: Ints) -> tuple[int, int]:
     """`extent`, and the values moved by a number into an array, in one pass.
 
@@ -90,6 +146,12 @@ def extent_moved(values: Ints, by: int, into: Ints) -> tuple[int, int]:
         >>> extent_moved(np.array([3, 1, 2]), 1, into), into
         ((1, 3), array([4, 2, 3]))
     """
+    found = in_parallel(lambda part: _extent_moved(values[slice(*part)], by, into[slice(*part)]), parts(values.size))
+    return min(least for least, _ in found), max(most for _, most in found)
+
+
+@kernel(INTS, INT, output(numba.types.int64), allocates=False)
+def _extent_moved(values: Ints, by: int, into: Ints) -> tuple[int, int]:
     least = most = values[0]
     for at in range(values.size):
         value = values[at]
@@ -98,7 +160,6 @@ def extent_moved(values: Ints, by: int, into: Ints) -> tuple[int, int]:
     return least, most
 
 
-@kernel(INTS, INTS)
 def lifetimes_extent(start: Ints, end: Ints) -> tuple[int, int, int, bool]:
     """(the least start, the greatest start, the greatest end, whether each end is after its start) of some lifetimes.
 
@@ -106,6 +167,13 @@ def lifetimes_extent(start: Ints, end: Ints) -> tuple[int, int, int, bool]:
         >>> lifetimes_extent(np.array([3, 1]), np.array([5, 9]))
         (1, 3, 9, True)
     """
+    found = in_parallel(lambda part: _lifetimes_extent(start[slice(*part)], end[slice(*part)]), parts(start.size))
+    least, most, latest, after = zip(*found, strict=True)
+    return min(least), max(most), max(latest), all(after)
+
+
+@kernel(INTS, INTS)
+def _lifetimes_extent(start: Ints, end: Ints) -> tuple[int, int, int, bool]:
     least, most, latest, wrong = start[0], start[0], end[0], 0
     for at in range(start.size):
         begin, finish = start[at], end[at]
@@ -140,20 +208,35 @@ def group_order(codes: Codes, groups: int, start: Ints) -> Ints:
     in_time = ascends(start)
     if in_time and groups == 1:
         return np.arange(codes.size)
-    return _group_order(codes, group_bounds(codes, groups), start, in_time)
+    bounds, placed = _places(codes, groups)
+    order = room(codes.size, np.int64)
+    in_parallel(lambda part: _scatter_rows(codes[part[0] : part[1]], part[2], part[0], order), placed)
+    if not in_time:
+        in_parallel(lambda cut: _sort_groups(start, cut, order), _group_cuts(bounds))
+    return order
 
 
-@kernel(CODES, INTS, INTS, INT)
-def _group_order(codes: Codes, bounds: Ints, start: Ints, in_time: int) -> Ints:
-    events, groups = codes.size, bounds.size - 1
-    order = np.empty(events, np.int64)
-    place = bounds.copy()
-    for event in range(events):
+def _group_cuts(bounds: Ints) -> list[Ints]:
+    """The bounds of the groups in parts of about equally many events, each part with the end of its last group."""
+    at = [0, *(int(np.searchsorted(bounds, upto)) for _, upto in parts(int(bounds[-1])))]
+    at[-1] = bounds.size - 1
+    return [bounds[low : upto + 1] for low, upto in pairwise(at)]
+
+
+@kernel(CODES, INTS, INT, output(numba.types.int64))
+def _scatter_rows(codes: Codes, places: Ints, low: int, into: Ints) -> None:
+    """The indices of the events from ``low`` on, in group order."""
+    place = places.copy()
+    for event in range(codes.size):
         code = unsigned(codes[event])
-        order[unsigned(place[code])] = event
+        into[unsigned(place[code])] = low + event
         place[code] += 1
-    if in_time:
-        return order
+
+
+@kernel(INTS, INTS, output(numba.types.int64))
+def _sort_groups(start: Ints, bounds: Ints, order: Ints) -> None:
+    """Sort the events of some groups by start, where they are not in order of start; a stable sort."""
+    groups, events = bounds.size - 1, bounds[bounds.size - 1] - bounds[0]
     keys, items = np.empty((2, 0), np.int64), np.empty((2, 0), np.int64)
     for group in range(groups):
         low, count = bounds[group], bounds[group + 1] - bounds[group]
@@ -168,7 +251,6 @@ def _group_order(codes: Codes, bounds: Ints, start: Ints, in_time: int) -> Ints:
             _sort_pairs(keys, items, count)
             for at in range(count):
                 order[low + at] = items[0, at]
-    return order
 
 
 @inlined
@@ -271,7 +353,8 @@ def take(values: Array, indices: Ints) -> Array:
 
 def take_into(values: Array, indices: Ints, into: Array) -> None:
     """`take` into an array."""
-    _take[values.itemsize](_bits(values), indices, _bits(into))
+    moved, given, made = _take[values.itemsize], _bits(values), _bits(into)
+    in_parallel(lambda part: moved(given, indices[part[0] : part[1]], made[part[0] : part[1]]), parts(indices.size))
 
 
 def _take_bits(values: Array, indices: Ints, into: Array) -> None:
@@ -279,8 +362,8 @@ def _take_bits(values: Array, indices: Ints, into: Array) -> None:
         into[at] = values[unsigned(indices[at])]
 
 
-def _scatter_bits(codes: Codes, bounds: Ints, values: Array, into: Array) -> None:
-    place = bounds.copy()
+def _scatter_bits(codes: Codes, places: Ints, values: Array, into: Array) -> None:
+    place = places.copy()
     for event in range(codes.size):
         code = unsigned(codes[event])
         into[unsigned(place[code])] = values[event]
@@ -309,17 +392,37 @@ def partition(codes: Codes, groups: int, arrays: Sequence[Array]) -> tuple[Codes
         >>> partition(np.array([1, 0, 1], np.int32), 2, [np.array([5, 6, 7]), np.array([0.5, 1.5, 2.5])])
         (array([0, 1, 1], dtype=int32), array([0, 1, 3]), [array([6, 5, 7]), array([1.5, 0.5, 2.5])])
     """
-    bounds = group_bounds(codes, groups)
     placed = list(arrays)
     if is_ordered(codes, placed[0]):
-        return codes, bounds, placed
-    if (codes[1:] < codes[:-1]).any():
+        return codes, group_bounds(codes, groups), placed
+    bounds, found = _places(codes, groups)
+    if not _codes_ascend(codes):
         placed = [room(len(values), values.dtype) for values in arrays]
-        for values, into in zip(arrays, placed, strict=True):
-            _scatter[values.itemsize](codes, bounds, _bits(values), _bits(into))
+        in_parallel(
+            lambda move: _scattered(codes, *move),
+            [(part, *move) for move in zip(arrays, placed, strict=True) for part in found],
+        )
         codes = group_codes(bounds)
     if not is_ordered(codes, placed[0]):
         # Within its group an event moves only a short way, which gathers quickly.
         order = group_order(codes, groups, placed[0])
         placed = [take(values, order) for values in placed]
     return codes, bounds, placed
+
+
+def _scattered(codes: Codes, part: _Part, values: Array, into: Array) -> None:
+    """Write the values of a part into their places."""
+    low, upto, places = part
+    _scatter[values.itemsize](codes[low:upto], places, _bits(values)[low:upto], _bits(into))
+
+
+@kernel(CODES)
+def _codes_ascend(codes: Codes) -> bool:
+    for low in range(0, codes.size, _CHUNK):
+        code, next_code = codes[low : low + _CHUNK], codes[low + 1 : low + 1 + _CHUNK]
+        descents = 0
+        for at in range(next_code.size):
+            descents += code[at] > next_code[at]
+        if descents:
+            return False
+    return True

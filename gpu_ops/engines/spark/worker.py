@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyspark
 from pyspark import TaskContext
 
+from gpu_ops.core.threads import usual_threads
 from gpu_ops.core.time import TIME_TYPE
 from gpu_ops.devices import choose
 from gpu_ops.engines.local.in_order import Spill, can_run_in_order, in_order
@@ -111,6 +112,9 @@ def run_task(
     Yields:
         ``start``, ``end`` and the answer's encoded payload.
     """
+    context = TaskContext.get()
+    if context is not None:
+        usual_threads(context.cpus())  # the cores of this task; the other ones run other tasks
     _settle(worker_device(device))
     _keep_archives()
     back = task.back

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.threads import ordered_map
 from gpu_ops.core.time import MAX_TIME, TICK
 from gpu_ops.devices import Device
 from gpu_ops.errors import PlanError
@@ -26,7 +28,6 @@ from gpu_ops.operators.row_windows.groups import GroupStates
 from gpu_ops.operators.row_windows.slices import Slice, slices
 from gpu_ops.operators.row_windows.window_state import ENTER, FLOOR, NUMBER, DataWindowState, floors_of
 from gpu_ops.operators.state.rows import AxisRows, concat_rows
-from gpu_ops.operators.windows.windows import ordered_map
 from gpu_ops.plan.data_windows import STATUS, DataWindow, Last, Output
 from gpu_ops.plan.window_kinds import OUT, UNKNOWN, Assigned, Membership, WindowRows
 
@@ -100,16 +101,26 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
         device, node = self._device, self._node
         # An event of `each` gets aggregates over all windows of its key, so that these stay in one piece.
         together = node.key if node.output == "each" else node.group
-        for events in of_whole_groups(node.input, together, whole.inputs[0], device):
-            codes, count, _ = device.columns.key_codes(events.frame, together)
-            for some, *numbered in whole_groups(events, codes, count, self._schema, device):
-                code, touched = numbered if together == node.group else self._group_numbers(some.frame)
-                rows = AxisRows(code, some.start, some.ends, {}, some.frame)
-                made = self._whole(rows, touched)
-                if whole.cut:
-                    yield from made
-                elif (piece := concat(made, device)) is not None:
-                    yield piece
+
+        def pieces() -> Iterator[tuple[Events, Any, Any]]:
+            for events in of_whole_groups(node.input, together, whole.inputs[0], device):
+                codes, count, _ = device.columns.key_codes(events.frame, together)
+                yield from whole_groups(events, codes, count, self._schema, device)
+
+        def results(piece: tuple[Events, Any, Any]) -> Sequence[Events]:
+            some, *numbered = piece
+            code, touched = numbered if together == node.group else self._group_numbers(some.frame)
+            made = self._whole(AxisRows(code, some.start, some.ends, {}, some.frame), touched)
+            if whole.cut:
+                return list(made)
+            gathered = concat(made, device)
+            return [] if gathered is None else [gathered]
+
+        # Pieces that are no larger than a block are computed several at a time, others slice by slice.
+        size = device.block_rows
+        for is_block, some in groupby(pieces(), lambda piece: size is not None and len(piece[0]) <= 2 * size):
+            for made in ordered_map(device.threads if is_block else 1, results, some):
+                yield from made
 
     def _whole(self, rows: AxisRows, touched: Any) -> Iterator[Events]:
         """The results of whole groups. A large group is cut in time, and its results come in several pieces."""

@@ -7,13 +7,16 @@ than there are events; `windows` computes the same results in general.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.threads import in_parallel
 from gpu_ops.core.time import TICK
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import Block, Column, Columns, PartName, column_name, condition_holds
@@ -56,11 +59,18 @@ class Grid:
         window: The windows; number 0 of them is the table's first row.
         windows: How many rows.
         groups: How many groups.
+        is_part: Whether events may also be in windows before or after these.
     """
 
     window: Hopping
     windows: int
     groups: int
+    is_part: bool = False
+
+    @property
+    def cut(self) -> int | None:
+        """``windows`` of `dense_places`."""
+        return self.windows if self.is_part else None
 
 
 def plan_grid(window: Hopping, events: Events, groups: int, device: Device) -> Grid | None:
@@ -78,9 +88,14 @@ def plan_grid(window: Hopping, events: Events, groups: int, device: Device) -> G
     return Grid(replace(window, align=window.align + low * window.hop), windows, groups)
 
 
-def dense_results(
+Piece = Callable[[], "tuple[Any, Any, DenseBlock] | None"]
+"""Computes some results: (grid points in ticks, int32 groups, block), one for each window and group that holds any
+event; None if none does."""
+
+
+def dense_pieces(
     node: WindowAggregate, grid: Grid, events: Events, codes: Any | None, columns: Columns, device: Device
-) -> Iterator[tuple[Any, Any, DenseBlock]]:
+) -> Iterator[Piece]:
     """Results of a node over a table of its windows, some windows at a time.
 
     Args:
@@ -90,37 +105,91 @@ def dense_results(
         codes: int32 group of each event; None when there is one group.
         columns: What the aggregates need.
         device: Where arrays live.
-
-    Yields:
-        (grid points in ticks, int32 groups, block): one for each window and group that holds any event.
     """
     names = [name for aggregate in node.aggregates for name in _table_names(aggregate, columns)]
     parts = {name: _CountTable(name, columns) for name in (*names, _ROWS)}
-    kernels, groups, window = device.kernels, grid.groups, grid.window
+    groups, schema = grid.groups, node.input.schema
     bounded = [each for each in node.aggregates if each.kind.incremental.made_of == "bounded sums"]
     averaged = {column_name(each.expression) for each in bounded}
     most = {name: _most(columns[name, "numbers"].arrays[0], len(events)) for name in averaged}
-    tables = {part: kernels.dense_zeros(events.start, groups, grid.windows) for part in parts}
-    step = device.block_rows or len(events)
-    one_group = device.columns.array(np.zeros(min(step, len(events)), np.int32))
-    for low in range(0, len(events), step):
-        cut = slice(low, low + step)
-        start, end = events.start[cut], events.end if isinstance(events.end, int) else events.end[cut]
-        end = ends_by(window, start, end)
-        owners = one_group[: len(start)] if codes is None else codes[cut]
-        places = kernels.dense_places(start, *grid_arguments(window, end))
-        for part, made in parts.items():
-            tables[part] = made.add(tables[part], cut, owners, start, end, places, grid, device)
-    tables = {part: kernels.dense_totals(table, groups) for part, table in tables.items()}
-    rows = max(1, (device.block_rows or grid.windows * groups) // groups)
-    for top in range(0, grid.windows, rows):
-        cut = slice(top * groups, min(top + rows, grid.windows) * groups)
-        rest = {part: table[cut] for part, table in tables.items()}
-        slots, start, owners, counts = kernels.dense_slots(
-            rest[_ROWS], groups, window.align + top * window.hop, window.hop
+    size = min(device.block_rows or len(events), len(events))
+    one_group = device.columns.array(np.zeros(size, np.int32))
+
+    def filled(stretch: _Stretch) -> tuple[Grid, dict[PartName, Any]]:
+        """The totals of the windows of a stretch."""
+        table = stretch.grid
+        tables = {part: device.kernels.dense_zeros(events.start, groups, table.windows) for part in parts}
+        for low, high in stretch.blocks:
+            cut = slice(low, high)
+            start, end = events.start[cut], events.end if isinstance(events.end, int) else events.end[cut]
+            end = ends_by(table.window, start, end)
+            owners = one_group[: len(start)] if codes is None else codes[cut]
+            places = device.kernels.dense_places(start, *grid_arguments(table.window, end), table.cut)
+            for part, made in parts.items():
+                tables[part] = made.add(tables[part], cut, owners, start, end, places, table, device)
+        return table, {part: device.kernels.dense_totals(each, groups) for part, each in tables.items()}
+
+    def piece(table: Grid, tables: dict[PartName, Any], top: int, rows: int) -> tuple[Any, Any, DenseBlock] | None:
+        cut = slice(top * groups, min(top + rows, table.windows) * groups)
+        rest = {part: each[cut] for part, each in tables.items()}
+        slots, start, owners, counts = device.kernels.dense_slots(
+            rest[_ROWS], groups, table.window.align + top * table.window.hop, table.window.hop
         )
-        if len(slots):
-            yield start, owners, DenseBlock(device, columns, node.input.schema, rest, slots, counts, most)
+        return (start, owners, DenseBlock(device, columns, schema, rest, slots, counts, most)) if len(slots) else None
+
+    for table, tables in in_parallel(filled, _stretches(grid, events, device)):
+        rows = max(1, (device.block_rows or table.windows * groups) // groups)
+        for top in range(0, table.windows, rows):
+            yield partial(piece, table, tables, top, rows)
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """Some of a table's windows, one after the other: events are cut to it, so that its totals need no other stretch.
+
+    Attributes:
+        grid: A table of these windows.
+        blocks: (low, upto) of the events of which some may be in them.
+    """
+
+    grid: Grid
+    blocks: list[tuple[int, int]]
+
+
+def _stretches(grid: Grid, events: Events, device: Device) -> list[_Stretch]:
+    """A stretch of windows for each thread; one if the events are not in about the order of time."""
+    step = device.block_rows or len(events)
+    blocks = [(low, min(low + step, len(events))) for low in range(0, len(events), step)]
+    whole = [_Stretch(grid, blocks)]
+    if device.threads == 1 or len(blocks) < 2:
+        return whole
+    first, last = _windows_of(grid.window, events, blocks, device)
+    count = min(device.threads, len(blocks))
+    begins = [0, *(int(first[len(blocks) * at // count]) for at in range(1, count)), grid.windows]
+    made = []
+    for low, upto in pairwise(begins):
+        spans = zip(blocks, first, last, strict=True)
+        there = [block for block, begin, end in spans if begin < upto and end > low]
+        if low >= upto or 4 * len(there) > 3 * len(blocks):
+            return whole
+        window = replace(grid.window, align=grid.window.align + low * grid.window.hop)
+        made.append(_Stretch(replace(grid, window=window, windows=upto - low, is_part=True), there))
+    return made
+
+
+def _windows_of(window: Hopping, events: Events, blocks: list[tuple[int, int]], device: Device) -> tuple[Any, Any]:
+    """(first, last): each block's events are in the windows ``first … last - 1`` at most."""
+
+    def span(block: tuple[int, int]) -> tuple[int, int, int]:
+        least, most = device.kernels.extent(events.start[slice(*block)])
+        end = most + events.end if isinstance(events.end, int) else device.kernels.extent(events.end[slice(*block)])[1]
+        return least, most, end if window.until is None else min(end, window.until)
+
+    least, most, end = np.array(in_parallel(span, blocks)).T
+    unbounded = replace(window, until=None)
+    first, _ = ranges(unbounded, np.ascontiguousarray(least), TICK, device)
+    _, last = ranges(unbounded, np.ascontiguousarray(most), np.maximum(most + TICK, end), device)
+    return first, last
 
 
 _ROWS: PartName = ("count", None, None)
@@ -173,7 +242,7 @@ class _CountTable:
             codes, start = kernels.take(codes, at), kernels.take(start, at)
             end = end if isinstance(end, int) else kernels.take(end, at)
             values = None if values is None else kernels.take(values, at)
-            places = kernels.dense_places(start, *grid_arguments(window, end))
+            places = kernels.dense_places(start, *grid_arguments(window, end), grid.cut)
         if values is None:
             return kernels.dense_count(table, codes, places, grid.groups)
         return kernels.dense_sum(table, codes, places, values, grid.groups)

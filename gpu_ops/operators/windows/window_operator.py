@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pyarrow as pa
 
 from gpu_ops.core.arrow_buffers import integers, to_arrow
 from gpu_ops.core.state_tables import Field, Mask, RowRule
+from gpu_ops.core.threads import ordered_map
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TIME_TYPE
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import column_name
@@ -62,8 +64,13 @@ class WindowOperator(IncrementalOperator, family=True):
 
     def batch(self, whole: BatchInput) -> Iterator[Events]:
         """Blocks of whole groups."""
-        for events in of_whole_groups(self._node.input, self._node.group, whole.inputs[0], self._device):
-            yield from window_aggregate(self._node, events, self._device)
+        node, device, size = self._node, self._device, self._device.block_rows
+        given = of_whole_groups(node.input, node.group, whole.inputs[0], device)
+        # Pieces that are no larger than a block are computed several at a time, others block by block.
+        for is_block, pieces in groupby(given, lambda events: size is not None and len(events) <= 2 * size):
+            made = (window_aggregate(node, events, device) for events in pieces)
+            for results in ordered_map(device.threads, list, made) if is_block else made:
+                yield from results
 
     def _moved(self, events: Sequence[Events | None], given: Sequence[StepInput], cti: int) -> tuple[StepInput, int]:
         limit = self._limit(cti)

@@ -8,27 +8,24 @@ result; a slot of a grid that is several windows wide gives several results of t
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from itertools import chain
+from typing import Any
 
 import numpy as np
 
+from gpu_ops.core.threads import ordered_map
 from gpu_ops.core.time import MAX_TIME, format_time
 from gpu_ops.devices import Device
 from gpu_ops.errors import TimeError
 from gpu_ops.operators.aggregates.block import Block, Columns, Places, load_columns
-from gpu_ops.operators.events import Events
+from gpu_ops.operators.events import Events, group_spans
 from gpu_ops.operators.sizes import expanded, refuse_counts
 from gpu_ops.operators.state.rows import AxisRows
 from gpu_ops.operators.windows import dense_grids, grids
 from gpu_ops.plan.window_kinds import GridKind, TimeWindowKind
 from gpu_ops.plan.windows import WindowAggregate
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 Place = Callable[[AxisRows], tuple[AxisRows, Any | None]]
 """Gives rows their places on a window's axis: (rows, their indices; None if all rows are among them)."""
@@ -84,14 +81,18 @@ def _dense(
     if grid is None:
         return None
 
-    def results() -> Iterator[Events]:
-        owners = None if keys is None else codes
-        for point, group, block in dense_grids.dense_results(node, grid, events, owners, loaded, device):
-            frame = block.results(node.aggregates)
-            start, end = grids.regular_times(window, point, device)
-            yield Events(start, end, with_keys(keys, group, frame, device))
+    def results(piece: dense_grids.Piece) -> list[Events]:
+        made = piece()
+        if made is None:
+            return []
+        point, group, block = made
+        frame = block.results(node.aggregates)
+        start, end = grids.regular_times(window, point, device)
+        return [Events(start, end, with_keys(keys, group, frame, device))]
 
-    return results()
+    owners = None if keys is None else codes
+    pieces = dense_grids.dense_pieces(node, grid, events, owners, loaded, device)
+    return chain.from_iterable(ordered_map(device.threads, results, pieces))
 
 
 def with_keys(keys: Any | None, group: Any, frame: Any, device: Device) -> Any:
@@ -156,16 +157,11 @@ def _blocks(rows: AxisRows, bounds: Any, place: Place | None, device: Device) ->
     if size is None or total <= size:
         yield _BlockRows(rows, place)
         return
-    large = np.flatnonzero(np.diff(bounds) > 2 * size)
-    low = 0
-    for begin, end in [*zip(bounds[large].tolist(), bounds[large + 1].tolist(), strict=True), (total, total)]:
-        while low < begin:
-            # Whole groups: the first boundary at least `size` on.
-            high = int(bounds[np.searchsorted(bounds, min(low + size, begin))])
+    for low, high in group_spans(bounds, size):
+        if high - low > 2 * size:
+            yield from _stretches(rows, low, high, place, device)
+        else:
             yield _BlockRows(rows.cut(low, high, device), place)
-            low = high
-        yield from _stretches(rows, begin, end, place, device)
-        low = end
 
 
 def _stretches(rows: AxisRows, begin: int, end: int, place: Place | None, device: Device) -> Iterator[_BlockRows]:
@@ -305,18 +301,3 @@ def _slot_windows(low: Any, high: Any, device: Device) -> Iterator[tuple[Any, An
         source = source + done
         yield device.kernels.take(low, source) + offset, source
         done = upto
-
-
-def ordered_map(threads: int, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-    """``map`` on some threads, at most twice as many items ahead; kernels release the interpreter's lock."""
-    if threads == 1:
-        yield from map(function, items)
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        waiting: deque[Future[R]] = deque()
-        for item in items:
-            waiting.append(pool.submit(function, item))
-            if len(waiting) >= 2 * threads:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
