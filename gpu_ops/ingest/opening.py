@@ -10,6 +10,7 @@ import pyarrow as pa
 from gpu_ops.core import types
 from gpu_ops.core.arrow_types import fields_of
 from gpu_ops.core.bounds import Bounds
+from gpu_ops.core.time import LIFETIME
 from gpu_ops.errors import ColumnError, PlanError, SourceError, TimeError, unknown_column
 from gpu_ops.ingest.csv_options import CsvOptions
 from gpu_ops.ingest.files import FileFormat
@@ -28,7 +29,7 @@ from gpu_ops.ingest.rules import (
     Unit,
     check_choice,
 )
-from gpu_ops.ingest.sources import LIFETIME, EventSource
+from gpu_ops.ingest.sources import EventSource
 from gpu_ops.ingest.times import TimeColumn, TimePolicy, refuse_idle_unit
 from gpu_ops.ingest.validate import row_text
 from gpu_ops.ingest.zones import Zone

@@ -14,11 +14,10 @@ import pyarrow as pa
 from gpu_ops.core.arrow_buffers import to_arrow
 from gpu_ops.core.own_errors import of_methods
 from gpu_ops.core.polars_frames import empty_table
-from gpu_ops.core.time import MAX_TIME, MIN_TIME, TIME_TYPE, Instant, format_time, instant, utc
+from gpu_ops.core.time import LIFETIME, MAX_TIME, MIN_TIME, TIME_TYPE, Instant, format_time, instant, utc
 from gpu_ops.errors import ColumnError, PlanError, SourceError, TimeError
 from gpu_ops.ingest import open_source
 from gpu_ops.microbatches.batch_files import (
-    LIFETIME,
     Compression,
     Part,
     Staged,
