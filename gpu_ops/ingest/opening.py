@@ -80,7 +80,7 @@ def open_source(
         zone: The time zone of local times and of dates; results carry it unless the start's type has one.
         round: How times finer than 1 µs are rounded: "floor", "ceil" or "half_even". Without it they are refused.
         null_end: "open" lets a null end mean that the event never ends.
-        on_invalid: What is done with a row that breaks a rule: "raise" names it, "drop" leaves it out and counts it,
+        on_invalid: How to treat a row that breaks a rule: "raise" names it, "drop" leaves it out and counts it,
             "divert" also keeps it for `EventSource.rejected`.
         ambiguous: Which instant a local time means that a clock change made occur twice: "earliest" or "latest".
         nonexistent: What a local time becomes that a clock change skipped: the first instant after the gap

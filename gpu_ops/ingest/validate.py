@@ -44,12 +44,12 @@ class Breach:
 
     @property
     def problem(self) -> str:
-        """What is wrong with a row that breaks the rule."""
+        """The problem of a row that breaks the rule."""
         return self.rule.problem.format(side=self.side)
 
     @property
     def remedy(self) -> str:
-        """What to do about it."""
+        """The remedy, with the choice to leave such rows out."""
         is_null_end = self.rule is NULL and self.side == "end"
         own = 'Say null_end="open" if such an event never ends.' if is_null_end else self.rule.remedy
         return f'{own} Or leave such rows out: on_invalid="drop", or "divert" to keep them aside.'

@@ -76,7 +76,7 @@ class Writer:
         self._open = True
         self._settled = True
 
-    # What is written
+    # Writing
 
     @property
     def sequence(self) -> int:
@@ -205,7 +205,7 @@ class Writer:
             return self.sequence if promised is None or promised == self.cti else self.advance(utc(promised))
         return self._seal(staged, [*[self.cti] * (len(staged) - 1), promised], schema)
 
-    # What is tidied up
+    # Tidying up
 
     def compact(self, rows: int = MERGED_ROWS) -> int:
         """Merge small neighbouring files into larger ones. Readers see the same batches before, during and after.

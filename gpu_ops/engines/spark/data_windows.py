@@ -46,7 +46,7 @@ def cut_data_window(first: DataWindow, given: FragmentInput, answer: pa.Schema, 
     Args:
         first: The window; `gpu_ops.engines.spark.slice_policy.uncut` has nothing against it.
         given: Its events.
-        answer: What is asked of its results.
+        answer: The wanted columns of its results.
         count: How many slices.
     """
     halo = first.halo

@@ -60,9 +60,9 @@ def cut_match(
         node: The node; `gpu_ops.engines.spark.slice_policy.uncut` has nothing against it.
         left: Its left events.
         right: Its right events.
-        answer: What is asked of its results.
+        answer: The wanted columns of its results.
         count: How many slices.
-        run: What passes a cut through workers.
+        run: Passes a cut through workers.
 
     Returns:
         The results, with the encoded columns of the answer.

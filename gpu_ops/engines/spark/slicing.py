@@ -3,10 +3,10 @@
 Streams without a key are cut into slices, and streams whose keys are few or hot. A *slice* is a stretch of time
 ``[begin, finish)``. Events are listed once in each slice that they concern, with the slice as one more column of their
 key, and the local engine computes each slice as if it were a whole stream. A result belongs to the slice in which it
-starts, and each slice is shown all that its results need. So no result is given twice, and none is put together from
-parts. What a slice has to know of other slices, it is told by *markers*: rows that are no events.
+starts, and each slice sees all rows that its results need. So no result is given twice, and none is put together from
+parts. *Markers*, rows that are not events, tell a slice about other slices.
 
-- A pair starts where the later of its events does: those that start in a slice are matched with all alive there.
+- A pair starts with the later of its events: events that start in a slice are matched with all events alive there.
 - An event without a partner ends at the next start on the other side. If that is in a later slice, a marker says when.
 
 `gpu_ops.engines.spark.sliced_joins` has clipping, as-of joins and joins with a condition, which need more than that.
@@ -134,7 +134,7 @@ def unmatched(
         sides: Its left and its right events.
         at: Which side.
         slices: The slices.
-        answer: What is asked of its results.
+        answer: The wanted columns of its results.
         run: Passes a cut through workers.
 
     Returns:
@@ -162,7 +162,7 @@ def beside_nulls(done: DataFrame, back: pa.Schema, answer: pa.Schema, columns: d
     Args:
         done: The events, encoded.
         back: Their payload.
-        answer: What is asked of the results.
+        answer: The wanted columns of the results.
         columns: As `columns_of` gives them.
     """
     filling = {name: source for name, source in columns.items() if name in answer.names}

@@ -50,7 +50,7 @@ def cut_window(first: Node, given: FragmentInput, answer: pa.Schema, count: int)
     Args:
         first: The window, over plain columns.
         given: Its events.
-        answer: What is asked of its results.
+        answer: The wanted columns of its results.
         count: How many slices.
     """
     raise TypeError(f"no rule for {first}")
