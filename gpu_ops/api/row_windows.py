@@ -34,7 +34,7 @@ class DataWindowing(Batching[Stream, Windowed, DataWindowed]):
     """Verbs of a stream that make data windows.
 
     Each returns a `DataWindowed`, which aggregates over the events in the window, or returns the entering and leaving
-    events. With a key there is a window for each group. Only event time counts: rows come in order of their starts; rows
+    events. With a key there is a window for each group. Only event time counts: rows come in order of starts; rows
     of one start, if their order matters, by ``order=``, then by all payload columns from left to right (null first,
     nested columns do not count), then by their ends. So an answer never depends on the order of arrival.
     """
