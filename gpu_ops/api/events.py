@@ -85,7 +85,7 @@ def events(
 
     Raises:
         ColumnError: A column is not there, or one of the payload is called ``start`` or ``end``.
-        TimeError: The time columns cannot be times. What is wrong with single rows is raised when they are read.
+        TimeError: The time columns cannot be times. Errors in single rows are raised when the rows are read.
         SourceError: The source cannot be read.
 
     Examples:

@@ -218,8 +218,8 @@ class Answering(Verbs[Stream, Windowed, DataWindowed]):
                 is appended to it, and closes it, by a CTI at infinity. On Spark a folder of Parquet files: text is a
                 path or URL as Spark's own readers take it, and a `Path` is on the driver's machine.
             device: As in `collect`.
-            if_exists: Whether an existing file (or folder, on Spark) is replaced or an error. What is there stays until
-                the new answer is whole; docs/spark.md says how.
+            if_exists: Whether an existing file (or folder, on Spark) is replaced or an error. The old answer stays
+                until the new one is complete; docs/spark.md says how.
             row_group_rows: Rows per row group.
             exact: As in `collect`.
 

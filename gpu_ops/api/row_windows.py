@@ -9,7 +9,7 @@ from gpu_ops.api.batch_windows import Batching
 from gpu_ops.api.time_windows import aligned
 from gpu_ops.core.arguments import flag, whole
 from gpu_ops.core.own_errors import of_methods
-from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, Duration, Instant, instant, positive_ticks
+from gpu_ops.core.time import LIFETIME, MAX_TIME, MIN_TIME, TICK, Duration, Instant, instant, positive_ticks
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
 from gpu_ops.plan.arguments import Names, OrderBy, names
 from gpu_ops.plan.data_windows import (
@@ -23,7 +23,7 @@ from gpu_ops.plan.data_windows import (
     Sample,
     Session,
 )
-from gpu_ops.plan.expressions import LIFETIME, Expression, as_expression, bare_column
+from gpu_ops.plan.expressions import Expression, as_expression, bare_column
 from gpu_ops.plan.lifetimes import AlterLifetime, Lifetime, SetDuration
 from gpu_ops.plan.nodes import selected
 from gpu_ops.plan.window_conditions import While, window_condition
@@ -33,8 +33,8 @@ from gpu_ops.plan.window_conditions import While, window_condition
 class DataWindowing(Batching[Stream, Windowed, DataWindowed]):
     """Verbs of a stream that make data windows.
 
-    Each returns a `DataWindowed`, which aggregates over the events that are in, or gives those that enter and leave.
-    With a key there is a window for each group. Only event time counts: rows are taken in order of their starts; rows
+    Each returns a `DataWindowed`, which aggregates over the events in the window, or returns the entering and leaving
+    events. With a key there is a window for each group. Only event time counts: rows come in order of starts; rows
     of one start, if their order matters, by ``order=``, then by all payload columns from left to right (null first,
     nested columns do not count), then by their ends. So an answer never depends on the order of arrival.
     """

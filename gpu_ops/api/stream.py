@@ -19,13 +19,13 @@ from gpu_ops.api.user_windows import OwnWindowing
 from gpu_ops.api.window_sets import Combining
 from gpu_ops.core.other_names import OtherNames
 from gpu_ops.core.own_errors import of_methods, theirs
-from gpu_ops.core.time import TICK, Duration, positive_ticks, ticks
+from gpu_ops.core.time import LIFETIME, TICK, Duration, positive_ticks, ticks
 from gpu_ops.errors import PlanError, refuse_names, shown
 from gpu_ops.plan.advance import Advance, AdvanceTime, Late
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.combinations import hangs_on_bounds
 from gpu_ops.plan.data_windows import STATUS, DataWindow, Output
-from gpu_ops.plan.expressions import LIFETIME, Expression, as_expression, bare_column, column_names
+from gpu_ops.plan.expressions import Expression, as_expression, bare_column, column_names
 from gpu_ops.plan.lifetimes import Lifetime, Shift, ToPoint
 from gpu_ops.plan.nodes import Filter, KeyBy, Node, Project, Scope, extended, filter_condition, selected
 from gpu_ops.plan.unnest import Repeat

@@ -10,10 +10,11 @@ import pyarrow as pa
 from gpu_ops.api.base import DataWindowed, Filling, Stream, Verbs, Windowed
 from gpu_ops.core.arguments import flag
 from gpu_ops.core.own_errors import of_methods
+from gpu_ops.core.time import LIFETIME
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.arguments import names
-from gpu_ops.plan.expressions import LIFETIME, Expression
+from gpu_ops.plan.expressions import Expression
 from gpu_ops.plan.fills import filled
 from gpu_ops.plan.nodes import KeyBy, Node, selected
 from gpu_ops.plan.ordered_aggregates import RANK, every_row, ranked

@@ -1,4 +1,4 @@
-"""The ``gpu_ops`` command: what happened in a Spark application, and query files run or explained here."""
+"""The ``gpu_ops`` command: it reports on a Spark application, and runs or explains query files."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ from gpu_ops.errors import GpuOpsError, PlanError, SourceError
 
 if TYPE_CHECKING:
     from gpu_ops.engines.live.fingerprints import IfFunctionsChanged
+    from gpu_ops.engines.live.status import Status
 
 _UsageError: Any = typer.BadParameter.__base__
 
 
 class _Commands(TyperGroup):
-    """The commands. A wrong call gets an error of one line, as other errors do."""
+    """The commands. A wrong call prints one line, like any other error."""
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *more: Any, **options: Any) -> Any:
         given = sys.argv[1:] if args is None else list(args)
@@ -39,7 +40,7 @@ class _Commands(TyperGroup):
         except _UsageError as error:
             command = "gpu_ops" if error.ctx is None else error.ctx.command_path
             problem = error.format_message().strip().rstrip(".")
-            _say_error(f"{problem}. {command} --help shows all that there is.")
+            _say_error(f"{problem}. {command} --help lists the options.")
             code = error.exit_code
         sys.exit(code)
 
@@ -60,7 +61,7 @@ def _device(name: str) -> str:
 
 
 class IfExists(enum.StrEnum):
-    """What happens to an existing answer, as in `gpu_ops.Stream.write`."""
+    """How to treat an existing answer, as in `gpu_ops.Stream.write`."""
 
     refused = "raise"
     replaced = "replace"
@@ -69,17 +70,17 @@ class IfExists(enum.StrEnum):
 QueryFile = Annotated[Path, typer.Argument(metavar="QUERY.py", help="A Python file that defines query(**inputs).")]
 Inputs = Annotated[
     list[str],
-    typer.Option("--input", metavar="NAME=PATH", help="A path that query gets under this name; once for each."),
+    typer.Option("--input", metavar="NAME=PATH", help="The path of one input; repeat the option for each."),
 ]
 On = Annotated[
     str,
-    typer.Option(parser=_device, metavar=f"[{'|'.join(NAMES)}]", help="Where to run; auto takes a GPU if one works."),
+    typer.Option(parser=_device, metavar=f"[{'|'.join(NAMES)}]", help="The device; auto takes a GPU if one works."),
 ]
 
 
 @contextmanager
 def _readable_errors() -> Iterator[None]:
-    """Ends the command with a message instead of a traceback, if the input or the query is wrong."""
+    """End the command with a message instead of a traceback if the input or the query is wrong."""
     try:
         yield
     except (typer.Exit, typer.Abort):
@@ -90,41 +91,45 @@ def _readable_errors() -> Iterator[None]:
         raise typer.Exit(1) from error
 
 
+def _say(text: str) -> None:
+    Console(stderr=True).print(text, highlight=False, soft_wrap=True)
+
+
 def _say_error(text: str) -> None:
-    Console(stderr=True).print(f"[bold red]error:[/] {escape(text)}", highlight=False, soft_wrap=True)
+    _say(f"[bold red]error:[/] {escape(text)}")
 
 
 @app.command("spark-log")
 def spark_log(
     path: Annotated[
-        Path, typer.Argument(metavar="PATH", help="An event log of Spark 3.5 or 4: a file, or a rolling log's folder.")
+        Path,
+        typer.Argument(metavar="PATH", help="An event log of Spark 3.5 or 4: a file, or a folder of rolling files."),
     ],
     *,
-    output: Annotated[Path | None, typer.Option(help="A folder for the tables and the answers, as Parquet.")] = None,
-    picture: Annotated[Path | None, typer.Option(help="A file for the timeline, such as timeline.png.")] = None,
-    window: Annotated[str, typer.Option(help="How long a window of shuffled bytes is.")] = "10s",
-    every: Annotated[str, typer.Option(help="From the start of one window to the next.")] = "5s",
+    output: Annotated[Path | None, typer.Option(help="The folder for the tables and the answers, as Parquet.")] = None,
+    picture: Annotated[Path | None, typer.Option(help="Draw the timeline to this file, such as timeline.png.")] = None,
+    window: Annotated[str, typer.Option(help="The length of a window of shuffled bytes.")] = "10s",
+    every: Annotated[str, typer.Option(help="The time between the starts of two windows.")] = "5s",
     device: On = "auto",
 ) -> None:
-    """What happened in a Spark application: tasks at once, idle cores, bytes shuffled.
+    """Report on a Spark application: its concurrent tasks, idle cores and shuffled bytes.
 
-    A task's shuffled bytes count at the time when it ended, which is when Spark reports them.
+    A task's shuffled bytes count when the task ends, since Spark reports them then.
     """
     from gpu_ops.apps.queries import idle_cores, running_tasks, shuffled_bytes
     from gpu_ops.apps.spark_event_log import SparkLog
     from gpu_ops.apps.spark_report import SparkReport
 
-    messages = Console(stderr=True)
     with _readable_errors():
         if picture is not None:
             _check_picture(picture)
-        # Before the log is read, which may take long.
+        # Before the log is read: reading may take long.
         positive_ticks(window, name="--window")
         positive_ticks(every, name="--every")
         log = SparkLog(path)
         with nullcontext(output) if output is not None else tempfile.TemporaryDirectory(prefix="gpu_ops-") as place:
             folder = Path(place)
-            with messages.status(f"Reading {escape(str(path))}"):
+            with Console(stderr=True).status(f"Reading {escape(str(path))}"):
                 log.write(folder)
             tasks, cores = str(folder / "tasks.parquet"), str(folder / "cores.parquet")
             answers = {
@@ -141,7 +146,7 @@ def spark_log(
                 report.draw().savefig(picture, dpi=150)
         for what, where in (("tables", output), ("picture", picture)):
             if where is not None:
-                messages.print(f"{what}: {escape(str(where))}", highlight=False, soft_wrap=True)
+                _say(f"{what}: {escape(str(where))}")
 
 
 @app.command()
@@ -151,47 +156,44 @@ def run(
     output: Annotated[
         Path,
         typer.Option(
-            help="Where the answer goes: .parquet, .arrow, .ipc or .feather; a folder if there are several. "
+            help="The file for the answer: .parquet, .arrow, .ipc or .feather; a folder for several answers. "
             "With --follow, the folder of a store."
         ),
     ],
     inputs: Inputs = [],  # noqa: B006  (Typer copies it)
     follow: Annotated[
         str | None,
-        typer.Option(metavar="NAME=STORE", help="Run live: follow a micro-batch store, which query gets by this name."),
+        typer.Option(metavar="NAME=STORE", help="Run live: follow a micro-batch store, the input of this name."),
     ] = None,
-    late: Annotated[Path | None, typer.Option(help="With --follow: a store for the rows that came too late.")] = None,
+    late: Annotated[Path | None, typer.Option(help="With --follow: write late rows to this store.")] = None,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="With --follow: a file to go on from, exactly once, when run again.")
+        Path | None, typer.Option(help="With --follow: save the state to this file, and resume from it, exactly once.")
     ] = None,
     every: Annotated[
         str | None,
-        typer.Option(help="With --checkpoint: after how many batches it is written, or after how much time (10s)."),
+        typer.Option(help="With --checkpoint: the number of batches between two checkpoints, or the time (10s)."),
     ] = None,
     keep: Annotated[
-        int | None, typer.Option(help="With --checkpoint: how many are kept, older ones as FILE.1, FILE.2 …")
+        int | None,
+        typer.Option(help="With --checkpoint: keep this number of checkpoints, the older ones as FILE.1, FILE.2 …"),
     ] = None,
     adopt: Annotated[
         bool,
-        typer.Option(
-            "--adopt", help="With --follow: go on with stores that are not those of the checkpoint, such as a backup's."
-        ),
+        typer.Option("--adopt", help="With --follow: accept stores other than the checkpoint's, such as a backup."),
     ] = False,
     accept_changes: Annotated[
-        bool, typer.Option("--accept-changes", help="With --checkpoint: go on although functions in QUERY.py changed.")
+        bool, typer.Option("--accept-changes", help="With --checkpoint: resume although functions in QUERY.py changed.")
     ] = False,
     timeout: Annotated[
-        str | None, typer.Option(help="With --follow: how long without a new batch until it ends (10s).")
+        str | None, typer.Option(help="With --follow: stop after this time without a new batch (10s).")
     ] = None,
-    if_exists: Annotated[
-        IfExists | None, typer.Option(help="What is at --output: left, with an error (raise), or replaced.")
-    ] = None,
+    if_exists: Annotated[IfExists | None, typer.Option(help="If --output exists: fail (raise), or replace it.")] = None,
     device: On = "auto",
 ) -> None:
-    """Run a query file here, once over all there is, or live. The same file runs on Spark with spark_conf/job.py.
+    """Run a query file here: once over the whole input, or live. spark_conf/job.py runs the same file on Spark.
 
-    With --follow, SIGTERM and SIGINT (Ctrl-C) end the batch that is at work and write the checkpoint; the exit code is
-    then 143 or 130.
+    With --follow, SIGTERM and SIGINT (Ctrl-C) finish the current batch and write the checkpoint; the exit code is then
+    143 or 130.
     """
     from gpu_ops.apps.queries import parse_inputs, query_answers
 
@@ -204,7 +206,8 @@ def run(
         if follow is not None:
             if if_exists is not None:
                 raise PlanError(
-                    "--if-exists is about a file, and with --follow --output is a store.", remedy="Leave it out."
+                    "--if-exists is for a file, but with --follow, --output is a store.",
+                    remedy="Leave --if-exists out.",
                 )
             if timeout is not None:
                 ticks(timeout, name="--timeout")
@@ -219,29 +222,29 @@ def run(
             streams = {output: answers}
         replaces: Literal["raise", "replace"] = "replace" if if_exists is IfExists.replaced else "raise"
         if replaces == "raise":
-            # Before the first is computed, which may take long.
+            # Before the first answer is computed, which may take long.
             _refuse_existing(streams)
         if isinstance(answers, dict):
             output.mkdir(parents=True, exist_ok=True)
         for path, stream in streams.items():
             written = stream.write(path, device=device, if_exists=replaces)
-            Console(stderr=True).print(f"{written.rows:,} rows: {escape(str(path))}", highlight=False, soft_wrap=True)
+            _say(f"{written.rows:,} rows: {escape(str(path))}")
 
 
 def _refuse_existing(paths: Iterable[Path]) -> None:
     for path in paths:
         if path.exists():
-            raise SourceError(f"{path} exists.", remedy="Say --if-exists replace, or another --output.")
+            raise SourceError(f"{path} exists.", remedy="Pass --if-exists replace, or another --output.")
 
 
 def _refuse(options: Mapping[str, object], needed: str, shown: str) -> None:
     for name, given in options.items():
         if given is not None:
-            raise PlanError(f"{name} goes with {needed}.", remedy=f"Say {shown}, or leave it out.")
+            raise PlanError(f"{name} needs {needed}.", remedy=f"Add {shown}, or leave {name} out.")
 
 
 class _Care(NamedTuple):
-    """The options of the command line for the checkpoint."""
+    """The checkpoint's options."""
 
     checkpoint: Path | None
     every: str | None
@@ -270,7 +273,7 @@ def _follow(
     source = store(path)
     answer = query_answers(query, {**inputs, name: source})
     if not isinstance(answer, Stream):
-        raise PlanError("A live query gives one stream.", remedy="Make a query file for each answer.")
+        raise PlanError("A live query returns one stream.", remedy="Write a query file for each answer.")
     if care.checkpoint is not None and care.checkpoint.exists():
         changed: IfFunctionsChanged = "accept" if care.accept_changes else "raise"
         live = restore(care.checkpoint, answer, device=device, if_functions_changed=changed)
@@ -281,7 +284,7 @@ def _follow(
     with messages.status("waiting for the first batch") as line:
 
         def show(running: RunningQuery) -> None:
-            line.update(escape(str(running.status())[len("<Status ") : -1]))
+            line.update(_shown(running.status()))
 
         status = live.follow(
             source,
@@ -295,12 +298,16 @@ def _follow(
             stop_on=(signal.SIGTERM, signal.SIGINT),
             if_other_store="adopt" if care.adopt else "raise",
         )
-    messages.print(escape(str(status)[len("<Status ") : -1]), highlight=False, soft_wrap=True)
+    _say(_shown(status))
+
+
+def _shown(status: Status) -> str:
+    return escape(str(status).removeprefix("<Status ").removesuffix(">"))
 
 
 @app.command()
 def explain(query: QueryFile, *, inputs: Inputs, device: On = "auto") -> None:
-    """Print a query file's plan: what runs where, and why."""
+    """Print a query file's plan: where each part runs, and why."""
     from gpu_ops.apps.queries import parse_inputs, query_answers
 
     with _readable_errors():
@@ -321,6 +328,6 @@ def _check_picture(picture: Path) -> None:
     known = FigureCanvasBase.get_supported_filetypes()
     if picture.suffix.removeprefix(".").lower() not in known:
         raise PlanError(
-            f"--picture {str(picture)!r} is no kind of picture that can be drawn.",
-            remedy=f"End its name in {', '.join(f'.{name}' for name in sorted(known))}.",
+            f"--picture {str(picture)!r} has no known picture format.",
+            remedy=f"Choose a name that ends in {', '.join(f'.{name}' for name in sorted(known))}.",
         )

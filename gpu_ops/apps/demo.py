@@ -1,7 +1,7 @@
-"""``make demo``: a Spark job runs, its event log becomes tables, and queries on Spark say what its executors did.
+"""``make demo``: run a Spark job, turn its event log into tables, and query them on Spark to see the executors at work.
 
-Everything goes through the real ``spark-submit`` of the pyspark package; what it prints goes into a file. A query that
-joins two streams then runs here, through the real ``gpu_ops run``.
+The jobs run through the real ``spark-submit`` of the pyspark package, whose output goes into a file. Then ``gpu_ops
+run`` answers a query that joins two streams.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ ORDERS = 800_000
 AUCTION = CONF / "demo" / "auction.py"
 AUCTION_EVENTS = 100_000
 
-# For JVMs that live for seconds: the optimizing compiler and parallel collectors cost more than they give.
+# For JVMs that live for seconds: the optimizing compiler and parallel collectors cost more than they save.
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def main() -> int:
-    """Runs the demo into ``demo_output/``.
+    """Run the demo into ``demo_output/``.
 
     Returns:
-        The exit code: 0, or 1 after a message that says what went wrong.
+        The exit code: 0, or 1 after an error message.
     """
     console = Console()
     try:
@@ -59,18 +59,18 @@ def main() -> int:
 
 
 def run(output: Path, console: Console) -> None:
-    """Makes the demo's tables, answers and picture, and prints what they say.
+    """Make the demo's tables, answers and picture, and print the report.
 
     Args:
-        output: The folder for them; what is there is replaced.
-        console: Where the report goes.
+        output: The folder for them; its old content is removed.
+        console: The console for the report.
 
     Raises:
-        GpuOpsError: This is no checkout, Spark is missing, or what was run failed; the message then ends with what it
-            said.
+        GpuOpsError: This is not a checkout, Spark is missing, or a program failed; the message then ends with the
+            program's output.
     """
     if not CONF.is_dir():
-        raise GpuOpsError(f"The demo needs {CONF}, which a package does not hold.", remedy="Run it in a checkout.")
+        raise GpuOpsError(f"The demo needs {CONF}, which is not part of a package.", remedy="Run it in a checkout.")
     shutil.rmtree(output, ignore_errors=True)
     events = output / "event_log"
     events.mkdir(parents=True)
@@ -114,7 +114,7 @@ def _step(console: Console, what: str) -> Iterator[None]:
 
 
 def _auction(output: Path) -> str:
-    """Makes an auction's tables, runs a query over two of them, and says what came out."""
+    """Make an auction's tables, run a query over two of them, and return the answer as text."""
     auction = nexmark.generate(AUCTION_EVENTS, rate=1000)
     command = [str(Path(sysconfig.get_path("scripts"), "gpu_ops")), "run", str(AUCTION)]
     for name in ("auctions", "bids"):
@@ -127,7 +127,8 @@ def _auction(output: Path) -> str:
     )
     if ran.returncode:
         raise GpuOpsError(
-            f"gpu_ops run failed with exit code {ran.returncode}.\n{ran.stderr}", remedy="Correct what it names."
+            f"gpu_ops run failed with exit code {ran.returncode}.\n{ran.stderr}",
+            remedy="Correct the error that it names.",
         )
     averages = parquet.read_table(answer)
     final = averages.filter(compute.equal(averages["end"], compute.max(averages["end"]))).sort_by("category")
@@ -146,7 +147,7 @@ def _workload(events: Path) -> Sequence[str | Path]:
         "spark.executor.memory": "700m",
         "spark.sql.shuffle.partitions": "8",
     }
-    # Two executors of two cores, each a JVM of its own: with local[4] there would be one.
+    # Two executors of two cores, each its own JVM: local[4] would be one JVM.
     options = ["--master", "local-cluster[2,2,1024]"]
     for name, value in settings.items():
         options += ["--conf", f"{name}={value}"]
@@ -157,9 +158,9 @@ class _Spark:
     """The ``spark-submit`` of the pyspark package.
 
     Args:
-        scratch: A folder that goes away: local-cluster's workers leave their files in SPARK_HOME, and that should not
-            be the installed package.
-        printed: The file that gets all that Spark prints.
+        scratch: A temporary folder for SPARK_HOME: local-cluster's workers leave files there, which should not end up
+            in the installed package.
+        printed: The file for Spark's output.
     """
 
     def __init__(self, scratch: Path, printed: Path) -> None:
@@ -176,16 +177,16 @@ class _Spark:
             "SPARK_HOME": str(self._home),
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
-            # Everything is on this machine, and its name need not resolve.
+            # All processes run on this machine, and its name may not resolve.
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_HOSTNAME": "localhost",
             "SPARK_SUBMIT_OPTS": f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {_SHORT_LIVED}".strip(),
         }
 
     def submit(self, *arguments: str | Path) -> None:
-        """Submits a job and waits for it."""
+        """Submit a job and wait for it."""
         command = [str(self._home / "bin" / "spark-submit"), "--conf", "spark.ui.enabled=false", *map(str, arguments)]
-        # In the repository's root, to which the property files' paths are relative.
+        # In the repository's root: paths in the property files are relative to it.
         with self._printed.open("ab") as printed:
             printed.write(f"$ {' '.join(command)}\n".encode())
             printed.flush()

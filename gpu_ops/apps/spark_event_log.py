@@ -1,7 +1,7 @@
-"""Spark's event log as tables: tasks, executors and stages, and how many cores were taken when.
+"""Spark's event log as tables: tasks, executors, stages, and the cores in use over time.
 
-A log is read line by line, in blocks, so that memory does not grow with its length. Times in it are milliseconds of the
-driver's clock.
+The log is read in blocks of lines, so memory does not grow with its length. Its times are milliseconds of the driver's
+clock.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ TASKS = pa.schema(
         pa.field("shuffle_read_bytes", pa.int64()),
     ]
 )
-"""The columns of a task. ``status`` is success, failed, killed or running; ``cpus`` the cores that it took; the metrics
-are null for a task that reported none, such as one whose executor was lost."""
+"""The columns of a task. ``status`` is success, failed, killed or running; ``cpus`` is the number of its cores. Metrics
+are null if the task reported none, for instance because its executor was lost."""
 
 EXECUTORS = pa.schema(
     [
@@ -52,7 +52,7 @@ EXECUTORS = pa.schema(
         ("removed_reason", pa.string()),
     ]
 )
-"""The columns of an executor; ``removed`` is null for one that was there to the last."""
+"""The columns of an executor; ``removed`` is null if it stayed until the end."""
 
 STAGES = pa.schema(
     [
@@ -65,7 +65,7 @@ STAGES = pa.schema(
         ("failure", pa.string()),
     ]
 )
-"""The columns of a stage attempt; ``completed`` is null if it had not ended, ``failure`` if it did not fail."""
+"""The columns of a stage attempt; ``completed`` is null if it did not end, ``failure`` if it did not fail."""
 
 CORES = pa.schema([("executor", pa.string()), ("start", TIME_TYPE), ("end", TIME_TYPE), ("cores", pa.int32())])
 """The columns of `SparkLog.cores`."""
@@ -77,12 +77,12 @@ class LogCounts:
 
     Attributes:
         lines: Lines read, of all events.
-        finished: Tasks that ended: succeeded, failed or killed.
-        unfinished: Tasks that started and whose end is not in the log.
-        zero_length: Tasks that ended in the millisecond in which they were launched. They last one tick (1 µs).
-        backwards: Tasks that end before they were launched, by the driver's clock. They last one tick too.
-        resubmitted: Second ends of tasks whose output was lost with an executor; the first one counts.
-        torn_lines: 1 if the last line breaks off, which Spark leaves behind when it dies; that line is not read.
+        finished: Tasks that succeeded, failed or were killed.
+        unfinished: Tasks that started, but whose end is not in the log.
+        zero_length: Tasks that ended in the millisecond of their launch. They last one tick (1 µs).
+        backwards: Tasks that ended before their launch, by the driver's clock. They also last one tick.
+        resubmitted: Second ends of tasks whose output was lost with an executor; only the first end counts.
+        torn_lines: 1 if the last line is incomplete because Spark died; that line is not read.
     """
 
     lines: int = 0
@@ -97,11 +97,11 @@ class LogCounts:
 class SparkLog:
     r"""One Spark application's event log.
 
-    The tasks are read as batches; when they have all been read, the other attributes are complete. Each reading starts
-    anew.
+    Tasks are read in batches. The other attributes are complete once all batches have been read. Each read starts from
+    the beginning.
 
     Args:
-        path: An event log file of any of Spark's forms, a rolling log's folder, or a folder with just one log in it.
+        path: An event log file of any of Spark's forms, a rolling log's folder, or a folder that holds exactly one log.
 
     Attributes:
         path: The log.
@@ -109,9 +109,9 @@ class SparkLog:
         name: The application's name.
         spark_version: The version that wrote the log.
         ended: Whether the log says that the application ended.
-        compacted: Whether Spark has compacted the log. It then lacks tasks of jobs that ended earlier.
-        last_time: The last time in the log, in ticks: until then its unfinished tasks are known to have run.
-        counts: What was met.
+        compacted: Whether Spark has compacted the log, so that tasks of finished jobs are missing.
+        last_time: The last time in the log, in ticks. Unfinished tasks ran at least until then.
+        counts: The counts of the last read.
 
     Raises:
         SourceError: There is no such log, or several.
@@ -163,13 +163,13 @@ class SparkLog:
         }
 
     def batches(self) -> Iterator[pa.Table]:
-        """The tasks, some thousands at a time: the finished ones as their ends come, then those that had not ended.
+        """The tasks, some thousands at a time: finished tasks in the order of their ends, then unfinished ones.
 
-        ``launch`` and ``finish`` make a half-open lifetime. A task that had not ended has a null ``finish``; `bound`
-        ends it at the last time of the log.
+        ``launch`` and ``finish`` are a half-open lifetime. The ``finish`` of an unfinished task is null; `bound` sets
+        it to the last time of the log.
 
         Raises:
-            SourceError: A file is no event log, damaged, or holds a line that is no Spark event.
+            SourceError: A file is not an event log, is damaged, or holds a line that is not a Spark event.
         """
         self._begin()
         for file in self._files:
@@ -179,7 +179,7 @@ class SparkLog:
                     yield tasks
         if self.counts.lines == 0:
             raise SourceError(
-                f"{self.path} holds no event.", remedy="Spark writes in portions: wait until it has written the first."
+                f"{self.path} holds no event.", remedy="Spark writes the log in portions: wait for the first one."
             )
         self.counts.unfinished = self._open_tasks.num_rows
         if self.counts.unfinished:
@@ -190,34 +190,33 @@ class SparkLog:
         return pa.concat_tables([TASKS.empty_table(), *self.batches()])
 
     def bound(self, tasks: pa.Table) -> pa.Table:
-        """Tasks with the open ends closed at the log's last time, or one tick after their launch if that is later."""
+        """Tasks with open ends set to the log's last time, or to one tick after the launch if that is later."""
         launch = tasks["launch"].cast(pa.int64())
         last = pc.max_element_wise(pc.add(launch, TICK), self.last_time)
         finish = pc.coalesce(tasks["finish"], last.cast(TIME_TYPE))
         return tasks.set_column(tasks.schema.get_field_index("finish"), TASKS.field("finish"), finish)
 
     def executors(self) -> pa.Table:
-        """The executors that have been read of so far, with the columns of `EXECUTORS`."""
+        """The executors read so far, with the columns of `EXECUTORS`."""
         return pa.Table.from_pylist(list(self._executors.values()), EXECUTORS)
 
     def stages(self) -> pa.Table:
-        """The stage attempts that have been read of so far, with the columns of `STAGES`."""
+        """The stage attempts read so far, with the columns of `STAGES`."""
         rows = sorted(self._stages.values(), key=lambda stage: (stage["stage"], stage["stage_attempt"]))
         return pa.Table.from_pylist(rows, STAGES)
 
     def cores(self, tasks: pa.Table) -> pa.Table:
-        """Intervals that add idle cores, and intervals that take them.
+        """Intervals whose ``cores`` add up to the idle cores at any time.
 
-        An executor counts its cores from when it was added until it was removed; a task counts minus the cores that it
-        takes (``spark.task.cpus``, or its stage's resource profile). So the sum of ``cores`` over the intervals alive
-        at a time is the number of idle cores then. A task counts only while its executor is there; a task whose
-        executor's cores are unknown does not count.
+        An executor adds its cores from its start to its removal. A task subtracts the cores that it uses
+        (``spark.task.cpus``, or its stage's resource profile), as long as its executor exists. A task does not count if
+        its executor's cores are unknown.
 
         Args:
             tasks: Bounded tasks of this log with at least the columns executor, launch, finish and cpus.
 
         Returns:
-            A table with the columns of `CORES`: each executor's interval, then the tasks' ones.
+            A table with the columns of `CORES`: the executors' intervals, then the tasks' intervals.
         """
         executors = self.executors()
         added, removed = executors["added"].cast(pa.int64()), executors["removed"].cast(pa.int64())
@@ -232,11 +231,11 @@ class SparkLog:
         )
 
     def write(self, folder: str | os.PathLike[str]) -> None:
-        """Reads the log and writes its tables as Parquet, with all ends bounded.
+        """Read the log and write its tables as Parquet, with all ends bounded.
 
         Args:
-            folder: Made if it is not there. It gets ``tasks.parquet``, ``executors.parquet``, ``stages.parquet`` and
-                ``cores.parquet``. A file appears whole or not at all.
+            folder: The folder for ``tasks.parquet``, ``executors.parquet``, ``stages.parquet`` and ``cores.parquet``;
+                it is made if it is missing. ``tasks.parquet`` appears only when it is complete.
 
         Raises:
             SourceError: As in `batches`.
@@ -248,7 +247,7 @@ class SparkLog:
         try:
             with pq.ParquetWriter(unfinished, TASKS) as writer:
                 for batch in _larger(self.batches()):
-                    # Only the last batch has open ends, and by then last_time is final.
+                    # Only the last batch has open ends, and last_time is final by then.
                     writer.write_table(self.bound(batch))
             unfinished.replace(tasks)
         finally:
@@ -292,7 +291,7 @@ class SparkLog:
         return self._tasks(raw, pa.nulls(raw.num_rows, pa.int64()), pa.repeat("running", raw.num_rows))
 
     def _ended(self, raw: pa.Table) -> pa.Table:
-        # Such a task's first end came before; this one says only that its output was lost and it will run again.
+        # The task ended before; this event only says that its output was lost and that it will run again.
         again = pc.fill_null(pc.equal(raw["reason"], "Resubmitted"), fill_value=False)
         raw = raw.filter(pc.invert(again))
         launch, finish = raw["launch"], raw["finish"]
@@ -323,7 +322,7 @@ class SparkLog:
         if milliseconds is None:
             return None
         if not 0 <= milliseconds <= LATEST:
-            raise ValueError(f"{milliseconds} ms since 1970 is no time of the years to 9999")
+            raise ValueError(f"{milliseconds} ms since 1970 is outside the years 1970 to 9999")
         self._saw(milliseconds * MILLISECOND)
         return _EPOCH + datetime.timedelta(milliseconds=milliseconds)
 
@@ -355,7 +354,7 @@ class SparkLog:
         }
 
     def _executor_removed(self, event: dict[str, Any]) -> None:
-        # A compacted log may say that an executor went without saying that it came.
+        # A compacted log may hold an executor's removal without its start.
         removed = {"removed": self._time(event["Timestamp"]), "removed_reason": event.get("Removed Reason")}
         self._executors.get(event["Executor ID"], {}).update(removed)
 
@@ -375,7 +374,7 @@ class SparkLog:
 
 
 def _larger(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """The same rows in tables of about 100,000, a good size for Parquet's row groups."""
+    """The same rows in tables of about 100,000 rows, a good size for Parquet's row groups."""
     gathered: list[pa.Table] = []
     for table in tables:
         gathered.append(table)
@@ -387,9 +386,9 @@ def _larger(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _event_name(line: bytes, *, whole: bool) -> str | None:
-    """What the event is called, or None if the line is no event. Spark writes the name first.
+    """The event's name, or None if the line is not an event. Spark writes the name first.
 
-    Most events are not ours to read: they are looked at no further, unless ``whole`` asks for it.
+    Most events are skipped, so only their name is read, unless ``whole`` asks to parse the line.
     """
     if line.startswith(_PREFIX) and line.endswith(b"}") and not whole:
         return line[len(_PREFIX) : line.find(b'"', len(_PREFIX))].decode(errors="replace")
@@ -402,7 +401,7 @@ def _event_name(line: bytes, *, whole: bool) -> str | None:
 
 
 def _status(reason: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Spark's own count in its UI: a task whose commit was denied lost a race, and counts as killed."""
+    """The status that Spark's UI counts: a task whose commit was denied lost a race, and counts as killed."""
     killed = pc.is_in(reason, value_set=pa.array(["TaskKilled", "TaskCommitDenied"]))
     return pc.if_else(killed, "killed", pc.if_else(pc.equal(reason, "Success"), "success", "failed"))
 
@@ -410,8 +409,8 @@ def _status(reason: pa.ChunkedArray) -> pa.ChunkedArray:
 def _bad_line(block: LineBlock, number: int, *, is_first: bool) -> SourceError:
     if block.torn:
         return SourceError(
-            f"{block.path}, line {number} breaks off, and other lines follow in the next file.",
-            remedy="Copy the log again. If this is all there is, remove the broken line: its event is lost.",
+            f"{block.path}, line {number} is incomplete, and other lines follow in the next file.",
+            remedy="Copy the log again. If the original is incomplete too, remove the line: its event is lost.",
         )
     if is_first:
         return SourceError(
@@ -419,6 +418,6 @@ def _bad_line(block: LineBlock, number: int, *, is_first: bool) -> SourceError:
             remedy="Give a file that Spark wrote with spark.eventLog.enabled=true.",
         )
     return SourceError(
-        f"{block.path}, line {number} is not a JSON object with an 'Event'; only the last line may break off.",
+        f"{block.path}, line {number} is not a JSON object with an 'Event'; only the last line may be incomplete.",
         remedy="Copy the log again, or remove that line.",
     )

@@ -1,8 +1,8 @@
-"""The files of a Spark event log as blocks of lines: which files, in which order, and what they are compressed with.
+"""The files of a Spark event log as blocks of lines: their order and their compression.
 
-Knows nothing of events. Spark writes a log as one file (``local-1``, ``app-1.zstd``, ``app-1.inprogress``) or, by
-default since 4.0, as a folder of files that it rolls over (``eventlog_v2_app-1/events_1_app-1.zstd``) and may later
-compact into one (``events_3_app-1.zstd.compact`` stands for numbers 1 to 3). Sources: Spark's
+This module knows nothing of events. Spark writes a log as one file (``local-1``, ``app-1.zstd``, ``app-1.inprogress``)
+or, by default since 4.0, as a folder of rolling files (``eventlog_v2_app-1/events_1_app-1.zstd``), which it may later
+compact into one (``events_3_app-1.zstd.compact`` replaces the files 1 to 3). Sources: Spark's
 ``EventLogFileWriters.scala``, ``EventLogFileReaders.scala`` and ``CompressionCodec.scala``.
 """
 
@@ -20,10 +20,10 @@ import pyarrow as pa
 from gpu_ops.errors import SourceError
 
 BLOCK_BYTES = 8 << 20
-"""How much decompressed text is held at a time, but for a single line that is longer."""
+"""The size of a block of decompressed text; a longer line makes a larger block."""
 
 _LONGEST = 1 << 28
-"""How many bytes a line may have. A few kilobytes of a compressed log unpack to as many gigabytes."""
+"""The most bytes of a line: a few kilobytes of a compressed log can unpack to gigabytes."""
 
 _EVENTS = re.compile(r"events_(\d+)_.+")
 _COMPACTED = ".compact"
@@ -31,13 +31,13 @@ _COMPACTED = ".compact"
 
 @dataclass(frozen=True)
 class LineBlock:
-    """Lines that follow each other in one file.
+    """Consecutive lines of one file.
 
     Attributes:
         path: The file.
         first: The number of the first line, counted from 1.
         lines: The lines, without their line ends.
-        torn: Whether the (then only) line is the file's last and has no line end: Spark may have died while writing it.
+        torn: Whether the block is the file's last line without a line end: Spark may have died while writing it.
     """
 
     path: Path
@@ -50,10 +50,10 @@ def log_files(path: Path) -> list[Path]:
     """The files of one log, oldest first.
 
     Args:
-        path: An event log file, a rolling log's folder, or a folder in which there is exactly one log.
+        path: An event log file, a rolling log's folder, or a folder that holds exactly one log.
 
     Raises:
-        SourceError: There is no log, more than one, or a file of a rolling log is missing.
+        SourceError: There is no log, there are several, or a file of a rolling log is missing.
     """
     if path.is_file():
         return [path]
@@ -84,24 +84,24 @@ def _rolled_files(folder: Path, files: list[Path]) -> list[Path]:
     for expected, file in enumerate(later, start=first + 1):
         if number_of[file] != expected:
             raise SourceError(
-                f"{folder} lacks the file events_{expected}_…: its events are unknown.",
-                remedy="Copy the whole folder again; Spark removes a file only once it has compacted it.",
+                f"{folder} lacks the file events_{expected}_…, so its events are unknown.",
+                remedy="Copy the whole folder again; Spark removes a file only after compacting it.",
             )
     return later if base is None else [base, *later]
 
 
 def is_compacted(files: list[Path]) -> bool:
-    """Whether Spark has compacted the log, which drops the tasks of jobs that had ended by then."""
+    """Whether Spark has compacted the log, and so dropped the tasks of finished jobs."""
     return any(file.name.endswith(_COMPACTED) for file in files)
 
 
 def line_blocks(path: Path) -> Iterator[LineBlock]:
     """The lines of one file, decompressed, in blocks of about `BLOCK_BYTES`.
 
-    A compressed file that breaks off gives the lines up to there.
+    Of a truncated compressed file, the readable lines are returned.
 
     Raises:
-        SourceError: The file is compressed in a way that cannot be read, or is damaged.
+        SourceError: The file is damaged, or its compression is not supported.
     """
     number = 1
     parts: list[bytes] = []
@@ -126,7 +126,7 @@ def line_blocks(path: Path) -> Iterator[LineBlock]:
 
 
 def _decompressed(path: Path, file: BinaryIO) -> Iterator[bytes]:
-    # By the first bytes and not by the name: logs get renamed, and an unfinished one ends in .inprogress.
+    # The first bytes decide, not the name: logs get renamed, and the name of an unfinished log ends in .inprogress.
     start = file.read(8)
     file.seek(0)
     for magic, decoder in _DECODERS.items():
@@ -141,7 +141,7 @@ def _plain(_path: Path, file: BinaryIO) -> Iterator[bytes]:
 
 
 def _zstd(path: Path, file: BinaryIO) -> Iterator[bytes]:
-    # pyarrow decodes zstd too, but loses up to a whole read where the last frame breaks off.
+    # pyarrow decodes zstd too, but loses up to a whole read if the last frame is truncated.
     import zstandard
 
     stream = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
@@ -154,7 +154,7 @@ def _zstd(path: Path, file: BinaryIO) -> Iterator[bytes]:
 
 def _lz4(path: Path, file: BinaryIO) -> Iterator[bytes]:
     # lz4-java's LZ4BlockOutputStream, which is not the LZ4 frame format: magic, method, two sizes (32 MiB at most), a
-    # checksum, the data. A block of no bytes ends a stream; another one may follow.
+    # checksum, the data. An empty block ends a stream; another stream may follow.
     header = struct.Struct("<8sBiiI")
     codec = pa.Codec("lz4_raw")
     while len(head := file.read(header.size)) == header.size:
@@ -169,8 +169,8 @@ def _lz4(path: Path, file: BinaryIO) -> Iterator[bytes]:
 
 
 def _snappy(path: Path, file: BinaryIO) -> Iterator[bytes]:
-    # snappy-java's SnappyOutputStream: a header of 16 bytes, then blocks behind their big-endian sizes. Streams may
-    # follow each other, so that a header stands where a block's size would.
+    # snappy-java's SnappyOutputStream: a header of 16 bytes, then blocks, each after its big-endian size. Another
+    # stream may follow, so a header may stand in place of a size.
     magic = 0x82534E41
     codec = pa.Codec("snappy")
     while len(head := file.read(4)) == 4:
@@ -205,7 +205,7 @@ def _block(path: Path, file: BinaryIO, codec: pa.Codec, data: bytes, size: int) 
 def _lzf(path: Path, _file: BinaryIO) -> Iterator[bytes]:
     raise SourceError(
         f"{path} is compressed with LZF, which no maintained Python library reads.",
-        remedy="Decompress it with the library that Spark brings: java -cp $SPARK_HOME/jars/compress-lzf-*.jar "
+        remedy="Decompress it with Spark's own library: java -cp $SPARK_HOME/jars/compress-lzf-*.jar "
         "com.ning.compress.lzf.LZF -d FILE.lzf (the name must end in .lzf), or log with "
         "spark.eventLog.compression.codec=zstd.",
     )
@@ -214,7 +214,7 @@ def _lzf(path: Path, _file: BinaryIO) -> Iterator[bytes]:
 def _damaged(path: Path, position: int, why: str) -> SourceError:
     return SourceError(
         f"{path} is damaged before byte {position}: {why}.",
-        remedy="Copy the log again; an unfinished log may break off at its end, but not in between.",
+        remedy="Copy the log again: only the end of an unfinished log may be incomplete.",
     )
 
 

@@ -1,12 +1,13 @@
-"""What happened in a Spark application: answers to `gpu_ops.apps.queries` as tables in a terminal and as a picture."""
+"""A report on a Spark application: the answers of `gpu_ops.apps.queries` as tables in a terminal and as a picture."""
 
 from __future__ import annotations
 
 import datetime
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pyarrow as pa
@@ -15,7 +16,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.filesize import decimal
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 import gpu_ops as g
 from gpu_ops.apps.spark_event_log import SparkLog
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_ROWS = 12
-"""How many rows a printed table has; the Parquet files have them all."""
+"""The most rows of a printed table; the Parquet files hold all rows."""
 
 _STATUSES = {"success": "succeeded", "failed": "failed", "killed": "killed", "running": "still running"}
 _LASTED = (pl.col("end") - pl.col("start")).dt.total_microseconds()
@@ -33,14 +34,14 @@ _LASTED = (pl.col("end") - pl.col("start")).dt.total_microseconds()
 
 @dataclass(frozen=True)
 class SparkReport:
-    """The tables of one event log and the answers to the queries over them.
+    """The tables of one event log, and the answers of the queries over them.
 
     Attributes:
         log: The log, read to its end.
-        folder: Where ``tasks``, ``executors``, ``stages``, ``cores``, ``running_tasks``, ``idle_cores`` and
-            ``shuffled_bytes`` are, each a Parquet file or, as Spark writes it, a folder, called ``….parquet``.
-        size: How long a window of ``shuffled_bytes`` is.
-        every: From the start of one to the next.
+        folder: The folder of ``tasks``, ``executors``, ``stages``, ``cores``, ``running_tasks``, ``idle_cores`` and
+            ``shuffled_bytes``. Each is called ``….parquet``: a file, or a folder as Spark writes it.
+        size: The length of a window of ``shuffled_bytes``.
+        every: The time between the starts of two windows.
     """
 
     log: SparkLog
@@ -49,14 +50,14 @@ class SparkReport:
     every: Duration
 
     def print(self, console: Console) -> None:
-        """The report, for a terminal of 80 columns or more."""
+        """Print the report, for a terminal of 80 columns or more."""
         for line in self._summary():
             console.print(line, highlight=False, soft_wrap=True)
         for table in (self._executors(), self._stages(), self._running(), self._shuffled()):
             console.print(table)
 
     def draw(self) -> Figure:
-        """Tasks at once per executor, and below it the bytes shuffled per window, on one time axis.
+        """Draw the concurrent tasks per executor, and below them the bytes shuffled per window, on one time axis.
 
         Raises:
             GpuOpsError: matplotlib is not installed.
@@ -74,7 +75,7 @@ class SparkReport:
             value="running",
             by="executor",
             shape="stacked",
-            title=f"Tasks at once in {self.log.name or self.log.path.name} (dashed: the cores that there were)",
+            title=f"Tasks at once in {self.log.name or self.log.path.name} (dashed: all cores)",
             label="tasks",
             axes=above,
         )
@@ -106,7 +107,7 @@ class SparkReport:
         return f"{format_span(ticks(self.size))}, every {format_span(ticks(self.every))}"
 
     def _at_once(self, *key: str) -> g.Stream:
-        """The running tasks of `gpu_ops.apps.queries.running_tasks` added up over what the key lacks: windows nest."""
+        """The answer of `gpu_ops.apps.queries.running_tasks`, added up over the columns outside the key."""
         running = g.events(self._table("running_tasks"), start="start", end="end")
         return running.by(*key).snapshot().agg(running=g.sum("running"))
 
@@ -126,14 +127,15 @@ class SparkReport:
             f"tasks: {tasks or 'none'}",
         ]
         notes = {
-            "tasks that had not ended, and end here at the log's last time": counts.unfinished,
-            "tasks shorter than the log's clock, which last one tick (1 µs)": counts.zero_length + counts.backwards,
+            "unfinished tasks, shown to end at the log's last time": counts.unfinished,
+            "tasks shorter than a millisecond of the log, shown to last one tick (1 µs)": counts.zero_length
+            + counts.backwards,
         }
         lines += [f"[yellow]{note}: {count:,}[/]" for note, count in notes.items() if count]
         if counts.torn_lines:
-            lines.append("[yellow]the last line breaks off and was left out[/]")
+            lines.append("[yellow]the last line is incomplete and was left out[/]")
         if log.compacted:
-            lines.append("[yellow]Spark has compacted this log: tasks of jobs that ended earlier are not in it[/]")
+            lines.append("[yellow]Spark has compacted this log: tasks of finished jobs are missing[/]")
         return lines
 
     def _executors(self) -> Table:
@@ -149,10 +151,8 @@ class SparkReport:
         rows = rows.with_columns(pl.col("tasks", "peak").fill_null(0))
         shown = rows.sort("idle", "executor", descending=[True, False]).head(MOST_ROWS)
 
-        table = _titled("Idle cores, per executor", len(shown), len(rows), "most idle")
-        table.add_column("executor")
-        for name in ("cores", "there for", "tasks", "peak", "busy core s", "idle core s", "idle"):
-            table.add_column(name, justify="right")
+        numbers = _right("cores", "lifetime", "tasks", "peak", "busy core s", "idle core s", "idle")
+        table = _titled("Idle cores, per executor", len(shown), len(rows), "most idle", ["executor", *numbers])
         for row in sorted(shown.iter_rows(named=True), key=lambda row: _natural(row["executor"])):
             table.add_row(escape(row["executor"]), f"{row['cores']}", _span(row["lived"]), *_use(row))
         if len(rows) > 1:
@@ -162,8 +162,8 @@ class SparkReport:
             table.add_row("in total", f"{total['cores']}", "", *_use(total), style="bold")
         if rows.filter(pl.col("peak") > pl.col("cores")).height:
             table.caption = (
-                "A peak may exceed the cores for some ms: Spark launches the next task\n"
-                "before it notes that the one before has ended.\n"
+                "A peak may exceed the cores for some ms: Spark launches a task\n"
+                "before it logs the end of the previous one.\n"
             )
         return table
 
@@ -184,11 +184,9 @@ class SparkReport:
             .join(self._frame("stages", *key, "name"), on=key, how="left")
         )
         shown = rows.sort("took", *key, descending=[True, False, False]).head(MOST_ROWS)
-        table = _titled("Stages: how long their tasks took", len(shown), len(rows), "longest")
-        table.add_column("stage", justify="right", no_wrap=True, min_width=5)
-        table.add_column("")
-        for name in ("tasks", "median", "longest", "read", "written"):
-            table.add_column(name, justify="right", no_wrap=True)
+        numbers = _right("tasks", "median", "longest", "read", "written", no_wrap=True)
+        columns: list[Column | str] = [*_right("stage", no_wrap=True, min_width=5), "", *numbers]
+        table = _titled("Stages: the times of their tasks", len(shown), len(rows), "longest", columns)
         for row in shown.sort(key).iter_rows(named=True):
             attempt = f".{row['stage_attempt']}" if row["stage_attempt"] else ""
             table.add_row(
@@ -217,10 +215,11 @@ class SparkReport:
             )
         )
         shown = rows.sort("lasted", "executor", "stage", descending=[True, False, False]).head(MOST_ROWS)
-        table = _titled("Tasks at once, per executor and stage", len(shown), len(rows), "longest")
-        table.add_column("executor")
-        for name in ("stage", "changes", "peak", "first at (UTC)", "mean", "over"):
-            table.add_column(name, justify="right")
+        columns: list[Column | str] = [
+            "executor",
+            *_right("stage", "changes", "peak", "first at (UTC)", "mean", "over"),
+        ]
+        table = _titled("Tasks at once, per executor and stage", len(shown), len(rows), "longest", columns)
         for row in sorted(shown.iter_rows(named=True), key=lambda row: (_natural(row["executor"]), row["stage"])):
             table.add_row(
                 escape(row["executor"]),
@@ -237,11 +236,9 @@ class SparkReport:
         rows = self._frame("shuffled_bytes").with_columns(pl.col("read", "written").fill_null(0))
         rows = rows.with_columns(both=pl.col("read") + pl.col("written"))
         shown = rows.sort("both", "start", descending=[True, False]).head(MOST_ROWS).sort("start")
-        table = _titled(f"Bytes shuffled per window of {self._window()}", len(shown), len(rows), "busiest")
-        table.add_column("window (UTC)", no_wrap=True)
-        for name in ("tasks", "read", "written"):
-            table.add_column(name, justify="right", no_wrap=True)
-        table.add_column("", no_wrap=True)
+        window, bar = Column("window (UTC)", no_wrap=True), Column("", no_wrap=True)
+        columns = [window, *_right("tasks", "read", "written", no_wrap=True), bar]
+        table = _titled(f"Bytes shuffled per window of {self._window()}", len(shown), len(rows), "busiest", columns)
         most = max(shown["both"].max() or 0, 1)
         for row in shown.iter_rows(named=True):
             table.add_row(
@@ -254,10 +251,16 @@ class SparkReport:
         return table
 
 
-def _titled(title: str, shown: int, rows: int, which: str) -> Table:
+def _right(*names: str, **look: Any) -> list[Column]:
+    """Columns of numbers."""
+    return [Column(name, justify="right", **look) for name in names]
+
+
+def _titled(title: str, shown: int, rows: int, which: str, columns: Sequence[Column | str]) -> Table:
     if shown < rows:
         title += f" (the {shown} {which} of {rows:,})"
     return Table(
+        *columns,
         title=title,
         title_justify="left",
         title_style="bold",
@@ -283,7 +286,7 @@ def _span(microseconds: float) -> str:
 
 
 def _short(stage: str) -> str:
-    """A stage's name without the folders of its file: ``collect at /home/ada/wages.py:10``."""
+    """A stage's name without the folders of its file: ``collect at wages.py:10``."""
     name = re.sub(r"(?<= at )\S*/", "", stage)
     return name if len(name) <= 28 else name[:27] + "…"
 

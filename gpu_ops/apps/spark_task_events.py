@@ -1,7 +1,7 @@
-"""Task events as a table: the lines of task starts and ends, parsed by pyarrow into one column for each field.
+"""Task events as a table: pyarrow parses the lines of task starts and ends into one column for each field.
 
-The names and meanings of the fields are Spark's ``JsonProtocol.scala``; they are the same in Spark 3.5 and 4.x for all
-that is read here. Knows nothing of what the events mean together.
+The fields are those of Spark's ``JsonProtocol.scala``, which agree in Spark 3.5 and 4.x for all columns read here. This
+module parses single events and does not combine them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gpu_ops.core.time import MAX_TIME
 from gpu_ops.errors import SourceError
 
 MILLISECOND = 1_000
-"""In ticks: the log's unit of time."""
+"""The log's unit of time, in ticks."""
 
 LATEST = MAX_TIME // MILLISECOND
 """The last millisecond of the year 9999."""
@@ -26,7 +26,7 @@ _METRICS = "Task Metrics"
 _SHUFFLE_READ = (_METRICS, "Shuffle Read Metrics")
 _SHUFFLE_WRITE = (_METRICS, "Shuffle Write Metrics")
 
-# Column, where it stands in SparkListenerTaskStart and SparkListenerTaskEnd, type. A unit is the end of a name.
+# Column, its place in SparkListenerTaskStart and SparkListenerTaskEnd, type. The unit ends the name.
 TASK_FIELDS: tuple[tuple[str, tuple[str, ...], pa.DataType], ...] = (
     ("stage", ("Stage ID",), pa.int32()),
     ("stage_attempt", ("Stage Attempt ID",), pa.int32()),
@@ -65,21 +65,21 @@ _REQUIRED = ("stage", "stage_attempt", "task", "executor", "launch", "finish")
 
 
 def parse_task_events(path: Path, numbered: Sequence[tuple[int, bytes]]) -> pa.Table:
-    """A column for each of `TASK_FIELDS`, a row for each line; ``launch`` and ``finish`` in ticks.
+    """A table with a column for each of `TASK_FIELDS` and a row for each line; ``launch`` and ``finish`` in ticks.
 
     Args:
         path: The file, for errors.
-        numbered: Lines with their numbers in it.
+        numbered: Lines with their numbers in the file.
 
     Raises:
-        SourceError: A line is not such an event, lacks what makes a task, or has a time outside the years to 9999.
+        SourceError: A line is not a task event, lacks a required field, or has a time outside the years 1970 to 9999.
     """
     if not numbered:
         return _TABLE.empty_table()
     try:
         raw = _parse_lines([line for _, line in numbered])
     except (pa.ArrowException, KeyError) as error:
-        # Arrow names neither the file nor, for a wrong type, the line.
+        # Arrow's error names neither the file nor, for a wrong type, the line.
         for number, line in numbered:
             try:
                 _parse_lines([line])
@@ -95,7 +95,7 @@ def parse_task_events(path: Path, numbered: Sequence[tuple[int, bytes]]) -> pa.T
         row = pc.index(outside, value=True).as_py()
         if row >= 0:
             raise bad_event(
-                path, numbered[row][0], f"{name} {raw[name][row]} ms since 1970 is no time of the years to 9999"
+                path, numbered[row][0], f"{name} {raw[name][row]} ms since 1970 is outside the years 1970 to 9999"
             )
         raw = raw.set_column(_TABLE.get_field_index(name), _TABLE.field(name), pc.multiply(raw[name], MILLISECOND))
     return raw
@@ -116,7 +116,7 @@ def _parse_lines(lines: Sequence[bytes]) -> pa.Table:
 
 
 def _nested(fields: Iterable[tuple[tuple[str, ...], pa.DataType]]) -> list[pa.Field]:
-    """Fields given by their paths as nested structs."""
+    """Nested structs from the paths of their fields."""
     inner: dict[str, list[tuple[tuple[str, ...], pa.DataType]]] = {}
     for (name, *rest), dtype in fields:
         inner.setdefault(name, []).append((tuple(rest), dtype))
@@ -130,7 +130,7 @@ _NESTED = pa.schema(_nested((where, dtype) for _, where, dtype in TASK_FIELDS))
 
 
 def bad_event(path: Path, number: int, why: str) -> SourceError:
-    """The error for a line that holds JSON, but not the event that it names."""
+    """The error for a line of JSON that is not the event that it names."""
     return SourceError(
         f"{path}, line {number} is not an event as Spark 3.5 and 4 write it: {why}.",
         remedy="Copy the log again, or remove that line.",

@@ -57,6 +57,16 @@ def nulls(array: pa.Array) -> npt.NDArray[np.bool_]:
     return np.zeros(len(array), np.bool_) if validity is None else ~_bits(validity, array.offset, len(array))
 
 
+def validity(array: pa.Array) -> npt.NDArray[np.bool_] | None:
+    """Which values of an array that has a validity bitmap are not null; None if all are.
+
+    Examples:
+        >>> validity(pa.array([1, None])).tolist(), validity(pa.array([1]))
+        ([True, False], None)
+    """
+    return ~nulls(array) if array.null_count else None
+
+
 def decimal_words(array: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_] | None]:
     """The unscaled values of an array of ``decimal128`` as (low 64 bits, high 64 bits, valid).
 
@@ -67,8 +77,8 @@ def decimal_words(array: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
         >>> low.tolist(), high.tolist(), valid.tolist()
         ([100, 0], [0, 0], [True, False])
     """
-    words = np.frombuffer(array.buffers()[1], np.int64).reshape(-1, 2)[array.offset : array.offset + len(array)]
-    valid = ~nulls(array) if array.null_count else None
+    words = np.frombuffer(array.buffers()[1] or b"", np.int64).reshape(-1, 2)[array.offset : array.offset + len(array)]
+    valid = validity(array)
     low, high = (words[:, at].copy() if valid is None else np.where(valid, words[:, at], 0) for at in (0, 1))
     return low, high, valid
 
@@ -85,8 +95,8 @@ def to_arrow(values: npt.NDArray[Any], kind: pa.DataType, valid: npt.NDArray[np.
         >>> to_arrow(np.array([5, 7]), pa.duration("s")).to_pylist()
         [datetime.timedelta(seconds=5), datetime.timedelta(seconds=7)]
     """
-    data = _packed(values) if values.dtype == np.bool_ else pa.py_buffer(np.ascontiguousarray(values))
-    return pa.Array.from_buffers(kind, len(values), [None if valid is None else _packed(valid), data])
+    data = packed(values) if values.dtype == np.bool_ else pa.py_buffer(np.ascontiguousarray(values))
+    return pa.Array.from_buffers(kind, len(values), [None if valid is None else packed(valid), data])
 
 
 def copied(array: pa.Array) -> pa.Array:
@@ -123,7 +133,8 @@ def later(times: Sequence[npt.NDArray[np.int64]], ticks: int) -> npt.NDArray[np.
     return moved
 
 
-def _packed(bits: npt.NDArray[np.bool_]) -> pa.Buffer:
+def packed(bits: npt.NDArray[np.bool_]) -> pa.Buffer:
+    """Booleans as Arrow stores them, one bit for each."""
     return pa.py_buffer(np.packbits(bits, bitorder="little"))
 
 

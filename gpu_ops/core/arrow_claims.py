@@ -127,9 +127,9 @@ class Claims:
     """What the batches of an Arrow file or stream claim.
 
     Attributes:
-        source: What is read.
+        source: The source of the bytes.
         schema: Its columns.
-        columns: The numbers of those that are wanted.
+        columns: The numbers of the wanted columns.
     """
 
     source: pa.NativeFile

@@ -25,7 +25,7 @@ def marked(field: pa.Field, *, family: Family | None = None, categories: pa.Arra
     Args:
         field: Without or with other marks.
         family: Its column's family.
-        categories: All categories of its column in their order, also those that no row has.
+        categories: All categories of its column in their order, used or not.
 
     Examples:
         >>> field = marked(pa.field("v", pa.int64()), family="nullable")

@@ -88,7 +88,7 @@ _TABLE: dict[str, dict[Owner, str]] = {
     "joinasof mergeasof asof": {"stream": 'Write .asof_join(other, on="item", tolerance="5s").'},
     # Windows
     "rolling rollingby groupbyrolling over": {
-        "stream": 'Write .sliding("5min").agg(mean=g.mean("v")) for a span, .last(10).agg(…) for so many rows.',
+        "stream": 'Write .sliding("5min").agg(mean=g.mean("v")) for a span, .last(10).agg(…) for a number of rows.',
         "aggregate": 'Windows go before aggregates: .by("item").last(10).agg(total=g.sum("v")).',
     },
     "expanding cumsum cumcount cummax cummin": {"stream": 'Write .keep_all().agg(total=g.sum("v")).'},

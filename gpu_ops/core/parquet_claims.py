@@ -31,7 +31,7 @@ _DEEPEST = 32
 
 
 class _Thrift:
-    """Reads values of the compact protocol. What is not there is an ``IndexError``."""
+    """Reads values of the compact protocol. A missing value is an ``IndexError``."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self.at = data, 0
@@ -162,7 +162,7 @@ def _claim(leaves: Sequence[Any], pages: Sequence[Sequence[_Page]], rows: int, m
 
 
 def _most(pages: Sequence[_Page], rows: int) -> int:
-    """The most bytes that the pages of so many rows in a line have."""
+    """The most bytes of the pages that hold a number of consecutive rows."""
     values, sizes = (np.cumsum([0, *each]) for each in ([p.values for p in pages], [p.size for p in pages]))
     stop = np.minimum(np.searchsorted(values, values[:-1] + rows) + 1, len(pages))
     return int((sizes[stop] - sizes[:-1]).max(initial=0))

@@ -4,7 +4,7 @@ New rows make a run. As long as the run before is not twice as long, both become
 logarithm of how many there are, and a step costs what it brings, not what is kept. What a run holds never changes:
 merging makes a new one, under a new number. Which of its rows are still wanted is noted beside it.
 
-What the users have in common is here. What differs:
+This module holds the common part. The users differ in:
 
 | user | a row's key | how a row goes | noted beside | what is asked | factor |
 |---|---|---|---|---|---|
@@ -106,7 +106,7 @@ class SortedRuns(ABC, Generic[R]):
         return Run(self._named, rows, len(rows))
 
     def _tidied(self) -> list[Run[R]]:
-        """The runs, without those that are empty; and anew those of which most rows are gone."""
+        """The runs without empty ones; runs that lost most of their rows are rebuilt."""
         return [run if 2 * run.left >= len(run.rows) else self._run(self._rest(run)) for run in self.runs if run.left]
 
     def _ordered(self, rows: R) -> R:

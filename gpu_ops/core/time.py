@@ -27,6 +27,9 @@ MAX_TIME = 253_402_300_799_999_999
 TIME_TYPE = pa.timestamp("us", tz="UTC")
 """The Arrow type of ``start`` and ``end``."""
 
+LIFETIME = ("start", "end")
+"""The names of an event's two times: as columns of results, and in expressions."""
+
 _UNITS = {
     "us": 1,
     "ms": 1_000,

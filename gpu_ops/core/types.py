@@ -117,7 +117,7 @@ REFUSED = (
         "Cast it to timestamp[us, UTC] or to a named zone such as 'Asia/Kolkata'.",
     ),
 )
-"""What is refused. The first row that holds a type gives the reason."""
+"""The refused types. The first entry that holds a type gives the reason."""
 
 CARRIED: tuple[Callable[[pa.DataType], bool], ...] = (
     *(_IS.is_integer, _IS.is_floating, _IS.is_decimal, _IS.is_boolean, _IS.is_null),

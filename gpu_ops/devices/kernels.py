@@ -278,8 +278,8 @@ class WindowKernels(Protocol):
     def stitch_order(self, codes: Codes, start: Ints, end: Ints) -> tuple[Ints, Ints]:
         """Events of one group joined where one ends exactly at the start of another (Trill's Stitch).
 
-        If several events end at a time, the k-th of them by start is joined to the k-th by end of those that start
-        then: first in, first out. So the joined lifetimes do not depend on the order of equal events.
+        If several events end at a time, the k-th of them by start is joined to the k-th by end of the events that
+        start then: first in, first out. So the joined lifetimes do not depend on the order of equal events.
 
         Args:
             codes: int32 group of each event; events are ordered by group, then start.

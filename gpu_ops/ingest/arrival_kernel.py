@@ -99,7 +99,7 @@ class ClockField(IntEnum):
     HELD = 8
     CALL = 9  # the number of the call
     EVENTS = 10
-    BEFORE_END = 11  # the number of events before those that never end; -1 if the call did not reach the end
+    BEFORE_END = 11  # the number of events before the ones that never end; -1 if the call did not reach the end
     CTIS = 12
     LATES = 13
     DIVERTS = 14
@@ -205,7 +205,7 @@ class Out(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What becomes of a row.
+    """The fate of a row.
 
     Attributes:
         admitted: The start that an event or a start edge is admitted with, the end of an end edge; or NONE.
@@ -761,7 +761,7 @@ def _move(tables: ArrivalTables, slot: int, place: int) -> None:
 
 @inlined
 def _release(tables: ArrivalTables, out: Out, slot: int, base: int) -> None:
-    """Hold a row no longer. Its slot joins those that came free in this call, and is not used again before the next."""
+    """Release a row. Its slot joins the slots freed in this call, which later calls use again."""
     held, clock = tables.held, tables.clock
     _move(tables, slot, Place.FREE)
     held[slot, Slot.NEXT] = clock[ClockField.FREED]
@@ -779,7 +779,7 @@ def _release(tables: ArrivalTables, out: Out, slot: int, base: int) -> None:
 
 @inlined
 def _reuse_freed(tables: ArrivalTables) -> None:
-    """Let later calls use the slots that came free in this one, before those that were free already."""
+    """Let later calls use the slots freed in this call, before the slots that were free already."""
     held, clock = tables.held, tables.clock
     if clock[ClockField.FREED] >= 0:
         held[clock[ClockField.LAST_FREED], Slot.NEXT] = clock[ClockField.FREE]

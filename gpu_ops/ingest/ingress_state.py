@@ -350,9 +350,7 @@ def _times(values: Ints) -> pa.Array:
 
 def with_nulls(values: Ints, missing: npt.NDArray[np.bool_], kind: pa.DataType) -> pa.Array:
     """Numbers as an Arrow array, null where they are missing."""
-    data = np.where(missing, 0, values)
-    valid = pa.py_buffer(np.packbits(~missing, bitorder="little")) if missing.any() else None
-    return pa.Array.from_buffers(kind, len(data), [valid, pa.py_buffer(data)])
+    return to_arrow(np.where(missing, 0, values), kind, ~missing if missing.any() else None)
 
 
 def _ticks(column: pa.ChunkedArray) -> Ints:

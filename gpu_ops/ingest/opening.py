@@ -10,6 +10,7 @@ import pyarrow as pa
 from gpu_ops.core import types
 from gpu_ops.core.arrow_types import fields_of
 from gpu_ops.core.bounds import Bounds
+from gpu_ops.core.time import LIFETIME
 from gpu_ops.errors import ColumnError, PlanError, SourceError, TimeError, unknown_column
 from gpu_ops.ingest.csv_options import CsvOptions
 from gpu_ops.ingest.files import FileFormat
@@ -28,7 +29,7 @@ from gpu_ops.ingest.rules import (
     Unit,
     check_choice,
 )
-from gpu_ops.ingest.sources import LIFETIME, EventSource
+from gpu_ops.ingest.sources import EventSource
 from gpu_ops.ingest.times import TimeColumn, TimePolicy, refuse_idle_unit
 from gpu_ops.ingest.validate import row_text
 from gpu_ops.ingest.zones import Zone
@@ -79,7 +80,7 @@ def open_source(
         zone: The time zone of local times and of dates; results carry it unless the start's type has one.
         round: How times finer than 1 µs are rounded: "floor", "ceil" or "half_even". Without it they are refused.
         null_end: "open" lets a null end mean that the event never ends.
-        on_invalid: What is done with a row that breaks a rule: "raise" names it, "drop" leaves it out and counts it,
+        on_invalid: How to treat a row that breaks a rule: "raise" names it, "drop" leaves it out and counts it,
             "divert" also keeps it for `EventSource.rejected`.
         ambiguous: Which instant a local time means that a clock change made occur twice: "earliest" or "latest".
         nonexistent: What a local time becomes that a clock change skipped: the first instant after the gap

@@ -24,8 +24,8 @@ class TimeRule:
 
     Attributes:
         name: The name of a breach in reports and diverted rows; a rule about one time gets ``_start`` or ``_end``.
-        problem: What is wrong, with ``{side}`` for "start" or "end".
-        remedy: What helps, besides ``on_invalid=``.
+        problem: The problem, with ``{side}`` for "start" or "end".
+        remedy: The remedy, besides ``on_invalid=``.
     """
 
     name: str

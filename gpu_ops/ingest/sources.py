@@ -12,6 +12,7 @@ import pyarrow as pa
 from gpu_ops.core.arrow_buffers import to_arrow
 from gpu_ops.core.bounds import TRUSTLESS
 from gpu_ops.core.soundness import sound
+from gpu_ops.core.time import LIFETIME
 from gpu_ops.errors import ColumnError, GpuOpsError, PlanError, SourceError, unknown_column
 from gpu_ops.ingest.arrivals import Arrivals
 from gpu_ops.ingest.counts import Counts
@@ -32,7 +33,6 @@ from gpu_ops.ingest.validate import (
     verdicts,
 )
 
-LIFETIME = ("start", "end")
 """The two names that payload columns cannot have."""
 
 

@@ -40,6 +40,18 @@ class Breach:
         """The name in reports."""
         return f"{self.rule.name}_{self.side}" if self.rule in TIME_RULES else self.rule.name
 
+    @property
+    def problem(self) -> str:
+        """The problem of a row that breaks the rule."""
+        return self.rule.problem.format(side=self.side)
+
+    @property
+    def remedy(self) -> str:
+        """The remedy, with the choice to leave such rows out."""
+        is_null_end = self.rule is NULL and self.side == "end"
+        own = 'Say null_end="open" if such an event never ends.' if is_null_end else self.rule.remedy
+        return f'{own} Or leave such rows out: on_invalid="drop", or "divert" to keep them aside.'
+
 
 BREACHES: tuple[Breach, ...] = (
     Breach(UNKNOWN_KIND, "kind"),
@@ -185,15 +197,9 @@ def refuse(found: np.ndarray, times: pa.Table, place: RowPlace, columns: Mapping
     more += f", beside {others:,} with other faults)" if others else ")"
     where = f", in {place.file} row {place.file_row + row}" if place.file else ""
     return TimeError(
-        f"{breach.rule.problem.format(side=breach.side)}{more}.",
+        f"{breach.problem}{more}.",
         column=columns[breach.side],
         row=place.row + row,
         values=row_text(times, row) + where,
-        remedy=f'{_remedy(breach)} Or leave such rows out: on_invalid="drop", or "divert" to keep them aside.',
+        remedy=breach.remedy,
     )
-
-
-def _remedy(breach: Breach) -> str:
-    if breach.rule is NULL and breach.side == "end":
-        return 'Say null_end="open" if such an event never ends.'
-    return breach.rule.remedy

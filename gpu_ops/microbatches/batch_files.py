@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from gpu_ops.core import arrow_files
 from gpu_ops.core.bounds import TRUSTLESS, Bounds, naming, unreadable
 from gpu_ops.core.soundness import UnsoundError
-from gpu_ops.core.time import TIME_TYPE
+from gpu_ops.core.time import LIFETIME, TIME_TYPE
 from gpu_ops.errors import SourceError
 from gpu_ops.microbatches.files import ROW_GROUP_ROWS
 from gpu_ops.microbatches.folders import Folder, reading, temporary, writing
@@ -26,8 +26,6 @@ Compression = Literal["zstd", "lz4"]
 
 METADATA = b"gpu_ops.store"
 """The key of the schema's metadata that describes the file's batches."""
-
-LIFETIME = ("start", "end")
 
 Part = tuple[int, int | None]
 """A batch of a file: its number of rows, and the CTI after it."""

@@ -16,10 +16,10 @@ from gpu_ops.core.bounds import Bounds
 from gpu_ops.core.other_names import OtherNames
 from gpu_ops.core.own_errors import of_methods, own_errors
 from gpu_ops.core.polars_frames import empty_table
-from gpu_ops.core.time import MAX_TIME, Duration, Instant, format_time, instant, positive_ticks, ticks
+from gpu_ops.core.time import LIFETIME, MAX_TIME, Duration, Instant, format_time, instant, positive_ticks, ticks
 from gpu_ops.errors import PlanError, SourceError, shown, unknown_column
 from gpu_ops.ingest.raw_source import Piece, RawSource, shown_shape
-from gpu_ops.microbatches.batch_files import LIFETIME, Compression, DamageError, Staged, damaged, load, split, stage
+from gpu_ops.microbatches.batch_files import Compression, DamageError, Staged, damaged, load, split, stage
 from gpu_ops.microbatches.files import WriteReport, regrouped
 from gpu_ops.microbatches.folders import open_folder, writing
 from gpu_ops.microbatches.identity import StoreIdentity, read_identity, write_identity

@@ -14,11 +14,10 @@ import pyarrow as pa
 from gpu_ops.core.arrow_buffers import to_arrow
 from gpu_ops.core.own_errors import of_methods
 from gpu_ops.core.polars_frames import empty_table
-from gpu_ops.core.time import MAX_TIME, MIN_TIME, TIME_TYPE, Instant, format_time, instant, utc
+from gpu_ops.core.time import LIFETIME, MAX_TIME, MIN_TIME, TIME_TYPE, Instant, format_time, instant, utc
 from gpu_ops.errors import ColumnError, PlanError, SourceError, TimeError
 from gpu_ops.ingest import open_source
 from gpu_ops.microbatches.batch_files import (
-    LIFETIME,
     Compression,
     Part,
     Staged,
@@ -77,7 +76,7 @@ class Writer:
         self._open = True
         self._settled = True
 
-    # What is written
+    # Writing
 
     @property
     def sequence(self) -> int:
@@ -206,7 +205,7 @@ class Writer:
             return self.sequence if promised is None or promised == self.cti else self.advance(utc(promised))
         return self._seal(staged, [*[self.cti] * (len(staged) - 1), promised], schema)
 
-    # What is tidied up
+    # Tidying up
 
     def compact(self, rows: int = MERGED_ROWS) -> int:
         """Merge small neighbouring files into larger ones. Readers see the same batches before, during and after.

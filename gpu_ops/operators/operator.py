@@ -110,7 +110,7 @@ class Operator(Declaration, family=True):
         Args:
             node: The node.
             device: Where arrays live.
-            apart: For a batch: the nodes below that several nodes read, and that are therefore computed separately.
+            apart: For a batch: the nodes below that several nodes read, which are therefore computed separately.
                 None for steps: every node keeps its place there, since checkpoints name nodes by their places.
         """
         del apart

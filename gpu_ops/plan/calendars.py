@@ -6,13 +6,21 @@ import datetime
 import re
 from dataclasses import dataclass
 
-from gpu_ops.core.time import MIN_TIME, TICK, Duration, Instant, format_time, instant
+import numpy as np
+
+from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, Duration, Instant, format_time, instant
 from gpu_ops.errors import PlanError
-from gpu_ops.ingest.zones import Zone
-from gpu_ops.plan.window_kinds import AssignedGrid, WindowOutput
+from gpu_ops.ingest.zones import Ticks, Zone
+from gpu_ops.plan.window_kinds import GridKind, WindowOutput
 
 _UNITS = {"d": (0, 1), "w": (0, 7), "mo": (1, 0), "q": (3, 0), "y": (12, 0)}
 _WRITTEN = re.compile(r"\s*(\d+)\s*(d|w|mo|q|y)\s*")
+
+_DAY = 86_400_000_000
+_FIRST, _LAST = MIN_TIME // _DAY + 2, MAX_TIME // _DAY - 2
+"""The days that any zone's clocks can show, since 1970."""
+_MARGIN = 2
+"""Periods by which a guess from UTC may be wrong: local clocks differ from UTC by at most a day."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +38,23 @@ class CalendarSpan:
     def __str__(self) -> str:
         return f"{self.months}mo" if self.months else f"{self.days}d"
 
+    @property
+    def least_days(self) -> int:
+        """The days of the shortest such span."""
+        return self.days or 28 * self.months
+
+    def steps(self, anchor: int, numbers: Ticks) -> Ticks:
+        """Times that are some numbers of this span after an anchor, on clocks that never change, in ticks."""
+        if self.days:
+            return anchor + numbers * (self.days * _DAY)
+        month = np.array(anchor, "datetime64[us]").astype("datetime64[M]")
+        into = anchor - int(month.astype("datetime64[us]").astype(np.int64))
+        starts = (month + numbers * self.months).astype("datetime64[us]").astype(np.int64)
+        return np.asarray(starts + into)
+
 
 @dataclass(frozen=True)
-class Calendar(AssignedGrid):
+class Calendar(GridKind):
     """Windows ``[anchor + k * every, + size)`` on the calendar of a zone; a day there has 23 to 25 hours.
 
     Attributes:
@@ -71,6 +93,34 @@ class Calendar(AssignedGrid):
     @property
     def duration(self) -> int | None:
         return TICK if self.output == "point" else None
+
+    def begins(self, numbers: Ticks) -> Ticks:
+        """Times outside of the years 1 to 9999 are clipped to their days."""
+        return self._to_utc(self.every.steps(self.anchor, numbers))
+
+    def finishes(self, numbers: Ticks) -> Ticks:
+        span, every = self.size, self.every
+        if span.months:
+            return self._to_utc(CalendarSpan(months=1).steps(self.anchor, numbers * every.months + span.months))
+        return self._to_utc(every.steps(self.anchor, numbers) + span.days * _DAY)
+
+    def around(self, time: int) -> tuple[int, int]:
+        reach = -(-self.size.least_days // self.every.least_days) + _MARGIN
+        guess = self._guess(time)
+        return guess - reach, guess + _MARGIN
+
+    def _guess(self, time: int) -> int:
+        """A guess of the number of the period that holds a time."""
+        if self.every.days:
+            return (time - self.anchor) // (self.every.days * _DAY)
+        months = np.array([time, self.anchor], "datetime64[us]").astype("datetime64[M]").astype(np.int64)
+        return int(months[0] - months[1]) // self.every.months
+
+    def _to_utc(self, local: Ticks) -> Ticks:
+        known = np.clip(local, _FIRST * _DAY, _LAST * _DAY)
+        # The first of two midnights counts; a skipped midnight is the moment at which the clock jumps forward.
+        instants, _ = Zone(self.zone).to_utc(known, "earliest", "shift_forward")
+        return instants
 
 
 def calendar_span(span: Duration, *, name: str) -> CalendarSpan:

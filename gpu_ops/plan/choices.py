@@ -51,8 +51,8 @@ def first(expression: Expression, *, order: OrderBy = None, where: Expression | 
 
     Args:
         expression: A column's name or an expression of any ordered type.
-        order: What decides among events that start together: an expression or several, ascending, null before all else.
-            What is left open then, the least value decides.
+        order: The order of events that start together: one expression or several, ascending, nulls first. Of events
+            equal in it, the one with the least value counts.
         where: Only events for which this condition holds.
 
     Examples:
@@ -70,8 +70,8 @@ def last(expression: Expression, *, order: OrderBy = None, where: Expression | N
 
     Args:
         expression: A column's name or an expression of any ordered type.
-        order: What decides among events that start together, as for `first`: the greatest comes last. What is left open
-            then, the greatest value decides.
+        order: The order of events that start together, as for `first`: the greatest comes last. Of events equal in it,
+            the one with the greatest value counts.
         where: Only events for which this condition holds.
 
     Examples:
@@ -91,8 +91,8 @@ def arg_min(expression: Expression, by: Expression, *, where: Expression | None 
     ``by`` is null take no part.
 
     Args:
-        expression: What is given: a column's name or an expression of any ordered type.
-        by: What is least: likewise; NaN is greater than all else.
+        expression: The result: a column's name or an expression of any ordered type.
+        by: The value to minimize: likewise; NaN is greater than all other values.
         where: Only events for which this condition holds.
 
     Examples:
@@ -112,8 +112,8 @@ def arg_max(expression: Expression, by: Expression, *, where: Expression | None 
     ``by`` is null take no part.
 
     Args:
-        expression: What is given: a column's name or an expression of any ordered type.
-        by: What is greatest: likewise; NaN is greater than all else.
+        expression: The result: a column's name or an expression of any ordered type.
+        by: The value to maximize: likewise; NaN is greater than all other values.
         where: Only events for which this condition holds.
 
     Examples:

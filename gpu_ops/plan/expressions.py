@@ -18,13 +18,10 @@ from narwhals.exceptions import ColumnNotFoundError
 
 from gpu_ops.core import marks
 from gpu_ops.core.polars_frames import plain_type, to_frame
-from gpu_ops.core.time import TIME_TYPE
+from gpu_ops.core.time import LIFETIME, TIME_TYPE
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
 from gpu_ops.plan.integers import NAMES, Guard, by_type
 from gpu_ops.plan.terms import Rule, Term, as_it_is, remade, terms
-
-LIFETIME = ("start", "end")
-"""The names of the lifetime's timestamps in expressions."""
 
 Expression = nw.Expr | str
 

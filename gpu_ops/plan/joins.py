@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from gpu_ops.core.arguments import word
 from gpu_ops.core.arrow_types import is_text
-from gpu_ops.core.time import TICK, format_span
+from gpu_ops.core.time import LIFETIME, TICK, format_span
 from gpu_ops.errors import ColumnError, PlanError, shown
 from gpu_ops.plan.aggregates import count
 from gpu_ops.plan.arguments import names
-from gpu_ops.plan.expressions import LIFETIME, check_boolean, column_names
+from gpu_ops.plan.expressions import check_boolean, column_names
 from gpu_ops.plan.lifetimes import Stitch
 from gpu_ops.plan.nodes import Computed, Ends, KeyBy, Node, Project, Unary, check_flat, extended, selected
 from gpu_ops.plan.windows import Snapshot, WindowAggregate, named_aggregates

@@ -10,10 +10,10 @@ from typing import ClassVar
 import narwhals as nw
 import pyarrow as pa
 
-from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, format_span
+from gpu_ops.core.time import LIFETIME, MAX_TIME, MIN_TIME, TICK, format_span
 from gpu_ops.core.types import storage
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
-from gpu_ops.plan.expressions import LIFETIME, column_names, exact_divisions, output_schema
+from gpu_ops.plan.expressions import column_names, exact_divisions, output_schema
 from gpu_ops.plan.nodes import Computed, Ends, Unary
 
 

@@ -207,7 +207,7 @@ def slope(y: Expression, x: Expression, *, where: Expression | None = None) -> A
     It comes from exact sums as `covariance` does. Null where all x are equal, and with fewer than two events.
 
     Args:
-        y: What is explained: a column's name or an expression: integer, decimal or float.
+        y: The dependent variable: a column's name or an expression: integer, decimal or float.
         x: By what: likewise. An event of which either is null takes no part.
         where: Only events for which this condition holds.
 
@@ -228,7 +228,7 @@ def intercept(y: Expression, x: Expression, *, where: Expression | None = None) 
     """Where the line of least squares meets ``x = 0``, as float64; `slope` tells the rest.
 
     Args:
-        y: What is explained: a column's name or an expression: integer, decimal or float.
+        y: The dependent variable: a column's name or an expression: integer, decimal or float.
         x: By what: likewise. An event of which either is null takes no part.
         where: Only events for which this condition holds.
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 import narwhals as nw
 import pyarrow as pa
 
+from gpu_ops.core.time import LIFETIME
 from gpu_ops.core.types import storage
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
 from gpu_ops.ingest.advance import Advance
 from gpu_ops.plan.expressions import (
-    LIFETIME,
     as_expression,
     bare_column,
     check_boolean,

@@ -12,12 +12,12 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.arguments import MOST, whole, word
-from gpu_ops.core.time import TIME_TYPE, Duration, positive_ticks
+from gpu_ops.core.time import LIFETIME, TIME_TYPE, Duration, positive_ticks
 from gpu_ops.errors import PlanError
 from gpu_ops.plan.aggregate_kinds import check_order, float_of_numbers, value_type
 from gpu_ops.plan.aggregates import Aggregate, aggregate, count
 from gpu_ops.plan.arguments import OrderBy, several
-from gpu_ops.plan.expressions import LIFETIME, Expression, as_expression, bare_column
+from gpu_ops.plan.expressions import Expression, as_expression, bare_column
 
 Interpolation = Literal["linear", "midpoint", "lower", "higher", "discrete"]
 _INTERPOLATIONS = ("linear", "midpoint", "lower", "higher", "discrete")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import narwhals as nw
 import pyarrow as pa
@@ -564,27 +564,3 @@ class Hopping(GridKind):
     def around(self, time: int) -> tuple[int, int]:
         past = time - self._first
         return (past - self.size) // self.hop, past // self.hop + 1
-
-
-class ListedGrid(NamedTuple):
-    """The functions of `GridKind` for a grid that `gpu_ops.operators` computes."""
-
-    begins: Callable[[Any, Any], Any]
-    finishes: Callable[[Any, Any], Any]
-    around: Callable[[Any, int], tuple[int, int]]
-
-
-LISTINGS: dict[type, ListedGrid] = {}
-
-
-class AssignedGrid(GridKind, family=True):
-    """A grid of this package: `gpu_ops.operators` computes its windows."""
-
-    def begins(self, numbers: Any) -> Any:
-        return LISTINGS[type(self)].begins(self, numbers)
-
-    def finishes(self, numbers: Any) -> Any:
-        return LISTINGS[type(self)].finishes(self, numbers)
-
-    def around(self, time: int) -> tuple[int, int]:
-        return LISTINGS[type(self)].around(self, time)

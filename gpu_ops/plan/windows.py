@@ -10,10 +10,11 @@ from itertools import count
 import narwhals as nw
 import pyarrow as pa
 
+from gpu_ops.core.time import LIFETIME
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.combinations import Combinable, Combination
-from gpu_ops.plan.expressions import LIFETIME, bare_column, column_names, guards, output_schema
+from gpu_ops.plan.expressions import bare_column, column_names, guards, output_schema
 from gpu_ops.plan.nodes import Computed, Ends, Node, Project, Unary
 from gpu_ops.plan.window_kinds import TimeWindowKind
 

@@ -71,8 +71,8 @@ def timeline(
     Raises:
         GpuOpsError: matplotlib is not installed.
         ColumnError: A column is not there.
-        PlanError: There is nothing to draw. The values are no numbers, there are none, several of a series hold at a
-            time, or negative ones are to be stacked. What is for lifetimes is said of values.
+        PlanError: There is nothing to draw, values are not numbers, a series has several values at a time, negative
+            values cannot be stacked, or an option for lifetimes is given with ``value``.
 
     Examples:
         >>> import gpu_ops as g

@@ -113,9 +113,9 @@ def test_spark_log_says_what_it_left_out(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "last seen 2026-01-01T00:00:06Z" in result.stdout
     assert "tasks: 5 succeeded, 1 still running" in result.stdout
-    assert "tasks that had not ended, and end here at the log's last time: 1" in result.stdout
-    assert "tasks shorter than the log's clock, which last one tick (1 µs): 1" in result.stdout
-    assert "the last line breaks off" in result.stdout
+    assert "unfinished tasks, shown to end at the log's last time: 1" in result.stdout
+    assert "tasks shorter than a millisecond of the log, shown to last one tick (1 µs): 1" in result.stdout
+    assert "the last line is incomplete" in result.stdout
     assert "compacted" in result.stdout
 
 
@@ -143,7 +143,7 @@ def test_a_picture_without_shuffles_and_executors(tmp_path: Path) -> None:
         (["nowhere"], "nowhere does not exist"),
         (["app-1", "--window", "soon"], "--window 'soon' is not a span of time"),
         (["app-1", "--every", "0s"], "--every must be longer than zero"),
-        (["app-1", "--picture", "a.doc"], "no kind of picture"),
+        (["app-1", "--picture", "a.doc"], "no known picture format"),
         (["app-1", "--output", "app-1"], "app-1"),
         (["notes"], "notes is not a Spark event log"),
     ],
@@ -299,12 +299,12 @@ def test_a_live_run_stops_at_a_signal_with_its_checkpoint_written(number: int) -
 @pytest.mark.parametrize(
     ("given", "needed"),
     [
-        (["--every", "3"], "--every goes with --checkpoint"),
-        (["--keep", "3"], "--keep goes with --checkpoint"),
-        (["--accept-changes"], "--accept-changes goes with --checkpoint"),
-        (["--adopt"], "--adopt goes with --follow"),
-        (["--checkpoint", "c"], "--checkpoint goes with --follow"),
-        (["--checkpoint", "c", "--every", "3"], "--checkpoint goes with --follow"),
+        (["--every", "3"], "--every needs --checkpoint"),
+        (["--keep", "3"], "--keep needs --checkpoint"),
+        (["--accept-changes"], "--accept-changes needs --checkpoint"),
+        (["--adopt"], "--adopt needs --follow"),
+        (["--checkpoint", "c"], "--checkpoint needs --follow"),
+        (["--checkpoint", "c", "--every", "3"], "--checkpoint needs --follow"),
     ],
 )
 def test_options_go_with_others(given: list[str], needed: str) -> None:
@@ -318,7 +318,7 @@ def test_options_go_with_others(given: list[str], needed: str) -> None:
 def test_options_of_a_live_run_are_refused_without_one() -> None:
     result = gpu_ops("run", "busy.py", "--input", "rides=rides.parquet", "--output", "a.parquet", "--late", "late")
     assert result.exit_code == 1
-    assert "--late goes with --follow" in result.stderr
+    assert "--late needs --follow" in result.stderr
 
 
 @pytest.mark.usefixtures("rides")
@@ -327,7 +327,7 @@ def test_an_answer_that_is_there_is_replaced_only_if_told() -> None:
     Path("a.parquet").write_text("mine", encoding="utf-8")
     refused = gpu_ops("run", *arguments)
     assert refused.exit_code == 1
-    assert refused.stderr == "error: a.parquet exists. Say --if-exists replace, or another --output.\n"
+    assert refused.stderr == "error: a.parquet exists. Pass --if-exists replace, or another --output.\n"
     assert Path("a.parquet").read_text(encoding="utf-8") == "mine"
     replaced = gpu_ops("run", *arguments, "--if-exists", "replace")
     assert replaced.exit_code == 0, replaced.output
@@ -342,7 +342,7 @@ def test_of_several_answers_none_is_written_if_one_is_there() -> None:
     Path("out/two.parquet").write_text("mine", encoding="utf-8")
     refused = gpu_ops("run", "both.py", "--input", "rides=rides.parquet", "--output", "out")
     assert refused.exit_code == 1
-    assert "error: out/two.parquet exists. Say --if-exists replace" in refused.stderr
+    assert "error: out/two.parquet exists. Pass --if-exists replace" in refused.stderr
     assert [path.name for path in Path("out").iterdir()] == ["two.parquet"]
 
 
@@ -364,14 +364,14 @@ def test_a_wrong_command_line_is_one_line_with_what_to_do(arguments: list[str], 
     assert result.stderr.count("\n") == 1
     assert result.stderr.startswith("error: ")
     assert message in result.stderr
-    assert result.stderr.endswith(" --help shows all that there is.\n")
+    assert result.stderr.endswith(" --help lists the options.\n")
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         (["--timeout", "60"], "--timeout is 60, a number without a unit. Say '60s'"),
-        (["--if-exists", "replace"], "with --follow --output is a store. Leave it out."),
+        (["--if-exists", "replace"], "with --follow, --output is a store. Leave --if-exists out."),
     ],
 )
 def test_what_is_wrong_of_a_live_run_is_said_before_it_starts(given: list[str], message: str) -> None:
@@ -400,7 +400,7 @@ def test_explain() -> None:
         ("x = (", ["rides=rides.parquet"], "query.py, line 1: SyntaxError: '(' was never closed"),
         ("import nowhere", ["rides=rides.parquet"], "query.py, line 1: ModuleNotFoundError: No module named 'nowhere'"),
         ("def query(rides):\n    return 1 / 0", ["rides=rides.parquet"], "query.py, line 2: ZeroDivisionError"),
-        ("def query(rides):\n    return 7", ["rides=rides.parquet"], "query gives a int, not a Stream"),
+        ("def query(rides):\n    return 7", ["rides=rides.parquet"], "query returns a int, not a Stream"),
         (QUERY.replace('col("n")', 'col("m")'), ["rides=rides.parquet"], "'m'"),
     ],
 )

@@ -393,7 +393,7 @@ def line(event: log.Event, **changes: Any) -> str:
 
 
 BAD_LINES = {
-    "text in between": ("garbage", "line 3 is not a JSON object with an 'Event'; only the last line may break off"),
+    "text in between": ("garbage", "line 3 is not a JSON object with an 'Event'; only the last line may be incomplete"),
     "cut off in between": (line(log.wages()[7])[:60], "line 3 is not a JSON object"),
     "no event": ('{"Stage ID":1}', "line 3 is not a JSON object with an 'Event'"),
     "a list": ("[1]", "line 3 is not a JSON object with an 'Event'"),
@@ -407,9 +407,9 @@ BAD_LINES = {
         "line 3 .* it has no 'Task Info / Launch Time'",
     ),
     "no task info": (line(log.task_end(9, 1, 2), **{"Task Info": None}), "line 3 .* it has no 'Task Info / Task ID'"),
-    "launched too late": (line(log.task_end(9, 10**18, 2)), "line 3 .* no time of the years to 9999"),
+    "launched too late": (line(log.task_end(9, 10**18, 2)), "line 3 .* outside the years 1970 to 9999"),
     "an executor without cores": (line(log.executor_added("7", 1), **{"Executor Info": {}}), "line 3 .*Host"),
-    "an executor out of time": (line(log.executor_added("7", 10**18)), "line 3 .*no time of the years to 9999"),
+    "an executor out of time": (line(log.executor_added("7", 10**18)), "line 3 .*outside the years 1970 to 9999"),
     "an executor at no time": (line(log.executor_added("7", 0), Timestamp="noon"), "line 3 .*ExecutorAdded"),
 }
 
@@ -467,7 +467,7 @@ def test_a_rolled_file_in_between_may_not_be_torn(tmp_path: Path) -> None:
     text = log.text(*log.wages())
     (tmp_path / "events_1_app-1").write_bytes(text[:-20])
     (tmp_path / "events_2_app-1").write_bytes(log.text(log.application_end(9000)))
-    with pytest.raises(SourceError, match=r"events_1_app-1, line 21 breaks off"):
+    with pytest.raises(SourceError, match=r"events_1_app-1, line 21 is incomplete"):
         SparkLog(tmp_path).read()
 
 

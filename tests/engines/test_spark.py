@@ -7,7 +7,6 @@ import math
 import random
 import re
 from decimal import Decimal
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from pyarrow import compute, parquet
 import gpu_ops as g
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.errors import ColumnError, PlanError, SourceError, SumOverflowError, TimeError
-from tests.support.on_spark import DAY, KEYS, NAN, NESTED, UTC, Query, answer, local, same, times, to_spark
+from tests.support.on_spark import DAY, KEYS, NAN, NESTED, UTC, Query, all_same, answer, local, same, times, to_spark
 from tests.support.rows import rows
 from tests.support.ticks import at_us, us
 
@@ -65,9 +64,8 @@ EXPRESSIONS: dict[str, Query] = {
 }
 
 
-@pytest.mark.parametrize("name", EXPRESSIONS)
-def test_expressions(spark: SparkSession, visits: pa.Table, name: str) -> None:
-    same(spark, visits, EXPRESSIONS[name])
+def test_expressions(spark: SparkSession, visits: pa.Table) -> None:
+    all_same(spark, visits, EXPRESSIONS)
 
 
 LIFETIMES: dict[str, Query] = {
@@ -98,19 +96,7 @@ LIFETIMES: dict[str, Query] = {
 
 
 def test_changes_of_lifetime(spark: SparkSession, visits: pa.Table) -> None:
-    """All in one job: a few rows each."""
-    from pyspark.sql import functions
-
-    source = g.events(to_spark(spark, visits), start="s", end="e")
-    named = [
-        query(source).collect().withColumn("name", functions.lit(name)).select("start", "end", "v", "name")
-        for name, query in LIFETIMES.items()
-    ]
-    found = reduce(type(named[0]).unionAll, named).toArrow()
-    for name, query in LIFETIMES.items():
-        expected = local(visits, query, start="s", end="e").select(["start", "end", "v"])
-        mine = found.filter(compute.equal(found["name"], name)).drop_columns(["name"])
-        assert rows(mine) == rows(expected), name
+    all_same(spark, visits, LIFETIMES)
 
 
 WINDOWS: dict[str, Query] = {
@@ -165,14 +151,13 @@ WINDOWS: dict[str, Query] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", WINDOWS)
-def test_a_window_gives_what_it_gives_locally(spark: SparkSession, visits: pa.Table, name: str) -> None:
-    same(spark, visits, WINDOWS[name])
+def test_a_window_gives_what_it_gives_locally(spark: SparkSession, visits: pa.Table) -> None:
+    all_same(spark, visits, WINDOWS)
 
 
-@pytest.mark.parametrize("name", ["snapshot", "sliding", "hopping", "chained", "stitch"])
-def test_nothing_gives_nothing(spark: SparkSession, visits: pa.Table, name: str) -> None:
-    assert same(spark, visits.slice(0, 0), WINDOWS[name]).num_rows == 0
+def test_nothing_gives_nothing(spark: SparkSession, visits: pa.Table) -> None:
+    some = {name: WINDOWS[name] for name in ("snapshot", "sliding", "hopping", "chained", "stitch")}
+    assert not any(table.num_rows for table in all_same(spark, visits.slice(0, 0), some).values())
 
 
 @pytest.mark.parametrize("name", KEYS)
@@ -226,8 +211,7 @@ OTHERWISE: dict[str, Query] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", OTHERWISE)
-def test_what_spark_computes_otherwise_is_left_to_python(spark: SparkSession, name: str) -> None:
+def test_what_spark_computes_otherwise_is_left_to_python(spark: SparkSession) -> None:
     table = pa.table(
         {
             "s": times(range(6)),
@@ -237,7 +221,7 @@ def test_what_spark_computes_otherwise_is_left_to_python(spark: SparkSession, na
             "x": pa.array([NAN, math.inf, -2.5, 2.5, 0.0, None]),
         }
     )
-    same(spark, table, OTHERWISE[name])
+    all_same(spark, table, OTHERWISE)
 
 
 def test_names_that_sql_has_other_uses_for(spark: SparkSession) -> None:

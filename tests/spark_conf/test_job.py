@@ -155,7 +155,7 @@ BROKEN = {
     ),
     "a column": (BUSY.replace('by("zone")', 'by("zones")'), r"Did you mean 'zone'\?"),
     "the file": ("query = 1", "defines no function query"),
-    "its result": ("def query(rides): return rides", "query gives a DataFrame, not a Stream"),
+    "its result": ("def query(rides): return rides", "query returns a DataFrame, not a Stream"),
     "Spark": (
         BUSY.replace("(rides,", "(rides.selectExpr('*', 'int(raise_error(zone)) n'),").replace("count()", "sum('n')"),
         r"error: \[USER_RAISED_EXCEPTION\]",

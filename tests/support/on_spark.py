@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, get_args
 
 import pyarrow as pa
@@ -119,27 +119,38 @@ def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
 def agree(
     spark: SparkSession, tables: tuple[pa.Table, pa.Table], queries: Mapping[str, PairQuery], **source: Any
 ) -> dict[str, pa.Table]:
-    """The answers, which Spark and the local engine agree on, bit by bit; a job for all whose columns are alike."""
+    """The answers, which Spark and the local engine agree on, types and bits; a job for all whose types are alike."""
     from pyspark.sql import functions
 
     source = {"start": "s", "end": "e"} | source
     far = [g.events(to_spark(spark, table), **source) for table in tables]
     near = [g.events(table, **source) for table in tables]
     alike: dict[object, list[tuple[str, DataFrame]]] = defaultdict(list)
+    expected: dict[str, pa.Table] = {}
     for name, query in queries.items():
         stream = query(far[0], far[1])
         frame = stream.collect()
         assert frame.columns == ["start", "end", *stream.schema.names]
-        alike[tuple(frame.dtypes)].append((name, frame))
-    expected = {name: query(near[0], near[1]).collect(device="cpu") for name, query in queries.items()}
+        expected[name] = query(near[0], near[1]).collect(device="cpu")
+        assert stream.schema.types == expected[name].schema.types[2:], name
+        alike[tuple(dtype for _, dtype in frame.dtypes)].append((name, frame))
     for asked in alike.values():
         named = [frame.withColumn("query", functions.lit(name)) for name, frame in asked]
         found = reduce(type(named[0]).unionAll, named).toArrow()
         for name, _ in asked:
-            mine = found.filter(compute.equal(found["query"], name)).drop_columns(["query"])
+            mine = found.filter(compute.equal(found[-1], name)).select(range(found.num_columns - 1))
             schema = pa.schema([*list(mine.schema)[:2], *list(expected[name].schema)[2:]])
-            assert rows(mine.cast(schema)) == rows(expected[name]), name
+            assert rows(mine.rename_columns(schema.names).cast(schema)) == rows(expected[name]), name
     return expected
+
+
+def all_same(spark: SparkSession, table: pa.Table, queries: Mapping[str, Query]) -> dict[str, pa.Table]:
+    """As `same`, for several queries over one table."""
+    return agree(spark, (table, table), {name: partial(_of_first, query) for name, query in queries.items()})
+
+
+def _of_first(query: Query, left: g.Stream, _: g.Stream) -> g.Stream:
+    return query(left)
 
 
 def drawn(seed: int, size: int) -> pa.Table:

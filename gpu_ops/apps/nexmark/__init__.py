@@ -1,11 +1,11 @@
-"""NEXMark: an online auction as three streams of events, and questions about them.
+"""NEXMark: an online auction as three streams of events, and queries over them.
 
-`generate` makes the auction, `gpu_ops.apps.nexmark.queries` asks; ``docs/nexmark.md`` lists the questions, and what is
-another here than in the benchmark. ``import gpu_ops`` loads nothing of it, and `gpu_ops.apps.nexmark.spark` alone loads
-Spark.
+`generate` makes the auction, and `gpu_ops.apps.nexmark.queries` holds the queries. ``docs/nexmark.md`` lists them and
+their differences to the benchmark. ``import gpu_ops`` does not load this package, and only
+`gpu_ops.apps.nexmark.spark` loads Spark.
 
-Sources: Tucker, Tufte, Papadimos and Maier, "NEXMark: A Benchmark for Queries over Data Streams" (2002); the variants
-of Apache Beam and of nexmark-flink, whose proportions, columns and defaults these are.
+Sources: Tucker, Tufte, Papadimos and Maier, "NEXMark: A Benchmark for Queries over Data Streams" (2002). Proportions,
+columns and defaults are those of the variants in Apache Beam and nexmark-flink.
 
 Examples:
     >>> from gpu_ops.apps import nexmark

@@ -1,8 +1,7 @@
-"""Random numbers that are looked up, not drawn: each is a function of the seed and its place alone, on every machine.
+"""Random numbers by their place: each depends only on the seed and its place, and is the same on every machine.
 
-They are the numbers of SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014),
-whose n-th is a hash of n. Each event owns `PER_EVENT` of them. Nothing here rounds a float that a platform may round
-otherwise.
+They are the numbers of SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014): the
+n-th is a hash of n. Each event owns `PER_EVENT` of them. No result depends on a platform's rounding of floats.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ import pyarrow as pa
 from gpu_ops.core.splitmix import STEP, Numbers, mixed
 
 PER_EVENT = 64
-"""How many numbers belong to an event."""
+"""The random numbers of one event."""
 
 LETTERS = 16
-"""How many letters a number makes: half a byte for each, a to p."""
+"""The letters from one number: half a byte for each, a to p."""
 
 Integers = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -31,12 +30,12 @@ _EIGHT_A = np.uint64(0x6161616161616161)
 
 
 def key(seed: int) -> np.uint64:
-    """Where a seed's sequence starts; neighbouring seeds start far from each other."""
+    """The start of a seed's sequence; neighbouring seeds start far from each other."""
     return np.uint64(mixed(np.array([seed], np.uint64) + STEP)[0])
 
 
 def numbers(start: np.uint64, events: Integers, draw: int) -> Numbers:
-    """Each event's number of this name, a draw from 0 to `PER_EVENT` - 1.
+    """Each event's random number of one draw, from 0 to `PER_EVENT` - 1.
 
     Examples:
         >>> numbers(np.uint64(0), np.array([0]), 0).tolist() == [0xE220A8397B1DCDAF]
@@ -54,7 +53,7 @@ def numbers(start: np.uint64, events: Integers, draw: int) -> Numbers:
 
 
 def below(drawn: Numbers, limit: int | Integers) -> Integers:
-    """Whole numbers from 0 up to a limit of at most 2^32, all as probable to within limit / 2^32.
+    """Whole numbers from 0 up to a limit of at most 2^32, equally probable to within limit / 2^32.
 
     Examples:
         >>> below(np.array([0, 1 << 63, (1 << 64) - 1], np.uint64), 10).tolist()

@@ -1,7 +1,7 @@
-"""The auction: persons, auctions and bids as Arrow tables, each event a function of the seed and its number alone.
+"""The auction: persons, auctions and bids as Arrow tables. Each event depends only on the seed and its number.
 
-Of every 50 events the first is a person, the next three are auctions and 46 are bids. Any range of event numbers can be
-made by itself, so that parts that are made apart, in any order and anywhere, are the rows of the whole.
+Of every 50 events, the first is a person, the next three are auctions and the other 46 are bids. Any range of event
+numbers can be generated alone: ranges made in any order and place together give the rows of the whole auction.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 """The three streams."""
 
 FIRST_ID = 1000
-"""The first person's id, and the first auction's."""
+"""The id of the first person and of the first auction."""
 
 FIRST_CATEGORY, CATEGORIES = 10, 5
 """Auctions are in categories 10 to 14."""
 
 HOT_AUCTION, HOT_BIDDER, HOT_SELLER = 2, 4, 4
-"""1 - 1/2 of bids are for the hot auction, 1 - 1/4 by the hot bidder; 1 - 1/4 of auctions are the hot seller's."""
+"""1 - 1/2 of bids are for the hot auction, 1 - 1/4 are by the hot bidder; 1 - 1/4 of auctions are by the hot seller."""
 
 HOT_EVERY = 100
-"""The first auction of each hundred is hot until the next hundred; the first person sells, the second one bids."""
+"""Of each hundred, the first auction is hot, the first person is the hot seller and the second the hot bidder."""
 
 RECENT_AUCTIONS, ACTIVE_PERSONS = 100, 1000
-"""What is not hot is one of the last so many, each as likely."""
+"""A bid or auction that is not hot takes one of the last 100 auctions or 1000 persons, each equally likely."""
 
 BASE_TIME = "2015-07-15T00:00:00Z"
-"""When the first event is, unless told otherwise: Beam's base time."""
+"""The default time of the first event: Beam's base time."""
 
 DEFAULT_RATE = 10_000
 
@@ -86,9 +86,9 @@ class Tables(NamedTuple):
     """The three streams over the same range of event numbers.
 
     Attributes:
-        persons: Who has registered.
-        auctions: What was put up for auction.
-        bids: Who offered how much for what.
+        persons: The registrations.
+        auctions: The items put up for auction.
+        bids: The offers.
         cti: No later event starts before this time (ticks).
     """
 
@@ -100,14 +100,14 @@ class Tables(NamedTuple):
 
 @dataclass(frozen=True)
 class Generator:
-    """An auction of a number of events; any part of it can be made by itself.
+    """An auction of a number of events; any part of it can be generated alone.
 
     Attributes:
-        events: How many events there are, of all three kinds together.
-        rate: Events per second of their own time. Event n is ``n / rate`` seconds after the start, rounded down to a
+        events: The number of events of all three kinds.
+        rate: Events per second of event time. Event n is ``n / rate`` seconds after the start, rounded down to a
             microsecond.
-        seed: From 0 to 2^64 - 1. The same seed gives the same rows, on every machine.
-        start: When the first event is.
+        seed: From 0 to 2^64 - 1. The same seed gives the same rows on every machine.
+        start: The time of the first event.
 
     Raises:
         PlanError: A number is out of range, or the last events would be after the year 9999.
@@ -138,7 +138,7 @@ class Generator:
             )
 
     def time(self, event: int) -> int:
-        """When an event is, in ticks.
+        """The time of an event, in ticks.
 
         Examples:
             >>> Generator(events=10, rate=2, start="1970-01-01T00:00Z").time(3)
@@ -147,15 +147,15 @@ class Generator:
         return instant(self.start, name="start") + event * 1_000_000 // self.rate
 
     def batch(self, kind: Kind, first: int = 0, last: int | None = None) -> pa.RecordBatch:
-        """The events of a kind among those numbered from ``first`` up to ``last``, in their order.
+        """The events of one kind with numbers from ``first`` up to ``last``, in order.
 
         Args:
             kind: ``"persons"``, ``"auctions"`` or ``"bids"``.
             first: The first event's number, counted over all kinds from zero.
-            last: Where to stop; ``events`` when left out.
+            last: The number after the last event's; by default ``events``.
 
         Raises:
-            PlanError: No such kind, or numbers that are none of its events'.
+            PlanError: There is no such kind, or a number is out of range.
 
         Examples:
             >>> Generator(events=100).batch("auctions", 50).column("id").to_pylist()
@@ -171,13 +171,13 @@ class Generator:
     def batches(
         self, kind: Kind, first: int = 0, last: int | None = None, *, size: int = _BATCH_EVENTS
     ) -> Iterator[pa.RecordBatch]:
-        """As `batch`, in several: one for every ``size`` events that holds any of the kind.
+        """As `batch`, in several batches: one for every ``size`` events, without empty ones.
 
         Args:
             kind: As in `batch`.
             first: Likewise.
             last: Likewise.
-            size: How many events of all kinds one is made from.
+            size: The number of events of all kinds from which a batch takes its own.
 
         Examples:
             >>> [batch.num_rows for batch in Generator(events=120).batches("bids", size=50)]
@@ -189,7 +189,7 @@ class Generator:
         return (batch for batch in made if batch.num_rows)
 
     def table(self, kind: Kind, first: int = 0, last: int | None = None) -> pa.Table:
-        """As `batch`, as a table.
+        """As `batch`, but a table.
 
         Examples:
             >>> Generator(events=100).table("persons")["id"].to_pylist()
@@ -210,7 +210,7 @@ class Generator:
         return Tables(persons, auctions, bids, self.time(end))
 
     def micro_batches(self, size: int) -> Iterator[Tables]:
-        """All three streams in the order of their time, so many events of all kinds at a time.
+        """All three streams in order of time, in parts of ``size`` events of all kinds.
 
         Examples:
             >>> [part.bids.num_rows for part in Generator(events=120).micro_batches(50)]
@@ -221,7 +221,7 @@ class Generator:
 
     def _range(self, kind: Kind, first: int, last: int | None) -> tuple[int, int]:
         if kind not in KINDS:
-            raise PlanError(f"There are no {kind!r} in NEXMark.", remedy=f"There are: {', '.join(KINDS)}.")
+            raise PlanError(f"NEXMark has no {kind!r}.", remedy=f"It has {', '.join(KINDS)}.")
         last = self.events if last is None else last
         whole(last, name="last", least=0, most=self.events)
         whole(first, name="first", least=0, most=last)
@@ -232,10 +232,10 @@ def generate(events: int, *, rate: int = DEFAULT_RATE, seed: int = 0, start: Ins
     """The whole auction as Arrow tables.
 
     Args:
-        events: How many events there are, of all three kinds together.
-        rate: Events per second of their own time.
+        events: The number of events of all three kinds.
+        rate: Events per second of event time.
         seed: From 0 to 2^64 - 1.
-        start: When the first event is.
+        start: The time of the first event.
 
     Raises:
         PlanError: As `Generator`.
@@ -253,11 +253,11 @@ def generate(events: int, *, rate: int = DEFAULT_RATE, seed: int = 0, start: Ins
 def batches(
     events: int, *, size: int, rate: int = DEFAULT_RATE, seed: int = 0, start: Instant = BASE_TIME
 ) -> Iterator[Tables]:
-    """The auction in micro-batches, in the order of time, each with the CTI that holds behind it.
+    """The auction in micro-batches, in order of time, each with the CTI after it.
 
     Args:
         events: As in `generate`.
-        size: How many events of all kinds a micro-batch has.
+        size: The number of events of all kinds in a micro-batch.
         rate: As in `generate`.
         seed: Likewise.
         start: Likewise.
@@ -281,7 +281,7 @@ def batches(
 
 
 def side_input(rows: int = 10_000, *, start: Instant = BASE_TIME) -> pa.Table:
-    """The table that query 13 looks bids up in: a value for each key from 0 on, known since the start.
+    """The lookup table of query 13: a value for each key from 0 on, known from the start.
 
     Examples:
         >>> side_input(2).select(["key", "value"]).to_pylist()
@@ -294,16 +294,16 @@ def side_input(rows: int = 10_000, *, start: Instant = BASE_TIME) -> pa.Table:
 
 
 def _before(event: int, offset: int, share: int) -> int:
-    """How many events of a kind there are before one."""
+    """The number of events of a kind before an event."""
     return event // _EVERY * share + min(max(event % _EVERY - offset, 0), share)
 
 
 def _horizon(rate: int) -> int:
-    """How long it takes, in ticks, until as many auctions have come as are open at once."""
+    """The time in which as many auctions arrive as are open at once, in ticks."""
     return max(RECENT_AUCTIONS * _EVERY * 1_000_000 // (_SHARES["auctions"][1] * rate), 1)
 
 
-# Columns. An event's draws are told apart by their numbers; those of texts take several.
+# Columns. Each draw of an event has a number; a text takes several draws.
 
 _FIRST_NAMES = ("Ada", "Bruno", "Clara", "David", "Emil", "Frida", "Gustav", "Hanna", "Ida", "Jonas", "Klara", "Leo")
 _LAST_NAMES = ("Adler", "Berger", "Conrad", "Dorn", "Egger", "Fuchs", "Gruber", "Huber", "Jung", "Kern", "Lang")
@@ -332,12 +332,12 @@ def _timestamps(ticks: Integers) -> Any:
 
 
 def _recent(drawn: Numbers, newest: Integers, many: int) -> Integers:
-    """One of the last few, or of all while there are fewer."""
+    """One of the latest ones; of all while there are few."""
     return newest - draws.below(drawn, np.minimum(newest + 1, many))
 
 
 def _hot(drawn: Numbers, ratio: int) -> Any:
-    """True where the hot one is meant, all but one in ``ratio``; of the bits that `draws.below` does not look at."""
+    """True for the hot one: all but one in ``ratio``. It uses the bits that `draws.below` ignores."""
     return (drawn & np.uint64(0xFFFFFFFF)) % np.uint64(ratio) != 0
 
 
@@ -389,7 +389,7 @@ def _bids(generator: Generator, key: np.uint64, numbers: Integers) -> list[Any]:
     hot = newest // HOT_EVERY * HOT_EVERY
     auction = np.where(_hot(drawn, HOT_AUCTION), hot, _recent(drawn, newest, RECENT_AUCTIONS))
     drawn = draws.numbers(key, numbers, 1)
-    # The second of each hundred, so that the hot bidder is not the hot seller; until it has come, the one before.
+    # The second of each hundred, so that the hot bidder is not the hot seller; before it arrives, the previous person.
     hot = np.maximum((epoch - 1) // HOT_EVERY * HOT_EVERY + 1, 0)
     bidder = np.where(_hot(drawn, HOT_BIDDER), hot, _recent(drawn, epoch, ACTIVE_PERSONS))
     names, urls = _channels()
@@ -409,7 +409,7 @@ def _bids(generator: Generator, key: np.uint64, numbers: Integers) -> list[Any]:
 
 @lru_cache(maxsize=1)
 def _channels() -> tuple[Any, Any]:
-    """Names and URLs of channels, the hot ones first; of the others, nine in ten say their number in the URL."""
+    """Names and URLs of channels, hot channels first. Nine in ten of the others have their number in the URL."""
     names = [*_HOT_CHANNELS, *(f"channel-{number}" for number in range(_CHANNELS))]
     folders = draws.letters(draws.key(0), np.arange(len(names)), 0, 15)
     urls = []

@@ -1,10 +1,10 @@
-"""NEXMark's questions as queries over streams of events: those that join streams, or a stream with itself.
+"""The NEXMark queries that join streams, or a stream with itself.
 
-`gpu_ops.apps.nexmark.queries` has them beside the others, and what is said there holds here. The columns ``opened`` and
-``expires`` are an auction's lifetime, where a result has another one.
+`gpu_ops.apps.nexmark.queries` lists them with the other queries; its conventions hold here. If a result has another
+lifetime than its auction, the columns ``opened`` and ``expires`` hold the auction's.
 
-Where a question forgets nothing, neither do these: what they know for ever, live state keeps for ever, and each says
-what that is. An auction is not known for ever: it is there while it is open.
+If a query of the benchmark forgets nothing, neither does ours: live state keeps such rows for ever, and the query's
+docstring names them. Auctions are kept only while they are open.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ RANKS = {
     "rank2": (g.col("price") >= 10_000) & (g.col("price") < 1_000_000),
     "rank3": g.col("price") >= 1_000_000,
 }
-"""Which bids count in the columns of this name, in `q15`, `q16` and `gpu_ops.apps.nexmark.queries.q17`."""
+"""The bids that count in the columns of each rank, in `q15`, `q16` and `gpu_ops.apps.nexmark.queries.q17`."""
 
 
 def _known(stream: g.Stream) -> g.Stream:
-    """Events that hold from their start on, for ever."""
+    """Events that last for ever from their start on."""
     return stream.alter_lifetime(end=g.lit(_INFINITY))
 
 
 def _while_open(auctions: g.Stream, bids: g.Stream) -> g.Stream:
-    """Each bid on an open auction with that auction, from when it was made until the auction expires."""
+    """Each bid beside its open auction, from the bid's time until the auction expires."""
     open_ones = auctions.with_columns(expires=g.col("end"))
     return bids.join(open_ones, on={"auction": "id"}).alter_lifetime(end=g.col("expires"))
 
 
 def _at_its_end(running: g.Stream, end: str) -> g.Stream:
-    """Of results that change while something lasts the last one: that which lasts until the column's time."""
+    """The last of several changing results: the one that lasts until the time in a column."""
     return running.filter(g.col("end") == g.col(end))
 
 
 def q3(auctions: g.Stream, persons: g.Stream) -> g.Stream:
     """Local item suggestion: who sells in Oregon, Idaho or California, in category 10?
 
-    In event time: from when both are known until the auction expires. What differs: NEXMark's pairs hold for ever. Live
-    state keeps the persons of these states for ever, and auctions while they are open.
+    In event time: a pair lasts from the later of both starts until the auction expires. Difference: NEXMark's pairs
+    last for ever. Live state keeps the persons of these states for ever, and auctions while they are open.
 
     Examples:
         >>> from gpu_ops.apps import nexmark
@@ -63,10 +63,10 @@ def q3(auctions: g.Stream, persons: g.Stream) -> g.Stream:
 def q4(auctions: g.Stream, bids: g.Stream) -> g.Stream:
     """Average price for a category: what did its auctions go for, on average?
 
-    In event time: an auction takes the bids that are made while it is open, and its highest one is final when it
-    expires; the average is over all that have expired, and holds until the category's next one does. What differs: an
-    auction without bids has no price; Flink's ``BETWEEN`` takes a bid at ``expires`` too. Live state keeps auctions and
-    their bids while they are open; of final prices their sum and count.
+    In event time: an auction takes bids while it is open, and its highest bid is final when it expires. The average is
+    over all expired auctions of a category, and lasts until the next one expires. Differences: an auction without bids
+    has no price; Flink's ``BETWEEN`` also takes a bid at ``expires``. Live state keeps auctions and their bids while
+    they are open, and the sum and count of final prices.
 
     Examples:
         >>> from gpu_ops.apps import nexmark
@@ -83,10 +83,10 @@ def q4(auctions: g.Stream, bids: g.Stream) -> g.Stream:
 
 
 def q5(bids: g.Stream, *, size: Duration = "10s", every: Duration = "2s") -> g.Stream:
-    """Hot items: which auctions had the most bids in the last ten seconds? It is asked every two.
+    """Hot items: which auctions had the most bids in the last ten seconds, every two seconds?
 
-    In event time: hopping windows; the lifetime is the window. All that have the most are given. Nothing differs, but
-    that Tucker et al. ask about an hour, every minute.
+    In event time: hopping windows; the lifetime is the window. All auctions with the most bids are returned. The only
+    difference: Tucker et al. ask about an hour, every minute.
 
     Examples:
         >>> from gpu_ops.apps import nexmark
@@ -103,8 +103,8 @@ def q5(bids: g.Stream, *, size: Duration = "10s", every: Duration = "2s") -> g.S
 def q7(bids: g.Stream, *, size: Duration = "10s") -> g.Stream:
     """Highest bid: which bids were the highest of their ten seconds?
 
-    In event time: tumbling windows; the lifetime is the bid's. All that are the highest are given. What differs:
-    nexmark-flink also takes a bid at the very end of a window into it; here that bid is in the next one.
+    In event time: tumbling windows; the lifetime is the bid's. All highest bids are returned. Difference: in
+    nexmark-flink, a bid at the very end of a window is part of it; here it belongs to the next window.
 
     Examples:
         >>> from gpu_ops.apps import nexmark
@@ -120,8 +120,8 @@ def q7(bids: g.Stream, *, size: Duration = "10s") -> g.Stream:
 def q8(auctions: g.Stream, persons: g.Stream, *, size: Duration = "10s") -> g.Stream:
     """Monitor new users: who put something up for auction in the ten seconds in which they registered?
 
-    In event time: tumbling windows; the lifetime is the window. What differs: Tucker et al. ask about the twelve hours
-    after each registration, and Beam gives each auction.
+    In event time: tumbling windows; the lifetime is the window. Differences: Tucker et al. ask about the twelve hours
+    after each registration, and Beam returns each auction.
 
     Examples:
         >>> from gpu_ops.apps import nexmark
@@ -136,10 +136,10 @@ def q8(auctions: g.Stream, persons: g.Stream, *, size: Duration = "10s") -> g.St
 
 
 def q9(auctions: g.Stream, bids: g.Stream) -> g.Stream:
-    """Winning bids: which bid had the highest price when its auction expired? Of several the first one has won.
+    """Winning bids: which bid had the highest price when its auction expired? Of equal prices, the first bid wins.
 
-    In event time: an auction takes bids as in `q4`; a result is one tick long, when the auction expires. Bids of one
-    price and one time have all won.
+    In event time: an auction takes bids as in `q4`; a result is one tick long, when the auction expires. Bids with the
+    same price and time all win.
 
     Examples:
         >>> from gpu_ops.apps import nexmark
@@ -162,13 +162,13 @@ def q9(auctions: g.Stream, bids: g.Stream) -> g.Stream:
 def q11(bids: g.Stream, *, gap: Duration = "10s") -> g.Stream:
     """User sessions: how many bids did each bidder make without a pause of more than ten seconds?
 
-    In event time: each bid keeps its bidder active for the length of the gap, and a session is a longest stretch of
-    activity. Its bids have all been made with the last one, so the result lives from there until the session is over;
-    ``began`` is the session's first bid. Bids that are exactly the gap apart are in one session, as in nexmark-flink;
-    in Beam they are not. What differs: the lifetime is not the whole session, for a number that only its last bid
-    makes known would have to begin before, and live no CTI could pass ``alter_lifetime(start=…)``, which may move a
-    start anywhere. Over a batch that does no harm: ``q11(bids).alter_lifetime(start=g.col("began"))``. Live state keeps
-    the bids made since the oldest session that still goes on began, and results wait for that one.
+    In event time: each bid keeps its bidder active for the length of the gap, and a session is a maximal interval of
+    activity. The number of bids is known with the last bid, so the result lasts from there until the session ends;
+    ``began`` is the time of the first bid. Bids exactly one gap apart are in one session, as in nexmark-flink but not
+    in Beam. Difference: the lifetime is not the whole session. A live result cannot start before its last bid, since
+    ``alter_lifetime(start=…)`` would hold back all CTIs. Over a batch, write
+    ``q11(bids).alter_lifetime(start=g.col("began"))``. Live state keeps the bids since the start of the oldest open
+    session, and results wait for that session.
 
     Examples:
         >>> from gpu_ops.apps import nexmark
@@ -185,10 +185,10 @@ def q11(bids: g.Stream, *, gap: Duration = "10s") -> g.Stream:
 
 
 def q13(bids: g.Stream, side: g.Stream) -> g.Stream:
-    """Bounded side input: what does a table say about the auction of each bid?
+    """Bounded side input: which value does a table hold for the auction of each bid?
 
-    In event time: the bid's lifetime, if the table's row was known by then, which it is for ever. The table has 10,000
-    keys, and auctions are looked up by what is left of a division by that.
+    In event time: the bid's lifetime, if the table's row was known by then; rows stay known for ever. The table has
+    10,000 keys, and an auction's key is its id modulo 10,000.
 
     Examples:
         >>> from gpu_ops.apps import nexmark
@@ -202,7 +202,7 @@ def q13(bids: g.Stream, side: g.Stream) -> g.Stream:
 
 
 def _distinct(bids: g.Stream, column: str, *keys: str) -> g.Stream:
-    """The bids of each day by rank, and of how many different ones this column is among them."""
+    """The number of bids of each day by rank, and of the distinct values of a column among them."""
     names = {rank: f"{rank}_bids" for rank in RANKS}
     each = bids.by(*keys, column).tumbling("1d")
     counted = each.agg(**{name: g.count(where=RANKS[rank]) for rank, name in names.items()}, last=g.max("minute"))
@@ -225,11 +225,11 @@ def _statistics(bids: g.Stream, *keys: str) -> g.Stream:
 
 
 def q15(bids: g.Stream) -> g.Stream:
-    """Bidding statistics: how many bids, bidders and auctions were there each day, in all and by three ranks of price?
+    """Bidding statistics: the number of bids, bidders and auctions of each day, in total and by three ranks of price.
 
-    In event time: tumbling windows of a day (UTC), given once, when the day is over. Bidders and auctions are counted
-    exactly: first the bids of each one, then those that have any. What differs: nexmark-flink gives the day again with
-    each bid.
+    In event time: tumbling windows of a day (UTC), returned once, when the day is over. Bidders and auctions are
+    counted exactly: first the bids of each, then those with any bid. Difference: nexmark-flink returns the day again
+    with each bid.
 
     Examples:
         >>> from gpu_ops.apps import nexmark
@@ -243,9 +243,9 @@ def q15(bids: g.Stream) -> g.Stream:
 
 
 def q16(bids: g.Stream) -> g.Stream:
-    """Channel statistics: what `q15` asks, for each channel, and in which minute its last bid of the day was.
+    """Channel statistics: as `q15`, for each channel, and the minute of its last bid of the day.
 
-    In event time: as `q15`. What differs, beside that: the minute is a time, not its text.
+    In event time: as `q15`. Another difference: the minute is a time, not a text.
 
     Examples:
         >>> from gpu_ops.apps import nexmark
@@ -261,9 +261,9 @@ def q16(bids: g.Stream) -> g.Stream:
 def q18(bids: g.Stream) -> g.Stream:
     """Find last bid: which is the last bid of each bidder for each auction?
 
-    In event time: a bid is the last one until the same bidder's next bid for that auction. Nothing differs. NEXMark
-    does not ask whether the auction is open: live state keeps the last bid of each bidder for each auction for ever,
-    and gives it when the next one comes, or at the end of the input.
+    In event time: a bid is the last one until the same bidder's next bid for that auction. No difference. NEXMark does
+    not ask whether the auction is open: live state keeps the last bid of each bidder for each auction for ever, and
+    returns it with the next bid or at the end of the input.
 
     Examples:
         >>> from gpu_ops.apps import nexmark
@@ -279,13 +279,13 @@ def q18(bids: g.Stream) -> g.Stream:
 def q19(bids: g.Stream, *, top: int = 10) -> g.Stream:
     """Auction top 10: which bids had the ten highest prices of each auction, on each day?
 
-    In event time: the lifetime is the day (UTC), as of `gpu_ops.apps.nexmark.queries.q17`, and ``bid_time`` is when the
-    bid was made. What differs: bids of one price have one rank, where nexmark-flink numbers them somehow, so that there
-    may be more than ten; and it has no days. Each rank is a round: the highest price of those below the last round's.
+    In event time: the lifetime is the day (UTC), as in `gpu_ops.apps.nexmark.queries.q17`, and ``bid_time`` is the time
+    of the bid. Differences: bids of one price share a rank, so there may be more than ten, where nexmark-flink numbers
+    them in any order; and nexmark-flink has no days. Each rank takes one round: the highest price below the last one.
 
     Args:
-        bids: As `gpu_ops.apps.nexmark.streams.bids` makes them.
-        top: How many ranks there are.
+        bids: Bids of `gpu_ops.apps.nexmark.streams.bids`.
+        top: The number of ranks.
 
     Examples:
         >>> from gpu_ops.apps import nexmark
@@ -305,10 +305,10 @@ def q19(bids: g.Stream, *, top: int = 10) -> g.Stream:
 
 
 def q20(auctions: g.Stream, bids: g.Stream) -> g.Stream:
-    """Expand bid with auction: which bids are for auctions in category 10, and what are these?
+    """Expand bid with auction: the bids for auctions in category 10, beside these auctions.
 
-    In event time: the bid's lifetime; it must have been made while the auction was open. What differs: nexmark-flink
-    joins at any time, and for that keeps all auctions and all bids.
+    In event time: the bid's lifetime; the auction must be open then. Difference: nexmark-flink joins at any time, and
+    so keeps all auctions and all bids.
 
     Examples:
         >>> from gpu_ops.apps import nexmark
@@ -323,9 +323,9 @@ def q20(auctions: g.Stream, bids: g.Stream) -> g.Stream:
 
 
 def q23(auctions: g.Stream, bids: g.Stream, persons: g.Stream) -> g.Stream:
-    """Expand bid with bidder and auction: who makes each bid, and what does that one sell?
+    """Expand bid with bidder and auction: the bidder of each bid, and the auctions that the bidder sells.
 
-    In event time: the bid's lifetime; the bidder has registered by then, and what they sell is open. What differs:
+    In event time: the bid's lifetime; the bidder has registered by then, and the auctions are open. Difference:
     nexmark-flink joins at any time, as in `q20`. Live state keeps persons for ever, and auctions while they are open.
 
     Examples:

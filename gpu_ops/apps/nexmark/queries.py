@@ -1,11 +1,11 @@
-"""NEXMark's questions as queries over streams of events: those that need no join, and by name all of them.
+"""The NEXMark queries without a join, and a table of all queries by name.
 
-Each function takes streams as `gpu_ops.apps.nexmark.streams` makes them and gives a stream; it can go on from there.
-Names of results are nexmark-flink's. A window's lifetime says which window it is, a bid's when it was made, so that no
-column repeats them. ``docs/nexmark.md`` lists all questions, also those that are not here, and why. Those that join
-streams stand in `gpu_ops.apps.nexmark.joined`, and are here by their names as well.
+Each function takes streams of `gpu_ops.apps.nexmark.streams` and returns a stream, to which more verbs can be added.
+Columns have nexmark-flink's names. No column repeats a lifetime, which is a window's or the time of a bid.
+``docs/nexmark.md`` lists all queries of the benchmark, with the missing ones and the reasons. The queries that join
+streams are defined in `gpu_ops.apps.nexmark.joined`, and can be imported from here.
 
-The file is a query file too: its `query` asks all of them.
+This file is a query file: its `query` answers all of them.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _HOT_CHANNELS = ("apple", "google", "facebook", "baidu")
 
 
 def q0(bids: g.Stream) -> g.Stream:
-    """Pass through: what does it cost to read bids and hand them on?
+    """Pass through: the cost of reading bids and returning them.
 
-    Nothing differs.
+    No difference to the benchmark.
 
     Examples:
         >>> from gpu_ops.apps import nexmark
@@ -43,9 +43,9 @@ def q0(bids: g.Stream) -> g.Stream:
 
 
 def q1(bids: g.Stream) -> g.Stream:
-    """Currency conversion: what is each bid in euros, at 0.908 for a dollar?
+    """Currency conversion: the price of each bid in euros, at 0.908 for a dollar.
 
-    What differs: the product is a float64, where nexmark-flink has a decimal of three digits.
+    Difference: the product is a float64; in nexmark-flink it is a decimal of three digits.
 
     Examples:
         >>> from gpu_ops.apps import nexmark
@@ -59,8 +59,8 @@ def q1(bids: g.Stream) -> g.Stream:
 def q2(bids: g.Stream, *, every: int = 123) -> g.Stream:
     """Selection: which bids are for certain auctions, and at what price?
 
-    As in Beam and nexmark-flink, every 123rd auction is asked for, so that any number of events has some; Tucker et al.
-    named five.
+    As in Beam and nexmark-flink, the query selects every 123rd auction, so that any number of events has some; Tucker
+    et al. name five auctions.
 
     Examples:
         >>> from gpu_ops.apps import nexmark
@@ -74,8 +74,7 @@ def q2(bids: g.Stream, *, every: int = 123) -> g.Stream:
 def q12(bids: g.Stream, *, size: Duration = "10s") -> g.Stream:
     """Windowed counts: how many bids did each bidder make in each ten seconds?
 
-    What differs: windows are of event time. NEXMark means the time at which bids are processed, which gives another
-    answer each time.
+    Difference: windows are in event time. NEXMark uses processing time, which gives another answer in each run.
 
     Examples:
         >>> from gpu_ops.apps import nexmark
@@ -89,7 +88,7 @@ def q12(bids: g.Stream, *, size: Duration = "10s") -> g.Stream:
 def q14(bids: g.Stream) -> g.Stream:
     """Calculation: which bids are between one and fifty million euros, at what time of day, with how many letters c?
 
-    Hours are UTC's. What differs: the price is a float64, as in `q1`.
+    Hours are in UTC. Difference: the price is a float64, as in `q1`.
 
     Examples:
         >>> from gpu_ops.apps import nexmark
@@ -114,8 +113,8 @@ def q14(bids: g.Stream) -> g.Stream:
 def q17(bids: g.Stream) -> g.Stream:
     """Auction statistics: how many bids were made on each auction on each day, and at what prices?
 
-    In event time: tumbling windows of a day (UTC); the lifetime is the day, and its statistics are given once, when it
-    is over. What differs: nexmark-flink gives them again with each bid, and the average as a whole number.
+    In event time: tumbling windows of a day (UTC); the lifetime is the day, and its statistics are returned once, when
+    the day is over. Differences: nexmark-flink returns them again with each bid, and rounds the average.
 
     Examples:
         >>> from gpu_ops.apps import nexmark
@@ -137,9 +136,9 @@ def q17(bids: g.Stream) -> g.Stream:
 
 
 def q21(bids: g.Stream) -> g.Stream:
-    """Channel ids: what is the number of each bid's channel, by its name or by what the URL says?
+    """Channel ids: the number of each bid's channel, from its name or its URL.
 
-    Bids without one are left out. Nothing differs.
+    Bids without a number are left out. No difference to the benchmark.
 
     Examples:
         >>> from gpu_ops.apps import nexmark
@@ -158,9 +157,9 @@ def q21(bids: g.Stream) -> g.Stream:
 
 
 def q22(bids: g.Stream) -> g.Stream:
-    """URL directories: what are the first three of each bid's URL?
+    """URL directories: the first three directories of each bid's URL.
 
-    What differs: one that is not there is an empty text, as of SQL's ``split_part``; of Flink's ``SPLIT_INDEX`` it is
+    Difference: a missing directory is an empty text, as with SQL's ``split_part``; with Flink's ``SPLIT_INDEX`` it is
     null.
 
     Examples:
@@ -169,7 +168,7 @@ def q22(bids: g.Stream) -> g.Stream:
         >>> q22(bids).schema.names
         ['auction', 'bidder', 'price', 'channel', 'dir1', 'dir2', 'dir3']
     """
-    # With the slashes there are always enough parts: what lies beyond the last one is an error.
+    # The added slashes make enough parts: to get a part beyond the last one is an error.
     parts = g.concat_str(g.col("url"), g.lit("//////")).str.split("/").list
     return bids.select("auction", "bidder", "price", "channel", dir1=parts.get(3), dir2=parts.get(4), dir3=parts.get(5))
 
@@ -180,23 +179,23 @@ _ALL: tuple[Callable[..., g.Stream], ...] = (
 )
 
 QUERIES: dict[str, Callable[..., g.Stream]] = {ask.__name__: ask for ask in _ALL}
-"""All of them by name."""
+"""All queries by name."""
 
 INPUTS: dict[str, tuple[str, ...]] = {
     name: tuple(each.name for each in signature(ask).parameters.values() if each.kind is each.POSITIONAL_OR_KEYWORD)
     for name, ask in QUERIES.items()
 }
-"""The streams that each of them takes."""
+"""The streams that each query takes."""
 
 
 def query(bids: Any, auctions: Any = None, persons: Any = None, side: Any = None) -> dict[str, g.Stream]:
-    """All questions that the given inputs answer, for ``gpu_ops run`` and for Spark.
+    """All queries that the given inputs can answer, for ``gpu_ops run`` and for Spark.
 
     Args:
-        bids: Bids as `gpu_ops.apps.nexmark.streams.bids` takes them.
-        auctions: Likewise; without them, questions about them are left out.
+        bids: The source of `gpu_ops.apps.nexmark.streams.bids`.
+        auctions: Likewise; without it, queries over auctions are left out.
         persons: Likewise.
-        side: Likewise, what `gpu_ops.apps.nexmark.side_input` makes.
+        side: Likewise, from `gpu_ops.apps.nexmark.side_input`.
 
     Examples:
         >>> from gpu_ops.apps import nexmark

@@ -1,4 +1,4 @@
-"""The auction as a Spark data source: each partition makes a range of event numbers, and all are the rows made here.
+"""The auction as a Spark data source: each partition generates a range of event numbers.
 
 Spark makes these objects on the driver and pickles them to the workers, so they hold numbers and no data.
 """
@@ -20,7 +20,7 @@ from gpu_ops.engines.spark.types import spark_type
 from gpu_ops.errors import PlanError
 
 NAME = "nexmark"
-"""What the format is called."""
+"""The name of the format."""
 
 _PARTITION_EVENTS = 1 << 20
 
@@ -28,7 +28,7 @@ _OPTIONS = ("kind", "events", "rate", "seed", "start", "partitions")
 
 
 def register(spark: SparkSession) -> None:
-    """Let a session make the auction: ``spark.read.format("nexmark")``.
+    """Register the format, so that a session can generate the auction: ``spark.read.format("nexmark")``.
 
     Args:
         spark: A classic session.
@@ -47,8 +47,8 @@ def register(spark: SparkSession) -> None:
 class NexmarkDataSource(DataSource):
     """The format ``nexmark``.
 
-    Options: ``kind`` (``persons``, ``auctions`` or ``bids``) and ``events``, which must be given; ``rate``, ``seed``
-    and ``start`` as in `gpu_ops.apps.nexmark.generate`; ``partitions``, by default one for every million events.
+    Required options: ``kind`` (``persons``, ``auctions`` or ``bids``) and ``events``. Others: ``rate``, ``seed`` and
+    ``start`` as in `gpu_ops.apps.nexmark.generate`; ``partitions``, by default one for every million events.
     """
 
     @classmethod
@@ -57,11 +57,11 @@ class NexmarkDataSource(DataSource):
         return NAME
 
     def schema(self) -> StructType:
-        """The columns of the kind of events that is asked for."""
+        """The columns of the requested kind of events."""
         return StructType([StructField(each.name, spark_type(each.type)) for each in SCHEMAS[_kind(self.options)]])
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """What makes the events."""
+        """The reader that generates the events."""
         options = self.options
         unknown = sorted({name.lower() for name in options} - set(_OPTIONS))
         if unknown:
@@ -69,9 +69,7 @@ class NexmarkDataSource(DataSource):
                 f"The format {NAME} has no option {unknown[0]!r}.", remedy=f"It has: {', '.join(_OPTIONS)}."
             )
         if "events" not in options:
-            raise PlanError(
-                f"The format {NAME} must be told how many events to make.", remedy='Say .option("events", 1000000).'
-            )
+            raise PlanError(f"The format {NAME} needs the number of events.", remedy='Add .option("events", 1000000).')
         generator = Generator(
             _number(options, "events", 0),
             _number(options, "rate", DEFAULT_RATE),
@@ -85,7 +83,7 @@ class NexmarkDataSource(DataSource):
 
 @dataclass
 class EventRange(InputPartition):
-    """A partition: events of a number from one up to another."""
+    """A partition: a range of event numbers."""
 
     first: int
     last: int
@@ -93,12 +91,12 @@ class EventRange(InputPartition):
 
 @dataclass
 class NexmarkReader(DataSourceReader):
-    """Makes events of a kind, in ranges of their numbers.
+    """Generates events of one kind, in ranges of their numbers.
 
     Attributes:
-        generator: Makes them.
-        kind: Their kind.
-        number: How many partitions there are.
+        generator: The generator.
+        kind: The kind of events.
+        number: The number of partitions.
     """
 
     generator: Generator
@@ -106,12 +104,12 @@ class NexmarkReader(DataSourceReader):
     number: int
 
     def partitions(self) -> list[InputPartition]:
-        """Ranges of about the same length."""
+        """Ranges of about equal length."""
         bounds = [self.generator.events * at // self.number for at in range(self.number + 1)]
         return [EventRange(first, last) for first, last in pairwise(bounds)]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """A partition's events; Spark asks for None where there is no partition."""
+        """A partition's events; Spark passes None if there is no partition."""
         if isinstance(partition, EventRange):
             yield from self.generator.batches(self.kind, partition.first, partition.last)
 
@@ -120,8 +118,8 @@ def _kind(options: Mapping[str, str]) -> Kind:
     kind = options.get("kind")
     if kind not in KINDS:
         raise PlanError(
-            f"The format {NAME} makes no {kind!r}." if kind else f"The format {NAME} must be told what to make.",
-            remedy=f'Say .option("kind", "bids"), for instance; there are: {", ".join(KINDS)}.',
+            f"The format {NAME} has no kind {kind!r}." if kind else f"The format {NAME} needs a kind.",
+            remedy=f'Add .option("kind", "bids"), for instance; the kinds are {", ".join(KINDS)}.',
         )
     return kind
 
@@ -133,4 +131,4 @@ def _number(options: Mapping[str, str], name: str, default: int) -> int:
     try:
         return int(given)
     except ValueError:
-        raise PlanError(f"The option {name} is {given!r}, no whole number.", remedy="Write digits alone.") from None
+        raise PlanError(f"The option {name} is {given!r}, not a whole number.", remedy="Write only digits.") from None

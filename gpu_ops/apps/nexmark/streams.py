@@ -1,6 +1,6 @@
-"""The auction's tables as streams of events: persons and bids are points, an auction is open until it expires.
+"""The auction's tables as streams of events: persons and bids are points, an auction lasts until it expires.
 
-A running query with several inputs calls each by its function's name: ``live.push(batch, input="bids")``.
+In a running query, an input has the name of its function: ``live.push(batch, input="bids")``.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ def persons(source: Any = None) -> Stream:
     """Registrations, at ``date_time``, each one tick long.
 
     Args:
-        source: As `gpu_ops.events` takes it: a table of `gpu_ops.apps.nexmark.generate`, a file of it, a Spark
-            DataFrame. Or a store, whose lifetimes are taken as they are. Nothing: a stream for live queries, without
-            any rows.
+        source: A source for `gpu_ops.events`: a table of `gpu_ops.apps.nexmark.generate`, its file, or a Spark
+            DataFrame. Or a store, whose lifetimes are kept. By default, a stream without rows for live queries.
 
     Examples:
         >>> persons().schema.names
@@ -57,7 +56,7 @@ def bids(source: Any = None) -> Stream:
 
 
 def side(source: Any = None) -> Stream:
-    """What query 13 looks up, each row at the time from which it is known.
+    """The lookup table of query 13: each row at the time from which it is known.
 
     Args:
         source: As in `persons`, but made by `gpu_ops.apps.nexmark.side_input`.

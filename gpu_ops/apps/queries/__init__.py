@@ -1,9 +1,8 @@
-"""Query files: Python files that define ``query(**inputs)``, run by the ``gpu_ops`` command here and by a job on Spark.
+"""Query files: Python files that define ``query(**inputs)``. The ``gpu_ops`` command and a Spark job run them.
 
-Each input is something that `gpu_ops.events` takes: a path here, a Spark DataFrame on Spark. The function calls
-`gpu_ops.events` on it and returns a `Stream`, or a dict of several by name, so that one file runs in both places. The
-modules of this package are such files; they ask about the tables that `gpu_ops.apps.spark_event_log` makes of
-Spark's event log.
+The command passes paths as inputs, and the Spark job passes DataFrames. The function calls `gpu_ops.events` on each
+input and returns a `Stream`, or a dict of streams by name, so one file runs in both places. The modules of this package
+are query files over the tables that `gpu_ops.apps.spark_event_log` makes of Spark's event log.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ def parse_inputs(texts: Iterable[str]) -> dict[str, str]:
     """Inputs by name, from texts ``NAME=PATH``.
 
     Raises:
-        PlanError: A text is not of that form, or a name is given twice.
+        PlanError: A text does not have this form, or a name is given twice.
 
     Examples:
         >>> parse_inputs(["tasks=logs/tasks.parquet", "cores=logs/cores.parquet"])
@@ -43,14 +42,14 @@ def parse_inputs(texts: Iterable[str]) -> dict[str, str]:
 
 
 def query_answers(path: str | Path, inputs: Mapping[str, Any]) -> Stream | dict[str, Stream]:
-    r"""What a query file's ``query`` makes of the inputs: a stream, or several by name. Nothing is computed yet.
+    r"""Call a query file's ``query`` with the inputs. It returns a stream, or several by name; nothing is computed yet.
 
     Args:
         path: The Python file.
-        inputs: What ``query`` gets, by the names of its parameters.
+        inputs: The arguments of ``query``, by name.
 
     Raises:
-        PlanError: There is no such file, it or its ``query`` fails, ``query`` has other parameters, or gives no stream.
+        PlanError: The file is missing or fails, ``query`` fails or has other parameters, or it returns no stream.
 
     Examples:
         >>> import pathlib, tempfile
@@ -82,7 +81,7 @@ def query_answers(path: str | Path, inputs: Mapping[str, Any]) -> Stream | dict[
     except TypeError as error:
         raise PlanError(
             f"{file}: query{signature} does not fit the inputs {', '.join(inputs) or '(none)'}: {error}.",
-            remedy="Give --input NAME=PATH for each parameter of query that has no default.",
+            remedy="Give --input NAME=PATH for each parameter of query without a default.",
         ) from error
     try:
         answers = query(**inputs)
@@ -93,14 +92,14 @@ def query_answers(path: str | Path, inputs: Mapping[str, Any]) -> Stream | dict[
     several = isinstance(answers, dict) and answers and all(isinstance(each, Stream) for each in answers.values())
     if not (several or isinstance(answers, Stream)):
         raise PlanError(
-            f"{file}: query gives a {type(answers).__name__}, not a Stream.",
+            f"{file}: query returns a {type(answers).__name__}, not a Stream.",
             remedy="Return the last stream, or a dict of streams by name.",
         )
     return cast("Stream | dict[str, Stream]", answers)
 
 
 def _failed(file: Path, error: Exception) -> PlanError:
-    # A file that does not parse has no frame of its own in the traceback.
+    # A file with a syntax error has no frame in the traceback.
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
     line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
     place = f"{file}, line {line}" if line else str(file)

@@ -1,4 +1,4 @@
-"""How many cores of each executor were idle, whenever it changed."""
+"""The idle cores of each executor over time."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import gpu_ops as g
 
 
 def query(cores: Any) -> g.Stream:
-    """One event for each stretch of time between changes, from when an executor came until it went.
+    """One event for each interval between two changes, from an executor's start to its removal.
 
-    An executor adds its cores for as long as it is there, and a task takes away those that it runs on, so that the sum
-    over what is alive is what is idle. It can fall below nothing for some milliseconds, because Spark launches the next
-    task on a core before it notes that the one before has ended; then nothing is idle. Idle core seconds are the sum of
-    ``idle`` times the length over the rows.
+    An executor adds its cores during its lifetime, and a task subtracts the cores that it uses; the sum is the number
+    of idle cores. The sum can be negative for some milliseconds, since Spark launches a task on a core before it logs
+    the end of the previous one; ``idle`` is 0 then. To get idle core seconds, add up ``idle`` times the row's length.
 
     Args:
         cores: ``cores.parquet`` of an event log.

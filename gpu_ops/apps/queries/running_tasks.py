@@ -1,4 +1,4 @@
-"""How many tasks ran at once, per executor and stage, whenever it changed."""
+"""The concurrent tasks of each executor and stage over time."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import gpu_ops as g
 
 
 def query(tasks: Any) -> g.Stream:
-    """One event for each stretch of time in which an executor ran the same number of a stage's tasks.
+    """One event for each interval in which an executor ran the same number of a stage's tasks.
 
     Args:
         tasks: ``tasks.parquet`` of an event log.
 
     Returns:
-        Columns start, end, executor, stage, running. No row where an executor ran none of a stage.
+        Columns start, end, executor, stage, running. There is no row while an executor ran no task of a stage.
 
     Examples:
         >>> import pyarrow as pa

@@ -1,4 +1,4 @@
-"""How many bytes were shuffled, per hopping window."""
+"""The bytes shuffled in each hopping window."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from gpu_ops.core.time import Duration
 def query(tasks: Any, *, size: Duration = "10s", every: Duration = "5s") -> g.Stream:
     """One event for each window in which a task ended.
 
-    Spark reports what a task has shuffled when the task ends, so its bytes count at that instant, in each window
-    ``[k * every, k * every + size)`` that holds it. Tasks that had not ended have reported nothing and do not count.
+    Spark reports a task's shuffled bytes when the task ends, so they count at that instant, in each window
+    ``[k * every, k * every + size)`` that holds it. Unfinished tasks have reported nothing and do not count.
 
     Args:
         tasks: ``tasks.parquet`` of an event log.
-        size: How long a window is.
-        every: From the start of one window to the next.
+        size: The length of a window.
+        every: The time between the starts of two windows.
 
     Returns:
         Columns start, end, ended (tasks), read and written (bytes; null if no task of the window reported any).

@@ -13,7 +13,7 @@ _LEAST = -(1 << 63)
 
 
 def occupied(first: Array, last: Array, size: int) -> tuple[Array, Array]:
-    """The slots that hold any event, and how many each holds: those that have begun, less those that have ended."""
+    """The slots that hold any event, and the number of events in each: begun events less ended ones."""
     xp = array_namespace(first)
     every = xp.arange(size, dtype=xp.int64)
     counts = count_upto(xp, first, every) - count_upto(xp, last, every)
@@ -68,7 +68,7 @@ def range_max(values: Array, first: Array, last: Array, size: int, slots: Array)
     if some.shape[0] == 0:
         return xp.take(greatest, slots)
     level = _floor_log2(xp, last - first)
-    # Of those that cover the same slots only the greatest is painted, so that no index is written twice.
+    # Of events that cover the same slots, only the greatest is painted, so that no index is written twice.
     cover = xp.concat([level * size + first, level * size + last - (xp.ones_like(level) << level)])
     values = xp.concat([values, values])
     order = group_order(cover, 0, values)

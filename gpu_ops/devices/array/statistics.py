@@ -13,7 +13,7 @@ def range_kth(ranks: Array, first: Array, last: Array, size: int, slots: Array, 
     """The k-th least of the ranks of the events that hold each slot: a binary search by bits, for all slots at once.
 
     At each bit, from the top, a slot asks how many of its events share the bits found so far and have a 0 next: of
-    those that have begun, less those that have ended. Both are a search in sorted (bits, place).
+    the begun events, less the ended ones. Both are a search in sorted (bits, place).
     """
     xp = array_namespace(ranks)
     found, left = xp.zeros_like(slots), xp.asarray(k, copy=True)

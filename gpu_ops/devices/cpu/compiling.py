@@ -1,6 +1,6 @@
 """Compiling kernels: each for one signature, at its first call, and cached on disk for the next process.
 
-Loading a cached kernel takes some 5 ms, so a process loads only those that its queries use. Input arrays are declared
+Loading a cached kernel takes some 5 ms, so a process loads only the kernels of its queries. Input arrays are declared
 read-only, which fits Arrow's immutable buffers and writable arrays alike; all arrays are one-dimensional and
 contiguous. Kernels release the interpreter's lock and use one thread: callers run them on blocks in parallel, or on
 parts of the rows of which each writes to other places. They copy and fill arrays in loops, since Numba takes seconds to

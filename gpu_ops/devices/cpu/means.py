@@ -104,7 +104,7 @@ def _means_of_many(
         top = limbs
         while top > 0 and digits[top] == 0:
             top -= 1
-        # From the top down in units of the uppermost digit, until nothing that is left counts beside what is there.
+        # From the top down in units of the uppermost digit, until the rest no longer counts beside the sum.
         more, weight = abs(int(digits[top])) > 1 << 53, 1.0
         upper, lower = 0.0, 0.0
         place = top

@@ -71,7 +71,7 @@ class Many:
 
 @dataclass(frozen=True)
 class Object:
-    """Values by name: those that it needs, those that it may have, and any number of others of one kind."""
+    """Values by name: required ones, optional ones, and any number of others of one kind."""
 
     needed: Mapping[str, Kind] = field(default_factory=dict)
     optional: Mapping[str, Kind] = field(default_factory=dict)
@@ -152,7 +152,7 @@ def check_facts(path: Path, facts: Any, kind: Kind) -> None:
 
 
 def _wrong(value: Any, kind: Kind, at: str) -> str | None:
-    """What is wrong with a value; None if nothing is."""
+    """The defect of a value; None if it is valid."""
     if isinstance(kind, Maybe):
         return None if value is None else _wrong(value, kind.of, at)
     if not kind.fits(value):

@@ -176,7 +176,7 @@ def _arrival(leaf: Node) -> Arrival:
 
 
 def inputs(leaves: Sequence[RunningNode]) -> list[Input]:
-    """The inputs that feed a plan's leaves, then those that only lend their CTIs.
+    """The inputs that feed a plan's leaves, then the inputs that only lend their CTIs.
 
     Raises:
         PlanError: Two inputs have the same name.

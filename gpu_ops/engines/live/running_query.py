@@ -296,8 +296,8 @@ class RunningQuery(QueryState, OtherNames):
         """Push the batches of a store, old and new, and append the results to another store.
 
         With a checkpoint, delivery is exactly once. After the process is killed, at any point, a query restored from
-        the checkpoint goes on from there. It computes the same batches of results again, and does not write those that
-        ``into`` already holds. A failed step is retried in the same way: the query restores itself from the
+        the checkpoint resumes there. It computes the same batches of results again, and skips the batches that ``into``
+        already holds. A failed step is retried in the same way: the query restores itself from the
         checkpoint, logs a warning (`logging`, logger ``gpu_ops``), and goes on.
 
         Args:

@@ -15,7 +15,7 @@ class Status:
     Attributes:
         events_in: Rows pushed, late and invalid ones included.
         events_out: Results given.
-        alive: Events in the query's state: those that still wait for a CTI, and those that later rows may meet.
+        alive: Events in the query's state: they wait for a CTI, or later rows may meet them.
         late: How many rows met each fate (dropped, adjusted, diverted …).
         cti_in: The CTI of the input that is furthest behind.
         cti_out: The CTI of the results: no later result starts before it.

@@ -12,11 +12,11 @@ from dataclasses import replace
 import narwhals as nw
 import pyarrow as pa
 
-from gpu_ops.core.time import TIME_TYPE
+from gpu_ops.core.time import LIFETIME, TIME_TYPE
 from gpu_ops.devices import Device, choose
 from gpu_ops.devices.cuda.lowering import device_type
 from gpu_ops.errors import DeviceError
-from gpu_ops.plan.expressions import LIFETIME, column_names, values
+from gpu_ops.plan.expressions import column_names, values
 from gpu_ops.plan.nodes import Node
 from gpu_ops.plan.terms import Term
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from gpu_ops.errors import SourceError
 
 VERSIONS = "4.1.1 to 4.1.3"
-"""Of PySpark, those that gpu_ops is tried with."""
+"""The versions of PySpark with which gpu_ops is tested."""
 
 try:
     from gpu_ops.engines.spark.checks import our_errors

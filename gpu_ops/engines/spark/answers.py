@@ -31,13 +31,13 @@ def write_files(
     spills: Spills | None = None,
     **options: str,
 ) -> WriteReport:
-    """Run a DataFrame, write it beside its place, read that back, and swap it with what is there.
+    """Run a DataFrame, write it beside its place, read that back, and swap it with an existing answer.
 
     Args:
         frame: What `collect` gave.
         path: A folder: text that means what it means to Spark, or a `Path` on the driver's machine.
         form: A format of Spark's writers, such as "parquet".
-        replace: Whether an answer that is there is replaced; it is an error otherwise.
+        replace: Whether to replace an existing answer; otherwise it is an error.
         spills: How much the answer's tasks sort in files.
         options: The writer's own, and the reader's.
 

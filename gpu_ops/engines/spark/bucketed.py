@@ -245,18 +245,15 @@ def _whole(node: Join, side: SideName, frame: DataFrame) -> DataFrame:
     at = ("left", "right").index(side)
     schema, nulls = node.inputs[at].schema, _nulls(node)
     payload = [column(name).alias(f"{side}_{number}") for number, name in enumerate(schema.names)]
-    made = frame.select(column("start").alias(f"{side}_start"), column("end").alias(f"{side}_end"), *payload)
-    keys = [name for name in _keys(node, side) if name != f"{side}_lone"]
-    if not keys:
-        return made
-    known = all_known(keys)
-    if not (nulls and node.alone[at]):
-        made = made.where(known)
-        return made.withColumn(f"{side}_lone", F.lit(0).cast("long")) if nulls else made
-    # Events without a key meet only the gap around them. They get several keys, so that no task gets all of them.
-    number = F.pmod(F.xxhash64(column(f"{side}_start"), column(f"{side}_end")), F.lit(_SPREAD).cast("long"))
-    apart = number + 1 if side == "left" else -1 - number
-    return made.withColumn(f"{side}_lone", F.when(known, F.lit(0)).otherwise(apart))
+    columns = [column("start").alias(f"{side}_start"), column("end").alias(f"{side}_end"), *payload]
+    known, lone = all_known(pair[at] for pair in node.on), F.lit(0).cast("long")
+    if nulls and node.alone[at]:
+        # Events without a key meet only the gap around them. They get several keys, so that no task gets all of them.
+        number = F.pmod(F.xxhash64(column("start"), column("end")), F.lit(_SPREAD).cast("long"))
+        lone = F.when(known, lone).otherwise(number + 1 if side == "left" else -1 - number)
+    elif node.on:
+        frame = frame.where(known)
+    return frame.select(*columns, *([lone.alias(f"{side}_lone")] if nulls else []))
 
 
 def _gaps(node: Join, side: SideName, events: DataFrame, others: DataFrame) -> DataFrame:
@@ -267,10 +264,10 @@ def _gaps(node: Join, side: SideName, events: DataFrame, others: DataFrame) -> D
     asked = others.groupBy(*theirs).agg(F.min(f"{other}_start").alias("first"), F.max(f"{other}_end").alias("last"))
     # An event that is never alive stands before all events of the other side, and one after them.
     named = (column(their).alias(mine) for mine, their in zip(keys, theirs, strict=True))
-    bounds = asked.select(*named, F.explode(F.array("first", "last")).alias(start)).withColumn(end, column(start))
+    bounds = asked.select(*named, F.explode(F.array("first", "last")).alias(start))
     alive = events.where(column(f"{side}_lone") == 0) if _nulls(node) else events
-    names = [*keys, start, end]
-    both = alive.select(*map(column, names)).union(bounds.select(*map(column, names)))
+    names = [*map(column, keys), column(start)]
+    both = alive.select(*names, column(end)).union(bounds.select(*names, column(start).alias(end)))
     before = both.withColumn("before", _until(keys, start, end)).where(column(start) > column("before"))
     return before.select(*map(column, keys), column("before").alias(start), column(start).alias(end))
 
@@ -330,9 +327,7 @@ def _statistics(lefts: DataFrame, rights: DataFrame, bucket: int | None) -> Data
     """
     sides: tuple[tuple[SideName, DataFrame], ...] = (("left", lefts), ("right", rights))
     rows = [
-        frame.select(_length(side))
-        .select(F.expr(_OWN).alias("level"))
-        .agg(
+        frame.select(_length(side), F.expr(_OWN).alias("level")).agg(
             F.min("level").alias(f"{side}_least"),
             F.expr("percentile(level, 0.5)").cast("int").alias(f"{side}_middle"),
             F.expr("bit_or(shiftleft(1, level))").alias(f"{side}_levels"),
@@ -362,11 +357,8 @@ _SLOTS: dict[SideName, str] = {
 def _listed(events: DataFrame, found: DataFrame, side: SideName) -> DataFrame:
     """A row for each bucket in which an interval is listed, beside the bucket in which it starts."""
     payload, slot = events.columns, f"{side}_slot"
-    levelled = (
-        events.crossJoin(found)
-        .select(*payload, "facts", _length(side))
-        .select(*payload, "facts", F.expr(f"greatest({_OWN}, {_FINEST})").alias("level"))
-    )
+    level = F.expr(f"greatest({_OWN}, {_FINEST})").alias("level")
+    levelled = events.crossJoin(found).select(*payload, "facts", _length(side), level)
     slotted = levelled.select(*payload, F.explode(F.expr(_SLOTS[side])).alias(slot))
     width = F.shiftright(slot, 1) * _BITS
     start, end = _ticks(side)

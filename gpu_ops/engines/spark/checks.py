@@ -15,11 +15,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
 from gpu_ops import errors
+from gpu_ops.core.time import LIFETIME
 from gpu_ops.engines.spark.sending import worker_error
 from gpu_ops.engines.spark.types import column
 from gpu_ops.errors import GpuOpsError, IntegerOverflowError
 from gpu_ops.operators.checked import REMEDY, problem
-from gpu_ops.plan.expressions import LIFETIME, column_names
+from gpu_ops.plan.expressions import column_names
 from gpu_ops.plan.integers import DecimalTests, Guard, by_type
 
 

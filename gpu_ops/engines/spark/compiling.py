@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 from pyspark.sql import types as spark_types
 
-from gpu_ops.core.time import TICK
+from gpu_ops.core.time import LIFETIME, TICK
 from gpu_ops.engines.spark import lifetimes
 from gpu_ops.engines.spark.bucketed import bucketed, choose, supported, unplanned
 from gpu_ops.engines.spark.checks import checked, error_text, first_line, fitting, shown
@@ -57,7 +57,7 @@ from gpu_ops.engines.spark.windows import cut_window
 from gpu_ops.engines.spark.worker import Task, run_task
 from gpu_ops.errors import PlanError
 from gpu_ops.plan.data_windows import DataWindow
-from gpu_ops.plan.expressions import LIFETIME, column_names, guards
+from gpu_ops.plan.expressions import column_names, guards
 from gpu_ops.plan.joins import Join, Union
 from gpu_ops.plan.lifetimes import AlterLifetime, Change, Chop, Lifetime
 from gpu_ops.plan.nodes import Expressions, KeyBy, Node, SparkSource, Unary

@@ -32,10 +32,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from gpu_ops.core.own_errors import own_errors
-from gpu_ops.core.time import MAX_TIME, MIN_TIME, instant
+from gpu_ops.core.time import LIFETIME, MAX_TIME, MIN_TIME, instant
 from gpu_ops.engines.spark.types import arrow_type, plain_type, spark_schema
 from gpu_ops.errors import ColumnError, PlanError
-from gpu_ops.microbatches.batch_files import LIFETIME, Staged
+from gpu_ops.microbatches.batch_files import Staged
 from gpu_ops.microbatches.files import regrouped
 from gpu_ops.microbatches.folders import BusyError
 from gpu_ops.microbatches.stores import Store, store

@@ -46,14 +46,14 @@ def cut_data_window(first: DataWindow, given: FragmentInput, answer: pa.Schema, 
     Args:
         first: The window; `gpu_ops.engines.spark.slice_policy.uncut` has nothing against it.
         given: Its events.
-        answer: What is asked of its results.
+        answer: The wanted columns of its results.
         count: How many slices.
     """
     halo = first.halo
     assert not isinstance(halo, str)  # noqa: S101  (nothing is against it)
     events = given.ticks
-    times = events if halo.reads_ends else events.select("low", F.col("low").alias("high"))
-    shown = _shown(halo, _SlicedEvents(events, slices_of([times], count), encoded_names(given.schema, first.group)))
+    slices = slices_of([events], count, ["low", "high"] if halo.reads_ends else ["low"])
+    shown = _shown(halo, _SlicedEvents(events, slices, encoded_names(given.schema, first.group)))
     listing = SliceRows(given.schema, (_HOME,))
     rows = listing.rows(shown.rows, F.col("low"), F.col("high"), {_HOME.name: F.col("home")})
     if shown.markers is not None:
@@ -91,7 +91,7 @@ class _SlicedEvents:
 
     def in_own(self) -> DataFrame:
         """Keys and starts, each in its slice."""
-        return in_slices(self.starts, self.slices, within())
+        return in_slices(self.starts, F.broadcast(self.slices), within())
 
     def beside(self, known: DataFrame, where: Column) -> DataFrame:
         """Events beside rows of the same key for which a condition holds.
@@ -100,7 +100,7 @@ class _SlicedEvents:
             known: The keys, under `names`, the ``begin`` of a slice, and what else the condition reads.
             where: The condition.
         """
-        return in_slices(self.rows, known, all_of([where, *_same(self.keys, self.names)]))
+        return in_slices(self.rows, F.broadcast(known), all_of([where, *_same(self.keys, self.names)]))
 
 
 def _same(names: Iterable[str], others: Iterable[str]) -> list[Column]:
@@ -142,12 +142,12 @@ def _shown(halo: Any, events: _SlicedEvents) -> _Shown:
 
 @_shown.register
 def _(halo: NoHalo, events: _SlicedEvents) -> _Shown:
-    return _all_at_home(in_slices(events.rows, events.slices, within()))
+    return _all_at_home(in_slices(events.rows, F.broadcast(events.slices), within()))
 
 
 @_shown.register
 def _(halo: LiveHalo, events: _SlicedEvents) -> _Shown:
-    return _Shown(in_slices(events.rows, events.slices, alive()).withColumn("home", within()))
+    return _Shown(in_slices(events.rows, F.broadcast(events.slices), alive()).withColumn("home", within()))
 
 
 @_shown.register
@@ -165,10 +165,10 @@ def _(halo: GapHalo, events: _SlicedEvents) -> _Shown:
 @_shown.register
 def _(halo: GridHalo, events: _SlicedEvents) -> _Shown:
     if halo.calendar is not None:
-        return _all_at_home(in_slices(events.rows, at_begins(events.slices, halo.calendar), within()))
+        return _all_at_home(in_slices(events.rows, F.broadcast(at_begins(events.slices, halo.calendar)), within()))
     if halo.align is not None:
         slices = _on_grid(events.slices, F.lit(halo.align), halo.span)
-        return _all_at_home(in_slices(events.rows, slices, within()))
+        return _all_at_home(in_slices(events.rows, F.broadcast(slices), within()))
     slices = _on_own_grids(events, halo.span)
     before = F.col("begin") - lifetimes.span(halo.span)
     later = slices.where(F.col("begin") > F.col("origin"))

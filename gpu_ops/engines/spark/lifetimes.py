@@ -12,11 +12,10 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
-from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, format_span
+from gpu_ops.core.time import LIFETIME, MAX_TIME, MIN_TIME, TICK, format_span
 from gpu_ops.engines.spark.checks import checked, error_text, shown
 from gpu_ops.engines.spark.types import column, lifetime, to_ticks, to_timestamp
 from gpu_ops.errors import PlanError
-from gpu_ops.plan.expressions import LIFETIME
 from gpu_ops.plan.lifetimes import (
     Chop,
     ClipDuration,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
+from gpu_ops.core.time import LIFETIME
 from gpu_ops.errors import ColumnError, PlanError
-from gpu_ops.plan.expressions import LIFETIME
 
 _UTC = {"UTC", "ETC/UTC", "ZULU", "UCT", "GMT", "ETC/GMT", "GMT0", "Z", "UTC+0", "+00:00", "+0:00", "UTC+00:00"}
 _ZONE = "spark.sql.session.timeZone"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 from pyarrow import compute
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
 from gpu_ops.core.arrow_buffers import integers, to_arrow
@@ -30,6 +30,11 @@ MARKED_END = "end_right"
 
 Places = dict[str, str]
 """For each encoded column of a side its slot."""
+
+
+def low_and_high() -> list[Column]:
+    """The columns ``low`` and ``high`` (LONG) of events: when they start and end, in ticks."""
+    return [to_ticks(F.col(name)).alias(of) for name, of in (("start", "low"), ("end", "high"))]
 
 
 @dataclass(frozen=True)
@@ -49,8 +54,7 @@ class FragmentInput:
     @property
     def ticks(self) -> DataFrame:
         """Its lifetimes as ``low`` and ``high`` (LONG), and its encoded payload."""
-        low, high = (to_ticks(F.col(name)) for name in ("start", "end"))
-        return self.frame.select(low.alias("low"), high.alias("high"), *encoded_columns(self.schema))
+        return self.frame.select(*low_and_high(), *encoded_columns(self.schema))
 
     def only(self, names: Sequence[str]) -> FragmentInput:
         """The same events with some of the columns."""
@@ -106,13 +110,16 @@ def shared_slots(payloads: Sequence[pa.Schema], keys: Sequence[tuple[str, ...]])
     return Slots(pa.schema(fields), places)
 
 
-def united(inputs: Sequence[FragmentInput], ends: Sequence[bool], slots: Slots) -> DataFrame:
+def united(
+    inputs: Sequence[FragmentInput], ends: Sequence[bool], slots: Slots, also: Sequence[Column] = ()
+) -> DataFrame:
     """The events of both sides in one DataFrame: ``start``, ``end`` unless no side needs it, the mark, the slots.
 
     Args:
         inputs: The left and the right side.
         ends: Whether a side's ends are needed: not where all its lifetimes last as long.
         slots: The slots of their columns.
+        also: More columns, made from those of each side.
     """
     sides = []
     for at, side in enumerate(inputs):
@@ -120,7 +127,7 @@ def united(inputs: Sequence[FragmentInput], ends: Sequence[bool], slots: Slots) 
         payload = dict(zip(names, encoded_columns(side.schema), strict=True))
         end = column("end") if ends[at] else F.lit(None).cast("timestamp").alias("end")
         times = [column("start"), *([end] if any(ends) else [])]
-        sides.append(side.frame.select(*times, F.lit(at == 1).alias(MARK), *filled(slots.schema, payload)))
+        sides.append(side.frame.select(*times, F.lit(at == 1).alias(MARK), *filled(slots.schema, payload), *also))
     return sides[0].union(sides[1])
 
 

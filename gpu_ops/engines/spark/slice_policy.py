@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import reduce, singledispatch
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
 from gpu_ops.core.time import MAX_TIME
@@ -213,23 +213,23 @@ def _(node: Join) -> list[str]:
 # Which slices there are
 
 
-def slices_of(sides: Sequence[DataFrame], count: int) -> DataFrame:
+def slices_of(sides: Sequence[DataFrame], count: int, times_of: Sequence[Column | str] = ("low", "high")) -> DataFrame:
     """Slices that cover all of time, as rows ``begin``, ``finish`` (LONG).
 
     Args:
-        sides: Events with ``low`` and ``high`` (LONG).
+        sides: Events.
         count: How many at most.
+        times_of: The times of an event that may be seams (LONG).
     """
-    times = reduce(DataFrame.union, (each.select(F.explode(F.array("low", "high")).alias("time")) for each in sides))
+    seam = F.explode(F.array(*times_of))
+    times = reduce(DataFrame.union, (each.select(seam.alias("time")) for each in sides))
     # Each LONG has another hash, so one hash is the least.
     number = F.xxhash64("time")
     bins = times.where(F.col("time") < MAX_TIME).groupBy(F.pmod(number, F.lit(_BINS)).alias("bin"))
     drawn = bins.agg(F.min_by("time", number).alias("time"))
     every = F.greatest(F.lit(1), F.ceil(F.size("times") / F.lit(count)).cast("int"))
-    seams = drawn.agg(F.sort_array(F.collect_list("time")).alias("times")).select(
-        F.filter("times", lambda _, at: (at > 0) & (at % every == 0)).alias("seams")
-    )
+    seams = F.filter("times", lambda _, at: (at > 0) & (at % every == 0))
     before, after = (F.array(F.lit(time).cast("long")) for time in (BEFORE, AFTER))
-    ends = seams.select(F.concat(before, "seams").alias("begin"), F.concat("seams", after).alias("finish"))
-    found = ends.select(F.explode(F.arrays_zip("begin", "finish")).alias("slice"))
-    return found.select("slice.begin", "slice.finish")
+    ends = F.arrays_zip(F.concat(before, seams).alias("begin"), F.concat(seams, after).alias("finish"))
+    listed = drawn.agg(F.sort_array(F.collect_list("time")).alias("times"))
+    return listed.select(F.explode(ends).alias("slice")).select("slice.begin", "slice.finish")

@@ -25,7 +25,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
-from gpu_ops.engines.spark.sides import MARK, FragmentInput, shared_slots, united
+from gpu_ops.engines.spark.sides import MARK, FragmentInput, low_and_high, shared_slots, united
 from gpu_ops.engines.spark.slice_policy import slices_of
 from gpu_ops.engines.spark.slicing import (
     Both,
@@ -60,9 +60,9 @@ def cut_match(
         node: The node; `gpu_ops.engines.spark.slice_policy.uncut` has nothing against it.
         left: Its left events.
         right: Its right events.
-        answer: What is asked of its results.
+        answer: The wanted columns of its results.
         count: How many slices.
-        run: What passes a cut through workers.
+        run: Passes a cut through workers.
 
     Returns:
         The results, with the encoded columns of the answer.
@@ -72,7 +72,8 @@ def cut_match(
 
 @cut_match.register
 def _(node: Binary, left: FragmentInput, right: FragmentInput, answer: pa.Schema, count: int, run: RunCut) -> DataFrame:
-    slices = slices_of([each.ticks.withColumn("high", F.col("low")) for each in (left, right)], count)
+    starts, _ = low_and_high()
+    slices = F.broadcast(slices_of([each.frame for each in (left, right)], count, [starts]))
     both = both_sides(node, left, right, answer)
     placed = in_slices(both.rows, slices, within()).withColumn(both.number, F.col("begin"))
     markers = _markers(node, both, placed, right.schema, run)
@@ -82,7 +83,7 @@ def _(node: Binary, left: FragmentInput, right: FragmentInput, answer: pa.Schema
 @cut_match.register
 def _(node: Join, left: FragmentInput, right: FragmentInput, answer: pa.Schema, count: int, run: RunCut) -> DataFrame:
     sides = left, right
-    slices = slices_of([each.ticks for each in sides], count)
+    slices = F.broadcast(slices_of([each.frame for each in sides], count, low_and_high()))
     found = [run(pairs(node, left, right, slices, answer))] if node.pairs else []
     rest = unmatched if node.condition is None else _unmatched_by_condition
     kept = node.alone[0] or node.how == "semi", node.alone[1]

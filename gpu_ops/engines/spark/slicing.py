@@ -3,10 +3,10 @@
 Streams without a key are cut into slices, and streams whose keys are few or hot. A *slice* is a stretch of time
 ``[begin, finish)``. Events are listed once in each slice that they concern, with the slice as one more column of their
 key, and the local engine computes each slice as if it were a whole stream. A result belongs to the slice in which it
-starts, and each slice is shown all that its results need. So no result is given twice, and none is put together from
-parts. What a slice has to know of other slices, it is told by *markers*: rows that are no events.
+starts, and each slice sees all rows that its results need. So no result is given twice, and none is put together from
+parts. *Markers*, rows that are not events, tell a slice about other slices.
 
-- A pair starts where the later of its events does: those that start in a slice are matched with all alive there.
+- A pair starts with the later of its events: events that start in a slice are matched with all events alive there.
 - An event without a partner ends at the next start on the other side. If that is in a later slice, a marker says when.
 
 `gpu_ops.engines.spark.sliced_joins` has clipping, as-of joins and joins with a condition, which need more than that.
@@ -23,7 +23,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
-from gpu_ops.engines.spark.sides import MARK, FragmentInput, Slots, shared_slots, united
+from gpu_ops.engines.spark.sides import MARK, FragmentInput, Slots, low_and_high, shared_slots, united
 from gpu_ops.engines.spark.type_codecs import decoded_columns, encoded_names, encoded_schema
 from gpu_ops.engines.spark.types import all_known, column, filled, lifetime, to_ticks
 from gpu_ops.engines.spark.worker import Task
@@ -96,8 +96,11 @@ class SliceRows:
 
 
 def in_slices(frame: DataFrame, slices: DataFrame, where: Column) -> DataFrame:
-    """Rows beside each slice for which a condition holds, by the columns ``begin`` and ``finish``."""
-    return frame.join(F.broadcast(slices), where)
+    """Rows beside each slice for which a condition holds, by the columns ``begin`` and ``finish``.
+
+    The slices carry the hint to broadcast them.
+    """
+    return frame.join(slices, where)
 
 
 def within(time: str = "low") -> Column:
@@ -131,7 +134,7 @@ def unmatched(
         sides: Its left and its right events.
         at: Which side.
         slices: The slices.
-        answer: What is asked of its results.
+        answer: The wanted columns of its results.
         run: Passes a cut through workers.
 
     Returns:
@@ -159,7 +162,7 @@ def beside_nulls(done: DataFrame, back: pa.Schema, answer: pa.Schema, columns: d
     Args:
         done: The events, encoded.
         back: Their payload.
-        answer: What is asked of the results.
+        answer: The wanted columns of the results.
         columns: As `columns_of` gives them.
     """
     filling = {name: source for name, source in columns.items() if name in answer.names}
@@ -189,7 +192,7 @@ class Both:
     """Two sides that are matched by the slice and the keys.
 
     Attributes:
-        rows: The events of both, with ``low`` and ``high``.
+        rows: The events of both, with ``low`` and ``high``; the number is null.
         task: What workers do with them.
         slots: The slots of their columns.
         number: The slot of the slice.
@@ -231,32 +234,24 @@ class Both:
 def both_sides(node: Binary, left: FragmentInput, right: FragmentInput, answer: pa.Schema) -> Both:
     """Two sides of a node that are matched by the slice and its keys."""
     on = ((SLICE, SLICE), *node.on)
-    unnumbered = F.lit(None).cast("long")
-    sides = [
-        replace(each, frame=each.frame.withColumn(SLICE, unnumbered), schema=each.schema.append(NUMBER))
-        for each in (left, right)
-    ]
+    sides = left, right
     feeds = [Feed(each.node.schema.append(NUMBER), (), None) for each in sides]
-    payloads = tuple(each.schema for each in sides)
+    payloads = tuple(each.schema.append(NUMBER) for each in sides)
     slots = shared_slots(payloads, [tuple(pair[at] for pair in on) for at in (0, 1)])
     number, *keys = (slots.places[0][name] for name in encoded_names(payloads[0], [mine for mine, _ in on]))
     task = Task(replace(node, left=feeds[0], right=feeds[1], on=on), payloads, answer, slots)
-    ticks = {"low": to_ticks(F.col("start")), "high": to_ticks(F.col("end"))}
-    return Both(united(sides, [True, True], slots).withColumns(ticks), task, slots, number, keys)
+    return Both(united(sides, [True, True], slots, low_and_high()), task, slots, number, keys)
 
 
 def pairs(node: Join, left: FragmentInput, right: FragmentInput, slices: DataFrame, answer: pa.Schema) -> Cut:
     """The pairs. Those whose left event starts in the slice are apart from those whose right one alone does."""
     both = both_sides(replace(node, how="inner"), left, right, answer)
     starts, of_right = F.col("low") >= F.col("begin"), F.col(MARK)
+    part, other = F.col("begin") * 2, F.col("begin") * 2 + 1
     parts = (
-        F.when(starts & of_right, F.array(F.lit(0), F.lit(1)))
-        .when(starts | of_right, F.array(F.lit(0)))
-        .otherwise(F.array(F.lit(1)))
+        F.when(starts & of_right, F.array(part, other)).when(starts | of_right, F.array(part)).otherwise(F.array(other))
     )
-    listed = in_slices(both.rows, slices, alive()).withColumn("part", F.explode(parts))
-    rows = listed.withColumn(both.number, F.col("begin") * 2 + F.col("part"))
-    return both.cut(rows)
+    return both.cut(in_slices(both.rows, slices, alive()).withColumn(both.number, F.explode(parts)))
 
 
 def _alone(
@@ -283,9 +278,9 @@ def _alone(
 
 def _next_starts(both: Both, slices: DataFrame) -> DataFrame:
     """For each key and slice the ``first`` start of the right side after the slice, if there is one."""
-    starts = in_slices(both.rows.where(F.col(MARK)), slices, within())
+    starts = in_slices(both.rows, slices, F.col(MARK) & within())
     firsts = starts.groupBy(*both.keys, "begin").agg(F.min("low").alias("first"))
     before = F.lag("first").over(Window.partitionBy(*one_of(both.keys)).orderBy("begin"))
-    ahead = firsts.withColumn("before", before).drop("begin")
+    ahead = firsts.select(*map(column, both.keys), "first", before.alias("before"))
     sees = (F.col("finish") <= F.col("first")) & (F.col("before").isNull() | (F.col("finish") > F.col("before")))
     return in_slices(ahead, slices, sees)

@@ -14,7 +14,7 @@ from pyspark.sql import types as spark_types
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import to_arrow_type
 
-from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
+from gpu_ops.core.time import LIFETIME, MAX_TIME, MIN_TIME, TICK
 from gpu_ops.engines.spark.checks import checked, shown
 from gpu_ops.engines.spark.sending import Sent
 from gpu_ops.engines.spark.session import check_names, check_session
@@ -40,7 +40,6 @@ from gpu_ops.ingest.sources import payload_columns
 from gpu_ops.ingest.times import TimeColumn, TimePolicy
 from gpu_ops.ingest.validate import BREACHES, Breach
 from gpu_ops.ingest.zones import Zone
-from gpu_ops.plan.expressions import LIFETIME
 from gpu_ops.plan.nodes import SparkSource
 
 _START, _END = "__gpu_ops_start", "__gpu_ops_end"
@@ -265,15 +264,8 @@ def _message(broken: list[tuple[Breach, Column]], times: list[str]) -> Column:
     values = [part for name in times for part in (F.lit(", "), shown(name, column(name)))][1:]
     said = []
     for breach, condition in broken:
-        problem = f"{breach.rule.problem.format(side=breach.side)} ({breach.name})."
         place = f"[column {times[-1 if breach.side == 'end' else 0]!r}, "
-        remedy = f'] {_remedy(breach)} Or leave such rows out: on_invalid="drop", or "divert" to keep them aside.'
-        text = F.concat(F.lit(f"gpu_ops.errors.TimeError: {problem} {place}"), *values, F.lit(remedy))
+        problem = F.lit(f"gpu_ops.errors.TimeError: {breach.problem} ({breach.name}). {place}")
+        text = F.concat(problem, *values, F.lit(f"] {breach.remedy}"))
         said.append(F.when(condition, text))
     return F.coalesce(*said)
-
-
-def _remedy(breach: Breach) -> str:
-    if breach.rule is NULL and breach.side == "end":
-        return 'Say null_end="open" if such an event never ends.'
-    return breach.rule.remedy

@@ -1,6 +1,6 @@
 """How much tasks sorted in files because their memory did not hold it: counted on the driver by a Spark accumulator.
 
-A task that fails and runs again is counted again, as are those that Spark runs twice.
+A task that runs twice counts twice: because it failed, or because Spark ran a copy.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ Sizes = dict[str, int]
 
 
 class FileSystem(Protocol):
-    """What is asked of a file system. Paths are text, with ``/`` between folders."""
+    """The required operations of a file system. Paths are text, with ``/`` between folders."""
 
     def sizes(self, path: str) -> Sizes | None:
         """The files there; None if nothing is there."""
@@ -88,7 +88,7 @@ class Writing:
 
     Attributes:
         place: The place.
-        replace: Whether an answer that is there may be replaced.
+        replace: Whether an existing answer may be replaced.
         name: A name that no other writer has.
     """
 

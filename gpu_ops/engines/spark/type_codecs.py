@@ -20,7 +20,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 from pyspark.sql.pandas.types import from_arrow_type
 
-from gpu_ops.core.arrow_buffers import integers, nulls, to_arrow
+from gpu_ops.core.arrow_buffers import decimal_words, integers, packed, to_arrow, validity
 from gpu_ops.engines.spark.types import column, plain_type, spark_type, to_ticks
 
 _IS = pa.types
@@ -107,14 +107,12 @@ class Unscaled(TypeCodec):
     def decode_array(self, parts: Sequence[pa.Array]) -> pa.Array:
         """An int64 is the low word; the high word is its sign."""
         low = integers(parts[0])
-        words = np.stack([low, low >> 63], axis=1)
-        return pa.Array.from_buffers(self.dtype, len(low), [_validity(parts[0]), pa.py_buffer(words)])
+        return to_arrow(np.stack([low, low >> 63], axis=1), self.dtype, validity(parts[0]))
 
     def encode_array(self, array: pa.Array) -> list[pa.Array]:
         """The low words."""
-        words = np.frombuffer(array.buffers()[1] or b"", np.int64).reshape(-1, 2)
-        low = np.ascontiguousarray(words[array.offset : array.offset + len(array), 0])
-        return [pa.Array.from_buffers(pa.int64(), len(low), [_validity(array), pa.py_buffer(low)])]
+        low, _, valid = decimal_words(array)
+        return [to_arrow(low, pa.int64(), valid)]
 
 
 class Digits(TypeCodec):
@@ -412,10 +410,6 @@ def _shared_out(codecs: Iterable[TypeCodec], parts: Iterable[Any]) -> list[tuple
 # Buffers
 
 
-def _validity(array: pa.Array) -> pa.Buffer | None:
-    return to_arrow(~nulls(array), pa.bool_()).buffers()[1] if array.null_count else None
-
-
 def _list_offsets(lists: pa.Array) -> pa.Array:
     """Offsets of lists into their flattened values; a null is an empty list there."""
     lengths = lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
@@ -437,5 +431,7 @@ def _text_buffers(array: pa.Array) -> tuple[np.ndarray, memoryview]:
 
 
 def _text_array(dtype: pa.DataType, like: pa.Array, offsets: np.ndarray, data: bytes) -> pa.Array:
-    places = pa.py_buffer(np.ascontiguousarray(offsets, np.int32))
-    return pa.Array.from_buffers(dtype, len(like), [_validity(like), places, pa.py_buffer(data)])
+    valid, places = validity(like), pa.py_buffer(np.ascontiguousarray(offsets, np.int32))
+    return pa.Array.from_buffers(
+        dtype, len(like), [None if valid is None else packed(valid), places, pa.py_buffer(data)]
+    )

@@ -50,7 +50,7 @@ def cut_window(first: Node, given: FragmentInput, answer: pa.Schema, count: int)
     Args:
         first: The window, over plain columns.
         given: Its events.
-        answer: What is asked of its results.
+        answer: The wanted columns of its results.
         count: How many slices.
     """
     raise TypeError(f"no rule for {first}")
@@ -81,7 +81,7 @@ def _cut_numbers(first: WindowAggregate, window: Hopping, given: FragmentInput, 
     payload = encoded_columns(given.schema)
     numbers = given.frame.select(low.alias("low"), high.alias("high"), *payload).where("high > low")
     times = lifetime(F.greatest("low", "begin"), F.least("high", "finish"))
-    shown = in_slices(numbers, slices_of([numbers], count), alive())
+    shown = in_slices(numbers, F.broadcast(slices_of([numbers], count)), alive())
     rows = shown.select(*times, *encoded_schema(given.schema).names, "begin")
     # Number k is the tick k there, and one window of one tick.
     plan = replace(first, input=Feed(given.schema, first.group, None), window=Hopping(1, 1, align=0))
@@ -116,7 +116,7 @@ def _cut_at_begins(
     first: WindowAggregate, window: GridKind, given: FragmentInput, answer: pa.Schema, count: int
 ) -> Cut:
     events = given.ticks
-    slices = at_begins(slices_of([events], count), window)
+    slices = F.broadcast(at_begins(slices_of([events], count), window))
     shown = in_slices(events, slices, (F.col("low") < F.col("reach")) & (F.col("high") > F.col("begin")))
     # Of a long event the part in the slice is enough; of one that starts behind the last begin, a tick.
     start = F.greatest("low", "begin")
@@ -140,7 +140,7 @@ def _cut_at_begins(
 
 def _cut_snapshots(first: WindowAggregate, given: FragmentInput, answer: pa.Schema, count: int) -> Cut:
     ticks = given.ticks
-    slices = slices_of([ticks], count)
+    slices = F.broadcast(slices_of([ticks], count))
     listing, back = SliceRows(given.schema, (_IS_EVENT, _NEXT)), SliceRows(answer, (_COUNT, _NEXT))
     near = in_slices(ticks, slices, (F.col("low") < F.col("finish")) & (F.col("high") >= F.col("begin")))
     start, end = F.greatest(F.col("low"), F.col("begin") - TICK), F.least("high", "finish")

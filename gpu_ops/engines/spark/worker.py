@@ -103,7 +103,7 @@ def run_task(
     """Run a plan over the encoded events of a task.
 
     Args:
-        task: What is done.
+        task: The work.
         device: As in `Stream.collect`.
         batches: ``start``, ``end`` if it is needed, and the encoded payload; or that of both sides in slots.
         memory: How many bytes of them are held in memory. More are sorted in files, and run in order of time.
@@ -129,7 +129,7 @@ def run_task(
         found: Iterable[Any] = batches
         if can_run_in_order(task.plan) and not all(node.stateless for node in task.plan.walk()):
             found = stack.enter_context(in_order(batches, budget, tell, scratch_folder()))
-        # Batches that are held in memory are a list; those that need no memory are not held at all.
+        # Batches held in memory are a list; batches that need no memory are not held.
         by_time = found is not batches and not isinstance(found, list)
         for result in _by_time(task, device, found) if by_time else _at_once(task, device, found):
             for first in range(0, result.num_rows, BATCH_ROWS):

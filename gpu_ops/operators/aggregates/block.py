@@ -325,7 +325,7 @@ class Block:
     def finite(
         self, identity: tuple[str, str | None], values: Any, first: Any, last: Any
     ) -> tuple[Any, tuple[Any, Any, Any] | None]:
-        """(some floats, 0 for those that are NaN or infinite; `special` of these)."""
+        """(floats with 0 in place of NaN and infinities; their `special`)."""
         special = self.special(identity, values, first, last)
         return values if special is None else np.where(np.isfinite(values), values, 0.0), special
 

@@ -207,7 +207,7 @@ class IncrementalJoin(IncrementalBinary, nodes=(Join,)):
             yield from self._fresh_alone(at, fresh, matches[at][0], lasting, cti)
 
     def _meetings(self, left: AxisRows, right: AxisRows) -> Iterator[tuple[int, int, OverlapPairs]]:
-        """(part of left, part of right, pairs): new events with new ones, and with those that are alive."""
+        """(part of left, part of right, pairs): new events with new ones, and with live ones."""
         device = self._device
         for found in joins.meetings(self._bare, left, right, device):
             yield 0, 0, found

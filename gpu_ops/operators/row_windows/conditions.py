@@ -1,4 +1,4 @@
-"""Windows by a condition on their content: the rows that are in when a row comes depend on those that were in before.
+"""Windows by a condition on their content: the rows in a window depend on the rows that were in it before.
 
 The oldest row ``o`` and the newest row ``n`` say which rows of a group are in. Each step goes on to the next oldest or
 the next newest row, as the condition decides. There are two ways to compute the walk, both for many groups at once:
@@ -248,7 +248,7 @@ def _first_of_each(found: Any, group: Any, groups: int, device: Device) -> Any:
 def _least(low: Any, high: Any, test: Callable[[Any, Any], Any], device: Device) -> Any:
     """int64: for each line the least number from ``low`` on that passes a test, if all after it do; ``high`` for none.
 
-    What is found on one line of each stride bounds the search on those between.
+    The results of one line per stride bound the search on the lines between.
     """
     if len(low) > 2 * _STRIDE:
         some = np.concatenate([np.arange(0, len(low) - 1, _STRIDE, like=low), np.full_like(low[:1], len(low) - 1)])

@@ -1,7 +1,7 @@
 """Aggregates over a data window's content whenever a row enters, computed from enters and leaves alone.
 
-The enters and leaves of a key have an order: by time; at one time, those that time alone makes come before those that
-rows make. Those of later steps come later. So each gets the next place on an axis of its own, and a running window
+The enters and leaves of a key are ordered by time; at one time, those due to time come before those due to rows.
+Enters and leaves of later steps come later. So each gets the next place on an axis of its own, and a running window
 computes the snapshots along it.
 """
 

@@ -15,7 +15,7 @@ from gpu_ops.plan.window_kinds import UNKNOWN, DataWindowKind
 
 @dataclass
 class GroupStates:
-    """What is known of each group.
+    """The state of each group.
 
     Attributes:
         seen: int64: the number of its rows so far, or of its distinct starts.

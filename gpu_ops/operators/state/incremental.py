@@ -179,7 +179,7 @@ class IncrementalOperator(Operator, family=True):
         return rows
 
     def _group_columns(self, count: int) -> dict[str, Any]:
-        """What is known of the first ``count`` groups, as columns beside their keys."""
+        """The state of the first ``count`` groups, as columns beside their keys."""
         del count
         return {}
 

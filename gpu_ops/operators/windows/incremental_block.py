@@ -441,7 +441,7 @@ class IncrementalBlock(Block):
         return pareto_run(rows, device)
 
     def _greatest_in_order(self, extreme: Extremum, codes: Any, first: Any, last: Any) -> Any:
-        """The greatest code of the step's events and of those that remain in the state: one code for each group."""
+        """The greatest code of the step's events and of the events in the state: one code for each group."""
         orders, touched = self._ordered(extreme.aggregate), self.of_step.touched
         there = orders.counts(touched)
         low = np.zeros_like(there) if extreme.least else np.maximum(there - 1, 0)

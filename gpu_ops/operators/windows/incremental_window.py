@@ -74,7 +74,7 @@ class Placed:
 
     @property
     def events(self) -> tuple[Any, Any]:
-        """(first, last) of the step's events: those that end in it, then those that begin."""
+        """(first, last) of the step's events: ending events, then beginning ones."""
         return (self.first, self.last) if len(self.segments) == 2 else self.of(_ENDED, _BEGUN)
 
 

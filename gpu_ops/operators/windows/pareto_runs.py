@@ -1,8 +1,8 @@
 """The candidates for an extreme of a running window: for each group the events that can still become the extreme.
 
 An event drops out as soon as another event of its group is as great and lives as long. The remaining events form a
-Pareto run: the later they end, the smaller they are. So between two CTIs a group's greatest event is one of those that
-end in between, or the first one after them; a step reads no others.
+Pareto run: the later they end, the smaller they are. So between two CTIs a group's greatest event ends in between,
+or is the first to end after them; a step reads no other events.
 """
 
 from __future__ import annotations

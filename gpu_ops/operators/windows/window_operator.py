@@ -151,7 +151,7 @@ class WindowOperator(IncrementalOperator, family=True):
         return {"last": Field(self._axis, least=BEFORE, most=max(done, 0))}
 
     def _few_windows(self, done: int) -> tuple[RowRule, ...]:
-        """What is doubted of rows: that one has millions of results to come."""
+        """The rule that refuses rows with millions of results to come."""
         if self._node.window.grid is None:
             return ()
 

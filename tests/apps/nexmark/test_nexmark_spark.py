@@ -63,10 +63,10 @@ def test_partitions_are_the_whole(number: int) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, r'must be told what to make.*\.option\("kind", "bids"\).*persons, auctions, bids'),
-        ({"kind": "cats", "events": "1"}, "makes no 'cats'"),
-        ({"kind": "bids"}, "must be told how many events"),
-        ({"kind": "bids", "events": "many"}, r"The option events is 'many', no whole number\. Write digits alone"),
+        ({}, r'needs a kind.*\.option\("kind", "bids"\).*persons, auctions, bids'),
+        ({"kind": "cats", "events": "1"}, "has no kind 'cats'"),
+        ({"kind": "bids"}, "needs the number of events"),
+        ({"kind": "bids", "events": "many"}, r"The option events is 'many', not a whole number\. Write only digits"),
         ({"kind": "bids", "events": "-1"}, "events is -1.*whole number from 0"),
         ({"kind": "bids", "events": "1", "partitions": "0"}, "partitions is 0.*at least 1"),
         ({"kind": "bids", "events": "1", "speed": "9"}, "has no option 'speed'.*rate, seed"),
