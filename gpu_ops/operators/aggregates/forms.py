@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from gpu_ops.devices import Device
 from gpu_ops.errors import PlanError, shown
+from gpu_ops.operators.row_order import run_starts
 from gpu_ops.plan.aggregate_kinds import number_form, order_form
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.expressions import bare_column
@@ -204,20 +205,19 @@ def choice_codes(frame: Any, name: str, device: Device) -> Column:
             codes = order_codes(numbers, device)
         if key.needed and there is not None:
             valid = there if valid is None else valid & there
-        dense = np.unique(codes, return_inverse=True)[1].astype(np.int64, copy=False)
+        digits, count = _digits(codes, _MOST // bound, device)
         if there is not None and not key.needed:
-            dense = np.where(there, dense + 1, 0)
-        count = int(dense.max()) + 1 if len(dense) else 1
-        dense = dense if key.sign > 0 else count - 1 - dense
-        if together is not None and bound * count >= 1 << 62:
-            together = np.unique(together, return_inverse=True)[1].astype(np.int64, copy=False)
+            digits, count = np.where(there, digits + 1, 0), count + 1
+        digits = digits if key.sign > 0 else count - 1 - digits
+        if together is not None and bound * count >= _MOST:
+            together, _ = _ranked(together, device)
             bound = len(together)
-        together = dense if together is None else together * count + dense
+        together = digits if together is None else together * count + digits
         bound *= count
     if valid is not None:
         # Events that take no part have a code of their own, so that every other code has a value.
         together = np.where(valid, together + 1, 0)
-    _, example, together = np.unique(together, return_index=True, return_inverse=True)
+    together, example = _ranked(together, device)
     # The last key is the value.
     source = key.column
     if values is None:
@@ -231,7 +231,34 @@ def choice_codes(frame: Any, name: str, device: Device) -> Column:
         values = columns.take(values, device.kernels.take(codes, example))
     else:
         values = columns.nulls(values, len(example))
-    return Column((together.astype(np.int64, copy=False),), valid, columns.rename(values, source, name))
+    return Column((together,), valid, columns.rename(values, source, name))
+
+
+_MOST = 1 << 62
+"""A bound of the codes of several columns together."""
+
+
+def _digits(codes: Any, most: int, device: Device) -> tuple[Any, int]:
+    """(int64 numbers from 0 on in the order of some codes, a bound of them): no sort if the bound can be ``most``."""
+    if not len(codes):
+        return codes, 1
+    least, greatest = device.kernels.extent(codes)
+    if greatest - least + 2 < most:
+        return codes - least, int(greatest - least) + 1
+    ranks, example = _ranked(codes, device)
+    return ranks, len(example)
+
+
+def _ranked(codes: Any, device: Device) -> tuple[Any, Any]:
+    """(int64 dense ranks of some codes, the first row of each rank)."""
+    if not len(codes):
+        return codes, codes
+    kernels = device.kernels
+    order = kernels.group_order(np.zeros_like(codes, dtype=np.int32), 1, codes)
+    starts = run_starts(kernels.take(codes, order))
+    ranks = np.empty_like(order)
+    ranks[order] = np.cumsum(starts) - 1
+    return ranks, kernels.take(order, kernels.keep(starts))
 
 
 # Forms
