@@ -20,7 +20,7 @@ JAR := $(JARS)/rapids-4-spark_2.13-26.08.1-cuda13.jar
 
 RUN := .venv/bin/python
 READY := .venv/ready
-# Every test on Spark runs on one worker (conftest.py groups them), so that there is one JVM; the rest share the other.
+# Tests that run queries on Spark share one worker and its JVM, those that ask the planner another (conftest.py).
 PYTEST := $(RUN) -m pytest -n 2 --dist loadgroup --durations=20
 
 # The first that runs and is new enough: a name on the PATH may be a launcher without a Python behind it.
