@@ -154,11 +154,12 @@ class _Call(Generic[T, R]):
     def __init__(self, function: Callable[[T], R], item: T) -> None:
         self._function, self._item = function, item
         self.future: Future[R] = Future()
+        self.is_handed_over = False
 
     def hand_over(self, count: int) -> None:
         """Put it into the pool's queue."""
         if not self.future.done():
-            self.future = _submitted(count, self._function, self._item)
+            self.future, self.is_handed_over = _submitted(count, self._function, self._item), True
 
     def direct(self) -> R:
         """Its result, if nothing else runs."""
@@ -177,9 +178,13 @@ class _Call(Generic[T, R]):
 
 
 def _next(waiting: deque[_Call[T, R]]) -> R:
-    """The result of the first call. While another thread runs it, this one runs those behind it."""
-    while not waiting[0].future.done() and any(each.run_here() for each in waiting):
-        pass
+    """The result of the first call. Until it is there this thread runs others too, first what no other one was given.
+
+    If it took the first one, it would often take it from a thread that is about to begin, and that one would idle.
+    """
+    while not waiting[0].future.done():
+        if not any(each.run_here() for each in sorted(waiting, key=lambda each: each.is_handed_over)):
+            break
     return waiting.popleft().future.result()
 
 

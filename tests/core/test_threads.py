@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops.core import threads
-from gpu_ops.core.threads import ordered_map, parts, set_threads
+from gpu_ops.core.threads import in_parallel, ordered_map, parts, set_threads
 from gpu_ops.devices import choose
 from tests.support.threads import with_threads
 
@@ -76,6 +76,15 @@ def test_no_more_calls_run_at_a_time_than_threads_were_asked_for(count: int) -> 
 
     list(ordered_map(count, counted, range(40)))
     assert most == count
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_as_many_items_as_threads_run_at_the_same_time(count: int) -> None:
+    """The last item is handed to no other thread, so the caller runs it and leaves the first one to the pool."""
+    for _ in range(20):
+        barrier = threading.Barrier(count)
+        with with_threads(count):
+            assert len(set(in_parallel(lambda _, barrier=barrier: barrier.wait(timeout=10), range(count)))) == count
 
 
 def test_work_within_work_is_serial_and_ends() -> None:
