@@ -52,6 +52,9 @@ class Columns(Protocol):
     def take(self, frame: Frame, indices: Ints) -> Frame:
         """The rows at these indices, in their order."""
 
+    def cut(self, frame: Frame, low: int, high: int) -> Frame:
+        """The rows from ``low`` to ``high``."""
+
     def select(self, frame: Frame, names: Sequence[str]) -> Frame:
         """These columns."""
 

@@ -70,6 +70,7 @@ rename = columns.rename
 rows = columns.rows
 select = columns.select
 take = _on_device(columns.take)
+cut = _on_device(columns.cut)
 to_arrow = columns.to_arrow
 tuples = columns.tuples
 validity = _on_device(columns.validity)

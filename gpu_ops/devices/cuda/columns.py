@@ -56,6 +56,11 @@ def take(frame: Frame, indices: Array) -> Frame:
     return frame.take(indices).reset_index(drop=True)
 
 
+def cut(frame: Frame, low: int, high: int) -> Frame:
+    """The rows from ``low`` to ``high``."""
+    return frame.iloc[low:high].reset_index(drop=True)
+
+
 def select(frame: Frame, names: Sequence[str]) -> Frame:
     """These columns."""
     return frame[list(names)]

@@ -33,6 +33,9 @@ from gpu_ops.plan.window_kinds import OUT, UNKNOWN, Assigned, Membership, Window
 
 Assigned.check()
 
+_READ_OTHER_ROWS: frozenset[Output] = frozenset({"each", "prior"})
+"""The outputs whose results of a row read rows around it."""
+
 
 @dataclass(frozen=True)
 class Settled:
@@ -299,6 +302,11 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
         own: tuple[int, int] | None,
     ) -> list[Events]:
         """The final results of some rows; rows that may still change are kept."""
+        if own is not None and self._node.output not in _READ_OTHER_ROWS:
+            low, high = own
+            rows, codes = rows.cut(low, high, self._device), codes[low:high]
+            membership = replace(membership, enter=membership.enter[low:high], leave=membership.leave[low:high])
+            own = None
         before = _column(rows, ENTER)
         is_new = before == UNKNOWN
         enter = membership.enter if bool(is_new.all()) else np.where(is_new, membership.enter, before)
@@ -311,8 +319,6 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
         if own is not None:
             index = np.arange(len(rows), like=enter)
             is_new = (index >= own[0]) & (index < own[1])
-            if self._node.output != "each":
-                enter = np.where(is_new, enter, OUT)
         found = Settled(rows, codes, replace(membership, enter=enter, leave=leave), is_new, groups, touched, cti)
         if cti != MAX_TIME and self._node.output != "each":
             floor = enter if self._holds else np.full_like(enter, UNKNOWN)

@@ -69,9 +69,7 @@ class AxisRows:
     def cut(self, low: int, high: int, device: Device) -> AxisRows:
         """The rows from ``low`` to ``high``, without copying an array."""
         columns = changed(self.columns, lambda values: values[low:high])
-        frame = None
-        if self.frame is not None:
-            frame = device.columns.take(self.frame, device.columns.array(np.arange(low, high)))
+        frame = None if self.frame is None else device.columns.cut(self.frame, low, high)
         end = self.high if isinstance(self.high, int) else self.high[low:high]
         return AxisRows(self.code[low:high], self.low[low:high], end, columns, frame)
 

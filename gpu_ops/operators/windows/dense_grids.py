@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,9 @@ from gpu_ops.operators.windows.grids import ends_by, grid_arguments, ranges
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.window_kinds import Hopping
 from gpu_ops.plan.windows import WindowAggregate
+
+_LEAST_SHARES = 4
+"""The least number of threads, times that of tables, for which windows are cut into stretches."""
 
 _PLACES_PER_EVENT = 4
 """The most places of the table for each event; with more places, sorting costs less."""
@@ -137,7 +140,7 @@ def dense_pieces(
         )
         return (start, owners, DenseBlock(device, columns, schema, rest, slots, counts, most)) if len(slots) else None
 
-    for table, tables in in_parallel(filled, _stretches(grid, events, device)):
+    for table, tables in in_parallel(filled, _stretches(grid, events, len(parts), device)):
         rows = max(1, (device.block_rows or table.windows * groups) // groups)
         for top in range(0, table.windows, rows):
             yield partial(piece, table, tables, top, rows)
@@ -156,12 +159,15 @@ class _Stretch:
     blocks: list[tuple[int, int]]
 
 
-def _stretches(grid: Grid, events: Events, device: Device) -> list[_Stretch]:
-    """A stretch of windows for each thread; one if the events are not in about the order of time."""
+def _stretches(grid: Grid, events: Events, tables: int, device: Device) -> list[_Stretch]:
+    """A stretch of windows for each thread; one if the events are not in about the order of time.
+
+    Cutting takes a pass over the times. With one table and few threads that costs as much as it saves.
+    """
     step = device.block_rows or len(events)
     blocks = [(low, min(low + step, len(events))) for low in range(0, len(events), step)]
     whole = [_Stretch(grid, blocks)]
-    if device.threads == 1 or len(blocks) < 2:
+    if device.threads * tables < _LEAST_SHARES or device.threads == 1 or len(blocks) < 2:
         return whole
     first, last = _windows_of(grid.window, events, blocks, device)
     count = min(device.threads, len(blocks))
@@ -185,7 +191,10 @@ def _windows_of(window: Hopping, events: Events, blocks: list[tuple[int, int]], 
         end = most + events.end if isinstance(events.end, int) else device.kernels.extent(events.end[slice(*block)])[1]
         return least, most, end if window.until is None else min(end, window.until)
 
-    least, most, end = np.array(in_parallel(span, blocks)).T
+    share = -(-len(blocks) // device.threads)  # a block is looked at in less time than it takes to hand it over
+    shares = [blocks[low : low + share] for low in range(0, len(blocks), share)]
+    spans = chain.from_iterable(in_parallel(lambda some: list(map(span, some)), shares))
+    least, most, end = np.array(list(spans)).T
     unbounded = replace(window, until=None)
     first, _ = ranges(unbounded, np.ascontiguousarray(least), TICK, device)
     _, last = ranges(unbounded, np.ascontiguousarray(most), np.maximum(most + TICK, end), device)
