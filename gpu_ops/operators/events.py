@@ -113,6 +113,8 @@ def whole_groups(
 def group_spans(bounds: Any, size: int) -> Iterator[tuple[int, int]]:
     """(low, upto) of stretches of whole groups, of about a number of events; larger groups stand alone.
 
+    A stretch of more than twice as many events is one group.
+
     Args:
         bounds: Host int64: where each group begins, and where the last one ends.
         size: About how many events a stretch has; a group of more than twice as many is larger.
@@ -120,12 +122,17 @@ def group_spans(bounds: Any, size: int) -> Iterator[tuple[int, int]]:
     Examples:
         >>> list(group_spans(np.array([0, 2, 3, 9, 10]), 2))
         [(0, 2), (2, 3), (3, 9), (9, 10)]
+        >>> list(group_spans(np.array([0, 1, 5]), 2))
+        [(0, 1), (1, 5)]
     """
     larger = np.flatnonzero(np.diff(bounds) > 2 * size)
     low, total = 0, int(bounds[-1])
     for begin, end in [*zip(bounds[larger].tolist(), bounds[larger + 1].tolist(), strict=True), (total, total)]:
         while low < begin:
-            high = int(bounds[np.searchsorted(bounds, min(low + size, begin))])
+            at = int(np.searchsorted(bounds, min(low + size, begin)))
+            high = int(bounds[at])
+            if high - low > 2 * size:
+                high = int(bounds[at - 1])
             yield low, high
             low = high
         if begin < end:

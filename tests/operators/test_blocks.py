@@ -119,3 +119,11 @@ def test_many_events_give_the_same_in_blocks(query: str, keys: int) -> None:
     stream = g.events(table, start="start", unit="us")
     asked, device = LARGE[query](stream.by("k") if keys else stream), choose("cpu")
     assert in_blocks(asked, device, 1000, 2) == in_blocks(asked, device, None)
+
+
+def test_a_block_of_several_groups_is_not_cut_in_time() -> None:
+    # In blocks of about two events: the event of a and the four of b are more than twice as many, and two groups.
+    table = pa.table({"start": [0, 1, 2, 3, 4], "end": [9, 9, 9, 9, 9], "k": ["a", "b", "b", "b", "b"]})
+    asked = g.events(table, start="start", end="end", unit="us").by("k").snapshot().agg(n=g.count())
+    device = choose("cpu")
+    assert in_blocks(asked, device, 2) == in_blocks(asked, device, None)
