@@ -53,16 +53,22 @@ def in_blocks(stream: Stream, device: Device, size: int | None, threads: int = 1
         return rows(pa.concat_tables(local.tables(stream._node, replace(device, block_rows=size))))
 
 
+KEYS = ["aaab", "abcdefghij", "aaaaaaaaaabcdefg", "aaaaabbbbbc"]
+"""Groups of about one size, of two sizes, and one or two large ones beside many small ones."""
+
+
 @st.composite
 def tables(draw: st.DrawFn) -> pa.Table:
-    """Up to 30 events that begin close together: some are long, some begin at one time, some never end."""
-    count = draw(st.integers(3, 30))
+    """Up to 50 events that begin close together: some are long, some begin at one time, some never end."""
+    count = draw(st.integers(3, 50))
     start = draw(st.lists(st.integers(0, 25), min_size=count, max_size=count))
     length = draw(st.lists(st.sampled_from([1, 1, 2, 5, 9, 40]), min_size=count, max_size=count))
     values = draw(st.lists(st.none() | st.integers(-4, 4), min_size=count, max_size=count))
     floats = draw(st.lists(st.sampled_from([None, 0.1, -2.5, 1e300, -1e300, 3.0]), min_size=count, max_size=count))
     ends = [begin + more for begin, more in zip(start, length, strict=True)]
-    keys = draw(st.lists(st.sampled_from(["a", "a", "a", "b"]), min_size=count, max_size=count))
+    keys = draw(
+        st.sampled_from(KEYS).flatmap(lambda keys: st.lists(st.sampled_from(keys), min_size=count, max_size=count))
+    )
     return pa.table(
         {
             "start": pa.array(start, pa.int64()),
@@ -76,8 +82,8 @@ def tables(draw: st.DrawFn) -> pa.Table:
 
 @pytest.mark.parametrize("aggregates", AGGREGATES)
 @pytest.mark.parametrize("window", WINDOWS)
-@examples(8)
-@given(table=tables(), size=st.integers(1, 4), key=st.sampled_from([[], ["k"]]), threads=st.integers(1, 2))
+@examples(6)
+@given(table=tables(), size=st.integers(1, 9), key=st.sampled_from([[], ["k"]]), threads=st.integers(1, 2))
 def test_a_window_gives_the_same_in_blocks_of_any_size(
     device: Device, window: str, aggregates: str, table: pa.Table, size: int, key: list[str], threads: int
 ) -> None:
