@@ -11,9 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gpu_ops.devices.cpu.compiling import INT, INT_TABLE, INTS, Floats, Ints, inlined, kernel
+from gpu_ops.devices.cpu.compiling import INT, INT_TABLE, INTS, Bools, Floats, Ints, inlined, kernel
 
 _FRACTION = (1 << 52) - 1
+_FITS = math.ldexp(1.0, 62)
+"""A product of floats up to this is one of integers below 2**63."""
 
 
 def limb_plan(values: Floats, n: int) -> tuple[int, int, int]:
@@ -227,7 +229,26 @@ def variance(
         >>> variance(np.array([3]), [values.sum(keepdims=True)], [(values**2).sum(keepdims=True)], 32, 0, 1)
         array([13.])
     """
+    if len(sums) == 1 and len(squares) == 1 and lowest_exponent == 0:
+        made, large = _variance_of_small(count, sums[0], squares[0], ddof)
+        if large.any():
+            at = np.flatnonzero(large)
+            made[at] = _variance(count[at], sums[0][at][None], squares[0][at][None], limb_bits, 0, ddof)
+        return made
     return _variance(count, np.stack(sums), np.stack(squares), limb_bits, lowest_exponent, ddof)
+
+
+@kernel(INTS, INTS, INTS, INT)
+def _variance_of_small(count: Ints, sums: Ints, squares: Ints, ddof: int) -> tuple[Floats, Bools]:
+    """(`variance` of integers in one limb, where it may be wrong): where ``n S2`` fits, ``S1**2`` is not greater."""
+    made, large = np.empty(count.size, np.float64), np.empty(count.size, np.bool_)
+    for slot in range(count.size):
+        n, total, squared = count[slot], sums[slot], squares[slot]
+        divisor = n * (n - ddof)
+        spread = float(n * squared - total * total) / float(divisor)
+        made[slot] = spread if n > 0 and divisor > 0 else np.nan
+        large[slot] = float(n) * float(squared) > _FITS
+    return made, large
 
 
 @kernel(INTS, INT_TABLE, INT_TABLE, INT, INT, INT)
