@@ -14,6 +14,9 @@ import numpy as np
 from gpu_ops.devices.cpu.compiling import INT, INT_TABLE, INTS, Bools, Floats, Ints, inlined, kernel
 
 _FRACTION = (1 << 52) - 1
+_LEAST_NORMAL = math.ldexp(1.0, -1022)
+_BEYOND = 1.0 + math.ldexp(1.0, -44)
+"""By how much more than what is left of a sum is added to it before it counts as too little to matter."""
 _FITS = math.ldexp(1.0, 62)
 """A product of floats up to this is one of integers below 2**63."""
 
@@ -132,6 +135,8 @@ def round_limbs(limb_sums: Sequence[Ints], limb_bits: int, lowest_exponent: int)
         return np.multiply(limb_sums[0], math.ldexp(1.0, lowest_exponent), dtype=np.float64)
     if len(limb_sums) == 2:
         return _round_two(limb_sums[0], limb_sums[1], limb_bits, lowest_exponent)
+    if len(limb_sums) == 3 and lowest_exponent + limb_bits < 1023:
+        return _round_three(*limb_sums, limb_bits, lowest_exponent)
     return _round_many(np.stack(limb_sums), limb_bits, lowest_exponent)
 
 
@@ -150,6 +155,32 @@ def _round_two(low: Ints, high: Ints, limb_bits: int, lowest_exponent: int) -> F
         else:
             digits[0], digits[1] = low[at], high[at]
             totals[at] = _rounded(digits, 2, limb_bits, lowest_exponent)
+    return totals
+
+
+@kernel(INTS, INTS, INTS, INT, INT)
+def _round_three(low: Ints, middle: Ints, high: Ints, limb_bits: int, lowest_exponent: int) -> Floats:
+    scale, base = math.ldexp(1.0, lowest_exponent + limb_bits), math.ldexp(1.0, limb_bits)
+    step, mask = math.ldexp(1.0, -limb_bits), (1 << limb_bits) - 1
+    totals = np.empty(low.size, np.float64)
+    digits = np.empty(3, np.int64)
+    for at in range(low.size):
+        carried = middle[at] + (low[at] >> limb_bits)
+        top = high[at] + (carried >> limb_bits)
+        upper, lower = top * base, float(carried & mask)
+        # The sum of the upper two as two float64 numbers, exactly; the lowest beside the second one.
+        head = upper + lower
+        beside = (lower - (head - upper)) + float(low[at] & mask) * step
+        total = head + beside
+        rest = beside - (total - head)
+        # What was rounded off matters only next to the middle between two numbers.
+        sure = total + rest * _BEYOND == total and abs(top) <= 1 << 53
+        scaled = total * scale
+        if sure and (abs(scaled) > _LEAST_NORMAL or total == 0):
+            totals[at] = scaled
+        else:
+            digits[0], digits[1], digits[2] = low[at], middle[at], high[at]
+            totals[at] = _rounded(digits, 3, limb_bits, lowest_exponent)
     return totals
 
 
