@@ -37,7 +37,8 @@ def mean_limbs(
         both = len(limb_sums) == 2
         made, doubtful = _means(limb_sums[0], limb_sums[-1], both, counts, limb_bits, lowest_exponent)
     elif len(limb_sums) == 3 and places == 0 and lowest_exponent + limb_bits < 1023:
-        made, doubtful = _means_of_three(*limb_sums, counts, limb_bits, lowest_exponent)
+        low, middle, high = limb_sums
+        made, doubtful = _means_of_three(low, middle, high, counts, limb_bits, lowest_exponent)
     else:
         ten = float(10**places)
         less = float(10**places - int(ten))

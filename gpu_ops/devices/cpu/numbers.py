@@ -136,7 +136,8 @@ def round_limbs(limb_sums: Sequence[Ints], limb_bits: int, lowest_exponent: int)
     if len(limb_sums) == 2:
         return _round_two(limb_sums[0], limb_sums[1], limb_bits, lowest_exponent)
     if len(limb_sums) == 3 and lowest_exponent + limb_bits < 1023:
-        return _round_three(*limb_sums, limb_bits, lowest_exponent)
+        low, middle, high = limb_sums
+        return _round_three(low, middle, high, limb_bits, lowest_exponent)
     return _round_many(np.stack(limb_sums), limb_bits, lowest_exponent)
 
 

@@ -178,7 +178,7 @@ def moment_places(
     if placed.size == codes.size:
         return placed, _first_from(codes, times, turns, placed, of_codes, of_times, of_turns)
     order = np.lexsort((turns, times, codes))
-    codes, times, turns = (each[order] for each in (codes, times, turns))
+    codes, times, turns = codes[order], times[order], turns[order]
     in_order = _places_in_order(codes, times, turns)
     placed = np.empty_like(in_order)
     placed[order] = in_order
