@@ -95,14 +95,22 @@ class OrderKernels(Protocol):
             int64 indices of rows; the number of rows where none is greater.
         """
 
-    def moment_ranks(self, codes: Codes, times: Ints, turns: Ints, first: int) -> Ints:
-        """The ranks of moments in order of group, then time, then turn: from 1 on, equal moments of one rank.
+    def moment_places(
+        self, codes: Codes, times: Ints, turns: Ints, of_codes: Codes, of_times: Ints, of_turns: Ints
+    ) -> tuple[Ints, Ints]:
+        """The places of moments in order of group, then time, then turn: from 1 on, equal moments at one place.
 
         Args:
             codes: int32 group of each moment.
             times: int64 ticks.
             turns: int64 order of moments at one time.
-            first: How many moments come first. If these are in order, and so are the others, it is a merge.
+            of_codes: int32 group of each of some other moments.
+            of_times: int64 ticks of these.
+            of_turns: int64 order of these.
+
+        Returns:
+            (places, of_places): for each of the others the place of the first moment at or after it, of any group; one
+            past the last place if there is none. It is a merge where both are in order.
         """
 
 
@@ -415,6 +423,18 @@ class WindowKernels(Protocol):
         Returns:
             int64: the index of the row that pushes each out; its own if it is never kept; the number of rows if it
             stays.
+        """
+
+    def least_rows(self, codes: Ints, bounds: Ints, count: int) -> tuple[Ints, Ints]:
+        """The rows of each stretch that have its ``count`` least codes, ties with the last of them included.
+
+        Args:
+            codes: int64 code of each row.
+            bounds: int64: stretch s has the rows ``bounds[s] … bounds[s + 1] - 1``; all rows are in a stretch.
+            count: How many codes, at least 1.
+
+        Returns:
+            (rows, counts): the rows, ascending, and how many each stretch has.
         """
 
     def reached(self, following: Ints, roots: Ints) -> Bools:

@@ -44,16 +44,19 @@ def greatest_by(groups: Any, values: Any, count: int, device: Device) -> Any:
     return device.kernels.range_max(values, groups, groups + 1, count, np.arange(count, like=groups))
 
 
-def stable_order(keys: Sequence[Any], like: Any) -> Any:
+def stable_order(keys: Sequence[Any], like: Any, device: Device) -> Any:
     """int64 order of rows by some keys, the first one before the others; rows with equal keys keep their order.
 
     Args:
-        keys: The keys; none leaves the rows as they are.
+        keys: Integers or bools; without keys the rows stay as they are.
         like: Any array with a value for each row.
+        device: Where arrays live.
     """
-    order = np.arange(len(like), like=like)
+    kernels, order = device.kernels, np.arange(len(like), like=like)
+    one_group = np.zeros_like(order, dtype=np.int32)
     for key in reversed(keys):
-        order = order[np.argsort(key[order], kind="stable")]
+        values = kernels.take(key, order).astype(np.int64, copy=False)
+        order = kernels.take(order, kernels.group_order(one_group, 1, values))
     return order
 
 
@@ -132,7 +135,7 @@ def row_order(
         device.columns.take(frame, rows), [*dict.fromkeys((*first, *schema.names))], schema, device
     )
     found = stable_order(
-        [kernels.take(code, places), kernels.take(time, places), *by_payload, kernels.take(end, rows)], rows
+        [kernels.take(code, places), kernels.take(time, places), *by_payload, kernels.take(end, rows)], rows, device
     )
     order = np.arange(len(time), like=start) if order is None else order.copy()
     order[places] = rows[found]

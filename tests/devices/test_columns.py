@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import decimal
 import math
+from itertools import pairwise
 from typing import Any
 
 import narwhals as nw
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gpu_ops.devices import Device
+from gpu_ops.devices import Device, choose
+from tests.support.devices import HERE
 
 TABLE = pa.table(
     {
@@ -95,6 +99,33 @@ def test_ranks_order_as_the_values_do(columns: Any, name: str, order: list[objec
     expected = [None if value is None else order.index(value) for value in TABLE[name].to_pylist()]
     there = columns.host(valid).tolist()
     assert [code if here else None for code, here in zip(columns.host(codes).tolist(), there, strict=True)] == expected
+
+
+VALUES = {
+    pa.string(): st.text(max_size=3) | st.text("ab", min_size=10, max_size=14),
+    pa.binary(): st.binary(max_size=3),
+    pa.decimal128(38, 2): st.decimals(-(10**30), 10**30, places=2),
+    pa.uint64(): st.integers(0, 3) | st.integers(0, 2**64 - 1),
+    pa.timestamp("us", "UTC"): st.integers(0, 3) | st.integers(0, 10**15),
+}
+
+
+@given(dtype=st.sampled_from(list(VALUES)), device=st.sampled_from(HERE), data=st.data())
+def test_ranks_order_any_values(dtype: pa.DataType, device: str, data: st.DataObject) -> None:
+    columns = choose(device).columns
+    values = data.draw(st.lists(st.none() | VALUES[dtype], max_size=20))
+    table = pa.table({"v": pa.array(values, dtype)})
+    codes, valid, distinct = columns.ranks(columns.from_arrow(table), "v")
+    codes, there = columns.host(codes), [value is not None for value in values]
+    assert codes.dtype == np.int64
+    assert (valid is None and all(there)) or columns.host(valid).tolist() == there
+    assert not any(code for code, here in zip(codes.tolist(), there, strict=True) if not here)
+    (column,) = columns.to_arrow(distinct, table.schema).columns
+    ascending, found = column.to_pylist(), table["v"].to_pylist()
+    assert all(one < other for one, other in pairwise(ascending))
+    assert [ascending[code] for code, here in zip(codes.tolist(), there, strict=True) if here] == [
+        value for value in found if value is not None
+    ]
 
 
 @pytest.mark.parametrize(

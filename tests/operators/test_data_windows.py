@@ -226,6 +226,15 @@ def test_it_does_not_matter_how_many_events_are_worked_on_at_a_time(kind: str, d
         assert rows(cut) == rows(whole)
 
 
+def test_a_small_group_before_one_of_two_blocks_is_not_cut() -> None:
+    events = pa.table({"at": [0, 0, 1, 2, 3, 4, 5], "v": [9, 0, 9, 9, 9, 9, 9]})
+    asked = g.events(events, start="at", unit="us").by("v").lowest(1, "v").agg(n=g.count())
+    whole, cut = (
+        pa.concat_tables(local.tables(asked._node, replace(choose("cpu"), block_rows=size))) for size in (None, 3)
+    )
+    assert rows(cut) == rows(whole)
+
+
 @pytest.mark.parametrize("size", [None, 1, 2, 3])
 def test_each_sees_all_windows_of_its_key_however_many_events_are_worked_on_at_a_time(size: int | None) -> None:
     # v  1 ── 2 ── 1      one window for each v; the event that enters sees what is in all of them

@@ -6,6 +6,7 @@ import datetime
 import random
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 import gpu_ops as g
 from gpu_ops.core.time import MAX_TIME
 from gpu_ops.errors import ColumnError, FunctionError, PlanError
+from gpu_ops.operators.aggregates import holistic
 from tests.support import reference
 from tests.support.cuts import in_any_cut, in_some_order
 from tests.support.devices import HERE
@@ -101,6 +103,36 @@ def all_rows(windows: Any) -> g.Stream:
 
 def moment(time: int) -> datetime.datetime:
     return datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(microseconds=time)
+
+
+@given(
+    **queries,
+    k=st.integers(1, 4),
+    windows=st.sampled_from(
+        [
+            lambda s: s.tumbling("7us", align=at_us(1), until=at_us(70)),
+            lambda s: s.hopping("7us", "3us", align=at_us(1), until=at_us(70)),
+            lambda s: s.snapshot(),
+        ]
+    ),
+)
+def test_pairs_of_windows_and_events_give_what_the_places_of_all_events_give(
+    events: list[Event], window: str, key: tuple[str, ...], device: str, k: int, windows: Callable[[g.Stream], Any]
+) -> None:
+    del window
+    asked = windows(stream(events, SCHEMA).by(*key))
+    values = {
+        "best": g.top("v", k),
+        "least": g.bottom("v", k),
+        "by": g.top("v", k, by="x"),
+        "some": g.top("x", k, where=g.col("v") > 0),
+    }
+    answers = []
+    for most in (0, 1 << 20):
+        with mock.patch.object(holistic, "_PAIRS", most):
+            answers.append([asked.top(k, by="v").collect(device=device), asked.agg(**values).collect(device=device)])
+    for places, pairs in zip(*answers, strict=True):
+        assert str(pairs.to_pylist()) == str(places.to_pylist())  # as text: a NaN does not equal itself
 
 
 @given(**queries)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import array_api_strict
@@ -164,21 +165,22 @@ def pairs(draw: st.DrawFn) -> tuple[Any, Any, Any, Any]:
 
 
 @st.composite
-def two_orders(draw: st.DrawFn) -> tuple[Any, Any, Any, int]:
-    """(codes, times, turns, first): moments, the first of which and the others may be in order."""
+def two_orders(draw: st.DrawFn) -> tuple[Any, ...]:
+    """(codes, times, turns) of moments and of others; both may be in order."""
     moment = st.tuples(st.integers(0, 2), st.integers(0, 4), st.integers(-1, 3))
-    ones, others = (draw(st.lists(moment, max_size=20)) for _ in range(2))
-    if draw(st.booleans()):
-        ones.sort()
-        others.sort()
-    both = ones + others
-    return codes_of([each[0] for each in both]), ints([each[1] for each in both]), ints([e[2] for e in both]), len(ones)
+    both = [draw(st.lists(moment, max_size=20)) for _ in range(2)]
+    for some in both:
+        if draw(st.booleans()):
+            some.sort()
+    return tuple(
+        made([moment[at] for moment in some]) for some in both for at, made in enumerate((codes_of, ints, ints))
+    )
 
 
-def ranked_moments(codes: Any, times: Any, turns: Any, first: int) -> Any:
-    del first
-    moments = list(zip(codes.tolist(), times.tolist(), turns.tolist(), strict=True))
-    return ints([sorted(set(moments)).index(each) + 1 for each in moments])
+def places_of_moments(*arrays: Any) -> Any:
+    moments, others = (list(zip(*(each.tolist() for each in arrays[at : at + 3]), strict=True)) for at in (0, 3))
+    places = sorted(set(moments))
+    return tuple(ints([sum(one < each for one in places) + 1 for each in some]) for some in (moments, others))
 
 
 def first_greater(codes: Any, places: Any, of_codes: Any, of_places: Any) -> Any:
@@ -318,6 +320,15 @@ def exact_moments(lists: list[list[float]], ddof: int) -> tuple[Any, tuple[Any, 
     ]
     counts = ints([len(values) for values in lists])
     return counts, tuple(map(ints, sums)), tuple(map(ints, squares)), limb_bits, lowest, ddof
+
+
+@st.composite
+def whole_moments(draw: st.DrawFn) -> tuple[Any, tuple[Any, ...], tuple[Any, ...], int, int, int]:
+    """The sums of some lists of integers and of their squares, each in one limb."""
+    number = st.integers(-9, 9) | st.integers(-(1 << 30), 1 << 30)
+    lists = draw(st.lists(st.lists(number, max_size=7), min_size=1, max_size=3))
+    sums, squares = ([sum(value**power for value in values) for values in lists] for power in (1, 2))
+    return ints([len(values) for values in lists]), (ints(sums),), (ints(squares),), 32, 0, draw(st.integers(0, 1))
 
 
 DECIMAL = st.one_of(st.integers(-9, 9), st.integers(-(10**38), 10**38))
@@ -607,6 +618,23 @@ def kept_rows(codes: Any, ranks: Any, unique: Any, count: int) -> Any:
 
 
 @st.composite
+def stretches(draw: st.DrawFn) -> tuple[Any, Any, int]:
+    parts = draw(st.lists(st.lists(st.integers(-2, 3) | ANY_INT, max_size=8), max_size=4))
+    bounds = np.cumsum([0, *map(len, parts)], dtype=np.int64)
+    return ints([code for part in parts for code in part]), bounds, draw(st.integers(1, 5) | st.just(1 << 62))
+
+
+def rows_of_least(codes: Any, bounds: Any, count: int) -> Any:
+    rows, counts = [], []
+    for low, high in pairwise(bounds.tolist()):
+        least = sorted(codes[low:high].tolist())[:count]
+        found = [row for row in range(low, high) if codes[row] <= least[-1]]
+        rows += found
+        counts.append(len(found))
+    return ints(rows), ints(counts)
+
+
+@st.composite
 def batches(draw: st.DrawFn) -> tuple[Any, Any, Any, Any, int, int, int]:
     groups = draw(st.lists(st.lists(st.integers(0, 30), max_size=8).map(sorted), max_size=3))
     skipped = [draw(st.integers(0, len(group))) for group in groups]
@@ -743,9 +771,10 @@ CONTRACTS = {
         lambda values: ints([max(values[: at + 1]) for at in range(len(values))]),
     ),
     "best_rows": Contract(rivals(), kept_rows),
+    "least_rows": Contract(stretches(), rows_of_least),
     "reached": Contract(paths(), reachable),
     "timed_batches": Contract(batches(), clocked),
-    "moment_ranks": Contract(two_orders(), ranked_moments),
+    "moment_places": Contract(two_orders(), places_of_moments),
     "search_pairs": Contract(pairs(), first_greater),
     "slot_bounds": Contract(axes(), lambda codes, time, slots: (codes[slots], time[slots], time[slots + 1])),
     "square_limbs": Contract(floats_with_plan().map(lambda planned: planned[:3]), squares_in_limbs),
@@ -765,7 +794,7 @@ CONTRACTS = {
     "unorder_float": Contract(
         st.lists(FLOAT, max_size=9).map(lambda values: (codes_of_floats(values),)), floats_of_codes
     ),
-    "variance": Contract(moments(), variances),
+    "variance": Contract(st.one_of(moments(), whole_moments()), variances),
 }
 
 DENSE = ("dense_count", "dense_sum")

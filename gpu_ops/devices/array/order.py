@@ -44,9 +44,11 @@ def extent(values: Array) -> tuple[int, int]:
 
 
 def group_order(codes: Array, groups: int, start: Array) -> Array:
-    """The order of events by group, then start: two stable sorts."""
+    """The order of events by group, then start: two stable sorts, or one of a single group."""
     xp = array_namespace(codes)
     order = xp.argsort(start, stable=True)
+    if groups == 1:
+        return order
     return xp.take(order, xp.argsort(xp.take(codes, order), stable=True))
 
 

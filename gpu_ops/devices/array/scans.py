@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from array_api_compat import array_namespace
 
-from gpu_ops.devices.array.ranges import differs, keep
+from gpu_ops.devices.array.order import group_order
+from gpu_ops.devices.array.ranges import differs, expand, keep, running_sums
 from gpu_ops.devices.kernels import Array
 
 
@@ -59,6 +60,22 @@ def best_rows(codes: Array, ranks: Array, unique: Array, count: int) -> Array:
         held[taken, place[taken]] = row[taken]
         kept[here] = held
     return left
+
+
+def least_rows(codes: Array, bounds: Array, count: int) -> tuple[Array, Array]:
+    """The rows of each stretch that have its least codes: those up to the last one of them in order."""
+    xp = array_namespace(codes)
+    begins, sizes = bounds[:-1], bounds[1:] - bounds[:-1]
+    if not codes.shape[0]:
+        return codes, sizes
+    stretch, _ = expand(sizes)
+    order = group_order(xp.astype(stretch, xp.int32), sizes.shape[0], codes)
+    # Of a stretch without rows nobody asks.
+    last = xp.maximum(begins + xp.minimum(sizes, xp.full_like(sizes, count)) - 1, xp.zeros_like(sizes))
+    most = xp.take(codes, xp.take(order, last))
+    among = codes <= xp.take(most, stretch)
+    upto = running_sums(xp, xp.astype(among, xp.int64))
+    return keep(among), xp.take(upto, bounds[1:]) - xp.take(upto, begins)
 
 
 def window_walk(

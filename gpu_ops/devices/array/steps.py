@@ -5,7 +5,7 @@ from __future__ import annotations
 from array_api_compat import array_namespace
 
 from gpu_ops.devices.array.axis import axis as axis_of
-from gpu_ops.devices.array.ranges import keep, running_sums
+from gpu_ops.devices.array.ranges import differs, keep, running_sums
 from gpu_ops.devices.kernels import Array
 
 
@@ -50,18 +50,24 @@ def search_pairs(codes: Array, places: Array, of_codes: Array, of_places: Array)
     return low
 
 
-def moment_ranks(codes: Array, times: Array, turns: Array, first: int) -> Array:
-    """The ranks of moments by group, time and turn: three stable sorts."""
-    del first
+def moment_places(
+    codes: Array, times: Array, turns: Array, of_codes: Array, of_times: Array, of_turns: Array
+) -> tuple[Array, Array]:
+    """The places of moments, and of others the first at or after each: ranks of all by three stable sorts."""
     xp = array_namespace(times)
-    if not times.shape[0]:
-        return times
-    order = xp.argsort(turns, stable=True)
-    for key in (times, codes):
+    moments = times.shape[0]
+    if not moments:
+        return times, xp.ones_like(of_times)
+    keys = [xp.concat(pair) for pair in ((codes, of_codes), (times, of_times), (turns, of_turns))]
+    order = xp.argsort(keys[2], stable=True)
+    for key in (keys[1], keys[0]):
         order = xp.take(order, xp.argsort(xp.take(key, order), stable=True))
-    differs = xp.zeros(times.shape[0] - 1, dtype=xp.bool)
-    for key in (codes, times, turns):
+    changes = xp.zeros(order.shape[0] - 1, dtype=xp.bool)
+    for key in keys:
         placed = xp.take(key, order)
-        differs = differs | (placed[1:] != placed[:-1])
-    counted = running_sums(xp, xp.astype(differs, xp.int64)) + 1
-    return xp.take(counted, xp.argsort(order, stable=True))
+        changes = changes | (placed[1:] != placed[:-1])
+    ranks = xp.take(running_sums(xp, xp.astype(changes, xp.int64)), xp.argsort(order, stable=True))
+    held = xp.sort(ranks[:moments])
+    held = xp.take(held, keep(differs(xp, held)))
+    places = xp.astype(xp.searchsorted(held, ranks), xp.int64) + 1
+    return places[:moments], places[moments:]

@@ -176,19 +176,23 @@ def words(frame: Frame, name: str) -> tuple[Array, Array, Array | None]:
 
 
 def ranks(frame: Frame, name: str) -> tuple[Array, Array | None, Frame]:
-    """Order codes for a column of any ordered type, by a join with its distinct values."""
+    """Order codes for a column of any ordered type: its distinct values are sorted, and numbered by their own codes."""
     series = frame[name]
     if series.dtype == pl.Categorical or isinstance(series.dtype, pl.Enum):
         series = series.cast(pl.String)
-    distinct = series.drop_nulls().unique().sort().to_frame()
-    codes = (
-        pl.DataFrame({name: series})
-        .join(distinct.with_row_index("code"), on=name, how="left", maintain_order="left")
-        .get_column("code")
-        .cast(pl.Int64)
-    )
-    valid = _numpy(codes.is_not_null()) if codes.null_count() else None
-    return _numpy(codes.fill_null(0)), valid, distinct
+    valid = _numpy(series.is_not_null()) if series.null_count() else None
+    codes, values_of = _column_codes(series if valid is None else series.drop_nulls())
+    distinct = values_of.sort()
+    # To sort values takes an eighth of the time that Polars needs for their order.
+    both, _ = _column_codes(pl.concat([values_of, distinct]))
+    places = np.empty(len(distinct), np.int64)
+    places[both[len(distinct) :]] = np.arange(len(distinct))
+    found = gather(gather(places, both[: len(distinct)].astype(np.int64)), codes.astype(np.int64, copy=False))
+    if valid is None:
+        return found, None, distinct.to_frame()
+    placed = np.zeros(len(series), np.int64)
+    placed[valid] = found
+    return placed, valid, distinct.to_frame()
 
 
 def build(columns: dict[str, tuple[Array, Array | None, pa.DataType]]) -> Frame:

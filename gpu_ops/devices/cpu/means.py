@@ -36,6 +36,9 @@ def mean_limbs(
     if len(limb_sums) <= 2 and places == 0:
         both = len(limb_sums) == 2
         made, doubtful = _means(limb_sums[0], limb_sums[-1], both, counts, limb_bits, lowest_exponent)
+    elif len(limb_sums) == 3 and places == 0 and lowest_exponent + limb_bits < 1023:
+        low, middle, high = limb_sums
+        made, doubtful = _means_of_three(low, middle, high, counts, limb_bits, lowest_exponent)
     else:
         ten = float(10**places)
         less = float(10**places - int(ten))
@@ -63,26 +66,63 @@ def _means(
         upper, lower = top * base, float(low[at] & mask)
         total = upper + lower
         rest = lower - (total - upper)
-        divisor = float(counts[at])
-        inverse = 1.0 / divisor
-        # Half a quotient times a small divisor is exact, and so is each difference: they are small multiples of ulps.
-        quotient = total * inverse
-        wide = quotient * _SPLIT
-        half = wide - (wide - quotient)
-        remainder = (total - half * divisor) - (quotient - half) * divisor
-        left = remainder + rest
-        about = left - remainder
-        lost = (remainder - (left - about)) + (rest - about)
-        correction = left * inverse
-        mean = quotient + correction
-        beyond = correction - (mean - quotient)
+        mean, sure, halfway = _quotient(total, rest, float(counts[at]))
         # A correction by a power of two is exact: right also in the middle between two numbers.
-        sure = (mean + beyond * _BEYOND == mean) | ((lost == 0) & (counts[at] & (counts[at] - 1) == 0))
+        sure |= halfway & (counts[at] & (counts[at] - 1) == 0)
         scaled = mean * scale
         made[at] = scaled
         small = (abs(scaled) <= _LEAST_NORMAL) & (total != 0)
-        doubtful[at] = (not sure) | small | (abs(top) > 1 << 53) | (divisor > _SMALL)
+        doubtful[at] = (not sure) | small | (abs(top) > 1 << 53) | (float(counts[at]) > _SMALL)
     return made, doubtful
+
+
+@kernel(INTS, INTS, INTS, INTS, INT, INT)
+def _means_of_three(
+    low: Ints, middle: Ints, high: Ints, counts: Ints, limb_bits: int, lowest_exponent: int
+) -> tuple[Floats, Bools]:
+    """`_means` of sums of three limbs; what is below both float64 numbers is too little to matter next to a middle."""
+    scale, base = math.ldexp(1.0, lowest_exponent + limb_bits), math.ldexp(1.0, limb_bits)
+    step, mask = math.ldexp(1.0, -limb_bits), (1 << limb_bits) - 1
+    made = np.empty(low.size, np.float64)
+    doubtful = np.empty(low.size, np.bool_)
+    for row in range(low.size):
+        at = unsigned(row)
+        carried = middle[at] + (low[at] >> limb_bits)
+        top = high[at] + (carried >> limb_bits)
+        upper, lower, lowest = top * base, float(carried & mask), float(low[at] & mask) * step
+        # The sum of the upper two as two numbers, exactly; then the lowest one beside the second.
+        head = upper + lower
+        tail = lower - (head - upper)
+        beside = tail + lowest
+        about = beside - tail
+        below = (tail - (beside - about)) + (lowest - about)
+        total = head + beside
+        rest = beside - (total - head)
+        mean, sure, halfway = _quotient(total, rest, float(counts[at]))
+        sure |= halfway & (counts[at] & (counts[at] - 1) == 0) & (below == 0)
+        scaled = mean * scale
+        made[at] = scaled
+        small = (abs(scaled) <= _LEAST_NORMAL) & (total != 0)
+        doubtful[at] = (not sure) | small | (abs(top) > 1 << 53) | (float(counts[at]) > _SMALL)
+    return made, doubtful
+
+
+@inlined
+def _quotient(total: float, rest: float, divisor: float) -> tuple[float, bool, bool]:
+    """(``(total + rest) / divisor`` for a small divisor, whether it is the nearest, whether nothing was lost)."""
+    inverse = 1.0 / divisor
+    # Half a quotient times a small divisor is exact, and so is each difference: they are small multiples of ulps.
+    quotient = total * inverse
+    wide = quotient * _SPLIT
+    half = wide - (wide - quotient)
+    remainder = (total - half * divisor) - (quotient - half) * divisor
+    left = remainder + rest
+    about = left - remainder
+    lost = (remainder - (left - about)) + (rest - about)
+    correction = left * inverse
+    mean = quotient + correction
+    beyond = correction - (mean - quotient)
+    return mean, mean + beyond * _BEYOND == mean, lost == 0
 
 
 @kernel(INT_TABLE, INTS, INT, INT, FLOAT, FLOAT)

@@ -11,9 +11,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gpu_ops.devices.cpu.compiling import INT, INT_TABLE, INTS, Floats, Ints, inlined, kernel
+from gpu_ops.devices.cpu.compiling import INT, INT_TABLE, INTS, Bools, Floats, Ints, inlined, kernel
 
 _FRACTION = (1 << 52) - 1
+_LEAST_NORMAL = math.ldexp(1.0, -1022)
+_BEYOND = 1.0 + math.ldexp(1.0, -44)
+"""By how much more than what is left of a sum is added to it before it counts as too little to matter."""
+_FITS = math.ldexp(1.0, 62)
+"""A product of floats up to this is one of integers below 2**63."""
 
 
 def limb_plan(values: Floats, n: int) -> tuple[int, int, int]:
@@ -130,6 +135,9 @@ def round_limbs(limb_sums: Sequence[Ints], limb_bits: int, lowest_exponent: int)
         return np.multiply(limb_sums[0], math.ldexp(1.0, lowest_exponent), dtype=np.float64)
     if len(limb_sums) == 2:
         return _round_two(limb_sums[0], limb_sums[1], limb_bits, lowest_exponent)
+    if len(limb_sums) == 3 and lowest_exponent + limb_bits < 1023:
+        low, middle, high = limb_sums
+        return _round_three(low, middle, high, limb_bits, lowest_exponent)
     return _round_many(np.stack(limb_sums), limb_bits, lowest_exponent)
 
 
@@ -148,6 +156,32 @@ def _round_two(low: Ints, high: Ints, limb_bits: int, lowest_exponent: int) -> F
         else:
             digits[0], digits[1] = low[at], high[at]
             totals[at] = _rounded(digits, 2, limb_bits, lowest_exponent)
+    return totals
+
+
+@kernel(INTS, INTS, INTS, INT, INT)
+def _round_three(low: Ints, middle: Ints, high: Ints, limb_bits: int, lowest_exponent: int) -> Floats:
+    scale, base = math.ldexp(1.0, lowest_exponent + limb_bits), math.ldexp(1.0, limb_bits)
+    step, mask = math.ldexp(1.0, -limb_bits), (1 << limb_bits) - 1
+    totals = np.empty(low.size, np.float64)
+    digits = np.empty(3, np.int64)
+    for at in range(low.size):
+        carried = middle[at] + (low[at] >> limb_bits)
+        top = high[at] + (carried >> limb_bits)
+        upper, lower = top * base, float(carried & mask)
+        # The sum of the upper two as two float64 numbers, exactly; the lowest beside the second one.
+        head = upper + lower
+        beside = (lower - (head - upper)) + float(low[at] & mask) * step
+        total = head + beside
+        rest = beside - (total - head)
+        # What was rounded off matters only next to the middle between two numbers.
+        sure = total + rest * _BEYOND == total and abs(top) <= 1 << 53
+        scaled = total * scale
+        if sure and (abs(scaled) > _LEAST_NORMAL or total == 0):
+            totals[at] = scaled
+        else:
+            digits[0], digits[1], digits[2] = low[at], middle[at], high[at]
+            totals[at] = _rounded(digits, 3, limb_bits, lowest_exponent)
     return totals
 
 
@@ -227,7 +261,26 @@ def variance(
         >>> variance(np.array([3]), [values.sum(keepdims=True)], [(values**2).sum(keepdims=True)], 32, 0, 1)
         array([13.])
     """
+    if len(sums) == 1 and len(squares) == 1 and lowest_exponent == 0:
+        made, large = _variance_of_small(count, sums[0], squares[0], ddof)
+        if large.any():
+            at = np.flatnonzero(large)
+            made[at] = _variance(count[at], sums[0][at][None], squares[0][at][None], limb_bits, 0, ddof)
+        return made
     return _variance(count, np.stack(sums), np.stack(squares), limb_bits, lowest_exponent, ddof)
+
+
+@kernel(INTS, INTS, INTS, INT)
+def _variance_of_small(count: Ints, sums: Ints, squares: Ints, ddof: int) -> tuple[Floats, Bools]:
+    """(`variance` of integers in one limb, where it may be wrong): where ``n S2`` fits, ``S1**2`` is not greater."""
+    made, large = np.empty(count.size, np.float64), np.empty(count.size, np.bool_)
+    for slot in range(count.size):
+        n, total, squared = count[slot], sums[slot], squares[slot]
+        divisor = n * (n - ddof)
+        spread = float(n * squared - total * total) / float(divisor)
+        made[slot] = spread if n > 0 and divisor > 0 else np.nan
+        large[slot] = float(n) * float(squared) > _FITS
+    return made, large
 
 
 @kernel(INTS, INT_TABLE, INT_TABLE, INT, INT, INT)

@@ -96,6 +96,60 @@ def _is_less(ranks: Ints, one: int, other: int) -> bool:
     return bool(ranks[one] < ranks[other] or (ranks[one] == ranks[other] and one < other))
 
 
+@kernel(INTS, INTS, INT)
+def least_rows(codes: Ints, bounds: Ints, count: int) -> tuple[Ints, Ints]:
+    """The rows of each stretch that have its ``count`` least codes, ties with the last of them included.
+
+    Examples:
+        >>> least_rows(np.array([5, 3, 5, 9, 7]), np.array([0, 4, 5]), 2)
+        (array([0, 1, 2, 4]), array([3, 1]))
+    """
+    stretches, rows = bounds.size - 1, codes.size
+    heap = np.empty(min(count, rows), np.int64)
+    found, counts = np.empty(rows, np.int64), np.empty(stretches, np.int64)
+    size = 0
+    for stretch in range(stretches):
+        low, high = bounds[stretch], bounds[stretch + 1]
+        before = size
+        if high - low <= count:
+            for row in range(low, high):
+                found[size] = row
+                size += 1
+        else:
+            most = _last_of_least(codes, low, high, count, heap)
+            for row in range(low, high):
+                # Always written; kept only if the place advances.
+                found[size] = row
+                size += codes[row] <= most
+        counts[stretch] = size - before
+    return found[:size], counts
+
+
+@inlined
+def _last_of_least(codes: Ints, low: int, high: int, count: int, heap: Ints) -> int:
+    """The greatest of the ``count`` least codes of a stretch, which has more of them: the top of a heap."""
+    for row in range(low, low + count):
+        at = row - low
+        while at > 0 and heap[(at - 1) >> 1] < codes[row]:
+            heap[at] = heap[(at - 1) >> 1]
+            at = (at - 1) >> 1
+        heap[at] = codes[row]
+    for row in range(low + count, high):
+        code = codes[row]
+        if code < heap[0]:
+            at = 0
+            below = 1
+            while below < count:
+                if below + 1 < count and heap[below + 1] > heap[below]:
+                    below += 1
+                if heap[below] <= code:
+                    break
+                heap[at] = heap[below]
+                at, below = below, 2 * below + 1
+            heap[at] = code
+    return int(heap[0])
+
+
 @kernel(BOOLS, INT, INTS, INTS, INTS, INT)
 def window_walk(
     holds: Bools, width: int, oldest: Ints, newest: Ints, ends: Ints, mode: int

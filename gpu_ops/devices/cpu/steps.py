@@ -162,50 +162,76 @@ def _is_upto(codes: Codes, places: Ints, row: int, code: int, place: int) -> boo
     return bool(codes[row] < code or (codes[row] == code and places[row] <= place))
 
 
-def moment_ranks(codes: Codes, times: Ints, turns: Ints, first: int) -> Ints:
-    """The ranks of moments in order of group, then time, then turn: from 1 on, equal moments of one rank.
+def moment_places(
+    codes: Codes, times: Ints, turns: Ints, of_codes: Codes, of_times: Ints, of_turns: Ints
+) -> tuple[Ints, Ints]:
+    """The places of moments among each other, from 1 on, and of others the place of the first moment at or after each.
 
-    Linear where the first moments are in order, and the others are.
+    Linear where both are in order.
 
     Examples:
-        >>> moment_ranks(np.zeros(4, np.int32), np.array([1, 5, 1, 5]), np.array([0, 1, 0, -1]), 2)
-        array([1, 3, 1, 2])
+        >>> group, last = np.zeros(2, np.int32), np.array([-1, -1])
+        >>> moment_places(group, np.array([1, 5]), np.array([0, 1]), group, np.array([5, 9]), last)
+        (array([1, 2]), array([2, 3]))
     """
-    ranks = _merged_ranks(codes, times, turns, first)
-    if ranks.size < codes.size:
-        order = np.lexsort((turns, times, codes))
-        placed = [each[order] for each in (codes, times, turns)]
-        differs = np.any([each[1:] != each[:-1] for each in placed], axis=0)
-        ranks = np.ones(codes.size, np.int64)
-        ranks[order[1:]] += np.cumsum(differs)
-    return ranks
+    placed = _places_in_order(codes, times, turns)
+    if placed.size == codes.size:
+        return placed, _first_from(codes, times, turns, placed, of_codes, of_times, of_turns)
+    order = np.lexsort((turns, times, codes))
+    codes, times, turns = codes[order], times[order], turns[order]
+    in_order = _places_in_order(codes, times, turns)
+    placed = np.empty_like(in_order)
+    placed[order] = in_order
+    return placed, _first_from(codes, times, turns, in_order, of_codes, of_times, of_turns)
 
 
-@kernel(CODES, INTS, INTS, INT)
-def _merged_ranks(codes: Codes, times: Ints, turns: Ints, first: int) -> Ints:
-    """`moment_ranks` by a merge; no ranks if the first moments, or the others, are not in order."""
-    ranks = np.empty(codes.size, np.int64)
-    one, other, rank, last = 0, first, 0, -1
-    for _ in range(codes.size):
-        if one < first and (other == codes.size or _is_least(codes, times, turns, one, other)):
-            at = one
-            one += 1
+@kernel(CODES, INTS, INTS)
+def _places_in_order(codes: Codes, times: Ints, turns: Ints) -> Ints:
+    """The places of moments that are in order; none if they are not."""
+    places = np.empty(codes.size, np.int64)
+    place = 0
+    for at in range(codes.size):
+        if at and _is_before(codes, times, turns, at, codes[at - 1], times[at - 1], turns[at - 1]):
+            return places[:0]
+        place += at == 0 or _is_before(codes, times, turns, at - 1, codes[at], times[at], turns[at])
+        places[at] = place
+    return places
+
+
+@kernel(CODES, INTS, INTS, INTS, CODES, INTS, INTS)
+def _first_from(
+    codes: Codes, times: Ints, turns: Ints, places: Ints, of_codes: Codes, of_times: Ints, of_turns: Ints
+) -> Ints:
+    """The place of the first moment at or after each of some others, sought from where the one before it was found."""
+    found = np.empty(of_codes.size, np.int64)
+    beyond = 1 + (places[places.size - 1] if places.size else 0)
+    at = 0
+    for other in range(of_codes.size):
+        code, time, turn = of_codes[other], of_times[other], of_turns[other]
+        low, high, stride = at, at, 1
+        if at and not _is_before(codes, times, turns, at - 1, code, time, turn):
+            low, high = 0, at - 1
         else:
-            at = other
-            other += 1
-        if last >= 0 and not _is_least(codes, times, turns, last, at):
-            return ranks[:0]
-        rank += last < 0 or codes[last] != codes[at] or times[last] != times[at] or turns[last] != turns[at]
-        ranks[at] = rank
-        last = at
-    return ranks
+            while high < codes.size and _is_before(codes, times, turns, high, code, time, turn):
+                low = high + 1
+                high, stride = high + stride, 2 * stride
+            high = min(high, codes.size)
+        while low < high:
+            middle = (low + high) >> 1
+            if _is_before(codes, times, turns, middle, code, time, turn):
+                low = middle + 1
+            else:
+                high = middle
+        at = low
+        found[other] = places[at] if at < places.size else beyond
+    return found
 
 
 @inlined
-def _is_least(codes: Codes, times: Ints, turns: Ints, one: int, other: int) -> bool:
-    """Whether one moment is not after another one."""
-    if codes[one] != codes[other]:
-        return bool(codes[one] < codes[other])
-    if times[one] != times[other]:
-        return bool(times[one] < times[other])
-    return bool(turns[one] <= turns[other])
+def _is_before(codes: Codes, times: Ints, turns: Ints, at: int, code: int, time: int, turn: int) -> bool:
+    """Whether a moment is before another one."""
+    if codes[at] != code:
+        return bool(codes[at] < code)
+    if times[at] != time:
+        return bool(times[at] < time)
+    return bool(turns[at] < turn)

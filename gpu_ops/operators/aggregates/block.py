@@ -296,6 +296,14 @@ class Block:
             return [whole], first, last, most
         return list(self.device.kernels.exact_limbs_int(whole)), first, last, most
 
+    def squares_of(self, values: Any) -> Sequence[Any]:
+        """The squares of integers: one array if its sums cannot overflow, else limbs."""
+        most = max(abs(int(values.min())), abs(int(values.max()))) if len(values) else 0
+        if most * most * len(values) < 1 << 63:
+            whole = values.astype(np.int64, copy=False)
+            return [whole * whole]
+        return self.device.kernels.square_limbs_int(values)
+
     def integer_sums(self, aggregate: Aggregate) -> tuple[list[Any], int]:
         """(the sums' limbs, a bound of all sums): from 2**63 on there are two limbs."""
         name: PartName = ("integer", column_name(aggregate.expression), self.which(aggregate))

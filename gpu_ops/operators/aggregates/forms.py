@@ -60,7 +60,7 @@ def changed(columns: Columns, change: Callable[[Any], Any]) -> Columns:
 
 
 GREATEST = "greatest"
-"""The form of a choice: the event with the greatest code is chosen. The column's name encodes the choice."""
+"""The form of a choice, an extreme of codes of several columns: the column's name encodes which columns, and how."""
 
 
 def column_name(expression: Any) -> str:
@@ -150,7 +150,7 @@ class Key:
     Attributes:
         column: Its name.
         form: "numbers" or "ranks".
-        sign: 1 where the greater is chosen, -1 where the less.
+        sign: 1 where the code ascends with the column, -1 where it descends.
         needed: Whether an event with a null here takes no part; else null is less than all values.
     """
 

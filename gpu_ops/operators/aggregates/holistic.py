@@ -7,7 +7,7 @@ lists, and functions that need the events, go through every pair of an event and
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,13 +16,16 @@ import pyarrow as pa
 from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.operators.aggregates.block import Block
 from gpu_ops.operators.aggregates.forms import Column, column_name, nearest_floats, no_columns, ordered_columns
-from gpu_ops.operators.row_order import run_starts, stable_order
+from gpu_ops.operators.row_order import run_starts, stable_order, tied_rows
 from gpu_ops.plan.aggregate_kinds import AggregateKind, AllEvents, SortedValues, has_order, order_form, ordered_type
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.ordered_aggregates import RANK, placed_type, quantile_type, ranked_type, share
 
 _DENSE = 1 << 16
 """The widest range of codes that always serves as ranks without sorting, however few events there are."""
+
+_PAIRS = 4
+"""Up to so many slots for each event, pairs of an event and a slot are listed to find the first events of each."""
 
 
 # Which events take part, and in which order
@@ -80,7 +83,7 @@ def order_keys(block: Block, expressions: Sequence[Any], chosen: Members) -> lis
             column = column_of(block, expression)
             if column.valid is not None:
                 keys.append(chosen.pick(column.valid, block))
-            keys.append(chosen.pick(block.order_codes(column.arrays[0]), block))
+            keys.append(block.order_codes(chosen.pick(column.arrays[0], block)))
         if (column_name(expression), "bits") in block.columns:
             bits.append(chosen.pick(column_of(block, expression, "bits").arrays[0], block))
     return keys + bits
@@ -268,7 +271,8 @@ def _mode(block: Block, aggregate: Aggregate) -> Any:
 def _nth(block: Block, aggregate: Aggregate) -> Any:
     value = whole(block, aggregate.expression)
     chosen = members(block, aggregate, [value])
-    order = stable_order(order_keys(block, (*aggregate.others, aggregate.expression), chosen), chosen.first)
+    keys = order_keys(block, (*aggregate.others, aggregate.expression), chosen)
+    order = stable_order(keys, chosen.first, block.device)
     n = aggregate.options["n"]
     k = np.full_like(chosen.counts, n) if n >= 0 else chosen.counts + n
     found = _kth(block, _placed(block, order), chosen.first, chosen.last, block.slots, k)
@@ -283,52 +287,106 @@ def _nth(block: Block, aggregate: Aggregate) -> Any:
 
 
 def _top(block: Block, aggregate: Aggregate) -> Any:
-    value = whole(block, aggregate.expression)
+    value, k, take = whole(block, aggregate.expression), aggregate.options["k"], block.device.kernels.take
     by = aggregate.others or (aggregate.expression,)
     chosen = members(block, aggregate, [value, column_of(block, by[0])])
-    worst_last = _worst_last(block, by[0], chosen, descending=aggregate.options["descending"])
-    order = stable_order([worst_last, *order_keys(block, (aggregate.expression,), chosen)], chosen.first)
-    counts = np.minimum(chosen.counts, aggregate.options["k"])
-    source, k = block.device.kernels.expand(counts)
-    slots = block.device.kernels.take(block.slots, source)
-    found = order[_kth(block, _placed(block, order), chosen.first, chosen.last, slots, k)]
-    values = block.device.columns.take(value.distinct, chosen.pick(value.arrays[0], block)[found])
+    codes = _best_first(block, by[0], chosen, descending=aggregate.options["descending"])
+    found, counts = _firsts(block, chosen, codes, (aggregate.expression,), k, ties=False)
+    values = block.device.columns.take(value.distinct, take(chosen.pick(value.arrays[0], block), found))
     return as_lists(block, aggregate, [(values, counts)])
-
-
-def _worst_last(block: Block, expression: Any, chosen: Members, *, descending: bool) -> Any:
-    """A key that orders events that are not null by a column, the greatest first if ``descending``."""
-    codes = chosen.pick(block.order_codes(column_of(block, expression).arrays[0]), block)
-    return ~codes if descending else codes
 
 
 def _ranked(block: Block, aggregate: Aggregate) -> Any:
     """Rows with SQL's RANK; ties with the last row asked for are included, as in Trill."""
     kernels, columns = block.device.kernels, block.device.columns
     chosen = members(block, aggregate, [column_of(block, aggregate.expression)])
-    by = _worst_last(block, aggregate.expression, chosen, descending=aggregate.options["descending"])
-    order = stable_order([by, *order_keys(block, aggregate.others, chosen)], chosen.first)
-    places, by = _placed(block, order), by[order]
-    counts = np.minimum(chosen.counts, aggregate.options["k"])
-    if len(order):
-        counts = _with_ties(block, chosen, places, by, counts)
-    source, k = kernels.expand(counts)
-    found = _kth(block, places, chosen.first, chosen.last, kernels.take(block.slots, source), k)
+    codes = _best_first(block, aggregate.expression, chosen, descending=aggregate.options["descending"])
+    found, counts = _firsts(block, chosen, codes, aggregate.others, aggregate.options["k"], ties=True)
+    slot, place = kernels.expand(counts)
     # A row's rank is that of the first equal row of its slot.
-    code = kernels.take(by, found)
-    changes = run_starts(code, source)
+    changes = run_starts(kernels.take(codes, found), slot)
     begins = kernels.keep(changes)
-    rank = kernels.take(k, kernels.take(begins, np.cumsum(changes.astype(np.int64)) - 1)) + 1
+    rank = kernels.take(place, kernels.take(begins, np.cumsum(changes.astype(np.int64)) - 1)) + 1
     frames = [columns.build({RANK: (rank, None, pa.int64())})]
-    at = order[found]
     for expression in aggregate.others:
         column = whole(block, expression)
-        frames.append(columns.take(column.distinct, chosen.pick(column.arrays[0], block)[at]))
+        frames.append(columns.take(column.distinct, kernels.take(chosen.pick(column.arrays[0], block), found)))
     names = [column_name(each) for each in aggregate.others]
     # The types of the result, under the names that the block's columns have.
     types = zip((RANK, *names), aggregate.options["returns"].types, strict=True)
     table = columns.to_arrow(columns.beside(*frames), pa.schema(types))
     return structs(block, aggregate, [table], columns.host(counts))
+
+
+def _best_first(block: Block, expression: Any, chosen: Members, *, descending: bool) -> Any:
+    """int64 codes of events by a column without nulls; the greatest value has the least code if ``descending``."""
+    codes = block.order_codes(chosen.pick(column_of(block, expression).arrays[0], block))
+    return ~codes if descending else codes
+
+
+def _firsts(block: Block, chosen: Members, codes: Any, others: Sequence[Any], k: int, *, ties: bool) -> tuple[Any, Any]:
+    """(events, counts): the first ``k`` events of each slot, in order, and how many each has.
+
+    Args:
+        block: The block.
+        chosen: The events.
+        codes: int64 code of each; the least comes first.
+        others: The columns that order events of one code.
+        k: How many events.
+        ties: Whether all events with the code of the last one are among them.
+    """
+    kernels, few = block.device.kernels, _few_pairs(block, chosen)
+    if few is None:
+        return _firsts_by_place(block, chosen, codes, others, k, ties=ties)
+    source, bounds = few
+    found, counts = kernels.least_rows(codes if source is None else kernels.take(codes, source), bounds, k)
+    if source is not None:
+        found = kernels.take(source, found)
+    slot, place = kernels.expand(counts)
+    codes = kernels.take(codes, found)
+    order = kernels.group_order(slot.astype(np.int32), len(counts), codes)
+    found, codes = kernels.take(found, order), kernels.take(codes, order)
+    tied = tied_rows(slot, codes, block.device)
+    if tied is not None:
+        some = found[tied]
+        keys = order_keys(block, others, replace(chosen, at=some if chosen.at is None else chosen.at[some]))
+        runs = np.cumsum(run_starts(slot[tied], codes[tied]))
+        found[tied] = some[stable_order([runs, *keys], some, block.device)]
+    if not ties and bool((counts > k).any()):
+        found, counts = kernels.take(found, kernels.keep(place < k)), np.minimum(counts, k)
+    return found, counts
+
+
+def _few_pairs(block: Block, chosen: Members) -> tuple[Any | None, Any] | None:
+    """(the events of all pairs of a slot and an event, by slot; where each slot's begin); None if there are many pairs.
+
+    The events are None where each has one slot and they stand in the order of slots.
+    """
+    kernels, first, last = block.device.kernels, chosen.first, chosen.last
+    bounds = np.concatenate([np.zeros_like(chosen.counts[:1]), np.cumsum(chosen.counts)])
+    total = int(bounds[-1])
+    if total > _PAIRS * len(first):
+        return None
+    if total == len(first) and bool((last - first == 1).all()) and kernels.ascends(first):
+        return None, bounds
+    begin, end = np.searchsorted(block.slots, first), np.searchsorted(block.slots, last)
+    source, offset = kernels.expand(end - begin)
+    slot = (kernels.take(begin, source) + offset).astype(np.int32)
+    return kernels.take(source, kernels.group_order(slot, len(block.slots), source)), bounds
+
+
+def _firsts_by_place(
+    block: Block, chosen: Members, codes: Any, others: Sequence[Any], k: int, *, ties: bool
+) -> tuple[Any, Any]:
+    """`_firsts` by the places of all events in order, however many slots an event has."""
+    kernels = block.device.kernels
+    order = stable_order([codes, *order_keys(block, others, chosen)], codes, block.device)
+    places, counts = _placed(block, order), np.minimum(chosen.counts, k)
+    if ties:
+        counts = _with_ties(block, chosen, places, kernels.take(codes, order), counts)
+    source, at = kernels.expand(counts)
+    found = _kth(block, places, chosen.first, chosen.last, kernels.take(block.slots, source), at)
+    return kernels.take(order, found), counts
 
 
 def _with_ties(block: Block, chosen: Members, places: Any, by: Any, counts: Any) -> Any:

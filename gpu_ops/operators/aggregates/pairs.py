@@ -82,7 +82,8 @@ def _collect(block: Block, aggregate: Aggregate) -> Any:
     value = whole(block, aggregate.expression)
     chosen = members(block, aggregate, [value])
     refuse_counts(chosen.counts, what="collect_list", remedy=_FEWER, width=1)
-    order = stable_order(order_keys(block, (*aggregate.others, aggregate.expression), chosen), chosen.first)
+    keys = order_keys(block, (*aggregate.others, aggregate.expression), chosen)
+    order = stable_order(keys, chosen.first, block.device)
     rows = chosen.pick(value.arrays[0], block)
     columns = block.device.columns
     lists = ((columns.take(value.distinct, rows[some.at]), some.counts) for some in pairs(block, chosen, order))
@@ -94,7 +95,7 @@ def _collect_set(block: Block, aggregate: Aggregate) -> Any:
     chosen = Members(None, first, last, block.counts(aggregate, form))
     take, columns = block.device.kernels.take, block.device.columns
     lists = []
-    for some in pairs(block, chosen, stable_order([ranks], ranks)):
+    for some in pairs(block, chosen, stable_order([ranks], ranks, block.device)):
         made = block.of_codes(aggregate, form, take(codes, take(ranks, some.at)), None)
         lists.append((columns.build({aggregate.name: made}) if isinstance(made, tuple) else made, some.counts))
     return as_lists(block, aggregate, lists)

@@ -69,7 +69,7 @@ def _variance_and_form(block: Block, aggregate: Aggregate) -> tuple[Any, str]:
     if pa.types.is_integer(dtype):
         whole = arrays[0] if dtype == pa.uint64() else arrays[0].astype(np.int64, copy=False)
         sums = block.integer_sums(aggregate)[0]
-        squares = block.sums(("squares", *identity), kernels.square_limbs_int(whole), first, last)
+        squares = block.sums(("squares", *identity), block.squares_of(whole), first, last)
         return kernels.variance(counts, sums, squares, 32, 0, aggregate.degrees), form
     values = nearest_floats(arrays, dtype, block.device)
     (sums, bits, lowest), special = block.limbs_of(identity, values, first, last)

@@ -100,11 +100,12 @@ def extreme_columns(aggregate: Aggregate, schema: pa.Schema) -> list[tuple[str, 
     return [(found.column, found.form)]
 
 
-def _choice(signs: tuple[int, int], by_value: bool, aggregate: Aggregate, schema: pa.Schema) -> Aggregate:  # noqa: FBT001
-    """A choice as an extreme.
+def _choice(sign: int, least: bool, by_value: bool, aggregate: Aggregate, schema: pa.Schema) -> Aggregate:  # noqa: FBT001
+    """A choice as an extreme of the codes of several columns.
 
     Args:
-        signs: The sign of the first key, and that of all others: 1 to choose the greater, -1 to choose the less.
+        sign: The sign of all keys but the first, which has 1: codes ascend with a key, or descend with it if it is -1.
+        least: Whether the event with the least code is chosen, not the one with the greatest.
         by_value: Whether an event takes no part if its first key is null.
         aggregate: The choice.
         schema: The types of its columns.
@@ -113,18 +114,21 @@ def _choice(signs: tuple[int, int], by_value: bool, aggregate: Aggregate, schema
     for at, expression in enumerate((*aggregate.others, aggregate.expression)):
         name = column_name(expression)
         needed = at == len(aggregate.others) or (by_value and at == 0)
-        keys.append(Key(name, order_form(schema.field(name).type), signs[min(at, 1)], needed))
+        keys.append(Key(name, order_form(schema.field(name).type), sign if at else 1, needed))
     codes = nw.col(Choice(tuple(keys)).name)
-    return Aggregate(kind_named("greatest"), codes, aggregate.filter, name=aggregate.name)
+    kind = kind_named("least" if least else "greatest")
+    return Aggregate(kind, codes, aggregate.filter, name=aggregate.name)
 
 
 for _name, _way in {
     "min": Extreme(least=True),
     "max": Extreme(),
     "greatest": Extreme(form=GREATEST),
-    "first": Extreme(of=partial(_choice, (-1, -1), False)),
-    "last": Extreme(of=partial(_choice, (1, 1), False)),
-    "arg_min": Extreme(of=partial(_choice, (-1, -1), True)),
-    "arg_max": Extreme(of=partial(_choice, (1, -1), True)),
+    "least": Extreme(form=GREATEST, least=True),
+    # The first event has the least of the codes of which the last one has the greatest.
+    "first": Extreme(of=partial(_choice, 1, True, False)),
+    "last": Extreme(of=partial(_choice, 1, False, False)),
+    "arg_min": Extreme(of=partial(_choice, 1, True, True)),
+    "arg_max": Extreme(of=partial(_choice, -1, False, True)),
 }.items():
     AggregateKind(name=_name, types=ordered_type, columns=extreme_columns, result=extreme, incremental=_way)

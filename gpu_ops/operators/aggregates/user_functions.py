@@ -25,7 +25,7 @@ def _by_time(block: Block, aggregate: Aggregate, chosen: Members, read: int) -> 
     """The order of events by start, then by the columns that the function reads."""
     others = aggregate.others
     keys = order_keys(block, (others[read], *others[:read], *others[read + 1 :]), chosen)
-    return stable_order(keys, chosen.first)
+    return stable_order(keys, chosen.first, block.device)
 
 
 def _table(block: Block, aggregate: Aggregate, chosen: Members, at: Any, names: list[str]) -> pa.Table:

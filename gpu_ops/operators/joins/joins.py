@@ -376,5 +376,5 @@ def last_of_each_start(side: AxisRows, schema: pa.Schema, device: Device) -> Axi
     by_payload = payload_keys(some.frame, schema.names, schema, device)
     # The tied rows keep their places together, each run of them in its own order.
     order = np.arange(len(side), like=side.low)
-    order[rows] = rows[stable_order([some.code, some.low, *ends, *by_payload], rows)]
+    order[rows] = rows[stable_order([some.code, some.low, *ends, *by_payload], rows, device)]
     return side.take(order[device.kernels.keep(run_ends(side.code, side.low))], device)

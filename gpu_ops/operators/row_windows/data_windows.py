@@ -20,7 +20,7 @@ from gpu_ops.core.time import MAX_TIME, TICK
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import Block, Places, column_name, load_columns
 from gpu_ops.operators.events import check_times
-from gpu_ops.operators.row_order import greatest_by, ranks_of, row_order, run_ends, run_starts
+from gpu_ops.operators.row_order import ranks_of, row_order, run_ends, run_starts
 from gpu_ops.operators.state.rows import AxisRows
 from gpu_ops.operators.windows import calendars
 from gpu_ops.plan.aggregates import Aggregate
@@ -386,41 +386,50 @@ CHANGED |= {Last: _last_changed, LastStarts: _starts_changed, TimeBatches: _batc
 
 
 def moment_places(
-    node: DataWindow, rows: AxisRows, codes: Any, membership: Membership, enters: Any, leaves: Any, device: Device
+    node: DataWindow,
+    rows: AxisRows,
+    codes: Any,
+    membership: Membership,
+    enters: Any | None,
+    leaves: Any | None,
+    device: Device,
 ) -> tuple[Any, Any]:
-    """(places of enters, places of leaves) on one axis, from 1 on, in the order in which rows enter and leave.
+    """(places of enters, from 1 on, in the order in which rows enter; of leaves the place of the first enter after).
 
-    The order is by time; at one time, those that time alone makes come before those that rows make.
+    The order is by time; at one time, those that time alone makes come before those that rows make. A row that leaves
+    is not in any more at the place of its leave.
 
     Args:
         node: The window.
         rows: Rows, those among them with which others enter or leave.
         codes: int32 number of each row's key.
         membership: When they are in.
-        enters: int64 indices of the rows whose enters have a place.
-        leaves: int64 indices of the rows whose leaves have one.
+        enters: int64 indices of the rows whose enters have a place; None for all.
+        leaves: int64 indices of the rows whose leaves have one; None for all.
         device: Where arrays live.
     """
+    take = device.kernels.take
     order = row_order(codes, rows.low, rows.high, rows.frame, node.input.schema, node.order, device, ties=True)
-    turn = np.arange(len(rows), like=rows.low)
+    turn = None
     if order is not None:
-        turn[order] = turn.copy()
-    moments = [
-        (codes[at], time[at], np.where(by[at] < 0, -1, turn[np.maximum(by[at], 0)]))
-        for at, time, by in (
-            (enters, membership.enter, membership.entered),
-            (leaves, membership.leave, membership.left),
-        )
-    ]
-    owners, times, turns = (np.concatenate(each) for each in zip(*moments, strict=True))
-    ranks = device.kernels.moment_ranks(owners, times, turns, len(enters))
-    return ranks[: len(enters)], ranks[len(enters) :]
+        turn = np.empty_like(order)
+        turn[order] = np.arange(len(rows), like=order)
+    moments: list[Any] = []
+    for at, time, by in (
+        (enters, membership.enter, membership.entered),
+        (leaves, membership.leave, membership.left),
+    ):
+        some = [codes, time, by] if at is None else [take(each, at) for each in (codes, time, by)]
+        if turn is not None:
+            some[2] = np.where(some[2] < 0, -1, turn[np.maximum(some[2], 0)])
+        moments += some
+    return device.kernels.moment_places(*moments)
 
 
 def each_row(node: DataWindow, rows: AxisRows, codes: Any, membership: Membership, asked: Any, device: Device) -> Any:
     """Aggregates over what is in when some rows enter, right after that: a frame with a row for each.
 
-    Every enter and leave has a place on an axis of its own. The rows that are in after an enter hold its slot there.
+    Every enter has a place on an axis of its own. The rows that are in after an enter hold its slot there.
 
     Args:
         node: The window and its aggregates.
@@ -432,26 +441,28 @@ def each_row(node: DataWindow, rows: AxisRows, codes: Any, membership: Membershi
     """
     kernels, columns = device.kernels, device.columns
     inside = kernels.keep((membership.enter != OUT) & (membership.enter != UNKNOWN))
-    low, high = moment_places(node, rows, codes, membership, inside, inside, device)
-    entered = np.zeros_like(rows.low)
-    entered[inside] = low
-    content, leaves = columns.take(rows.frame, inside), membership.leave[inside]
-    of_inside = kernels.take(codes, inside)
-    # Rows that never leave, or whose leave is not known yet: after all others of their group.
-    never = (leaves == UNKNOWN) | (leaves == MAX_TIME)
-    ends = greatest_by(of_inside, np.where(never, low, np.maximum(low, high)), int(codes.max()) + 1, device) + 1
-    high = np.where(never, ends[of_inside], high)
+    content, entered = rows.frame, None
+    if len(inside) < len(rows):
+        content = columns.take(rows.frame, inside)
+        entered = np.zeros_like(rows.low)
+    some = None if entered is None else inside
+    # A row that never leaves does so after all enters of its group: its time is the last one.
+    low, high = moment_places(node, rows, codes, membership, some, some, device)
+    if entered is None:
+        entered = low
+    else:
+        entered[inside] = low
     aggregates, schema = node.aggregates, node.input.schema
     there = low < high
     if not bool(there.all()):
         # A row that leaves at its own enter may leave its slot empty: it stays there, but no aggregate counts it.
         aggregates, content, schema = _only(there, aggregates, content, schema, device)
         high = np.maximum(high, low + 1)
-    size = int(ends.max()) + 1
-    if bool((low[1:] < low[:-1]).any()):
+    size = int(low.max()) + 1
+    if not kernels.ascends(low):
         order = np.argsort(low, kind="stable")
         low, high, content = low[order], high[order], columns.take(content, order)
-    slots, some, pick = entered[asked], asked, None
+    slots, some, pick = entered if len(asked) == len(entered) else kernels.take(entered, asked), asked, None
     if not bool((slots[1:] > slots[:-1]).all()):
         slots, first, pick = np.unique(slots, return_index=True, return_inverse=True)
         some = asked[first]

@@ -1,8 +1,8 @@
 """Aggregates over a data window's content whenever a row enters, computed from enters and leaves alone.
 
-The enters and leaves of a key are ordered by time; at one time, those due to time come before those due to rows.
-Enters and leaves of later steps come later. So each gets the next place on an axis of its own, and a running window
-computes the snapshots along it.
+The enters of a key are ordered by time; at one time, those due to time come before those due to rows. Enters of later
+steps come later. So each gets the next place on an axis of its own, a leave has the place of the next enter, and a
+running window computes the snapshots along the axis.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class IncrementalEach:
         begins, ends = moment_places(node, rows, codes, membership, come, go, device)
         low, high = np.full_like(rows.low, done), np.full_like(rows.low, done)
         low[come], high[go] = begins + done, ends + done
-        limit = done + len(come) + len(go) + 1
+        limit = done + len(come) + 2
 
         def some(which: Any, end: Any) -> Events:
             at = kernels.keep(which)

@@ -413,14 +413,18 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
         elif len(at):
             # Rows of earlier steps are in before any new one.
             new = _column(found.rows, ENTER) == UNKNOWN
-            known = replace(membership, entered=np.where(new, membership.entered, -1))
+            if not bool(new.all()):
+                membership = replace(membership, entered=np.where(new, membership.entered, -1))
             # Without further columns in its group, an event's group is its key.
             key = self._node.key
             codes = columns.key_codes(found.rows.frame, key)[0] if self._node.within else found.codes
-            values = each_row(self._node, found.rows, codes, known, at, self._device)
+            values = each_row(self._node, found.rows, codes, membership, at, self._device)
         if not len(at):
             return []
-        return [Events(membership.enter[at], TICK, columns.beside(columns.take(found.rows.frame, at), values))]
+        start, frame = membership.enter, found.rows.frame
+        if len(at) < len(start):
+            start, frame = self._device.kernels.take(start, at), columns.take(frame, at)
+        return [Events(start, TICK, columns.beside(frame, values))]
 
     def _keep_for_others(self, found: Settled, which: Any, told: Any) -> None:
         """Keep some rows for rows that enter later; their groups are due when one of them enters or leaves."""

@@ -353,6 +353,10 @@ class IncrementalBlock(Block):
         whole = values if values.dtype == np.uint64 else values.astype(np.int64, copy=False)
         return list(self.device.kernels.exact_limbs_int(whole)), first, last, 1 << 64
 
+    def squares_of(self, values: Any) -> Sequence[Any]:
+        """The squares of integers, in as many limbs in each step."""
+        return self.device.kernels.square_limbs_int(values)
+
     def throughout(self, aggregate: Aggregate, form: str, slots: Any, k: Any) -> tuple[Any, Any, Any, Any] | None:
         """Values around a rank: a rank among all values differs from that in the state by at most the step's events."""
         kernels, of_step = self.device.kernels, self.of_step

@@ -158,7 +158,8 @@ def _blocks(rows: AxisRows, bounds: Any, place: Place | None, device: Device) ->
         yield _BlockRows(rows, place)
         return
     for low, high in group_spans(bounds, size):
-        if high - low > 2 * size:
+        # A group of less than two blocks may stand with smaller ones before it.
+        if high - low > 2 * size and int(rows.code[low]) == int(rows.code[high - 1]):
             yield from _stretches(rows, low, high, place, device)
         else:
             yield _BlockRows(rows.cut(low, high, device), place)
