@@ -83,8 +83,12 @@ def test_as_many_items_as_threads_run_at_the_same_time(count: int) -> None:
     """The last item is handed to no other thread, so the caller runs it and leaves the first one to the pool."""
     for _ in range(20):
         barrier = threading.Barrier(count)
+
+        def met(_: int, barrier: threading.Barrier = barrier) -> int:
+            return barrier.wait(timeout=10)
+
         with with_threads(count):
-            assert len(set(in_parallel(lambda _, barrier=barrier: barrier.wait(timeout=10), range(count)))) == count
+            assert sorted(in_parallel(met, range(count))) == [*range(count)]
 
 
 def test_work_within_work_is_serial_and_ends() -> None:

@@ -158,8 +158,7 @@ def _blocks(rows: AxisRows, bounds: Any, place: Place | None, device: Device) ->
         yield _BlockRows(rows, place)
         return
     for low, high in group_spans(bounds, size):
-        # A group of less than two blocks may stand with smaller ones before it.
-        if high - low > 2 * size and int(rows.code[low]) == int(rows.code[high - 1]):
+        if high - low > 2 * size:
             yield from _stretches(rows, low, high, place, device)
         else:
             yield _BlockRows(rows.cut(low, high, device), place)
