@@ -44,6 +44,7 @@ QUERIES: dict[str, Query] = {
     "session on a grid": lambda s: s.session("4us", grid_cap="9us").rows(),
     "session, changes": lambda s: s.session("5us").changes(),
     "session, each": lambda s: s.session("5us").each(n=g.count(), y=g.sum("x")),
+    "running session, each": lambda s: s.session("5us", running=True).each(n=g.count(), y=g.sum("x")),
     "last": lambda s: s.last(3).agg(m=g.mean("x"), n=g.count()),
     "last, each": lambda s: s.last(3).each(m=g.mean("x"), kinds=g.count_distinct("v")),
     "batches": lambda s: s.time_batches("9us").agg(n=g.count()),
