@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 Run = Callable[[], pa.Table]
 
 SLIDING = 180_000_000
+INPUTS = ("left", "right")
+"""The names of a workload's inputs, which a running query asks for if there are two."""
+
 LAST, GAP = 100, 10_000_000
 DAY = 86_400_000_000
 HOP = 5_000_000
@@ -143,8 +146,10 @@ def ask_gpu_ops(workload: str, events: Sequence[pa.Table]) -> Stream:
     import gpu_ops as g
 
     stream, *others = (
-        g.events(table, start="t") if "t" in table.column_names else g.events(table, start="start", end="end")
-        for table in events
+        g.events(table, start="t", name=name)
+        if "t" in table.column_names
+        else g.events(table, start="start", end="end", name=name)
+        for name, table in zip(INPUTS, events, strict=False)
     )
     key = "k" if "k" in events[0].column_names else None
     keyed = stream.by(key) if key else stream

@@ -169,7 +169,7 @@ def live(options: argparse.Namespace, console: Console) -> None:
     """W2 over an hour, pushed in micro-batches: of 1,000 events at least 1 M/s, of 100,000 at least 5 M/s."""
     for batch, target in ((1000, 1), (100_000, 5)):
         events = options.events or FULL
-        arguments = [f"--batch={batch}", f"--events={events}", f"--device={options.device}"]
+        arguments = [f"--batches={batch}", f"--events={events}", f"--device={options.device}"]
         command = [sys.executable, "-m", "benchmarks.live", *arguments]
         finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         if finished.returncode:

@@ -14,6 +14,7 @@ from gpu_ops.core.time import MAX_TIME, MIN_TIME, format_time
 from gpu_ops.devices import Device
 from gpu_ops.errors import TimeError
 from gpu_ops.ingest.arrivals import Extent
+from gpu_ops.operators.row_order import run_starts
 
 # Operators call NumPy's functions on any device: they dispatch to CuPy for its arrays (NEP 13 and NEP 18).
 
@@ -145,7 +146,9 @@ def present(codes: Any, count: int, device: Device) -> Any:
     if count == 1 and len(codes):
         return device.columns.array(np.zeros(1, np.int64))
     if count > MANY * len(codes) + FEW:
-        return np.unique(codes).astype(np.int64)
+        # NumPy would hash integers to find the distinct ones, and sort these.
+        ordered = np.sort(codes)
+        return device.kernels.take(ordered, device.kernels.keep(run_starts(ordered))).astype(np.int64, copy=False)
     found = device.columns.array(np.zeros(count, np.bool_))
     found[codes] = True
     return device.kernels.keep(found)

@@ -164,6 +164,7 @@ class Session(Assigned):
     running: bool = False
 
     leaves = "later"
+    leaves_together = True
     ties = "alike"
     note = RowNote("cap", UNKNOWN, most=UNKNOWN, after_start=True)
     """The latest possible end of the row's session, once it is known."""

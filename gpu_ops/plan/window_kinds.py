@@ -325,6 +325,10 @@ class DataWindowKind(Declaration, family=True):
     on_host: ClassVar[bool] = False
     """Whether rows are taken one by one on the host; `explain` says so."""
 
+    leaves_together: ClassVar[bool] = False
+    """Whether all rows of a group that are in leave at one time, and `memberships` needs only one of the first of them
+    and `WindowRows.noted` to tell when. A step then reads the others once that time is known, and not before."""
+
     @property
     def note(self) -> RowNote | None:
         """The number that it remembers of each row."""
@@ -345,6 +349,8 @@ class DataWindowKind(Declaration, family=True):
 
     def changed(self, before: Any, after: Any, due: Any, cti: int) -> Any | None:
         """Which held rows may change in a step, so that the step can skip the others.
+
+        A step that skips rows of a kind with `leaves_together` is still shown the first one of each group.
 
         Args:
             before: int64 for each group the number that its next row would have had before the step.

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -13,8 +16,15 @@ from gpu_ops.core.time import TIME_TYPE
 from gpu_ops.engines.local.engine import run_fragment
 from gpu_ops.engines.spark.stages import Fragment, fragment, read_columns
 from gpu_ops.engines.spark.worker import worker_device
+from gpu_ops.operators import events as of_events
+from gpu_ops.operators.events import group_spans
+from gpu_ops.operators.row_windows import incremental
+from gpu_ops.operators.row_windows.slices import slices
+from gpu_ops.operators.windows import windows
 from gpu_ops.plan.joins import Binary
 from gpu_ops.plan.nodes import Feed, Unary
+from tests.support.rows import rows
+from tests.support.threads import in_blocks, with_threads
 from tests.support.ticks import us
 
 BIDS = pa.table({"at": [0, 1, 2], "item": ["a", "b", "a"], "shop": [1, 1, 2], "price": [3, 4, 5]})
@@ -191,3 +201,63 @@ def test_auto_takes_a_gpu_only_where_the_plugin_has_given_one(monkeypatch: pytes
     monkeypatch.setenv("RAPIDS_PYTHON_ENABLED", "true")
     assert worker_device("auto") == "auto"
     assert worker_device("cpu") == "cpu"
+
+
+HOT: dict[str, tuple[Callable[[g.Stream], g.Stream], str]] = {
+    "sliding": (lambda s: s.sliding("90us").agg(n=g.count(), m=g.mean("x"), most=g.max("v")), "stretches"),
+    "median": (lambda s: s.sliding("40us").agg(m=g.median("x"), kinds=g.count_distinct("v")), "stretches"),
+    "last": (lambda s: s.last(9).agg(m=g.mean("x")), "slices"),
+    "each": (lambda s: s.last(9).each(m=g.mean("x")), "slices"),
+    "session": (lambda s: s.session("4us").agg(n=g.count()), "slices"),
+}
+
+
+@pytest.mark.parametrize("name", HOT)
+def test_a_hot_key_within_a_task_is_cut_in_time(name: str) -> None:
+    """A worker runs the whole task: half of its events have one key, more than a block has."""
+    ask, way = HOT[name]
+    chance, count = random.Random(name), 2000
+    table = pa.table(
+        {
+            "at": sorted(chance.randrange(2 * count) for _ in range(count)),
+            "k": [chance.choice([0, chance.randrange(30)]) for _ in range(count)],
+            "v": [chance.randrange(50) for _ in range(count)],
+            "x": [chance.choice([0.1, 1e16, -2.5, None]) for _ in range(count)],
+        }
+    )
+    asked = ask(g.events(table, start="at", unit="us").by("k"))
+    plan = found(asked).plan()
+    (feed,) = plan.all(Feed)
+    batches = table.rename_columns(["start", *table.column_names[1:]]).to_batches(max_chunksize=300)
+    spans, cuts = list[tuple[int, int]](), list[object]()
+
+    def spanned(*given: object) -> Iterator[tuple[int, int]]:
+        made = list(group_spans(*given))  # type: ignore[arg-type]
+        spans.extend(made)
+        return iter(made)
+
+    def stretched(*given: Any) -> Iterator[Any]:
+        cuts.append("stretches")
+        return stretches(*given)
+
+    def sliced(*given: Any) -> Any:
+        made = slices(*given)
+        cuts.extend([] if made is None else ["slices"])
+        return made
+
+    def answer() -> list[Any]:
+        return rows(pa.Table.from_batches(run_fragment(plan, {feed: batches}, "cpu")))
+
+    expected = answer()
+    stretches, block = windows._stretches, 100
+    with (
+        in_blocks(block),
+        with_threads(2, part=block),
+        mock.patch.object(windows, "group_spans", spanned),
+        mock.patch.object(of_events, "group_spans", spanned),
+        mock.patch.object(windows, "_stretches", stretched),
+        mock.patch.object(incremental, "slices", sliced),
+    ):
+        assert answer() == expected == rows(asked.collect(device="cpu"))
+    assert way in cuts
+    assert max(high - low for low, high in spans) > count // 3

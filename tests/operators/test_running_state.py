@@ -8,14 +8,21 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import gpu_ops as g
 from gpu_ops.devices import Device, choose
 from gpu_ops.operators.aggregates.block import Column
+from gpu_ops.operators.state import integer_numbers
+from gpu_ops.operators.state.integer_numbers import IntegerNumbers
 from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import AxisRows, GroupInterner, Oldest
+from gpu_ops.plan.data_windows import Session
+from gpu_ops.plan.window_kinds import ASSIGNERS
+from tests.support.ticks import at_us
 
 VALUE = ("v", "numbers")
 
@@ -121,3 +128,54 @@ def test_keys_of_groups_that_came_in_many_steps(name: str, text: bool) -> None: 
             assert named["k"].to_list() == [by_number[code] for code in asked]  # type: ignore[index]
     assert numbers.keys["k"].to_list() == sorted(known, key=known.__getitem__)  # type: ignore[index]
     assert len(numbers._keys.runs) <= 6
+
+
+def test_a_step_reads_an_open_session_by_one_row(device_name: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    size, steps, read = 300, 40, list[int]()
+    events = pa.table({"at": pa.array([], pa.int64()), "k": pa.array([], pa.int64())})
+    live = g.events(events, start="at", unit="us").by("k").session("250us").agg(n=g.count()).start(device=device_name)
+    assign = ASSIGNERS[Session]
+
+    def counted(window: Any, held: Any, device: Any) -> Any:
+        read.append(len(held))
+        return assign(window, held, device)
+
+    monkeypatch.setitem(ASSIGNERS, Session, counted)
+    for first in range(0, size * steps, size):
+        # A step is longer than the gap: whether the session of key 0 ends within it is not known before.
+        live.push({"at": range(first, first + size), "k": [0 if at % 3 else at for at in range(first, first + size)]})
+        live.advance(at_us(first + size))
+    live.close()
+    # The end reads all of them.
+    assert max(read[-16:-1]) < 2 * size < 4000 < read[-1]
+    assert live.results().filter(pc.field("k") == 0)["n"].to_pylist() == [2 * size * steps // 3 + 1]
+
+
+LIMITS = {np.int8: (-128, 127), np.int32: (-(1 << 31), (1 << 31) - 1), np.int64: (-(1 << 63), (1 << 63) - 1)}
+LIMITS |= {np.uint8: (0, 255), np.uint64: (0, (1 << 64) - 1)}
+
+
+@pytest.mark.parametrize("name", ["cpu", "array"])
+@pytest.mark.parametrize("kind", LIMITS)
+@given(data=st.data(), width=st.sampled_from([4, 100]))
+def test_integers_have_the_numbers_that_they_were_given(
+    name: str, kind: type[np.integer[Any]], data: st.DataObject, width: int
+) -> None:
+    (least, most), device, expected = LIMITS[kind], choose(name), dict[int, int]()
+    somewhere = st.integers(least, most) | st.integers(max(least, -9), 9) | st.integers(most - 9, most)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(integer_numbers, "_TABLE", width)
+        numbers = IntegerNumbers(device)
+        for values in data.draw(st.lists(st.lists(somewhere, max_size=6, unique=True), max_size=6)):
+            new = [value for value in values if value not in expected]
+            given_numbers = range(len(expected), len(expected) + len(new))
+            expected |= dict(zip(new, given_numbers, strict=True))
+            numbers.add(
+                *(
+                    device.columns.array(np.array(each, dtype))
+                    for each, dtype in ((new, kind), (given_numbers, np.int32))
+                )
+            )
+            asked = [*expected, *data.draw(st.lists(somewhere, max_size=4))]
+            found = device.columns.host(numbers.find(device.columns.array(np.array(asked, kind))))
+            assert (found.dtype, found.tolist()) == (np.int32, [expected.get(each, -1) for each in asked])

@@ -20,7 +20,7 @@ from gpu_ops.core.state_tables import Field, StateTable, Tables, counter
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import Column
-from gpu_ops.operators.events import Events, concat
+from gpu_ops.operators.events import Events, concat, present
 from gpu_ops.operators.joins import joins
 from gpu_ops.operators.joins.coverage import Matches, covered_until, covers_of, uncovered
 from gpu_ops.operators.joins.joins import OverlapPairs
@@ -234,7 +234,7 @@ class IncrementalJoin(IncrementalBinary, nodes=(Join,)):
         met = [rows for rows, _, _ in matches]
         if not len(ended) and not met:
             return
-        concerned = np.unique(np.concatenate([ended, *met]))
+        concerned = present(np.concatenate([ended, *met]), len(run.rows), device)
         cursor, end = take(run.beside[_GIVEN], concerned), take(run.rows.high, concerned)
         numbered = [(np.searchsorted(concerned, rows), start, over) for rows, start, over in matches]
         final, moved = self._pieces(cursor, end, numbered, cti)

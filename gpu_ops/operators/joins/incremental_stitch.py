@@ -12,7 +12,7 @@ from gpu_ops.core.state_tables import StateTable, Tables
 from gpu_ops.core.time import MAX_TIME
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import Column
-from gpu_ops.operators.events import Events, concat
+from gpu_ops.operators.events import Events, concat, present
 from gpu_ops.operators.joins.stitch import leading, payload, stitch
 from gpu_ops.operators.operator import BatchInput, StepInput
 from gpu_ops.operators.state.fields import NUMBERED_TIME, TIME, row_columns
@@ -71,9 +71,10 @@ class IncrementalStitch(IncrementalOperator, nodes=(Stitch,)):
             return []
         rows = concat_rows(due, device)
         take = device.kernels.take
-        touched, local = np.unique(rows.code, return_inverse=True)
-        order = device.kernels.group_order(local.astype(np.int32), len(touched), rows.low)
-        rows, local = rows.take(order, device), take(local.astype(np.int32), order)
+        touched = present(rows.code, len(self._groups), device)
+        local = np.searchsorted(touched, rows.code).astype(np.int32)
+        order = device.kernels.group_order(local, len(touched), rows.low)
+        rows, local = rows.take(order, device), take(local, order)
         first, last = device.kernels.stitch_order(local, rows.low, rows.high)
         begun = take(rows.columns[_CHAIN].arrays[0], first)
         chains = rows.take(last, device)

@@ -159,7 +159,10 @@ def batch_ends(window: TimeBatches, held: WindowRows, device: Device) -> Any:
 @assigns(Session)
 def _session(window: Session, held: WindowRows, device: Device) -> Membership:
     kernels, rows, start = device.kernels, len(held), held.start
-    fresh = np.concatenate([np.ones_like(start[:1], dtype=np.bool_), start[1:] - start[:-1] >= window.gap])
+    # The open session may be shown by its first row alone; the start of its last row was noted.
+    is_old = held.number < held.before[held.code]
+    earlier = np.where(is_old[:-1] & ~is_old[1:], held.noted[held.code[:-1]], start[:-1])
+    fresh = np.concatenate([np.ones_like(start[:1], dtype=np.bool_), start[1:] - earlier >= window.gap])
     fresh[held.bounds[:-1]] = True
     opening, cap = _capped(window, held, fresh, device)
     opens = kernels.keep(opening)
@@ -375,11 +378,12 @@ def _starts_changed(window: LastStarts, before: Any, after: Any, due: Any, cti: 
     return _once_full(window.count, before, after, np.maximum(after - window.count, 0))
 
 
-def _batches_changed(window: TimeBatches, before: Any, after: Any, due: Any, cti: int) -> Any:
+def _due_changed(window: TimeBatches | Session, before: Any, after: Any, due: Any, cti: int) -> Any:
+    # Before a session is due, no row comes a gap after the one before it.
     return np.where(due <= cti, UNKNOWN, 0)
 
 
-CHANGED |= {Last: _last_changed, LastStarts: _starts_changed, TimeBatches: _batches_changed}
+CHANGED |= {Last: _last_changed, LastStarts: _starts_changed, TimeBatches: _due_changed, Session: _due_changed}
 
 
 # A result for each row that enters

@@ -19,7 +19,7 @@ from gpu_ops.core.time import MAX_TIME, TICK
 from gpu_ops.devices import Device
 from gpu_ops.errors import PlanError
 from gpu_ops.operators.aggregates.block import Column
-from gpu_ops.operators.events import Events, concat, present, whole_groups
+from gpu_ops.operators.events import FEW, MANY, Events, concat, present, whole_groups
 from gpu_ops.operators.operator import BatchInput, StepInput, of_whole_groups
 from gpu_ops.operators.row_order import row_order, run_starts
 from gpu_ops.operators.row_windows import conditions, window_sets  # noqa: F401  (their kinds)
@@ -175,7 +175,7 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
         count = len(self._groups)
         if self._ends:
             due = self._device.columns.array(np.zeros(0, np.int64))
-            due = due if ended is None else np.unique(ended.code).astype(np.int64)
+            due = due if ended is None else present(ended.code, count, self._device)
         elif cti == MAX_TIME:
             # At the end of time all rows are settled.
             due = self._kept_groups()
@@ -187,13 +187,13 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
         if fresh is None:
             return due
         here = present(fresh.code, count, self._device)
-        return np.union1d(here, due) if len(due) else here
+        return present(np.concatenate([here, due]), count, self._device) if len(due) else here
 
     def _kept_groups(self) -> Any:
         kept = self._kept.rows()
         if kept is None:
             return self._device.columns.array(np.zeros(0, np.int64))
-        return np.unique(kept.code).astype(np.int64)
+        return present(kept.code, len(self._groups), self._device)
 
     def _rows_due(
         self,
@@ -205,23 +205,46 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
         own: tuple[int, int] | None = None,
     ) -> list[Events]:
         """The results of some groups after new rows have come; if ``own`` is given, of the new rows between two."""
-        device = self._device
         before = groups.seen[touched]
         came = None if fresh is None else self._numbered(fresh, touched, groups)
         upto = None if cti == MAX_TIME else self._changes(touched, before, groups, cti)
-        pieces = [ended if self._ends else self._taken(touched, upto), came]
+        doubt = None if upto is None else self._in_doubt(touched, upto, before, groups)
+        sure = upto if upto is None or doubt is None else np.where(doubt, 0, upto)
+        kept = ended if self._ends else self._taken(touched, sure)
         rest = UNKNOWN if upto is None else np.where(upto > 0, UNKNOWN, groups.due[touched])
-        if pieces[0] is None and came is None:
+        if kept is None and came is None:
             return []
-        rows = concat_rows([each for each in pieces if each is not None], device)
+        held = self._together(kept, came, touched, groups, before, cti)
+        groups.due[touched] = rest
+        membership = self._node.window.memberships(held[1], self._device)
+        if doubt is not None:
+            more = self._taken(touched[doubt & _first_leaves(held[1], membership)], None)
+            if more is not None:
+                kept = more if kept is None else concat_rows([kept, more], self._device)
+                held = self._together(kept, came, touched, groups, before, cti)
+                membership = self._node.window.memberships(held[1], self._device)
+        return self._settled(held[0], held[1].code, membership, groups, touched, cti, own)
+
+    def _together(
+        self, kept: AxisRows | None, came: AxisRows | None, touched: Any, groups: GroupStates, before: Any, cti: int
+    ) -> tuple[AxisRows, WindowRows]:
+        """Kept rows and new ones in the order of their groups and numbers, and the same as a window takes them."""
+        device = self._device
+        rows = concat_rows([each for each in (kept, came) if each is not None], device)
         codes = _places(touched, rows.code)
-        if pieces[0] is not None:
+        if kept is not None:
             order = device.kernels.group_order(codes, len(touched), _column(rows, NUMBER))
             rows, codes = rows.take(order, device), device.kernels.take(codes, order)
-        held = self._held(rows, codes, touched, groups, before, cti)
-        groups.due[touched] = rest
-        membership = self._node.window.memberships(held, device)
-        return self._settled(rows, codes, membership, groups, touched, cti, own)
+        return rows, self._held(rows, codes, touched, groups, before, cti)
+
+    def _in_doubt(self, touched: Any, upto: Any, before: Any, groups: GroupStates) -> Any | None:
+        """Which groups' kept rows are read only once their first ones leave; None if they are few, so that all are."""
+        if not self._node.window.leaves_together:
+            return None
+        came = groups.seen[touched] - before
+        doubt = (upto > 0) & (came > 0)
+        few = MANY * int(came.sum()) + FEW
+        return doubt if self._kept.most_of_groups(touched[doubt]) > few else None
 
     def _changes(self, touched: Any, before: Any, groups: GroupStates, cti: int) -> Any | None:
         """For each of some groups a number: kept rows below it may change. None if all may change."""
@@ -231,10 +254,13 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
         return node.window.changed(before, groups.seen[touched], groups.due[touched], cti)
 
     def _taken(self, touched: Any, upto: Any | None) -> AxisRows | None:
-        """Take out the kept rows of some groups, or those below a number for each group."""
+        """Take out the kept rows of some groups, or those below a number for each group.
+
+        Of a window whose rows leave together, one of each group's first rows is among them in any case.
+        """
         # Rows are in the order of their arrival, which is that of their numbers.
         found, below = [], None if upto is None else (NUMBER, upto)
-        for run, at in self._kept.of_groups(touched, below):
+        for run, at in self._kept.of_groups(touched, below, first=self._node.window.leaves_together):
             if len(at):
                 self._kept.drop(run, at)
                 found.append(run.rows.take(at, self._device))
@@ -459,6 +485,13 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
         columns = self._device.columns
         one = columns.from_arrow(pa.table({STATUS: pa.array([status], pa.string())}))
         return columns.beside(frame, columns.take(one, columns.array(np.zeros(count, np.int64))))
+
+
+def _first_leaves(held: WindowRows, membership: Membership) -> Any:
+    """bool: of which groups the first row came in an earlier step, and its leave is known."""
+    first = np.minimum(held.bounds[:-1], len(held) - 1)
+    is_old = (held.bounds[1:] > held.bounds[:-1]) & (held.number[first] < held.before)
+    return is_old & (membership.leave[first] != UNKNOWN)
 
 
 def _column(rows: AxisRows, name: tuple[str, str]) -> Any:

@@ -11,12 +11,11 @@ import numpy as np
 
 from gpu_ops.core.sorted_runs import Run, SortedRuns
 from gpu_ops.devices import Device
+from gpu_ops.operators.events import FEW, MANY, present
 from gpu_ops.operators.state.rows import AxisRows, concat_rows
 
 Place = Literal["low", "high"]
 Key = tuple[Place] | tuple[Literal["group"], Place]
-
-_FEW = 1024
 
 
 class RowRuns(SortedRuns[AxisRows]):
@@ -83,23 +82,35 @@ class RowRuns(SortedRuns[AxisRows]):
             pass
 
     def of_groups(
-        self, groups: Any, below: tuple[tuple[str, str], Any] | None = None
+        self, groups: Any, below: tuple[tuple[str, str], Any] | None = None, *, first: bool = False
     ) -> Iterator[tuple[Run[AxisRows], Any]]:
         """For each run the indices of the rows of some groups that were not dropped.
 
         Args:
             groups: Numbers of groups, ascending.
             below: A column that ascends within each group, and for each group an int64 number that its rows are below.
+            first: Whether the first row of each group in a run is among them in any case, unless it was dropped.
         """
-        kernels = self._device.kernels
+        kernels, groups = self._device.kernels, groups.astype(np.int32, copy=False)
         for run in self.runs:
-            groups = groups.astype(np.int32, copy=False)
-            begin, end = (np.searchsorted(run.rows.code, groups, side=side) for side in ("left", "right"))
+            begin, end = self._group_bounds(run, groups)
             if below is not None:
+                least = np.minimum(begin + int(first), end)
                 end = kernels.search_pairs(run.rows.code, run.rows.columns[below[0]].arrays[0], groups, below[1] - 1)
+                end = np.maximum(end, least)
             source, offset = kernels.expand(end - begin)
             at = kernels.take(begin, source) + offset
             yield run, at if run.gone is None else at[~run.gone[at]]
+
+    def most_of_groups(self, groups: Any) -> int:
+        """How many rows some groups have at most, by ascending numbers; dropped rows may be among them."""
+        groups = groups.astype(np.int32, copy=False)
+        return sum(int((end - begin).sum()) for begin, end in (self._group_bounds(run, groups) for run in self.runs))
+
+    def _group_bounds(self, run: Run[AxisRows], groups: Any) -> tuple[Any, Any]:
+        """For each int32 group where its rows begin and end in a run."""
+        begin, end = (np.searchsorted(run.rows.code, groups, side=side) for side in ("left", "right"))
+        return begin, end
 
     def rows(self) -> AxisRows | None:
         """All wanted rows; None if there are none."""
@@ -187,8 +198,8 @@ def ordered(rows: AxisRows, place: Place, device: Device) -> AxisRows:
     if device.kernels.is_ordered(rows.code, places):
         return rows
     code, groups = rows.code, int(rows.code.max()) + 1
-    if groups > 8 * len(rows) + _FEW:
+    if groups > MANY * len(rows) + FEW:
         # A table of all groups would cost more than the rows.
-        present, local = np.unique(code, return_inverse=True)
-        code, groups = local.astype(np.int32), len(present)
+        here = present(code, groups, device)
+        code, groups = np.searchsorted(here, code).astype(np.int32), len(here)
     return rows.take(device.kernels.group_order(code, groups, places), device)

@@ -21,12 +21,11 @@ from gpu_ops.core.sorted_runs import SortedRuns
 from gpu_ops.core.time import MAX_TIME, TIME_TYPE
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.forms import Column, Columns, changed
+from gpu_ops.operators.events import present
+from gpu_ops.operators.state.integer_numbers import IntegerNumbers
 
 _CROWD = 1 << 12
 """The least number of groups from which on a search for forgettable groups pays."""
-
-_TABLE = 1 << 16
-"""The widest range of integer keys that always has a table from key to number, however few keys there are."""
 
 _UNKNOWN = 1 << 62
 """The end of an event that is open: past all times."""
@@ -311,13 +310,14 @@ class GroupInterner:
         self._keys = _GroupKeys(device)
         self._seen = False
         plain = [schema.field(name).type for name in names]
-        self._is_integer = len(plain) == 1 and (pa.types.is_integer(plain[0]) or pa.types.is_temporal(plain[0]))
-        self._known: tuple[Any | None, Any, int] | None = None
-        self._missed = 0
+        is_integer = len(plain) == 1 and (pa.types.is_integer(plain[0]) or pa.types.is_temporal(plain[0]))
+        self._integers = IntegerNumbers(device) if is_integer else None
+        self._null = -1
+        self._count = 0
         self._look_at = _CROWD
 
     def __len__(self) -> int:
-        return len(self._numbers) if self._names else 1
+        return self._count if self._names else 1
 
     @property
     def seen(self) -> bool:
@@ -351,44 +351,43 @@ class GroupInterner:
 
     def codes(self, frame: Any) -> Any:
         """int32 number of each row's group; new groups get the next numbers."""
-        self._seen = self._seen or self._device.columns.rows(frame) > 0
-        found = self._by_value(frame) if self._is_integer else None
-        return self._by_key(frame) if found is None else found
-
-    def _by_value(self, frame: Any) -> Any | None:
-        """Numbers of integer keys, from a table or by binary search; None if a key is not known."""
-        if self._known is None:
-            return None
-        values, valid = self._device.columns.values(frame, self._names[0])
-        if valid is not None or not len(values):
-            return None
-        known, numbers, least = self._known
-        take = self._device.kernels.take
-        if known is None:
-            if int(values.min()) < least or int(values.max()) - least >= len(numbers):
-                return None
-            found = take(numbers, (values - values.dtype.type(least)).astype(np.int64, copy=False))
-            return found if int(found.min()) >= 0 else None
-        at = np.minimum(np.searchsorted(known, values), len(known) - 1)
-        return take(numbers, at) if bool((take(known, at) == values).all()) else None
-
-    def _learn(self) -> None:
-        """Update the table of integer keys; it costs no more than the look-ups since the last update."""
-        self._missed = 0
-        values, valid = self._device.columns.values(self.keys, self._names[0])
-        order = np.argsort(values, kind="stable")
+        rows = self._device.columns.rows(frame)
+        self._seen = self._seen or rows > 0
+        if self._integers is None or not rows:
+            return self._by_key(frame)
+        columns, (name,) = self._device.columns, self._names
+        values, valid = columns.values(frame, name)
+        found = self._integers.find(values)
         if valid is not None:
-            order = order[valid[order]]
-        if not len(order):
-            return
-        known = self._device.kernels.take(values, order)
-        least, most = int(known[0]), int(known[-1])
-        if most - least < max(_TABLE, 4 * len(known)):
-            numbers = self._device.columns.array(np.full(most - least + 1, -1, np.int32))
-            numbers[(known - known.dtype.type(least)).astype(np.int64)] = order
-            self._known = None, numbers, least
-        else:
-            self._known = known, order.astype(np.int32), least
+            found = np.where(valid, found, np.int32(self._null))
+        if int(found.min()) < 0:
+            new = self._device.kernels.keep(found < 0)
+            found[new] = self._new(columns.take(columns.select(frame, [name]), new))
+        return found
+
+    def _new(self, frame: Any) -> Any:
+        """int32 numbers of rows by an integer key; none of their keys has one yet."""
+        array = self._device.columns.array
+        local, count, keys = self._device.columns.key_codes(frame, self._names)
+        used = present(local, count, self._device)
+        numbers = array(np.zeros(count, np.int32))
+        numbers[used] = array(np.arange(self._count, self._count + len(used), dtype=np.int32))
+        self._add(self._device.columns.take(keys, used))
+        return self._device.kernels.take(numbers, local.astype(np.int64, copy=False))
+
+    def _add(self, keys: Any) -> None:
+        """Give some groups by an integer key the next numbers."""
+        columns, kernels = self._device.columns, self._device.kernels
+        values, valid = columns.values(keys, self._names[0])
+        numbers = columns.array(np.arange(self._count, self._count + len(values), dtype=np.int32))
+        if valid is not None:
+            self._null = int(numbers[kernels.keep(~valid)][0])
+            some = kernels.keep(valid)
+            values, numbers = kernels.take(values, some), kernels.take(numbers, some)
+        if self._integers is not None:
+            self._integers.add(values, numbers)
+        self._keys.add(keys)
+        self._count = len(self._keys)
 
     def _by_key(self, frame: Any) -> Any:
         columns = self._device.columns
@@ -398,11 +397,11 @@ class GroupInterner:
         here = np.zeros(count, np.bool_)
         here[columns.host(local)] = True
         used = np.flatnonzero(here)
-        present = columns.take(keys, columns.array(used))
+        distinct = columns.take(keys, columns.array(used))
         numbers = np.empty(count, np.int32)
         found = np.empty(len(used), np.int32)
         fresh = []
-        for at, key in enumerate(columns.tuples(present)):
+        for at, key in enumerate(columns.tuples(distinct)):
             number = self._numbers.get(key)
             if number is None:
                 number = self._numbers[key] = len(self._numbers)
@@ -410,16 +409,14 @@ class GroupInterner:
             found[at] = number
         numbers[used] = found
         if fresh:
-            self._keys.add(columns.take(present, columns.array(np.array(fresh))))
-        self._missed += len(used)
-        if self._is_integer and self._missed >= len(self._numbers):
-            self._learn()
+            self._keys.add(columns.take(distinct, columns.array(np.array(fresh))))
+            self._count = len(self._numbers)
         return self._device.kernels.take(columns.array(numbers), local.astype(np.int64, copy=False))
 
     @property
     def crowded(self) -> bool:
         """Whether to look for forgettable groups now: each time the number of groups has doubled."""
-        return bool(self._names) and len(self._numbers) >= self._look_at
+        return bool(self._names) and self._count >= self._look_at
 
     def forget(self, used: Any) -> Any | None:
         """Forget unused groups, if most groups are unused.
@@ -431,7 +428,7 @@ class GroupInterner:
             int32 new number of each remaining group; None if no group is forgotten.
         """
         left = np.flatnonzero(used)
-        self._look_at = max(_CROWD, 2 * len(self._numbers))
+        self._look_at = max(_CROWD, 2 * self._count)
         if 2 * len(left) > len(used):
             return None
         columns = self._device.columns
@@ -443,8 +440,14 @@ class GroupInterner:
 
     def restore(self, keys: Any | None) -> None:
         """Restore the groups with their numbers; without a key, only that there was a row."""
-        self._seen = True
-        self._known = None
-        if self._names:
+        self._seen, self._null, self._count = True, -1, 0
+        if not self._names:
+            return
+        if self._integers is None:
             self._keys.replace([keys])
             self._numbers = {key: at for at, key in enumerate(self._device.columns.tuples(keys))}
+            self._count = len(self._numbers)
+        else:
+            self._integers = IntegerNumbers(self._device)
+            self._keys.replace([])
+            self._add(keys)

@@ -168,6 +168,8 @@ def stored(kind: str, name: Iterable[str | None]) -> str:
 
 def places_among(touched: Any, groups: int, device: Device) -> Callable[[Any], Any]:
     """A function from groups' numbers to their int32 places among the touched groups; -1 for other groups."""
+    if len(touched) == groups:
+        return lambda codes: codes
     if groups <= MANY * len(touched) + FEW:
         table = device.columns.array(np.full(groups, -1, np.int32))
         table[touched] = device.columns.array(np.arange(len(touched), dtype=np.int32))

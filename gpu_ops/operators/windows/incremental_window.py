@@ -23,7 +23,7 @@ from gpu_ops.core.time import MAX_TIME
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import Column, Columns, PartName
 from gpu_ops.operators.aggregates.forms import FORMS, ranked_by
-from gpu_ops.operators.events import FEW, MANY, Events
+from gpu_ops.operators.events import Events, present
 from gpu_ops.operators.operator import Operator
 from gpu_ops.operators.state.fields import AFTER, BEFORE
 from gpu_ops.operators.state.rows import AxisRows, all_of, concat_rows, grown
@@ -157,15 +157,12 @@ class IncrementalWindow(WindowState, nodes=(WindowAggregate,)):
 
     def _touched(self, begun: AxisRows | None, ended: AxisRows | None, limit: int) -> Any:
         """int64 numbers of the groups that have a boundary in this step, ascending."""
-        codes = [rows.code for rows in (begun, ended) if rows is not None]
-        if not self._forces(limit) and len(self._groups) > MANY * sum(map(len, codes)) + FEW:
-            none = self._device.columns.array(np.zeros(0, np.int64))
-            return np.unique(np.concatenate([none, *codes]))
-        found = self._device.columns.array(np.zeros(len(self._groups), np.bool_))
-        for each in codes:
-            found[each] = True
-        if self._forces(limit):
-            found = found | (self._counts[: len(self._groups)] > 0)
+        none = self._device.columns.array(np.zeros(0, np.int32))
+        codes = np.concatenate([none, *(rows.code for rows in (begun, ended) if rows is not None)])
+        if not self._forces(limit):
+            return present(codes, len(self._groups), self._device)
+        found = self._counts[: len(self._groups)] > 0
+        found[codes] = True
         return self._device.kernels.keep(found)
 
     def _forces(self, limit: int) -> bool:

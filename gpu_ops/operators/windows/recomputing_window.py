@@ -17,7 +17,7 @@ import pyarrow as pa
 from gpu_ops.core.state_tables import Field, StateTable, Tables
 from gpu_ops.core.time import MAX_TIME
 from gpu_ops.devices import Device
-from gpu_ops.operators.events import Events
+from gpu_ops.operators.events import Events, present
 from gpu_ops.operators.operator import Operator
 from gpu_ops.operators.row_order import greatest_by
 from gpu_ops.operators.state.fields import BEFORE, clock, extent, row_columns
@@ -98,11 +98,11 @@ class RecomputingWindow(WindowOperator):
 
     def _touched(self, changed: list[Any], held: Any, limit: int) -> Any:
         """int64 numbers of the groups that have a boundary in this step, ascending."""
-        none = self._device.columns.array(np.zeros(0, np.int64))
+        none = self._device.columns.array(np.zeros(0, np.int32))
         forced = self._node.window.grid is not None and self._done < limit
         if forced:
             changed = [*changed, self._device.kernels.keep(held)]
-        return np.unique(np.concatenate([none, *changed]))
+        return present(np.concatenate([none, *changed]), len(self._groups), self._device)
 
     # Results
 
@@ -147,7 +147,7 @@ class RecomputingWindow(WindowOperator):
     def _close(self, closed: AxisRows) -> None:
         """Drop the open rows that some closed rows were: for each closed row one that is equal in all columns read."""
         columns, kernels = self._device.columns, self._device.kernels
-        in_groups = self._alive.of_groups(np.unique(closed.code))
+        in_groups = self._alive.of_groups(present(closed.code, len(self._groups), self._device))
         found = [at[kernels.take(run.rows.high, at) == MAX_TIME] for run, at in in_groups]
         there = [run.rows.take(at, self._device) for run, at in zip(self._alive.runs, found, strict=True)]
         rows = concat_rows([closed, *there], self._device)

@@ -230,8 +230,9 @@ def placed_results(
     loaded = load_columns(node.aggregates, node.input.schema, frame, device)
     count = 1 if keys is None else device.columns.rows(keys)
     rows, bounds = _by_group(Events(low, high, frame), codes, count, loaded, device)
-    for block in _blocks(rows, bounds, None, device):
-        yield from _block_results(node, block, keys, device)
+    blocks = _blocks(rows, bounds, None, device)
+    for results in ordered_map(device.threads, lambda block: list(_block_results(node, block, keys, device)), blocks):
+        yield from results
 
 
 def _placed_results(node: WindowAggregate, block: AxisRows, keys: Any | None, device: Device) -> Iterator[Events]:

@@ -1,0 +1,160 @@
+"""A key with half of all events on Spark, local[2]: how long the longest task takes, cut in time and not.
+
+    python -m benchmarks.spark_hot --events 2000000
+
+Each question runs with ``spark.gpu_ops.slices`` at its default, which cuts no plan with a key; with a number of slices;
+and with ``spark.gpu_ops.statistics``, which looks at the keys first. ``--threads`` says how many threads a task has.
+
+A line of JSON says the seconds of the whole job, those of its longest task, of the next one and of all tasks together,
+in the stage that runs the local engine. Answers go to Spark's noop sink; before that, their rows are counted, and must
+be as many each time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet
+
+from benchmarks.engines import INPUTS
+from benchmarks.spark_w2 import cpu_seconds, session
+from benchmarks.workloads import Spread, inputs
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from gpu_ops import Stream
+
+HOT = Spread(1000, "half")
+
+SETTINGS = {
+    "not cut": {},
+    "slices=16": {"spark.gpu_ops.slices": "16"},
+    "statistics": {"spark.gpu_ops.statistics": "true"},
+}
+
+QUESTIONS = {
+    "sliding": "W2",
+    "hopping": "W3",
+    "session": "session",
+    "last": "last",
+    "each": "last",
+    "highest": "last",
+    "join": "W5",
+    "as-of": "as-of",
+}
+"""For each question the workload that has its events."""
+
+
+def ask(name: str, frames: list[DataFrame]) -> Stream:
+    """A question as a stream over DataFrames."""
+    import gpu_ops as g
+
+    first, *others = (
+        g.events(frame, start="t", name=each)
+        if "t" in frame.columns
+        else g.events(frame, start="start", end="end", name=each)
+        for each, frame in zip(INPUTS, frames, strict=False)
+    )
+    keyed = first.by("k")
+    match name:
+        case "sliding":
+            return keyed.sliding("3min").agg(n=g.count(), mean=g.mean("v"))
+        case "hopping":
+            return keyed.hopping("60s", "5s").agg(total=g.sum("v"))
+        case "session":
+            return keyed.session("100ms").agg(n=g.count())
+        case "last":
+            return keyed.last(100).agg(mean=g.mean("v"))
+        case "each":
+            return keyed.last(100).each(mean=g.mean("v"))
+        case "highest":
+            return keyed.highest(100, "v").agg(mean=g.mean("v"))
+        case "join":
+            return first.join(others[0], on="k", strategy="kernel")
+        case "as-of":
+            return first.asof_join(others[0], on="k")
+    raise ValueError(name)
+
+
+def last_stage(spark: SparkSession, group: str) -> list[float]:
+    """The seconds of the tasks of a group's last stage, the longest first."""
+    context, tracker = spark.sparkContext, spark.sparkContext.statusTracker()
+    store: Any = context._jsc.sc().statusStore()
+    jobs = (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group))
+    stage = max(stage for job in jobs if job is not None for stage in job.stageIds)
+    tasks = store.taskList(stage, 0, 1 << 16)
+    spent = [tasks.apply(at).taskMetrics() for at in range(tasks.size())]
+    return sorted((each.get().executorRunTime() / 1000 for each in spent if each.isDefined()), reverse=True)
+
+
+def measure(spark: SparkSession, name: str, paths: list[str], settings: dict[str, str]) -> dict[str, Any]:
+    """A question, twice: what is not compiled or started yet is not timed."""
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    try:
+        frames = [spark.read.parquet(path) for path in paths]
+        rows = ask(name, frames).collect().count()
+        group = f"{name} {settings}"
+        spark.sparkContext.setJobGroup(group, name)
+        cpu, wall = cpu_seconds(), time.perf_counter()
+        ask(name, frames).collect().write.format("noop").mode("overwrite").save()
+        wall, cpu = time.perf_counter() - wall, cpu_seconds() - cpu
+        tasks = last_stage(spark, group)
+    finally:
+        for key in settings:
+            spark.conf.unset(key)
+    return {
+        "question": name,
+        "rows": rows,
+        "wall_s": round(wall, 2),
+        "cpu_s": round(cpu, 2),
+        "longest_s": tasks[0],
+        "next_s": tasks[1] if len(tasks) > 1 else 0.0,
+        "tasks_s": round(sum(tasks), 2),
+        "tasks": len(tasks),
+    }
+
+
+def main() -> None:
+    """Measure.
+
+    Raises:
+        SystemExit: A question has different answers.
+    """
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--events", type=int, default=2_000_000)
+    parser.add_argument("--questions", nargs="*", choices=QUESTIONS, default=list(QUESTIONS))
+    parser.add_argument("--settings", nargs="*", choices=SETTINGS, default=list(SETTINGS))
+    parser.add_argument("--threads", type=int, default=1, help="of each task")
+    options = parser.parse_args()
+    # Workers inherit it; on a cluster it is spark.executorEnv.GPU_OPS_THREADS.
+    os.environ["GPU_OPS_THREADS"] = str(options.threads)
+    chosen = {name: SETTINGS[name] for name in options.settings}
+    with tempfile.TemporaryDirectory() as folder:
+        spark = session(Path(folder))
+        # As in spark_conf/local-cpu.properties.
+        spark.conf.set("spark.sql.shuffle.partitions", "16")
+        try:
+            for name in options.questions:
+                paths = []
+                for at, table in enumerate(inputs(QUESTIONS[name], options.events, HOT)):
+                    paths.append(f"{folder}/{name}-{at}.parquet")
+                    pyarrow.parquet.write_table(table, paths[-1])
+                made = {what: measure(spark, name, paths, settings) for what, settings in chosen.items()}
+                for what, found in made.items():
+                    print(json.dumps({"settings": what, "threads": options.threads, **found}), flush=True)
+                if len({found["rows"] for found in made.values()}) > 1:
+                    raise SystemExit(f"{name}: the answers differ.")
+        finally:
+            spark.stop()
+
+
+if __name__ == "__main__":
+    main()
