@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from gpu_ops.epl import expressions as e
 from gpu_ops.epl import patterns as p
+from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
 from gpu_ops.epl.expressions import Expression, Syntax, TextPlace
 from gpu_ops.epl.lexer import UNITS
@@ -75,7 +76,7 @@ class Builder:
 
     def statement(self, place: TextPlace, *values: Any) -> s.Statement:
         *before, context, body = values
-        if isinstance(body, s.Query) and body.deleting:
+        if isinstance(body, q.Query) and body.deleting:
             raise _fail(body, "'delete' can stand behind 'select' in an on-clause alone.")
         annotations, declared = _of(before, p.Annotation), _of(before, s.ExpressionDeclaration)
         return s.Statement(body, annotations, declared, context, place=place)
@@ -111,11 +112,11 @@ class Builder:
     def head(self, place: TextPlace, *values: Any) -> tuple[Any, ...]:
         return values
 
-    def insert(self, place: TextPlace, *values: Any) -> s.InsertInto | None:
+    def insert(self, place: TextPlace, *values: Any) -> q.InsertInto | None:
         if not values:
             return None
         selector, target, columns = values
-        return s.InsertInto(target, selector, columns, place=place)
+        return q.InsertInto(target, selector, columns, place=place)
 
     names = partition = order = staticmethod(_all)
 
@@ -128,35 +129,35 @@ class Builder:
     def no_clause(self, place: TextPlace) -> None:
         return None
 
-    def item(self, place: TextPlace, *values: Any) -> s.SelectItem:
+    def item(self, place: TextPlace, *values: Any) -> q.SelectItem:
         expression, *annotations, alias = values
         expression = e.Wildcard(place=place) if isinstance(expression, str) else expression
-        return s.SelectItem(expression, alias, tuple(annotations), place=place)
+        return q.SelectItem(expression, alias, tuple(annotations), place=place)
 
     alias = staticmethod(_text)
 
-    def one_stream(self, place: TextPlace, stream: s.StreamTerm) -> tuple[s.StreamTerm, tuple[s.JoinTerm, ...]]:
+    def one_stream(self, place: TextPlace, stream: q.StreamTerm) -> tuple[q.StreamTerm, tuple[q.JoinTerm, ...]]:
         return stream, ()
 
-    def comma_join(self, place: TextPlace, first: s.StreamTerm, *more: s.StreamTerm) -> tuple[Any, ...]:
-        return first, tuple(s.JoinTerm("cross", stream, place=stream.place) for stream in more)
+    def comma_join(self, place: TextPlace, first: q.StreamTerm, *more: q.StreamTerm) -> tuple[Any, ...]:
+        return first, tuple(q.JoinTerm("cross", stream, place=stream.place) for stream in more)
 
-    def keyword_join(self, place: TextPlace, first: s.StreamTerm, *joins: s.JoinTerm) -> tuple[Any, ...]:
+    def keyword_join(self, place: TextPlace, first: q.StreamTerm, *joins: q.JoinTerm) -> tuple[Any, ...]:
         return first, joins
 
-    inner_join = _node(partial(s.JoinTerm, "inner"))
+    inner_join = _node(partial(q.JoinTerm, "inner"))
 
-    def join(self, place: TextPlace, side: Any, stream: s.StreamTerm, on: Expression | None) -> s.JoinTerm:
-        return s.JoinTerm(side.lower(), stream, on, place=place)
+    def join(self, place: TextPlace, side: Any, stream: q.StreamTerm, on: Expression | None) -> q.JoinTerm:
+        return q.JoinTerm(side.lower(), stream, on, place=place)
 
     on = where = having = escape = otherwise = staticmethod(_only)
 
-    def stream(self, place: TextPlace, source: Any, *values: Any) -> s.StreamTerm:
+    def stream(self, place: TextPlace, source: Any, *values: Any) -> q.StreamTerm:
         (alias,) = _of(values, str)
         options = _of(values, _Option)
         retain: Any = next((option.retain for option in options if option.retain), "")
         unidirectional = any(not option.retain for option in options)
-        return s.StreamTerm(source, _of(values, s.View), alias, unidirectional, retain, place=place)
+        return q.StreamTerm(source, _of(values, q.View), alias, unidirectional, retain, place=place)
 
     def stream_option(self, place: TextPlace, *retain: str) -> _Option:
         return _Option(retain[0].lower().removeprefix("retain-") if retain else "")
@@ -164,13 +165,13 @@ class Builder:
     events = _node(p.EventFilter)
     filters = staticmethod(_all)
 
-    def pattern_source(self, place: TextPlace, *values: Any) -> s.PatternSource:
+    def pattern_source(self, place: TextPlace, *values: Any) -> q.PatternSource:
         *annotations, pattern = values
-        return s.PatternSource(pattern, tuple(annotations), place=place)
+        return q.PatternSource(pattern, tuple(annotations), place=place)
 
-    def view(self, place: TextPlace, *values: Any) -> s.View:
+    def view(self, place: TextPlace, *values: Any) -> q.View:
         *names, arguments = (value for value in values if value != ".")
-        return s.View(names[-1], arguments, names[0] if len(names) == 2 else "", place=place)
+        return q.View(names[-1], arguments, names[0] if len(names) == 2 else "", place=place)
 
     def view_arguments(self, place: TextPlace, *arguments: Any) -> tuple[Any, ...]:
         if not arguments:
@@ -187,10 +188,10 @@ class Builder:
 
     groups = staticmethod(_all)
 
-    rollup = _node(partial(s.GroupingSets, "rollup"), rest=0)
-    cube = _node(partial(s.GroupingSets, "cube"), rest=0)
-    grouping_sets = _node(partial(s.GroupingSets, "grouping sets"), rest=0)
-    several = _node(s.GroupingKeys, rest=0)
+    rollup = _node(partial(q.GroupingSets, "rollup"), rest=0)
+    cube = _node(partial(q.GroupingSets, "cube"), rest=0)
+    grouping_sets = _node(partial(q.GroupingSets, "grouping sets"), rest=0)
+    several = _node(q.GroupingKeys, rest=0)
 
     def sorted(self, place: TextPlace, expression: Expression, direction: str = "asc") -> e.SortKey:
         return e.SortKey(expression, direction.lower() == "desc", place=place)
@@ -199,69 +200,69 @@ class Builder:
         """Ascending is what an argument means by itself."""
         return e.SortKey(expression, True, place=place) if direction.lower() == "desc" else expression
 
-    limit = _node(s.Limit)
+    limit = _node(q.Limit)
 
-    def limit_reversed(self, place: TextPlace, offset: Expression, rows: Expression) -> s.Limit:
-        return s.Limit(rows, offset, place=place)
+    def limit_reversed(self, place: TextPlace, offset: Expression, rows: Expression) -> q.Limit:
+        return q.Limit(rows, offset, place=place)
 
     def delivery(self, place: TextPlace, *values: Any) -> tuple[e.FunctionCall, ...]:
         pairs = zip(values[::2], values[1::2], strict=True)
         return tuple(e.FunctionCall(name, arguments, place=place) for name, arguments in pairs)
 
-    def query(self, place: TextPlace, head: tuple[Any, ...], sources: Any, *clauses: Any) -> s.Query:
+    def query(self, place: TextPlace, head: tuple[Any, ...], sources: Any, *clauses: Any) -> q.Query:
         into_table, insert, deleting, selector, distinct, *items = head
         recognize, where, group_by, having, output, order_by, limit, delivery = clauses
         stream, joins = sources
         said: dict[str, Any] = {"recognize": recognize, "where": where, "group_by": group_by, "having": having}
         said |= {"output": output, "order_by": order_by, "limit": limit, "delivery": delivery}
         said |= {"insert": insert, "into_table": into_table, "deleting": deleting, "distinct": distinct}
-        return s.Query(tuple(items), stream, joins, selector, **said, place=place)
+        return q.Query(tuple(items), stream, joins, selector, **said, place=place)
 
     # Output rates
 
-    def output(self, place: TextPlace, after: Any, selection: Any, rate: Any, terminated: Any) -> s.Output:
-        if isinstance(rate, s.OutputTerminated):
+    def output(self, place: TextPlace, after: Any, selection: Any, rate: Any, terminated: Any) -> q.Output:
+        if isinstance(rate, q.OutputTerminated):
             rate, terminated = None, rate
         if after is None and rate is None and terminated is None:
             problem = "An output clause says when: 'every', 'at', 'when' or 'after'."
             raise PlacedError(place.start, place.end, problem)
-        return s.Output(selection, after, rate, terminated, place=place)
+        return q.Output(selection, after, rate, terminated, place=place)
 
     after = rate_terms = staticmethod(_only)
-    when = _node(s.OutputWhen)
+    when = _node(q.OutputWhen)
 
-    def terminated(self, place: TextPlace, *values: Any) -> s.OutputTerminated:
+    def terminated(self, place: TextPlace, *values: Any) -> q.OutputTerminated:
         *condition, then = values
-        return s.OutputTerminated(condition[0] if condition else None, then, place=place)
+        return q.OutputTerminated(condition[0] if condition else None, then, place=place)
 
-    def and_terminated(self, place: TextPlace, _word: str, *values: Any) -> s.OutputTerminated:
+    def and_terminated(self, place: TextPlace, _word: str, *values: Any) -> q.OutputTerminated:
         return self.terminated(place, *values)
 
-    def assignment(self, place: TextPlace, target: Expression, *value: Any) -> s.Assignment:
+    def assignment(self, place: TextPlace, target: Expression, *value: Any) -> q.Assignment:
         if not value and not isinstance(target, e.FunctionCall):
             raise PlacedError(place.end, place.end, "An assignment has a value.", "Write: set name = value.")
-        return s.Assignment(target, value[1] if value else None, place=place)
+        return q.Assignment(target, value[1] if value else None, place=place)
 
     assignments = then = staticmethod(_all)
 
-    events_count = _node(s.EventCount)
+    events_count = _node(q.EventCount)
 
-    def crontab(self, place: TextPlace, arguments: tuple[str, tuple[Any, ...]]) -> s.Crontab:
-        return s.Crontab(self.view_arguments(place, arguments), place=place)
+    def crontab(self, place: TextPlace, arguments: tuple[str, tuple[Any, ...]]) -> q.Crontab:
+        return q.Crontab(self.view_arguments(place, arguments), place=place)
 
     # match_recognize
 
-    def recognize(self, place: TextPlace, *values: Any) -> s.MatchRecognize:
+    def recognize(self, place: TextPlace, *values: Any) -> q.MatchRecognize:
         partition, measures, all_matches, skip, pattern, interval, definitions = values
         period, or_terminated = (None, False) if interval is None else interval
         how = {"partition_by": partition, "all_matches": all_matches, "skip": skip}
-        return s.MatchRecognize(
+        return q.MatchRecognize(
             measures, pattern, definitions, **how, interval=period, or_terminated=or_terminated, place=place
         )
 
     measures = define = interval = staticmethod(_all)
 
-    measure = _node(s.SelectItem)
+    measure = _node(q.SelectItem)
 
     def skip(self, place: TextPlace, *given: str) -> str:
         return given[0] if given else "past last row"
@@ -275,7 +276,7 @@ class Builder:
     def skip_past(self, place: TextPlace) -> str:
         return "past last row"
 
-    definition = _node(s.Definition)
+    definition = _node(q.Definition)
 
     def row_either(self, place: TextPlace, left: Any, sign: str, right: Any) -> p.RowChoice:
         if sign != "|":
@@ -427,7 +428,7 @@ class Builder:
     def create_window(self, place: TextPlace, name: str, *values: Any) -> s.CreateWindow:
         *before, content = values
         retain: Any = next((each.lower().removeprefix("retain-") for each in before if isinstance(each, str)), "")
-        views = _of(before, s.View)
+        views = _of(before, q.View)
         if isinstance(content, list):
             return s.CreateWindow(name, views, columns=tuple(content), retain=retain, place=place)
         items, type_name = content
@@ -548,7 +549,7 @@ class Builder:
     values = staticmethod(_all)
 
     def query_values(self, place: TextPlace, query: Any) -> tuple[Expression, ...]:
-        return (s.Subquery(query, place=place),)
+        return (q.Subquery(query, place=place),)
 
     member = _node(e.Member)
 
@@ -623,8 +624,8 @@ class Builder:
 
     parenthesised = staticmethod(_only)
 
-    subquery = _node(s.Subquery)
-    exists = _node(s.Exists)
+    subquery = _node(q.Subquery)
+    exists = _node(q.Exists)
     array = _node(e.ArrayOf, rest=0)
     record = _node(e.Record, rest=0)
     new = _node(e.Record, rest=0, new=True)
@@ -682,7 +683,7 @@ class Builder:
     cron_list = _node(e.CronList, rest=0)
 
     def option(self, place: TextPlace, name: str, value: Any) -> e.NamedArgument:
-        values = value.keys if isinstance(value, s.GroupingKeys) else (value,)
+        values = value.keys if isinstance(value, q.GroupingKeys) else (value,)
         return e.NamedArgument(name, values, place=place)
 
     def lambda_function(self, place: TextPlace, *values: Any) -> e.LambdaFunction:

@@ -211,25 +211,29 @@ inner_name_context: NAME "as"? _context
 ?bits: negation | bits BITS negation                             -> binary
 ?negation: equality | NOT negation                               -> unary
 ?equality: relation
-         | equality (EQUAL | UNEQUAL) relation              -> binary
-         | equality (EQUAL | UNEQUAL) QUANTIFIER values     -> quantified
+         | equality _equal relation                              -> binary
+         | equality _equal QUANTIFIER values                     -> quantified
+_equal: EQUAL | UNEQUAL
 ?relation: joined
-         | relation (LESS | GREATER) joined                   -> binary
-         | relation (LESS | GREATER) QUANTIFIER values        -> quantified
+         | relation _less joined                                 -> binary
+         | relation _less QUANTIFIER values                      -> quantified
          | relation negated LIKE joined escape                   -> alike
          | relation negated "between" joined "and" joined        -> between
          | relation negated "in" values                          -> within
          | relation negated "in" "(" expression ":" expression (closed | opened)    -> ranged_open
          | relation negated "in" "[" expression ":" expression (closed | opened)    -> ranged
+_less: LESS | GREATER
 negated: NOT?
 closed: "]"
 opened: ")"
 escape: ("escape" joined)?
 values: "(" expression ("," expression)* ")" | "(" query ")"     -> query_values
 ?joined: sum | joined JOINED sum                                 -> binary
-?sum: product | sum (PLUS | MINUS) product                       -> binary
-?product: signed | product (STAR | DIVIDE) signed       -> binary
-?signed: postfix | (MINUS | PLUS) signed                         -> unary
+?sum: product | sum _sign product                                -> binary
+_sign: PLUS | MINUS
+?product: signed | product _times signed                         -> binary
+_times: STAR | DIVIDE
+?signed: postfix | _sign signed                                  -> unary
 ?postfix: atom
         | postfix "." NAME                                       -> member
         | postfix "." NAME "(" arguments ")"                     -> method

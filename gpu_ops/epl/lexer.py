@@ -80,7 +80,7 @@ _ONLY_BEFORE = {
 _MEANT = {word: re.compile(before, re.IGNORECASE) for word, before in _ONLY_BEFORE.items()}
 """Where a word and a name may both stand, it is the word only before this; all others always are."""
 
-_DELETING = re.compile(r"\s*\*|\s+(?!from\b|as\b)\w", re.IGNORECASE)
+_DELETING = re.compile(r"(?!\s*[,.=<>!|&^/%)])(?!\s+(from|as)\b)", re.IGNORECASE)
 _AND_TERMINATED = re.compile(r"\s+when\s+terminated\b", re.IGNORECASE)
 _IS_NOT = re.compile(r"\s+not\b", re.IGNORECASE)
 _PARAMETERS = re.compile(r"\s*[\w$`]+\s*(,\s*[\w$`]+\s*)*\)\s*=>")

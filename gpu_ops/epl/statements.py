@@ -1,30 +1,38 @@
-"""What a statement in EPL says. `str` of each is a text that parses to an equal one."""
+"""What a statement in EPL says: a query, a trigger, or something that is made."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from gpu_ops.epl.expressions import (
-    Argument,
     Expression,
     FunctionCall,
     LambdaFunction,
     Period,
-    SortKey,
     Syntax,
     TypeName,
     dotted,
     listed,
     ticked,
-    within,
 )
-from gpu_ops.epl.patterns import Annotation, EventFilter, PatternTerm, RowPattern
-
-Selector: TypeAlias = Literal["", "istream", "rstream", "irstream"]
-Selection: TypeAlias = Literal["", "first", "last", "all", "snapshot"]
-Retain: TypeAlias = Literal["", "union", "intersection"]
+from gpu_ops.epl.patterns import Annotation, EventFilter
+from gpu_ops.epl.queries import (
+    Assignment,
+    Crontab,
+    InsertInto,
+    PatternSource,
+    Query,
+    Retain,
+    SelectItem,
+    View,
+    as_alias,
+    clause,
+    column_names,
+    listed_behind,
+    words,
+)
 
 
 @dataclass(frozen=True)
@@ -53,7 +61,7 @@ class Statement(Syntax):
 
     def __str__(self) -> str:
         context = f"context {ticked(self.context)}" if self.context else ""
-        return _words(*self.annotations, *self.declarations, context, self.body)
+        return words(*self.annotations, *self.declarations, context, self.body)
 
 
 @dataclass(frozen=True)
@@ -68,325 +76,6 @@ class ExpressionDeclaration(Syntax):
         return f"expression {ticked(self.name)} {'alias for ' * self.alias}{{{self.body}}}"
 
 
-# Queries
-
-
-@dataclass(frozen=True)
-class SelectItem(Syntax):
-    """A column of a select clause, and its name if it has one; `*` and `stream.*` are wildcards."""
-
-    expression: Expression
-    alias: str = ""
-    annotations: tuple[Annotation, ...] = ()
-
-    def __str__(self) -> str:
-        return _words(self.expression, *self.annotations, _alias(self.alias))
-
-
-@dataclass(frozen=True)
-class InsertInto(Syntax):
-    """The stream or named window that rows go to, which of them, and what the columns are called there."""
-
-    target: str
-    selector: Selector = ""
-    columns: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return _words("insert", self.selector, "into", ticked(self.target)) + _names(self.columns)
-
-
-@dataclass(frozen=True)
-class PatternSource(Syntax):
-    """`pattern [..]`, the matches of an event pattern."""
-
-    pattern: PatternTerm
-    annotations: tuple[Annotation, ...] = ()
-
-    def __str__(self) -> str:
-        return _words("pattern", *self.annotations, f"[{self.pattern}]")
-
-
-@dataclass(frozen=True)
-class View(Syntax):
-    """A data window or a derived view: `#time(10 sec)`, `.win:time(10 sec)`."""
-
-    name: str
-    arguments: tuple[Argument, ...] = ()
-    namespace: str = ""
-
-    def __str__(self) -> str:
-        namespace = f"{ticked(self.namespace)}:" if self.namespace else ""
-        return f"#{namespace}{ticked(self.name)}({listed(self.arguments)})"
-
-
-@dataclass(frozen=True)
-class StreamTerm(Syntax):
-    """One stream of a from clause."""
-
-    source: EventFilter | PatternSource
-    views: tuple[View, ...] = ()
-    alias: str = ""
-    unidirectional: bool = False
-    retain: Retain = ""
-
-    def __str__(self) -> str:
-        retain = f"retain-{self.retain}" if self.retain else ""
-        source = f"{self.source}{''.join(map(str, self.views))}"
-        return _words(source, _alias(self.alias), "unidirectional" * self.unidirectional, retain)
-
-
-@dataclass(frozen=True)
-class JoinTerm(Syntax):
-    """A further stream of a from clause; behind a comma it is a cross join, whose condition is in the where clause."""
-
-    kind: Literal["cross", "inner", "left", "right", "full"]
-    stream: StreamTerm
-    on: Expression | None = None
-
-    def __str__(self) -> str:
-        if self.kind == "cross":
-            return f", {self.stream}"
-        kind = "inner" if self.kind == "inner" else f"{self.kind} outer"
-        return f" {_words(kind, 'join', self.stream, _clause('on', self.on))}"
-
-
-@dataclass(frozen=True)
-class GroupingSets(Syntax):
-    """`rollup(..)`, `cube(..)` or `grouping sets(..)`."""
-
-    kind: Literal["rollup", "cube", "grouping sets"]
-    items: tuple[Grouping, ...]
-
-    def __str__(self) -> str:
-        return f"{self.kind}({listed(self.items)})"
-
-
-@dataclass(frozen=True)
-class GroupingKeys(Syntax):
-    """`(a,b)`, or `()`: keys that a rollup takes together."""
-
-    keys: tuple[Expression, ...]
-
-    def __str__(self) -> str:
-        return f"({listed(self.keys)})"
-
-
-Grouping: TypeAlias = Expression | GroupingSets | GroupingKeys
-
-
-@dataclass(frozen=True)
-class Assignment(Syntax):
-    """`target = value`; the value is None where a function that is called assigns by itself."""
-
-    target: Expression
-    value: Expression | None
-
-    def __str__(self) -> str:
-        return str(self.target) if self.value is None else f"{self.target}={self.value}"
-
-
-@dataclass(frozen=True)
-class EventCount(Syntax):
-    """`count events`."""
-
-    count: Expression
-
-    def __str__(self) -> str:
-        return f"{within(self.count, 10)} events"
-
-
-@dataclass(frozen=True)
-class Crontab(Syntax):
-    """`(minutes, hours, days of month, months, days of week, seconds, time zone)`; `*` is a wildcard."""
-
-    fields: tuple[Argument, ...]
-
-    def __str__(self) -> str:
-        return f"({listed(self.fields)})"
-
-
-@dataclass(frozen=True)
-class OutputWhen(Syntax):
-    """`when condition then set assignments`."""
-
-    condition: Expression
-    assignments: tuple[Assignment, ...] = ()
-
-    def __str__(self) -> str:
-        return _words("when", self.condition, _list("then set", self.assignments))
-
-
-@dataclass(frozen=True)
-class OutputTerminated(Syntax):
-    """`when terminated and condition then set assignments`: when a context partition ends."""
-
-    condition: Expression | None = None
-    assignments: tuple[Assignment, ...] = ()
-
-    def __str__(self) -> str:
-        return _words("when terminated", _clause("and", self.condition), _list("then set", self.assignments))
-
-
-@dataclass(frozen=True)
-class Output(Syntax):
-    """When rows are output, and which of those since the last time.
-
-    Attributes:
-        selection: `first`, `last`, `all`, `snapshot`, or nothing for the rows as they came.
-        after: What must pass before anything is output.
-        rate: Every so often, so many events, at a crontab's times, or when a condition holds.
-        terminated: Whether there is output when the context partition ends, if there is.
-    """
-
-    selection: Selection = ""
-    after: Period | EventCount | None = None
-    rate: Period | EventCount | Crontab | OutputWhen | None = None
-    terminated: OutputTerminated | None = None
-
-    def __str__(self) -> str:
-        before = {Period: "every ", EventCount: "every ", Crontab: "at "}.get(type(self.rate), "")
-        rate = "" if self.rate is None else f"{before}{self.rate}"
-        both = "and" if self.terminated is not None and self.rate is not None else ""
-        return _words("output", _clause("after", self.after), self.selection, rate, both, self.terminated)
-
-
-@dataclass(frozen=True)
-class Limit(Syntax):
-    """At most so many rows of a delivery, and how many are left out before them."""
-
-    rows: Expression
-    offset: Expression | None = None
-
-    def __str__(self) -> str:
-        offset = "" if self.offset is None else f"offset {within(self.offset, 10)}"
-        return _words("limit", within(self.rows, 10), offset)
-
-
-@dataclass(frozen=True)
-class Definition(Syntax):
-    """Which rows a name of a row pattern stands for."""
-
-    name: str
-    condition: Expression
-
-    def __str__(self) -> str:
-        return f"{ticked(self.name)} as {self.condition}"
-
-
-@dataclass(frozen=True)
-class MatchRecognize(Syntax):
-    """A pattern of rows. `skip` says where the next match may begin."""
-
-    measures: tuple[SelectItem, ...]
-    pattern: RowPattern
-    definitions: tuple[Definition, ...] = ()
-    partition_by: tuple[Expression, ...] = ()
-    all_matches: bool = False
-    skip: Literal["past last row", "to next row", "to current row"] = "past last row"
-    interval: Period | None = None
-    or_terminated: bool = False
-
-    def __str__(self) -> str:
-        parts = (
-            _list("partition by", self.partition_by),
-            _list("measures", self.measures),
-            "all matches" * self.all_matches,
-            "" if self.skip == "past last row" else f"after match skip {self.skip}",
-            f"pattern ({self.pattern})",
-            _clause("interval", self.interval),
-            "or terminated" * self.or_terminated,
-            _list("define", self.definitions),
-        )
-        return f"match_recognize ({_words(*parts)})"
-
-
-@dataclass(frozen=True)
-class Query(Syntax):
-    """A select statement, or a sub-query.
-
-    Attributes:
-        items: Its columns.
-        stream: The first stream of its from clause.
-        joins: The others.
-        selector: Which rows are shown, nothing where it is not said.
-        distinct: Whether equal rows are shown once.
-        recognize: Its match_recognize clause.
-        where: Which events are aggregated and shown.
-        group_by: The keys of its groups.
-        having: Which rows are shown.
-        output: When.
-        order_by: In which order.
-        limit: How many.
-        insert: Where its rows go as well.
-        into_table: The table that its aggregates are kept in.
-        deleting: Whether the rows that a trigger selects are deleted too.
-        delivery: What is behind `for`, such as `for grouped_delivery(key)`.
-    """
-
-    items: tuple[SelectItem, ...]
-    stream: StreamTerm
-    joins: tuple[JoinTerm, ...] = ()
-    selector: Selector = ""
-    distinct: bool = False
-    recognize: MatchRecognize | None = None
-    where: Expression | None = None
-    group_by: tuple[Grouping, ...] = ()
-    having: Expression | None = None
-    output: Output | None = None
-    order_by: tuple[SortKey, ...] = ()
-    limit: Limit | None = None
-    insert: InsertInto | None = None
-    into_table: str = ""
-    deleting: bool = False
-    delivery: tuple[FunctionCall, ...] = ()
-
-    @property
-    def streams(self) -> tuple[StreamTerm, ...]:
-        """All streams of the from clause."""
-        return self.stream, *(join.stream for join in self.joins)
-
-    def __str__(self) -> str:
-        return _words(
-            f"into table {ticked(self.into_table)}" if self.into_table else "",
-            self.insert,
-            "select",
-            "delete" * self.deleting,
-            self.selector,
-            "distinct" * self.distinct,
-            listed(self.items),
-            f"from {self.stream}{''.join(map(str, self.joins))}",
-            self.recognize,
-            _clause("where", self.where),
-            _list("group by", self.group_by),
-            _clause("having", self.having),
-            self.output,
-            _list("order by", self.order_by),
-            self.limit,
-            *(f"for {call}" for call in self.delivery),
-        )
-
-
-@dataclass(frozen=True)
-class Subquery(Expression):
-    """A query in parentheses, for its value or its rows."""
-
-    in_parentheses = True
-    query: Query
-
-    def __str__(self) -> str:
-        return f"({self.query})"
-
-
-@dataclass(frozen=True)
-class Exists(Expression):
-    """Whether a query has rows."""
-
-    query: Query
-
-    def __str__(self) -> str:
-        return f"exists ({self.query})"
-
-
 # Triggers
 
 
@@ -398,7 +87,7 @@ class Trigger(Syntax):
     alias: str = ""
 
     def __str__(self) -> str:
-        return _words("on", self.source, _alias(self.alias))
+        return words("on", self.source, as_alias(self.alias))
 
 
 @dataclass(frozen=True)
@@ -421,7 +110,7 @@ class SplitBranch(Syntax):
     where: Expression | None = None
 
     def __str__(self) -> str:
-        return _words(self.insert, "select", listed(self.items), _clause("where", self.where))
+        return words(self.insert, "select", listed(self.items), clause("where", self.where))
 
 
 @dataclass(frozen=True)
@@ -433,7 +122,7 @@ class OnSplit(Syntax):
     all_branches: bool = False
 
     def __str__(self) -> str:
-        return _words(self.trigger, *self.branches, "output all" * self.all_branches)
+        return words(self.trigger, *self.branches, "output all" * self.all_branches)
 
 
 @dataclass(frozen=True)
@@ -446,8 +135,8 @@ class OnDelete(Syntax):
     where: Expression | None = None
 
     def __str__(self) -> str:
-        target = _words(ticked(self.target), _alias(self.alias))
-        return _words(self.trigger, "delete from", target, _clause("where", self.where))
+        target = words(ticked(self.target), as_alias(self.alias))
+        return words(self.trigger, "delete from", target, clause("where", self.where))
 
 
 @dataclass(frozen=True)
@@ -461,8 +150,8 @@ class OnUpdate(Syntax):
     where: Expression | None = None
 
     def __str__(self) -> str:
-        target = _words("update", ticked(self.target), _alias(self.alias))
-        return _words(self.trigger, target, _list("set", self.assignments), _clause("where", self.where))
+        target = words("update", ticked(self.target), as_alias(self.alias))
+        return words(self.trigger, target, listed_behind("set", self.assignments), clause("where", self.where))
 
 
 @dataclass(frozen=True)
@@ -473,7 +162,7 @@ class OnSet(Syntax):
     assignments: tuple[Assignment, ...]
 
     def __str__(self) -> str:
-        return _words(self.trigger, _list("set", self.assignments))
+        return words(self.trigger, listed_behind("set", self.assignments))
 
 
 @dataclass(frozen=True)
@@ -487,8 +176,8 @@ class MergeInsert(Syntax):
 
     def __str__(self) -> str:
         into = f"into {ticked(self.target)}" if self.target else ""
-        insert = _words("insert", into) + _names(self.columns)
-        return _words(insert, "select", listed(self.items), _clause("where", self.where))
+        insert = words("insert", into) + column_names(self.columns)
+        return words(insert, "select", listed(self.items), clause("where", self.where))
 
 
 @dataclass(frozen=True)
@@ -499,7 +188,7 @@ class MergeUpdate(Syntax):
     where: Expression | None = None
 
     def __str__(self) -> str:
-        return _words("update", _list("set", self.assignments), _clause("where", self.where))
+        return words("update", listed_behind("set", self.assignments), clause("where", self.where))
 
 
 @dataclass(frozen=True)
@@ -509,7 +198,7 @@ class MergeDelete(Syntax):
     where: Expression | None = None
 
     def __str__(self) -> str:
-        return _words("delete", _clause("where", self.where))
+        return words("delete", clause("where", self.where))
 
 
 @dataclass(frozen=True)
@@ -523,8 +212,8 @@ class MergeBranch(Syntax):
     def __str__(self) -> str:
         if self.matched is None:
             return " ".join(map(str, self.actions))
-        when = _words("when", "" if self.matched else "not", "matched", _clause("and", self.condition))
-        return _words(when, *(f"then {action}" for action in self.actions))
+        when = words("when", "" if self.matched else "not", "matched", clause("and", self.condition))
+        return words(when, *(f"then {action}" for action in self.actions))
 
 
 @dataclass(frozen=True)
@@ -538,8 +227,8 @@ class OnMerge(Syntax):
     branches: tuple[MergeBranch, ...]
 
     def __str__(self) -> str:
-        target = _words("merge", ticked(self.target), _alias(self.alias), _clause("where", self.where))
-        return _words(self.trigger, target, *self.branches)
+        target = words("merge", ticked(self.target), as_alias(self.alias), clause("where", self.where))
+        return words(self.trigger, target, *self.branches)
 
 
 @dataclass(frozen=True)
@@ -552,8 +241,8 @@ class UpdateStream(Syntax):
     where: Expression | None = None
 
     def __str__(self) -> str:
-        target = _words("update istream", dotted(self.type_name), _alias(self.alias))
-        return _words(target, _list("set", self.assignments), _clause("where", self.where))
+        target = words("update istream", dotted(self.type_name), as_alias(self.alias))
+        return words(target, listed_behind("set", self.assignments), clause("where", self.where))
 
 
 # What is made
@@ -569,7 +258,7 @@ class ColumnDefinition(Syntax):
     annotations: tuple[Annotation, ...] = ()
 
     def __str__(self) -> str:
-        return _words(ticked(self.name), self.type, "primary key" * self.primary_key, *self.annotations)
+        return words(ticked(self.name), self.type, "primary key" * self.primary_key, *self.annotations)
 
 
 @dataclass(frozen=True)
@@ -587,7 +276,7 @@ class CreateSchema(Syntax):
         content = f"as {types}" if self.columns is None else f"({listed(self.columns)})"
         options = (f"{word} {','.join(map(dotted, names))}" for word, names in self.options)
         kind = ticked(self.kind) if self.kind else ""
-        return _words("create", kind, "schema", ticked(self.name), content, *options)
+        return words("create", kind, "schema", ticked(self.name), content, *options)
 
 
 @dataclass(frozen=True)
@@ -605,9 +294,9 @@ class CreateWindow(Syntax):
         retain = f"retain-{self.retain}" if self.retain else ""
         name = ticked(self.name) + "".join(map(str, self.views))
         if self.columns is not None:
-            return _words("create window", name, retain, "as", f"({listed(self.columns)})")
+            return words("create window", name, retain, "as", f"({listed(self.columns)})")
         items = f"select {listed(self.items)} from" if self.items else ""
-        return _words("create window", name, retain, "as", items, dotted(self.type_name))
+        return words("create window", name, retain, "as", items, dotted(self.type_name))
 
 
 @dataclass(frozen=True)
@@ -632,7 +321,7 @@ class CreateVariable(Syntax):
 
     def __str__(self) -> str:
         value = "" if self.value is None else f" = {self.value}"
-        return _words("create", "constant" * self.constant, "variable", self.type, ticked(self.name)) + value
+        return words("create", "constant" * self.constant, "variable", self.type, ticked(self.name)) + value
 
 
 @dataclass(frozen=True)
@@ -645,8 +334,8 @@ class CreateIndex(Syntax):
     unique: bool = False
 
     def __str__(self) -> str:
-        columns = ",".join(_words(ticked(name), ticked(kind) if kind else "") for name, kind in self.columns)
-        index = _words("create", "unique" * self.unique, "index", ticked(self.name))
+        columns = ",".join(words(ticked(name), ticked(kind) if kind else "") for name, kind in self.columns)
+        index = words("create", "unique" * self.unique, "index", ticked(self.name))
         return f"{index} on {ticked(self.target)}({columns})"
 
 
@@ -672,7 +361,7 @@ class ContextCondition(Syntax):
     annotations: tuple[Annotation, ...] = ()
 
     def __str__(self) -> str:
-        return _words(self.source, *self.annotations, _alias(self.alias))
+        return words(self.source, *self.annotations, as_alias(self.alias))
 
 
 Condition: TypeAlias = ContextCondition | Crontab | Period
@@ -687,7 +376,7 @@ class ContextKey(Syntax):
     alias: str = ""
 
     def __str__(self) -> str:
-        return _words(listed(self.keys), "from", self.events, _alias(self.alias))
+        return words(listed(self.keys), "from", self.events, as_alias(self.alias))
 
 
 @dataclass(frozen=True)
@@ -700,7 +389,7 @@ class KeyedContext(Syntax):
 
     def __str__(self) -> str:
         ends = _condition("initiated by", self.initiated), _condition("terminated by", self.terminated)
-        return _words(_list("partition by", self.keys, ", "), *ends)
+        return words(listed_behind("partition by", self.keys, ", "), *ends)
 
 
 @dataclass(frozen=True)
@@ -724,7 +413,7 @@ class HashContext(Syntax):
 
     def __str__(self) -> str:
         granularity = f"granularity {self.granularity}"
-        return _words(_list("coalesce by", self.hashes, ", "), granularity, "preallocate" * self.preallocate)
+        return words(listed_behind("coalesce by", self.hashes, ", "), granularity, "preallocate" * self.preallocate)
 
 
 @dataclass(frozen=True)
@@ -757,7 +446,7 @@ class StartEndContext(Syntax):
     end: Condition | None = None
 
     def __str__(self) -> str:
-        return _words(_condition("start", self.start), _condition("end", self.end))
+        return words(_condition("start", self.start), _condition("end", self.end))
 
 
 @dataclass(frozen=True)
@@ -779,8 +468,8 @@ class OverlappingContext(Syntax):
     def __str__(self) -> str:
         distinct = f"distinct({listed(self.distinct)})" if self.distinct else ""
         both = " and".join(["@now" * self.now, ""]) if self.initiated is not None and self.now else "@now" * self.now
-        start = _words("initiated by", distinct, both, _condition("", self.initiated))
-        return _words(start, _condition("terminated by", self.terminated))
+        start = words("initiated by", distinct, both, _condition("", self.initiated))
+        return words(start, _condition("terminated by", self.terminated))
 
 
 ContextKind: TypeAlias = KeyedContext | HashContext | CategoryContext | StartEndContext | OverlappingContext
@@ -838,29 +527,8 @@ def unparse(statements: Iterable[Statement]) -> str:
     return ";\n".join(map(str, statements))
 
 
-def _words(*parts: object) -> str:
-    """Texts with spaces between; None and empty texts are left out."""
-    return " ".join(text for text in (str(part) for part in parts if part is not None) if text)
-
-
-def _clause(word: str, node: Syntax | None) -> str:
-    return "" if node is None else f"{word} {node}"
-
-
-def _list(word: str, nodes: tuple[Syntax, ...], comma: str = ",") -> str:
-    return f"{word} {comma.join(map(str, nodes))}" if nodes else ""
-
-
-def _names(names: tuple[str, ...]) -> str:
-    return f"({','.join(map(ticked, names))})" if names else ""
-
-
-def _alias(alias: str) -> str:
-    return f"as {ticked(alias)}" if alias else ""
-
-
 def _condition(word: str, condition: Condition | None) -> str:
     """Words that `by` ends have none before `after`."""
     if not isinstance(condition, Period):
-        return "" if condition is None else _words(word, condition)
-    return _words(word.removesuffix("by").strip(), "after", condition)
+        return "" if condition is None else words(word, condition)
+    return words(word.removesuffix("by").strip(), "after", condition)

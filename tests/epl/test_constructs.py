@@ -8,6 +8,7 @@ import pytest
 
 from gpu_ops.epl import parse
 from gpu_ops.epl import patterns as p
+from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
 from gpu_ops.epl.expressions import (
     ArrayOf,
@@ -42,8 +43,8 @@ from gpu_ops.epl.expressions import (
 )
 
 a, b, c = Name("a"), Name("b"), Name("c")
-T = s.StreamTerm(p.EventFilter("T"))
-ALL = (s.SelectItem(Wildcard()),)
+T = q.StreamTerm(p.EventFilter("T"))
+ALL = (q.SelectItem(Wildcard()),)
 
 
 def number(value: int) -> Constant:
@@ -164,101 +165,101 @@ EXPRESSIONS: list[tuple[str, Any]] = [
 
 @pytest.mark.parametrize(("said", "meant"), EXPRESSIONS, ids=[said for said, _ in EXPRESSIONS])
 def test_an_expression(said: str, meant: Any) -> None:
-    assert body(f"select {said} as x from T").items == (s.SelectItem(meant, "x"),)
+    assert body(f"select {said} as x from T").items == (q.SelectItem(meant, "x"),)
     assert body(f"select * from T where {said}").where == meant
     assert body(f"SELECT * FROM T(({said}))").stream.source.filters == (meant,)
 
 
-FROM_U = s.Query((s.SelectItem(a),), s.StreamTerm(p.EventFilter("U")))
+FROM_U = q.Query((q.SelectItem(a),), q.StreamTerm(p.EventFilter("U")))
 
 
 @pytest.mark.parametrize(
     ("said", "meant"),
     [
-        ("(select a from U)", s.Subquery(FROM_U)),
-        ("exists (select a from U)", s.Exists(FROM_U)),
-        ("not exists (select a from U)", Prefixed("not", s.Exists(FROM_U))),
-        ("b in (select a from U)", Inclusion(b, (s.Subquery(FROM_U),))),
-        ("b <= any (select a from U)", Quantified("<=", "any", b, (s.Subquery(FROM_U),))),
-        ("(select a from U).b", Member(s.Subquery(FROM_U), "b")),
+        ("(select a from U)", q.Subquery(FROM_U)),
+        ("exists (select a from U)", q.Exists(FROM_U)),
+        ("not exists (select a from U)", Prefixed("not", q.Exists(FROM_U))),
+        ("b in (select a from U)", Inclusion(b, (q.Subquery(FROM_U),))),
+        ("b <= any (select a from U)", Quantified("<=", "any", b, (q.Subquery(FROM_U),))),
+        ("(select a from U).b", Member(q.Subquery(FROM_U), "b")),
     ],
 )
 def test_a_query_in_an_expression(said: str, meant: Any) -> None:
     assert body(f"select * from T where {said}").where == meant
 
 
-def time_window(count: int) -> s.View:
-    return s.View("time", (seconds(count),))
+def time_window(count: int) -> q.View:
+    return q.View("time", (seconds(count),))
 
 
-def query(stream: s.StreamTerm = T, *joins: s.JoinTerm, **clauses: Any) -> s.Query:
-    return s.Query(clauses.pop("items", ALL), stream, joins, **clauses)
+def query(stream: q.StreamTerm = T, *joins: q.JoinTerm, **clauses: Any) -> q.Query:
+    return q.Query(clauses.pop("items", ALL), stream, joins, **clauses)
 
 
-def stream(name: str, alias: str = "", **more: Any) -> s.StreamTerm:
-    return s.StreamTerm(p.EventFilter(name), alias=alias, **more)
+def stream(name: str, alias: str = "", **more: Any) -> q.StreamTerm:
+    return q.StreamTerm(p.EventFilter(name), alias=alias, **more)
 
 
 on_ab = Operation("=", a, b)
-every_3 = s.EventCount(three)
+every_3 = q.EventCount(three)
 
-QUERIES: list[tuple[str, s.Query]] = [
+QUERIES: list[tuple[str, q.Query]] = [
     # Select
     ("select irstream * from T", query(selector="irstream")),
-    ("select distinct a from T", query(items=(s.SelectItem(a),), distinct=True)),
+    ("select distinct a from T", query(items=(q.SelectItem(a),), distinct=True)),
     ("select a as x, b y, T.* as z from T", query(
-        items=(s.SelectItem(a, "x"), s.SelectItem(b, "y"), s.SelectItem(Wildcard(Name("T")), "z")))),
-    ("select a as order from T", query(items=(s.SelectItem(a, "order"),))),
-    ("select a @eventbean as x from T", query(items=(s.SelectItem(a, "x", (p.Annotation("eventbean"),)),))),
-    ("insert rstream into U(x, y) select * from T", query(insert=s.InsertInto("U", "rstream", ("x", "y")))),
+        items=(q.SelectItem(a, "x"), q.SelectItem(b, "y"), q.SelectItem(Wildcard(Name("T")), "z")))),
+    ("select a as order from T", query(items=(q.SelectItem(a, "order"),))),
+    ("select a @eventbean as x from T", query(items=(q.SelectItem(a, "x", (p.Annotation("eventbean"),)),))),
+    ("insert rstream into U(x, y) select * from T", query(insert=q.InsertInto("U", "rstream", ("x", "y")))),
     ("into table U select * from T", query(into_table="U")),
     # From
     ("select * from a.b.T", query(stream("a.b.T"))),
-    ("select * from T(a > 1, b)", query(s.StreamTerm(p.EventFilter("T", (Operation(">", a, one), b))))),
-    ("select * from T#time(5 sec)", query(s.StreamTerm(p.EventFilter("T"), (time_window(5),)))),
+    ("select * from T(a > 1, b)", query(q.StreamTerm(p.EventFilter("T", (Operation(">", a, one), b))))),
+    ("select * from T#time(5 sec)", query(q.StreamTerm(p.EventFilter("T"), (time_window(5),)))),
     ("select * from T.win:time(5 sec)", query(
-        s.StreamTerm(p.EventFilter("T"), (s.View("time", (seconds(5),), "win"),)))),
+        q.StreamTerm(p.EventFilter("T"), (q.View("time", (seconds(5),), "win"),)))),
     ("select * from T#groupwin(a)#length(2) as t", query(
-        s.StreamTerm(p.EventFilter("T"), (s.View("groupwin", (a,)), s.View("length", (two,))), "t"))),
-    ("select * from T#keepall", query(s.StreamTerm(p.EventFilter("T"), (s.View("keepall"),)))),
-    ("select * from T#unique(a)#length(3) t retain-union", query(s.StreamTerm(
-        p.EventFilter("T"), (s.View("unique", (a,)), s.View("length", (three,))), "t", retain="union"))),
+        q.StreamTerm(p.EventFilter("T"), (q.View("groupwin", (a,)), q.View("length", (two,))), "t"))),
+    ("select * from T#keepall", query(q.StreamTerm(p.EventFilter("T"), (q.View("keepall"),)))),
+    ("select * from T#unique(a)#length(3) t retain-union", query(q.StreamTerm(
+        p.EventFilter("T"), (q.View("unique", (a,)), q.View("length", (three,))), "t", retain="union"))),
     ("select * from A as a, B b unidirectional", query(
-        stream("A", "a"), s.JoinTerm("cross", stream("B", "b", unidirectional=True)))),
-    ("select * from A join B on a = b", query(stream("A"), s.JoinTerm("inner", stream("B"), on_ab))),
-    ("select * from A inner join B", query(stream("A"), s.JoinTerm("inner", stream("B")))),
+        stream("A", "a"), q.JoinTerm("cross", stream("B", "b", unidirectional=True)))),
+    ("select * from A join B on a = b", query(stream("A"), q.JoinTerm("inner", stream("B"), on_ab))),
+    ("select * from A inner join B", query(stream("A"), q.JoinTerm("inner", stream("B")))),
     ("select * from A left outer join B on a = b full join C on a = b", query(
-        stream("A"), s.JoinTerm("left", stream("B"), on_ab), s.JoinTerm("full", stream("C"), on_ab))),
-    ("select * from pattern @X [every T]", query(s.StreamTerm(s.PatternSource(
+        stream("A"), q.JoinTerm("left", stream("B"), on_ab), q.JoinTerm("full", stream("C"), on_ab))),
+    ("select * from pattern @X [every T]", query(q.StreamTerm(q.PatternSource(
         p.PatternEvery(p.PatternEvents(p.EventFilter("T"))), (p.Annotation("X"),))))),
     # Groups
     ("select * from T group by a, b having c", query(group_by=(a, b), having=c)),
-    ("select * from T group by a, rollup(b, c)", query(group_by=(a, s.GroupingSets("rollup", (b, c))))),
-    ("select * from T group by grouping sets((a, b), cube(c), ())", query(group_by=(s.GroupingSets(
-        "grouping sets", (s.GroupingKeys((a, b)), s.GroupingSets("cube", (c,)), s.GroupingKeys(()))),))),
+    ("select * from T group by a, rollup(b, c)", query(group_by=(a, q.GroupingSets("rollup", (b, c))))),
+    ("select * from T group by grouping sets((a, b), cube(c), ())", query(group_by=(q.GroupingSets(
+        "grouping sets", (q.GroupingKeys((a, b)), q.GroupingSets("cube", (c,)), q.GroupingKeys(()))),))),
     # Output
-    ("select * from T output every 3 events", query(output=s.Output("", None, every_3))),
-    ("select * from T output last every 3 sec", query(output=s.Output("last", None, seconds(3)))),
-    ("select * from T output after 3 events", query(output=s.Output("", every_3))),
+    ("select * from T output every 3 events", query(output=q.Output("", None, every_3))),
+    ("select * from T output last every 3 sec", query(output=q.Output("last", None, seconds(3)))),
+    ("select * from T output after 3 events", query(output=q.Output("", every_3))),
     ("select * from T output after 5 sec snapshot every 3 sec", query(
-        output=s.Output("snapshot", seconds(5), seconds(3)))),
-    ("select * from T output at (*/5, 1:3, [1, 2], 5 last, *)", query(output=s.Output("", None, s.Crontab((
+        output=q.Output("snapshot", seconds(5), seconds(3)))),
+    ("select * from T output at (*/5, 1:3, [1, 2], 5 last, *)", query(output=q.Output("", None, q.Crontab((
         CronStep(number(5)), CronRange(one, three), CronList((one, two)), CronLast(number(5), "last"), Wildcard()))))),
-    ("select * from T output when a then set b = 1, f(c)", query(output=s.Output("", None, s.OutputWhen(
-        a, (s.Assignment(b, one), s.Assignment(call("f", c), None)))))),
-    ("select * from T output when a and b and when terminated and c", query(output=s.Output(
-        "", None, s.OutputWhen(Logical("and", (a, b))), s.OutputTerminated(c)))),
-    ("select * from T output all when terminated", query(output=s.Output("all", None, None, s.OutputTerminated()))),
+    ("select * from T output when a then set b = 1, f(c)", query(output=q.Output("", None, q.OutputWhen(
+        a, (q.Assignment(b, one), q.Assignment(call("f", c), None)))))),
+    ("select * from T output when a and b and when terminated and c", query(output=q.Output(
+        "", None, q.OutputWhen(Logical("and", (a, b))), q.OutputTerminated(c)))),
+    ("select * from T output all when terminated", query(output=q.Output("all", None, None, q.OutputTerminated()))),
     # Order, limit, delivery
     ("select * from T order by a, b desc", query(order_by=(SortKey(a), SortKey(b, descending=True)))),
-    ("select * from T limit 3 offset b", query(limit=s.Limit(three, b))),
-    ("select * from T limit 1, 3", query(limit=s.Limit(three, one))),
+    ("select * from T limit 3 offset b", query(limit=q.Limit(three, b))),
+    ("select * from T limit 1, 3", query(limit=q.Limit(three, one))),
     ("select * from T for grouped_delivery(a)", query(delivery=(call("grouped_delivery", a),))),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("said", "meant"), QUERIES, ids=[said for said, _ in QUERIES])
-def test_a_query(said: str, meant: s.Query) -> None:
+def test_a_query(said: str, meant: q.Query) -> None:
     assert body(said) == meant
 
 
@@ -322,10 +323,10 @@ def test_a_match_recognize_clause() -> None:
         "select * from T match_recognize (partition by a measures X.b as x, 1 as one all matches "
         "after match skip to next row pattern (X Y) interval 5 sec or terminated define X as X.b > 1, Y as c)"
     ).recognize
-    assert found == s.MatchRecognize(
-        measures=(s.SelectItem(Member(Name("X"), "b"), "x"), s.SelectItem(one, "one")),
+    assert found == q.MatchRecognize(
+        measures=(q.SelectItem(Member(Name("X"), "b"), "x"), q.SelectItem(one, "one")),
         pattern=p.RowSequence((X, Y)),
-        definitions=(s.Definition("X", Operation(">", Member(Name("X"), "b"), one)), s.Definition("Y", c)),
+        definitions=(q.Definition("X", Operation(">", Member(Name("X"), "b"), one)), q.Definition("Y", c)),
         partition_by=(a,),
         all_matches=True,
         skip="to next row",
@@ -335,7 +336,7 @@ def test_a_match_recognize_clause() -> None:
 
 
 on_t = s.Trigger(p.EventFilter("T"), "t")
-set_a = (s.Assignment(a, one),)
+set_a = (q.Assignment(a, one),)
 int_column = s.ColumnDefinition("a", TypeName("int"))
 
 
@@ -348,7 +349,7 @@ def when(name: str, alias: str = "") -> s.ContextCondition:
 
 
 U = p.EventFilter("U")
-later = s.MergeInsert((s.SelectItem(a),), "U", ("x",), b)
+later = s.MergeInsert((q.SelectItem(a),), "U", ("x",), b)
 MERGE = """
     on T t merge W w where a when matched and b then update set a = 1 then delete where c
     when not matched then insert into U(x) select a where b
@@ -356,12 +357,16 @@ MERGE = """
 BODIES: list[tuple[str, Any]] = [
     ("on T as t select * from W", s.OnQuery(on_t, query(stream("W")))),
     ("on T as t select and delete * from W", s.OnQuery(on_t, query(stream("W"), deleting=True))),
+    ("on T as t select delete 'x' from W", s.OnQuery(
+        on_t, query(stream("W"), items=(q.SelectItem(text("x")),), deleting=True))),
+    ("on T as t select delete, a from W", s.OnQuery(
+        on_t, query(stream("W"), items=(q.SelectItem(Name("delete")), q.SelectItem(a))))),
     ("on T t delete from W as w where a", s.OnDelete(on_t, "W", "w", a)),
     ("on T t update W set a = 1 where b", s.OnUpdate(on_t, "W", "", set_a, b)),
-    ("on pattern [A] set a = 1", s.OnSet(s.Trigger(s.PatternSource(A)), set_a)),
+    ("on pattern [A] set a = 1", s.OnSet(s.Trigger(q.PatternSource(A)), set_a)),
     ("on T t insert into U select a where b insert into V select * output all", s.OnSplit(
         on_t,
-        (s.SplitBranch(s.InsertInto("U"), (s.SelectItem(a),), b), s.SplitBranch(s.InsertInto("V"), ALL)),
+        (s.SplitBranch(q.InsertInto("U"), (q.SelectItem(a),), b), s.SplitBranch(q.InsertInto("V"), ALL)),
         all_branches=True,
     )),
     (MERGE, s.OnMerge(on_t, "W", "w", a, (
@@ -378,9 +383,9 @@ BODIES: list[tuple[str, Any]] = [
     ("create variant schema S as A, B", s.CreateSchema("S", types=("A", "B"), kind="variant")),
     ("create window W#time(5 sec) as T", s.CreateWindow("W", (time_window(5),), "T")),
     ("create window W#time(5 sec) retain-union as select a from T", s.CreateWindow(
-        "W", (time_window(5),), "T", (s.SelectItem(a),), retain="union")),
+        "W", (time_window(5),), "T", (q.SelectItem(a),), retain="union")),
     ("create window W.win:time(5 sec) (a int)", s.CreateWindow(
-        "W", (s.View("time", (seconds(5),), "win"),), columns=(int_column,))),
+        "W", (q.View("time", (seconds(5),), "win"),), columns=(int_column,))),
     ("create table W (a int primary key, b sum(int), c window(*) @type(T))", s.CreateTable("W", (
         s.ColumnDefinition("a", TypeName("int"), primary_key=True),
         s.ColumnDefinition("b", call("sum", Name("int"))),
@@ -399,8 +404,8 @@ BODIES: list[tuple[str, Any]] = [
         s.CategoryContext((s.ContextCategory(a, "x"), s.ContextCategory(b, "y")), U))),
     ("create context C as start T as t end after 5 sec", context(s.StartEndContext(when("T", "t"), seconds(5)))),
     ("create context C start (0, 9, *, *, *) end pattern [A] as x", context(s.StartEndContext(
-        s.Crontab((number(0), number(9), Wildcard(), Wildcard(), Wildcard())),
-        s.ContextCondition(s.PatternSource(A), "x")))),
+        q.Crontab((number(0), number(9), Wildcard(), Wildcard(), Wildcard())),
+        s.ContextCondition(q.PatternSource(A), "x")))),
     ("create context C initiated by distinct(a) T as t terminated by U", context(
         s.OverlappingContext(when("T", "t"), when("U"), (a,)))),
     ("create context C initiated @now and T terminated U", context(

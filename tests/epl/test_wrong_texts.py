@@ -9,7 +9,7 @@ import pytest
 
 from gpu_ops.epl import parse
 from gpu_ops.epl.expressions import Logical
-from gpu_ops.epl.statements import Query
+from gpu_ops.epl.queries import Query
 from gpu_ops.errors import PlanError, TextError
 
 

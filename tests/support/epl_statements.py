@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gpu_ops.epl import expressions as e
 from gpu_ops.epl import patterns as p
+from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
 
 _WORDS = """
@@ -93,8 +94,8 @@ def _compound(inner: Strategy) -> Strategy:
         st.builds(e.Record, some(pairs, least=1)),
         st.builds(e.Record, some(pairs | st.tuples(simple, st.none()), least=1), st.just(True)),
         st.builds(e.Cast, inner, types, some(st.builds(e.NamedArgument, simple, inner.map(lambda x: (x,))), most=1)),
-        st.builds(s.Subquery, queries(inner)),
-        st.builds(s.Exists, queries(inner)),
+        st.builds(q.Subquery, queries(inner)),
+        st.builds(q.Exists, queries(inner)),
     )
 
 
@@ -151,7 +152,7 @@ def noted(most: int = 2) -> Strategy:
 @opaque
 def items(inner: Strategy) -> Strategy:
     selected = st.one_of(inner, inner, st.just(e.Wildcard()), st.builds(e.Wildcard, inner))
-    return some(st.builds(s.SelectItem, selected, optional, noted(1)), least=1)
+    return some(st.builds(q.SelectItem, selected, optional, noted(1)), least=1)
 
 
 @opaque
@@ -161,51 +162,51 @@ def events(inner: Strategy) -> Strategy:
 
 @opaque
 def views(inner: Strategy) -> Strategy:
-    return some(st.builds(s.View, simple, some(arguments(inner)), st.just("") | simple), most=2)
+    return some(st.builds(q.View, simple, some(arguments(inner)), st.just("") | simple), most=2)
 
 
 @opaque
 def sources(inner: Strategy) -> Strategy:
-    return events(inner) | st.builds(s.PatternSource, patterns(inner), noted(1))
+    return events(inner) | st.builds(q.PatternSource, patterns(inner), noted(1))
 
 
 @opaque
 def streams(inner: Strategy) -> Strategy:
     retain = st.sampled_from(["", "union", "intersection"])
-    return st.builds(s.StreamTerm, sources(inner), views(inner), optional, st.booleans(), retain)
+    return st.builds(q.StreamTerm, sources(inner), views(inner), optional, st.booleans(), retain)
 
 
 @opaque
 def joins(inner: Strategy) -> Strategy:
     kinds = st.sampled_from(["inner", "left", "right", "full"])
-    by_word = st.builds(s.JoinTerm, kinds, streams(inner), maybe(inner))
-    return some(st.builds(s.JoinTerm, st.just("cross"), streams(inner)), most=2) | some(by_word, most=2)
+    by_word = st.builds(q.JoinTerm, kinds, streams(inner), maybe(inner))
+    return some(st.builds(q.JoinTerm, st.just("cross"), streams(inner)), most=2) | some(by_word, most=2)
 
 
 @opaque
 def groupings(inner: Strategy) -> Strategy:
     keys = some(inner, least=2) | st.just(())
-    leaves: Strategy = inner | st.builds(s.GroupingKeys, keys)
+    leaves: Strategy = inner | st.builds(q.GroupingKeys, keys)
     kinds = st.sampled_from(["rollup", "cube", "grouping sets"])
-    sets: Callable[[Strategy], Strategy] = lambda of: st.builds(s.GroupingSets, kinds, some(of, least=1))  # noqa: E731
+    sets: Callable[[Strategy], Strategy] = lambda of: st.builds(q.GroupingSets, kinds, some(of, least=1))  # noqa: E731
     return some(leaves | sets(leaves | sets(leaves)))
 
 
 @opaque
 def assignments(inner: Strategy, *, least: int = 1) -> Strategy:
     targets = st.builds(e.Name, names) | st.builds(e.Member, st.builds(e.Name, names), names)
-    done = calls(inner).map(lambda call: s.Assignment(call, None))
-    return some(st.builds(s.Assignment, targets, inner) | done, least=least, most=2)
+    done = calls(inner).map(lambda call: q.Assignment(call, None))
+    return some(st.builds(q.Assignment, targets, inner) | done, least=least, most=2)
 
 
 @opaque
 def outputs(inner: Strategy) -> Strategy:
-    counts = st.builds(s.EventCount, inner)
-    crontabs = st.builds(s.Crontab, some(arguments(inner)))
-    when = st.builds(s.OutputWhen, inner, assignments(inner, least=0))
-    ended = st.builds(s.OutputTerminated, maybe(inner), assignments(inner, least=0))
+    counts = st.builds(q.EventCount, inner)
+    crontabs = st.builds(q.Crontab, some(arguments(inner)))
+    when = st.builds(q.OutputWhen, inner, assignments(inner, least=0))
+    ended = st.builds(q.OutputTerminated, maybe(inner), assignments(inner, least=0))
     made = st.builds(
-        s.Output,
+        q.Output,
         st.sampled_from(["", "first", "last", "all", "snapshot"]),
         maybe(periods(inner) | counts),
         maybe(st.one_of(periods(inner), counts, crontabs, when)),
@@ -238,10 +239,10 @@ rows: Strategy = st.recursive(st.builds(p.RowVariable, names), _rows, max_leaves
 def recognized(inner: Strategy) -> Strategy:
     interval = st.tuples(st.none(), st.just(False)) | st.tuples(periods(inner), st.booleans())
     skips = st.sampled_from(["past last row", "to next row", "to current row"])
-    measures = some(st.builds(s.SelectItem, inner, names), least=1)
-    defined = some(st.builds(s.Definition, names, inner))
+    measures = some(st.builds(q.SelectItem, inner, names), least=1)
+    defined = some(st.builds(q.Definition, names, inner))
     return st.builds(
-        lambda measures, rows, defined, keys, every, skip, interval: s.MatchRecognize(
+        lambda measures, rows, defined, keys, every, skip, interval: q.MatchRecognize(
             measures, rows, defined, keys, every, skip, *interval
         ),
         *(measures, rows, defined, some(inner), st.booleans(), skips, interval),
@@ -249,7 +250,7 @@ def recognized(inner: Strategy) -> Strategy:
 
 
 def inserts() -> Strategy:
-    return st.builds(s.InsertInto, names, st.sampled_from(["", "istream", "rstream", "irstream"]), some(names))
+    return st.builds(q.InsertInto, names, st.sampled_from(["", "istream", "rstream", "irstream"]), some(names))
 
 
 @opaque
@@ -257,13 +258,13 @@ def queries(inner: Strategy, *, deleting: bool = False, whole: bool = False) -> 
     """Queries; in an expression those of a few clauses, which are drawn quickly."""
     if not whole:
         return st.builds(
-            s.Query,
-            st.lists(st.builds(s.SelectItem, inner, optional), min_size=1, max_size=2).map(tuple),
-            st.builds(s.StreamTerm, st.builds(p.EventFilter, dotted, some(inner, most=1)), st.just(()), optional),
+            q.Query,
+            st.lists(st.builds(q.SelectItem, inner, optional), min_size=1, max_size=2).map(tuple),
+            st.builds(q.StreamTerm, st.builds(p.EventFilter, dotted, some(inner, most=1)), st.just(()), optional),
             where=maybe(inner),
         )
     return st.builds(
-        s.Query,
+        q.Query,
         items(inner),
         streams(inner),
         joins(inner),
@@ -275,7 +276,7 @@ def queries(inner: Strategy, *, deleting: bool = False, whole: bool = False) -> 
         having=maybe(inner),
         output=maybe(outputs(inner)),
         order_by=some(st.builds(e.SortKey, inner, st.booleans())),
-        limit=maybe(st.builds(s.Limit, inner, maybe(inner))),
+        limit=maybe(st.builds(q.Limit, inner, maybe(inner))),
         insert=maybe(inserts()),
         into_table=optional,
         deleting=st.booleans() if deleting else st.just(False),
@@ -379,8 +380,8 @@ def _still(call: e.FunctionCall) -> e.FunctionCall:
 def contexts(inner: Strategy) -> Strategy:
     condition = st.one_of(
         st.builds(s.ContextCondition, events(inner), optional),
-        st.builds(s.ContextCondition, st.builds(s.PatternSource, patterns(inner)), optional, noted(1)),
-        st.builds(s.Crontab, some(arguments(inner))),
+        st.builds(s.ContextCondition, st.builds(q.PatternSource, patterns(inner)), optional, noted(1)),
+        st.builds(q.Crontab, some(arguments(inner))),
         periods(inner),
     )
     keys = st.builds(s.ContextKey, some(inner, least=1), events(inner), optional)
