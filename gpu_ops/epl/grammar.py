@@ -7,7 +7,7 @@ what may stand there. Names in capitals are tokens that keep their text (`lexer.
 from __future__ import annotations
 
 GRAMMAR = r"""
-%declare NAME NUMBER STRING PARAMETER UNIT CONSTANT SELECTOR DIRECTION LIKE NOT QUANTIFIER RETAIN SIDE RATE
+%declare NAME NUMBER STRING PARAMETER UNIT LITERAL SELECTOR DIRECTION LIKE NOT QUANTIFIER RETAIN SIDE RATE
 %declare STAR PLUS MINUS DIVIDE EQUAL UNEQUAL LESS GREATER BITS JOINED LAMBDA VIEWDOT NEXTCONTEXT ANDTERMINATED
 %declare LASTING SCHEMAOPTION
 
@@ -29,7 +29,7 @@ setting: NAME EQUAL _setting_value -> named_setting
 _setting_value: annotation | constant | setting_name | setting_list
 setting_name: dotted
 setting_list: "{" "}" | "{" _setting_value ("," _setting_value)* "}"
-?constant: NUMBER -> number | MINUS NUMBER -> negative_number | STRING -> string | CONSTANT -> constant
+?constant: NUMBER -> number | MINUS NUMBER -> negative_number | STRING -> string | LITERAL -> constant
 
 declaration: "expression" NAME "{" (expression | lambda_function) "}"
            | "expression" NAME "alias" "for" "{" expression "}"    -> alias_declaration
@@ -244,7 +244,7 @@ _times: STAR | DIVIDE
      | NAME "(" arguments ")"                                    -> call
      | NUMBER                                                    -> number
      | STRING                                                    -> string
-     | CONSTANT                                                  -> constant
+     | LITERAL                                                  -> constant
      | PARAMETER                                                 -> parameter
      | "(" expression ")"                                        -> parenthesised
      | "(" query ")"                                             -> subquery

@@ -23,7 +23,7 @@ UNITS = {
 
 KINDS = {
     "UNIT": tuple(UNITS),
-    "CONSTANT": ("true", "false", "null"),
+    "LITERAL": ("true", "false", "null"),
     "SELECTOR": ("istream", "rstream", "irstream"),
     "DIRECTION": ("asc", "desc"),
     "LIKE": ("like", "regexp"),

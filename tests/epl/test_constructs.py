@@ -41,6 +41,8 @@ from gpu_ops.epl.expressions import (
     TypeName,
     Wildcard,
 )
+from gpu_ops.epl.lexer import HARD
+from gpu_ops.epl.parsing import tables
 
 a, b, c = Name("a"), Name("b"), Name("c")
 T = q.StreamTerm(p.EventFilter("T"))
@@ -475,3 +477,24 @@ def test_the_chapter_s_statements(said: str) -> None:
 def test_a_column_without_a_name_is_called_by_its_text() -> None:
     items = body("select max( a , 1 ), a + 1 * 2, Math.max(a.x, b), count(*), a like 'x%' from T").items
     assert [str(item) for item in items] == ["max(a,1)", "a+1*2", "Math.max(a.x,b)", "count(*)", "a like 'x%'"]
+
+
+WORDS = sorted({word for words in tables().lexer.spelling.values() for word in words if word.isidentifier()})
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_word_of_the_language_is_a_name_in_backticks_and_behind_a_dot(word: str) -> None:
+    found = body(f"select `{word}`, a.{word} as `{word}` from `{word}` as `{word}`")
+    assert found == query(stream(word, word), items=(q.SelectItem(Name(word)), q.SelectItem(Member(a, word), word)))
+
+
+@pytest.mark.parametrize("word", [word for word in WORDS if word not in HARD])
+def test_most_words_are_names_where_they_cannot_be_words(word: str) -> None:
+    equal = Operation("=", Name(word), one)
+    found = body(f"select {word}, max({word}) {word} from T({word} = 1) where {word} = 1 order by {word}")
+    assert found == query(
+        q.StreamTerm(p.EventFilter("T", (equal,))),
+        items=(q.SelectItem(Name(word)), q.SelectItem(call("max", Name(word)), word)),
+        where=equal,
+        order_by=(SortKey(Name(word)),),
+    )

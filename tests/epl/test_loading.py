@@ -7,6 +7,7 @@ import sys
 import threading
 
 from gpu_ops.epl import parse
+from gpu_ops.epl.lexer import KINDS
 from gpu_ops.epl.parsing import tables
 
 
@@ -59,3 +60,10 @@ def test_the_grammar_decides_each_text_in_one_way() -> None:
         lark.logger.setLevel(level)
     conflicts = {message for message in messages if "conflict" in message.lower()}
     assert conflicts == {"Shift/Reduce conflict for terminal LPAR: (resolving as shift)"}
+
+
+def test_no_token_is_called_like_another_word() -> None:
+    """Lark calls the token of a word by the word, and takes two of one name for the same."""
+    assert not {kind.lower() for kind in (*KINDS, "NAME", "NUMBER", "STRING", "PARAMETER")} & {
+        word for kind, words in tables().lexer.spelling.items() if kind not in KINDS for word in words
+    }

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pickle
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gpu_ops.epl import parse
+from gpu_ops.epl import parse, unparse
 from gpu_ops.epl.expressions import Logical
 from gpu_ops.epl.queries import Query
 from gpu_ops.errors import PlanError, TextError
@@ -89,3 +92,16 @@ def test_a_long_list_is_not_deep() -> None:
     assert isinstance(statement.body, Query)
     assert isinstance(statement.body.where, Logical)
     assert len(statement.body.where.operands) == 3_000
+
+
+@given(st.data())
+def test_a_text_that_was_changed_anywhere_is_read_or_refused(data: st.DataObject) -> None:
+    text = data.draw(st.sampled_from([text for text, _ in (*WRONG, *REFUSED)]))
+    tokens = st.sampled_from([*"()[]{},;.:*+->=?@#`'", " select ", " from ", " a ", " every ", " not ", "\\", "\0"])
+    for _ in range(data.draw(st.integers(1, 4))):
+        first = data.draw(st.integers(0, len(text)))
+        last = data.draw(st.integers(first, min(first + 6, len(text))))
+        text = text[:first] + data.draw(st.just("") | tokens | st.text(max_size=3)) + text[last:]
+    with suppress(TextError):
+        statements = parse(text)
+        assert parse(unparse(statements)) == statements
