@@ -377,10 +377,10 @@ class SortKey(Syntax):
 
 @dataclass(frozen=True)
 class NamedArgument(Syntax):
-    """`filter: value` or `group_by: (a,b)`."""
+    """`filter: value` or `group_by: (a,b)`; a period is alone."""
 
     name: str
-    values: tuple[Expression, ...]
+    values: tuple[Expression | Period, ...]
 
     def __str__(self) -> str:
         values = str(self.values[0]) if len(self.values) == 1 else f"({listed(self.values)})"

@@ -272,7 +272,7 @@ quantity: "distinct" -> quantity_distinct | "all" -> quantity_all | -> quantity_
          | STAR DIVIDE signed                                     -> every_nth
          | NUMBER ":" NUMBER                                     -> cron_range
          | "[" cron_item ("," cron_item)* "]"                    -> cron_list
-         | NAME ":" (expression | several)                       -> option
+         | NAME ":" (expression | several | period)              -> option
          | lambda_function
 ?cron_item: expression | NUMBER ":" NUMBER                       -> cron_range
 lambda_function: NAME "=>" expression | LAMBDA NAME ("," NAME)* ")" "=>" expression

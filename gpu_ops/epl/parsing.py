@@ -22,7 +22,7 @@ from gpu_ops.errors import TextError
 if TYPE_CHECKING:
     from lark.grammar import Rule
 
-_LONGEST, _DEEPEST = 1_000_000, 200
+_LONGEST, _DEEPEST = 1_000_000, 100
 """Characters of a text; levels of a tree, which others walk by recursion."""
 
 _STATES = 4_000

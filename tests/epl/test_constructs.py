@@ -289,6 +289,8 @@ PATTERNS: list[tuple[str, Any]] = [
     ("every [2] A", p.PatternEvery(p.PatternUntil(A, None, two, two))),
     ("timer:interval(5 sec)", p.PatternObserver("timer", "interval", (seconds(5),))),
     ("timer:at(*, 5)", p.PatternObserver("timer", "at", (Wildcard(), number(5)))),
+    ("timer:schedule(period: 5 sec)", p.PatternObserver(
+        "timer", "schedule", (NamedArgument("period", (seconds(5),)),))),
     ("timer:schedule(iso: 'x')", p.PatternObserver("timer", "schedule", (NamedArgument("iso", (text("x"),)),))),
 ]  # fmt: skip
 

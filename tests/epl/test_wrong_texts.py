@@ -76,8 +76,8 @@ def test_the_error_can_be_sent() -> None:
     [
         (f"select {'(' * 100_000}a from T", "Too many brackets are open here."),
         (f"select {'(' * 5_000}a{')' * 5_000} from T", "Too many brackets are open here."),
-        (f"select {'1+' * 5_000}1 from T", "The expression is nested deeper than 200 times."),
-        (f"select a{'.b' * 5_000} from T", "The expression is nested deeper than 200 times."),
+        (f"select {'1+' * 5_000}1 from T", "The expression is nested deeper than 100 times."),
+        (f"select a{'.b' * 5_000} from T", "The expression is nested deeper than 100 times."),
         (f"select a from T where {'x' * 1_000_000}", "The text has more than 1,000,000 characters."),
         ("select '\\ud800' from T", "The string holds half of a character."),
     ],
@@ -85,6 +85,23 @@ def test_the_error_can_be_sent() -> None:
 )
 def test_no_text_is_too_much(text: str, problem: str) -> None:
     assert error(text).problem == problem
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"select {'f(' * 95}a{')' * 95} from T",
+        f"select {'1+' * 95}a from T",
+        f"select * from T where {'a in (select * from T where ' * 30}b{')' * 30}",
+        f"select * from pattern [{'every (' * 90}A{')' * 90}]",
+    ],
+    ids=["calls", "sum", "queries", "pattern"],
+)
+def test_what_is_as_deep_as_it_may_be_can_be_walked(text: str) -> None:
+    statements = parse(text)
+    assert parse(unparse(statements)) == statements
+    assert hash(statements) == hash(parse(text))
+    assert repr(statements)
 
 
 def test_a_long_list_is_not_deep() -> None:

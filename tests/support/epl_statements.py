@@ -113,7 +113,7 @@ def arguments(inner: Strategy) -> Strategy:
         inner,
         periods(inner),
         st.builds(e.SortKey, inner, st.just(True)),
-        st.builds(e.NamedArgument, names, some(inner)),
+        st.builds(e.NamedArgument, names, some(inner) | periods(inner).map(lambda period: (period,))),
         st.builds(e.LambdaFunction, some(simple, least=1, most=2), inner),
         st.builds(e.CronStep, inner),
         ranges,
