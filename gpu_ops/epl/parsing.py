@@ -123,14 +123,14 @@ def _made() -> ParserTables:
     parser = Lark(GRAMMAR, parser="lalr", lexer=NoLexer, maybe_placeholders=False)
     found = parser.parser.parser._parse_table  # noqa: SLF001
     builder = Builder()
-    rules = {rule: _reduction(rule, builder) for rule in parser.rules}
+    rules = {id(rule): _reduction(rule, builder) for rule in parser.rules}
+    made = {rule.origin for rule in rules.values()}
     actions: list[dict[str, int | _Reduction]] = [{} for _ in found.states]
     steps: list[dict[str, int]] = [{} for _ in found.states]
-    made = {rule.origin for rule in rules.values()}
     for state, row in found.states.items():
         for symbol, (action, argument) in row.items():
             if action is not Shift:
-                actions[state][symbol] = rules.setdefault(argument, _reduction(argument, builder))
+                actions[state][symbol] = rules[id(argument)]
             else:
                 (steps if symbol in made else actions)[state][symbol] = argument
     literals = {str(each.pattern.value): each.name for each in parser.terminals if isinstance(each.pattern, PatternStr)}
