@@ -75,6 +75,45 @@ class UnknownNameError(PlanError, AttributeError):
     """A stream, a window or the like has no verb of this name; the remedy says what to write instead."""
 
 
+class TextError(PlanError):
+    """A query that is written as a text cannot be read, or asks for something that gpu_ops does not have.
+
+    Attributes:
+        line: The line of the place, from 1.
+        character: The character of that line, from 1.
+        text: The text.
+        at: The character of the whole text, from 0.
+        construct: What gpu_ops does not have, where that is what is wrong.
+
+    Examples:
+        >>> raise TextError("'form' cannot stand here.", text="select * form T", at=9, remedy="Did you mean 'from'?")
+        Traceback (most recent call last):
+        gpu_ops.errors.TextError: 'form' cannot stand here. [line 1, column 10] Did you mean 'from'?
+            select * form T
+                     ^
+    """
+
+    def __init__(self, problem: str, *, text: str, at: int, remedy: str | None = None, construct: str = "") -> None:
+        self.text, self.at, self.construct = text, at, construct
+        begins = text.rfind("\n", 0, at) + 1
+        self.line, self.character = text.count("\n", 0, at) + 1, at - begins + 1
+        super().__init__(problem, values=f"line {self.line}, column {self.character}", remedy=remedy)
+        shown_line, before = _around(text[begins:].partition("\n")[0], at - begins)
+        self.args = (f"{self}\n    {shown_line}\n    {' ' * before}^",)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        state = {"text": self.text, "at": self.at, "remedy": self.remedy, "construct": self.construct}
+        return _rebuild, (type(self), self.problem, state)
+
+
+def _around(line: str, at: int) -> tuple[str, int]:
+    """What is shown of a line, and how many characters of it stand before the place."""
+    first = max(0, at - 60)
+    before = "..." * (first > 0) + line[first:at]
+    behind = line[at : at + 40] + "..." * (len(line) > at + 40)
+    return (before + behind).replace("\t", " ").rstrip(), len(before)
+
+
 class TimeError(GpuOpsError):
     """A time is null, unparsable, ambiguous, too fine, or outside the years 1 to 9999; or a lifetime is empty."""
 

@@ -28,7 +28,7 @@ def test_a_gpu_that_is_not_there_is_an_error_that_says_why() -> None:
 
 @pytest.mark.slow
 def test_importing_loads_nothing_heavy() -> None:
-    heavy = {"pandas", "pyspark", "numba", "cupy", "cudf", "matplotlib", "duckdb", "rich", "typer"}
+    heavy = {"pandas", "pyspark", "numba", "cupy", "cudf", "matplotlib", "duckdb", "rich", "typer", "lark"}
     code = f"import sys, gpu_ops; print(sorted({heavy!r} & set(sys.modules)))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
