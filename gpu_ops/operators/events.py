@@ -70,9 +70,15 @@ def concat(pieces: Iterable[Events], device: Device) -> Events | None:
         return parts[0] if parts else None
     durations = {part.end if isinstance(part.end, int) else None for part in parts}
     one = durations.pop() if len(durations) == 1 else None
-    end = one if one is not None else np.concatenate([part.ends for part in parts])
-    start = np.concatenate([part.start for part in parts])
-    return Events(start, end, device.columns.concat([part.frame for part in parts]))
+    starts, frames = [part.start for part in parts], [part.frame for part in parts]
+    ends = [] if one is not None else [part.ends for part in parts]
+    # The pieces' memory is free as soon as it is joined: at no time are all arrays there twice.
+    parts.clear()
+    end = np.concatenate(ends) if one is None else one
+    ends.clear()
+    start = np.concatenate(starts)
+    starts.clear()
+    return Events(start, end, device.columns.concat(frames))
 
 
 def whole_groups(

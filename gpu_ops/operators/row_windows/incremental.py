@@ -113,7 +113,7 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
         def results(piece: tuple[Events, Any, Any]) -> Sequence[Events]:
             some, *numbered = piece
             code, touched = numbered if together == node.group else self._group_numbers(some.frame)
-            made = self._whole(AxisRows(code, some.start, some.ends, {}, some.frame), touched)
+            made = self._whole(AxisRows(code, some.start, some.end, {}, some.frame), touched)
             if whole.cut:
                 return list(made)
             gathered = concat(made, device)
@@ -130,14 +130,15 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
         device = self._device
         some = slices(self._node.halo, rows, device) if len(touched) == 1 else None
         if some is None:
-            yield from self._rows_due(rows, touched, GroupStates.new(int(touched[-1]) + 1, device), MAX_TIME)
+            groups = GroupStates.new(int(touched[-1]) + 1, device)
+            yield from self._rows_due(rows.with_ends(), touched, groups, MAX_TIME)
             return
         since = rows.low.min()
 
         def results(part: Slice) -> list[Events]:
             groups = GroupStates.new(int(touched[-1]) + 1, device)
             groups.seen[touched], groups.first[touched] = part.number, since
-            return self._rows_due(part.rows, touched, groups, MAX_TIME, own=(part.begin, part.end))
+            return self._rows_due(part.rows.with_ends(), touched, groups, MAX_TIME, own=(part.begin, part.end))
 
         for made in ordered_map(device.threads, results, some):
             yield from made

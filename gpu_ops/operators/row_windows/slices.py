@@ -120,7 +120,7 @@ def _(halo: LiveHalo, rows: _Rows) -> Iterator[Slice]:
     while low < len(rows):
         high = rows.end_after(low, 4 * len(alive))
         indices = np.concatenate([alive, device.columns.array(np.arange(low, high))])
-        shown = rows.rows.take(indices, device)
+        shown = rows.rows.take(indices, device).with_ends()
         yield Slice(shown, len(alive), len(indices))
         if high < len(rows):
             alive = kernels.take(indices, kernels.keep(shown.high > rows.rows.low[high]))

@@ -54,6 +54,10 @@ class AxisRows:
     def __len__(self) -> int:
         return len(self.code)
 
+    def with_ends(self) -> AxisRows:
+        """The rows with the end of each in an array."""
+        return replace(self, high=self.low + self.high) if isinstance(self.high, int) else self
+
     def take(self, indices: Any, device: Device) -> AxisRows:
         """The rows at these indices."""
         take = device.kernels.take

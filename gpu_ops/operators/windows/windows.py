@@ -208,7 +208,7 @@ def _block_results(node: WindowAggregate, block: _BlockRows, keys: Any | None, d
 def _on_axis(grid: GridKind | None, rows: AxisRows, device: Device) -> tuple[AxisRows, Any | None]:
     """(rows with their places on a window's axis, their indices): without those in no window; None if none is."""
     if grid is None:
-        return replace(rows, high=rows.low + rows.high) if isinstance(rows.high, int) else rows, None
+        return rows.with_ends(), None
     low, high, at = grids.windows_of(grid, rows.low, rows.high, device)
     return replace(rows if at is None else rows.take(at, device), low=low, high=high), at
 
