@@ -162,6 +162,7 @@ class WindowRows:
         schema: Its types.
         memo: int64 for each row the number that the window noted (`Membership.memo`); None without a `RowNote`.
         rows: Whether the caller asks for `Membership.entered` and `Membership.left`.
+        continues: Whether rows of earlier steps are among them.
     """
 
     code: Any
@@ -178,6 +179,7 @@ class WindowRows:
     schema: pa.Schema
     memo: Any | None = None
     rows: bool = True
+    continues: bool = True
 
     def __len__(self) -> int:
         return len(self.start)

@@ -159,9 +159,11 @@ def batch_ends(window: TimeBatches, held: WindowRows, device: Device) -> Any:
 @assigns(Session)
 def _session(window: Session, held: WindowRows, device: Device) -> Membership:
     kernels, rows, start = device.kernels, len(held), held.start
-    # The open session may be shown by its first row alone; the start of its last row was noted.
-    is_old = held.number < held.before[held.code]
-    earlier = np.where(is_old[:-1] & ~is_old[1:], held.noted[held.code[:-1]], start[:-1])
+    earlier = start[:-1]
+    if held.continues:
+        # The open session may be shown by its first row alone; the start of its last row was noted.
+        is_old = held.number < held.before[held.code]
+        earlier = np.where(is_old[:-1] & ~is_old[1:], held.noted[held.code[:-1]], earlier)
     fresh = np.concatenate([np.ones_like(start[:1], dtype=np.bool_), start[1:] - earlier >= window.gap])
     fresh[held.bounds[:-1]] = True
     opening, cap = _capped(window, held, fresh, device)

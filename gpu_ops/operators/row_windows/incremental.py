@@ -236,7 +236,7 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
         if kept is not None:
             order = device.kernels.group_order(codes, len(touched), _column(rows, NUMBER))
             rows, codes = rows.take(order, device), device.kernels.take(codes, order)
-        return rows, self._held(rows, codes, touched, groups, before, cti)
+        return rows, replace(self._held(rows, codes, touched, groups, before, cti), continues=kept is not None)
 
     def _in_doubt(self, touched: Any, upto: Any, before: Any, groups: GroupStates) -> Any | None:
         """Which groups' kept rows are read only once their first ones leave; None if they are few, so that all are."""
