@@ -26,6 +26,8 @@ MANY = (1 << 62) - 1
 
 OLDER = "Restore an older one: follow(…, keep=3) keeps those before it as PATH.1 and PATH.2."
 
+_OTHER_VERSION = "If an older version of gpu_ops wrote it, run the query over its input again (CHANGELOG.md). "
+
 
 @dataclass(frozen=True)
 class Field:
@@ -126,7 +128,9 @@ def check(
             raise SourceError(f"{of}, table {each.name!r}: it is missing.", remedy=OLDER)
     strange = next((name for name in tables if name not in known), None)
     if strange is not None:
-        raise SourceError(f"{of}, table {strange!r}: there is no such table in its state.", remedy=OLDER)
+        raise SourceError(
+            f"{of}, table {strange!r}: there is no such table in its state.", remedy=_OTHER_VERSION + OLDER
+        )
 
 
 class _Check:
