@@ -1,0 +1,35 @@
+"""Turns: what happens to a running query of many statements, in its order, as places on a time axis.
+
+Each arrival of an event and each advance of the clock is a turn. A turn has a place on the axis that streams on turns
+have instead of time. Events that one turn makes come at places between it and the next turn. All of these places are
+even, so that a row may enter a window and leave it in one delivery: it lives from an even place to the odd one behind.
+"""
+
+from __future__ import annotations
+
+TURN = 1 << 20
+"""The distance between the places of two turns, in ticks."""
+
+CLOCK = "@clock"
+"""The column with the engine's time: that of an arrival when it came, that of a tick after the advance."""
+
+PLACE = "@place"
+"""The column with the place at which a row arrived (int64): its identity, and the order of arrival."""
+
+ASK = "@ask"
+"""The column of ticks that says whether content is asked for, and the clock stays."""
+
+DUE = "@due"
+"""The column of rows in a window that the clock makes them leave: the time at which that fell due."""
+
+ROW = "@row"
+"""The column that says what a delivered row is: one of the constants below."""
+
+NEW, OLD, HELD, MARK, EMPTY = "new", "old", "held", "turn", "empty"
+"""A row of the insert stream, of the remove stream, of the content asked for; how many rows a turn moved; no row."""
+
+ENTERED, LEFT = "@entered", "@left"
+"""The columns of a `MARK`: how many rows entered and how many left."""
+
+ORDER = "@order"
+"""The column with the number of a row among those of its place and kind (int64)."""
