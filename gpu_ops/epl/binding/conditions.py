@@ -1,0 +1,303 @@
+"""Conditions: comparisons, `between`, `in`, `any` and `all`, `like` and `regexp`, and what joins them.
+
+Null is unknown, as in SQL, but for `is` and for `between`, which is never unknown. NaN equals itself, and is neither
+less nor greater than any number. Text is ordered by code points.
+"""
+
+from __future__ import annotations
+
+import math
+import operator as operators
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import narwhals as nw
+import polars as pl
+import pyarrow as pa
+
+from gpu_ops.epl.binding import types as t
+from gpu_ops.epl.binding.bound import Bound, as_type, beside, is_finite
+from gpu_ops.epl.expressions import Expression
+from gpu_ops.epl.placed_error import PlacedError, failure_at, unsupported
+
+_APPLIED: dict[str, Any] = {
+    "=": operators.eq,
+    "!=": operators.ne,
+    "<": operators.lt,
+    "<=": operators.le,
+    ">": operators.gt,
+    ">=": operators.ge,
+}
+UNKNOWN = nw.lit(None, nw.Boolean())
+"""The condition that is always null."""
+
+
+def condition(value: nw.Expr) -> Bound:
+    """A condition."""
+    return Bound(value, t.BOOLEAN)
+
+
+def truth(node: Expression, bound: Bound, where: str) -> nw.Expr:
+    """The value of what has to be a condition."""
+    if bound.type not in {t.BOOLEAN, t.NULL}:
+        kind = t.type_name(bound.type)
+        raise failure_at(node, f"{where} takes a condition, and {bound.text!r} is of type {kind}.", "Compare it.")
+    return as_type(bound, t.BOOLEAN)
+
+
+def joined_by(operator: str, values: Sequence[nw.Expr]) -> Bound:
+    """Conditions joined by `and` or `or`, in SQL's logic of three values."""
+    join = nw.all_horizontal if operator == "and" else nw.any_horizontal
+    return condition(join(*values, ignore_nulls=False))
+
+
+# Comparisons
+
+
+def compared_as(node: Expression, *operands: Bound, ordered: bool = False) -> pa.DataType:
+    """The type in which values are compared."""
+    dtype = t.common_type([each.type for each in operands])
+    if dtype is None:
+        first, second = _clashing(operands)
+        kinds = [t.type_name(each.type) for each in (first, second)]
+        if all(t.is_numeric(each.type) for each in (first, second)):
+            raise unsupported(node, f"comparison of {kinds[0]} and {kinds[1]}", "Cast one of them.")
+        raise failure_at(
+            node,
+            f"{first.text!r} is of type {kinds[0]} and {second.text!r} of type {kinds[1]}: they cannot be compared.",
+            "Cast one of them.",
+        )
+    if ordered and not (t.is_numeric(dtype) or dtype in {t.TEXT, t.NULL}):
+        wrong = next(each for each in operands if each.type != t.NULL)
+        raise failure_at(node, f"{wrong.text!r} is of type {t.type_name(dtype)}, which has no order.")
+    return dtype
+
+
+def _clashing(operands: Sequence[Bound]) -> tuple[Bound, Bound]:
+    for at, second in enumerate(operands):
+        for first in operands[:at]:
+            if t.common_type([first.type, second.type]) is None:
+                return first, second
+    return operands[0], operands[-1]
+
+
+def compared(node: Expression, operator: str, left: Bound, right: Bound) -> Bound:
+    """`left operator right` for `= != < <= > >= is`, `is not`."""
+    if operator.startswith("is"):
+        same = _same(node, left, right)
+        return condition(~same if operator == "is not" else same)
+    dtype = compared_as(node, left, right, ordered=operator not in {"=", "!="})
+    return condition(_compared(operator, left, right, dtype))
+
+
+def _compared(operator: str, left: Bound, right: Bound, dtype: pa.DataType) -> nw.Expr:
+    if _null(left) or _null(right):
+        return UNKNOWN
+    one, other = beside(left, right, dtype), beside(right, left, dtype)
+    apply = _APPLIED[operator]
+    if operator in {"=", "!="} or not t.is_float(dtype):
+        return apply(one, other)  # type: ignore[no-any-return]
+    # The backend's NaN is the greatest number: here it is replaced by one for which the comparison fails.
+    least, most = -math.inf, math.inf
+    if left.maybe_nan and right.maybe_nan and operator in {"<=", ">="}:
+        plain = apply(one.fill_nan(0.0), other.fill_nan(0.0))
+        return nw.when(one.is_nan() | other.is_nan()).then(plain & ~plain).otherwise(plain)
+    if not all(is_finite(each.constant.value) for each in (left, right) if each.constant is not None):
+        plain = apply(one, other)
+        return nw.when(one.is_nan() | other.is_nan()).then(plain & ~plain).otherwise(plain)
+    if left.maybe_nan:
+        one = one.fill_nan(most if operator.startswith("<") else least)
+    if right.maybe_nan:
+        other = other.fill_nan(least if operator.startswith("<") else most)
+    return apply(one, other)  # type: ignore[no-any-return]
+
+
+def _null(bound: Bound) -> bool:
+    return bound.type == t.NULL or (bound.constant is not None and bound.constant.value is None)
+
+
+def _same(node: Expression, left: Bound, right: Bound) -> nw.Expr:
+    """Whether both are null, or both are the same value."""
+    dtype = compared_as(node, left, right)
+    if _null(left) and _null(right):
+        return nw.lit(True)
+    if _null(left) or _null(right):
+        return (left if _null(right) else right).value.is_null()
+    one, other = beside(left, right, dtype), beside(right, left, dtype)
+    equal = (one == other).fill_null(False)
+    if left.constant is not None or right.constant is not None:
+        return equal
+    return equal | (one.is_null() & other.is_null())
+
+
+def chosen_by(node: Expression, subject: Bound, value: Bound) -> nw.Expr:
+    """Whether a case's subject is the value behind `when`; null is null."""
+    return _same(node, subject, value)
+
+
+# Ranges and lists
+
+
+def ranged(
+    node: Expression, value: Bound, low: Bound, high: Bound, *, with_low: bool = True, with_high: bool = True
+) -> nw.Expr:
+    """Whether a value is between two bounds, whichever is the greater; false where one of the three is null.
+
+    A bound that is left out is the lesser (`with_low`) or the greater one (`with_high`), as in Esper.
+    """
+    dtype = compared_as(node, value, low, high, ordered=True)
+    above, below = (">=" if with_low else ">"), ("<=" if with_high else "<")
+
+    def inside(least: Bound, most: Bound) -> nw.Expr:
+        return _compared(above, value, least, dtype) & _compared(below, value, most, dtype)
+
+    constants = [each.constant for each in (low, high)]
+    if all(each is not None and each.value is not None for each in constants):
+        least, most = sorted((low, high), key=lambda each: each.constant.value)  # type: ignore[union-attr,arg-type,return-value]
+        return inside(least, most).fill_null(False)
+    return (inside(low, high) | inside(high, low)).fill_null(False)
+
+
+def outside(value: Bound, inside: nw.Expr) -> nw.Expr:
+    """`not between`: not true of null either."""
+    return ~inside & ~value.value.is_null()
+
+
+def included(node: Expression, value: Bound, options: Sequence[Bound]) -> nw.Expr:
+    """Whether a value equals one of several; unknown where none does, and it or one of them is null."""
+    if not options:
+        return nw.lit(False)
+    lists = [each for each in options if pa.types.is_list(each.type) and not pa.types.is_list(value.type)]
+    plain = [each for each in options if each not in lists]
+    dtype = compared_as(node, value, *plain) if plain else value.type
+    if _null(value):
+        return UNKNOWN
+    found = [_contained(node, value, each) for each in lists]
+    constants = [each.constant for each in plain]
+    if plain and all(each is not None and each.value is not None for each in constants):
+        values = [_plain(each.value, dtype) for each in constants if each is not None]
+        found.append(as_type(value, dtype).is_in(values))
+    else:
+        found.extend(_compared("=", value, each, dtype) for each in plain)
+    return found[0] if len(found) == 1 else nw.any_horizontal(*found, ignore_nulls=False)
+
+
+def _plain(value: Any, dtype: pa.DataType) -> Any:
+    return float(value) if t.is_float(dtype) else value
+
+
+def _contained(node: Expression, value: Bound, values: Bound) -> nw.Expr:
+    inner = values.type.value_type
+    if t.common_type([value.type, inner]) != inner:
+        compared_as(node, value, Bound(values.value, inner, values.text))
+    if value.constant is None:
+        raise unsupported(node, "'in' of an array for a value that is no constant")
+    return values.value.list.contains(_plain(value.constant.value, inner))
+
+
+def quantified(node: Expression, operator: str, quantity: str, value: Bound, options: Sequence[Bound]) -> nw.Expr:
+    """`value operator any (options)`, or all of them.
+
+    With `<` and the like Esper skips null among the options of `any`, and stops at null among those of `all`.
+    """
+    if any(pa.types.is_list(each.type) for each in options):
+        raise unsupported(node, f"{quantity!r} of an array", "List its values.")
+    if not options:
+        return nw.lit(quantity == "all")
+    ordered = operator not in {"=", "!=", "is", "is not"}
+    dtype = compared_as(node, value, *options, ordered=ordered)
+    plain = {"is": "=", "is not": "!="}.get(operator, operator)
+    found = [_compared(plain, value, each, dtype) for each in options]
+    if not ordered:
+        join = nw.any_horizontal if quantity == "any" else nw.all_horizontal
+        return join(*found, ignore_nulls=False)
+    nulls = [nw.lit(True) if _null(each) else each.value.is_null() for each in options]
+    if quantity == "any":
+        unknown = as_type(value, dtype).is_null() | nw.all_horizontal(*nulls, ignore_nulls=False)
+        return nw.when(~unknown).then(nw.any_horizontal(*(each.fill_null(False) for each in found), ignore_nulls=False))
+    made = nw.lit(True)
+    for holds, absent in reversed([*zip(found, nulls, strict=True)]):
+        made = nw.when(absent).then(UNKNOWN).otherwise(nw.when(holds).then(made).otherwise(holds))
+    return made
+
+
+# Texts
+
+
+def matched(node: Expression, operator: str, value: Bound, pattern: Bound, escape: Bound | None) -> nw.Expr:
+    """`value like pattern escape '!'`, or `value regexp pattern`, where all of the text has to match."""
+    if t.is_integer(value.type):
+        value = Bound(value.value.cast(nw.String()), t.TEXT, value.text)
+    for each in (value, pattern):
+        if each.type not in {t.TEXT, t.NULL}:
+            raise failure_at(node, f"{operator!r} takes texts, and {each.text!r} is of type {t.type_name(each.type)}.")
+    if _null(value) or _null(pattern):
+        return UNKNOWN
+    if pattern.constant is None:
+        raise unsupported(node, f"{operator!r} with a pattern that is no constant", "Write the pattern as a text.")
+    text = as_type(value, t.TEXT)
+    if operator == "regexp":
+        return text.str.contains(_regular(node, str(pattern.constant.value)))
+    return _like(node, text, str(pattern.constant.value), _escape(node, escape))
+
+
+def _escape(node: Expression, escape: Bound | None) -> str:
+    if escape is None:
+        return "\\"
+    constant = escape.constant
+    if constant is None or not isinstance(constant.value, str) or len(constant.value) != 1:
+        raise failure_at(node, f"The escape of 'like' is one character, not {escape.text}.")
+    return constant.value
+
+
+def _like(node: Expression, text: nw.Expr, pattern: str, escape: str) -> nw.Expr:
+    """By a function for plain texts where the pattern is so simple, which means the same on all devices."""
+    parts = re.findall(f"{re.escape(escape)}[%_{re.escape(escape)}]|.", pattern, re.DOTALL)
+    plain = "".join(each[-1] for each in parts if each not in {"%", "_"})
+    shape = re.sub("%+", "%", "".join(each if each in {"%", "_"} else "t" for each in parts))
+    match re.sub("t+", "t", shape):
+        case "" | "t":
+            return text == plain
+        case "%":
+            return text.str.starts_with("")
+        case "t%":
+            return text.str.starts_with(plain)
+        case "%t":
+            return text.str.ends_with(plain)
+        case "%t%":
+            return text.str.contains(plain, literal=True)
+    marks = {"%": ".*", "_": "."}
+    made = "".join(marks.get(each) or re.escape(each[-1]) for each in parts)
+    return text.str.contains(f"(?s)\\A{made}\\z")
+
+
+_CLASSES = {"d": "0-9", "w": "0-9A-Za-z_", "s": r" \t\n\x0B\f\r"}
+"""Java's, which have no character beyond ASCII."""
+
+
+def _regular(node: Expression, pattern: str) -> str:
+    """The pattern in the dialect of the backend, for all of a text."""
+
+    def translated(found: re.Match[str]) -> str:
+        mark = found[0][1:]
+        inner = _CLASSES.get(mark.lower())
+        if inner is None:
+            return found[0]
+        return f"[{'^' if mark.isupper() else ''}{inner}]"
+
+    inner = re.sub(r"\\.", translated, pattern, flags=re.DOTALL)
+    made = f"\\A(?:{inner})\\z"
+    try:
+        pl.Series([""]).str.contains(made)
+    except pl.exceptions.ComputeError as error:
+        raise _irregular(node, pattern) from error
+    return made
+
+
+def _irregular(node: Expression, pattern: str) -> PlacedError:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        return failure_at(node, f"{pattern!r} is no regular expression: {error}.")
+    return unsupported(node, "look-around and references in regular expressions", "Write it without them.")
