@@ -253,23 +253,31 @@ def _escape(node: Expression, escape: Bound | None) -> str:
 
 def _like(node: Expression, text: nw.Expr, pattern: str, escape: str) -> nw.Expr:
     """By a function for plain texts where the pattern is so simple, which means the same on all devices."""
-    parts = re.findall(f"{re.escape(escape)}[%_{re.escape(escape)}]|.", pattern, re.DOTALL)
-    plain = "".join(each[-1] for each in parts if each not in {"%", "_"})
-    shape = re.sub("%+", "%", "".join(each if each in {"%", "_"} else "t" for each in parts))
-    match re.sub("t+", "t", shape):
+    parts = _like_parts(pattern, escape)
+    plain = "".join(character for kind, character in parts if kind == "t")
+    shape = "".join(kind for kind, _ in parts)
+    match re.sub(r"(t|%)\1+", r"\1", shape):
         case "" | "t":
             return text == plain
-        case "%":
-            return text.str.starts_with("")
-        case "t%":
+        case "%" | "t%":
             return text.str.starts_with(plain)
         case "%t":
             return text.str.ends_with(plain)
         case "%t%":
             return text.str.contains(plain, literal=True)
-    marks = {"%": ".*", "_": "."}
-    made = "".join(marks.get(each) or re.escape(each[-1]) for each in parts)
+    made = "".join({"%": ".*", "_": "."}.get(kind, re.escape(character)) for kind, character in parts)
     return text.str.contains(f"(?s)\\A{made}\\z")
+
+
+def _like_parts(pattern: str, escape: str) -> list[tuple[str, str]]:
+    """The characters of a pattern, with what each is: `%`, `_`, or `t` for one that stands for itself."""
+    found, rest = [], iter(pattern)
+    for character in rest:
+        if character == escape:
+            found.append(("t", next(rest, "")))
+        else:
+            found.append((character if character in {"%", "_"} else "t", character))
+    return found
 
 
 _CLASSES = {"d": "0-9", "w": "0-9A-Za-z_", "s": r" \t\n\x0B\f\r"}
