@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
-from gpu_ops.epl.expressions import Syntax
+from gpu_ops.epl.expressions import TextPlace
 from gpu_ops.errors import TextError
 
 
@@ -18,12 +19,20 @@ class PlacedError(Exception):
         self.problem, self.remedy, self.construct = problem, remedy, construct
 
 
-def failure_at(node: Syntax, problem: str, remedy: str = "", *, construct: str = "") -> PlacedError:
+class Placed(Protocol):
+    """What stands somewhere in a text."""
+
+    @property
+    def place(self) -> TextPlace:
+        """Where."""
+
+
+def failure_at(node: Placed, problem: str, remedy: str = "", *, construct: str = "") -> PlacedError:
     """What is wrong with a node."""
     return PlacedError(node.place.start, node.place.end, problem, remedy, construct=construct)
 
 
-def unsupported(node: Syntax, construct: str, remedy: str = "") -> PlacedError:
+def unsupported(node: Placed, construct: str, remedy: str = "") -> PlacedError:
     """That gpu_ops does not have what a node asks for."""
     return failure_at(node, f"gpu_ops has no {construct}.", remedy, construct=construct)
 

@@ -291,6 +291,11 @@ def _sign(given: float) -> float:
     return math.copysign(1.0, given) if given and not _is_nan(given) else float(given)
 
 
+def _rounded(function: Callable[[float], int], given: float) -> float:
+    """A double, with the sign that it had."""
+    return math.copysign(float(function(given)), given) if math.isfinite(given) else float(given)
+
+
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "coalesce": lambda *given: next((each for each in given if each is not None), None),
     "min": _extreme(min),
@@ -299,8 +304,8 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "Math.min": _extreme(min),
     "Math.max": _extreme(max),
     "Math.sqrt": _strict(lambda given: math.sqrt(given) if given >= 0 else math.nan),
-    "Math.floor": _strict(lambda given: float(math.floor(given)) if math.isfinite(given) else float(given)),
-    "Math.ceil": _strict(lambda given: float(math.ceil(given)) if math.isfinite(given) else float(given)),
+    "Math.floor": _strict(lambda given: _rounded(math.floor, given)),
+    "Math.ceil": _strict(lambda given: _rounded(math.ceil, given)),
     "Math.round": _strict(lambda given: math.floor(given + 0.5)),
     "Math.signum": _strict(_sign),
     "Math.pow": _strict(math.pow),

@@ -27,9 +27,7 @@ def calculated(node: Expression, operator: str, left: Bound, right: Bound) -> Bo
     for each in (left, right):
         if not t.is_numeric(each.type) and each.type != t.NULL:
             remedy = "Texts are joined by ||." if operator == "+" and each.type == t.TEXT else ""
-            raise failure_at(
-                node, f"{operator!r} takes numbers, and {each.text!r} is of type {t.type_name(each.type)}.", remedy
-            )
+            raise failure_at(each, f"{operator!r} takes numbers, and {each.typed}.", remedy)
     known = [each.type for each in (left, right) if each.type != t.NULL]
     if len(known) < 2:
         return _null(t.arithmetic_type(operator, known[0], known[0]) if known else t.INT)
@@ -104,12 +102,10 @@ def whole(node: Expression, constant: Constant) -> Constant:
     return constant
 
 
-def signed(node: Expression, operator: str, operand: Bound) -> Bound:
+def signed(operator: str, operand: Bound) -> Bound:
     """`-operand` or `+operand`."""
     if not t.is_numeric(operand.type) and operand.type != t.NULL:
-        raise failure_at(
-            node, f"{operator!r} takes a number, and {operand.text!r} is of type {t.type_name(operand.type)}."
-        )
+        raise failure_at(operand, f"{operator!r} takes a number, and {operand.typed}.")
     if operator == "+" or operand.type == t.NULL:
         return operand
     constant = operand.constant
@@ -146,15 +142,11 @@ def bits(node: Expression, operator: str, left: Bound, right: Bound) -> Bound:
 _BITS: dict[str, Any] = {"&": operators.and_, "|": operators.or_, "^": operators.xor}
 
 
-def joined(node: Expression, parts: Sequence[Bound]) -> Bound:
+def joined(parts: Sequence[Bound]) -> Bound:
     """`a || b || c`: null where one is null."""
     for each in parts:
         if each.type not in {t.TEXT, t.NULL}:
-            raise failure_at(
-                node,
-                f"'||' joins texts, and {each.text!r} is of type {t.type_name(each.type)}.",
-                f"Write cast({each.text}, string).",
-            )
+            raise failure_at(each, f"'||' joins texts, and {each.typed}.", f"Write cast({each.text}, string).")
     constants = [each.constant for each in parts]
     if all(each is not None and isinstance(each.value, str) for each in constants):
         return constant_bound(Constant("".join(str(each.value) for each in constants if each is not None), "string"))

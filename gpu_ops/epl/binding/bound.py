@@ -11,7 +11,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.epl.binding import types as t
-from gpu_ops.epl.expressions import Constant, Expression
+from gpu_ops.epl.expressions import NOWHERE, Constant, Expression, TextPlace
 
 _TYPES = {
     "int": t.INT,
@@ -33,6 +33,7 @@ class Bound:
         type: The Arrow type of its values.
         text: How it is written in EPL.
         constant: What it always is, if it is a constant.
+        place: Where it stands in the text.
 
     Examples:
         >>> Bound(nw.col("price"), pa.float64(), "price").type
@@ -43,10 +44,21 @@ class Bound:
     type: pa.DataType
     text: str = ""
     constant: Constant | None = None
+    place: TextPlace = NOWHERE
 
     def of(self, node: Expression) -> Bound:
-        """The same with the text of a node."""
-        return replace(self, text=str(node))
+        """The same with the text and the place of a node."""
+        return replace(self, text=str(node), place=node.place)
+
+    @property
+    def said(self) -> str:
+        """Its text as errors quote it."""
+        return self.text if self.text.startswith("'") else f"'{self.text}'"
+
+    @property
+    def typed(self) -> str:
+        """Its text and its type, as errors say them."""
+        return f"{self.said} is of type {t.type_name(self.type)}"
 
     @property
     def maybe_nan(self) -> bool:

@@ -10,6 +10,7 @@ import math
 import operator as operators
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import narwhals as nw
@@ -18,8 +19,7 @@ import pyarrow as pa
 
 from gpu_ops.epl.binding import types as t
 from gpu_ops.epl.binding.bound import Bound, as_type, beside, is_finite
-from gpu_ops.epl.expressions import Expression
-from gpu_ops.epl.placed_error import PlacedError, failure_at, unsupported
+from gpu_ops.epl.placed_error import Placed, PlacedError, failure_at, unsupported
 
 _APPLIED: dict[str, Any] = {
     "=": operators.eq,
@@ -38,11 +38,10 @@ def condition(value: nw.Expr) -> Bound:
     return Bound(value, t.BOOLEAN)
 
 
-def truth(node: Expression, bound: Bound, where: str) -> nw.Expr:
+def truth(bound: Bound, where: str) -> nw.Expr:
     """The value of what has to be a condition."""
     if bound.type not in {t.BOOLEAN, t.NULL}:
-        kind = t.type_name(bound.type)
-        raise failure_at(node, f"{where} takes a condition, and {bound.text!r} is of type {kind}.", "Compare it.")
+        raise failure_at(bound, f"{where} takes a condition, and {bound.typed}.", "Compare it.")
     return as_type(bound, t.BOOLEAN)
 
 
@@ -55,22 +54,22 @@ def joined_by(operator: str, values: Sequence[nw.Expr]) -> Bound:
 # Comparisons
 
 
-def compared_as(node: Expression, *operands: Bound, ordered: bool = False) -> pa.DataType:
+def compared_as(*operands: Bound, ordered: bool = False) -> pa.DataType:
     """The type in which values are compared."""
     dtype = t.common_type([each.type for each in operands])
     if dtype is None:
         first, second = _clashing(operands)
         kinds = [t.type_name(each.type) for each in (first, second)]
         if all(t.is_numeric(each.type) for each in (first, second)):
-            raise unsupported(node, f"comparison of {kinds[0]} and {kinds[1]}", "Cast one of them.")
+            raise unsupported(second, f"comparison of {kinds[0]} and {kinds[1]}", "Cast one of them.")
         raise failure_at(
-            node,
-            f"{first.text!r} is of type {kinds[0]} and {second.text!r} of type {kinds[1]}: they cannot be compared.",
+            second,
+            f"{first.typed}, and {second.said} of type {kinds[1]}: they cannot be compared.",
             "Cast one of them.",
         )
     if ordered and not (t.is_numeric(dtype) or dtype in {t.TEXT, t.NULL}):
         wrong = next(each for each in operands if each.type != t.NULL)
-        raise failure_at(node, f"{wrong.text!r} is of type {t.type_name(dtype)}, which has no order.")
+        raise failure_at(wrong, f"{wrong.typed}, which has no order.")
     return dtype
 
 
@@ -82,12 +81,12 @@ def _clashing(operands: Sequence[Bound]) -> tuple[Bound, Bound]:
     return operands[0], operands[-1]
 
 
-def compared(node: Expression, operator: str, left: Bound, right: Bound) -> Bound:
+def compared(operator: str, left: Bound, right: Bound) -> Bound:
     """`left operator right` for `= != < <= > >= is`, `is not`."""
     if operator.startswith("is"):
-        same = _same(node, left, right)
+        same = _same(left, right)
         return condition(~same if operator == "is not" else same)
-    dtype = compared_as(node, left, right, ordered=operator not in {"=", "!="})
+    dtype = compared_as(left, right, ordered=operator not in {"=", "!="})
     return condition(_compared(operator, left, right, dtype))
 
 
@@ -117,9 +116,9 @@ def _null(bound: Bound) -> bool:
     return bound.type == t.NULL or (bound.constant is not None and bound.constant.value is None)
 
 
-def _same(node: Expression, left: Bound, right: Bound) -> nw.Expr:
+def _same(left: Bound, right: Bound) -> nw.Expr:
     """Whether both are null, or both are the same value."""
-    dtype = compared_as(node, left, right)
+    dtype = compared_as(left, right)
     if _null(left) and _null(right):
         return nw.lit(True)
     if _null(left) or _null(right):
@@ -131,22 +130,20 @@ def _same(node: Expression, left: Bound, right: Bound) -> nw.Expr:
     return equal | (one.is_null() & other.is_null())
 
 
-def chosen_by(node: Expression, subject: Bound, value: Bound) -> nw.Expr:
+def chosen_by(subject: Bound, value: Bound) -> nw.Expr:
     """Whether a case's subject is the value behind `when`; null is null."""
-    return _same(node, subject, value)
+    return _same(subject, value)
 
 
 # Ranges and lists
 
 
-def ranged(
-    node: Expression, value: Bound, low: Bound, high: Bound, *, with_low: bool = True, with_high: bool = True
-) -> nw.Expr:
+def ranged(value: Bound, low: Bound, high: Bound, *, with_low: bool = True, with_high: bool = True) -> nw.Expr:
     """Whether a value is between two bounds, whichever is the greater; false where one of the three is null.
 
     A bound that is left out is the lesser (`with_low`) or the greater one (`with_high`), as in Esper.
     """
-    dtype = compared_as(node, value, low, high, ordered=True)
+    dtype = compared_as(value, low, high, ordered=True)
     above, below = (">=" if with_low else ">"), ("<=" if with_high else "<")
 
     def inside(least: Bound, most: Bound) -> nw.Expr:
@@ -164,16 +161,16 @@ def outside(value: Bound, inside: nw.Expr) -> nw.Expr:
     return ~inside & ~value.value.is_null()
 
 
-def included(node: Expression, value: Bound, options: Sequence[Bound]) -> nw.Expr:
+def included(value: Bound, options: Sequence[Bound]) -> nw.Expr:
     """Whether a value equals one of several; unknown where none does, and it or one of them is null."""
     if not options:
         return nw.lit(False)
     lists = [each for each in options if pa.types.is_list(each.type) and not pa.types.is_list(value.type)]
     plain = [each for each in options if each not in lists]
-    dtype = compared_as(node, value, *plain) if plain else value.type
+    dtype = compared_as(value, *plain) if plain else value.type
     if _null(value):
         return UNKNOWN
-    found = [_contained(node, value, each) for each in lists]
+    found = [_contained(value, each) for each in lists]
     constants = [each.constant for each in plain]
     if plain and all(each is not None and each.value is not None for each in constants):
         values = [_plain(each.value, dtype) for each in constants if each is not None]
@@ -187,26 +184,27 @@ def _plain(value: Any, dtype: pa.DataType) -> Any:
     return float(value) if t.is_float(dtype) else value
 
 
-def _contained(node: Expression, value: Bound, values: Bound) -> nw.Expr:
+def _contained(value: Bound, values: Bound) -> nw.Expr:
     inner = values.type.value_type
     if t.common_type([value.type, inner]) != inner:
-        compared_as(node, value, Bound(values.value, inner, values.text))
+        compared_as(value, replace(values, type=inner))
     if value.constant is None:
-        raise unsupported(node, "'in' of an array for a value that is no constant")
+        raise unsupported(value, "'in' of an array for a value that is no constant")
     return values.value.list.contains(_plain(value.constant.value, inner))
 
 
-def quantified(node: Expression, operator: str, quantity: str, value: Bound, options: Sequence[Bound]) -> nw.Expr:
+def quantified(operator: str, quantity: str, value: Bound, options: Sequence[Bound]) -> nw.Expr:
     """`value operator any (options)`, or all of them.
 
     With `<` and the like Esper skips null among the options of `any`, and stops at null among those of `all`.
     """
-    if any(pa.types.is_list(each.type) for each in options):
-        raise unsupported(node, f"{quantity!r} of an array", "List its values.")
+    for each in options:
+        if pa.types.is_list(each.type):
+            raise unsupported(each, f"{quantity!r} of an array", "List its values.")
     if not options:
         return nw.lit(quantity == "all")
     ordered = operator not in {"=", "!=", "is", "is not"}
-    dtype = compared_as(node, value, *options, ordered=ordered)
+    dtype = compared_as(value, *options, ordered=ordered)
     plain = {"is": "=", "is not": "!="}.get(operator, operator)
     found = [_compared(plain, value, each, dtype) for each in options]
     if not ordered:
@@ -225,33 +223,33 @@ def quantified(node: Expression, operator: str, quantity: str, value: Bound, opt
 # Texts
 
 
-def matched(node: Expression, operator: str, value: Bound, pattern: Bound, escape: Bound | None) -> nw.Expr:
+def matched(operator: str, value: Bound, pattern: Bound, escape: Bound | None) -> nw.Expr:
     """`value like pattern escape '!'`, or `value regexp pattern`, where all of the text has to match."""
     if t.is_integer(value.type):
         value = Bound(value.value.cast(nw.String()), t.TEXT, value.text)
     for each in (value, pattern):
         if each.type not in {t.TEXT, t.NULL}:
-            raise failure_at(node, f"{operator!r} takes texts, and {each.text!r} is of type {t.type_name(each.type)}.")
+            raise failure_at(each, f"{operator!r} takes texts, and {each.typed}.")
     if _null(value) or _null(pattern):
         return UNKNOWN
     if pattern.constant is None:
-        raise unsupported(node, f"{operator!r} with a pattern that is no constant", "Write the pattern as a text.")
+        raise unsupported(pattern, f"{operator!r} with a pattern that is no constant", "Write the pattern as a text.")
     text = as_type(value, t.TEXT)
     if operator == "regexp":
-        return text.str.contains(_regular(node, str(pattern.constant.value)))
-    return _like(node, text, str(pattern.constant.value), _escape(node, escape))
+        return text.str.contains(_regular(pattern, str(pattern.constant.value)))
+    return _like(text, str(pattern.constant.value), _escape(escape))
 
 
-def _escape(node: Expression, escape: Bound | None) -> str:
+def _escape(escape: Bound | None) -> str:
     if escape is None:
         return "\\"
     constant = escape.constant
     if constant is None or not isinstance(constant.value, str) or len(constant.value) != 1:
-        raise failure_at(node, f"The escape of 'like' is one character, not {escape.text}.")
+        raise failure_at(escape, f"The escape of 'like' is one character, not {escape.text}.")
     return constant.value
 
 
-def _like(node: Expression, text: nw.Expr, pattern: str, escape: str) -> nw.Expr:
+def _like(text: nw.Expr, pattern: str, escape: str) -> nw.Expr:
     """By a function for plain texts where the pattern is so simple, which means the same on all devices."""
     parts = _like_parts(pattern, escape)
     plain = "".join(character for kind, character in parts if kind == "t")
@@ -284,7 +282,7 @@ _CLASSES = {"d": "0-9", "w": "0-9A-Za-z_", "s": r" \t\n\x0B\f\r"}
 """Java's, which have no character beyond ASCII."""
 
 
-def _regular(node: Expression, pattern: str) -> str:
+def _regular(place: Placed, pattern: str) -> str:
     """The pattern in the dialect of the backend, for all of a text."""
 
     def translated(found: re.Match[str]) -> str:
@@ -299,13 +297,13 @@ def _regular(node: Expression, pattern: str) -> str:
     try:
         pl.Series([""]).str.contains(made)
     except pl.exceptions.ComputeError as error:
-        raise _irregular(node, pattern) from error
+        raise _irregular(place, pattern) from error
     return made
 
 
-def _irregular(node: Expression, pattern: str) -> PlacedError:
+def _irregular(place: Placed, pattern: str) -> PlacedError:
     try:
         re.compile(pattern)
     except re.error as error:
-        return failure_at(node, f"{pattern!r} is no regular expression: {error}.")
-    return unsupported(node, "look-around and references in regular expressions", "Write it without them.")
+        return failure_at(place, f"{pattern!r} is no regular expression: {error}.")
+    return unsupported(place, "look-around and references in regular expressions", "Write it without them.")

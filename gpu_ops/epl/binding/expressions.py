@@ -21,7 +21,7 @@ from gpu_ops.epl.binding import types as t
 from gpu_ops.epl.binding.bound import Bound, as_type, constant_bound
 from gpu_ops.epl.binding.constants import ConstantScope, Span, long_of, span
 from gpu_ops.epl.binding.scope import Scope, is_aggregate, unknown
-from gpu_ops.epl.placed_error import failure_at, unsupported
+from gpu_ops.epl.placed_error import PlacedError, failure_at, unsupported
 
 __all__ = ["Bound", "Span", "bind", "bind_condition", "bind_period", "constant", "period"]
 
@@ -64,7 +64,7 @@ def bind_condition(expression: e.Expression, scope: Scope, where: str = "'where'
         PlacedError: As `bind`; or it is of another type.
     """
     bound = bind(expression, scope)
-    value = conditions.truth(expression, bound, where)
+    value = conditions.truth(bound, where)
     return Bound(value, t.BOOLEAN, bound.text, bound.constant)
 
 
@@ -106,7 +106,7 @@ def period(node: e.Syntax) -> Span:
         return span(node, constant)
     value = constant(node)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise failure_at(node, f"A span of time is a number of seconds, or as 10 sec, not {node}.")
+        raise failure_at(node, f"A span of time is a number of seconds or a period such as 10 sec, not {node}.")
     return span(e.Period(((e.Constant(value, "double"), "second"),)), lambda _: value)
 
 
@@ -141,7 +141,7 @@ class _Binder:
         return [self.bind(node) for node in nodes]
 
     def _truth(self, node: e.Expression, where: str) -> nw.Expr:
-        return conditions.truth(node, self.bind(node), where)
+        return conditions.truth(self.bind(node), where)
 
     def _bound(self, node: e.Expression) -> Bound:  # noqa: C901, PLR0912  (a case for each kind of node)
         match node:
@@ -156,33 +156,31 @@ class _Binder:
             case e.Prefixed("not", operand):
                 return conditions.condition(~self._truth(operand, "'not'"))
             case e.Prefixed(operator, operand):
-                return arithmetic.signed(node, operator, self.bind(operand))
+                return arithmetic.signed(operator, self.bind(operand))
             case e.Logical(operator, operands):
                 return conditions.joined_by(operator, [self._truth(each, f"'{operator}'") for each in operands])
             case e.Operation("||"):
-                return arithmetic.joined(node, self._all(_parts(node)))
+                return arithmetic.joined(self._all(_parts(node)))
             case e.Operation("&" | "|" | "^", left, right):
                 return arithmetic.bits(node, node.operator, self.bind(left), self.bind(right))
             case e.Operation("+" | "-" | "*" | "/" | "%", left, right):
                 return arithmetic.calculated(node, node.operator, self.bind(left), self.bind(right))
             case e.Operation(operator, left, right):
-                return conditions.compared(node, operator, self.bind(left), self.bind(right))
+                return conditions.compared(operator, self.bind(left), self.bind(right))
             case e.Between(value, low, high, negated):
-                return self._ranged(node, (value, low, high), negated=negated)
+                return self._ranged((value, low, high), negated=negated)
             case e.RangeInclusion(value, low, high, with_low, with_high, negated):
                 bounds = {"with_low": with_low, "with_high": with_high}
-                return self._ranged(node, (value, low, high), negated=negated, **bounds)
+                return self._ranged((value, low, high), negated=negated, **bounds)
             case e.Inclusion(value, options, negated):
-                inside = conditions.included(node, self.bind(value), self._options(options))
+                inside = conditions.included(self.bind(value), self._options(options))
                 return conditions.condition(~inside if negated else inside)
             case e.Quantified(operator, quantity, value, options):
                 bound = self.bind(value)
-                return conditions.condition(
-                    conditions.quantified(node, operator, quantity, bound, self._options(options))
-                )
+                return conditions.condition(conditions.quantified(operator, quantity, bound, self._options(options)))
             case e.TextMatch(operator, value, pattern, escape, negated):
                 escaped = None if escape is None else self.bind(escape)
-                found = conditions.matched(node, operator, self.bind(value), self.bind(pattern), escaped)
+                found = conditions.matched(operator, self.bind(value), self.bind(pattern), escaped)
                 return conditions.condition(~found if negated else found)
             case e.Case():
                 return self._case(node)
@@ -190,7 +188,7 @@ class _Binder:
                 return functions.cast(node, self.bind(value))
             case e.ArrayOf():
                 return self._array(node)
-        raise unsupported(node, _CONSTRUCTS.get(type(node).__name__, type(node).__name__) + " here")
+        raise _misplaced(node, _CONSTRUCTS[type(node).__name__])
 
     # Names
 
@@ -208,26 +206,29 @@ class _Binder:
         if of.type == t.NULL:
             return of
         if not pa.types.is_struct(of.type):
-            raise failure_at(node, f"{of.text!r} is of type {t.type_name(of.type)}, which has no properties.")
+            raise failure_at(node, f"{of.typed}, which has no properties.")
         known = {field.name: field.type for field in of.type}
         if node.name in known:
             return Bound(of.value.struct.field(node.name), known[node.name])
         if node.dynamic:
             return Bound(nw.lit(None), t.NULL)
-        raise unknown(node, f"{of.text!r} has no property {node.name!r}.", node.name, known, known)
+        raise unknown(node, f"{of.said} has no property {node.name!r}.", node.name, known, known)
 
     def _element(self, node: e.Element) -> Bound:
         of = self.bind(node.of)
         if not pa.types.is_list(of.type):
-            raise failure_at(node, f"{of.text!r} is of type {t.type_name(of.type)}, which has no elements.")
+            raise failure_at(node, f"{of.typed}, which has no elements.")
         if len(node.indexes) > 1:
             raise failure_at(node, f"An element of an array has one index, not {len(node.indexes)}.")
         index = self.bind(node.indexes[0])
         if not t.is_integer(index.type):
-            raise failure_at(node, f"The index of an array is a whole number, not {t.type_name(index.type)}.")
-        if index.constant is None or not isinstance(index.constant.value, int) or index.constant.value < 0:
-            raise unsupported(node, "index of an array that is no constant, or below zero")
-        return Bound(functions.element(of.value, index.constant.value), of.type.value_type)
+            raise failure_at(index, f"The index of an array is a whole number, and {index.typed}.")
+        if index.constant is None:
+            raise unsupported(index, "index of an array that is no constant")
+        at = int(index.constant.value or 0)
+        if at < 0:
+            raise failure_at(index, "The first element of an array has the index 0.")
+        return Bound(functions.element(of.value, at), of.type.value_type)
 
     # Functions
 
@@ -246,8 +247,8 @@ class _Binder:
         if name not in functions.FUNCTIONS:
             known = [*functions.FUNCTIONS, "exists", "instanceof", "cast", "sum", "avg", "count"]
             if name in _OF_WINDOWS:
-                raise unsupported(node, f"{node.name}(…) here")
-            raise unknown(node, f"gpu_ops knows no function {node.name!r}.", node.name, known, known)
+                raise _misplaced(node, f"{name}(…)")
+            raise unknown(node, f"gpu_ops knows no function {node.name!r}.", node.name, known, known, "Functions")
         return functions.FUNCTIONS[name](node, self._all(node.arguments))
 
     def _method(self, node: e.FunctionCall, of: e.Expression) -> Bound:
@@ -256,7 +257,7 @@ class _Binder:
             name = f"{owner}.{node.name}"
             known = [each for each in functions.STATIC if each.startswith(f"{owner}.")]
             if name not in functions.STATIC:
-                raise unknown(node, f"gpu_ops knows no function {name!r}.", name, known, known)
+                raise unknown(node, f"gpu_ops knows no function {name!r}.", name, known, known, "Functions")
             return functions.STATIC[name](node, self._all(node.arguments))
         subject = self.bind(of)
         taken = [each for each in node.arguments if isinstance(each, e.LambdaFunction)]
@@ -290,9 +291,9 @@ class _Binder:
 
     # Conditions and choices
 
-    def _ranged(self, node: e.Expression, parts: Sequence[e.Expression], *, negated: bool, **bounds: bool) -> Bound:
+    def _ranged(self, parts: Sequence[e.Expression], *, negated: bool, **bounds: bool) -> Bound:
         value, low, high = self._all(parts)
-        inside = conditions.ranged(node, value, low, high, **bounds)
+        inside = conditions.ranged(value, low, high, **bounds)
         return conditions.condition(conditions.outside(value, inside) if negated else inside)
 
     def _options(self, options: Sequence[e.Expression]) -> list[Bound]:
@@ -302,29 +303,27 @@ class _Binder:
     def _case(self, node: e.Case) -> Bound:
         values = self._all([then for _, then in node.branches])
         otherwise = None if node.otherwise is None else self.bind(node.otherwise)
-        dtype = t.common_type([each.type for each in [*values, *([] if otherwise is None else [otherwise])]])
+        chosen = values if otherwise is None else [*values, otherwise]
+        dtype = t.common_type([each.type for each in chosen])
         if dtype is None:
-            kinds = ", ".join(dict.fromkeys(t.type_name(each.type) for each in values))
-            if otherwise is not None:
-                kinds = ", ".join(dict.fromkeys([*kinds.split(", "), t.type_name(otherwise.type)]))
-            raise failure_at(node, f"The values of a case are of one type, not {kinds}.", "Cast them.")
+            raise failure_at(node, f"The values of a case are of one type, not {_types(chosen)}.", "Cast them.")
         made = None if otherwise is None else as_type(otherwise, dtype)
         subject = None if node.subject is None else self.bind(node.subject)
         for (when, _), value in reversed([*zip(node.branches, values, strict=True)]):
-            if subject is None:
-                holds = self._truth(when, "'when'")
-            else:
-                holds = conditions.chosen_by(node, subject, self.bind(when))
-            chosen = nw.when(holds).then(as_type(value, dtype))
-            made = chosen if made is None else chosen.otherwise(made)
+            holds = self._truth(when, "'when'") if subject is None else conditions.chosen_by(subject, self.bind(when))
+            then = nw.when(holds).then(as_type(value, dtype))
+            made = then if made is None else then.otherwise(made)
         assert made is not None  # noqa: S101  (a case has a branch)
         return Bound(made, dtype)
 
     def _array(self, node: e.ArrayOf) -> Bound:
         items = self._all(node.items)
         dtype = t.common_type([each.type for each in items])
-        if dtype is None or any(each.constant is None for each in items):
-            raise unsupported(node, "array of values that are not constants of one type")
+        if dtype is None:
+            raise failure_at(node, f"The values of an array are of one type, not {_types(items)}.", "Cast them.")
+        for each in items:
+            if each.constant is None:
+                raise unsupported(each, "array of values that are no constants")
         inner = t.INT if dtype == t.NULL else dtype
         values = [each.constant.value for each in items if each.constant is not None]
         made = pa.list_(inner)
@@ -333,12 +332,22 @@ class _Binder:
 
 _OF_WINDOWS = frozenset(["prev", "prior", "prevtail", "prevcount", "prevwindow", "istream", "grouping", "grouping_id"])
 _CONSTRUCTS = {
-    "Subquery": "sub-query",
-    "Exists": "sub-query",
-    "Parameter": "parameters of a prepared statement",
-    "Wildcard": "wildcard",
-    "Record": "record",
+    "Subquery": "a sub-query",
+    "Exists": "a sub-query",
+    "Parameter": "a parameter",
+    "Wildcard": "a wildcard",
+    "Record": "a record",
 }
+
+
+def _misplaced(node: e.Expression, what: str) -> PlacedError:
+    """What only a scope can bind, which did not."""
+    said = f"A{what[1:]}" if what.startswith("a ") else what
+    return failure_at(node, f"{said} cannot stand here.", construct=what)
+
+
+def _types(values: Sequence[Bound]) -> str:
+    return " and ".join(dict.fromkeys(t.type_name(each.type) for each in values))
 
 
 def _parts(node: e.Expression) -> list[e.Expression]:

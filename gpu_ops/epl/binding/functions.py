@@ -26,7 +26,7 @@ def current_timestamp() -> Bound:
 def _shared(node: FunctionCall, given: Sequence[Bound]) -> pa.DataType:
     dtype = t.common_type([each.type for each in given])
     if dtype is None:
-        kinds = ", ".join(t.type_name(each.type) for each in given)
+        kinds = " and ".join(dict.fromkeys(t.type_name(each.type) for each in given))
         raise failure_at(node, f"{node.name}(…) takes values of one type, not {kinds}.", "Cast them.")
     return dtype
 
@@ -44,14 +44,14 @@ def _extreme(node: FunctionCall, given: Sequence[Bound]) -> Bound:
     dtype = _shared(node, given)
     if dtype == t.NULL:
         return given[0]
+    greatest = node.name.lower() == "max"
     values = [as_type(each, dtype) for each in given]
     made = values[0]
     for each in values[1:]:
-        first = made <= each if node.name.lower() == "min" else made >= each
-        # As Java's, it is NaN where one is: the backend's NaN is the greatest number.
-        first = first | made.is_nan() if t.is_float(dtype) and node.name.lower() == "max" else first
-        if t.is_float(dtype) and node.name.lower() == "min":
-            first = (first | made.is_nan()) & ~each.is_nan() | made.is_nan()
+        first = made >= each if greatest else made <= each
+        if t.is_float(dtype) and not greatest:
+            # As in Java, NaN is both the least and the greatest; the backend's is the greatest number.
+            first = made.is_nan() | (first & ~each.is_nan())
         made = nw.when(first).then(made).otherwise(each)
     absent = nw.any_horizontal(*(each.is_null() for each in values), ignore_nulls=False)
     return Bound(nw.when(~absent).then(made), dtype)
@@ -84,9 +84,7 @@ def _count(node: FunctionCall, given: Sequence[Bound], least: int, most: int | N
 def _numbers(node: FunctionCall, given: Sequence[Bound]) -> None:
     for each in given:
         if not t.is_numeric(each.type) and each.type != t.NULL:
-            raise failure_at(
-                node, f"{node.name}(…) takes numbers, and {each.text!r} is of type {t.type_name(each.type)}."
-            )
+            raise failure_at(each, f"{node.name}(…) takes numbers, and {each.typed}.")
 
 
 # Classes of Java
@@ -253,9 +251,8 @@ def method(node: FunctionCall, of: Bound, given: Sequence[Bound]) -> Bound:
         known += ["concat", *_OF_TEXTS]
     elif t.is_numeric(kind):
         known += [*_OF_NUMBERS, *(_OF_TIMES if kind == t.LONG else ())]
-    problem = f"gpu_ops knows no method {name!r} of {of.text!r}, which is of type {t.type_name(kind)}."
-    error = unknown(node, problem, name, known, known)
-    raise error
+    problem = f"gpu_ops knows no method {name!r} of {of.said}, which is of type {t.type_name(kind)}."
+    raise unknown(node, problem, name, known, known, "Methods")
 
 
 def _of_text(node: FunctionCall, of: Bound, given: Sequence[Bound]) -> Bound:
@@ -263,11 +260,9 @@ def _of_text(node: FunctionCall, of: Bound, given: Sequence[Bound]) -> Bound:
     _count(node, given, least, len(taken))
     for each, dtype in zip(given, taken, strict=False):
         if each.type != dtype:
-            raise failure_at(
-                node, f"{node.name}(…) takes {t.type_name(dtype)}, and {each.text!r} is {t.type_name(each.type)}."
-            )
+            raise failure_at(each, f"{node.name}(…) takes a value of type {t.type_name(dtype)}, and {each.typed}.")
         if each.constant is None:
-            raise unsupported(node, f"{node.name!r} with an argument that is no constant")
+            raise unsupported(each, f"{node.name!r} with an argument that is no constant")
     return Bound(compute(of.value, *(each.constant.value for each in given if each.constant is not None)), made)
 
 
@@ -280,7 +275,7 @@ def _of_array(node: FunctionCall, of: Bound, given: Sequence[Bound]) -> Bound:
         if node.name.lower() in _LAMBDAS:
             raise unsupported(node, f"method {node.name!r} of arrays with arguments")
         known = [*_OF_ARRAYS, "contains"]
-        raise unknown(node, f"gpu_ops knows no method {node.name!r} of arrays.", node.name, known, known)
+        raise unknown(node, f"gpu_ops knows no method {node.name!r} of arrays.", node.name, known, known, "Methods")
     if node.name in {"min", "max"} and not t.is_integer(inner):
         raise unsupported(node, f"method {node.name!r} of an array of {t.type_name(inner)}")
     made = {"size": t.INT, "countOf": t.INT, "isEmpty": t.BOOLEAN}.get(node.name, inner)
@@ -293,7 +288,7 @@ def _of_array(node: FunctionCall, of: Bound, given: Sequence[Bound]) -> Bound:
 def cast(node: Cast, value: Bound) -> Bound:
     """`cast(value, type)`."""
     if node.options:
-        raise unsupported(node.options[0], f"option {node.options[0].name!r} of a cast")
+        raise unsupported(node, f"option {node.options[0].name!r} of a cast")
     name = str(node.type).replace("`", "")
     dtype = t.type_of(name)
     if dtype is None:

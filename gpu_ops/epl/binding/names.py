@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gpu_ops.epl.expressions import Syntax, Wildcard
 from gpu_ops.epl.placed_error import failure_at
-from gpu_ops.epl.queries import SelectItem
+from gpu_ops.epl.queries import SelectItem, Subquery
 
 _TICKS = re.compile(r"'(?:[^'\\]|\\.)*'|`", re.DOTALL)
 
@@ -37,10 +37,22 @@ def column_names(items: Sequence[SelectItem]) -> list[str | None]:
         ['account', 'total', 'count(*)', None]
     """
     names: list[str | None] = []
+    queries = 0
     for item in items:
-        wildcard = isinstance(item.expression, Wildcard)
-        name = item.alias or (None if wildcard else column_name(item.expression))
+        queries += isinstance(item.expression, Subquery)
+        name = item.alias or _name(item.expression, queries)
         if name is not None and name in names:
             raise failure_at(item, f"Two columns are called {name!r}.", "Name one of them: ... as another")
         names.append(name)
     return names
+
+
+def _name(node: Syntax, number: int) -> str | None:
+    """A sub-query's column is called as its own is, or by the number of the sub-query."""
+    if isinstance(node, Wildcard):
+        return None
+    if not isinstance(node, Subquery):
+        return column_name(node)
+    (first, *more) = node.query.items
+    own = None if more else first.alias or _name(first.expression, number)
+    return own or f"subselect_{number}"

@@ -17,7 +17,7 @@ import pyarrow as pa
 from gpu_ops.epl.binding import types as t
 from gpu_ops.epl.binding.bound import Bound
 from gpu_ops.epl.expressions import Expression, FunctionCall, Member, Name, NamedArgument
-from gpu_ops.epl.placed_error import failure_at
+from gpu_ops.epl.placed_error import Placed, PlacedError, failure_at
 
 _NAMES = """
     sum avg count median stddev avedev fmin fmax minever maxever fminever fmaxever first last window nth firstever
@@ -147,7 +147,7 @@ class StreamScope:
         if any(stream.name == node.name for stream in self.streams):
             raise failure_at(node, f"{node.name!r} is a stream, not a value.", f"Write {node.name}. and a property.")
         known = {f"{stream.name}.{name}": name for stream in self.streams for name in stream.schema.names}
-        raise unknown(node, f"No stream has a property {node.name!r}.", node.name, known.values(), known)
+        raise unknown(node, f"No stream has a property {node.name!r}.", node.name, known.values(), known, "They have")
 
 
 def _property(stream: Stream, node: Name | Member, name: str) -> Bound:
@@ -161,7 +161,9 @@ def _property(stream: Stream, node: Name | Member, name: str) -> Bound:
     raise unknown(node, f"{stream.type_name!r} has no property {name!r}.", name, known, known)
 
 
-def unknown(node: Expression, problem: str, name: str, near: Iterable[str], known: Iterable[str]) -> Exception:
+def unknown(
+    node: Placed, problem: str, name: str, near: Iterable[str], known: Iterable[str], have: str = "It has"
+) -> PlacedError:
     """The error for a name that is not there, with one that is almost like it, and all that are."""
     near = list(near)
     same = [each for each in near if each.casefold() == name.casefold()]
@@ -169,4 +171,4 @@ def unknown(node: Expression, problem: str, name: str, near: Iterable[str], know
     mean = f"Did you mean {close[0]!r}?" if close else ""
     shown = [*known]
     listed = ", ".join(shown[:20]) + (", and others" if len(shown) > 20 else "") or "none"
-    return failure_at(node, problem, f"{mean} It has: {listed}.".strip())
+    return failure_at(node, problem, f"{mean} {have}: {listed}.".strip())
