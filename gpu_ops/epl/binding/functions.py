@@ -210,16 +210,16 @@ _OF_ARRAYS: Mapping[str, Callable[[nw.Expr], nw.Expr]] = {
     "countOf": lambda values: values.list.len().cast(nw.Int32()),
     "isEmpty": lambda values: values.list.len() == 0,
     "firstOf": lambda values: element(values, 0),
-    "lastOf": lambda values: nw.when(values.list.len() > 0).then(values).list.get(-1),
     "min": lambda values: values.list.min(),
     "max": lambda values: values.list.max(),
 }
-_OF_COLLECTIONS = """
+_ENUMERATIONS = """
     aggregate allof anyof average countof distinctof except firstof groupby intersect lastof leastfrequent max maxby min
     minby mostfrequent orderby orderbydesc reverse selectfrom sequenceequal sumof take takelast takewhile
     takewhilelast tomap union where arrayof
 """
-_LAMBDAS = frozenset(_OF_COLLECTIONS.split())
+_MISSING = frozenset(_ENUMERATIONS.split())
+"""Esper's further methods of arrays, in small letters."""
 
 
 def element(values: nw.Expr, index: int) -> nw.Expr:
@@ -272,8 +272,8 @@ def _of_array(node: FunctionCall, of: Bound, given: Sequence[Bound]) -> Bound:
         value: Any = given[0].constant.value
         return Bound(of.value.list.contains(value), t.BOOLEAN)
     if node.name not in _OF_ARRAYS or given:
-        if node.name.lower() in _LAMBDAS:
-            raise unsupported(node, f"method {node.name!r} of arrays with arguments")
+        if node.name.lower() in _MISSING:
+            raise unsupported(node, f"method {node.name!r} of arrays")
         known = [*_OF_ARRAYS, "contains"]
         raise unknown(node, f"gpu_ops knows no method {node.name!r} of arrays.", node.name, known, known, "Methods")
     if node.name in {"min", "max"} and not t.is_integer(inner):
