@@ -19,7 +19,7 @@ class PlacedError(Exception):
         self.problem, self.remedy, self.construct = problem, remedy, construct
 
 
-class Placed(Protocol):
+class HasPlace(Protocol):
     """What stands somewhere in a text."""
 
     @property
@@ -27,12 +27,12 @@ class Placed(Protocol):
         """Where."""
 
 
-def failure_at(node: Placed, problem: str, remedy: str = "", *, construct: str = "") -> PlacedError:
+def failure_at(node: HasPlace, problem: str, remedy: str = "", *, construct: str = "") -> PlacedError:
     """What is wrong with a node."""
     return PlacedError(node.place.start, node.place.end, problem, remedy, construct=construct)
 
 
-def unsupported(node: Placed, construct: str, remedy: str = "") -> PlacedError:
+def unsupported(node: HasPlace, construct: str, remedy: str = "") -> PlacedError:
     """That gpu_ops does not have what a node asks for."""
     return failure_at(node, f"gpu_ops has no {construct}.", remedy, construct=construct)
 

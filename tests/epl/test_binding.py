@@ -17,9 +17,9 @@ from gpu_ops.epl import parse
 from gpu_ops.epl import queries as q
 from gpu_ops.epl.binding import types as t
 from gpu_ops.epl.binding.bound import Bound
-from gpu_ops.epl.binding.expressions import Span, bind, bind_condition, bind_period, constant, period
+from gpu_ops.epl.binding.expressions import TimeSpan, bind, bind_condition, bind_period, constant, period
 from gpu_ops.epl.binding.names import column_names
-from gpu_ops.epl.binding.scope import Stream, StreamScope, is_aggregate
+from gpu_ops.epl.binding.scope import BoundStream, StreamScope, is_aggregate
 from gpu_ops.epl.placed_error import PlacedError
 from gpu_ops.errors import ColumnError
 from gpu_ops.plan.expressions import exact_divisions, output_schema
@@ -47,7 +47,7 @@ def expression(text: str) -> e.Expression:
 
 def result(text: str) -> tuple[str, Any]:
     """The type and the value of an expression."""
-    bound = bind(expression(text), StreamScope([Stream("s", "S", SCHEMA)]))
+    bound = bind(expression(text), StreamScope([BoundStream("s", "S", SCHEMA)]))
     schema = pa.schema([*SCHEMA, CLOCK_FIELD])
     made = output_schema(schema, [bound.value.alias("made")], where="select", only_columns=True).field("made").type
     assert made == bound.type
@@ -221,18 +221,18 @@ def spans(text: str) -> list[e.Syntax]:
 @pytest.mark.parametrize(
     ("text", "span"),
     [
-        ("10 sec", Span(0, 10_000)),
-        ("1 year 2 months 1 week", Span(14, 7 * 86_400_000)),
-        ("1.5 min 500 milliseconds", Span(0, 90_500)),
-        ("1.1 sec", Span(0, 1_100)),
-        ("1499 microseconds", Span(0, 1)),
-        ("1500 microseconds", Span(0, 2)),
-        ("10", Span(0, 10_000)),
-        ("0.5", Span(0, 500)),
-        ("(2 * 3) sec", Span(0, 6_000)),
+        ("10 sec", TimeSpan(0, 10_000)),
+        ("1 year 2 months 1 week", TimeSpan(14, 7 * 86_400_000)),
+        ("1.5 min 500 milliseconds", TimeSpan(0, 90_500)),
+        ("1.1 sec", TimeSpan(0, 1_100)),
+        ("1499 microseconds", TimeSpan(0, 1)),
+        ("1500 microseconds", TimeSpan(0, 2)),
+        ("10", TimeSpan(0, 10_000)),
+        ("0.5", TimeSpan(0, 500)),
+        ("(2 * 3) sec", TimeSpan(0, 6_000)),
     ],
 )
-def test_a_span_of_time(text: str, span: Span) -> None:
+def test_a_span_of_time(text: str, span: TimeSpan) -> None:
     (node,) = spans(text)
     assert period(node) == span
 
@@ -243,7 +243,7 @@ def test_a_span_of_time(text: str, span: Span) -> None:
 )
 def test_a_span_of_values_is_a_long_of_milliseconds(text: str, value: int) -> None:
     (node,) = spans(text)
-    bound = bind_period(node, StreamScope([Stream("s", "S", SCHEMA)]))
+    bound = bind_period(node, StreamScope([BoundStream("s", "S", SCHEMA)]))
     assert bound.type == pa.int64()
     frame = nw.from_native(pl.DataFrame({name: [ROW[name]] for name in "ikhd"}))
     assert frame.select(bound.value.alias("x"))["x"].to_list() == [value]
@@ -262,7 +262,7 @@ class Keyed(StreamScope):
 
 
 def test_a_scope_binds_what_it_knows_before_anything_else() -> None:
-    scope = Keyed([Stream("s", "S", SCHEMA)])
+    scope = Keyed([BoundStream("s", "S", SCHEMA)])
     frame = nw.from_native(pl.DataFrame({"key": [4], "i": [2], "sum(i)": [1.5], "last(*)": [{"x": 8}]}))
     for text, value in {
         "(i + 1) * 2": 8,
@@ -278,8 +278,8 @@ def test_a_scope_binds_what_it_knows_before_anything_else() -> None:
 
 
 def test_an_unqualified_name_is_that_of_the_only_stream_that_has_it() -> None:
-    left = Stream("l", "L", t.event_type({"a": "int", "b": "int"}), {"a": "l.a", "b": "l.b"})
-    right = Stream("", "R", t.event_type({"b": "string", "c": "int"}), {"b": "r.b", "c": "r.c"})
+    left = BoundStream("l", "L", t.event_type({"a": "int", "b": "int"}), {"a": "l.a", "b": "l.b"})
+    right = BoundStream("", "R", t.event_type({"b": "string", "c": "int"}), {"b": "r.b", "c": "r.c"})
     scope = StreamScope([left, right])
     frame = nw.from_native(pl.DataFrame({"l.a": [1], "l.b": [2], "r.b": ["x"], "r.c": [3]}))
     for text, value in {"a + c": 4, "l.b": 2, "R.b": "x", "l.b + R.c": 5}.items():
@@ -289,12 +289,12 @@ def test_an_unqualified_name_is_that_of_the_only_stream_that_has_it() -> None:
 
 
 def test_a_property_hides_a_stream_of_its_name() -> None:
-    scope = StreamScope([Stream("n", "S", SCHEMA)])
+    scope = StreamScope([BoundStream("n", "S", SCHEMA)])
     assert bind(expression("n.x"), scope).type == pa.int32()
 
 
 def test_a_condition_is_a_boolean() -> None:
-    scope = StreamScope([Stream("s", "S", SCHEMA)])
+    scope = StreamScope([BoundStream("s", "S", SCHEMA)])
     assert bind_condition(expression("null"), scope).type == pa.bool_()
     with pytest.raises(PlacedError, match="A filter takes a condition, and 'i' is of type int"):
         bind_condition(expression("i"), scope, "A filter")

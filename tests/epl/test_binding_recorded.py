@@ -22,7 +22,7 @@ from gpu_ops.epl import statements as s
 from gpu_ops.epl.binding.bound import Bound
 from gpu_ops.epl.binding.expressions import bind, bind_condition, period
 from gpu_ops.epl.binding.names import column_names
-from gpu_ops.epl.binding.scope import Stream, StreamScope
+from gpu_ops.epl.binding.scope import BoundStream, StreamScope
 from gpu_ops.epl.binding.types import event_type
 from gpu_ops.epl.patterns import EventFilter
 from gpu_ops.epl.placed_error import PlacedError, unsupported
@@ -33,7 +33,7 @@ from tests.conformance.vectors import read
 class AnyAggregates(StreamScope):
     """Aggregates are numbers, or events where they are of all properties. What a vector makes itself is refused."""
 
-    def __init__(self, streams: list[Stream], made: Mapping[str, str]) -> None:
+    def __init__(self, streams: list[BoundStream], made: Mapping[str, str]) -> None:
         super().__init__(streams)
         self._made = made
         self.aggregates: list[pa.Field] = []
@@ -108,8 +108,8 @@ def _verdicts(line: Mapping[str, Any]) -> Iterator[str]:
                 yield _verdict(clause, scope, condition=True)
 
 
-def _stream(at: int, alias: str, type_name: str, schema: pa.Schema) -> Stream:
-    return Stream(alias, type_name, schema, {name: f"{at}.{name}" for name in schema.names})
+def _stream(at: int, alias: str, type_name: str, schema: pa.Schema) -> BoundStream:
+    return BoundStream(alias, type_name, schema, {name: f"{at}.{name}" for name in schema.names})
 
 
 def _verdict(node: e.Expression, scope: AnyAggregates, *, condition: bool = False) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import product
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 import gpu_ops as g
 from gpu_ops.epl import expressions as e
 from gpu_ops.epl.binding.expressions import bind
-from gpu_ops.epl.binding.scope import Stream, StreamScope
+from gpu_ops.epl.binding.scope import BoundStream, StreamScope
 from gpu_ops.epl.binding.types import event_type
 from tests.support.epl_values import COMPUTED, value
 
@@ -26,7 +27,7 @@ SCHEMA = event_type({
     "i": "int", "j": "int", "k": "long", "h": "short", "c": "byte", "d": "double", "v": "double", "f": "float",
     "t": "string", "u": "string", "p": "boolean", "q": "boolean", "a": "int[]", "n": EVENT,
 })  # fmt: skip
-SCOPE = StreamScope([Stream("s", "S", SCHEMA)])
+SCOPE = StreamScope([BoundStream("s", "S", SCHEMA)])
 BY_TYPE = {
     "whole": ["i", "j", "k", "h", "c"],
     "number": ["i", "j", "k", "h", "c", "d", "v", "f"],
@@ -246,3 +247,18 @@ def test_expressions_are_worth_what_they_are_row_by_row(kind: Any, data: st.Data
         expected = [_expected(node, row) for row in given_rows]
         found = table[f"x{at}"].to_pylist()
         assert all(map(_same, found, expected)), (str(node), found, expected)
+
+
+def test_doubles_are_compared_as_in_java() -> None:
+    special = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1.5, None]
+    given_rows = [{**dict.fromkeys(SCHEMA.names), "d": d, "v": v, "i": 1} for d, v in product(special, special)]
+    d, v, i = e.Name("d"), e.Name("v"), e.Name("i")
+    others = [v, i, e.Constant(1.5, "double"), e.Operation("/", e.Constant(1, "int"), e.Constant(0, "int"))]
+    signs = ["=", "!=", "<", "<=", ">", ">=", "is", "is not"]
+    pairs = [pair for other in others for pair in ((d, other), (other, d))]
+    nodes: list[e.Expression] = [e.Operation(sign, one, other) for sign in signs for one, other in pairs]
+    nodes += [e.FunctionCall(name, (d, v)) for name in ("min", "max")]
+    table = _answers(nodes, given_rows)
+    for at, node in enumerate(nodes):
+        expected = [_expected(node, row) for row in given_rows]
+        assert all(map(_same, table[f"x{at}"].to_pylist(), expected)), str(node)

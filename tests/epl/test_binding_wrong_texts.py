@@ -12,7 +12,7 @@ from gpu_ops.epl import parse
 from gpu_ops.epl import queries as q
 from gpu_ops.epl.binding.expressions import bind, bind_condition, period
 from gpu_ops.epl.binding.names import column_names
-from gpu_ops.epl.binding.scope import Stream, StreamScope
+from gpu_ops.epl.binding.scope import BoundStream, StreamScope
 from gpu_ops.epl.binding.types import event_type
 from gpu_ops.epl.patterns import EventFilter
 from gpu_ops.epl.placed_error import shown_in
@@ -39,7 +39,7 @@ def bound(text: str) -> None:
     streams = []
     for term in query.streams:
         assert isinstance(term.source, EventFilter)
-        streams.append(Stream(term.alias, term.source.type_name, EVENTS[term.source.type_name]))
+        streams.append(BoundStream(term.alias, term.source.type_name, EVENTS[term.source.type_name]))
     scope = StreamScope(streams)
     with shown_in(text):
         column_names(query.items)

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from gpu_ops.epl.binding import types as t
 from gpu_ops.epl.binding.bound import Bound, as_type, beside, is_finite
-from gpu_ops.epl.placed_error import Placed, PlacedError, failure_at, unsupported
+from gpu_ops.epl.placed_error import HasPlace, PlacedError, failure_at, unsupported
 
 _APPLIED: dict[str, Any] = {
     "=": operators.eq,
@@ -210,13 +210,13 @@ def quantified(operator: str, quantity: str, value: Bound, options: Sequence[Bou
     if not ordered:
         join = nw.any_horizontal if quantity == "any" else nw.all_horizontal
         return join(*found, ignore_nulls=False)
-    nulls = [nw.lit(True) if _null(each) else each.value.is_null() for each in options]
     if quantity == "any":
+        nulls = [nw.lit(True) if _null(each) else each.value.is_null() for each in options]
         unknown = as_type(value, dtype).is_null() | nw.all_horizontal(*nulls, ignore_nulls=False)
         return nw.when(~unknown).then(nw.any_horizontal(*(each.fill_null(False) for each in found), ignore_nulls=False))
     made = nw.lit(True)
-    for holds, absent in reversed([*zip(found, nulls, strict=True)]):
-        made = nw.when(absent).then(UNKNOWN).otherwise(nw.when(holds).then(made).otherwise(holds))
+    for holds in reversed(found):
+        made = nw.when(holds).then(made).otherwise(holds)
     return made
 
 
@@ -282,7 +282,7 @@ _CLASSES = {"d": "0-9", "w": "0-9A-Za-z_", "s": r" \t\n\x0B\f\r"}
 """Java's, which have no character beyond ASCII."""
 
 
-def _regular(place: Placed, pattern: str) -> str:
+def _regular(place: HasPlace, pattern: str) -> str:
     """The pattern in the dialect of the backend, for all of a text."""
 
     def translated(found: re.Match[str]) -> str:
@@ -301,7 +301,7 @@ def _regular(place: Placed, pattern: str) -> str:
     return made
 
 
-def _irregular(place: Placed, pattern: str) -> PlacedError:
+def _irregular(place: HasPlace, pattern: str) -> PlacedError:
     try:
         re.compile(pattern)
     except re.error as error:

@@ -26,7 +26,7 @@ _MILLISECONDS = {
 }
 
 
-class Span(NamedTuple):
+class TimeSpan(NamedTuple):
     """A span of time.
 
     Attributes:
@@ -57,7 +57,7 @@ class ConstantScope:
         raise failure_at(node, f"'{node}' is no constant.", "Write a number or a text.")
 
 
-def span(parts: Period, amount: Callable[[Expression], Any]) -> Span:
+def span(parts: Period, amount: Callable[[Expression], Any]) -> TimeSpan:
     """The span of a period whose amounts are constants."""
     months, milliseconds = 0, Fraction(0)
     for expression, unit in parts.parts:
@@ -70,7 +70,7 @@ def span(parts: Period, amount: Callable[[Expression], Any]) -> Span:
             months += int(number) * _MONTHS[unit]
         else:
             raise failure_at(expression, f"A {unit} has no parts of one length.", "Write days.")
-    return Span(months, nearest(milliseconds))
+    return TimeSpan(months, nearest(milliseconds))
 
 
 def nearest(milliseconds: Fraction) -> int:

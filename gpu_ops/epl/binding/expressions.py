@@ -4,7 +4,17 @@ What an expression means is Esper's: promotion of numbers as in Java, SQL's null
 by itself, and null is a value of each type.
 
 Differences: a whole number that does not fit its type is an error, where Java's wraps around. The remainder by zero is
-null, where Java fails. Texts are ordered by code points, and count them.
+null, where Java fails. NaN equals itself, -0.0 equals 0.0. Texts are ordered by code points, and count them.
+
+A scope binds what depends on more than a row: aggregates, `prev` and `prior`, sub-queries, `istream()`, `grouping`, and
+the properties of contexts, variables, tables and declared expressions. Refused by name:
+
+- remainders of floats; division of a BigDecimal, or its arithmetic and comparison with a float; casts of floats to
+  text, of text to dates, of conditions to numbers;
+- `like`, `regexp`, methods of texts and indexes of arrays with arguments that are no constants; look-around and
+  references in regular expressions; `in` of an array for a value that is no constant; `any` and `all` of an array;
+- arrays of values that are no constants, records, parameters; methods of arrays with functions (`sumOf(x => ...)`);
+- periods of years and months whose number is no constant.
 """
 
 from __future__ import annotations
@@ -19,14 +29,14 @@ from gpu_ops.epl import expressions as e
 from gpu_ops.epl.binding import arithmetic, conditions, functions
 from gpu_ops.epl.binding import types as t
 from gpu_ops.epl.binding.bound import Bound, as_type, constant_bound
-from gpu_ops.epl.binding.constants import ConstantScope, Span, long_of, span
-from gpu_ops.epl.binding.scope import Scope, is_aggregate, unknown
+from gpu_ops.epl.binding.constants import ConstantScope, TimeSpan, long_of, span
+from gpu_ops.epl.binding.scope import BindingScope, is_aggregate, unknown
 from gpu_ops.epl.placed_error import PlacedError, failure_at, unsupported
 
-__all__ = ["Bound", "Span", "bind", "bind_condition", "bind_period", "constant", "period"]
+__all__ = ["Bound", "TimeSpan", "bind", "bind_condition", "bind_period", "constant", "period"]
 
 
-def bind(expression: e.Syntax, scope: Scope) -> Bound:
+def bind(expression: e.Syntax, scope: BindingScope) -> Bound:
     """What computes an expression.
 
     Args:
@@ -39,9 +49,9 @@ def bind(expression: e.Syntax, scope: Scope) -> Bound:
     Examples:
         >>> import polars as pl
         >>> from gpu_ops.epl import parse
-        >>> from gpu_ops.epl.binding.scope import Stream, StreamScope
+        >>> from gpu_ops.epl.binding.scope import BoundStream, StreamScope
         >>> (statement,) = parse("select amount * 2 from Withdrawal")
-        >>> withdrawals = Stream("", "Withdrawal", t.event_type({"amount": "int"}))
+        >>> withdrawals = BoundStream("", "Withdrawal", t.event_type({"amount": "int"}))
         >>> bound = bind(statement.body.items[0].expression, StreamScope([withdrawals]))
         >>> bound.type, bound.text
         (DataType(int32), 'amount*2')
@@ -52,7 +62,7 @@ def bind(expression: e.Syntax, scope: Scope) -> Bound:
     return _Binder(scope).bind(expression)
 
 
-def bind_condition(expression: e.Expression, scope: Scope, where: str = "'where'") -> Bound:
+def bind_condition(expression: e.Expression, scope: BindingScope, where: str = "'where'") -> Bound:
     """What computes a condition: an expression of type boolean.
 
     Args:
@@ -69,7 +79,7 @@ def bind_condition(expression: e.Expression, scope: Scope, where: str = "'where'
 
 
 def constant(expression: e.Syntax) -> Any:
-    """The Python value of an expression without names: a number, a text, a bool, None or a list; a period's `Span`.
+    """The Python value of an expression without names: a number, a text, a bool, None or a list; a period's `TimeSpan`.
 
     Raises:
         PlacedError: It is no constant.
@@ -89,7 +99,7 @@ def constant(expression: e.Syntax) -> Any:
     return bound.constant.value
 
 
-def period(node: e.Syntax) -> Span:
+def period(node: e.Syntax) -> TimeSpan:
     """The span of time that a period says, or a number, which is of seconds.
 
     Raises:
@@ -98,9 +108,9 @@ def period(node: e.Syntax) -> Span:
     Examples:
         >>> from gpu_ops.epl.expressions import Constant, Period
         >>> period(Period(((Constant(1, "int"), "year"), (Constant(1.5, "double"), "second"))))
-        Span(months=12, milliseconds=1500)
+        TimeSpan(months=12, milliseconds=1500)
         >>> period(Constant(10, "int"))
-        Span(months=0, milliseconds=10000)
+        TimeSpan(months=0, milliseconds=10000)
     """
     if isinstance(node, e.Period):
         return span(node, constant)
@@ -110,7 +120,7 @@ def period(node: e.Syntax) -> Span:
     return span(e.Period(((e.Constant(value, "double"), "second"),)), lambda _: value)
 
 
-def bind_period(node: e.Syntax, scope: Scope) -> Bound:
+def bind_period(node: e.Syntax, scope: BindingScope) -> Bound:
     """The milliseconds of a period, or of a number of seconds, whose amounts are values of a scope: a long.
 
     Raises:
@@ -126,7 +136,7 @@ def bind_period(node: e.Syntax, scope: Scope) -> Bound:
 class _Binder:
     """Binds the nodes of an expression, each by what its parts are bound to."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: BindingScope) -> None:
         self._scope = scope
 
     def bind(self, node: e.Syntax) -> Bound:

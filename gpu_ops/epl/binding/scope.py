@@ -17,7 +17,7 @@ import pyarrow as pa
 from gpu_ops.epl.binding import types as t
 from gpu_ops.epl.binding.bound import Bound
 from gpu_ops.epl.expressions import Expression, FunctionCall, Member, Name, NamedArgument
-from gpu_ops.epl.placed_error import Placed, PlacedError, failure_at
+from gpu_ops.epl.placed_error import HasPlace, PlacedError, failure_at
 
 _NAMES = """
     sum avg count median stddev avedev fmin fmax minever maxever fminever fmaxever first last window nth firstever
@@ -43,7 +43,7 @@ def is_aggregate(call: FunctionCall) -> bool:
     return name in _AGGREGATES
 
 
-class Scope(Protocol):
+class BindingScope(Protocol):
     """What the names of a clause stand for."""
 
     def special(self, node: Expression) -> Bound | None:
@@ -65,7 +65,7 @@ class Scope(Protocol):
 
 
 @dataclass(frozen=True)
-class Stream:
+class BoundStream:
     """A stream of a from clause.
 
     Attributes:
@@ -95,12 +95,12 @@ class StreamScope:
 
     Examples:
         >>> from gpu_ops.epl.binding.types import event_type
-        >>> amounts = Stream("w", "Withdrawal", event_type({"amount": "int"}), {"amount": "w.amount"})
+        >>> amounts = BoundStream("w", "Withdrawal", event_type({"amount": "int"}), {"amount": "w.amount"})
         >>> StreamScope([amounts]).property(Member(Name("w"), "amount")).type
         DataType(int32)
     """
 
-    def __init__(self, streams: Sequence[Stream]) -> None:
+    def __init__(self, streams: Sequence[BoundStream]) -> None:
         self.streams = tuple(streams)
 
     def special(self, node: Expression) -> Bound | None:
@@ -150,7 +150,7 @@ class StreamScope:
         raise unknown(node, f"No stream has a property {node.name!r}.", node.name, known.values(), known, "They have")
 
 
-def _property(stream: Stream, node: Name | Member, name: str) -> Bound:
+def _property(stream: BoundStream, node: Name | Member, name: str) -> Bound:
     if name in stream.schema.names:
         return stream.bound(name)
     if node.dynamic:
@@ -162,7 +162,7 @@ def _property(stream: Stream, node: Name | Member, name: str) -> Bound:
 
 
 def unknown(
-    node: Placed, problem: str, name: str, near: Iterable[str], known: Iterable[str], have: str = "It has"
+    node: HasPlace, problem: str, name: str, near: Iterable[str], known: Iterable[str], have: str = "It has"
 ) -> PlacedError:
     """The error for a name that is not there, with one that is almost like it, and all that are."""
     near = list(near)
