@@ -94,7 +94,7 @@ _indexes = st.builds(e.Constant, st.integers(0, 2), st.just("int")).map(lambda i
 def wholes(depth: int) -> Strategy:
     """Whole numbers."""
     leaf = _named("whole") | _whole_constants | st.builds(e.Element, st.just(e.Name("a")), _indexes)
-    leaf = leaf | st.just(e.Member(e.Name("n"), "x")) | _calls("size min max", of=st.just(e.Name("a")))
+    leaf = leaf | st.just(e.Member(e.Name("n"), "x")) | _calls("size", of=st.just(e.Name("a")))
     if not depth:
         return leaf
     inner, text = _below(leaf, depth, wholes), strings(depth - 1)

@@ -95,14 +95,17 @@ def _compared(operator: str, left: Bound, right: Bound, dtype: pa.DataType) -> n
         return UNKNOWN
     one, other = beside(left, right, dtype), beside(right, left, dtype)
     apply = _APPLIED[operator]
-    if operator in {"=", "!="} or not t.is_float(dtype):
+    finite = all(is_finite(each.constant.value) for each in (left, right) if each.constant is not None)
+    equality = operator in {"=", "!="}
+    if not t.is_float(dtype) or (equality and (not finite or left.maybe_nan == right.maybe_nan)):
         return apply(one, other)  # type: ignore[no-any-return]
-    # The backend's NaN is the greatest number: here it is replaced by one for which the comparison fails.
+    # The backend's NaN is the greatest number: here it is replaced by one for which the comparison fails. So is it
+    # beside a finite number where it is right already, for that means the same on all backends.
     least, most = -math.inf, math.inf
     if left.maybe_nan and right.maybe_nan and operator in {"<=", ">="}:
         plain = apply(one.fill_nan(0.0), other.fill_nan(0.0))
         return nw.when(one.is_nan() | other.is_nan()).then(plain & ~plain).otherwise(plain)
-    if not all(is_finite(each.constant.value) for each in (left, right) if each.constant is not None):
+    if not finite:
         plain = apply(one, other)
         return nw.when(one.is_nan() | other.is_nan()).then(plain & ~plain).otherwise(plain)
     if left.maybe_nan:
@@ -174,7 +177,9 @@ def included(value: Bound, options: Sequence[Bound]) -> nw.Expr:
     constants = [each.constant for each in plain]
     if plain and all(each is not None and each.value is not None for each in constants):
         values = [_plain(each.value, dtype) for each in constants if each is not None]
-        found.append(as_type(value, dtype).is_in(values))
+        given = as_type(value, dtype)
+        given = given.fill_nan(math.inf) if value.maybe_nan and all(map(is_finite, values)) else given
+        found.append(given.is_in(values))
     else:
         found.extend(_compared("=", value, each, dtype) for each in plain)
     return found[0] if len(found) == 1 else nw.any_horizontal(*found, ignore_nulls=False)

@@ -210,8 +210,6 @@ _OF_ARRAYS: Mapping[str, Callable[[nw.Expr], nw.Expr]] = {
     "countOf": lambda values: values.list.len().cast(nw.Int32()),
     "isEmpty": lambda values: values.list.len() == 0,
     "firstOf": lambda values: element(values, 0),
-    "min": lambda values: values.list.min(),
-    "max": lambda values: values.list.max(),
 }
 _ENUMERATIONS = """
     aggregate allof anyof average countof distinctof except firstof groupby intersect lastof leastfrequent max maxby min
@@ -276,8 +274,6 @@ def _of_array(node: FunctionCall, of: Bound, given: Sequence[Bound]) -> Bound:
             raise unsupported(node, f"method {node.name!r} of arrays")
         known = [*_OF_ARRAYS, "contains"]
         raise unknown(node, f"gpu_ops knows no method {node.name!r} of arrays.", node.name, known, known, "Methods")
-    if node.name in {"min", "max"} and not t.is_integer(inner):
-        raise unsupported(node, f"method {node.name!r} of an array of {t.type_name(inner)}")
     made = {"size": t.INT, "countOf": t.INT, "isEmpty": t.BOOLEAN}.get(node.name, inner)
     return Bound(_OF_ARRAYS[node.name](of.value), made)
 
