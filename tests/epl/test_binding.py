@@ -320,9 +320,11 @@ def test_an_unqualified_name_is_that_of_the_only_stream_that_has_it() -> None:
         bind(expression("a + b"), scope)
 
 
-def test_a_property_hides_a_stream_of_its_name() -> None:
-    scope = StreamScope([BoundStream("n", "S", SCHEMA)])
-    assert bind(expression("n.x"), scope).type == pa.int32()
+def test_a_name_before_a_dot_is_a_stream_if_that_has_such_a_property() -> None:
+    both = BoundStream("n", "S", t.event_type({"n": EVENT, "x": "string"}), {"n": "n.n", "x": "n.x"})
+    assert bind(expression("n.x"), StreamScope([both])).type == pa.string()
+    assert bind(expression("n.inner.y"), StreamScope([both])).type == pa.string()
+    assert bind(expression("n.n.x"), StreamScope([both])).type == pa.int32()
 
 
 def test_a_condition_is_a_boolean() -> None:

@@ -114,7 +114,7 @@ class StreamScope:
         if not isinstance(node.of, Name):
             return None
         for stream in self.streams:
-            if stream.name == node.of.name and not self._holds(node.of.name):
+            if stream.name == node.of.name and (node.name in stream.schema.names or not self._holds(node.of.name)):
                 return _property(stream, node, node.name)
         return None
 
