@@ -17,6 +17,7 @@ import pytest
 from gpu_ops.core.turns import CLOCK
 from gpu_ops.epl import expressions as e
 from gpu_ops.epl import parse
+from gpu_ops.epl import patterns as p
 from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
 from gpu_ops.epl.binding.bound import Bound
@@ -24,7 +25,6 @@ from gpu_ops.epl.binding.expressions import bind, bind_condition, period
 from gpu_ops.epl.binding.names import column_names
 from gpu_ops.epl.binding.scope import BoundStream, StreamScope
 from gpu_ops.epl.binding.types import event_type
-from gpu_ops.epl.patterns import EventFilter
 from gpu_ops.epl.placed_error import PlacedError, unsupported
 from gpu_ops.plan.expressions import output_schema
 from tests.conformance.vectors import read
@@ -33,16 +33,19 @@ from tests.conformance.vectors import read
 class AnyAggregates(StreamScope):
     """Aggregates are numbers, or events where they are of all properties. What a vector makes itself is refused."""
 
-    def __init__(self, streams: list[BoundStream], made: Mapping[str, str]) -> None:
+    def __init__(
+        self, streams: list[BoundStream], made: Mapping[str, str], tags: Mapping[str, pa.DataType] | None = None
+    ) -> None:
         super().__init__(streams)
         self._made = made
-        self.aggregates: list[pa.Field] = []
+        self._tags = tags or {}
+        self.aggregates = [pa.field(name, dtype) for name, dtype in self._tags.items()]
 
     def special(self, node: e.Expression) -> Bound | None:
         name = node.name if isinstance(node, e.Name | e.FunctionCall) else ""
         if name in self._made:
             raise unsupported(node, self._made[name])
-        return None
+        return Bound(nw.col(name), self._tags[name]) if name in self._tags else None
 
     def aggregate(self, call: e.FunctionCall) -> Bound:
         of_all = call.arguments[:1] == (e.Wildcard(),) and not call.name.startswith("count")
@@ -53,7 +56,7 @@ class AnyAggregates(StreamScope):
                 stream = isinstance(part, e.Name) and part.name in [stream.name for stream in self.streams]
                 if isinstance(part, e.Expression) and not (stream or isinstance(part, e.Wildcard | e.Record)):
                     bind(part, self)
-        dtype = pa.struct(self.streams[0].schema) if events else pa.float64()
+        dtype = pa.struct(self.streams[0].schema if self.streams else []) if events else pa.float64()
         self.aggregates.append(pa.field(str(call), dtype))
         return Bound(nw.col(str(call)), dtype)
 
@@ -83,13 +86,13 @@ def _verdicts(line: Mapping[str, Any]) -> Iterator[str]:
         streams = [
             _stream(at, each.alias, each.source.type_name, events[each.source.type_name])
             for at, each in enumerate(query.streams)
-            if isinstance(each.source, EventFilter) and each.source.type_name in events
+            if isinstance(each.source, p.EventFilter) and each.source.type_name in events
         ]
         if len(streams) < len(query.streams):
             yield "a statement over other streams"
             continue
         for stream, term in zip(streams, query.streams, strict=True):
-            assert isinstance(term.source, EventFilter)
+            assert isinstance(term.source, p.EventFilter)
             for condition in term.source.filters:
                 yield _verdict(condition, AnyAggregates([stream], made), condition=True)
         scope = AnyAggregates(streams, made)
@@ -106,6 +109,62 @@ def _verdicts(line: Mapping[str, Any]) -> Iterator[str]:
         for clause in (query.where, query.having, *(join.on for join in query.joins)):
             if clause is not None:
                 yield _verdict(clause, scope, condition=True)
+
+
+def _pattern_verdicts(line: Mapping[str, Any]) -> Iterator[str]:
+    """Of statements over one pattern, whose events are structs, or arrays of them where they may come several times."""
+    statements = [*parse(line["epl"])]
+    made = _made(statements)
+    events = {name: event_type(fields) for name, fields in line["schema"].items()}
+    for statement in statements:
+        query = statement.body
+        if not isinstance(query, q.Query) or query.joins or not isinstance(query.stream.source, q.PatternSource):
+            continue
+        atoms = [*_atoms(query.stream.source.pattern)]
+        if any(atom.events.type_name not in events for atom, _ in atoms):
+            yield "a pattern of other streams"
+            continue
+        tags = _tags(atoms, events)
+        for atom, repeat in atoms:
+            own = _stream(0, atom.tag, atom.events.type_name, events[atom.events.type_name])
+            others = {tag: dtype for tag, dtype in _tags(atoms, events, repeat).items() if tag != atom.tag}
+            for condition in atom.events.filters:
+                yield _verdict(condition, AnyAggregates([own], made, others), condition=True)
+        for item in query.items:
+            if not isinstance(item.expression, e.Wildcard):
+                yield _verdict(item.expression, AnyAggregates([], made, tags))
+        for clause in (query.where, query.having):
+            if clause is not None:
+                yield _verdict(clause, AnyAggregates([], made, tags), condition=True)
+
+
+Repeat = p.PatternUntil | None
+
+
+def _tags(
+    atoms: list[tuple[p.PatternEvents, Repeat]], events: Mapping[str, pa.Schema], within: Repeat = None
+) -> dict[str, pa.DataType]:
+    """The events of a pattern, as a part of a repetition sees them: arrays if they are of another one."""
+    found = {}
+    for atom, repeat in atoms:
+        dtype = pa.struct(events[atom.events.type_name])
+        found[atom.tag] = dtype if repeat is None or repeat is within else pa.list_(dtype)
+    return {tag: dtype for tag, dtype in found.items() if tag}
+
+
+def _atoms(pattern: p.PatternTerm, repeat: Repeat = None) -> Iterator[tuple[p.PatternEvents, Repeat]]:
+    match pattern:
+        case p.PatternEvents():
+            yield pattern, repeat
+        case p.PatternUntil(inner, until):
+            yield from _atoms(inner, pattern)
+            if until is not None:
+                yield from _atoms(until, repeat)
+        case p.PatternLogical(_, parts) | p.PatternFollowedBy(parts, _):
+            for part in parts:
+                yield from _atoms(part, repeat)
+        case p.PatternGuard(inner) | p.PatternWhile(inner) | p.PatternEvery(inner) | p.PatternNot(inner):
+            yield from _atoms(inner, repeat)
 
 
 def _stream(at: int, alias: str, type_name: str, schema: pa.Schema) -> BoundStream:
@@ -147,6 +206,15 @@ def test_each_expression_is_bound_or_refused_by_name(lines: list[Mapping[str, An
         "property of a derived view": 2,
         "grouping_id(…)": 1,
         "variable": 1,
+    }
+
+
+def test_each_expression_of_a_pattern_is_bound_or_refused_by_name(lines: list[Mapping[str, Any]]) -> None:
+    assert Counter(verdict for line in lines for verdict in _pattern_verdicts(line)) == {
+        "bound": 117,
+        "a sub-query": 2,
+        "a pattern of other streams": 2,
+        "property of a context": 1,
     }
 
 
