@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-
 from tests.support.epl_interpreter import Interpreter
 from tests.support.epl_recorded import difference, recorded
 
