@@ -75,6 +75,9 @@ class Behind(View):
     def update(self, new: Listed, old: Listed) -> None:
         self._front.update(new, old)
 
+    def variables_changed(self) -> None:
+        self._front.variables_changed()
+
     def content(self) -> list[Event]:
         return self._back.content()
 
@@ -119,6 +122,10 @@ class Grouped(View):
     def window_of(self, event: Event) -> list[Event]:
         return self._group(self.place.keys(self._keys, event)).window_of(event)
 
+    def variables_changed(self) -> None:
+        for view in self._groups.values():
+            view.variables_changed()
+
     def view_of(self, event: Event) -> View:
         """The views of the group of an event."""
         return self._group(self.place.keys(self._keys, event))
@@ -134,6 +141,10 @@ class _Several(View):
         self._caught: list[tuple[list[Event], list[Event]]] | None = None
         for at, window in enumerate(self._windows):
             window.target = _Outlet(partial(self._hear, at))
+
+    def variables_changed(self) -> None:
+        for window in self._windows:
+            window.variables_changed()
 
     def _hear(self, at: int, new: Listed, old: Listed) -> None:
         """A window posts: while an event is handed in, that is kept; else its time has come."""

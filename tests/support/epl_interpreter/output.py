@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from gpu_ops.epl import queries as q
 from tests.support.epl_interpreter.clock import Clock, Slot, Span
+from tests.support.epl_interpreter.crontab import Times
 from tests.support.epl_interpreter.results import Change, Pair, Plain, Results
 from tests.support.epl_interpreter.values import Events
 
@@ -157,6 +158,30 @@ class When(Condition):
             self._assign()
 
 
+class AtTimes(Condition):
+    """At the times of a crontab, from the first rows on, for ever."""
+
+    def __init__(self, end: End, setting: Setting, rate: q.Crontab) -> None:
+        super().__init__(end)
+        self._setting = setting
+        self._times = Times(rate, setting.number)
+        self._slot = setting.slot()
+        self._is_waiting = False
+
+    def update(self, new: int, old: int) -> None:
+        if not self._is_waiting:
+            self._wait()
+
+    def _wait(self) -> None:
+        self._is_waiting = True
+        clock = self._setting.clock
+        clock.after(self._times.next_after(clock.now) - clock.now, self._slot, self._ends)
+
+    def _ends(self) -> None:
+        self.end(forced=True)
+        self._wait()
+
+
 class AtOnce(Condition):
     """Every time."""
 
@@ -175,8 +200,8 @@ def condition(output: q.Output, end: End, setting: Setting, *, is_first_of_group
             return EveryEvents(end, setting, output.rate)
         case q.OutputWhen():
             return When(end, setting, output.rate)
-        case q.Crontab() | None:
-            raise NotImplementedError("output at a crontab's times")
+        case q.Crontab():
+            return AtTimes(end, setting, output.rate)
     return EveryPeriod(end, setting, output.rate)
 
 

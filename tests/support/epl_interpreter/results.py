@@ -457,7 +457,7 @@ class AggregatedPerEvent(_Grouped):
         for is_new, inputs in ((True, new), (False, old)):
             for events in inputs:
                 group = self._group(events, is_new=is_new)
-                if has_having and not self._passes(group, events, is_new=True):
+                if has_having and not self._passes(group, events, is_new=is_new):
                     continue
                 if self._polled(group).passes(int(is_new), int(not is_new)):
                     chosen[group] = events

@@ -386,6 +386,8 @@ class QueryStatement:
 
     def variables_changed(self) -> None:
         """The values of variables are others now."""
+        for stream in (*self._streams, *(each.stream for each in self._subqueries.values())):
+            stream.view.variables_changed()
         self._output.variables_changed()
 
     def _row(self, scope: Scope) -> Row:

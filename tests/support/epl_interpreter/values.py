@@ -383,10 +383,12 @@ def _quantified(node: e.Quantified, scope: Scope) -> bool | None:
 
 
 def _range(node: e.RangeInclusion | e.Between, scope: Scope) -> bool:
-    """What is null is nowhere."""
+    """Null is nowhere, neither in a range nor outside of one; everything else is outside of a range without a bound."""
     value, low, high = (evaluate(each, scope) for each in (node.value, node.low, node.high))
-    if value is None or low is None or high is None:
+    if value is None:
         return False
+    if low is None or high is None:
+        return node.negated
     if low > high and scope.turns_bounds:
         low, high = high, low
     with_low, with_high = (True, True) if isinstance(node, e.Between) else (node.with_low, node.with_high)

@@ -22,6 +22,7 @@ from tests.support.epl_interpreter.values import (
     evaluate,
     holds,
     key_of,
+    parts,
     sort_key,
     span_of,
 )
@@ -108,6 +109,9 @@ class View:
     def content(self) -> list[Event]:
         """What an iterator over it gives: of batches the open one."""
         return []
+
+    def variables_changed(self) -> None:
+        """The values of variables are others now."""
 
     def window_of(self, event: Event) -> list[Event]:
         """The events, oldest first or in the window's own order, among which `prev` looks from an event."""
@@ -452,6 +456,7 @@ class TimeBatch(_Held):
         self._slot = place.slot()
         self._is_waiting = False
         if "START_EAGER" in self._flags:
+            self._reference = self._now
             self._wait()
 
     def update(self, new: Listed, old: Listed) -> None:
@@ -535,32 +540,35 @@ class TimeOrder(View):
     def update(self, new: Listed, old: Listed) -> None:
         gone = [event for _, event in self._held if among(event, old)]
         self._held = [pair for pair in self._held if not among(pair[1], gone)]
+        oldest = self._held[:1]
+        length = self._span.after(self._now) - self._now
         for event in new:
             stamp = self.place.value(self._stamp, event)
-            if stamp <= self._until():
+            if stamp <= self._now - length:
                 gone.append(event)
             else:
                 self._held.append((stamp, event))
         self._held.sort(key=lambda pair: pair[0])
-        self._wait()
+        if new and (self._callback is None or self._held[:1] != oldest):
+            self._wait(length)
         self.post(new, gone)
 
-    def _until(self) -> int:
-        """The stamp of the last event that is too old."""
-        return self._span.before(self._now)
-
-    def _wait(self) -> None:
+    def _wait(self, length: int) -> None:
+        """A span of months is as long as it is now."""
         self.place.clock.cancel(self._callback)
+        self._callback = None
         if self._held:
-            due = self._span.after(self._held[0][0])
+            due = self._held[0][0] + length
             self._callback = self.place.clock.after(due - self._now, self._slot, self._expire)
 
     def _expire(self) -> None:
-        gone = [event for stamp, event in self._held if stamp <= self._until()]
-        self._held = [pair for pair in self._held if pair[0] > self._until()]
+        self._callback = None
+        until = self._span.before(self._now)
+        gone = [event for stamp, event in self._held if stamp <= until]
+        self._held = [pair for pair in self._held if pair[0] > until]
         if gone:
             self.post([], gone)
-        self._wait()
+        self._wait(self._now - until)
 
     def content(self) -> list[Event]:
         return [event for _, event in self._held]
@@ -630,14 +638,31 @@ class ExtTimedBatch(_Held):
 
 
 class _ByExpression(_Held):
+    """Asks its condition as events come, and, by the next advance of the clock, when a variable of it changes."""
+
     def __init__(self, place: Place, condition: Any) -> None:
         super().__init__(place)
         self._condition = condition
+        self._slot = place.slot()
+        self._callback: Callback | None = None
+        names = {part.name for part in parts(condition) if isinstance(part, e.Name)}
+        self._has_variable = bool(names & place.around.variables.keys())
         calls = aggregate_calls(condition)
         self._aggregation = Aggregation(calls, (), place.scope_of)
         self._times: dict[int, int] = {}
 
-    def _is_true(self, event: Event, oldest: Event, newest: Event, expired: int) -> bool:
+    def variables_changed(self) -> None:
+        if self._has_variable and self._callback is None:
+            self._callback = self.place.clock.after(0, self._slot, self._ask_again)
+
+    def _ask_again(self) -> None:
+        self._callback = None
+        self._ask()
+
+    def _ask(self) -> None:
+        raise NotImplementedError
+
+    def _is_true(self, event: Event | None, oldest: Event, newest: Event, expired: int) -> bool:
         local = {
             "current_count": len(self._held),
             "expired_count": expired,
@@ -669,12 +694,18 @@ class Expr(_ByExpression):
             self._enter(event)
         gone = self._give_back(old)
         self._leave(gone)
-        expired = 0
-        while self._held and not self._is_true(self._held[0], self._held[0], self._held[-1], expired):
+        self.post(new, gone + self._expired())
+
+    def _expired(self) -> list[Event]:
+        gone: list[Event] = []
+        while self._held and not self._is_true(self._held[0], self._held[0], self._held[-1], len(gone)):
             gone.append(self._held.pop(0))
             self._leave(gone[-1:])
-            expired += 1
-        self.post(new, gone)
+        return gone
+
+    def _ask(self) -> None:
+        """Asked by itself it posts even if nothing has left."""
+        self.post([], self._expired())
 
 
 class ExprBatch(_ByExpression):
@@ -695,12 +726,17 @@ class ExprBatch(_ByExpression):
             if complete is None and self._is_true(event, self._held[0], event, 0):
                 complete = len(self._held) if self._includes else len(self._held) - 1
         if complete is not None:
-            if self._includes:
-                complete = len(self._held)
-            batch, self._held = self._held[:complete], self._held[complete:]
-            last, self._last = self._last, batch
-            self._leave(batch)
-            self.post(batch, last)
+            self._complete(len(self._held) if self._includes else complete)
+
+    def _complete(self, count: int) -> None:
+        batch, self._held = self._held[:count], self._held[count:]
+        last, self._last = self._last, batch
+        self._leave(batch)
+        self.post(batch, last)
+
+    def _ask(self) -> None:
+        if self._held and self._is_true(None, self._held[0], self._held[-1], 0):
+            self._complete(len(self._held))
 
 
 WINDOWS: dict[str, Callable[..., View]] = {
