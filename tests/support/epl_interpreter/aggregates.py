@@ -13,7 +13,17 @@ from typing import Any
 from gpu_ops.epl import expressions as e
 from gpu_ops.epl import queries as q
 from tests.support.epl_interpreter.clock import whole_milliseconds
-from tests.support.epl_interpreter.values import Events, MakeScope, Scope, evaluate, holds, key_of, parts
+from tests.support.epl_interpreter.values import (
+    Events,
+    MakeScope,
+    Scope,
+    compare_keys,
+    divided,
+    evaluate,
+    holds,
+    key_of,
+    parts,
+)
 
 Key = tuple[Any, ...]
 
@@ -181,22 +191,23 @@ _VALUES: dict[str, Callable[[list[Any]], Any]] = {
 
 
 class Ever(State):
-    """Of all values that have ever entered."""
+    """Of all values but null that have ever entered."""
 
     def __init__(self, call: e.FunctionCall) -> None:
         super().__init__(call)
         self.values: list[Any] = []
 
     def _enter(self, scope: Scope) -> None:
-        self.values.append(self._argument(scope))
+        value = self._argument(scope)
+        if value is not None:
+            self.values.append(value)
 
     def value(self, scope: Scope) -> Any:
         if self.name in {"firstever", "lastever"}:
             return self.values[0 if self.name == "firstever" else -1] if self.values else None
-        present = [each for each in self.values if each is not None]
         if self.name == "countever":
-            return len(present)
-        return (min if "min" in self.name else max)(present, default=None)
+            return len(self.values)
+        return (min if "min" in self.name else max)(self.values, default=None)
 
 
 class Leaving(State):
@@ -258,29 +269,50 @@ class RateOfStamps(State):
         self.amount -= self._quantity(scope)
 
     def value(self, scope: Scope) -> float | None:
-        if self.oldest is None or self.latest is None or self.latest == self.oldest:
+        if self.oldest is None or self.latest is None:
             return None
-        return float(self.amount * 1000 / (self.latest - self.oldest))
+        return divided(self.amount * 1000, self.latest - self.oldest)
 
 
 class OfEvents(State):
-    """First, last, nth and all events, by their order of arrival."""
+    """First, last and all events of a stream, by their order of arrival, whatever their values are.
+
+    In a join an event stands in several rows: it is there once, until the last of them has left.
+    """
 
     def __init__(self, call: e.FunctionCall) -> None:
         super().__init__(call)
         self.held: list[Scope] = []
+        self.rows: list[int] = []
+
+    def _stream(self, scope: Scope) -> int:
+        """The stream whose events these are."""
+        names = [part.name for part in parts(self.arguments[:1]) if isinstance(part, e.Name)]
+        found = (at for name in names for at in (scope.source_of(name), scope.source_called(name)) if at is not None)
+        return next(found, 0)
+
+    def _place(self, scope: Scope) -> int | None:
+        event = scope.events[self._stream(scope)]
+        return next((at for at, each in enumerate(self.held) if each.events[self._stream(each)] is event), None)
 
     def _enter(self, scope: Scope) -> None:
-        self.held.append(scope)
+        if scope.events[self._stream(scope)] is None:
+            return
+        at = self._place(scope)
+        if at is None:
+            self.held.append(scope)
+            self.rows.append(1)
+        else:
+            self.rows[at] += 1
 
     def _leave(self, scope: Scope) -> None:
-        at = next((at for at, each in enumerate(self.held) if _same_events(each.events, scope.events)), None)
+        at = self._place(scope)
         if at is not None:
-            del self.held[at]
+            self.rows[at] -= 1
+            if not self.rows[at]:
+                del self.held[at], self.rows[at]
 
-    def _of(self, scope: Scope | None) -> Any:
-        if scope is None:
-            return None
+    def _of(self, scope: Scope) -> Any:
         return evaluate(self.arguments[0] if self.arguments else e.Wildcard(), scope)
 
     def value(self, scope: Scope) -> Any:
@@ -292,31 +324,74 @@ class OfEvents(State):
         return self._of(self.held[at] if self.name == "first" else self.held[-1 - at])
 
 
-def _same_events(one: Events, other: Events) -> bool:
-    return len(one) == len(other) and all(mine is theirs for mine, theirs in zip(one, other, strict=True))
-
-
 class InOrder(OfEvents):
     """All events by keys, or the one with the greatest or the least of them: of equal ones the one that came first."""
 
-    def _leave(self, scope: Scope) -> None:
-        if not self.name.endswith("ever"):
-            super()._leave(scope)
-
     def value(self, scope: Scope) -> Any:
-        from tests.support.epl_interpreter.windows import compare_keys
-
-        keyed = [
-            (compare_keys(self.arguments, [evaluate(key, each) for key in self.arguments]), each.events[0])
-            for each in self.held
-        ]
-        keyed.sort(key=lambda pair: pair[0])
+        keyed = sorted(((self._key(each), at) for at, each in enumerate(self.held)), key=lambda pair: pair[0])
         if not keyed:
             return None
         if self.name == "sorted":
-            return [event for _, event in keyed]
-        best = keyed[-1 if self.name.startswith("max") else 0][0]
-        return next(event for key, event in keyed if key == best)
+            return [self._event(at) for _, at in keyed]
+        best = keyed[-1 if self.name == "maxby" else 0][0]
+        return self._event(next(at for key, at in keyed if key == best))
+
+    def _key(self, scope: Scope) -> tuple[Any, ...]:
+        return compare_keys(self.arguments, [evaluate(key, scope) for key in self.arguments])
+
+    def _event(self, at: int) -> Any:
+        return self.held[at].events[self._stream(self.held[at])]
+
+
+class BestEver(InOrder):
+    """The event with the greatest or the least keys of all that have ever come, of equal ones the first.
+
+    Null is the least key. But a single key that is null gives way to any that comes after it.
+    """
+
+    def _leave(self, scope: Scope) -> None:
+        pass
+
+    def value(self, scope: Scope) -> Any:
+        keys = [self._key(each) for each in self.held]
+        best = 0
+        for at, key in enumerate(keys):
+            is_better = keys[best] < key if self.name == "maxbyever" else key < keys[best]
+            if is_better or keys[best] == ((False,),):
+                best = at
+        return self._event(best) if keys else None
+
+
+class Nth(State):
+    """The value that came so many before the latest one; null does not count.
+
+    As in Esper, it keeps only as many values as it needs. What has left is among them still, unless fewer events are
+    there than values are kept.
+    """
+
+    def __init__(self, call: e.FunctionCall) -> None:
+        super().__init__(call)
+        if not isinstance(self.arguments[1], e.Constant) or not isinstance(self.arguments[1].value, int):
+            raise NotImplementedError("nth of a place that is no number")
+        self.size = self.arguments[1].value + 1
+        self.kept: list[Any] = [None] * self.size
+        self.next = self.count = 0
+
+    def _enter(self, scope: Scope) -> None:
+        value = self._argument(scope)
+        if value is not None:
+            self.count += 1
+            self.kept[self.next] = value
+            self.next = (self.next + 1) % self.size
+
+    def _leave(self, scope: Scope) -> None:
+        if self._argument(scope) is not None:
+            if self.count < self.size:
+                self.kept[(self.next + self.size - self.count - 1) % self.size] = None
+            self.count -= 1
+
+    def value(self, scope: Scope) -> Any:
+        return self.kept[self.next]
 
 
 def make_state(call: e.FunctionCall) -> State:
@@ -329,7 +404,11 @@ def make_state(call: e.FunctionCall) -> State:
         return Leaving(call)
     if call.name == "rate":
         return (RateOfClock if isinstance(call.arguments[0], e.Constant) else RateOfStamps)(call)
-    return (OfEvents if call.name in {"first", "last", "window", "nth"} else InOrder)(call)
+    if call.name == "nth":
+        return Nth(call)
+    if call.name in {"maxbyever", "minbyever"}:
+        return BestEver(call)
+    return (OfEvents if call.name in {"first", "last", "window"} else InOrder)(call)
 
 
 @dataclass

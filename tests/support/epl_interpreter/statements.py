@@ -32,13 +32,14 @@ from tests.support.epl_interpreter.values import (
     Events,
     Scope,
     Source,
+    compare_keys,
     evaluate,
     holds,
     parts,
     shown,
     span_of,
 )
-from tests.support.epl_interpreter.windows import Place, compare_keys
+from tests.support.epl_interpreter.windows import Place
 
 
 class Engine(Protocol):

@@ -83,8 +83,8 @@ class Stream:
         event = scope.events[at]
         if event is None:
             return None
-        place = next(place for place in reversed(range(len(self._arrived))) if self._arrived[place] is event)
-        place -= evaluate(index, scope)
+        places = [place for place, each in enumerate(self._arrived) if each is event]
+        place = places[0] - evaluate(index, scope) if places else -1  # an open batch has not come out yet
         return None if place < 0 else evaluate(shown, _with(scope, at, self._arrived[place]))
 
     def _previous(self, call: e.FunctionCall, scope: Scope, at: int) -> Any:

@@ -188,6 +188,24 @@ def sort_key(value: Any) -> tuple[Any, ...]:
     return (False,) if value is None else (True, key_of(value))
 
 
+def compare_keys(nodes: Sequence[Any], values: Sequence[Any]) -> tuple[Any, ...]:
+    """Values as something that sorts by key expressions, some of which may descend."""
+    return tuple(
+        _Backwards(sort_key(value)) if isinstance(node, e.SortKey) and node.descending else sort_key(value)
+        for node, value in zip(nodes, values, strict=True)
+    )
+
+
+@dataclass(frozen=True)
+class _Backwards:
+    """A key that is the less the more it says."""
+
+    key: Any
+
+    def __lt__(self, other: _Backwards) -> bool:
+        return bool(other.key < self.key)
+
+
 # Names
 
 
@@ -292,7 +310,7 @@ def _operation(node: e.Operation, scope: Scope) -> Any:
         case "*":
             return left * right
         case "/":
-            return _divided(left, right)
+            return divided(left, right)
         case "%":
             return _remainder(left, right)
         case "||":
@@ -309,7 +327,7 @@ def _operation(node: e.Operation, scope: Scope) -> Any:
 _COMPARISONS = {"=", "!=", "<", "<=", ">", ">=", "is", "is not"}
 
 
-def _divided(left: float, right: float) -> float:
+def divided(left: float, right: float) -> float:
     """Java's division of doubles, which whole numbers become."""
     if right:
         return left / right

@@ -19,11 +19,11 @@ from tests.support.epl_interpreter.values import (
     Scope,
     Source,
     Surroundings,
+    compare_keys,
     evaluate,
     holds,
     key_of,
     parts,
-    sort_key,
     span_of,
 )
 
@@ -277,24 +277,6 @@ class FirstUnique(View):
 
 
 # Windows with an order
-
-
-def compare_keys(nodes: Sequence[Any], values: Sequence[Any]) -> tuple[Any, ...]:
-    """Values as something that sorts by key expressions, some of which may descend."""
-    return tuple(
-        _Backwards(sort_key(value)) if isinstance(node, e.SortKey) and node.descending else sort_key(value)
-        for node, value in zip(nodes, values, strict=True)
-    )
-
-
-@dataclass(frozen=True)
-class _Backwards:
-    """A key that is the less the more it says."""
-
-    key: Any
-
-    def __lt__(self, other: _Backwards) -> bool:
-        return bool(other.key < self.key)
 
 
 class Sort(View):
