@@ -13,6 +13,7 @@ from tests.support.epl_interpreter import Interpreter
 from tests.support.epl_recorded import difference, recorded
 
 
+@pytest.mark.slow
 def test_recorded_cases(conformance: Path) -> None:
     outcomes: Counter[str] = Counter()
     wrong = []

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 
 from gpu_ops.epl import parse, unparse
@@ -14,13 +15,15 @@ from tests.support.epl_interpreter import Interpreter
 from tests.support.epl_scripts import NAME, SCHEMA, Advance, Scenario, Send, Trace, done, played, same_traces, scenarios
 from tests.support.examples import examples
 
+pytestmark = pytest.mark.slow
+
 
 def _engine() -> Interpreter:
     return Interpreter(SCHEMA)
 
 
 @given(scenarios())
-@examples(100)
+@examples(50)
 def test_asking_for_rows_and_other_statements_change_nothing(scenario: Scenario) -> None:
     alone = played(scenario, _engine())
     engine = _engine()
@@ -41,7 +44,7 @@ def test_a_statement_written_again_does_the_same(scenario: Scenario) -> None:
 
 
 @given(scenarios())
-@examples(100)
+@examples(50)
 def test_a_time_at_which_nothing_is_due_changes_nothing(scenario: Scenario) -> None:
     engine = _engine()
     engine.deploy(scenario.text)
@@ -57,7 +60,7 @@ def test_a_time_at_which_nothing_is_due_changes_nothing(scenario: Scenario) -> N
 
 
 @given(scenarios(["plain"]))
-@examples(150)
+@examples(75)
 def test_what_has_come_and_not_left_is_there(scenario: Scenario) -> None:
     """Of a plain statement that outputs at once, over a window that makes no batches."""
     (statement,) = parse(scenario.text)
