@@ -12,7 +12,20 @@ from hypothesis import given
 
 from gpu_ops.epl import parse, unparse
 from tests.support.epl_interpreter import Interpreter
-from tests.support.epl_scripts import NAME, SCHEMA, Advance, Scenario, Send, Trace, done, played, same_traces, scenarios
+from tests.support.epl_scripts import (
+    NAME,
+    SCHEMA,
+    Advance,
+    Scenario,
+    Send,
+    Trace,
+    asking,
+    done,
+    joins,
+    played,
+    same_traces,
+    scenarios,
+)
 from tests.support.examples import examples
 
 pytestmark = pytest.mark.slow
@@ -22,8 +35,8 @@ def _engine() -> Interpreter:
     return Interpreter(SCHEMA)
 
 
-@given(scenarios())
-@examples(50)
+@given(scenarios() | scenarios() | joins() | asking())
+@examples(75)
 def test_asking_for_rows_and_other_statements_change_nothing(scenario: Scenario) -> None:
     alone = played(scenario, _engine())
     engine = _engine()
@@ -36,14 +49,14 @@ def test_asking_for_rows_and_other_statements_change_nothing(scenario: Scenario)
     assert asked == alone
 
 
-@given(scenarios())
+@given(scenarios() | joins() | asking())
 @examples(50)
 def test_a_statement_written_again_does_the_same(scenario: Scenario) -> None:
     again = replace(scenario, text=unparse(parse(scenario.text)))
     assert played(again, _engine()) == played(scenario, _engine())
 
 
-@given(scenarios())
+@given(scenarios() | joins())
 @examples(50)
 def test_a_time_at_which_nothing_is_due_changes_nothing(scenario: Scenario) -> None:
     engine = _engine()
@@ -105,3 +118,39 @@ def test_events_of_other_types_do_nothing(scenario: Scenario) -> None:
     trace = played(scenario, _engine())
     at_mine = [each for each, step in zip(trace, scenario.steps, strict=True) if step in mine]
     assert at_mine == played(replace(scenario, steps=tuple(mine)), _engine())
+
+
+@given(joins())
+@examples(75)
+def test_rows_of_an_inner_join_are_those_of_both_windows(scenario: Scenario) -> None:
+    """What has come and not left is what matches, where both windows keep what comes to them."""
+    (statement,) = parse(scenario.text)
+    query: Any = statement.body
+    if any("batch" in str(stream) for stream in query.streams) or query.stream.unidirectional:
+        return
+    (match,) = [each for each in (query.joins[0].on, query.where) if each is not None][:1]
+    views = ["".join(map(str, stream.views)) for stream in query.streams]
+    engine = _engine()
+    engine.deploy(
+        f"@name('{NAME}') select irstream a.ts as ts, a.k as k, b.w as w from A{views[0]} as a, B{views[1]} as b "
+        f"where {match}; "
+        f"@name('a') select * from A{views[0]} as a; @name('b') select * from B{views[1]} as b"
+    )
+    held: Counter[Any] = Counter()
+    for step in scenario.steps:
+        for new, old in done(step, engine):
+            held += _counted(new or ())
+            held -= _counted(old or ())
+        pairs = [(a, b) for a in engine.rows("a") for b in engine.rows("b") if _matches(str(match), a, b)]
+        assert held == _counted({"ts": a["ts"], "k": a["k"], "w": b["w"]} for a, b in pairs)
+
+
+def _matches(match: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    by_key = a["k"] is not None and a["k"] == b["k"]
+    numbers = None not in {a["v"], b["w"]}
+    return {
+        "a.k=b.k": by_key,
+        "a.v=b.w": numbers and a["v"] == b["w"],
+        "a.k=b.k and a.v>b.w": by_key and numbers and a["v"] > b["w"],
+        "a.v<b.w": numbers and a["v"] < b["w"],
+    }[match]

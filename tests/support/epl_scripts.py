@@ -308,6 +308,71 @@ def scenarios(draw: st.DrawFn, kinds: Sequence[str] = KINDS) -> Scenario:
     return Scenario(text, draw(scripts()), in_any_order)
 
 
+# Two streams
+
+_OTHER_WINDOWS = st.sampled_from(
+    ["#keepall", "#length(1)", "#length(2)", "#time(1 sec)", "#lastevent", "#unique(k)", "#length_batch(2)"]
+)
+_MATCHES = st.sampled_from(["a.k = b.k", "a.v = b.w", "a.k = b.k and a.v > b.w", "a.v < b.w"])
+
+
+@st.composite
+def joins(draw: st.DrawFn) -> Scenario:
+    """A join of A and B, and a script. Its rows have no order."""
+    kind = draw(st.sampled_from([",", "inner join", "left outer join", "right outer join", "full outer join"]))
+    if draw(_seldom):
+        first, second, kind = (
+            "A as a unidirectional",
+            f"B{draw(_OTHER_WINDOWS)} as b",
+            draw(st.sampled_from([",", kind])),
+        )
+    else:
+        first, second = f"A{draw(_OTHER_WINDOWS)} as a", f"B{draw(_OTHER_WINDOWS)} as b"
+    match = draw(_MATCHES)
+    condition = f" where {match}" if kind == "," else f" on {match}{' where a.v > 0' if draw(_seldom) else ''}"
+    items, grouping = draw(
+        st.sampled_from(
+            [
+                ("a.k as k, a.v as v, b.w as w", ""),
+                ("sum(b.w) as s, count(*) as n", ""),
+                ("a.v as v, sum(b.w) as s", ""),
+                ("a.k as k, sum(b.w) as s, count(*) as n", " group by a.k"),
+                ("a.k as k, b.w as w, max(a.v) as m", " group by a.k"),
+            ]
+        )
+    )
+    output = draw(
+        st.sampled_from(["", "", " output every 1 sec", " output snapshot every 1 sec", " output every 2 events"])
+    )
+    selector = draw(st.sampled_from(["", "irstream ", "rstream "]))
+    between = ", " if kind == "," else f" {kind} "
+    text = f"@name('{NAME}') select {selector}{items} from {first}{between}{second}{condition}{grouping}{output}"
+    return Scenario(text, draw(scripts()), in_any_order=True)
+
+
+_ASKING = (
+    "v, (select sum(w) from B#length(2)) as s",
+    "v, (select w from B#lastevent) as w",
+    "v, (select count(*) from B#keepall where k = a.k) as n",
+    "v, exists (select * from B#time(1 sec) as b where b.k = a.k) as e",
+    "v, v in (select w from B#length(3)) as i",
+    "v, v > all (select w from B#unique(k)) as g",
+    "v, (select count(*) from A#length(2)) as n",
+)
+
+
+@st.composite
+def asking(draw: st.DrawFn) -> Scenario:
+    """A statement over A that asks sub-queries, and a script."""
+    items = draw(st.sampled_from(_ASKING))
+    window = draw(st.sampled_from(["", "#length(2)", "#time(1 sec)"]))
+    where = draw(
+        st.sampled_from(["", " where exists (select * from B#length(1) as b where b.w = a.v)", " where v > 0"])
+    )
+    text = f"@name('{NAME}') select irstream {items} from A{window} as a{where}"
+    return Scenario(text, draw(scripts()), in_any_order=False)
+
+
 # Running them
 
 Rows = Sequence[Mapping[str, Any]] | None

@@ -319,9 +319,12 @@ class RowPerGroup(_Grouped):
                 found.setdefault(group, events)
         return self._group_rows(found, is_new=True)
 
-    def _keep_before(self, group: GroupName, events: Events) -> None:
-        """The row of a group before the first event of an interval."""
-        if group not in self._before:
+    def _keep_before(self, group: GroupName, events: Events, *, again: bool = False) -> None:
+        """The row of a group before the first event of an interval.
+
+        If it is to be looked at again, and the having clause did not let it through, it is the row before this event.
+        """
+        if group not in self._before or (again and not self._before[group]):
             self._before[group] = self._if_asked(lambda: self._group_row(group, events, is_new=False))
 
     def _old_rows(self) -> list[Row]:
@@ -334,11 +337,15 @@ class RowPerGroup(_Grouped):
         (aggregation.enter if is_new else aggregation.leave)(events)
 
     def take_last(self, new: list[Events], old: list[Events]) -> None:
+        # Esper's rollups look again, its plain groups do not; where all groups are output it is the other way round.
+        self._take(new, old, again=self._is_rollup and not self.selection.sorted)
+
+    def _take(self, new: list[Events], old: list[Events], *, again: bool) -> None:
         self._begin()
         for is_new, inputs in ((True, new), (False, old)):
             for events in inputs:
                 for group in self._groups_of(events, is_new=is_new):
-                    self._keep_before(group, events)
+                    self._keep_before(group, events, again=again)
                     self._touched[group] = events
                 self._apply_one(events, is_new=is_new)
 
@@ -349,10 +356,7 @@ class RowPerGroup(_Grouped):
 
     def take_all(self, new: list[Events], old: list[Events]) -> None:
         self._keep_all_before()
-        if not self.selection.sorted:
-            # What the having clause did not let through has another chance at the next change.
-            self._before = {group: rows for group, rows in self._before.items() if rows}
-        self.take_last(new, old)
+        self._take(new, old, again=not self._is_rollup and not self.selection.sorted)
         self._ever |= self._touched
         self._touched = {}
 
