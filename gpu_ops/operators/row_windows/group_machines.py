@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from gpu_ops.core.time import MAX_TIME
-from gpu_ops.plan.data_windows import Best, First, FirstSpan, Last, TimeBatches, TimeLengthBatches
+from gpu_ops.plan.data_windows import Best, First, FirstSpan, Last, Sorted, TimeBatches, TimeLengthBatches
 from gpu_ops.plan.window_kinds import UNKNOWN
 from gpu_ops.plan.window_sets import UntilTime
 
@@ -46,6 +46,9 @@ class Machine(ABC):
     """A window of one group: the rows that it holds, and the rows that leave as a row arrives or time passes."""
 
     in_batches = False
+    keeps_first = False
+    """Whether it refuses rows since others came before."""
+
     timed = False
     keeps_timer = False
     timer = UNKNOWN
@@ -83,6 +86,7 @@ class _CountMachine(Machine):
 
     def __init__(self, window: Last | First, columns: RowColumns, *, keeps_last: bool) -> None:
         self._count, self._within, self._keeps_last = window.count, columns.within, keeps_last
+        self.keeps_first = not keeps_last
         self._rows: defaultdict[int, OrderedDict[int, None]] = defaultdict(OrderedDict)
 
     def _window(self, row: int) -> OrderedDict[int, None]:
@@ -107,6 +111,8 @@ class _CountMachine(Machine):
 
 class _Spanned(Machine):
     """Rows that start within a span; a row does not depend on other rows."""
+
+    keeps_first = True
 
     def __init__(self, window: FirstSpan, columns: RowColumns) -> None:
         del window
@@ -165,7 +171,7 @@ class _Ending(Machine):
 class _Ranked(Machine):
     """The best rows, and one of each value of some columns."""
 
-    def __init__(self, window: Best, columns: RowColumns) -> None:
+    def __init__(self, window: Best | Sorted, columns: RowColumns) -> None:
         self._count, self._unique, self._taken = window.count, columns.unique, columns.taken
         self._rank: Any = columns.rank
         # The least first, and of equal ones the oldest: the first one leaves.
@@ -308,6 +314,7 @@ MACHINES: dict[type, Callable[[Any, RowColumns], Machine]] = {
     FirstSpan: _Spanned,
     UntilTime: _Ending,
     Best: _Ranked,
+    Sorted: _Ranked,
     TimeBatches: _TimeBatchMachine,
     TimeLengthBatches: _TimerBatches,
 }

@@ -13,13 +13,19 @@ from typing import Any, cast
 
 import numpy as np
 
-from gpu_ops.core.time import MAX_TIME, format_time
+from gpu_ops.core.time import MAX_TIME, TICK, format_time
 from gpu_ops.devices import Device
 from gpu_ops.errors import TimeError
 from gpu_ops.operators.events import check_times
-from gpu_ops.operators.row_windows.data_windows import assigns, batch_ends, best_ranks, inside_span
+from gpu_ops.operators.row_windows.data_windows import (
+    assigns,
+    batch_ends,
+    best_ranks,
+    inside_span,
+    sorted_places,
+)
 from gpu_ops.operators.row_windows.group_machines import MACHINES, Machine, RowColumns, Rows
-from gpu_ops.plan.data_windows import Best, FirstSpan, TimeBatches, TimeLengthBatches
+from gpu_ops.plan.data_windows import Best, FirstSpan, Sorted, TimeBatches, TimeLengthBatches
 from gpu_ops.plan.window_kinds import OUT, UNKNOWN, Membership, WindowRows
 from gpu_ops.plan.window_sets import BITS, SetPart, UntilTime, WindowSet
 
@@ -32,7 +38,7 @@ def together(window: WindowSet, held: WindowRows, device: Device) -> Membership:
     start, bounds = host(held.start).tolist(), host(held.bounds).tolist()
     number, before = host(held.number).tolist(), host(held.before).tolist()
     memo = host(held.memo).tolist()
-    found = _EntersAndLeaves(host(held.enter).tolist())
+    found = _EntersAndLeaves(host(held.enter).tolist(), shows_refused=window.refused == "shown")
     due: list[int] = []
     timers: list[int] = []
     timer = host(held.noted).tolist()
@@ -110,12 +116,18 @@ def _of_best(window: Best, held: WindowRows, device: Device) -> dict[str, Any]:
     return {"rank": rank, "taken": ranked, "unique": unique}
 
 
+def _of_sorted(window: Sorted, held: WindowRows, device: Device) -> dict[str, Any]:
+    unique = device.columns.key_codes(held.frame, window.unique)[0] if window.unique else None
+    return {"rank": ~sorted_places(window, held, device), "unique": unique}
+
+
 _READ: dict[type, Callable[[Any, WindowRows, Device], dict[str, Any]]] = {
     FirstSpan: _of_span,
     TimeBatches: _of_time_batches,
     TimeLengthBatches: _of_timer,
     UntilTime: _of_ends,
     Best: _of_best,
+    Sorted: _of_sorted,
 }
 
 
@@ -142,8 +154,9 @@ def _ends(window: UntilTime, held: WindowRows, device: Device) -> Any:
 class _EntersAndLeaves:
     """When each row enters and leaves, and with which row; -1 if time makes it enter or leave."""
 
-    def __init__(self, enter: list[int]) -> None:
+    def __init__(self, enter: list[int], *, shows_refused: bool) -> None:
         rows = len(enter)
+        self._shows_refused = shows_refused
         self.enter, self.leave = enter, [UNKNOWN] * rows
         self.entered, self.left = [-1] * rows, [-1] * rows
 
@@ -152,10 +165,16 @@ class _EntersAndLeaves:
         if self.enter[row] == UNKNOWN:
             self.enter[row], self.entered[row] = time, by
 
+    def passes(self, row: int, time: int) -> None:
+        """A row is refused as it comes: it is in for a tick, if that is shown."""
+        if self._shows_refused:
+            self.enter[row], self.leave[row] = time, time + TICK
+            self.entered[row] = self.left[row] = row
+
     def goes(self, row: int, time: int, by: int) -> None:
-        """A row leaves; if it has not been in before, it never enters."""
+        """A row leaves; if it has not been in before, it never enters, and the leave tells since when it is out."""
         if self.enter[row] == UNKNOWN:
-            self.enter[row] = OUT
+            self.enter[row], self.leave[row] = OUT, time
         elif self.enter[row] != OUT and self.leave[row] == UNKNOWN:
             self.leave[row], self.left[row] = time, by
 
@@ -195,9 +214,14 @@ class _All(_GroupWindows):
 
     def arrive(self, row: int, time: int) -> None:
         gone = [each for machine in self._plain for each in machine.arrive(row)[1]]
-        self._drop(gone, time, row)
         if row in gone:
+            if self._batch is None and not any(
+                machine.keeps_first and machine.how(row) == 0 for machine in self._plain
+            ):
+                self._found.passes(row, time)
+            self._drop(gone, time, row)
             return
+        self._drop(gone, time, row)
         if self._batch is None:
             self._found.comes(row, time, row)
         else:
@@ -227,7 +251,11 @@ class _Any(_GroupWindows):
     """The rows that are in any window."""
 
     def arrive(self, row: int, time: int) -> None:
-        self._move([machine.arrive(row) for machine in self._machines], time, row)
+        moves = [machine.arrive(row) for machine in self._machines]
+        refused = [row in gone for _, gone in moves]
+        if all(refused) and not all(machine.keeps_first for machine in self._machines):
+            self._found.passes(row, time)
+        self._move(moves, time, row)
 
     def pass_time(self, time: int) -> None:
         self._move([machine.wait(time) for machine in self._machines], time, -1)
