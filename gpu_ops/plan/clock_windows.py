@@ -276,10 +276,13 @@ class FirstClock(Assigned):
     ties = "by place"
     remains = "all"
     halo = "which rows come first depends on all earlier rows"
-    as_part = AsPart(remains="all")
 
     def __str__(self) -> str:
         return f"first {self.span}{'' if self.since is None else f' since={self.since}'}"
+
+    @property
+    def as_part(self) -> AsPart:
+        return AsPart(timer=self.since is None, remains="all")
 
     reads = (CLOCK,)
 
@@ -304,6 +307,8 @@ class StampSpan(Assigned):
     remains = "nothing"
     halo = "which row has the latest stamp depends on all earlier rows"
     note = RowNote("greatest", UNKNOWN, most=UNKNOWN)
+
+    as_part = AsPart()
 
     def __str__(self) -> str:
         return f"last {self.span} by {self.stamp}"

@@ -28,10 +28,14 @@ from gpu_ops.plan.clock_windows import (
     StampSpan,
 )
 from gpu_ops.plan.window_kinds import CHANGED, OUT, UNKNOWN, DataWindowKind, Membership, WindowRows
+from gpu_ops.plan.window_sets import WindowSet
 
 
 def opening(window: DataWindowKind) -> int | None:
     """When a window is first due before any row has come; None if it waits for its first row."""
+    if isinstance(window, WindowSet):
+        found = (opening(part.window) for part in window.parts if isinstance(part.window, DataWindowKind))
+        return next((each for each in found if each is not None), None)
     if isinstance(window, ClockBatches) and window.since is not None:
         since = np.array([window.since])
         return int(window.span.next_end(since, since if window.align is None else np.array([window.align]))[0])
@@ -236,7 +240,7 @@ def _clock_length_batches(window: ClockLengthBatches, held: WindowRows, device: 
 @assigns(StampSpan)
 def _stamp_span(window: StampSpan, held: WindowRows, device: Device) -> Membership:
     is_new = held.number >= held.before[held.code]
-    latest = _running_max(np.where(is_new, _stamps(window.stamp, held, device), held.memo), held, device)
+    latest = _running_max(np.where(is_new, stamps_of(window.stamp, held, device), held.memo), held, device)
     over = device.kernels.search_pairs(held.code, latest, held.code, after(window.span, latest, device) - 1)
     leave, left = _at_rows(held, over)
     return Membership(held.start, leave, index_of(held), left, memo=latest)
@@ -244,7 +248,7 @@ def _stamp_span(window: StampSpan, held: WindowRows, device: Device) -> Membersh
 
 @assigns(StampBatches)
 def _stamp_batches(window: StampBatches, held: WindowRows, device: Device) -> Membership:
-    kernels, stamps = device.kernels, _stamps(window.stamp, held, device)
+    kernels, stamps = device.kernels, stamps_of(window.stamp, held, device)
     points = _noted_first(held, stamps) if window.align is None else np.full_like(held.noted, window.align)
     is_new = held.number >= held.before[held.code]
     # A row is past the end of the batch that gathers if the end of its own span is greater.
@@ -259,7 +263,7 @@ def _stamp_batches(window: StampBatches, held: WindowRows, device: Device) -> Me
     return Membership(enter, leave, entered, left, noted=points, memo=ends)
 
 
-def _stamps(name: str, held: WindowRows, device: Device) -> Any:
+def stamps_of(name: str, held: WindowRows, device: Device) -> Any:
     """int64 stamps.
 
     Raises:
