@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any
 
 import narwhals as nw
@@ -21,6 +22,7 @@ from gpu_ops.epl.expressions import (
     NamedArgument,
     Operation,
     Prefixed,
+    Syntax,
     Wildcard,
 )
 from gpu_ops.epl.planning.constants import MILLISECOND, failure_at
@@ -66,6 +68,8 @@ class WindowTerms:
         made = self._window_term(node)
         if made is not None:
             return made
+        if not isinstance(node, Constant) and not _is_about_windows(node):
+            return self._of_one(self._alone, self._resolve(node)[0])
         match node:
             case Constant(value=value):
                 return nw.lit(value)
@@ -83,8 +87,9 @@ class WindowTerms:
                 bounds = [self.bound(each) for each in (low, high)]
                 held = self.bound(value).is_between(nw.min_horizontal(*bounds), nw.max_horizontal(*bounds))
                 return ~held if negated else held
-        # Anything else is about a single event.
-        return self._of_one(self._alone, self._resolve(node)[0])
+        raise failure_at(
+            node, f"gpu_ops has no such condition on windows: {node}.", "Compare what it reads one by one."
+        )
 
     def _window_term(self, node: Expression) -> nw.Expr | None:
         match node:
@@ -137,6 +142,20 @@ class WindowTerms:
         return nw.col(f"{SUM}{self._column(value)}")
 
 
+def _is_about_windows(node: object) -> bool:
+    """Whether a part of an expression says anything of a window, and not of a single event alone."""
+    if isinstance(node, tuple):
+        return any(map(_is_about_windows, node))
+    if not isinstance(node, Syntax):
+        return False
+    if isinstance(node, Name) and node.name in _OF_WINDOWS:
+        return True
+    if isinstance(node, FunctionCall) and node.of is None and node.name.lower() in _AGGREGATES:
+        return True
+    return any(_is_about_windows(getattr(node, each.name)) for each in fields(node))
+
+
+_OF_WINDOWS = frozenset({"current_count", "expired_count", "view_reference", *_EVENTS, *_STAMPS})
 _AGGREGATES = frozenset({"sum", "avg", "count", "first", "last"})
 
 
