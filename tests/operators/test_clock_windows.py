@@ -22,6 +22,7 @@ from gpu_ops.plan.clock_windows import (
     FirstClock,
     StampBatches,
     StampSpan,
+    UntilStamp,
     UntilTick,
 )
 from gpu_ops.plan.data_windows import DataWindow, First, Last, Output, Sorted
@@ -60,6 +61,19 @@ def test_rows_until_times_of_their_own(device: str, script: Script, chance: rand
     found = in_one_step(until(due), script, device)
     assert members(found) == brute.members(wanted)
     assert members(in_any_cut(until(due), script, device, chance)) == brute.members(wanted)
+
+
+@pytest.mark.parametrize("device", HERE)
+@by_default(100)
+@given(script=scripts(ROWS), span=SPAN, chance=CHANCE)
+def test_rows_until_a_stamp(device: str, script: Script, span: int, chance: random.Random) -> None:
+    def plan(arrivals: Node, ticks: Node) -> Node:
+        stamped = extended(arrivals, [g.col("t").cast(g.Datetime("us", "UTC")).alias("at")])
+        return UntilStamp(stamped, "at", ClockSpan(ticks=span))
+
+    wanted = brute.members(brute.run(lambda: brute.StampSpan(span), script))
+    assert members(in_one_step(plan, script, device)) == wanted
+    assert members(in_any_cut(plan, script, device, chance)) == wanted
 
 
 KEYS = st.sampled_from([(), ("k",), ("k", "v")])

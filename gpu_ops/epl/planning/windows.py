@@ -24,6 +24,7 @@ from gpu_ops.plan.clock_windows import (
     FirstClock,
     StampBatches,
     StampSpan,
+    UntilStamp,
     UntilTick,
 )
 from gpu_ops.plan.data_windows import DataWindow, First, FirstSpan, Last, Output, Sorted
@@ -228,6 +229,10 @@ class _WindowPlanner:
             # Each row leaves by itself: groups do not matter.
             node = UntilTick(extended(below, [nw.col(str(kind.column)).alias(DUE)]), self.ticks)
             rows = selected(node, [*names, DUE])
+            return StreamWindows(rows, rows, order=order)
+
+        if isinstance(kind, StampSpan) and not within:
+            rows = selected(UntilStamp(below, kind.stamp, kind.span), names)
             return StreamWindows(rows, rows, order=order)
 
         def rows_of(output: Output) -> Node:
