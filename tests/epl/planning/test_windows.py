@@ -6,8 +6,6 @@ import random
 from collections.abc import Callable
 from functools import partial
 
-import narwhals as nw
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +13,7 @@ from hypothesis import strategies as st
 from gpu_ops.core.time import MAX_TIME
 from gpu_ops.core.turns import PLACE, TURN
 from gpu_ops.epl import parse
-from gpu_ops.epl.expressions import Expression, Name
+from gpu_ops.epl.binding.scope import BoundStream, StreamScope
 from gpu_ops.epl.placed_error import PlacedError
 from gpu_ops.epl.planning.windows import StreamWindows, windowed
 from gpu_ops.epl.queries import Query, StreamTerm
@@ -36,6 +34,8 @@ from tests.support.on_turns import (
 
 MS = 1000
 
+SCOPE = StreamScope([BoundStream("", "T", PAYLOAD)])
+
 
 def term_of(text: str) -> StreamTerm:
     (statement,) = parse(f"select * from T{text}")
@@ -43,15 +43,9 @@ def term_of(text: str) -> StreamTerm:
     return statement.body.stream
 
 
-def resolved(expression: Expression) -> tuple[nw.Expr, pa.DataType]:
-    """A property by itself."""
-    assert isinstance(expression, Name)
-    return nw.col(expression.name), PAYLOAD.field(expression.name).type
-
-
 def windows_of(text: str, arrivals: Node, ticks: Node, deployed: int = 0) -> StreamWindows:
     term = term_of(text)
-    return windowed(arrivals, ticks, term.views, term.retain, resolved, deployed=deployed)
+    return windowed(arrivals, ticks, term.views, term.retain, SCOPE, deployed=deployed)
 
 
 def members_of(text: str, arrivals: Node, ticks: Node) -> Node:
@@ -260,8 +254,8 @@ WRONG = {
     "#length(0)": ("The length of a window is a whole number of at least 1, not 0.", 8, ""),
     "#length(v)": ("'v' is no constant.", 8, "Write a number or a text."),
     "#time(0 sec)": ("A window lasts longer than 0 second.", 6, "Give a span of at least a millisecond."),
-    "#time('x')": ("A span of time is a number of seconds, or as 10 sec, not 'x'.", 6, ""),
-    "#time(0.5 month)": ("A span of months or years is a whole number of months.", 6, "Give the rest in days."),
+    "#time('x')": ("A span of time is a number of seconds or a period such as 10 sec, not 'x'.", 6, ""),
+    "#time(0.5 month)": ("A month has no parts of one length.", 6, "Write days."),
     "#time_batch(1, 'EAGER')": (
         "time_batch has no flag 'EAGER'.",
         15,
