@@ -317,7 +317,7 @@ class Both(Window):
         self._batches, self._content = batches, list[int]()
         if batches is not None:
             batches.found, batches.dues, batches.gathered = self.found, self.dues, self.gathered
-            self._content = batches.gathers
+            self._content, self.posts = batches.gathers, batches.posts
 
     def arrive(self, at: int, clock: int, row: Row) -> None:
         self._rows[at] = clock, row

@@ -94,7 +94,7 @@ def windowed(
             raise failure_at(view, "groupwin stands before the windows that it groups.", "Write it first.")
     if not rest:
         raise failure_at(views[0], "groupwin groups the windows behind it.", "Write one: #groupwin(key)#length(2).")
-    stream.grouped = bool(groups)
+    stream.grouped = bool(groups or arrivals.key)
     made = [stream.window(view, at) for at, view in enumerate(rest)]
     return stream.plan(rest, made, groups, retain)
 
@@ -234,7 +234,7 @@ class _WindowPlanner:
             rows = selected(node, [*names, DUE])
             return StreamWindows(rows, rows, order=order)
 
-        if isinstance(kind, StampSpan) and not within:
+        if isinstance(kind, StampSpan) and not within and not self.arrivals.key:
             rows = selected(UntilStamp(below, kind.stamp, kind.span), names)
             return StreamWindows(rows, rows, order=order)
 

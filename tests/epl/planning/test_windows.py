@@ -158,6 +158,31 @@ def by(name: str) -> Callable[[Row], object]:
 
 NO_KEY: Callable[[Row], object] = lambda row: None  # noqa: E731  (it is a value here)
 
+
+def _unique(rows: brute.Rows) -> brute.Part:
+    return brute.Part(rows, lambda rows, content: _same("v", rows, content)[:-1])
+
+
+def _last(count: int) -> Callable[[brute.Rows], brute.Part]:
+    return lambda rows: brute.Part(rows, lambda rows, content: content[:-count])
+
+
+def _first(count: int) -> Callable[[brute.Rows], brute.Part]:
+    return lambda rows: brute.Part(rows, lambda rows, content: content[count:], first=True)
+
+
+def _sorted(count: int) -> Callable[[brute.Rows], brute.Part]:
+    return lambda rows: brute.Part(rows, partial(_past, count))
+
+
+def _for(span: int) -> Callable[[brute.Rows], brute.Part]:
+    return lambda rows: brute.Part(rows, due=lambda clock, row: clock + span)
+
+
+def _together(span: int) -> Callable[[brute.Rows], brute.Part]:
+    return lambda rows: brute.Part(rows, gap=span)
+
+
 VIEWS: dict[str, tuple[Callable[[], brute.Window], Callable[[Row], object]]] = {
     "#keepall": (lambda: Content(lambda rows, content: []), NO_KEY),
     "#length(3)": (lambda: Content(lambda rows, content: content[:-3]), NO_KEY),
@@ -212,6 +237,25 @@ VIEWS: dict[str, tuple[Callable[[], brute.Window], Callable[[Row], object]]] = {
     ".std:groupwin(k).win:time_batch(5 msec)": (lambda: brute.GridBatches(5 * MS, None, None, runs=False), by("k")),
     ".std:groupby(v)#firsttime(20 msec)": (lambda: brute.FirstClock(20 * MS, None), by("v")),
     "#groupwin(k)#sort(1, v, t desc)": (lambda: Content(partial(_past, 1)), by("k")),
+    "#unique(v)#time(7 msec)": (lambda: brute.Both([_unique, _for(7 * MS)], None), NO_KEY),
+    "#unique(v)#time(7 msec) retain-union": (lambda: brute.Either([_unique, _for(7 * MS)]), NO_KEY),
+    "#length(2)#sort(1, v, t desc) retain-intersection": (lambda: brute.Both([_last(2), _sorted(1)], None), NO_KEY),
+    "#firstlength(2)#time(7 msec)": (lambda: brute.Both([_first(2), _for(7 * MS)], None), NO_KEY),
+    "#sort(2, v, t desc)#time_accum(4 msec)": (lambda: brute.Both([_sorted(2), _together(4 * MS)], None), NO_KEY),
+    "#groupwin(k)#unique(v)#time(7 msec)": (lambda: brute.Both([_unique, _for(7 * MS)], None), by("k")),
+    "#length_batch(3)#unique(v)": (lambda: brute.Both([_unique], Full(lambda rows, some: len(some) == 3)), NO_KEY),
+    "#unique(v)#time_batch(5 msec)": (
+        lambda: brute.Both([_unique], brute.GridBatches(5 * MS, None, None, runs=False)),
+        NO_KEY,
+    ),
+    "#time_batch(5 msec, 2, 'FORCE_UPDATE, START_EAGER')#length(2)": (
+        lambda: brute.Both([_last(2)], brute.GridBatches(5 * MS, 2 * MS, 0, runs=True)),
+        NO_KEY,
+    ),
+    "#unique(v)#time_length_batch(6 msec, 3, 'FORCE_UPDATE, START_EAGER')#time(9 msec)": (
+        lambda: brute.Both([_unique, _for(9 * MS)], brute.LengthBatches(6 * MS, 3, 0, runs=True)),
+        NO_KEY,
+    ),
 }
 
 
