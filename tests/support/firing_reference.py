@@ -53,6 +53,8 @@ class Firing:
             return every.crontab.next_after(self.clock)
         assert isinstance(every, EveryPeriod)
         due = self.clock if self.due is None else self.due
+        if not every.period.months:
+            return due + ((self.clock - due) // every.period.ticks + 1) * every.period.ticks
         while due <= self.clock:
             due = later(every.period, due)
         return due
