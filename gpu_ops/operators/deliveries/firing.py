@@ -177,7 +177,8 @@ class FiringTimes:
         place, entered, left = (host(each) for each in (marks.place, marks.entered, marks.left))
         counts = (entered > 0) | (left > 0)
         if state.begins == NEVER:
-            enough = np.cumsum(entered) + state.gathered > (self._rate.after_rows or -1)
+            rows = -1 if self._rate.after_rows is None else self._rate.after_rows
+            enough = np.cumsum(entered) + state.gathered > rows
             late = np.ones_like(enough) if self._opens is None else clocks >= self._opens
             begun = np.flatnonzero(counts & enough & late)
             state.gathered += int(entered.sum())
