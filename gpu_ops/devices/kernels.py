@@ -468,6 +468,45 @@ class WindowKernels(Protocol):
             int64: for a row that opens a batch, when its time is over; the least int64 for others.
         """
 
+    def clocked_batches(
+        self,
+        place: Ints,
+        due: Ints,
+        begins: Ints,
+        ends: Ints,
+        timers: Ints,
+        held: Bools,
+        tick_place: Ints,
+        tick_clock: Ints,
+        tick_due: Ints,
+        count: int,
+        runs: int,
+    ) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Bools]:
+        """When batches are complete that ``count`` rows complete, or a tick at or past a timer.
+
+        Each group has a timer. A row sets it where none is set, a complete batch sets it anew, and so does a tick that
+        finds no row but a batch before that had rows; else the timer stops there, unless it ``runs`` on.
+
+        Args:
+            place: int64 places of the rows; a group's rows stand together, in order.
+            due: int64: what the timer is set to by each row.
+            begins: int64 index of each group's first row.
+            ends: int64 index after its last one.
+            timers: int64: the timer of each group; ``1 << 62`` for none.
+            held: bool: whether the batch before these rows had rows.
+            tick_place: int64 places of the ticks, in order; no row is at one.
+            tick_clock: int64: what the clock shows after each; it never goes back.
+            tick_due: int64: what the timer is set to at each.
+            count: How many rows a batch has at most.
+            runs: Whether the timer runs on without rows.
+
+        Returns:
+            (enter, leave, fell, over, over_fell, timers, fired): for each row the places at which its batch and the
+            next one are complete, and the timer that completed the next one; for each group the place at which its
+            first batch is complete, the timer that completed that, and the timer at the end; and for each tick whether
+            a timer was due. ``1 << 62`` where a row or nothing did.
+        """
+
     def window_walk(
         self, holds: Bools, width: int, oldest: Ints, newest: Ints, ends: Ints, mode: int
     ) -> tuple[Ints, Ints, Ints, Ints]:

@@ -300,6 +300,43 @@ class Best(Assigned):
         return replace(self, by=names.get(self.by, self.by))
 
 
+Refused = Literal["dropped", "shown"]
+"""What becomes of a row that leaves with its own arrival: nothing, or it is in for a tick."""
+
+
+@dataclass(frozen=True)
+class Sorted(Assigned):
+    """The ``count`` rows that come first in an order; of equal rows the oldest leaves first (Esper: sort, rank).
+
+    Attributes:
+        count: How many rows are in.
+        by: Pairs (column, whether the greatest come first); null is less than all values.
+        unique: Columns of which each combination of values has at most one row, the latest.
+        refused: What becomes of a row that is after all others as it comes.
+    """
+
+    count: int
+    by: tuple[tuple[str, bool], ...]
+    unique: tuple[str, ...] = ()
+    refused: Refused = "dropped"
+
+    enters = "at its start"
+    leaves = "at once"
+    ties = "by payload"
+    remains = "nothing"
+    halo = "which rows come first depends on all earlier events"
+    as_part = AsPart()
+
+    def __str__(self) -> str:
+        by = ", ".join(f"{name}{' desc' * descending}" for name, descending in self.by)
+        unique = f" unique={', '.join(self.unique)}" if self.unique else ""
+        return f"first {self.count} by {by}{unique}{'' if self.refused == 'dropped' else ' refused=shown'}"
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (*(name for name, _ in self.by), *self.unique)
+
+
 @dataclass(frozen=True)
 class Sample(Assigned):
     """A sample of ``count`` rows: those with the least hashes of the seed, the start and the number within it."""
@@ -332,7 +369,7 @@ class Alive(Assigned):
         return "alive"
 
 
-Output = Literal["alive", "insert", "remove", "changes", "each", "prior"]
+Output = Literal["alive", "insert", "remove", "changes", "each", "prior", "gathering", "posts"]
 
 STATUS = "status"
 """The column of `changes` that says whether an event enters (new) or leaves (dead)."""
@@ -346,10 +383,11 @@ class DataWindow(Unary):
         window: The kind of window.
         within: Columns besides the key: there is a window for each combination of their values.
         order: Columns that order events of one start, before the payload does.
-        output: ``"alive"`` the events while they are in; ``"insert"``, ``"remove"`` a point at each one's enter or
-            leave; ``"changes"`` both, with a column ``status``: ``"new"`` or ``"dead"``; ``"each"`` a point at each
-            one's enter, with aggregates over the rows that are in then; ``"prior"``, for the last n rows: the events
-            themselves, with columns of the row n before.
+        output: ``"alive"`` the events while they are in; ``"gathering"``, for batches: the events from their own starts
+            until their batch is complete, or another window drops them; ``"insert"``, ``"remove"`` a point at each
+            one's enter or leave; ``"changes"`` both, with a column ``status``: ``"new"`` or ``"dead"``; ``"each"`` a
+            point at each one's enter, with aggregates over the rows that are in then; ``"prior"``, for the last n rows:
+            the events themselves, with columns of the row n before; ``"posts"``, of windows that a clock drives.
         aggregates: The aggregates, over plain columns.
         prior: Pairs (name, column of the row before).
     """
@@ -408,6 +446,8 @@ class DataWindow(Unary):
     def duration(self) -> int | None:
         if self.output == "prior":
             return self.input.duration
+        if self.output == "gathering":
+            return None
         if self.output != "alive":
             return TICK
         return self.window.duration(self.input.duration)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import narwhals as nw
 import pyarrow as pa
@@ -76,14 +77,18 @@ class _Conditioned(Assigned, family=True):
 
 @dataclass(frozen=True, eq=False)
 class While(_Conditioned):
-    """As each row comes, the oldest rows leave until a condition holds or no row is left (Esper: expr)."""
+    """As each row comes, the oldest rows leave until a condition holds or no row is left (Esper: expr).
+
+    ``refused`` is as in `gpu_ops.plan.data_windows.Sorted`.
+    """
 
     condition: nw.Expr
+    refused: Literal["dropped", "shown"] = "dropped"
 
     enters = "at its start"
 
     def __str__(self) -> str:
-        return f"while {self.condition!r}"
+        return f"while {self.condition!r}{'' if self.refused == 'dropped' else ' refused=shown'}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -163,6 +163,8 @@ class WindowRows:
         memo: int64 for each row the number that the window noted (`Membership.memo`); None without a `RowNote`.
         rows: Whether the caller asks for `Membership.entered` and `Membership.left`.
         continues: Whether rows of earlier steps are among them.
+        ticks: The moves of the clock in this step, where a clock drives the window (`gpu_ops.plan.clock_windows`).
+        due: int64 for each group, with a clock: as `Membership.due` was before.
     """
 
     code: Any
@@ -180,6 +182,8 @@ class WindowRows:
     memo: Any | None = None
     rows: bool = True
     continues: bool = True
+    ticks: Any = None
+    due: Any = None
 
     def __len__(self) -> int:
         return len(self.start)
@@ -201,6 +205,9 @@ class Membership:
         noted: int64 for each group a time that the window needs in the next step; None for most windows.
         memo: int64 for each row a number that the window needs in the next step, as its `RowNote` declares; None if
             these numbers do not change.
+        fell: With a clock: int64 for each row the time at which its leave fell due; `UNKNOWN` if a row makes it leave.
+        posts: With a clock: (int64 indices of the ticks at which a window posts, be it nothing; int64 times at which
+            that fell due); None for most windows.
     """
 
     enter: Any
@@ -210,6 +217,8 @@ class Membership:
     due: Any | None = None
     noted: Any | None = None
     memo: Any | None = None
+    fell: Any | None = None
+    posts: tuple[Any, Any] | None = None
 
 
 @dataclass(frozen=True)

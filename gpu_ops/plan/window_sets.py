@@ -10,7 +10,7 @@ import narwhals as nw
 
 from gpu_ops.core.time import format_span
 from gpu_ops.errors import PlanError
-from gpu_ops.plan.data_windows import Alive, DataWindow
+from gpu_ops.plan.data_windows import Alive, DataWindow, Refused
 from gpu_ops.plan.lifetimes import Change, Lifetime
 from gpu_ops.plan.nodes import Node, Project, extended
 from gpu_ops.plan.window_kinds import AsPart, Assigned, DataWindowKind, Enters, Remains, RowNote
@@ -71,10 +71,13 @@ class WindowSet(Assigned):
             others decide what gathers for the next batch, and forget a complete batch. ``"any"``, a union: each window
             behaves as it does alone, and a row is in from its first enter to its last leave.
         parts: The windows.
+        refused: What becomes of a row that a window drops as it comes, as in `gpu_ops.plan.data_windows.Sorted`; what
+            the first rows' windows refuse is never shown, nor what gathers.
     """
 
     rule: SetRule
     parts: tuple[SetPart, ...]
+    refused: Refused = "dropped"
 
     leaves = "at once"
     ties = "by payload"

@@ -664,6 +664,61 @@ def clocked(start: Any, begins: Any, ends: Any, closed: Any, span: int, count: i
     return over
 
 
+@st.composite
+def ticked_batches(draw: st.DrawFn) -> tuple[Any, ...]:
+    ticks = sorted(draw(st.sets(st.integers(0, 40), max_size=8)))
+    clocks = sorted(draw(st.lists(st.integers(0, 30), min_size=len(ticks), max_size=len(ticks))))
+    free = [place for place in range(42) if place not in ticks]
+    groups = draw(st.lists(st.lists(st.sampled_from(free), max_size=8, unique=True).map(sorted), max_size=3))
+    span, count, runs = draw(st.integers(1, 8)), draw(st.integers(1, 4)), draw(st.integers(0, 1))
+    skipped = [draw(st.integers(0, len(group))) for group in groups]
+    edges = [0, *np.cumsum([len(group) for group in groups], dtype=np.int64).tolist()]
+    begins = [edge + skip for edge, skip in zip(edges, skipped, strict=False)]
+    timers = [draw(st.sampled_from([1 << 62, 0, 5, 12])) for _ in groups]
+    held = np.array([draw(st.booleans()) for _ in groups], np.bool_)
+    places = [place for group in groups for place in group]
+    shown = [max([clock for tick, clock in zip(ticks, clocks, strict=True) if tick < at], default=0) for at in places]
+    due, tick_due = ints([clock + span for clock in shown]), ints([clock + span for clock in clocks])
+    return (
+        ints(places), due, ints(begins), ints(edges[1:]), ints(timers), held, ints(ticks), ints(clocks), tick_due,
+        count, runs,
+    )  # fmt: skip
+
+
+def by_ticks(
+    place: Any, due: Any, begins: Any, ends: Any, timers: Any, held: Any, ticks: Any, clocks: Any, tick_due: Any,
+    count: int, runs: int,
+) -> Any:  # fmt: skip
+    """One row or one tick at a time."""
+    none = 1 << 62
+    enter, leave, fell = (np.full(len(place), none) for _ in range(3))
+    over, over_fell, after = (np.full(len(begins), none) for _ in range(3))
+    fired = np.zeros(len(ticks), np.bool_)
+    for group, (begin, end) in enumerate(zip(begins.tolist(), ends.tolist(), strict=True)):
+        timer, had = int(timers[group]), bool(held[group])
+        gathers, out, is_first = list[int](), list[int](), True
+        turns: list[tuple[int, int | None, Any]] = [(int(place[row]), row, None) for row in range(begin, end)]
+        turns += [(int(at), None, number) for number, at in enumerate(ticks)]
+        for at, row, tick in sorted(turns, key=lambda turn: turn[0]):
+            if row is not None:
+                gathers.append(row)
+                timer = int(due[row]) if timer == none else timer
+                if len(gathers) < count:
+                    continue
+                why, timer = none, int(due[row])
+            else:
+                if timer == none or clocks[tick] < timer:
+                    continue
+                fired[tick], why = True, timer
+                timer = int(tick_due[tick]) if gathers or had or runs else none
+            leave[out], fell[out], enter[gathers] = at, why, at
+            if is_first:
+                over[group], over_fell[group], is_first = at, why, False
+            out, gathers, had = gathers, [], bool(gathers)
+        after[group] = timer
+    return enter, leave, fell, over, over_fell, after, fired
+
+
 CONTRACTS = {
     "ascends": Contract(
         st.lists(ANY_INT, max_size=5).map(lambda values: (ints(values),)), lambda values: list(values) == sorted(values)
@@ -773,6 +828,7 @@ CONTRACTS = {
     "best_rows": Contract(rivals(), kept_rows),
     "least_rows": Contract(stretches(), rows_of_least),
     "reached": Contract(paths(), reachable),
+    "clocked_batches": Contract(ticked_batches(), by_ticks),
     "timed_batches": Contract(batches(), clocked),
     "moment_places": Contract(two_orders(), places_of_moments),
     "search_pairs": Contract(pairs(), first_greater),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from array_api_compat import array_namespace
 
 from gpu_ops.devices.array.order import group_order
@@ -134,3 +136,68 @@ def timed_batches(start: Array, begins: Array, ends: Array, closed: Array, span:
         left = xp.nonzero(after < end)[0]
         row, end, last = xp.take(after, left), xp.take(end, left), xp.take(last, left)
     return over
+
+
+def clocked_batches(
+    place: Array,
+    due: Array,
+    begins: Array,
+    ends: Array,
+    timers: Array,
+    held: Array,
+    tick_place: Array,
+    tick_clock: Array,
+    tick_due: Array,
+    count: int,
+    runs: int,
+) -> tuple[Array, Array, Array, Array, Array, Array, Array]:
+    """When batches are complete that rows or ticks complete: round k takes the k-th batch of every group."""
+    xp, none = array_namespace(place), 1 << 62
+    groups, rows, ticks = begins.shape[0], place.shape[0], tick_place.shape[0]
+    enter, leave, fell = (xp.full(rows, none, dtype=xp.int64) for _ in range(3))
+    over, over_fell = (xp.full(groups, none, dtype=xp.int64) for _ in range(2))
+    after, fired = xp.asarray(timers, copy=True), xp.zeros(ticks + 1, dtype=xp.bool)
+    # One row and one tick more, past all others, that searches may land on.
+    past = xp.asarray([none], dtype=xp.int64)
+    places, dues = xp.concat([place, past]), xp.concat([due, past])
+    tick_places, tick_dues = xp.concat([tick_place, past]), xp.concat([tick_due, past])
+    group = xp.arange(groups, dtype=xp.int64)
+    row, end, timer, had = begins, ends, timers, held
+    low, high, first = begins, begins, True
+    while group.shape[0]:
+        timer = xp.where((timer == none) & (row < end), xp.take(dues, xp.minimum(row, xp.asarray(rows))), timer)
+        after[group] = timer
+        tick = xp.astype(xp.searchsorted(tick_clock, timer), xp.int64)
+        at_tick = xp.where(timer == none, none, xp.take(tick_places, tick))
+        full = xp.minimum(row + count - 1, xp.asarray(rows))
+        at_full = xp.where(row + count - 1 < end, xp.take(places, full), none)
+        is_full, goes = at_full < at_tick, (at_full < none) | (at_tick < none)
+        at = xp.minimum(at_full, at_tick)
+        upto = xp.where(is_full, full + 1, _first_past(xp, places, row, end, at_tick))
+        why = xp.where(is_full, none, timer)
+        stays = (upto > row) | had | (runs != 0)
+        following = xp.where(is_full, xp.take(dues, full), xp.where(stays, xp.take(tick_dues, tick), none))
+        some = keep(goes)
+        group, row, end, upto, at, why, low, high, tick, is_full, following = (
+            xp.take(each, some) for each in (group, row, end, upto, at, why, low, high, tick, is_full, following)
+        )
+        fired[xp.where(is_full, ticks, tick)] = True
+        source, offset = expand(high - low)
+        before = xp.take(low, source) + offset
+        leave[before], fell[before] = xp.take(at, source), xp.take(why, source)
+        if first:
+            over[group], over_fell[group], first = at, why, False
+        source, offset = expand(upto - row)
+        enter[xp.take(row, source) + offset] = xp.take(at, source)
+        after[group] = following
+        low, high, had, row, timer = row, upto, upto > row, upto, following
+    return enter, leave, fell, over, over_fell, after, fired[:ticks]
+
+
+def _first_past(xp: Any, places: Array, low: Array, high: Array, limit: Array) -> Array:
+    """For each stretch of ascending places the index of the first one at or past a limit; its end for none."""
+    while bool(xp.any(low < high)):
+        middle = (low + high) // 2
+        before, moves = xp.take(places, middle) < limit, low < high
+        low, high = xp.where(moves & before, middle + 1, low), xp.where(moves & ~before, middle, high)
+    return low

@@ -67,7 +67,7 @@ from gpu_ops.devices.cpu.ranges import (
     slot_bounds,
 )
 from gpu_ops.devices.cpu.runs import runs_between
-from gpu_ops.devices.cpu.scans import best_rows, least_rows, reached, timed_batches, window_walk
+from gpu_ops.devices.cpu.scans import best_rows, clocked_batches, least_rows, reached, timed_batches, window_walk
 from gpu_ops.devices.cpu.statistics import merged_ranges, range_kth
 from gpu_ops.devices.cpu.steps import moment_places, search_pairs, step_axis
 

@@ -213,3 +213,59 @@ def timed_batches(start: Ints, begins: Ints, ends: Ints, closed: Ints, span: int
             last = start[after - 1] if after - row == count else until
             row = after
     return over
+
+
+@kernel(INTS, INTS, INTS, INTS, INTS, BOOLS, INTS, INTS, INTS, INT, INT)
+def clocked_batches(
+    place: Ints,
+    due: Ints,
+    begins: Ints,
+    ends: Ints,
+    timers: Ints,
+    held: Bools,
+    tick_place: Ints,
+    tick_clock: Ints,
+    tick_due: Ints,
+    count: int,
+    runs: int,
+) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Bools]:
+    """When batches are complete that ``count`` rows complete, or a tick at or past a timer.
+
+    Examples:
+        >>> one, no, none = np.array([0]), np.array([False]), np.array([1 << 62])
+        >>> ticks = np.array([5, 7]), np.array([40, 60]), np.array([50, 70])
+        >>> found = clocked_batches(np.array([2, 4]), np.array([10, 10]), one, np.array([2]), none, no, *ticks, 9, 0)
+        >>> [each.tolist() for each in found]
+        [[5, 5], [7, 7], [50, 50], [5], [10], [70], [True, True]]
+    """
+    rows, ticks = place.size, tick_place.size
+    enter, leave, fell = np.full(rows, _NONE), np.full(rows, _NONE), np.full(rows, _NONE)
+    over, over_fell, after = np.full(begins.size, _NONE), np.full(begins.size, _NONE), np.full(begins.size, _NONE)
+    fired = np.zeros(ticks, np.bool_)
+    for group in range(begins.size):
+        row, timer, had = begins[group], timers[group], held[group]
+        low, high, first = row, row, True
+        while True:
+            if timer == _NONE:
+                if row >= ends[group]:
+                    break
+                timer = due[row]
+            tick = np.searchsorted(tick_clock, timer)
+            full = row + count - 1
+            if full < ends[group] and (tick == ticks or place[full] < tick_place[tick]):
+                upto, at, why, following = full + 1, place[full], _NONE, due[full]
+            elif tick < ticks:
+                upto, at, why = row, tick_place[tick], timer
+                while upto < ends[group] and place[upto] < at:
+                    upto += 1
+                following = tick_due[tick] if upto > row or had or runs else _NONE
+                fired[tick] = True
+            else:
+                break
+            leave[low:high], fell[low:high] = at, why
+            if first:
+                over[group], over_fell[group], first = at, why, False
+            enter[row:upto] = at
+            low, high, had, row, timer = row, upto, upto > row, upto, following
+        after[group] = timer
+    return enter, leave, fell, over, over_fell, after, fired

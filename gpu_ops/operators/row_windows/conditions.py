@@ -51,6 +51,8 @@ def keep_while(window: While, held: WindowRows, device: Device) -> Membership:
     left = _walked(window.condition, WALK_WHILE, held, begins, _fresh(held, device), device)
     gone = left >= 0
     leave = np.where(gone, held.start[np.where(gone, left, 0)], UNKNOWN)
+    if window.refused == "shown":
+        leave = np.where(left == index_of(held), held.start + TICK, leave)
     return Membership(held.start, leave, index_of(held), left)
 
 

@@ -20,7 +20,7 @@ from gpu_ops.core.time import MAX_TIME, TICK
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import Block, Places, column_name, load_columns
 from gpu_ops.operators.events import check_times
-from gpu_ops.operators.row_order import ranks_of, row_order, run_ends, run_starts
+from gpu_ops.operators.row_order import ranks_of, row_order, run_ends, run_starts, stable_order
 from gpu_ops.operators.state.rows import AxisRows
 from gpu_ops.operators.windows import calendars
 from gpu_ops.plan.aggregates import Aggregate
@@ -34,6 +34,7 @@ from gpu_ops.plan.data_windows import (
     LastStarts,
     Sample,
     Session,
+    Sorted,
     TimeBatches,
     TimeLengthBatches,
 )
@@ -318,6 +319,35 @@ def best_ranks(window: Best, held: WindowRows, device: Device) -> tuple[Any, Any
     """(int64 rank of each row, the best the greatest; which rows have one, None for all)."""
     rank, ranked = ranks_of(held.frame, window.by, held.schema.field(window.by).type, device)
     return rank if window.highest else ~rank, ranked
+
+
+@assigns(Sorted)
+def _sorted(window: Sorted, held: WindowRows, device: Device) -> Membership:
+    unique = None
+    if window.unique:
+        same, count, _ = device.columns.key_codes(held.frame, window.unique)
+        unique = held.code.astype(np.int64) * count + same
+    membership = _greatest(window.count, ~sorted_places(window, held, device), None, unique, held, device)
+    if window.refused == "shown":
+        refused = membership.enter == OUT
+        membership.enter = np.where(refused, held.start, membership.enter)
+        membership.leave = np.where(refused, held.start + TICK, membership.leave)
+        membership.left = np.where(refused, index_of(held), membership.left)
+    return membership
+
+
+def sorted_places(window: Sorted, held: WindowRows, device: Device) -> Any:
+    """int64: the place of each row in the order; equal rows have one place."""
+    keys = []
+    for name, descending in window.by:
+        ranks, _ = ranks_of(held.frame, name, held.schema.field(name).type, device)
+        keys.append(~ranks if descending else ranks)
+    if len(keys) == 1:
+        return keys[0]
+    order = stable_order(keys, held.start, device)
+    places = np.empty_like(order)
+    places[order] = np.cumsum(run_starts(*(device.kernels.take(key, order) for key in keys)))
+    return places
 
 
 @assigns(Sample)

@@ -11,8 +11,11 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import Any
 
+import numpy as np
+
 from gpu_ops.core.time import MAX_TIME
-from gpu_ops.plan.data_windows import Best, First, FirstSpan, Last, TimeBatches, TimeLengthBatches
+from gpu_ops.plan.clock_windows import Accumulated, ClockBatches, ClockLengthBatches, FirstClock, StampSpan
+from gpu_ops.plan.data_windows import Best, First, FirstSpan, Last, Sorted, TimeBatches, TimeLengthBatches
 from gpu_ops.plan.window_kinds import UNKNOWN
 from gpu_ops.plan.window_sets import UntilTime
 
@@ -33,6 +36,7 @@ class RowColumns:
         unique: Equal for rows of which only one is kept.
         time: When the row leaves, or when its batch is complete at the latest.
         taken: Whether the window takes the row at all.
+        clock: What the clock showed when the row came, or its stamp.
     """
 
     within: list[int] | None = None
@@ -40,14 +44,21 @@ class RowColumns:
     unique: list[int] | None = None
     time: list[int] | None = None
     taken: list[bool] | None = None
+    clock: list[int] | None = None
 
 
 class Machine(ABC):
     """A window of one group: the rows that it holds, and the rows that leave as a row arrives or time passes."""
 
     in_batches = False
+    keeps_first = False
+    """Whether it refuses rows since others came before."""
+
     timed = False
     keeps_timer = False
+    posts = False
+    """Whether it posts whenever it is due, be it nothing."""
+
     timer = UNKNOWN
     """When it is due, if its rows do not say so."""
 
@@ -83,6 +94,7 @@ class _CountMachine(Machine):
 
     def __init__(self, window: Last | First, columns: RowColumns, *, keeps_last: bool) -> None:
         self._count, self._within, self._keeps_last = window.count, columns.within, keeps_last
+        self.keeps_first = not keeps_last
         self._rows: defaultdict[int, OrderedDict[int, None]] = defaultdict(OrderedDict)
 
     def _window(self, row: int) -> OrderedDict[int, None]:
@@ -107,6 +119,8 @@ class _CountMachine(Machine):
 
 class _Spanned(Machine):
     """Rows that start within a span; a row does not depend on other rows."""
+
+    keeps_first = True
 
     def __init__(self, window: FirstSpan, columns: RowColumns) -> None:
         del window
@@ -165,7 +179,7 @@ class _Ending(Machine):
 class _Ranked(Machine):
     """The best rows, and one of each value of some columns."""
 
-    def __init__(self, window: Best, columns: RowColumns) -> None:
+    def __init__(self, window: Best | Sorted, columns: RowColumns) -> None:
         self._count, self._unique, self._taken = window.count, columns.unique, columns.taken
         self._rank: Any = columns.rank
         # The least first, and of equal ones the oldest: the first one leaves.
@@ -298,6 +312,158 @@ class _TimerBatches(_Gathering):
         return self._complete()
 
 
+# By a clock, of which a tick may be late: what waits for it is asked once, with what it shows
+
+
+class _TogetherMachine(Machine):
+    """All rows, until no row has come for a span."""
+
+    timed = True
+    keeps_timer = True
+
+    def __init__(self, window: Accumulated, columns: RowColumns) -> None:
+        del window
+        self._time: Any = columns.time
+        self._rows: dict[int, None] = {}
+
+    def arrive(self, row: int) -> tuple[Rows, Rows]:
+        self._rows[row] = None
+        self.timer = self._time[row]
+        return (row,), _NONE
+
+    def restore(self, row: int, how: int) -> None:
+        del how
+        self._rows[row] = None
+
+    def forget(self, row: int) -> None:
+        self._rows.pop(row, None)
+
+    def how(self, row: int) -> int:
+        return _HELD if row in self._rows else _NO
+
+    def due(self) -> int:
+        return self.timer if self._rows else UNKNOWN
+
+    def wait(self, time: int) -> tuple[Rows, Rows]:
+        del time
+        gone, self._rows = list(self._rows), {}
+        return _NONE, gone
+
+
+class _ClockBatchMachine(_Gathering):
+    """The rows of each span of a grid. The timer is a point of the grid, the next one while it is set."""
+
+    timed = True
+    keeps_timer = True
+
+    def __init__(self, window: ClockBatches, columns: RowColumns) -> None:
+        super().__init__()
+        self._window, self._clock = window, columns.clock
+        self.posts = window.runs
+
+    def arrive(self, row: int) -> tuple[Rows, Rows]:
+        clock: int = self._clock[row]  # type: ignore[index]
+        if self.due() == UNKNOWN:
+            align = self._window.align
+            point = self.timer if align is None else align
+            self.timer = self._after(clock, clock if point == UNKNOWN else point)
+        self._gathers[row] = None
+        return _NONE, _NONE
+
+    def due(self) -> int:
+        return self.timer if self._window.runs or self._gathers or self._out else UNKNOWN
+
+    def wait(self, time: int) -> tuple[Rows, Rows]:
+        self.timer = self._after(time, self.timer)
+        return self._complete()
+
+    def _after(self, clock: int, point: int) -> int:
+        return int(self._window.span.next_end(np.array([clock]), np.array([point]))[0])
+
+
+class _ClockLengthMachine(_Gathering):
+    """Batches of a number of rows, or of the rows that gather until a timer is due."""
+
+    timed = True
+    keeps_timer = True
+
+    def __init__(self, window: ClockLengthBatches, columns: RowColumns) -> None:
+        super().__init__()
+        self._window, self._time = window, columns.time
+        self.posts = window.runs
+
+    def arrive(self, row: int) -> tuple[Rows, Rows]:
+        self._gathers[row] = None
+        due: int = self._time[row]  # type: ignore[index]
+        if len(self._gathers) == self._window.count:
+            self.timer = due
+            return self._complete()
+        self.timer = due if self.timer == UNKNOWN else self.timer
+        return _NONE, _NONE
+
+    def due(self) -> int:
+        return self.timer
+
+    def wait(self, time: int) -> tuple[Rows, Rows]:
+        goes_on = self._gathers or self._out or self._window.runs
+        self.timer = int(self._window.span.after(np.array([time]))[0]) if goes_on else UNKNOWN
+        return self._complete()
+
+
+class _FirstInTime(Machine):
+    """Rows that come within a span; the timer is its end."""
+
+    keeps_first = True
+
+    def __init__(self, window: FirstClock, columns: RowColumns) -> None:
+        self._clock: Any = columns.clock
+        self._time: Any = columns.time
+        self.keeps_timer = window.since is None
+        self._rows: set[int] = set()
+        if window.since is not None:
+            self.timer = int(window.span.after(np.array([window.since]))[0])
+
+    def arrive(self, row: int) -> tuple[Rows, Rows]:
+        self.timer = self._time[row] if self.timer == UNKNOWN else self.timer
+        if self._clock[row] >= self.timer:
+            return _NONE, (row,)
+        self._rows.add(row)
+        return (row,), _NONE
+
+    def forget(self, row: int) -> None:
+        self._rows.discard(row)
+
+    def how(self, row: int) -> int:
+        return _HELD if row in self._rows else _NO
+
+
+class _StampMachine(Machine):
+    """The oldest leave while their stamps are a span or more before that of the row that comes."""
+
+    def __init__(self, window: StampSpan, columns: RowColumns) -> None:
+        del window
+        self._stamp: Any = columns.clock
+        self._time: Any = columns.time
+        self._rows: OrderedDict[int, None] = OrderedDict()
+
+    def arrive(self, row: int) -> tuple[Rows, Rows]:
+        self._rows[row] = None
+        gone = []
+        while self._time[next(iter(self._rows))] <= self._stamp[row]:
+            gone.append(self._rows.popitem(last=False)[0])
+        return (row,), gone
+
+    def restore(self, row: int, how: int) -> None:
+        del how
+        self._rows[row] = None
+
+    def forget(self, row: int) -> None:
+        self._rows.pop(row, None)
+
+    def how(self, row: int) -> int:
+        return _HELD if row in self._rows else _NO
+
+
 def _last(window: Last, columns: RowColumns) -> Machine:
     return _CountMachine(window, columns, keeps_last=True) if window.partial else _CountBatchMachine(window, columns)
 
@@ -308,6 +474,12 @@ MACHINES: dict[type, Callable[[Any, RowColumns], Machine]] = {
     FirstSpan: _Spanned,
     UntilTime: _Ending,
     Best: _Ranked,
+    Sorted: _Ranked,
     TimeBatches: _TimeBatchMachine,
     TimeLengthBatches: _TimerBatches,
+    Accumulated: _TogetherMachine,
+    ClockBatches: _ClockBatchMachine,
+    ClockLengthBatches: _ClockLengthMachine,
+    FirstClock: _FirstInTime,
+    StampSpan: _StampMachine,
 }

@@ -22,7 +22,7 @@ from gpu_ops.operators.aggregates.block import Column
 from gpu_ops.operators.events import FEW, MANY, Events, concat, present, whole_groups
 from gpu_ops.operators.operator import BatchInput, StepInput, of_whole_groups
 from gpu_ops.operators.row_order import row_order, run_starts
-from gpu_ops.operators.row_windows import conditions, window_sets  # noqa: F401  (their kinds)
+from gpu_ops.operators.row_windows import clock_kinds, conditions, window_sets  # noqa: F401  (their kinds)
 from gpu_ops.operators.row_windows.data_windows import each_row
 from gpu_ops.operators.row_windows.groups import GroupStates
 from gpu_ops.operators.row_windows.slices import Slice, slices
@@ -49,6 +49,7 @@ class Settled:
         groups: The state of all groups.
         touched: int64 numbers of these groups.
         cti: The step's CTI.
+        came: Which of them have come in this step.
     """
 
     rows: AxisRows
@@ -58,6 +59,7 @@ class Settled:
     groups: GroupStates
     touched: Any
     cti: int
+    came: Any
 
     @cached_property
     def inside(self) -> Any:
@@ -80,17 +82,21 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
         self._opened: list[Events] = []
         self._closed: list[Events] = []
         self._emit = self._EMITTERS[node.output]
-        self._gives_whole = node.output == "alive"
+        self._gives_whole = node.output in {"alive", "gathering"}
 
     @property
     def gives_open(self) -> bool:
         """Whether it can emit events before their leaves are known."""
         window = self._node.window
+        if self._node.output == "gathering":
+            return True
         return self._node.output == "alive" and not window.holds_enters and window.leaves in {"later", "at once"}
 
     def open(self) -> None:
         """Emit events as soon as they enter, and again when they leave: the next node takes open events."""
-        self._emit, self._gives_whole = IncrementalDataWindow._edges, False
+        gathers = self._node.output == "gathering"
+        self._emit = IncrementalDataWindow._gathering_edges if gathers else IncrementalDataWindow._edges
+        self._gives_whole = False
 
     def needs(self, wanted: tuple[str, ...]) -> Sequence[tuple[str, ...]]:
         """The wanted columns, and the columns that it reads."""
@@ -214,6 +220,8 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
         kept = ended if self._ends else self._taken(touched, sure)
         rest = UNKNOWN if upto is None else np.where(upto > 0, UNKNOWN, groups.due[touched])
         if kept is None and came is None:
+            came = self._no_rows()
+        if came is None and kept is None:
             return []
         held = self._together(kept, came, touched, groups, before, cti)
         groups.due[touched] = rest
@@ -224,7 +232,12 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
                 kept = more if kept is None else concat_rows([kept, more], self._device)
                 held = self._together(kept, came, touched, groups, before, cti)
                 membership = self._node.window.memberships(held[1], self._device)
-        return self._settled(held[0], held[1].code, membership, groups, touched, cti, own)
+        came_now = held[1].number >= before[held[1].code]
+        return self._settled(held[0], held[1].code, membership, groups, touched, cti, own, came_now)
+
+    def _no_rows(self) -> AxisRows | None:
+        """What a window is shown of groups that are due and hold no row; None if such groups do not change."""
+        return None
 
     def _together(
         self, kept: AxisRows | None, came: AxisRows | None, touched: Any, groups: GroupStates, before: Any, cti: int
@@ -327,11 +340,12 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
         touched: Any,
         cti: int,
         own: tuple[int, int] | None,
+        came: Any,
     ) -> list[Events]:
         """The final results of some rows; rows that may still change are kept."""
         if own is not None and self._node.output not in _READ_OTHER_ROWS:
             low, high = own
-            rows, codes = rows.cut(low, high, self._device), codes[low:high]
+            rows, codes, came = rows.cut(low, high, self._device), codes[low:high], came[low:high]
             membership = replace(membership, enter=membership.enter[low:high], leave=membership.leave[low:high])
             own = None
         before = _column(rows, ENTER)
@@ -346,11 +360,22 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
         if own is not None:
             index = np.arange(len(rows), like=enter)
             is_new = (index >= own[0]) & (index < own[1])
-        found = Settled(rows, codes, replace(membership, enter=enter, leave=leave), is_new, groups, touched, cti)
+        found = Settled(rows, codes, replace(membership, enter=enter, leave=leave), is_new, groups, touched, cti, came)
         if cti != MAX_TIME and self._node.output != "each":
-            floor = enter if self._holds else np.full_like(enter, UNKNOWN)
+            floor = self._floor(found) if self._holds else np.full_like(enter, UNKNOWN)
             self._keep_open(found, (enter != OUT) & (leave == UNKNOWN), enter, floor)
-        return self._emit(self, found)
+        return self._emit(self, self._given(found))
+
+    def _given(self, found: Settled) -> Settled:
+        """The same rows with the columns that the results have besides."""
+        return found
+
+    def _floor(self, found: Settled) -> Any:
+        """For each kept row the time that no CTI may pass before it is given."""
+        enter = found.membership.enter
+        if self._node.output == "gathering":
+            return np.where(enter == UNKNOWN, found.rows.low, UNKNOWN)
+        return enter
 
     @property
     def _holds(self) -> bool:
@@ -386,6 +411,27 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
         # A row that time made enter at the CTI may leave there with a later row; it was opened, too.
         self._closed += self._part(found.rows, found.inside & ~found.is_new & (leave < MAX_TIME), enter, leave)
         return self._part(found.rows, fresh & (leave != UNKNOWN) & (leave > enter), enter, leave)
+
+    def _gathering(self, found: Settled) -> list[Events]:
+        """Rows from their own starts until they enter, or until they never will."""
+        over, waited = self._gathered(found)
+        return self._part(found.rows, waited & (over != UNKNOWN) & (over > found.rows.low), found.rows.low, over)
+
+    def _gathering_edges(self, found: Settled) -> list[Events]:
+        """The same as `_gathering`, with open edges as rows come."""
+        over, waited = self._gathered(found)
+        low = found.rows.low
+        self._opened += self._part(found.rows, found.came & (over == UNKNOWN), low, TICK)
+        self._closed += self._part(found.rows, waited & ~found.came & (over < MAX_TIME), low, over)
+        return self._part(found.rows, found.came & (over != UNKNOWN) & (over > low), low, over)
+
+    def _gathered(self, found: Settled) -> tuple[Any, Any]:
+        """(when rows gather no more; which rows gathered before this step, or came in it)."""
+        enter, leave = found.membership.enter, found.membership.leave
+        over = np.where(enter == OUT, leave, enter)
+        if found.cti == MAX_TIME:
+            over = np.minimum(over, MAX_TIME)
+        return over, _column(found.rows, ENTER) == UNKNOWN
 
     def _inserts(self, found: Settled) -> list[Events]:
         """A point where a row enters."""
@@ -462,8 +508,9 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
             times = np.where(which, np.where(told, membership.leave, membership.enter), UNKNOWN)
             found.groups.wake(found.codes, times, found.touched, self._device)
 
-    _EMITTERS: ClassVar[dict[Output, Callable[[IncrementalDataWindow, Settled], list[Events]]]] = {
+    _EMITTERS: ClassVar[dict[Output, Callable[[Any, Settled], list[Events]]]] = {
         "alive": _whole_memberships,
+        "gathering": _gathering,
         "insert": _inserts,
         "remove": _removes,
         "changes": _changes_of,

@@ -8,7 +8,9 @@ import gpu_ops.operators.filter_project
 import gpu_ops.operators.joins.incremental
 import gpu_ops.operators.joins.incremental_stitch
 import gpu_ops.operators.lifetimes
+import gpu_ops.operators.row_windows.clocked
 import gpu_ops.operators.row_windows.incremental
+import gpu_ops.operators.row_windows.until_tick
 import gpu_ops.operators.union
 import gpu_ops.operators.unnest
 import gpu_ops.operators.windows.fills

@@ -328,6 +328,10 @@ class GroupInterner:
         """Whether there was any row."""
         return self._seen
 
+    def see(self) -> None:
+        """There is a state, be there no row yet."""
+        self._seen = True
+
     @property
     def keys(self) -> Any | None:
         """A frame with row g for group g; None without a key."""

@@ -1,0 +1,158 @@
+"""Rows until a tick: when each leaves is known when it comes, but for the place of the tick."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.core.state_tables import StateTable, Tables
+from gpu_ops.core.time import MAX_TIME, TICK
+from gpu_ops.core.turns import CLOCK, DUE
+from gpu_ops.devices import Device
+from gpu_ops.operators.aggregates.block import Column
+from gpu_ops.operators.events import Events, concat
+from gpu_ops.operators.operator import BatchInput, Operator, StepInput
+from gpu_ops.operators.row_windows.ticks import TickQueue, Ticks
+from gpu_ops.operators.state.fields import NUMBERED_TIME, TIME, row_columns
+from gpu_ops.operators.state.row_runs import RowRuns
+from gpu_ops.operators.state.rows import AxisRows, rows_from_arrow, shown_time
+from gpu_ops.plan.clock_windows import UntilTick
+from gpu_ops.plan.window_kinds import UNKNOWN
+
+_PLACE = ("row", "place")
+"""The column of a row's place, of which the least is asked for while the rows are in order of their times."""
+
+
+class UntilTickOperator(Operator, nodes=(UntilTick,)):
+    """The rows that are in, in order of the times at which they leave: a step looks at those alone that do.
+
+    Args:
+        node: The node.
+        device: Where arrays live.
+    """
+
+    _node: UntilTick
+
+    def __init__(self, node: UntilTick, device: Device) -> None:
+        super().__init__(node, device)
+        self._waiting, self._kept, self._ticks = (
+            RowRuns(("low",), device),
+            RowRuns(("high",), device),
+            TickQueue(device),
+        )
+        self._opens = False
+
+    gives_open = True
+
+    def open(self) -> None:
+        """Emit rows as soon as they come, and again when they leave."""
+        self._opens = True
+
+    def batch(self, whole: BatchInput) -> Iterator[Events]:
+        """One step; nothing is kept."""
+        pieces = [concat(pieces, self._device) for pieces in whole.inputs]
+        given = [StepInput([] if piece is None else [piece]) for piece in pieces]
+        yield from self.step(given, [MAX_TIME, MAX_TIME])[0].events
+
+    def step(self, given: Sequence[StepInput], ctis: Sequence[int]) -> tuple[StepInput, int]:
+        """The rows that came, and those that left."""
+        cti, device = min(ctis), self._device
+        arrivals, ticks = (concat(fed.events, device) for fed in given)
+        moves, fresh = self._ticks.through(ticks, cti), self._fresh(arrivals, cti)
+        opened, left = list[Events](), self._left(moves)
+        made = [] if self._opens else left
+        if fresh is not None:
+            # A row that stays is due after what the clock showed when it came, so that no earlier tick makes it leave.
+            leave = moves.places_at(moves.first_at(fresh.high))
+            clock, _ = device.columns.values(fresh.frame, CLOCK)
+            late = fresh.high <= clock
+            if bool(late.any()):
+                leave = np.where(late, fresh.low + TICK, leave)
+            if cti == MAX_TIME:
+                leave = np.minimum(leave, MAX_TIME)
+            gone, kept = self._parted(replace(fresh, high=leave), fresh.high)
+            made += [Events(each.low, each.high, each.frame) for each in gone]
+            for each in kept:
+                self._kept.add(replace(each, columns={_PLACE: Column((each.low,), None)}))
+                if self._opens:
+                    opened.append(Events(each.low, TICK, each.frame))
+        if cti == MAX_TIME:
+            for rows in [] if self._opens else self._kept.pieces():
+                made.append(Events(rows.low, np.full_like(rows.low, MAX_TIME), rows.frame))
+            self._kept.replace([])
+        floor = None if self._opens or cti == MAX_TIME else self._kept.least(_PLACE)
+        passed = cti if floor is None else min(cti, floor)
+        return StepInput(made, opened, left if self._opens else []), passed
+
+    def _fresh(self, arrivals: Events | None, cti: int) -> AxisRows | None:
+        """The rows whose places are before the CTI, in order of them; as their ends the times when they are due."""
+        fresh = []
+        if arrivals is not None and len(arrivals):
+            due, valid = self._device.columns.values(arrivals.frame, DUE)
+            due = due if valid is None else np.where(valid, due, UNKNOWN)
+            due = np.where(due > MAX_TIME, UNKNOWN, due)
+            code = np.zeros_like(arrivals.start, dtype=np.int32)
+            fresh.append(AxisRows(code, arrivals.start, due, {}, arrivals.frame))
+        return self._waiting.through(fresh, cti if cti == MAX_TIME else cti - 1)
+
+    def _left(self, moves: Ticks) -> list[Events]:
+        """The kept rows that leave."""
+        if moves.last is None:
+            return []
+        left = self._kept.due(moves.last)
+        return [Events(rows.low, moves.places_at(moves.first_at(rows.high)), rows.frame) for rows in left]
+
+    def _parted(self, rows: AxisRows, due: Any) -> tuple[list[AxisRows], list[AxisRows]]:
+        """(rows whose leaves, which are their ends, are known; the others, with the times when they are due)."""
+        device = self._device
+        stays = rows.high == UNKNOWN
+        count = len(rows) - int(np.count_nonzero(stays))
+        if bool(stays[:count].any()):
+            keep = device.kernels.keep
+            parts = rows.take(keep(~stays), device), replace(rows, high=due).take(keep(stays), device)
+        else:
+            parts = rows.cut(0, count, device), replace(rows, high=due).cut(count, len(rows), device)
+        gone, kept = ([each] if len(each) else [] for each in parts)
+        return gone, kept
+
+    @property
+    def alive(self) -> int:
+        """How many rows and ticks it keeps."""
+        return len(self._kept) + self.waiting
+
+    @property
+    def waiting(self) -> int:
+        """How many of them wait for a CTI past their places."""
+        return len(self._waiting) + len(self._ticks)
+
+    def tables(self) -> dict[str, pa.Table]:
+        """The rows and the ticks that wait, and the rows that are in."""
+        made = self._ticks.tables()
+        for name, runs in self._runs.items():
+            rows = runs.rows()
+            if rows is not None:
+                made[name] = rows.to_arrow(self._node.schema, self._device, shown_time)
+        return made
+
+    @property
+    def _runs(self) -> dict[str, RowRuns]:
+        return {"waiting": self._waiting, "kept": self._kept}
+
+    def declared(self, tables: Tables) -> Iterator[StateTable]:
+        """The tables that `tables` gives."""
+        yield from self._ticks.declared()
+        due = replace(TIME, nullable=True)
+        schema = self._node.schema
+        yield StateTable("waiting", row_columns(TIME, due, 1, frame=schema))
+        yield StateTable("kept", row_columns(TIME, due, 1, numbers={_PLACE: NUMBERED_TIME}, frame=schema))
+
+    def restore(self, tables: Mapping[str, pa.Table]) -> None:
+        """The state that `tables` gave."""
+        self._ticks.restore(tables)
+        for name, runs in self._runs.items():
+            if name in tables:
+                runs.put_back(rows_from_arrow(tables[name], self._device))
