@@ -8,45 +8,15 @@ from functools import cached_property
 from typing import Literal, TypeAlias
 
 import narwhals as nw
-import numpy as np
 import pyarrow as pa
 
 from gpu_ops.core.time import MIN_TIME, TICK
 from gpu_ops.core.turns import ASK, CLOCK, DUE, ENTERED, LEFT, NEW, OLD, ORDER, ROW
 from gpu_ops.errors import ColumnError, PlanError
-from gpu_ops.ingest.zones import Ticks
-from gpu_ops.plan.crontab import Crontab
+from gpu_ops.plan.clock_windows import ClockSpan
+from gpu_ops.plan.crontab_times import CrontabTimes
 from gpu_ops.plan.expressions import check_boolean
 from gpu_ops.plan.nodes import Node, check_flat
-
-_DAY = 86_400_000_000
-
-
-@dataclass(frozen=True)
-class Period:
-    """A span of calendar months and of ticks, in UTC.
-
-    Examples:
-        >>> (Period(months=1).later(np.array([30 * 86_400_000_000])) // 86_400_000_000).tolist()
-        [58]
-    """
-
-    ticks: int = 0
-    months: int = 0
-
-    def __post_init__(self) -> None:
-        if self.ticks < 0 or self.months < 0 or not self.ticks + self.months:
-            raise PlanError("An output rate needs a time above 0.", remedy="Say for instance: every 1 sec.")
-
-    def later(self, times: Ticks) -> Ticks:
-        """Times this much later, in ticks; a day that a month does not have is its last one (Java's calendar)."""
-        if self.months:
-            month = times.view("datetime64[us]").astype("datetime64[M]")
-            day, rest = np.divmod(times - month.astype("datetime64[us]").astype(np.int64), _DAY)
-            then = month + self.months
-            length = ((then + 1).astype("datetime64[D]") - then.astype("datetime64[D]")).astype(np.int64)
-            times = then.astype("datetime64[us]").astype(np.int64) + np.minimum(day, length - 1) * _DAY + rest
-        return times + self.ticks
 
 
 @dataclass(frozen=True)
@@ -69,18 +39,17 @@ class EveryRows:
 class EveryPeriod:
     """On a grid that begins when the first rows come, whether there are rows or not."""
 
-    period: Period
+    period: ClockSpan
 
     def __str__(self) -> str:
-        months = f"{self.period.months} months " if self.period.months else ""
-        return f"every {months}{self.period.ticks / 1_000_000:g} s"
+        return f"every {self.period}"
 
 
 @dataclass(frozen=True)
 class AtTimes:
     """At the times of a crontab, from the first rows on."""
 
-    crontab: Crontab
+    crontab: CrontabTimes
 
     def __str__(self) -> str:
         return f"at {self.crontab}"
@@ -119,7 +88,7 @@ class Rate:
 
     every: Condition | None = None
     after_rows: int | None = None
-    after: Period | None = None
+    after: ClockSpan | None = None
     since: int = MIN_TIME
 
     @property
@@ -130,7 +99,7 @@ class Rate:
     def __str__(self) -> str:
         after = "" if self.after_rows is None else f"after {self.after_rows} rows "
         if self.after is not None:
-            after = f"after {str(EveryPeriod(self.after)).removeprefix('every ')} "
+            after = f"after {self.after} "
         return f"{after}{self.every or 'at once'}"
 
 

@@ -7,12 +7,13 @@ import datetime
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from gpu_ops.plan.rates import AtTimes, EveryPeriod, EveryRows, Period, Rate
+from gpu_ops.plan.clock_windows import ClockSpan
+from gpu_ops.plan.rates import AtTimes, EveryPeriod, EveryRows, Rate
 
 DAY = 86_400_000_000
 
 
-def later(period: Period, time: int) -> int:
+def later(period: ClockSpan, time: int) -> int:
     """A time a period later, in ticks."""
     if period.months:
         at = datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=time)  # noqa: DTZ001  (UTC throughout)

@@ -27,7 +27,7 @@ _FEW = 64
 
 
 @dataclass(frozen=True)
-class Marks:
+class TurnMarks:
     """Deliveries, one for each place, in order of place.
 
     Attributes:
@@ -63,7 +63,7 @@ class Firings:
 
 
 @dataclass
-class _State:
+class _FiringState:
     """What is remembered from one step to the next.
 
     Attributes:
@@ -127,9 +127,9 @@ class FiringTimes:
     def __init__(self, rate: Rate, device: Device, *, first: bool = False) -> None:
         self._rate, self._device, self._first = rate, device, first
         never = rate.after_rows is not None or rate.after is not None
-        self._state = _State(rate.since, NEVER if never else MIN_TIME, rate.since)
+        self._state = _FiringState(rate.since, NEVER if never else MIN_TIME, rate.since)
         self._seen = False
-        past = None if rate.after is None else rate.after.later(np.array([rate.since]))
+        past = None if rate.after is None else rate.after.after(np.array([rate.since]))
         self._opens = None if past is None else int(past[0])
 
     @property
@@ -153,7 +153,7 @@ class FiringTimes:
         before = np.full_like(clock, self._state.clock, shape=1)
         return self._device.kernels.take(np.concatenate([before, clock]), np.searchsorted(at, places, side="right"))
 
-    def step(self, marks: Marks, ticks: tuple[Any, Any]) -> Firings:
+    def step(self, marks: TurnMarks, ticks: tuple[Any, Any]) -> Firings:
         """Where it fires in a step.
 
         Args:
@@ -171,7 +171,7 @@ class FiringTimes:
         array = self._device.columns.array
         return Firings(array(firing), array(due))
 
-    def _counted(self, marks: Marks, clocks: Ints) -> tuple[Marks, Ints]:
+    def _counted(self, marks: TurnMarks, clocks: Ints) -> tuple[TurnMarks, Ints]:
         """The deliveries that count, on the host, and the clock at each."""
         host, state = self._device.columns.host, self._state
         place, entered, left = (host(each) for each in (marks.place, marks.entered, marks.left))
@@ -188,9 +188,9 @@ class FiringTimes:
         values = marks.values
         if values is not None:
             values = self._device.columns.take(values, self._device.columns.array(np.flatnonzero(counts)))
-        return Marks(place[counts], entered[counts], left[counts], shown, values), clocks[counts]
+        return TurnMarks(place[counts], entered[counts], left[counts], shown, values), clocks[counts]
 
-    def _fired(self, marks: Marks, clocks: Ints, at: Ints, clock: Ints) -> tuple[Ints, Ints]:
+    def _fired(self, marks: TurnMarks, clocks: Ints, at: Ints, clock: Ints) -> tuple[Ints, Ints]:
         """(places, the times at which they fell due)."""
         every = self._rate.every
         if isinstance(every, EveryRows | When):
@@ -226,7 +226,7 @@ class FiringTimes:
         # A period is counted from the time before, and a month may be shorter than the first one was.
         due = clock if due == NEVER else due
         while due <= clock:
-            due = int(every.period.later(np.array([due]))[0])
+            due = int(every.period.after(np.array([due]))[0])
         return due
 
     def _on_grid(self, clock: Ints) -> tuple[Ints, Ints]:
@@ -249,7 +249,7 @@ class FiringTimes:
 
     # By deliveries
 
-    def _by_count(self, marks: Marks, rows: int) -> Ints:
+    def _by_count(self, marks: TurnMarks, rows: int) -> Ints:
         """The deliveries that fire by a count: each is known from the one at which its interval begins."""
         state, size = self._state, len(marks.place)
         entered, left = _sums(marks.entered), _sums(marks.left)
@@ -272,7 +272,7 @@ class FiringTimes:
         state.waits = int(begin == size) if found or state.waits else 0
         return np.array(found, np.int64)
 
-    def _by_condition(self, marks: Marks, clocks: Ints, when: When) -> Ints:
+    def _by_condition(self, marks: TurnMarks, clocks: Ints, when: When) -> Ints:
         """The deliveries behind which a condition holds: it is evaluated for twice as many, until it holds for one."""
         state, size = self._state, len(marks.place)
         entered, left = _sums(marks.entered), _sums(marks.left)
@@ -304,7 +304,7 @@ class FiringTimes:
         state.waits = int(begin == size) if found or state.waits else 0
         return np.array(found, np.int64)
 
-    def _begins(self, marks: Marks) -> list[int]:
+    def _begins(self, marks: TurnMarks) -> list[int]:
         """For each delivery, and behind them, the one at which an interval that may begin there begins."""
         size = len(marks.place)
         if not self._first or marks.shown is None:
@@ -321,7 +321,7 @@ class FiringTimes:
         state.entered_total += int(entered[-1])
         state.left_total += int(left[-1])
 
-    def _holds(self, when: When, marks: Marks, low: int, high: int, numbers: tuple[Ints, ...]) -> Any:
+    def _holds(self, when: When, marks: TurnMarks, low: int, high: int, numbers: tuple[Ints, ...]) -> Any:
         """bool, on the host: behind which of some deliveries a condition holds."""
         columns = self._device.columns
         values = dict(zip(COUNTS, numbers, strict=True))
@@ -349,7 +349,7 @@ class FiringTimes:
         """Restore the state that `tables` gave."""
         if _TABLE in tables:
             self._seen = True
-            self._state = _State(**{name: int(tables[_TABLE][name][0].as_py()) for name in _COLUMNS})
+            self._state = _FiringState(**{name: int(tables[_TABLE][name][0].as_py()) for name in _COLUMNS})
 
 
 def _sums(values: Ints) -> Ints:

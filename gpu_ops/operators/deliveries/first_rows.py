@@ -14,7 +14,7 @@ from gpu_ops.core.time import MIN_TIME
 from gpu_ops.core.turns import ENTERED, LEFT, NEW, OLD
 from gpu_ops.devices import Device
 from gpu_ops.operators.deliveries.firing import NEVER
-from gpu_ops.operators.deliveries.gathered import Gathered, Shown
+from gpu_ops.operators.deliveries.gathered import Gathered, ShownRows
 from gpu_ops.operators.deliveries.rows import IS_NEW, numbers_of
 from gpu_ops.operators.row_order import run_starts
 from gpu_ops.operators.state.fields import nullable_columns
@@ -48,7 +48,7 @@ class FirstOfGroups:
     def __len__(self) -> int:
         return len(self._groups) if self._groups.seen else 0
 
-    def step(self, rows: Gathered, clocks: Any) -> list[Shown]:
+    def step(self, rows: Gathered, clocks: Any) -> list[ShownRows]:
         """The rows to show at once.
 
         Args:
@@ -66,8 +66,8 @@ class FirstOfGroups:
         chosen = self._chosen(rows, at, codes, device.columns.host(kernels.take(clocks, at)))
         found = kernels.take(at, device.columns.array(chosen))
         if not per_group:
-            return [Shown(found, found, NEW)] if NEW in node.shows else []
-        shown = [Shown(found, found, NEW)] if NEW in node.shows else []
+            return [ShownRows(found, found, NEW)] if NEW in node.shows else []
+        shown = [ShownRows(found, found, NEW)] if NEW in node.shows else []
         return shown + ([self._old_rows(rows, found)] if OLD in node.shows else [])
 
     def _chosen(self, rows: Gathered, at: Any, codes: Ints, clocks: Ints) -> Ints:
@@ -97,7 +97,8 @@ class FirstOfGroups:
         """The clock from which on the next row is shown, behind rows that are shown."""
         every = self._node.rate.every
         if isinstance(every, EveryPeriod):
-            return every.period.later(clocks)
+            later: Ints = every.period.after(clocks)
+            return later
         assert isinstance(every, AtTimes)  # noqa: S101  (a node with a condition is refused)
         distinct, which = np.unique(clocks, return_inverse=True)
         return np.array([every.crontab.next_after(int(clock)) for clock in distinct], np.int64)[which]
@@ -140,12 +141,12 @@ class FirstOfGroups:
         self._free[groups] = np.where(was, 0, self._free[groups])
         return source[chosen]
 
-    def _old_rows(self, rows: Gathered, found: Any) -> Shown:
+    def _old_rows(self, rows: Gathered, found: Any) -> ShownRows:
         """The old rows of the groups and deliveries of some new rows."""
         device, kernels = self._device, self._device.kernels
         old = kernels.keep(rows.passes & (rows.kind != IS_NEW))
         if not len(old) or not len(found):
-            return Shown(old[:0], old[:0], OLD)
+            return ShownRows(old[:0], old[:0], OLD)
         names = list(self._node.group)
         both = np.concatenate([found, old])
         keys = device.columns.take(device.columns.select(rows.frame, names), kernels.take(rows.at, both))
@@ -157,7 +158,7 @@ class FirstOfGroups:
         at = np.minimum(at, len(found) - 1)
         same = (kernels.take(of_codes, at) == codes[len(found) :]) & (kernels.take(of_place, at) == place[len(found) :])
         old = kernels.take(old, kernels.keep(same))
-        return Shown(old, old, OLD)
+        return ShownRows(old, old, OLD)
 
     def _grow(self) -> None:
         count, before = len(self._groups), len(self._free)

@@ -52,7 +52,7 @@ class Gathered:
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownRows:
     """Rows to show.
 
     Attributes:
@@ -78,9 +78,9 @@ class Chosen:
         known: What is known of groups (or of the query) from now on; None if it does not change.
     """
 
-    shown: tuple[Shown, ...]
+    shown: tuple[ShownRows, ...]
     kept: Any
-    known: Shown | None = None
+    known: ShownRows | None = None
 
 
 Selecting = Callable[[OutputRate, Gathered, Device], Chosen]
@@ -106,7 +106,7 @@ def _every(node: OutputRate, rows: Gathered, device: Device) -> Chosen:
     """All rows that pass."""
     keep, take = device.kernels.keep, device.kernels.take
     shown = tuple(
-        Shown(at, take(rows.firing, at), word)
+        ShownRows(at, take(rows.firing, at), word)
         for word, kind in _shown_kinds(node)
         for at in [keep((rows.kind == kind) & rows.passes & _released(rows))]
     )
@@ -135,7 +135,7 @@ def _every_or_current(node: OutputRate, rows: Gathered, device: Device) -> Chose
     taken = take(rows.firing, new)
     had[taken[keep((taken >= 0) & (taken < rows.firings))]] = True
     again, at = _where(~take(had, firing) & take(rows.passes, current), device, current, firing)
-    more = tuple(Shown(again, at, word) for word, _ in _shown_kinds(node))
+    more = tuple(ShownRows(again, at, word) for word, _ in _shown_kinds(node))
     # A query without groups has one current row, which is the last one that came, whether a firing took it or not.
     kept = _with(chosen.kept, new[-1:] if len(new) and int(taken[-1]) == rows.firings else new[:0])
     return Chosen((*chosen.shown, *more), kept, _known(rows, _latest_released(rows, new, device), device))
@@ -149,7 +149,7 @@ def _current(node: OutputRate, rows: Gathered, device: Device) -> Chosen:
     at, here = _where(take(rows.passes, current), device, current, firing)
     old = keep((rows.kind == IS_OLD) & rows.passes)
     old = take(old, keep(run_starts(take(rows.firing, old)))) if len(old) else old
-    shown = [Shown(at, here, NEW)] if NEW in node.shows else []
+    shown = [ShownRows(at, here, NEW)] if NEW in node.shows else []
     if OLD in node.shows:
         shown.append(_show(take(rows.firing, old) < rows.firings, old, take(rows.firing, old), OLD, device))
         quiet = (taken < firing) & take(rows.passes, current)
@@ -172,7 +172,7 @@ def _current_of_groups(node: OutputRate, rows: Gathered, device: Device) -> Chos
     shown = [_show(take(rows.passes, at), at, firing, NEW, device)] if NEW in node.shows else []
     if OLD in node.shows:
         early = np.sort(take(first, keep((take(rows.firing, first) < rows.firings) & take(rows.passes, first))))
-        shown.append(Shown(early, take(rows.firing, early), OLD))
+        shown.append(ShownRows(early, take(rows.firing, early), OLD))
         quiet = (take(rows.firing, at) < firing) & take(rows.passes, at)
         shown.append(_show(quiet, at, firing, OLD, device))
     both = np.concatenate([last, first])
@@ -205,15 +205,15 @@ def _every_and_other_groups(node: OutputRate, rows: Gathered, device: Device) ->
     later = np.concatenate([np.zeros_like(here), np.ones_like(at)])
     placed = np.lexsort(np.stack([among, later, when])) if len(among) > 1 else np.zeros_like(among)
     among, when = take(among, placed), take(when, placed)
-    shown = [Shown(take(face, among), when, NEW, among)] if NEW in node.shows else []
+    shown = [ShownRows(take(face, among), when, NEW, among)] if NEW in node.shows else []
     if OLD in node.shows:
         old = keep((rows.kind == IS_OLD) & rows.passes & _released(rows))
-        shown.append(Shown(old, take(rows.firing, old), OLD))
+        shown.append(ShownRows(old, take(rows.firing, old), OLD))
     released = _last_released(rows, last, device)
     return Chosen(
         tuple(shown),
         keep(rows.firing == rows.firings),
-        Shown(take(face, released), take(rows.firing, released), NEW, released),
+        ShownRows(take(face, released), take(rows.firing, released), NEW, released),
     )
 
 
@@ -235,10 +235,10 @@ def _where(mask: Any, device: Device, *arrays: Any) -> tuple[Any, ...]:
     return tuple(device.kernels.take(each, at) for each in arrays)
 
 
-def _show(mask: Any, at: Any, firing: Any, word: str, device: Device) -> Shown:
+def _show(mask: Any, at: Any, firing: Any, word: str, device: Device) -> ShownRows:
     """The rows for which a mask holds."""
     at, firing = _where(mask, device, at, firing)
-    return Shown(at, firing, word)
+    return ShownRows(at, firing, word)
 
 
 def _with(some: Any, more: Any) -> Any:
@@ -315,11 +315,11 @@ def _latest_released(rows: Gathered, new: Any, device: Device) -> Any:
     return device.kernels.take(new, taken[-1:])
 
 
-def _known(rows: Gathered, at: Any, device: Device) -> Shown:
-    return Shown(at, device.kernels.take(rows.firing, at), NEW)
+def _known(rows: Gathered, at: Any, device: Device) -> ShownRows:
+    return ShownRows(at, device.kernels.take(rows.firing, at), NEW)
 
 
-def built(rows: Gathered, shown: Shown, values: tuple[str, ...], device: Device) -> Any:
+def built(rows: Gathered, shown: ShownRows, values: tuple[str, ...], device: Device) -> Any:
     """The frame of rows to show, with the values of their groups in some columns."""
     columns, take = device.columns, device.kernels.take
     own = take(rows.at, shown.rows)

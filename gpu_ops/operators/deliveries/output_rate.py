@@ -13,9 +13,9 @@ from gpu_ops.core.state_tables import Field, StateTable, Tables, counter
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
 from gpu_ops.core.turns import ASK, CLOCK, DUE, EMPTY, ENTERED, LEFT, NEW, OLD, ORDER
 from gpu_ops.devices import Device
-from gpu_ops.operators.deliveries.firing import Firings, FiringTimes, Marks
+from gpu_ops.operators.deliveries.firing import Firings, FiringTimes, TurnMarks
 from gpu_ops.operators.deliveries.first_rows import FirstOfGroups
-from gpu_ops.operators.deliveries.gathered import Gathered, Shown, built, by_firing, reads_known, selecting
+from gpu_ops.operators.deliveries.gathered import Gathered, ShownRows, built, by_firing, reads_known, selecting
 from gpu_ops.operators.deliveries.rows import (
     IS_HELD,
     IS_MARK,
@@ -118,7 +118,7 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
         device = self._device
         if deliveries is None:
             none = device.columns.array(np.zeros(0, np.int64))
-            firings = self._times.step(Marks(none, none, none), ticks)
+            firings = self._times.step(TurnMarks(none, none, none), ticks)
             self._had = self._had and not len(firings)
             return [] if self._first or not len(firings) else self._fire(firings, None)
         kinds = kinds_of(deliveries.frame, device)
@@ -167,7 +167,7 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
             )
         return Gathered(frame, at, place, kind, passes, np.zeros_like(at), 0, group, groups)
 
-    def _marks(self, deliveries: Events, kinds: Any, rows: Gathered) -> Marks:
+    def _marks(self, deliveries: Events, kinds: Any, rows: Gathered) -> TurnMarks:
         """How many rows each turn moved; without a rate, how many new rows it would show."""
         device, kernels = self._device, self._device.kernels
         shown = self._all_shown(rows)
@@ -176,7 +176,7 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
             place = kernels.take(rows.place, new)
             begins = kernels.keep(run_starts(place)) if len(new) else new
             ends = np.concatenate([begins[1:], np.full_like(begins, len(new), shape=min(len(begins), 1))])
-            return Marks(kernels.take(place, begins), ends - begins, np.zeros_like(begins))
+            return TurnMarks(kernels.take(place, begins), ends - begins, np.zeros_like(begins))
         at = kernels.keep(kinds == IS_MARK)
         place = kernels.take(deliveries.start, at)
         if not kernels.ascends(place):
@@ -189,14 +189,14 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
             found = np.searchsorted(here, place, side="right") > np.searchsorted(here, place)
             has_row = found
         values = device.columns.take(deliveries.frame, at) if isinstance(self._node.rate.every, When) else None
-        return Marks(place, entered, left, has_row, values)
+        return TurnMarks(place, entered, left, has_row, values)
 
-    def _all_shown(self, rows: Gathered) -> Shown:
+    def _all_shown(self, rows: Gathered) -> ShownRows:
         """The rows that may be shown."""
         kinds = [kind for word, kind in ((NEW, IS_NEW), (OLD, IS_OLD)) if word in self._node.shows]
         may = rows.passes if len(kinds) == 2 else rows.passes & (rows.kind == kinds[0])
         at = self._device.kernels.keep(may)
-        return Shown(at, self._device.kernels.take(rows.firing, at), NEW)
+        return ShownRows(at, self._device.kernels.take(rows.firing, at), NEW)
 
     def _taken(self, rows: Gathered, deliveries: Events, firings: Firings) -> Gathered:
         """Rows with the number of the firing that takes each; those from before `after` are gone."""
@@ -242,9 +242,9 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
         place, begins = kernels.take(rows.place, at), run_starts(firing)
         begin = kernels.take(place, kernels.take(kernels.keep(begins), np.cumsum(begins) - 1))
         at = kernels.take(at, kernels.keep(place == begin))
-        return [self._at_once(rows, Shown(at, at, NEW))]
+        return [self._at_once(rows, ShownRows(at, at, NEW))]
 
-    def _at_once(self, rows: Gathered, shown: Shown) -> Events:
+    def _at_once(self, rows: Gathered, shown: ShownRows) -> Events:
         """Rows at the places of their deliveries, of the kinds that they have; numbered anew."""
         kernels = self._device.kernels
         place, kind = kernels.take(rows.place, shown.rows), kernels.take(rows.kind, shown.rows)
@@ -322,7 +322,7 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
 
     def _events(self, rows: Gathered, at: Any) -> Events:
         return Events(
-            self._device.kernels.take(rows.place, at), TICK, built(rows, Shown(at, at, NEW), (), self._device)
+            self._device.kernels.take(rows.place, at), TICK, built(rows, ShownRows(at, at, NEW), (), self._device)
         )
 
     # State
@@ -400,13 +400,13 @@ def _ordered(place: Any, kind: Any, number: Any) -> bool:
     return bool(((place[1:] > place[:-1]) | (same & later)).all())
 
 
-def _joined(shown: Sequence[Shown]) -> Shown:
+def _joined(shown: Sequence[ShownRows]) -> ShownRows:
     """Rows of one word, in order of their firings."""
     if len(shown) == 1:
         return shown[0]
     rows, firing = (np.concatenate([getattr(each, name) for each in shown]) for name in ("rows", "firing"))
     order = by_firing(firing, rows)
-    return Shown(rows[order], firing[order], shown[0].word)
+    return ShownRows(rows[order], firing[order], shown[0].word)
 
 
 def _with(rows: Gathered, **changed: Any) -> Gathered:

@@ -15,9 +15,10 @@ from gpu_ops.core.state_tables import check
 from gpu_ops.core.time import MAX_TIME
 from gpu_ops.devices import choose
 from gpu_ops.errors import PlanError
-from gpu_ops.operators.deliveries.firing import NEVER, FiringTimes, Marks
-from gpu_ops.plan.crontab import Crontab
-from gpu_ops.plan.rates import AtTimes, EveryPeriod, EveryRows, Period, Rate, When
+from gpu_ops.operators.deliveries.firing import NEVER, FiringTimes, TurnMarks
+from gpu_ops.plan.clock_windows import ClockSpan
+from gpu_ops.plan.crontab_times import CrontabTimes
+from gpu_ops.plan.rates import AtTimes, EveryPeriod, EveryRows, Rate, When
 from tests.support.devices import HERE
 from tests.support.firing_reference import Firing
 
@@ -38,7 +39,7 @@ def fired(
         here = [turn for turn in turns if low <= turn[0] < high]
         marks = [turn for turn in here if turn[2] + turn[3]]
         ticks = [turn for turn in here if turn[1] is not None]
-        given_marks = Marks(
+        given_marks = TurnMarks(
             *(where.columns.array(np.array([mark[at] for mark in marks], np.int64)) for at in (0, 2, 3)),
             where.columns.array(np.array([mark[4] for mark in marks], np.bool_)) if first else None,
         )
@@ -69,19 +70,19 @@ def test_a_grid_begins_with_the_first_rows_and_a_jump_fires_once() -> None:
     # 300 the first rows, every second: 1300, 2300, 3300 ...
     turns = [tick(2, 300), rows(4, 1), tick(6, 1299), tick(8, 1300), tick(10, 5000), tick(12, 5299), tick(14, 5300)]
     turns = [(place, clock and clock * MS, *more) for place, clock, *more in turns]  # type: ignore[misc]
-    rate = Rate(EveryPeriod(Period(1000 * MS)), since=0)
+    rate = Rate(EveryPeriod(ClockSpan(ticks=1000 * MS)), since=0)
     assert fired(rate, turns) == [(8, 1_300_000), (10, 2_300_000), (14, 5_300_000)]
 
 
 def test_a_month_is_the_calendar_s() -> None:
     # From the 31st of January 1970: the 28th of February, then the 28th of March.
     turns = [tick(2, 30 * DAY), rows(4, 1), *(tick(6 + 2 * day, (30 + day) * DAY) for day in range(1, 60))]
-    due = [due // DAY for _, due in fired(Rate(EveryPeriod(Period(months=1)), since=0), turns)]
+    due = [due // DAY for _, due in fired(Rate(EveryPeriod(ClockSpan(months=1)), since=0), turns)]
     assert due == [58, 86]
 
 
 def test_a_crontab_fires_at_the_first_tick_at_its_times() -> None:
-    hours = Crontab(minutes=frozenset({30}), hours=frozenset({0, 2}))
+    hours = CrontabTimes(minutes=frozenset({30}), hours=frozenset({0, 2}))
     turns = [tick(2, DAY), rows(4, 1), tick(6, DAY + 1_800_000_000), tick(8, DAY + 6 * 3_600_000_000)]
     assert fired(Rate(AtTimes(hours), since=0), turns) == [
         (6, DAY + 1_800_000_000),
@@ -93,7 +94,7 @@ def test_nothing_counts_before_after_holds() -> None:
     turns = [rows(place, 1) for place in range(2, 14, 2)]
     assert [place for place, _ in fired(Rate(EveryRows(2), after_rows=4), turns)] == [12]
     turns = [tick(2, 1), rows(4, 1), tick(6, 20_000), rows(8, 1), tick(10, 24_999), tick(12, 25_000)]
-    rate = Rate(EveryPeriod(Period(5_000)), after=Period(20_000), since=0)
+    rate = Rate(EveryPeriod(ClockSpan(ticks=5_000)), after=ClockSpan(ticks=20_000), since=0)
     assert fired(rate, turns) == [(12, 25_000)]
 
 
@@ -113,9 +114,11 @@ _TURNS = st.lists(
     ),
     max_size=40,
 )
-_PERIODS = st.sampled_from([Period(1), Period(1000), Period(1300), Period(months=1), Period(5, months=2)])
+_PERIODS = st.sampled_from(
+    [ClockSpan(ticks=1), ClockSpan(ticks=1000), ClockSpan(ticks=1300), ClockSpan(months=1), ClockSpan(2, 5)]
+)
 _CRONTABS = st.builds(
-    Crontab,
+    CrontabTimes,
     *(st.none() | st.frozensets(st.integers(low, high), min_size=1, max_size=3) for low, high in [(0, 59), (0, 23)]),
     st.none() | st.frozensets(st.integers(1, 31), min_size=1),
     st.none() | st.frozensets(st.integers(1, 12), min_size=6),
@@ -191,32 +194,32 @@ def test_a_condition_reads_columns_of_the_deliveries() -> None:
     number = np.arange(6)
     values = where.columns.from_arrow(pa.table({"wanted": [9, 9, 3, 9, 9, 2]}))
     times = FiringTimes(Rate(When(_COUNTS[0] == nw.col("wanted")), since=0), where)
-    made = times.step(Marks(2 * number, number * 0 + 1, number * 0, values=values), (number[:0], number[:0]))
+    made = times.step(TurnMarks(2 * number, number * 0 + 1, number * 0, values=values), (number[:0], number[:0]))
     assert made.place.tolist() == [4]
 
 
 def test_rates_that_cannot_be_are_refused() -> None:
     with pytest.raises(PlanError, match="of 0 events is none"):
         EveryRows(0)
-    with pytest.raises(PlanError, match="a time above 0"):
-        Period()
+    with pytest.raises(PlanError, match="A window lasts"):
+        ClockSpan()
 
 
 def test_times_of_a_crontab() -> None:
     def day(time: int) -> str:
         return str(np.datetime64(time, "us").astype("datetime64[s]"))
 
-    weekly = Crontab(weekdays=frozenset({1}), minutes=frozenset({0}), hours=frozenset({8}))
+    weekly = CrontabTimes(weekdays=frozenset({1}), minutes=frozenset({0}), hours=frozenset({8}))
     assert day(weekly.next_after(0)) == "1970-01-05T08:00:00"
-    friday = Crontab(last_weekdays=frozenset({5}), minutes=frozenset({0}), hours=frozenset({0}))
+    friday = CrontabTimes(last_weekdays=frozenset({5}), minutes=frozenset({0}), hours=frozenset({0}))
     assert day(friday.next_after(0)) == "1970-01-30T00:00:00"
-    leap = Crontab(months=frozenset({2}), days=frozenset({29}), minutes=frozenset({0}), hours=frozenset({0}))
+    leap = CrontabTimes(months=frozenset({2}), days=frozenset({29}), minutes=frozenset({0}), hours=frozenset({0}))
     assert day(leap.next_after(0)) == "1972-02-29T00:00:00"
     either = replace(weekly, days=frozenset({3}))
     assert day(either.next_after(0)) == "1970-01-03T08:00:00"
-    assert Crontab(months=frozenset({2}), days=frozenset({30})).next_after(0) == MAX_TIME
-    last = Crontab(last_day=True, minutes=frozenset({0}), hours=frozenset({0}))
+    assert CrontabTimes(months=frozenset({2}), days=frozenset({30})).next_after(0) == MAX_TIME
+    last = CrontabTimes(last_day=True, minutes=frozenset({0}), hours=frozenset({0}))
     assert day(last.next_after(31 * DAY)) == "1970-02-28T00:00:00"
-    work = Crontab(workdays=frozenset({3}), minutes=frozenset({0}), hours=frozenset({0}))
+    work = CrontabTimes(workdays=frozenset({3}), minutes=frozenset({0}), hours=frozenset({0}))
     assert day(work.next_after(0)) == "1970-01-02T00:00:00"  # the 3rd is a Saturday
-    assert day(Crontab(last_workday=True).next_after(0)) == "1970-01-30T00:00:00"
+    assert day(CrontabTimes(last_workday=True).next_after(0)) == "1970-01-30T00:00:00"

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from gpu_ops.core.time import MIN_TIME
 from gpu_ops.core.turns import ASK, CLOCK, DUE, ENTERED, LEFT, NEW, OLD, ORDER, ROW
-from gpu_ops.plan.crontab import Crontab
-from gpu_ops.plan.rates import AtTimes, EveryPeriod, EveryRows, OutputRate, Period, Rate
+from gpu_ops.plan.clock_windows import ClockSpan
+from gpu_ops.plan.crontab_times import CrontabTimes
+from gpu_ops.plan.rates import AtTimes, EveryPeriod, EveryRows, OutputRate, Rate
 from tests.support.devices import HERE
 from tests.support.output_rate_reference import Output
 from tests.support.turns import DELIVERED, Row, delivered, feed
@@ -26,13 +27,9 @@ SHOWN = ("key", "id", "total")
 KINDS = ["un-aggregated", "row for all", "row per event", "row per group", "aggregated and grouped"]
 
 
-def node(
-    rate: Rate, selection: Any = "", kind: Any = "un-aggregated", shows: Any = (NEW, OLD), **more: Any
-) -> OutputRate:
-    grouped = kind in {"row per group", "aggregated and grouped"}
-    return OutputRate(
-        ROWS, TICKS, rate, selection, kind, ("key",) if grouped else (), ("total",), shows, more.get("passes", "ok")
-    )
+def node(rate: Rate, selection: Any, kind: Any, shows: Any = (NEW, OLD), passes: str | None = "ok") -> OutputRate:
+    group = ("key",) if kind in {"row per group", "aggregated and grouped"} else ()
+    return OutputRate(ROWS, TICKS, rate, selection, kind, group, ("total",), shows, passes)
 
 
 def short(rows: list[Row]) -> list[tuple[Any, ...]]:
@@ -100,11 +97,11 @@ def _delivery(kind: str, place: int, chance: random.Random, due: list[int | None
 
 _EVERY = st.one_of(
     st.builds(EveryRows, st.integers(1, 5)),
-    st.builds(EveryPeriod, st.sampled_from([Period(1000), Period(2500), Period(months=1)])),
-    st.just(AtTimes(Crontab(seconds=frozenset({0, 30})))),
+    st.builds(EveryPeriod, st.sampled_from([ClockSpan(ticks=1000), ClockSpan(ticks=2500), ClockSpan(months=1)])),
+    st.just(AtTimes(CrontabTimes(seconds=frozenset({0, 30})))),
 )
 _RATES = st.builds(Rate, _EVERY, st.none() | st.integers(0, 6), since=st.sampled_from([0, MIN_TIME + 5])) | st.builds(
-    Rate, _EVERY | st.none(), after=st.just(Period(1500)), since=st.just(0)
+    Rate, _EVERY | st.none(), after=st.just(ClockSpan(ticks=1500)), since=st.just(0)
 )
 _SHOWS = st.sampled_from([(NEW,), (OLD,), (NEW, OLD)])
 

@@ -15,7 +15,7 @@ _EPOCH = datetime.date(1970, 1, 1).toordinal()
 
 
 @dataclass(frozen=True)
-class Crontab:
+class CrontabTimes:
     """The seconds whose minute, hour, day and month are named, in UTC. None is a wildcard.
 
     Where both days of the month and days of the week are named, either is enough, as in Unix.
@@ -33,7 +33,7 @@ class Crontab:
         last_workday: Whether the last Monday to Friday of the month is one of the days.
 
     Examples:
-        >>> noon = Crontab(minutes=frozenset({0}), hours=frozenset({12}))
+        >>> noon = CrontabTimes(minutes=frozenset({0}), hours=frozenset({12}))
         >>> noon.next_after(0) // 3_600_000_000, noon.next_after(12 * 3_600_000_000) // 3_600_000_000
         (12, 36)
     """
