@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -146,12 +146,13 @@ class FiringTimes:
         """int64: the clock at some places of the next step.
 
         Args:
-            places: int64 places.
+            places: int64 places, ascending.
             ticks: The ticks of that step, as in `step`.
         """
         at, clock = ticks
         before = np.full_like(clock, self._state.clock, shape=1)
-        return self._device.kernels.take(np.concatenate([before, clock]), np.searchsorted(at, places, side="right"))
+        passed = stretches(places, at, "left", self._device)
+        return self._device.kernels.take(np.concatenate([before, clock]), passed)
 
     def step(self, marks: TurnMarks, ticks: tuple[Any, Any]) -> Firings:
         """Where it fires in a step.
@@ -350,6 +351,20 @@ class FiringTimes:
         if _TABLE in tables:
             self._seen = True
             self._state = _FiringState(**{name: int(tables[_TABLE][name][0].as_py()) for name in _COLUMNS})
+
+
+def stretches(places: Any, cuts: Any, side: Literal["left", "right"], device: Device) -> Any:
+    """int64: how many of some cuts are before each of some places; at it too, with ``"left"``.
+
+    Args:
+        places: int64, ascending; they are not searched for, as there may be many.
+        cuts: int64, ascending.
+        side: On which side of equal places a cut is.
+        device: Where they are.
+    """
+    ends = np.full_like(cuts, len(places), shape=1)
+    bounds = np.concatenate([np.zeros_like(ends), np.searchsorted(places, cuts, side=side), ends])
+    return device.kernels.group_codes(bounds).astype(np.int64)
 
 
 def _sums(values: Ints) -> Ints:

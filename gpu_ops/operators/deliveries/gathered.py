@@ -119,11 +119,11 @@ def _last(node: OutputRate, rows: Gathered, device: Device) -> Chosen:
     shown, kept = [], []
     for word, kind in _shown_kinds(node):
         _, last = _ends(rows, keep((rows.kind == kind) & rows.passes), device)
-        at = np.sort(last)
+        at = _in_order(last, len(rows), device)
         firing = take(rows.firing, at)
         shown.append(_show(firing < rows.firings, at, firing, word, device))
         kept.append(take(at, keep(firing == rows.firings)))
-    return Chosen(tuple(shown), np.sort(np.concatenate(kept)))
+    return Chosen(tuple(shown), _in_order(np.concatenate(kept), len(rows), device))
 
 
 def _every_or_current(node: OutputRate, rows: Gathered, device: Device) -> Chosen:
@@ -137,7 +137,7 @@ def _every_or_current(node: OutputRate, rows: Gathered, device: Device) -> Chose
     again, at = _where(~take(had, firing) & take(rows.passes, current), device, current, firing)
     more = tuple(ShownRows(again, at, word) for word, _ in _shown_kinds(node))
     # A query without groups has one current row, which is the last one that came, whether a firing took it or not.
-    kept = _with(chosen.kept, new[-1:] if len(new) and int(taken[-1]) == rows.firings else new[:0])
+    kept = _in_order(np.concatenate([chosen.kept, _waiting(rows, new)]), len(rows), device)
     return Chosen((*chosen.shown, *more), kept, _known(rows, _latest_released(rows, new, device), device))
 
 
@@ -155,7 +155,7 @@ def _current(node: OutputRate, rows: Gathered, device: Device) -> Chosen:
         quiet = (taken < firing) & take(rows.passes, current)
         shown.append(_show(quiet, current, firing, OLD, device))
     waiting = take(old, keep(take(rows.firing, old) == rows.firings))
-    waiting = _with(waiting, new[-1:] if len(new) and int(rows.firing[new[-1]]) == rows.firings else new[:0])
+    waiting = _in_order(np.concatenate([waiting, _waiting(rows, new)]), len(rows), device)
     return Chosen(tuple(shown), waiting, _known(rows, _latest_released(rows, new, device), device))
 
 
@@ -167,16 +167,17 @@ def _current_of_groups(node: OutputRate, rows: Gathered, device: Device) -> Chos
     every = node.selection == "all"
     taken = take(rows.firing, last)
     at, firing = _lasting(rows, last, device) if every else _where(taken < rows.firings, device, last, taken)
-    order = by_firing(firing, at)
+    order = by_firing(firing, at, rows.firings, device)
     at, firing = take(at, order), take(firing, order)
     shown = [_show(take(rows.passes, at), at, firing, NEW, device)] if NEW in node.shows else []
     if OLD in node.shows:
-        early = np.sort(take(first, keep((take(rows.firing, first) < rows.firings) & take(rows.passes, first))))
+        early = take(first, keep((take(rows.firing, first) < rows.firings) & take(rows.passes, first)))
+        early = _in_order(early, len(rows), device)
         shown.append(ShownRows(early, take(rows.firing, early), OLD))
         quiet = (take(rows.firing, at) < firing) & take(rows.passes, at)
         shown.append(_show(quiet, at, firing, OLD, device))
     both = np.concatenate([last, first])
-    kept = np.sort(take(both, keep(take(rows.firing, both) == rows.firings)))
+    kept = _in_order(take(both, keep(take(rows.firing, both) == rows.firings)), len(rows), device)
     known = _known(rows, _last_released(rows, last, device), device) if every else None
     return Chosen(tuple(shown), kept, known)
 
@@ -200,10 +201,11 @@ def _every_and_other_groups(node: OutputRate, rows: Gathered, device: Device) ->
     _, last = _ends(rows, keep(face >= 0), device)
     at, firing = _lasting(rows, last, device)
     at, firing = _where((take(rows.firing, at) < firing) & take(rows.passes, at), device, at, firing)
+    order = by_firing(firing, at, rows.firings, device)
+    at, firing = take(at, order), take(firing, order)
     among = np.concatenate([here, at])
     when = np.concatenate([take(rows.firing, here), firing])
-    later = np.concatenate([np.zeros_like(here), np.ones_like(at)])
-    placed = np.lexsort(np.stack([among, later, when])) if len(among) > 1 else np.zeros_like(among)
+    placed = np.argsort(when, kind="stable")
     among, when = take(among, placed), take(when, placed)
     shown = [ShownRows(take(face, among), when, NEW, among)] if NEW in node.shows else []
     if OLD in node.shows:
@@ -241,9 +243,16 @@ def _show(mask: Any, at: Any, firing: Any, word: str, device: Device) -> ShownRo
     return ShownRows(at, firing, word)
 
 
-def _with(some: Any, more: Any) -> Any:
-    """Indices, ascending, each once."""
-    return np.unique(np.concatenate([some, more]))
+def _in_order(some: Any, count: int, device: Device) -> Any:
+    """Indices below a number, ascending, each once."""
+    found = np.zeros_like(some, shape=count, dtype=np.bool_)
+    found[some] = True
+    return device.kernels.keep(found)
+
+
+def _waiting(rows: Gathered, new: Any) -> Any:
+    """The last of the new rows, if no firing takes it yet."""
+    return new[-1:] if len(new) and int(rows.firing[new[-1]]) == rows.firings else new[:0]
 
 
 def _by_group(rows: Gathered, device: Device, some: Any = None) -> Any:
@@ -289,12 +298,13 @@ def _last_released(rows: Gathered, last: Any, device: Device) -> Any:
     """Each group's last row that a firing takes, in order; ``last`` as in `_lasting`."""
     take, keep = device.kernels.take, device.kernels.keep
     last = take(last, keep(take(rows.firing, last) < rows.firings))
-    return np.sort(take(last, keep(run_ends(take(rows.group, last))))) if len(last) else last
+    last = take(last, keep(run_ends(take(rows.group, last)))) if len(last) else last
+    return _in_order(last, len(rows), device)
 
 
-def by_firing(firing: Any, at: Any) -> Any:
+def by_firing(firing: Any, at: Any, firings: int, device: Device) -> Any:
     """The order of rows by firing, then as they stand."""
-    return np.lexsort(np.stack([at, firing])) if len(at) > 1 else np.zeros_like(at)
+    return device.kernels.group_order(firing.astype(np.int32), firings, at)
 
 
 def _latest(rows: Gathered, device: Device) -> tuple[Any, Any, Any]:

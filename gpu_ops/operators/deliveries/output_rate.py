@@ -13,7 +13,7 @@ from gpu_ops.core.state_tables import Field, StateTable, Tables, counter
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
 from gpu_ops.core.turns import ASK, CLOCK, DUE, EMPTY, ENTERED, LEFT, NEW, OLD, ORDER
 from gpu_ops.devices import Device
-from gpu_ops.operators.deliveries.firing import Firings, FiringTimes, TurnMarks
+from gpu_ops.operators.deliveries.firing import Firings, FiringTimes, TurnMarks, stretches
 from gpu_ops.operators.deliveries.first_rows import FirstOfGroups
 from gpu_ops.operators.deliveries.gathered import Gathered, ShownRows, built, by_firing, reads_known, selecting
 from gpu_ops.operators.deliveries.rows import (
@@ -201,7 +201,7 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
     def _taken(self, rows: Gathered, deliveries: Events, firings: Firings) -> Gathered:
         """Rows with the number of the firing that takes each; those from before `after` are gone."""
         kernels, count = self._device.kernels, len(firings)
-        firing = np.searchsorted(firings.place, rows.place)
+        firing = stretches(rows.place, firings.place, "right", self._device)
         late = self._late(deliveries, firings)
         if count and late is not None:
             last = np.minimum(firing, count - 1)
@@ -262,7 +262,7 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
             chosen = self._select(node, rows, device)
             values = (*node.values, *(() if node.passes is None else (node.passes,)))
             for word in dict.fromkeys(each.word for each in chosen.shown):
-                shown = _joined([each for each in chosen.shown if each.word == word])
+                shown = _joined([each for each in chosen.shown if each.word == word], rows.firings, device)
                 frame = with_kind(built(rows, shown, values, device), word, device)
                 order = numbered(shown.firing, device=device) if len(shown.rows) else shown.rows
                 start = kernels.take(firings.place, shown.firing)
@@ -400,12 +400,12 @@ def _ordered(place: Any, kind: Any, number: Any) -> bool:
     return bool(((place[1:] > place[:-1]) | (same & later)).all())
 
 
-def _joined(shown: Sequence[ShownRows]) -> ShownRows:
+def _joined(shown: Sequence[ShownRows], firings: int, device: Device) -> ShownRows:
     """Rows of one word, in order of their firings."""
     if len(shown) == 1:
         return shown[0]
     rows, firing = (np.concatenate([getattr(each, name) for each in shown]) for name in ("rows", "firing"))
-    order = by_firing(firing, rows)
+    order = by_firing(firing, rows, firings, device)
     return ShownRows(rows[order], firing[order], shown[0].word)
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.time import TICK
 from gpu_ops.core.turns import EMPTY, HELD, MARK, NEW, OLD, ORDER, ROW
 from gpu_ops.devices import Device
 from gpu_ops.errors import SourceError
+from gpu_ops.operators.checked import evaluated
+from gpu_ops.operators.events import Events
 from gpu_ops.operators.row_order import run_starts
 
 KINDS = (NEW, OLD, HELD, MARK, EMPTY)
@@ -24,15 +28,25 @@ def kinds_of(frame: Any, device: Device) -> Any:
     Raises:
         SourceError: A row is of no known kind.
     """
-    codes, _, found = device.columns.key_codes(frame, [ROW])
-    if not len(codes):
-        return codes.astype(np.int64)
-    words = [word for (word,) in device.columns.tuples(found)]
-    strange = set(words) - set(KINDS)
-    if strange:
-        raise SourceError(f"{strange.pop()!r} is no kind of row.", column=ROW, remedy=f"Say one of {', '.join(KINDS)}.")
-    known = device.columns.array(np.array([KINDS.index(word) for word in words], np.int64))
-    return device.kernels.take(known, codes.astype(np.int64, copy=False))
+    columns = device.columns
+    place = columns.array(np.zeros(columns.rows(frame), np.int64))
+    found = evaluated({_KIND: _CODE}, Events(place, TICK, columns.select(frame, [ROW])), device)
+    kinds = numbers_of(found, _KIND, device)
+    strange = device.kernels.keep(kinds == len(KINDS))
+    if len(strange):
+        (word,) = columns.tuples(columns.take(columns.select(frame, [ROW]), strange[:1]))[0]
+        raise SourceError(f"{word!r} is no kind of row.", column=ROW, remedy=f"Say one of {', '.join(KINDS)}.")
+    return kinds
+
+
+def _code(kinds: tuple[str, ...]) -> nw.Expr:
+    """The place of a word among `KINDS`, or behind them."""
+    if not kinds:
+        return nw.lit(len(KINDS))
+    return nw.when(nw.col(ROW) == kinds[0]).then(len(KINDS) - len(kinds)).otherwise(_code(kinds[1:]))
+
+
+_KIND, _CODE = "kind", _code(KINDS)
 
 
 def numbers_of(frame: Any, name: str, device: Device) -> Any:
