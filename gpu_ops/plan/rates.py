@@ -167,7 +167,7 @@ class OutputRate(Node):
             raise PlanError("An output rate shows new rows, old ones, or both.", remedy='shows=("new", "old")')
         if self.by_group != bool(self.group):
             raise PlanError(
-                f"A query is {self.kind}, and its groups are by {self.group}.", remedy="Say group= for both."
+                f"A query is {self.kind!r}, and its groups are by {self.group}.", remedy="Say group= for both."
             )
         if self.by_group and self.selection == "first" and isinstance(self.rate.every, When):
             raise PlanError("The first rows of each group cannot wait for a condition.", remedy="Say every, or at.")

@@ -14,7 +14,7 @@ from gpu_ops.core.turns import ENTERED, LEFT, ORDER, ROW
 from gpu_ops.devices import Device, choose
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.operator import StepInput
-from gpu_ops.operators.runtime.steps import RunningNode, running
+from gpu_ops.operators.runtime.steps import RunningNode, View, running
 from gpu_ops.plan.nodes import Feed, Node
 
 Row = dict[str, Any]
@@ -42,13 +42,13 @@ def delivered(
     where = choose(device)
     plan, made, promised, low = running(node, where), list[Row](), -(1 << 62), -(1 << 62)
     for cti in (*cuts, MAX_TIME):
-        leaves = {}
+        leaves: dict[tuple[Node, View], tuple[StepInput, int]] = {}
         for leaf, whole in rows.items():
             here = [row for row in whole if low <= row["place"] < cti]
-            leaves[leaf, "whole"] = (StepInput([_events(leaf, here, where)] if here else []), cti)
+            leaves[leaf, "whole"] = (StepInput([events(leaf, here, where)] if here else []), cti)
         given, passed = plan.step(leaves)
         assert passed == cti
-        new = [row for events in given.events for row in told(events, node.schema, where)]
+        new = [row for piece in given.events for row in told(piece, node.schema, where)]
         assert all(promised <= row["place"] < cti for row in new)
         made += new
         promised = low = cti
@@ -68,15 +68,16 @@ def again(plan: RunningNode, node: Node, device: Device) -> RunningNode:
     return fresh
 
 
-def told(events: Events, schema: pa.Schema, device: Device) -> list[Row]:
+def told(made: Events, schema: pa.Schema, device: Device) -> list[Row]:
     """Events as rows."""
-    table = device.columns.to_arrow(events.frame, schema)
-    starts, ends = device.columns.host(events.start), device.columns.host(events.ends)
+    table = device.columns.to_arrow(made.frame, schema)
+    starts, ends = device.columns.host(made.start), device.columns.host(made.ends)
     assert (ends == starts + TICK).all()
     return [{"place": int(place), **row} for place, row in zip(starts, table.to_pylist(), strict=True)]
 
 
-def _events(leaf: Feed, rows: Sequence[Row], device: Device) -> Events:
+def events(leaf: Feed, rows: Sequence[Row], device: Device) -> Events:
+    """Rows as events of a leaf."""
     start = device.columns.array(np.array([row["place"] for row in rows], np.int64))
     columns = {field.name: pa.array([row.get(field.name) for row in rows], field.type) for field in leaf.schema}
     return Events(start, TICK, device.columns.from_arrow(pa.table(columns)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -305,11 +305,11 @@ class FiringTimes:
         state.waits = int(begin == size) if found or state.waits else 0
         return np.array(found, np.int64)
 
-    def _begins(self, marks: TurnMarks) -> list[int]:
+    def _begins(self, marks: TurnMarks) -> Sequence[int]:
         """For each delivery, and behind them, the one at which an interval that may begin there begins."""
         size = len(marks.place)
         if not self._first or marks.shown is None:
-            return list(range(size + 1))
+            return range(size + 1)
         shown = np.append(np.flatnonzero(marks.shown), size)
         begins: list[int] = shown[np.searchsorted(shown, np.arange(size + 1))].tolist()
         return begins

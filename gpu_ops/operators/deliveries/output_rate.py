@@ -11,7 +11,7 @@ import pyarrow as pa
 from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.core.state_tables import Field, StateTable, Tables, counter
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
-from gpu_ops.core.turns import ASK, CLOCK, DUE, EMPTY, ENTERED, LEFT, NEW, OLD, ORDER
+from gpu_ops.core.turns import ASK, CLOCK, DUE, EMPTY, ENTERED, LEFT, NEW, OLD, ORDER, ROW
 from gpu_ops.devices import Device
 from gpu_ops.operators.deliveries.firing import Firings, FiringTimes, TurnMarks, stretches
 from gpu_ops.operators.deliveries.first_rows import FirstOfGroups
@@ -21,6 +21,7 @@ from gpu_ops.operators.deliveries.rows import (
     IS_MARK,
     IS_NEW,
     IS_OLD,
+    KINDS,
     kinds_of,
     numbered,
     numbers_of,
@@ -63,6 +64,7 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
         self._needed = 0
         self._known: Events | None = None
         self._had = False
+        self._names: Sequence[str] = node.schema.names
 
     def needs(self, wanted: tuple[str, ...]) -> Sequence[tuple[str, ...]]:
         """The columns that it reads beside the wanted ones, and the ticks' clock."""
@@ -121,6 +123,7 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
             firings = self._times.step(TurnMarks(none, none, none), ticks)
             self._had = self._had and not len(firings)
             return [] if self._first or not len(firings) else self._fire(firings, None)
+        self._names = list(deliveries.frame.columns)  # a batch leaves out columns that nobody reads
         kinds = kinds_of(deliveries.frame, device)
         content = deliveries.take(device.kernels.keep(kinds == IS_HELD), device)
         rows = self._rows(deliveries, kinds)
@@ -280,7 +283,8 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
     def _empty(self, places: Any) -> Events:
         """Deliveries without rows."""
         columns = self._device.columns
-        frame = columns.nulls(columns.from_arrow(empty_table(self._node.schema)), len(places))
+        none = empty_table(pa.schema([self._node.schema.field(name) for name in self._names]))
+        frame = columns.nulls(columns.from_arrow(none), len(places))
         frame = with_kind(frame, EMPTY, self._device)
         return Events(places, TICK, with_order(frame, np.zeros_like(places), self._device))
 
@@ -362,8 +366,12 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
         """The declarations of the tables that `tables` gives."""
         yield from self._times.declared({name: each for name, each in tables.items() if name == "firing"})
         place = Field(pa.int64(), least=MIN_TIME, most=MAX_TIME)
-        for name in ("kept", "known", "waiting", "waiting ticks"):
-            yield StateTable(name, {"place": place, **nullable_columns(self._schema(name), _PREFIX)})
+        for name in _HELD:
+            columns = {"place": place, **nullable_columns(self._schema(name), _PREFIX)}
+            if name != "waiting ticks":
+                words = KINDS if name == "waiting" else (NEW, OLD)
+                columns[f"{_PREFIX}{ROW}"] = Field(pa.string(), words=words)
+            yield StateTable(name, columns)
         yield StateTable("interval", {"had": counter(1)}, rows=1)
         if self._of_groups is not None:
             yield from self._of_groups.declared(tables)

@@ -39,12 +39,11 @@ def fired(
         here = [turn for turn in turns if low <= turn[0] < high]
         marks = [turn for turn in here if turn[2] + turn[3]]
         ticks = [turn for turn in here if turn[1] is not None]
-        given_marks = TurnMarks(
-            *(where.columns.array(np.array([mark[at] for mark in marks], np.int64)) for at in (0, 2, 3)),
-            where.columns.array(np.array([mark[4] for mark in marks], np.bool_)) if first else None,
-        )
+        moved = (where.columns.array(np.array([mark[at] for mark in marks], np.int64)) for at in (0, 2, 3))
+        shown = where.columns.array(np.array([mark[4] for mark in marks], np.bool_)) if first else None
         place, clock = (where.columns.array(np.array([tick[at] for tick in ticks], np.int64)) for at in (0, 1))
-        made = times.step(given_marks, (place, clock))
+        at, entered, left = moved
+        made = times.step(TurnMarks(at, entered, left, shown), (place, clock))
         found += list(zip(*(where.columns.host(each).tolist() for each in (made.place, made.due)), strict=True))
         tables, low = times.tables(), high
         times = FiringTimes(rate, where, first=first)
