@@ -1,1 +1,1 @@
-"""Operators of deliveries: what a listener gets at each place of a stream on turns."""
+"""Deliveries: what a listener is handed at each turn, from the rows that enter and leave a window."""
