@@ -1,0 +1,75 @@
+"""The rows of each delivery in order, without equal ones, and only some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from gpu_ops.core.turns import ORDER
+from gpu_ops.operators.deliveries.rows import IS_HELD, kinds_of, numbered, numbers_of, with_order
+from gpu_ops.operators.events import Events, concat
+from gpu_ops.operators.operator import BatchInput, Stateless, StepInput
+from gpu_ops.operators.row_order import ranks_of, run_starts, stable_order
+from gpu_ops.plan.per_delivery import PerDelivery
+
+
+class PerDeliveryOperator(Stateless, nodes=(PerDelivery,)):
+    """One sort of all rows of a step: a delivery is never cut over two steps."""
+
+    _node: PerDelivery
+
+    def needs(self, wanted: tuple[str, ...]) -> Sequence[tuple[str, ...]]:
+        """The columns that it compares beside the wanted ones."""
+        return self._node.needs(wanted)
+
+    def batch(self, whole: BatchInput) -> Iterator[Events]:
+        """All deliveries at once."""
+        yield from self._arranged(concat(whole.inputs[0], self._device))
+
+    def step(self, given: Sequence[StepInput], ctis: Sequence[int]) -> tuple[StepInput, int]:
+        """The deliveries of the step; the CTI does not change."""
+        return StepInput(self._arranged(concat(given[0].events, self._device))), ctis[0]
+
+    def _arranged(self, events: Events | None) -> list[Events]:
+        if events is None or not len(events):
+            return []
+        kernels = self._device.kernels
+        kinds = kinds_of(events.frame, self._device)
+        is_row = kinds <= IS_HELD
+        others = events.take(kernels.keep(~is_row), self._device)
+        rows = kernels.keep(is_row)
+        made = self._rows(events.take(rows, self._device), kernels.take(kinds, rows)) if len(rows) else None
+        return [each for each in (made, others) if each is not None and len(each)]
+
+    def _rows(self, events: Events, kinds: Any) -> Events:
+        """The rows of deliveries, arranged."""
+        kernels, node = self._device.kernels, self._node
+        keys = [events.start, kinds]
+        for key in node.keys:
+            ranks, _ = ranks_of(events.frame, key.column, node.schema.field(key.column).type, self._device)
+            keys.append(~ranks if key.descending else ranks)
+        order = stable_order([*keys, numbers_of(events.frame, ORDER, self._device)], events.start, self._device)
+        place, kind = kernels.take(events.start, order), kernels.take(kinds, order)
+        if node.distinct is not None:
+            some = kernels.keep(self._is_first(events.frame, order, place, kind))
+            order, place, kind = (kernels.take(each, some) for each in (order, place, kind))
+        number = numbered(place, kind, device=self._device)
+        if node.limit is not None or node.offset:
+            upto = len(order) if node.limit is None else node.offset + node.limit
+            some = kernels.keep((number >= node.offset) & (number < upto))
+            order, number = kernels.take(order, some), kernels.take(number, some) - node.offset
+        made = events.take(order, self._device)
+        return Events(made.start, made.end, with_order(made.frame, number, self._device))
+
+    def _is_first(self, frame: Any, order: Any, place: Any, kind: Any) -> Any:
+        """bool: which of the ordered rows are the first of their delivery with their values."""
+        kernels = self._device.kernels
+        codes, count, _ = self._device.columns.key_codes(frame, self._node.distinct or ())
+        codes = kernels.take(codes, order)
+        delivery = np.cumsum(run_starts(place, kind))
+        by_value = kernels.group_order(codes, count, delivery)
+        is_first = np.zeros_like(codes, dtype=np.bool_)
+        is_first[by_value] = run_starts(kernels.take(codes, by_value), kernels.take(delivery, by_value))
+        return is_first

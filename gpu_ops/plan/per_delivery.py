@@ -1,0 +1,69 @@
+"""The node that orders the rows of each delivery, leaves out equal ones, and limits their number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpu_ops.core.turns import ORDER, ROW
+from gpu_ops.errors import PlanError
+from gpu_ops.plan.nodes import Unary, check_flat
+
+
+@dataclass(frozen=True)
+class RowKey:
+    """A column that the rows of a delivery are ordered by; null is the least value."""
+
+    column: str
+    descending: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.column}{' desc' * self.descending}"
+
+
+@dataclass(frozen=True, eq=False)
+class PerDelivery(Unary):
+    """The rows of each delivery in order, without equal ones, and only some of them (Esper: order by, distinct, limit).
+
+    A delivery is the rows of one place, those of the insert stream, the remove stream and the content by themselves.
+    Rows with equal keys stay in their order. `@order` counts the rows that are left from 0 on. Marks and empty
+    deliveries pass as they are. What is left out leaves nothing behind: a delivery without rows is none.
+
+    Attributes:
+        keys: What rows are ordered by, the first key before the others.
+        distinct: Of rows that are equal in these columns the first one stays; None if equal rows stay.
+        limit: How many rows stay; None for all.
+        offset: How many rows are left out before them.
+
+    Raises:
+        ColumnError: A column is unknown or nested.
+        PlanError: The limit or the offset is negative.
+    """
+
+    keys: tuple[RowKey, ...] = ()
+    distinct: tuple[str, ...] | None = None
+    limit: int | None = None
+    offset: int = 0
+
+    def __post_init__(self) -> None:
+        for name in self.read:
+            check_flat(self.input.schema, name, "has no order", what="delivery")
+        for said, rows in (("limit", self.limit or 0), ("offset", self.offset)):
+            if rows < 0:
+                raise PlanError(f"A delivery cannot have {rows} rows.", remedy=f"Give {said}= of 0 or more.")
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """The columns that it compares."""
+        return (ROW, ORDER, *(key.column for key in self.keys), *(self.distinct or ()))
+
+    def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        return [tuple(dict.fromkeys((*self.read, *wanted)))]
+
+    held = "deliveries, all at once"
+
+    def describe(self) -> str:
+        keys = f" by {', '.join(map(str, self.keys))}" if self.keys else ""
+        distinct = "" if self.distinct is None else f" distinct {', '.join(self.distinct)}"
+        limit = "" if self.limit is None else f" limit={self.limit}"
+        return f"PerDelivery{keys}{distinct}{limit}{f' offset={self.offset}' if self.offset else ''}"
