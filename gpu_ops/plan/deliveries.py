@@ -15,6 +15,7 @@ from gpu_ops.errors import PlanError
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.expressions import bare_column
 from gpu_ops.plan.nodes import Ends, Node
+from gpu_ops.plan.rates import Rate
 
 Life = Literal["alive", "ever", "left"]
 """Over which rows an aggregate is: those in the window, all that ever entered, all that ever left."""
@@ -56,6 +57,7 @@ class Deliveries(Node):
         old: Whether it gives old rows.
         held: Whether it gives content that is asked for.
         marks: Whether it says how many rows each turn moved.
+        snapshot: When the whole content is output, as new rows; then there are no other new and old rows.
     """
 
     rows: Node
@@ -67,6 +69,7 @@ class Deliveries(Node):
     old: bool = False
     held: bool = False
     marks: bool = False
+    snapshot: Rate | None = None
 
     def __post_init__(self) -> None:
         names = self.rows.schema.names
@@ -140,4 +143,5 @@ class Deliveries(Node):
         )
         per = self.per if self.levels == ((),) else " and ".join(f"({', '.join(level)})" for level in self.levels)
         aggregates = ", ".join(map(str, self.aggregates))
+        sides = sides if self.snapshot is None else f"all content {self.snapshot}"
         return f"Deliveries of {sides} rows per {per}{f' agg {aggregates}' if aggregates else ''}"

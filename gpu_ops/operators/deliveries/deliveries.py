@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from gpu_ops.core.state_tables import Field, StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, TIME_TYPE
-from gpu_ops.core.turns import ASK, CLOCK, DUE, ENTERED, HELD, LEFT, MARK, NEW, OLD, ORDER, PLACE, ROW
+from gpu_ops.core.turns import ASK, CLOCK, DUE, EMPTY, ENTERED, HELD, LEFT, MARK, NEW, OLD, ORDER, PLACE, ROW
 from gpu_ops.devices import Device
+from gpu_ops.operators.deliveries.firing import FiringTimes, TurnMarks
 from gpu_ops.operators.deliveries.group_values import Changes, GroupValues
 from gpu_ops.operators.deliveries.held_rows import HeldRows
 from gpu_ops.operators.events import Events, concat
@@ -23,7 +24,7 @@ from gpu_ops.operators.operator import BatchInput, Operator, StepInput
 from gpu_ops.operators.row_order import run_starts
 from gpu_ops.plan.deliveries import Delivered, Deliveries
 
-_KINDS = (NEW, OLD, HELD, MARK)
+_KINDS = (NEW, OLD, HELD, MARK, EMPTY)
 _UNKNOWN = 1 << 62
 _LEVEL = 1 << 58
 """More than any place: rows of a coarser level come behind all of a finer one."""
@@ -48,7 +49,9 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         levelled = [each for each in node.aggregates if each.keys is None]
         self._levels = [_Level(keys, _grouped(levelled, keys, schema, device)) for keys in node.levels]
         self._values = [*self._shared, *(values for level in self._levels for values in level.values)]
-        self._held = HeldRows(schema, device) if node.held and node.per == "row" else None
+        self._times = None if node.snapshot is None else FiringTimes(node.snapshot, device)
+        asked = node.held or self._times is not None
+        self._held = HeldRows(schema, device) if asked and node.per == "row" else None
         self._clock, self._done = MIN_TIME, MIN_TIME
         self._kinds = device.columns.from_arrow(pa.table({ROW: pa.array(_KINDS, pa.string())}))
 
@@ -69,8 +72,8 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         changes = self._changes(given[0], cti)
         made: list[Events] = []
         begin = self._done
-        for ask in [*self._asked(ticks), None]:
-            limit = cti if ask is None else ask
+        for ask in [*sorted([*self._asked(ticks), *self._outputs(changes, ticks)]), None]:
+            limit = cti if ask is None else ask.limit
             part = changes if ask is None and begin == self._done else _between(changes, begin, limit)
             made += self._part(part, clocks, limit, ask)
             begin = limit
@@ -90,12 +93,51 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         order = np.argsort(ticks.start, kind="stable")
         return np.concatenate([places, ticks.start[order]]), np.concatenate([clocks, values[order]])
 
-    def _asked(self, ticks: Events | None) -> list[int]:
-        """The places at which content is asked for, if it is given."""
+    def _asked(self, ticks: Events | None) -> list[_Ask]:
+        """Where content is asked for, if it is given."""
         if ticks is None or not self._node.held:
             return []
         asks = self._device.columns.values(ticks.frame, ASK)[0].astype(np.bool_)
-        return [int(place) for place in np.sort(self._device.columns.host(ticks.start[asks]))]
+        places: list[int] = self._device.columns.host(ticks.start[asks]).tolist()
+        return [_Ask(place, place, HELD) for place in places]
+
+    def _outputs(self, changes: Changes | None, ticks: Events | None) -> list[_Ask]:
+        """Where a rate outputs the whole content: with what leaves there, unless that fell due later."""
+        if self._times is None:
+            return []
+        device = self._device
+        none = device.columns.array(np.zeros(0, np.int64))
+        at, clock = none, none
+        if ticks is not None:
+            moving = device.kernels.keep(device.columns.values(ticks.frame, ASK)[0] == 0)
+            at, clock = ticks.start[moving], device.columns.values(ticks.frame, CLOCK)[0][moving]
+            order = np.argsort(at, kind="stable")
+            at, clock = at[order], clock[order]
+        marks = TurnMarks(none, none, none)
+        due: dict[int, int] = {}
+        if changes is not None:
+            come, go = (device.kernels.keep(each) for each in (changes.enters, changes.leaves))
+            marks = TurnMarks(*self._moved(changes, come, go))
+            if DUE in self._node.rows.schema.names:
+                due = self._dues(changes, go)
+        firings = self._times.step(marks, (at, clock))
+        found = []
+        for place, fell_due in zip(*(device.columns.host(each).tolist() for each in (firings.place, firings.due)), strict=True):
+            before = due.get(place, MIN_TIME) > fell_due
+            found.append(_Ask(place if before else place + 1, place, NEW))
+        return found
+
+    def _dues(self, changes: Changes, go: Any) -> dict[int, int]:
+        """When what leaves fell due, by place."""
+        columns, take = self._device.columns, self._device.kernels.take
+        places = np.sort(take(changes.leave, go))
+        places = places[run_starts(places)] if len(places) else places
+        if not len(places):
+            return {}
+        frame = self._due(places, changes, go)
+        due, valid = columns.values(frame, DUE)
+        there = np.ones_like(due, dtype=np.bool_) if valid is None else valid
+        return dict(zip(columns.host(places[there]).tolist(), columns.host(due[there]).tolist(), strict=True))
 
     def _changes(self, given: StepInput, cti: int) -> Changes | None:
         """The rows that enter and leave in a step."""
@@ -123,20 +165,20 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
 
     # A part of a step
 
-    def _part(self, changes: Changes | None, clocks: tuple[Any, Any], limit: int, ask: int | None) -> list[Events]:
+    def _part(self, changes: Changes | None, clocks: tuple[Any, Any], limit: int, ask: _Ask | None) -> list[Events]:
         node = self._node
         if changes is None and ask is None:
             return []
         made: list[Events] = []
         if changes is None:
             changes = self._none()
-        until = limit if limit == MAX_TIME else limit - 1
+        until = limit if limit == MAX_TIME else _odd(limit)
         for values in self._values:
             values.step(changes, until, forced=ask is not None)
         if self._held is not None:
             self._held.step(changes)
         come, go = (self._device.kernels.keep(each) for each in (changes.enters, changes.leaves))
-        if len(come) or len(go):
+        if (len(come) or len(go)) and self._times is None:
             made += self._by_group(changes, come, go) if node.per == "group" else self._by_row(changes, come, go)
             if node.marks:
                 made.append(self._marks(changes, come, go))
@@ -203,30 +245,39 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
 
     def _marks(self, changes: Changes, come: Any, go: Any) -> Events:
         """How many rows each turn moved."""
-        device, take = self._device, self._device.kernels.take
-        places = np.concatenate([take(changes.enter, come), take(changes.leave, go)])
-        ordered = np.sort(places)
-        turns = ordered[run_starts(ordered)]
-        counts = []
-        for each, at in ((changes.enter, come), (changes.leave, go)):
-            some = np.sort(take(each, at))
-            counts.append(np.searchsorted(some, turns, side="right") - np.searchsorted(some, turns, side="left"))
-        frame = device.columns.build(
-            {name: (count.astype(np.int64), None, pa.int64()) for name, count in zip((ENTERED, LEFT), counts, strict=True)}
-        )
+        turns, *counts = self._moved(changes, come, go)
+        named = zip((ENTERED, LEFT), counts, strict=True)
+        frame = self._device.columns.build({name: (count, None, pa.int64()) for name, count in named})
         return self._rows(MARK, turns, frame, np.zeros_like(turns))
 
-    def _content(self, ask: int) -> list[Events]:
-        """What is in the window at an ask."""
+    def _moved(self, changes: Changes, come: Any, go: Any) -> tuple[Any, Any, Any]:
+        """(places, how many rows enter at each, how many leave)."""
+        take = self._device.kernels.take
+        entered, left = np.sort(take(changes.enter, come)), np.sort(take(changes.leave, go))
+        ordered = np.sort(np.concatenate([entered, left]))
+        places = ordered[run_starts(ordered)] if len(ordered) else ordered
+
+        def count(some: Any) -> Any:
+            found = np.searchsorted(some, places, side="right") - np.searchsorted(some, places, side="left")
+            return found.astype(np.int64)
+
+        return places, count(entered), count(left)
+
+    def _content(self, ask: _Ask) -> list[Events]:
+        """What is in the window at an ask; an output has an empty row besides, in case nothing else is left of it."""
         columns = self._device.columns
         made = []
+        if ask.kind == NEW:
+            empty = columns.build({ORDER: (columns.array(np.zeros(1, np.int64)), None, pa.int64())})
+            made.append(self._rows(EMPTY, columns.array(np.full(1, ask.place, np.int64)), empty, None))
         if self._held is not None:
             frame = self._held.rows()
             count = columns.rows(frame)
-            where = columns.array(np.full(count, ask - 2, np.int64))
+            where = columns.array(np.full(count, _odd(ask.limit) - 1, np.int64))
+            place = np.full_like(where, ask.place)
             found = [values.at(values.codes(frame), where) for values in self._values]
             order = columns.values(frame, PLACE)[0]
-            made.append(self._rows(HELD, where + 2, columns.beside(self._own(frame), *found), order))
+            made.append(self._rows(ask.kind, place, columns.beside(self._own(frame), *found), order))
             return made
         nothing = columns.from_arrow(self._node.rows.schema.empty_table())
         for number, level in enumerate(self._levels):
@@ -235,9 +286,10 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
             rest = [name for name in nothing.columns if name not in level.keys]
             frame = columns.nulls(columns.select(nothing, rest), count)
             frame = frame if keys is None else columns.beside(keys, frame)
-            where = columns.array(np.full(count, ask - 2, np.int64))
+            where = columns.array(np.full(count, _odd(ask.limit) - 1, np.int64))
+            place = np.full_like(where, ask.place)
             rows = self._group_rows(level, frame, where)
-            made.append(self._rows(HELD, where + 2, rows, columns.array(np.arange(count)) + number * _LEVEL))
+            made.append(self._rows(ask.kind, place, rows, columns.array(np.arange(count)) + number * _LEVEL))
         return made
 
     # What goes out
@@ -245,6 +297,8 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
     def _rows(self, kind: str, places: Any, frame: Any, order: Any) -> Events:
         columns = self._device.columns
         kinds = columns.take(self._kinds, columns.array(np.full(len(places), _KINDS.index(kind), np.int64)))
+        if order is None:
+            return Events(places, TICK, columns.beside(frame, kinds))
         placed = columns.build({ORDER: (order.astype(np.int64), None, pa.int64())})
         return Events(places, TICK, columns.beside(frame, kinds, placed))
 
@@ -292,6 +346,8 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
             made |= values.tables(f"values {at}/")
         if self._held is not None:
             made |= self._held.tables()
+        if self._times is not None:
+            made |= self._times.tables()
         return made
 
     def declared(self, tables: Tables) -> Iterator[StateTable]:
@@ -302,6 +358,8 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
             yield from values.declared(tables, f"values {at}/")
         if self._held is not None:
             yield from self._held.declared()
+        if self._times is not None:
+            yield from self._times.declared()
 
     def restore(self, tables: Mapping[str, pa.Table]) -> None:
         """The state that `tables` gave."""
@@ -312,6 +370,8 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
             values.restore(tables, f"values {at}/")
         if self._held is not None:
             self._held.restore(tables)
+        if self._times is not None:
+            self._times.restore(tables)
 
 
 def _grouped(
@@ -323,6 +383,26 @@ def _grouped(
         own = replace(each, keys=keys if each.keys is None else each.keys)
         found.setdefault((own.keys or (), own.life), []).append(own)
     return [GroupValues(some, schema, device) for some in found.values()]
+
+
+@dataclass(frozen=True, order=True)
+class _Ask:
+    """Where content is asked for.
+
+    Attributes:
+        limit: The place up to which rows have entered and left.
+        place: The place that its rows get.
+        kind: What they are: `HELD`, or `NEW` at an output.
+    """
+
+    limit: int
+    place: int
+    kind: str
+
+
+def _odd(limit: int) -> int:
+    """The odd place before a limit, up to which values are given."""
+    return limit if limit & 1 else limit - 1
 
 
 @dataclass(frozen=True)
