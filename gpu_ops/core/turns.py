@@ -7,8 +7,11 @@ even, so that a row may enter a window and leave it in one delivery: it lives fr
 
 from __future__ import annotations
 
-TURN = 1 << 20
+TURN = 1 << 24
 """The distance between the places of two turns, in ticks."""
+
+LEVEL = 1 << 21
+"""The distance, within a turn, between the events that its statements insert and those that come of these."""
 
 CLOCK = "@clock"
 """The column with the engine's time: that of an arrival when it came, that of a tick after the advance."""

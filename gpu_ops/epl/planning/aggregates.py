@@ -9,6 +9,7 @@ from typing import Any
 import narwhals as nw
 import pyarrow as pa
 
+from gpu_ops.core.time import LIFETIME
 from gpu_ops.core.turns import PLACE
 from gpu_ops.epl.binding import types as t
 from gpu_ops.epl.binding.bound import Bound
@@ -20,7 +21,7 @@ from gpu_ops.plan import aggregates as g
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.choices import first, last
 from gpu_ops.plan.deliveries import Delivered, Life
-from gpu_ops.plan.nodes import Node
+from gpu_ops.plan.expressions import bare_column
 from gpu_ops.plan.ordered_aggregates import collect_list, mean_absolute_deviation, median, nth
 
 Make = Callable[..., Aggregate]
@@ -77,7 +78,7 @@ class PlannedAggregates:
 
     def _add(self, aggregate: Aggregate, keys: tuple[str, ...] | None, life: Life) -> str:
         name = f"@value {len(self.made)}"
-        self.made.append(Delivered(replace(aggregate, name=name), keys, life))
+        self.made.append(Delivered(replace(aggregate.over(_in_turns), name=name), keys, life))
         return name
 
     def _bound(self, call: FunctionCall) -> Bound:
@@ -89,7 +90,7 @@ class PlannedAggregates:
         keys = None
         if "group_by" in options:
             keys = tuple(self.column(self._single(each), "key") for each in options["group_by"].values)
-        conditions = [each for each in options["filter"].values] if "filter" in options else []
+        conditions = list(options["filter"].values) if "filter" in options else []
         name, ever = call.name, call.name in {"firstever", "lastever"}
         if name.endswith("ever") and not ever:
             name, ever = name.removesuffix("ever"), True
@@ -183,8 +184,7 @@ class PlannedAggregates:
         made = self._add(_NUMBERS[name](column, **distinct, **self._where(held)), keys, life)
         if name != "sum":
             return Bound(nw.col(made).cast(nw.Float64), t.DOUBLE)
-        dtype = bound.type if bound.type in {t.INT, t.LONG, pa.float32(), t.DOUBLE} else bound.type
-        dtype = t.INT if dtype in {pa.int8(), pa.int16()} else dtype
+        dtype = t.INT if bound.type in {pa.int8(), pa.int16()} else bound.type
         if t.is_decimal(dtype):
             return Bound(nw.col(made), dtype)
         return Bound(nw.col(made).cast(t.narwhals_type(dtype)), dtype)
@@ -221,7 +221,8 @@ class PlannedAggregates:
         return Bound(nw.col(made), bound.type)
 
 
-def read_by(node: Node, aggregates: PlannedAggregates) -> list[nw.Expr]:
-    """The columns that aggregates read, as expressions with their names."""
-    del node
-    return [value.alias(name) for name, value in aggregates.columns.items()]
+def _in_turns(expression: nw.Expr) -> str:
+    """The column of a plain one; the order of turns stands for that of time."""
+    name = bare_column(expression)
+    assert name is not None  # noqa: S101  (aggregates are over columns of their own)
+    return PLACE if name in LIFETIME else name

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 import narwhals as nw
 
 from gpu_ops.core.time import MIN_TIME
+from gpu_ops.epl.binding.expressions import constant
 from gpu_ops.epl.expressions import (
     Argument,
     Constant,
@@ -22,7 +23,6 @@ from gpu_ops.epl.expressions import (
     Syntax,
     Wildcard,
 )
-from gpu_ops.epl.binding.expressions import constant
 from gpu_ops.epl.placed_error import failure_at
 from gpu_ops.epl.planning.arguments import clock_span
 from gpu_ops.epl.queries import Crontab, EventCount, Output, OutputWhen
