@@ -16,9 +16,9 @@ from gpu_ops.epl import expressions as e
 from gpu_ops.epl import patterns as p
 from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
-from gpu_ops.epl.expressions import Expression, Syntax, TextPlace
+from gpu_ops.epl.expressions import Expression, TextPlace
 from gpu_ops.epl.lexer import UNITS
-from gpu_ops.epl.placed_error import PlacedError
+from gpu_ops.epl.placed_error import PlacedError, failure_at
 
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
@@ -29,10 +29,6 @@ class _Option(NamedTuple):
     """What stands behind a stream: `retain-` and what, or `unidirectional`."""
 
     retain: Any
-
-
-def _fail(node: Syntax, problem: str, remedy: str = "", *, construct: str = "") -> PlacedError:
-    return PlacedError(node.place.start, node.place.end, problem, remedy, construct=construct)
 
 
 def _of(values: Sequence[Any], kind: type[_Kind]) -> tuple[_Kind, ...]:
@@ -77,7 +73,7 @@ class Builder:
     def statement(self, place: TextPlace, *values: Any) -> s.Statement:
         *before, context, body = values
         if isinstance(body, q.Query) and body.deleting:
-            raise _fail(body, "'delete' can stand behind 'select' in an on-clause alone.")
+            raise failure_at(body, "'delete' can stand behind 'select' in an on-clause alone.")
         annotations, declared = _of(before, p.Annotation), _of(before, s.ExpressionDeclaration)
         return s.Statement(body, annotations, declared, context, place=place)
 
@@ -489,7 +485,7 @@ class Builder:
 
     def _is_now(self, annotation: p.Annotation) -> bool:
         if annotation.name.lower() != "now":
-            raise _fail(annotation, f"No context starts with @{annotation.name}.", "Write @now, or an event type.")
+            raise failure_at(annotation, f"No context starts with @{annotation.name}.", "Write @now, or an event type.")
         return True
 
     distinct_by = staticmethod(_all)
@@ -572,7 +568,7 @@ class Builder:
                 return e.Element(of.of, of.indexes, True, place=place)
             case e.FunctionCall():
                 return e.FunctionCall(of.name, of.arguments, of.of, of.quantity, True, place=place)
-        raise _fail(of, "A question mark stands behind a property alone, which need not be there.")
+        raise failure_at(of, "A question mark stands behind a property alone, which need not be there.")
 
     name = _node(e.Name)
 

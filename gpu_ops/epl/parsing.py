@@ -15,9 +15,8 @@ from gpu_ops.epl.expressions import Syntax, TextPlace
 from gpu_ops.epl.grammar import GRAMMAR
 from gpu_ops.epl.lexer import Lexer, Token
 from gpu_ops.epl.messages import unexpected
-from gpu_ops.epl.placed_error import PlacedError
+from gpu_ops.epl.placed_error import PlacedError, failure_at, shown_in
 from gpu_ops.epl.statements import Statement
-from gpu_ops.errors import TextError
 
 if TYPE_CHECKING:
     from lark.grammar import Rule
@@ -175,12 +174,8 @@ def parse(text: str) -> tuple[Statement, ...]:
             select * form Withdrawal
                      ^
     """
-    try:
+    with shown_in(text):
         return _run(tables(), text)
-    except PlacedError as failure:
-        raise TextError(
-            failure.problem, text=text, at=failure.start, remedy=failure.remedy or None, construct=failure.construct
-        ) from None
 
 
 def _run(table: ParserTables, text: str) -> tuple[Statement, ...]:
@@ -240,8 +235,7 @@ def _refuse_depth(statements: tuple[Statement, ...]) -> None:
             waiting.extend((each, depth) for each in given)
         elif isinstance(given, Syntax):
             if depth > _DEEPEST:
-                place = given.place
-                raise PlacedError(place.start, place.end, f"The expression is nested deeper than {_DEEPEST} times.")
+                raise failure_at(given, f"The expression is nested deeper than {_DEEPEST} times.")
             inner = (getattr(given, field.name) for field in fields(given) if field.name != "place")
             waiting.extend((each, depth + 1) for each in inner)
 

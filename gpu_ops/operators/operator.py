@@ -188,6 +188,9 @@ class Operator(Declaration, family=True):
         """Whether open events may pass it, and their ends later."""
         return False
 
+    opens_first: ClassVar[bool] = False
+    """Whether, of several inputs, it takes open events from the first."""
+
     def open(self) -> None:
         """Emit events before their ends are known from now on."""
 

@@ -20,10 +20,13 @@ from gpu_ops.core.time import TIME_TYPE, format_span
 from gpu_ops.core.turns import ASK, CLOCK, DUE
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.data_windows import DataWindow
-from gpu_ops.plan.nodes import Ends, Node
+from gpu_ops.plan.nodes import Ends, Node, Unary
 from gpu_ops.plan.window_kinds import UNKNOWN, AsPart, Assigned, Remains, RowNote
 
 _DAY = 86_400_000_000
+
+_HELD_BACK = "CTI T leaves as T, or as the place of the oldest row that may yet leave after T"
+_BY_TIME = "rows that have not left, in order of the times at which they do"
 
 
 @dataclass(frozen=True)
@@ -155,11 +158,11 @@ class UntilTick(Node):
 
     @property
     def time_rule(self) -> str:
-        return "CTI T leaves as T, or as the place of the oldest row that may yet leave after T"
+        return _HELD_BACK
 
     @property
     def held(self) -> str:
-        return "rows that have not left, in order of the times at which they do"
+        return _BY_TIME
 
     def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
         read = {*wanted, CLOCK, DUE}
@@ -167,6 +170,49 @@ class UntilTick(Node):
 
     def describe(self) -> str:
         return "UntilTick"
+
+
+@dataclass(frozen=True, eq=False)
+class UntilStamp(Unary):
+    """Rows until one comes whose stamp is a span or more after theirs: `StampSpan` without groups (Esper: ext_timed).
+
+    Attributes:
+        stamp: The column of stamps, which are times.
+        span: The span.
+    """
+
+    stamp: str
+    span: ClockSpan
+
+    def __post_init__(self) -> None:
+        _check_column(self.input, self.stamp, TIME_TYPE, "arrivals")
+
+    @cached_property
+    def duration(self) -> int | None:
+        return None
+
+    stateless = False
+    gathers = True
+    takes_ends: ClassVar[Ends] = "unread"
+
+    @property
+    def together(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def time_rule(self) -> str:
+        return _HELD_BACK
+
+    @property
+    def held(self) -> str:
+        return _BY_TIME
+
+    def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        read = {*wanted, self.stamp}
+        return [tuple(name for name in self.schema.names if name in read)]
+
+    def describe(self) -> str:
+        return f"UntilStamp {self.span} by {self.stamp}"
 
 
 # Windows of groups

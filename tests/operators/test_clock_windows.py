@@ -22,13 +22,16 @@ from gpu_ops.plan.clock_windows import (
     FirstClock,
     StampBatches,
     StampSpan,
+    UntilStamp,
     UntilTick,
 )
-from gpu_ops.plan.data_windows import DataWindow, Output
+from gpu_ops.plan.data_windows import DataWindow, First, Last, Output, Sorted
 from gpu_ops.plan.nodes import Node, extended
 from gpu_ops.plan.window_kinds import DataWindowKind
+from gpu_ops.plan.window_sets import SetPart, SetRule, UntilTime, WindowSet
 from tests.support import clock_reference as brute
 from tests.support.devices import HERE
+from tests.support.examples import by_default
 from tests.support.on_turns import ROWS, Row, Script, feeds, in_any_cut, in_one_step, members, scripts, ticks_of
 
 CHANCE = st.randoms(use_true_random=False)
@@ -40,6 +43,7 @@ def until(expression: nw.Expr) -> Callable[[Node, Node], Node]:
 
 
 @pytest.mark.parametrize("device", HERE)
+@by_default(100)
 @given(script=scripts(ROWS), span=SPAN, chance=CHANCE)
 def test_rows_for_a_span(device: str, script: Script, span: int, chance: random.Random) -> None:
     plan = until(g.col(CLOCK) + g.lit(timedelta(microseconds=span)))
@@ -49,6 +53,7 @@ def test_rows_for_a_span(device: str, script: Script, span: int, chance: random.
 
 
 @pytest.mark.parametrize("device", HERE)
+@by_default(100)
 @given(script=scripts(ROWS), chance=CHANCE)
 def test_rows_until_times_of_their_own(device: str, script: Script, chance: random.Random) -> None:
     due = g.when(g.col("v") != 0).then(g.col("t")).otherwise(g.lit(None, g.Int64)).cast(g.Datetime("us", "UTC"))
@@ -56,6 +61,19 @@ def test_rows_until_times_of_their_own(device: str, script: Script, chance: rand
     found = in_one_step(until(due), script, device)
     assert members(found) == brute.members(wanted)
     assert members(in_any_cut(until(due), script, device, chance)) == brute.members(wanted)
+
+
+@pytest.mark.parametrize("device", HERE)
+@by_default(100)
+@given(script=scripts(ROWS), span=SPAN, chance=CHANCE)
+def test_rows_until_a_stamp(device: str, script: Script, span: int, chance: random.Random) -> None:
+    def plan(arrivals: Node, ticks: Node) -> Node:
+        stamped = extended(arrivals, [g.col("t").cast(g.Datetime("us", "UTC")).alias("at")])
+        return UntilStamp(stamped, "at", ClockSpan(ticks=span))
+
+    wanted = brute.members(brute.run(lambda: brute.StampSpan(span), script))
+    assert members(in_one_step(plan, script, device)) == wanted
+    assert members(in_any_cut(plan, script, device, chance)) == wanted
 
 
 KEYS = st.sampled_from([(), ("k",), ("k", "v")])
@@ -111,6 +129,7 @@ CASES = st.one_of(
 
 
 @pytest.mark.parametrize("device", HERE)
+@by_default(100)
 @given(script=scripts(ROWS), case=CASES, keys=KEYS, chance=CHANCE)
 def test_windows_of_groups(
     device: str,
@@ -134,6 +153,7 @@ def test_windows_of_groups(
 
 
 @pytest.mark.parametrize("device", HERE)
+@by_default(100)
 @given(
     script=scripts(ROWS),
     span=SPAN,
@@ -169,3 +189,157 @@ def test_posts_of_nothing(
     plan = windowed(kind, keys, "alive")
     for found in (in_one_step(plan, script, device), in_any_cut(plan, script, device, chance)):
         assert members(found) == brute.members(windows)
+
+
+# Together
+
+Rows = dict[int, tuple[int, Row]]
+Made = tuple[SetPart, Callable[[Rows], brute.Part]]
+
+
+def _same(rows: Rows, content: list[int]) -> list[int]:
+    return [each for each in content if rows[each][1].v == rows[content[-1]][1].v]
+
+
+def _beyond(count: int, rows: Rows, content: list[int]) -> list[int]:
+    """Of more than so many rows the one with the greatest time, of equal ones the oldest."""
+    return [max(content, key=lambda each: (rows[each][1].t, -each))] if len(content) > count else []
+
+
+def _late(span: int, rows: Rows, content: list[int]) -> list[int]:
+    newest, gone = rows[content[-1]][1].t, 0
+    assert newest is not None
+    while (rows[content[gone]][1].t or 0) + span <= newest:
+        gone += 1
+    return content[:gone]
+
+
+DUE_OF = {"due": (g.col(CLOCK) + g.lit(timedelta(microseconds=7))), "own": g.col("t").cast(g.Datetime("us", "UTC"))}
+
+PARTS = st.one_of(
+    st.builds(
+        lambda n: (SetPart(Last(n)), lambda rows: brute.Part(rows, lambda rows, content: content[:-n])),
+        COUNT,
+    ),
+    st.just((SetPart(Last(1), ("v",)), lambda rows: brute.Part(rows, lambda rows, content: _same(rows, content)[:-1]))),
+    st.builds(
+        lambda n: (SetPart(First(n)), lambda rows: brute.Part(rows, lambda rows, content: content[n:], first=True)),
+        COUNT,
+    ),
+    st.just(
+        (
+            SetPart(First(1), ("v",)),
+            lambda rows: brute.Part(rows, lambda rows, content: _same(rows, content)[1:], first=True),
+        )
+    ),
+    st.builds(
+        lambda n: (
+            SetPart(Sorted(n, (("t", False),))),
+            lambda rows: brute.Part(rows, lambda rows, content: _beyond(n, rows, content)),
+        ),
+        COUNT,
+    ),
+    st.builds(
+        lambda d: (
+            SetPart(StampSpan(span_of(d), "t")),
+            lambda rows: brute.Part(rows, lambda rows, content: _late(d, rows, content)),
+        ),
+        SPAN,
+    ),
+    st.just((SetPart(UntilTime(column="due")), lambda rows: brute.Part(rows, due=lambda clock, row: clock + 7))),
+    st.just((SetPart(UntilTime(column="own")), lambda rows: brute.Part(rows, due=lambda clock, row: row.t or 0))),
+    st.builds(
+        lambda d, s: (
+            SetPart(FirstClock(span_of(d), s)),
+            lambda rows: brute.Part(
+                rows,
+                lambda rows, content: content[-1:] if rows[content[-1]][0] >= s + d else [],
+                first=True,
+            ),
+        ),
+        SPAN,
+        st.integers(0, 20),
+    ),
+)
+
+TIMERS = st.one_of(
+    st.none(),
+    st.builds(lambda d: (SetPart(Accumulated(span_of(d))), lambda rows: brute.Part(rows, gap=d)), SPAN),
+)
+
+BATCHES = st.one_of(
+    st.none(),
+    st.builds(
+        lambda d, align: (
+            SetPart(ClockBatches(span_of(d), align)),
+            lambda: brute.GridBatches(d, align, None, runs=False),
+        ),
+        SPAN,
+        POINT,
+    ),
+    st.builds(
+        lambda d, n: (
+            SetPart(ClockLengthBatches(span_of(d), n)),
+            lambda: brute.LengthBatches(d, n, None, runs=False),
+        ),
+        SPAN,
+        COUNT,
+    ),
+)
+
+
+def together(
+    rule: SetRule, parts: list[SetPart], keys: tuple[str, ...], output: Output
+) -> Callable[[Node, Node], Node]:
+    def plan(arrivals: Node, ticks: Node) -> Node:
+        below = extended(arrivals, [value.alias(name) for name, value in DUE_OF.items()])
+        kind = WindowSet(rule, tuple(parts), "shown")
+        return ClockedWindow(below, kind, keys, output=output, ticks=ticks)
+
+    return plan
+
+
+@pytest.mark.parametrize("device", HERE)
+@by_default(100)
+@given(
+    script=scripts(ROWS),
+    parts=st.lists(PARTS, min_size=1, max_size=2),
+    timer=TIMERS,
+    batches=BATCHES,
+    rule=st.sampled_from(["all", "any"]),
+    keys=st.sampled_from([(), ("k",)]),
+    chance=CHANCE,
+)
+def test_windows_together(
+    device: str,
+    script: Script,
+    parts: list[Made],
+    timer: Made | None,
+    batches: tuple[SetPart, Callable[[], brute.Batches]] | None,
+    rule: SetRule,
+    keys: tuple[str, ...],
+    chance: random.Random,
+) -> None:
+    if batches is not None and rule == "all":
+        timer = None
+    else:
+        batches = None
+    made = [*parts, *([] if timer is None else [timer])]
+
+    def window() -> brute.Window:
+        reference = [part for _, part in made]
+        if rule == "any":
+            return brute.Either(reference)
+        return brute.Both(reference, None if batches is None else batches[1]())
+
+    windows = brute.run(window, script, key_of(keys))
+    known = [part for part, _ in made] + ([] if batches is None else [batches[0]])
+    if batches is not None:
+        plan = together(rule, known, keys, "gathering")
+        found = in_any_cut(plan, script, device, chance)
+        assert members(found) == brute.gathering(windows, script, key_of(keys))
+    plan = together(rule, known, keys, "alive")
+    for found in (in_one_step(plan, script, device), in_any_cut(plan, script, device, chance)):
+        assert members(found) == brute.members(windows)
+        told = {row[PLACE] // TURN: row[DUE] for row in found if row[DUE] is not None}
+        assert {row: ticks_of(due) for row, due in told.items()} == brute.dues(windows)

@@ -6,7 +6,7 @@ A window is an object that is told of each turn, and says which rows enter and w
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from tests.support.on_turns import Member, Row, Script, Tick, placed
 
@@ -251,3 +251,151 @@ def gathering(windows: dict[object, Window], script: Script, key: Callable[[Row]
     turns = [(at, turn) for at, turn in enumerate(script, 1) if isinstance(turn, Row)]
     found = [(at, at, windows[key(turn)].gathered.get(at)) for at, turn in turns]
     return sorted(stay for stay in found if stay[1] != stay[2])
+
+
+# Several windows together
+
+Rows = dict[int, tuple[int, Row]]
+"""All rows by their numbers, with the clocks at which they came."""
+
+
+class Part:
+    """A window as one of several: it sees what is in, which the others change too.
+
+    Args:
+        rows: All rows by their numbers, with the clocks at which they came.
+        drops: What goes as a row comes.
+        due: When a row goes by itself.
+        gap: For how long all stay when no row comes.
+        first: Whether it refuses rows since others came before.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        drops: Callable[[Rows, list[int]], list[int]] = lambda rows, content: [],
+        due: Callable[[int, Row], int] | None = None,
+        gap: int | None = None,
+        *,
+        first: bool = False,
+    ) -> None:
+        self.rows, self.drops, self.ends, self.gap, self.first = rows, drops, due, gap, first
+        self.timer = 0
+
+    def comes(self, content: list[int]) -> list[int]:
+        """What goes as the last row of the content comes."""
+        clock, row = self.rows[content[-1]]
+        if self.gap is not None:
+            self.timer = clock + self.gap
+        if self.ends is not None and self.ends(clock, row) <= clock:
+            return content[-1:]
+        return self.drops(self.rows, content)
+
+    def due(self, content: list[int]) -> int | None:
+        """When some of the content goes by itself."""
+        if self.gap is not None:
+            return self.timer if content else None
+        if self.ends is None or not content:
+            return None
+        return min(self.ends(*self.rows[each]) for each in content)
+
+    def falls(self, content: list[int], clock: int) -> list[int]:
+        """What goes of the content at a tick."""
+        if self.gap is not None:
+            return list(content)
+        assert self.ends is not None
+        return [each for each in content if self.ends(*self.rows[each]) <= clock]
+
+
+class Both(Window):
+    """What is in all of several windows; one of them may make batches of it."""
+
+    def __init__(self, parts: list[Callable[[Rows], Part]], batches: Batches | None) -> None:
+        super().__init__()
+        self._rows: Rows = {}
+        self._parts = [make(self._rows) for make in parts]
+        self._batches, self._content = batches, list[int]()
+        if batches is not None:
+            batches.found, batches.dues, batches.gathered = self.found, self.dues, self.gathered
+            self._content, self.posts = batches.gathers, batches.posts
+
+    def arrive(self, at: int, clock: int, row: Row) -> None:
+        self._rows[at] = clock, row
+        gone, refused = set[int](), False
+        for part in self._parts:
+            drops = part.comes([*self._content, at])
+            refused = refused or (part.first and at in drops)
+            gone |= set(drops)
+        self._go(gone - {at}, at, None)
+        if at in gone:
+            self.gathered[at] = at
+            if self._batches is None and not refused:
+                self.enters(at, at)
+                self.leaves(at, at)
+            return
+        if self._batches is None:
+            self._content.append(at)
+            self.enters(at, at)
+        else:
+            self._batches.arrive(at, clock, row)
+            self._content = self._batches.gathers
+
+    def tick(self, at: int, clock: int) -> None:
+        timers = [(part.due(self._content), number) for number, part in enumerate(self._parts)]
+        fallen = [(due, number) for due, number in timers if due is not None and due <= clock]
+        batches = self._batches
+        if batches is not None and batches.timer is not None and batches.timer <= clock:
+            fallen.append((batches.timer, len(self._parts)))
+        for due, number in sorted(fallen):
+            if number == len(self._parts):
+                assert batches is not None
+                batches.tick(at, clock)
+                self._content = batches.gathers
+            else:
+                self._go(self._parts[number].falls(self._content, clock), at, due)
+
+    def _go(self, gone: Iterable[int], at: int, due: int | None) -> None:
+        for row in sorted(gone):
+            self._content.remove(row)
+            if self._batches is None:
+                self.leaves(row, at, due)
+            else:
+                self.gathered[row] = at
+
+
+class Either(Window):
+    """What is in any of several windows, each of which is what it is alone."""
+
+    def __init__(self, parts: list[Callable[[Rows], Part]]) -> None:
+        super().__init__()
+        self._rows: Rows = {}
+        self._parts = [(make(self._rows), list[int]()) for make in parts]
+
+    def arrive(self, at: int, clock: int, row: Row) -> None:
+        self._rows[at] = clock, row
+        gone, refused = set[int](), []
+        for part, content in self._parts:
+            content.append(at)
+            drops = part.comes(content)
+            refused.append((at in drops, part.first))
+            content[:] = [each for each in content if each not in drops]
+            gone |= set(drops)
+        if any(at in content for _, content in self._parts):
+            self.enters(at, at)
+        elif not all(first for _, first in refused):
+            self.enters(at, at)
+            self.leaves(at, at)
+        self._go(gone - {at}, at, None)
+
+    def tick(self, at: int, clock: int) -> None:
+        timers = [(part.due(content), number) for number, (part, content) in enumerate(self._parts)]
+        for due, number in sorted((due, number) for due, number in timers if due is not None and due <= clock):
+            part, content = self._parts[number]
+            drops = part.falls(content, clock)
+            content[:] = [each for each in content if each not in drops]
+            self._go(drops, at, due)
+
+    def _go(self, gone: Iterable[int], at: int, due: int | None) -> None:
+        for row in gone:
+            if not any(row in content for _, content in self._parts):
+                self.leaves(row, at, due)

@@ -11,9 +11,12 @@ import pyarrow as pa
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
 from gpu_ops.core.turns import CLOCK, DUE
+from gpu_ops.epl.binding.expressions import Bound, bind, bind_condition, constant
+from gpu_ops.epl.binding.scope import BindingScope
 from gpu_ops.epl.expressions import Argument, Constant, Expression, SortKey, Syntax
-from gpu_ops.epl.planning.constants import MILLISECOND, constant, failure_at, period, whole_number
-from gpu_ops.epl.planning.window_terms import Resolve, WindowTerms
+from gpu_ops.epl.placed_error import failure_at, unsupported
+from gpu_ops.epl.planning.arguments import MILLISECOND, clock_span, milliseconds, whole_number
+from gpu_ops.epl.planning.window_terms import WindowScope
 from gpu_ops.epl.queries import Retain, View
 from gpu_ops.plan.clock_windows import (
     Accumulated,
@@ -24,6 +27,7 @@ from gpu_ops.plan.clock_windows import (
     FirstClock,
     StampBatches,
     StampSpan,
+    UntilStamp,
     UntilTick,
 )
 from gpu_ops.plan.data_windows import DataWindow, First, FirstSpan, Last, Output, Sorted
@@ -63,7 +67,7 @@ def windowed(
     ticks: Node,
     views: Sequence[View],
     retain: Retain,
-    resolve: Resolve,
+    scope: BindingScope,
     *,
     deployed: int = 0,
 ) -> StreamWindows:
@@ -74,13 +78,13 @@ def windowed(
         ticks: The ticks.
         views: The views, at least one.
         retain: ``"union"``, or an intersection.
-        resolve: From an expression of the stream's events to what computes it, and its type.
+        scope: What names stand for in expressions of the stream's events.
         deployed: What the clock showed when the statement was deployed, in ticks.
 
     Raises:
         PlacedError: There is no such view, or not with these arguments.
     """
-    stream = _WindowPlanner(arrivals, ticks, resolve, deployed)
+    stream = _WindowPlanner(arrivals, ticks, scope, deployed)
     rest = list(views)
     groups: tuple[str, ...] = ()
     while rest and _name(rest[0]) == "groupwin":
@@ -90,7 +94,7 @@ def windowed(
             raise failure_at(view, "groupwin stands before the windows that it groups.", "Write it first.")
     if not rest:
         raise failure_at(views[0], "groupwin groups the windows behind it.", "Write one: #groupwin(key)#length(2).")
-    stream.grouped = bool(groups)
+    stream.grouped = bool(groups or arrivals.key)
     made = [stream.window(view, at) for at, view in enumerate(rest)]
     return stream.plan(rest, made, groups, retain)
 
@@ -130,7 +134,7 @@ class _WindowPlanner:
 
     arrivals: Node
     ticks: Node
-    resolve: Resolve
+    scope: BindingScope
     deployed: int
     hidden: dict[str, nw.Expr] = field(default_factory=dict)
     grouped: bool = False
@@ -148,7 +152,11 @@ class _WindowPlanner:
 
     def columns(self, view: View, arguments: Sequence[Argument]) -> tuple[str, ...]:
         """The columns of expressions."""
-        return tuple(self.column(self.resolve(_expression(view, each))[0]) for each in arguments)
+        return tuple(self.column(self.bound(view, each).value) for each in arguments)
+
+    def bound(self, view: View, node: Argument) -> Bound:
+        """An expression of single events."""
+        return bind(_expression(view, node), self.scope)
 
     def groups(self, view: View) -> tuple[str, ...]:
         """The columns of groupwin."""
@@ -156,10 +164,10 @@ class _WindowPlanner:
 
     def stamp(self, view: View, node: Argument) -> nw.Expr:
         """An expression of milliseconds as a time of the clock."""
-        value, dtype = self.resolve(_expression(view, node))
-        if not pa.types.is_integer(dtype):
-            raise failure_at(node, f"{view.name} needs milliseconds, and {node} is {dtype}.", "Give a long.")
-        return (value.cast(nw.Int64) * MILLISECOND).cast(nw.Datetime("us", "UTC"))
+        made = self.bound(view, node)
+        if not pa.types.is_integer(made.type):
+            raise failure_at(node, f"{view.name} needs milliseconds, and {node} is {made.type}.", "Give a long.")
+        return (made.value.cast(nw.Int64) * MILLISECOND).cast(nw.Datetime("us", "UTC"))
 
     # Views
 
@@ -175,7 +183,7 @@ class _WindowPlanner:
                 view, f"There is no namespace {view.namespace!r} of views.", "Write: win, std, ext or none."
             )
         if name in _DERIVED:
-            raise failure_at(view, f"gpu_ops has no view {view.name} here.", construct=f"#{view.name}")
+            raise unsupported(view, f"view {view.name} here")
         make = _VIEWS.get(name)
         if make is None:
             near = difflib.get_close_matches(name, [*_VIEWS, "groupwin", *_DERIVED], 1)
@@ -198,14 +206,10 @@ class _WindowPlanner:
             raise failure_at(batches[1][0], "Two windows make batches.", "Leave one of them out.")
         for view, each in zip(views, made, strict=True):
             if each.kind.as_part is None:
-                raise failure_at(
-                    view, f"gpu_ops has no {view.name} together with other windows.", construct=f"#{view.name}"
-                )
+                raise unsupported(view, f"{view.name} together with other windows")
         timers = [view for view, each in zip(views, made, strict=True) if each.kind.as_part and each.kind.as_part.timer]
         if len(timers) > 1:
-            raise failure_at(
-                timers[1], f"gpu_ops has no {timers[1].name} together with {timers[0].name}.", construct="two timers"
-            )
+            raise unsupported(timers[1], f"{timers[1].name} together with {timers[0].name}")
         parts = tuple(SetPart(each.kind, each.within) for each in made)
         whole = WindowSet("any" if retain == "union" else "all", parts, "shown")
         together = _ViewKind(
@@ -228,6 +232,10 @@ class _WindowPlanner:
             # Each row leaves by itself: groups do not matter.
             node = UntilTick(extended(below, [nw.col(str(kind.column)).alias(DUE)]), self.ticks)
             rows = selected(node, [*names, DUE])
+            return StreamWindows(rows, rows, order=order)
+
+        if isinstance(kind, StampSpan) and not within and not self.arrivals.key:
+            rows = selected(UntilStamp(below, kind.stamp, kind.span), names)
             return StreamWindows(rows, rows, order=order)
 
         def rows_of(output: Output) -> Node:
@@ -312,15 +320,8 @@ def _flags(view: View, node: Syntax) -> tuple[bool, bool]:
     return "FORCE_UPDATE" in words, "START_EAGER" in words
 
 
-def _milliseconds(node: Syntax, what: str) -> int:
-    value = constant(node)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise failure_at(node, f"{what} is a number of milliseconds, not {node}.")
-    return value * MILLISECOND
-
-
 def _batch_span(node: Syntax) -> ClockSpan:
-    span = period(node)
+    span = clock_span(node)
     if span.months and span.ticks:
         raise failure_at(
             node, "A batch lasts months, or days and less.", "Give one of them.", construct="mixed batches"
@@ -398,7 +399,7 @@ def _condition(stream: _WindowPlanner, view: View, alone: str) -> nw.Expr:
     node = _expression(view, view.arguments[0])
     if isinstance(node, Constant) and isinstance(node.value, bool):
         return nw.col("window count") > (0 if node.value else MAX_TIME)
-    return WindowTerms(stream.resolve, stream.column, alone).bound(node)
+    return bind_condition(node, WindowScope(stream.scope, stream.column, alone), f"'{view.name}'").value
 
 
 def _expr(stream: _WindowPlanner, view: View) -> _ViewKind:
@@ -430,7 +431,7 @@ def _later(times: nw.Expr, span: ClockSpan) -> nw.Expr:
 
 
 def _time(stream: _WindowPlanner, view: View) -> _ViewKind:
-    span = period(_arguments(view, 1)[0])
+    span = clock_span(_arguments(view, 1)[0])
     return _ViewKind(_until(stream, _later(nw.col(CLOCK), span)))
 
 
@@ -441,15 +442,15 @@ def _time_to_live(stream: _WindowPlanner, view: View) -> _ViewKind:
 def _time_order(stream: _WindowPlanner, view: View) -> _ViewKind:
     stamp, span = _arguments(view, 2)
     times = stream.stamp(view, stamp)
-    return _ViewKind(_until(stream, _later(times, period(span))), order=((stream.column(times), False),))
+    return _ViewKind(_until(stream, _later(times, clock_span(span))), order=((stream.column(times), False),))
 
 
 def _first_time(stream: _WindowPlanner, view: View) -> _ViewKind:
-    return _ViewKind(FirstClock(period(_arguments(view, 1)[0]), None if stream.grouped else stream.deployed))
+    return _ViewKind(FirstClock(clock_span(_arguments(view, 1)[0]), None if stream.grouped else stream.deployed))
 
 
 def _accumulated(stream: _WindowPlanner, view: View) -> _ViewKind:
-    return _ViewKind(Accumulated(period(_arguments(view, 1)[0])))
+    return _ViewKind(Accumulated(clock_span(_arguments(view, 1)[0])))
 
 
 def _time_batch(stream: _WindowPlanner, view: View) -> _ViewKind:
@@ -457,7 +458,7 @@ def _time_batch(stream: _WindowPlanner, view: View) -> _ViewKind:
     align, runs, eager = None, False, False
     for at, each in enumerate(more):
         if at == 0 and not isinstance(constant(each), str):
-            align = _milliseconds(each, "The reference point of a batch")
+            align = milliseconds(each, "The reference point of a batch")
         else:
             runs, eager = _flags(view, each)
     eager = eager and not stream.grouped  # a group's window is there from its first row on
@@ -471,18 +472,18 @@ def _time_length_batch(stream: _WindowPlanner, view: View) -> _ViewKind:
     span, count, *more = _arguments(view, 2, 3)
     runs, eager = _flags(view, more[0]) if more else (False, False)
     since = stream.deployed if eager and not stream.grouped else None
-    kind = ClockLengthBatches(period(span), whole_number(count, "The length of a batch"), since, runs or eager)
+    kind = ClockLengthBatches(clock_span(span), whole_number(count, "The length of a batch"), since, runs or eager)
     return _ViewKind(kind, batches=True, posts=runs or eager)
 
 
 def _ext_timed(stream: _WindowPlanner, view: View) -> _ViewKind:
     stamp, span = _arguments(view, 2)
-    return _ViewKind(StampSpan(period(span), stream.column(stream.stamp(view, stamp))))
+    return _ViewKind(StampSpan(clock_span(span), stream.column(stream.stamp(view, stamp))))
 
 
 def _ext_timed_batch(stream: _WindowPlanner, view: View) -> _ViewKind:
     stamp, span, *more = _arguments(view, 2, 3)
-    align = _milliseconds(more[0], "The reference point of a batch") if more else None
+    align = milliseconds(more[0], "The reference point of a batch") if more else None
     return _ViewKind(StampBatches(_batch_span(span), stream.column(stream.stamp(view, stamp)), align), batches=True)
 
 

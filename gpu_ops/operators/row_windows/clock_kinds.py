@@ -240,7 +240,7 @@ def _clock_length_batches(window: ClockLengthBatches, held: WindowRows, device: 
 @assigns(StampSpan)
 def _stamp_span(window: StampSpan, held: WindowRows, device: Device) -> Membership:
     is_new = held.number >= held.before[held.code]
-    latest = _running_max(np.where(is_new, stamps_of(window.stamp, held, device), held.memo), held, device)
+    latest = _running_max(np.where(is_new, stamps_of(window.stamp, held.frame, device), held.memo), held, device)
     over = device.kernels.search_pairs(held.code, latest, held.code, after(window.span, latest, device) - 1)
     leave, left = _at_rows(held, over)
     return Membership(held.start, leave, index_of(held), left, memo=latest)
@@ -248,7 +248,7 @@ def _stamp_span(window: StampSpan, held: WindowRows, device: Device) -> Membersh
 
 @assigns(StampBatches)
 def _stamp_batches(window: StampBatches, held: WindowRows, device: Device) -> Membership:
-    kernels, stamps = device.kernels, stamps_of(window.stamp, held, device)
+    kernels, stamps = device.kernels, stamps_of(window.stamp, held.frame, device)
     points = _noted_first(held, stamps) if window.align is None else np.full_like(held.noted, window.align)
     is_new = held.number >= held.before[held.code]
     # A row is past the end of the batch that gathers if the end of its own span is greater.
@@ -263,13 +263,13 @@ def _stamp_batches(window: StampBatches, held: WindowRows, device: Device) -> Me
     return Membership(enter, leave, entered, left, noted=points, memo=ends)
 
 
-def stamps_of(name: str, held: WindowRows, device: Device) -> Any:
+def stamps_of(name: str, frame: Any, device: Device) -> Any:
     """int64 stamps.
 
     Raises:
         TimeError: A stamp is null.
     """
-    stamps, valid = device.columns.values(held.frame, name)
+    stamps, valid = device.columns.values(frame, name)
     if valid is not None and not bool(valid.all()):
         raise TimeError("A row of a window by stamps has no stamp.", remedy="Filter such events out first.")
     return stamps

@@ -1,4 +1,4 @@
-"""Rows until a tick: when each leaves is known when it comes, but for the place of the tick."""
+"""Rows until a tick, or until a later stamp: when each is due is known as it comes, but not where it leaves then."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import Column
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import BatchInput, Operator, StepInput
+from gpu_ops.operators.row_windows.clock_kinds import after, stamps_of
 from gpu_ops.operators.row_windows.ticks import TickQueue, Ticks
 from gpu_ops.operators.state.fields import NUMBERED_TIME, TIME, row_columns
 from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import AxisRows, rows_from_arrow, shown_time
-from gpu_ops.plan.clock_windows import UntilTick
-from gpu_ops.plan.window_kinds import UNKNOWN
+from gpu_ops.plan.clock_windows import UntilStamp, UntilTick
+from gpu_ops.plan.window_kinds import OUT, UNKNOWN
 
 _PLACE = ("row", "place")
 """The column of a row's place, of which the least is asked for while the rows are in order of their times."""
@@ -56,21 +57,44 @@ class UntilTickOperator(Operator, nodes=(UntilTick,)):
         """One step; nothing is kept."""
         pieces = [concat(pieces, self._device) for pieces in whole.inputs]
         given = [StepInput([] if piece is None else [piece]) for piece in pieces]
-        yield from self.step(given, [MAX_TIME, MAX_TIME])[0].events
+        yield from self.step(given, [MAX_TIME] * len(given))[0].events
 
     def step(self, given: Sequence[StepInput], ctis: Sequence[int]) -> tuple[StepInput, int]:
         """The rows that came, and those that left."""
         cti, device = min(ctis), self._device
         arrivals, ticks = (concat(fed.events, device) for fed in given)
-        moves, fresh = self._ticks.through(ticks, cti), self._fresh(arrivals, cti)
+        moves, fresh = self._ticks.through(ticks, cti), self._came(arrivals, cti)
+        if fresh is None:
+            return self._passed(None, None, moves, cti)
+        due, valid = device.columns.values(fresh.frame, DUE)
+        due = due if valid is None else np.where(valid, due, UNKNOWN)
+        fresh = replace(fresh, high=np.where(due > MAX_TIME, UNKNOWN, due))
+        # A row that stays is due after what the clock showed when it came, so that no earlier tick makes it leave.
+        late = fresh.high <= device.columns.values(fresh.frame, CLOCK)[0]
+        return self._passed(fresh, late, moves, cti)
+
+    def _came(self, arrivals: Events | None, cti: int) -> AxisRows | None:
+        """The rows whose places are before the CTI."""
+        fresh = []
+        if arrivals is not None and len(arrivals):
+            code = np.zeros_like(arrivals.start, dtype=np.int32)
+            fresh.append(AxisRows(code, arrivals.start, arrivals.start, {}, arrivals.frame))
+        return self._waiting.through(fresh, cti if cti == MAX_TIME else cti - 1)
+
+    def _passed(self, fresh: AxisRows | None, late: Any | None, moves: Ticks, cti: int) -> tuple[StepInput, int]:
+        """What became of kept rows and of new ones.
+
+        Args:
+            fresh: New rows; as their ends the times when they are due.
+            late: Which of them are in at their own places alone; None for none.
+            moves: The moves of the clock.
+            cti: The CTI.
+        """
         opened, left = list[Events](), self._left(moves)
         made = [] if self._opens else left
         if fresh is not None:
-            # A row that stays is due after what the clock showed when it came, so that no earlier tick makes it leave.
             leave = moves.places_at(moves.first_at(fresh.high))
-            clock, _ = device.columns.values(fresh.frame, CLOCK)
-            late = fresh.high <= clock
-            if bool(late.any()):
+            if late is not None and bool(late.any()):
                 leave = np.where(late, fresh.low + TICK, leave)
             if cti == MAX_TIME:
                 leave = np.minimum(leave, MAX_TIME)
@@ -87,17 +111,6 @@ class UntilTickOperator(Operator, nodes=(UntilTick,)):
         floor = None if self._opens or cti == MAX_TIME else self._kept.least(_PLACE)
         passed = cti if floor is None else min(cti, floor)
         return StepInput(made, opened, left if self._opens else []), passed
-
-    def _fresh(self, arrivals: Events | None, cti: int) -> AxisRows | None:
-        """The rows whose places are before the CTI, in order of them; as their ends the times when they are due."""
-        fresh = []
-        if arrivals is not None and len(arrivals):
-            due, valid = self._device.columns.values(arrivals.frame, DUE)
-            due = due if valid is None else np.where(valid, due, UNKNOWN)
-            due = np.where(due > MAX_TIME, UNKNOWN, due)
-            code = np.zeros_like(arrivals.start, dtype=np.int32)
-            fresh.append(AxisRows(code, arrivals.start, due, {}, arrivals.frame))
-        return self._waiting.through(fresh, cti if cti == MAX_TIME else cti - 1)
 
     def _left(self, moves: Ticks) -> list[Events]:
         """The kept rows that leave."""
@@ -156,3 +169,51 @@ class UntilTickOperator(Operator, nodes=(UntilTick,)):
         for name, runs in self._runs.items():
             if name in tables:
                 runs.put_back(rows_from_arrow(tables[name], self._device))
+
+
+class UntilStampOperator(UntilTickOperator, nodes=(UntilStamp,)):
+    """The same where the rows themselves move a clock, to the latest stamp so far.
+
+    A row is due a span after the latest stamp when it came, since the rows before it leave first.
+    """
+
+    _node: UntilStamp  # type: ignore[assignment]
+
+    def __init__(self, node: UntilStamp, device: Device) -> None:
+        super().__init__(node, device)  # type: ignore[arg-type]
+        self._latest = OUT
+
+    def step(self, given: Sequence[StepInput], ctis: Sequence[int]) -> tuple[StepInput, int]:
+        """The rows that came, and those that left.
+
+        Raises:
+            TimeError: A stamp is null.
+        """
+        (cti,), (fed,), device = ctis, given, self._device
+        fresh = self._came(concat(fed.events, device), cti)
+        none = device.columns.array(np.zeros(0, np.int64))
+        if fresh is None:
+            return self._passed(None, None, Ticks(none, none, device), cti)
+        if not device.kernels.ascends(fresh.low):
+            fresh = fresh.take(np.argsort(fresh.low, kind="stable"), device)
+        latest = device.kernels.running_max(np.maximum(stamps_of(self._node.stamp, fresh.frame, device), self._latest))
+        self._latest = int(latest[-1])
+        due = after(self._node.span, latest, device)
+        moves = Ticks(fresh.low, latest, device)
+        return self._passed(replace(fresh, high=np.where(due > MAX_TIME, UNKNOWN, due)), None, moves, cti)
+
+    def tables(self) -> dict[str, pa.Table]:
+        """The rows that wait, those that are in, and the latest stamp."""
+        made = super().tables()
+        return made if self._latest == OUT else made | {"latest": pa.table({"stamp": pa.array([self._latest])})}
+
+    def declared(self, tables: Tables) -> Iterator[StateTable]:
+        """The tables that `tables` gives."""
+        yield from super().declared(tables)
+        yield StateTable("latest", {"stamp": NUMBERED_TIME}, 1)
+
+    def restore(self, tables: Mapping[str, pa.Table]) -> None:
+        """The state that `tables` gave."""
+        super().restore(tables)
+        if "latest" in tables:
+            self._latest = tables["latest"]["stamp"][0].as_py()

@@ -167,7 +167,7 @@ def _of_clock(
 
 
 def _of_stamps(window: StampSpan, held: WindowRows, device: Device) -> dict[str, Any]:
-    stamps = stamps_of(window.stamp, held, device)
+    stamps = stamps_of(window.stamp, held.frame, device)
     return {"clock": stamps, "time": after(window.span, stamps, device)}
 
 

@@ -126,9 +126,11 @@ def _open_windows(plan: RunningNode) -> None:
     nodes = plan.walk()
     used = Counter(each for node in nodes for each in node.below)
     for node in nodes:
-        if node.own is None or len(node.below) != 1:
+        if node.own is None or not node.below:
             continue
-        (below,) = node.below
+        below = node.below[0]
+        if len(node.below) > 1 and not node.own.opens_first:
+            continue
         while used[below] == 1 and below.own is not None and below.own.passes_open:
             (below,) = below.below
         if used[below] == 1 and below.own is not None and below.own.gives_open:

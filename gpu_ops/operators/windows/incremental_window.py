@@ -226,7 +226,7 @@ class IncrementalWindow(WindowState, nodes=(WindowAggregate,)):
         group = group.astype(np.int64)
         if node.window.grid is not None:
             return list(grid_results(node.window.grid, begin, end, self._groups.keys_of(touched), group, frame, device))
-        keys = self._groups.keys_of(kernels.take(touched, group))
+        keys = self._keys_of(kernels.take(touched, group))
         return [Events(begin, end, frame if keys is None else device.columns.beside(keys, frame))]
 
     def _placed(

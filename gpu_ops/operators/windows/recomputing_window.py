@@ -99,10 +99,18 @@ class RecomputingWindow(WindowOperator):
     def _touched(self, changed: list[Any], held: Any, limit: int) -> Any:
         """int64 numbers of the groups that have a boundary in this step, ascending."""
         none = self._device.columns.array(np.zeros(0, np.int32))
-        forced = self._node.window.grid is not None and self._done < limit
-        if forced:
+        if self._forces(limit):
             changed = [*changed, self._device.kernels.keep(held)]
         return present(np.concatenate([none, *changed]), len(self._groups), self._device)
+
+    def _forces(self, limit: int) -> bool:
+        """Whether each group with events has a boundary at the limit: windows of a grid end there."""
+        return self._node.window.grid is not None and self._done < limit
+
+    def _newest(self, codes: Any, bounds: Any, groups: int, limit: int) -> Any:
+        """The boundary up to which each of some groups is computed: its newest one."""
+        del limit
+        return greatest_by(codes, bounds, groups, self._device)
 
     # Results
 
@@ -117,7 +125,7 @@ class RecomputingWindow(WindowOperator):
             bounds = np.concatenate([rows.low, rows.high])
             codes = np.concatenate([local, local])
             some = kernels.keep(bounds <= limit)
-            newest = greatest_by(kernels.take(codes, some), kernels.take(bounds, some), len(touched), device)
+            newest = self._newest(kernels.take(codes, some), kernels.take(bounds, some), len(touched), limit)
             # A group without live events begins with its first event.
             given = np.where(kernels.take(held, touched), kernels.take(self._last, touched), BEFORE)
             low = np.maximum(rows.low, kernels.take(given, local.astype(np.int64)))
@@ -128,7 +136,7 @@ class RecomputingWindow(WindowOperator):
             return []
         rows = rows.take(inside, device)
         take = kernels.take
-        keys = self._groups.keys_of(touched)
+        keys = self._keys_of(touched)
         made = placed_results(
             node, take(local, inside), take(low, inside), take(high, inside), rows.frame, keys, device
         )

@@ -113,6 +113,10 @@ class WindowOperator(IncrementalOperator, family=True):
         low, high, at = grids.windows_of(grid, events.start, events.end, device)
         return replace(rows if at is None else rows.take(at, device), low=low, high=high)
 
+    def _keys_of(self, numbers: Any) -> Any | None:
+        """A frame with the keys of some groups, by their numbers; None without a key."""
+        return self._groups.keys_of(numbers)
+
     def _limit(self, cti: int) -> int:
         """A CTI's place on the window's axis: results up to there are final."""
         grid = self._node.window.grid

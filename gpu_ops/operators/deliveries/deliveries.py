@@ -1,0 +1,347 @@
+"""Deliveries of each turn: new and old rows, the aggregates of their groups, and the content where it is asked for.
+
+A step is cut at the places where content is asked for; each part is computed for all its turns at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.core.state_tables import Field, StateTable, Tables
+from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, TIME_TYPE
+from gpu_ops.core.turns import ASK, CLOCK, DUE, ENTERED, HELD, LEFT, MARK, NEW, OLD, ORDER, PLACE, ROW
+from gpu_ops.devices import Device
+from gpu_ops.operators.deliveries.group_values import Changes, GroupValues
+from gpu_ops.operators.deliveries.held_rows import HeldRows
+from gpu_ops.operators.events import Events, concat
+from gpu_ops.operators.operator import BatchInput, Operator, StepInput
+from gpu_ops.operators.row_order import run_starts
+from gpu_ops.plan.deliveries import Delivered, Deliveries
+
+_KINDS = (NEW, OLD, HELD, MARK)
+_UNKNOWN = 1 << 62
+_LEVEL = 1 << 58
+"""More than any place: rows of a coarser level come behind all of a finer one."""
+
+
+class DeliveriesOperator(Operator, nodes=(Deliveries,)):
+    """The deliveries of a statement.
+
+    Args:
+        node: The node.
+        device: Where arrays live.
+    """
+
+    _node: Deliveries
+
+    opens_first = True
+
+    def __init__(self, node: Deliveries, device: Device) -> None:
+        super().__init__(node, device)
+        schema = node.rows.schema
+        self._shared = _grouped([each for each in node.aggregates if each.keys is not None], (), schema, device)
+        levelled = [each for each in node.aggregates if each.keys is None]
+        self._levels = [_Level(keys, _grouped(levelled, keys, schema, device)) for keys in node.levels]
+        self._values = [*self._shared, *(values for level in self._levels for values in level.values)]
+        self._held = HeldRows(schema, device) if node.held and node.per == "row" else None
+        self._clock, self._done = MIN_TIME, MIN_TIME
+        self._kinds = device.columns.from_arrow(pa.table({ROW: pa.array(_KINDS, pa.string())}))
+
+    def with_open(self) -> Operator | None:
+        """Itself: it takes each row's enter and leave as they come."""
+        return self
+
+    def batch(self, whole: BatchInput) -> Iterator[Events]:
+        """One step to the end of time."""
+        given, _ = self.step([StepInput(list(each)) for each in whole.inputs], [MAX_TIME] * len(whole.inputs))
+        yield from given.events
+
+    def step(self, given: Sequence[StepInput], ctis: Sequence[int]) -> tuple[StepInput, int]:
+        """The deliveries of all turns before the CTI."""
+        cti, device = min(ctis), self._device
+        ticks = concat(given[1].events, device)
+        clocks = self._clocks(ticks)
+        changes = self._changes(given[0], cti)
+        made: list[Events] = []
+        begin = self._done
+        for ask in [*self._asked(ticks), None]:
+            limit = cti if ask is None else ask
+            part = changes if ask is None and begin == self._done else _between(changes, begin, limit)
+            made += self._part(part, clocks, limit, ask)
+            begin = limit
+        self._done = cti
+        self._clock = int(clocks[1][-1])
+        return StepInput(made), cti
+
+    # What comes in
+
+    def _clocks(self, ticks: Events | None) -> tuple[Any, Any]:
+        """(int64 places, int64 clocks from there on), from the last step's clock on."""
+        array = self._device.columns.array
+        places, clocks = array(np.array([MIN_TIME])), array(np.array([self._clock]))
+        if ticks is None:
+            return places, clocks
+        values = self._device.columns.values(ticks.frame, CLOCK)[0]
+        order = np.argsort(ticks.start, kind="stable")
+        return np.concatenate([places, ticks.start[order]]), np.concatenate([clocks, values[order]])
+
+    def _asked(self, ticks: Events | None) -> list[int]:
+        """The places at which content is asked for, if it is given."""
+        if ticks is None or not self._node.held:
+            return []
+        asks = self._device.columns.values(ticks.frame, ASK)[0].astype(np.bool_)
+        return [int(place) for place in np.sort(self._device.columns.host(ticks.start[asks]))]
+
+    def _changes(self, given: StepInput, cti: int) -> Changes | None:
+        """The rows that enter and leave in a step."""
+        pieces = [concat(each, self._device) for each in (given.events, given.opened, given.closed)]
+        whole, opened, closed = pieces
+        some = [each for each in pieces if each is not None and len(each)]
+        if not some:
+            return None
+        ends = [
+            np.full_like(each.start, _UNKNOWN) if each is opened else each.ends
+            for each in pieces
+            if each is not None and len(each)
+        ]
+        enters = [np.full_like(each.start, each is not closed, dtype=np.bool_) for each in some]
+        start, end, enters_now = (np.concatenate(each) for each in ([e.start for e in some], ends, enters))
+        frame = some[0].frame if len(some) == 1 else self._device.columns.concat([each.frame for each in some])
+        leaves = end < min(cti, MAX_TIME)
+        later = ~leaves & (end < MAX_TIME)
+        if whole is not None and bool(later.any()):
+            self._refuse_later()
+        return Changes(frame, start & ~1, end & ~1, enters_now, leaves)
+
+    def _refuse_later(self) -> None:
+        raise AssertionError("A row's leave is known before its turn.")
+
+    # A part of a step
+
+    def _part(self, changes: Changes | None, clocks: tuple[Any, Any], limit: int, ask: int | None) -> list[Events]:
+        node = self._node
+        if changes is None and ask is None:
+            return []
+        made: list[Events] = []
+        if changes is None:
+            changes = self._none()
+        until = limit if limit == MAX_TIME else limit - 1
+        for values in self._values:
+            values.step(changes, until, forced=ask is not None)
+        if self._held is not None:
+            self._held.step(changes)
+        come, go = (self._device.kernels.keep(each) for each in (changes.enters, changes.leaves))
+        if len(come) or len(go):
+            made += self._by_group(changes, come, go) if node.per == "group" else self._by_row(changes, come, go)
+            if node.marks:
+                made.append(self._marks(changes, come, go))
+        if ask is not None:
+            made += self._content(ask)
+        for values in self._values:
+            values.rest()
+        return [self._finished(each, clocks, changes, go) for each in made]
+
+    def _none(self) -> Changes:
+        columns = self._device.columns
+        none = columns.array(np.zeros(0, np.int64))
+        frame = columns.from_arrow(self._node.rows.schema.empty_table())
+        return Changes(frame, none, none, none.astype(np.bool_), none.astype(np.bool_))
+
+    def _by_row(self, changes: Changes, come: Any, go: Any) -> list[Events]:
+        """A new row for each row that enters, an old one for each that leaves, with the values after the turn."""
+        made = []
+        node, take = self._node, self._device.kernels.take
+        sides = ((node.new, NEW, come, changes.enter), (node.old, OLD, go, changes.leave))
+        for wanted, kind, at, places in sides:
+            if wanted and len(at):
+                frame = self._device.columns.take(changes.frame, at)
+                where = take(places, at)
+                found = [values.at(values.codes(frame), where) for values in self._values]
+                order = self._device.columns.values(frame, PLACE)[0]
+                made.append(self._rows(kind, where, self._device.columns.beside(self._own(frame), *found), order))
+        return made
+
+    def _own(self, frame: Any) -> Any:
+        return self._device.columns.select(frame, list(self._node.shown))
+
+    def _by_group(self, changes: Changes, come: Any, go: Any) -> list[Events]:
+        """For each group that a turn touches a new row with the values after it, and an old one with those before."""
+        made = []
+        node, device = self._node, self._device
+        columns, take = device.columns, device.kernels.take
+        rows = np.concatenate([come, go])
+        places = np.concatenate([take(changes.enter, come), take(changes.leave, go)])
+        for number, level in enumerate(self._levels):
+            codes = level.own.codes(columns.take(changes.frame, rows))
+            order = np.lexsort((rows, places, codes)) if len(rows) > 1 else np.arange(len(rows), like=rows)
+            codes, at, where = take(codes, order), take(rows, order), take(places, order)
+            first = device.kernels.keep(run_starts(codes, where))
+            at, where = take(at, first), take(where, first)
+            frame = columns.take(changes.frame, at)
+            order = columns.values(frame, PLACE)[0] + number * _LEVEL
+            for wanted, kind, when in ((node.new, NEW, where), (node.old, OLD, where - 2)):
+                if wanted:
+                    made.append(self._rows(kind, where, self._group_rows(level, frame, when), order))
+        return made
+
+    def _group_rows(self, level: _Level, frame: Any, places: Any) -> Any:
+        """A row for each of some groups, with the values at some places."""
+        columns, node = self._device.columns, self._node
+        keys = columns.select(frame, list(node.keys))
+        parts = []
+        for key in node.keys:
+            one = columns.select(keys, [key])
+            parts.append(one if key in level.keys else columns.nulls(one, len(places)))
+        for values in [*self._shared, *level.values]:
+            parts.append(values.at(values.codes(frame), places))
+        return parts[0] if len(parts) == 1 else columns.beside(*parts)
+
+    def _marks(self, changes: Changes, come: Any, go: Any) -> Events:
+        """How many rows each turn moved."""
+        device, take = self._device, self._device.kernels.take
+        places = np.concatenate([take(changes.enter, come), take(changes.leave, go)])
+        ordered = np.sort(places)
+        turns = ordered[run_starts(ordered)]
+        counts = []
+        for each, at in ((changes.enter, come), (changes.leave, go)):
+            some = np.sort(take(each, at))
+            counts.append(np.searchsorted(some, turns, side="right") - np.searchsorted(some, turns, side="left"))
+        frame = device.columns.build(
+            {name: (count.astype(np.int64), None, pa.int64()) for name, count in zip((ENTERED, LEFT), counts, strict=True)}
+        )
+        return self._rows(MARK, turns, frame, np.zeros_like(turns))
+
+    def _content(self, ask: int) -> list[Events]:
+        """What is in the window at an ask."""
+        columns = self._device.columns
+        made = []
+        if self._held is not None:
+            frame = self._held.rows()
+            count = columns.rows(frame)
+            where = columns.array(np.full(count, ask - 2, np.int64))
+            found = [values.at(values.codes(frame), where) for values in self._values]
+            order = columns.values(frame, PLACE)[0]
+            made.append(self._rows(HELD, where + 2, columns.beside(self._own(frame), *found), order))
+            return made
+        nothing = columns.from_arrow(self._node.rows.schema.empty_table())
+        for number, level in enumerate(self._levels):
+            keys = level.own.keys_of(level.own.held().astype(np.int64))
+            count = 1 if keys is None else columns.rows(keys)
+            rest = [name for name in nothing.columns if name not in level.keys]
+            frame = columns.nulls(columns.select(nothing, rest), count)
+            frame = frame if keys is None else columns.beside(keys, frame)
+            where = columns.array(np.full(count, ask - 2, np.int64))
+            rows = self._group_rows(level, frame, where)
+            made.append(self._rows(HELD, where + 2, rows, columns.array(np.arange(count)) + number * _LEVEL))
+        return made
+
+    # What goes out
+
+    def _rows(self, kind: str, places: Any, frame: Any, order: Any) -> Events:
+        columns = self._device.columns
+        kinds = columns.take(self._kinds, columns.array(np.full(len(places), _KINDS.index(kind), np.int64)))
+        placed = columns.build({ORDER: (order.astype(np.int64), None, pa.int64())})
+        return Events(places, TICK, columns.beside(frame, kinds, placed))
+
+    def _finished(self, made: Events, clocks: tuple[Any, Any], changes: Changes, go: Any) -> Events:
+        """The rows with all columns of the schema."""
+        columns, schema, take = self._device.columns, self._node.schema, self._device.kernels.take
+        at = np.searchsorted(clocks[0], made.start, side="right") - 1
+        parts = [made.frame, columns.build({CLOCK: (take(clocks[1], at), None, TIME_TYPE)})]
+        if DUE in schema.names:
+            parts.append(self._due(made.start, changes, go))
+        known = set(made.frame.columns) | {CLOCK, DUE}
+        missing = [field for field in schema if field.name not in known]
+        if missing:
+            none = columns.from_arrow(pa.schema(missing).empty_table())
+            parts.append(columns.nulls(none, len(made)))
+        return Events(made.start, TICK, columns.select(columns.beside(*parts), schema.names))
+
+    def _due(self, places: Any, changes: Changes, go: Any) -> Any:
+        """When what leaves at some places fell due: the oldest of each place."""
+        columns, take = self._device.columns, self._device.kernels.take
+        due, valid = columns.values(columns.take(changes.frame, go), DUE)
+        left = take(changes.leave, go)
+        if valid is not None:
+            due, left = due[valid], left[valid]
+        order = np.lexsort((due, left))
+        due, left = due[order], left[order]
+        if not len(left):
+            return columns.nulls(columns.build({DUE: (due, None, TIME_TYPE)}), len(places))
+        at = np.minimum(np.searchsorted(left, places), len(left) - 1)
+        return columns.build({DUE: (due[at], left[at] == places, TIME_TYPE)})
+
+    # The state
+
+    @property
+    def alive(self) -> int:
+        """How many rows it keeps."""
+        return sum(values.alive for values in self._values) + (0 if self._held is None else len(self._held))
+
+    waiting = 0
+
+    def tables(self) -> dict[str, pa.Table]:
+        """The clock, the state of each group of aggregates, and the rows in the window where they are kept."""
+        made = {"clock": pa.table({"clock": pa.array([self._clock]), "done": pa.array([self._done])})}
+        for at, values in enumerate(self._values):
+            made |= values.tables(f"values {at}/")
+        if self._held is not None:
+            made |= self._held.tables()
+        return made
+
+    def declared(self, tables: Tables) -> Iterator[StateTable]:
+        """The tables that `tables` gives."""
+        one = Field(pa.int64(), least=MIN_TIME, most=MAX_TIME)
+        yield StateTable("clock", {"clock": one, "done": one}, 1)
+        for at, values in enumerate(self._values):
+            yield from values.declared(tables, f"values {at}/")
+        if self._held is not None:
+            yield from self._held.declared()
+
+    def restore(self, tables: Mapping[str, pa.Table]) -> None:
+        """The state that `tables` gave."""
+        if not tables:
+            return
+        self._clock, self._done = (tables["clock"][name][0].as_py() for name in ("clock", "done"))
+        for at, values in enumerate(self._values):
+            values.restore(tables, f"values {at}/")
+        if self._held is not None:
+            self._held.restore(tables)
+
+
+def _grouped(
+    aggregates: Sequence[Delivered], keys: tuple[str, ...], schema: pa.Schema, device: Device
+) -> list[GroupValues]:
+    """The running values of some aggregates; those without keys of their own have these."""
+    found: dict[tuple[tuple[str, ...], str], list[Delivered]] = {}
+    for each in aggregates:
+        own = replace(each, keys=keys if each.keys is None else each.keys)
+        found.setdefault((own.keys or (), own.life), []).append(own)
+    return [GroupValues(some, schema, device) for some in found.values()]
+
+
+@dataclass(frozen=True)
+class _Level:
+    """The groups by some keys, and their aggregates."""
+
+    keys: tuple[str, ...]
+    values: list[GroupValues]
+
+    @property
+    def own(self) -> GroupValues:
+        """The values over the rows in the window, which know the groups."""
+        return next(each for each in self.values if each.life == "alive")
+
+
+def _between(changes: Changes | None, begin: int, limit: int) -> Changes | None:
+    """The part of some changes from one place to another."""
+    if changes is None:
+        return None
+    enters = changes.enters & (changes.enter >= begin) & (changes.enter < limit)
+    leaves = changes.leaves & (changes.leave >= begin) & (changes.leave < limit)
+    return Changes(changes.frame, changes.enter, changes.leave, enters, leaves)

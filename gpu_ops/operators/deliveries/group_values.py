@@ -1,0 +1,206 @@
+"""Aggregates of groups after each turn: running windows over places, which give each group's value up to the CTI."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.core.state_tables import StateTable, Tables
+from gpu_ops.devices import Device
+from gpu_ops.operators.events import Events, concat
+from gpu_ops.operators.operator import StepInput
+from gpu_ops.operators.windows.incremental_window import IncrementalWindow
+from gpu_ops.operators.windows.recomputing_window import RecomputingWindow
+from gpu_ops.plan.deliveries import Delivered
+from gpu_ops.plan.nodes import Feed
+from gpu_ops.plan.windows import Snapshot, WindowAggregate
+
+_GROUP = "@group"
+
+
+class _Sums(IncrementalWindow):
+    """Snapshots of groups by number; each group's last one is given too, up to the end of the step."""
+
+    _may_batch = False
+    forced = False
+
+    def _forces(self, limit: int) -> bool:
+        return self.forced
+
+    def _bound(self, limit: int) -> int:
+        return limit
+
+    def _keys_of(self, numbers: Any) -> Any:
+        return _numbered(numbers, self._device)
+
+
+class _Rows(RecomputingWindow):
+    """The same for aggregates that need the rows."""
+
+    _may_batch = False
+    forced = False
+
+    def _forces(self, limit: int) -> bool:
+        return self.forced
+
+    def _newest(self, codes: Any, bounds: Any, groups: int, limit: int) -> Any:
+        return np.full_like(bounds, limit, shape=groups)
+
+    def _keys_of(self, numbers: Any) -> Any:
+        return _numbered(numbers, self._device)
+
+
+def _numbered(numbers: Any, device: Device) -> Any:
+    return device.columns.build({_GROUP: (numbers.astype(np.int32), None, pa.int32())})
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The rows that enter and leave in a part of a step.
+
+    Attributes:
+        frame: The rows.
+        enter: int64 even place at which each enters.
+        leave: int64 even place at which each leaves, where it does. A row may enter and leave at one place.
+        enters: Which of them enter in the part.
+        leaves: Which of them leave in it.
+    """
+
+    frame: Any
+    enter: Any
+    leave: Any
+    enters: Any
+    leaves: Any
+
+
+class GroupValues:
+    """Aggregates with one key and one life.
+
+    Args:
+        aggregates: The aggregates, all of one key and life.
+        schema: The rows' columns.
+        device: Where arrays live.
+    """
+
+    def __init__(self, aggregates: Sequence[Delivered], schema: pa.Schema, device: Device) -> None:
+        first = aggregates[0]
+        self.keys, self.life, self._device = first.keys, first.life, device
+        self.names = [each.aggregate.name for each in aggregates]
+        node = WindowAggregate(Feed(schema, self.keys, None), Snapshot(), tuple(each.aggregate for each in aggregates))
+        by_rows = any(each.aggregate.keeps(schema) == "events" for each in aggregates)
+        made: _Sums | _Rows = _Rows(node, device) if by_rows else _Sums(node, device)
+        if isinstance(made, _Sums) and not made.take_open():
+            made = _Rows(node, device)
+        self._window = made
+        self._found: Events | None = None
+        self._limit = 0
+
+    def codes(self, frame: Any) -> Any:
+        """int32 number of the group of each of some rows."""
+        return self._window._groups.codes(frame)  # noqa: SLF001  (the window of this object)
+
+    def keys_of(self, numbers: Any) -> Any | None:
+        """The keys of some groups."""
+        return self._window._groups.keys_of(numbers)  # noqa: SLF001
+
+    def step(self, changes: Changes, limit: int, *, forced: bool) -> None:
+        """Take in a part of a step.
+
+        Args:
+            changes: The rows that enter and leave.
+            limit: The odd place up to which values are given.
+            forced: Whether every group has a value up to there, changed or not.
+        """
+        kernels, take = self._device.kernels, self._device.kernels.take
+        enter, leave, enters, leaves = changes.enter, changes.leave, changes.enters, changes.leaves
+        both = enters & leaves
+
+        def some(which: Any, start: Any, end: Any) -> list[Events]:
+            at = kernels.keep(which)
+            if not len(at):
+                return []
+            span = end if isinstance(end, int) else take(end, at)
+            return [Events(take(start, at), span, self._device.columns.take(changes.frame, at))]
+
+        # A row that is in for no time makes a boundary: it is in just before it, where nobody looks.
+        instant = both & (enter == leave)
+        if self.life == "alive":
+            given = StepInput(
+                some(both & ~instant, enter, leave) + some(instant, enter - 1, 1),
+                some(enters & ~leaves, enter, 1),
+                some(leaves & ~enters, enter, leave),
+            )
+        elif self.life == "ever":
+            given = StepInput(some(leaves & ~instant, leave - 1, 1), some(enters, enter, 1))
+        else:
+            given = StepInput(some(enters & ~instant, enter - 1, 1), some(leaves, leave, 1))
+        self._window.forced = forced
+        results, _ = self._window.step([given], [limit])
+        self._limit = limit
+        self._found = self._sorted(concat(results.events, self._device))
+
+    def _sorted(self, found: Events | None) -> Events | None:
+        if found is None or not len(found):
+            return None
+        codes = self._device.columns.values(found.frame, _GROUP)[0]
+        if self._device.kernels.ascends(codes.astype(np.int64)):
+            return found
+        return found.take(np.argsort(codes, kind="stable"), self._device)
+
+    def at(self, codes: Any, places: Any) -> Any:
+        """A frame of the values of some groups at some places: null where the group has no row."""
+        columns, kernels = self._device.columns, self._device.kernels
+        if self._found is None:
+            return columns.nulls(columns.select(self._nothing(), self.names), len(codes))
+        found = self._found
+        groups = columns.values(found.frame, _GROUP)[0]
+        index = kernels.search_pairs(groups, found.start, codes, places) - 1
+        there = index >= 0
+        index = np.maximum(index, 0)
+        there = there & (kernels.take(groups, index) == codes) & (kernels.take(found.ends, index) > places)
+        values = columns.take(columns.select(found.frame, self.names), index)
+        return values if bool(there.all()) else columns.null_where(values, there)
+
+    def held(self) -> Any:
+        """int32 groups that have rows at the end of a forced step."""
+        if self._found is None:
+            return self._device.columns.array(np.zeros(0, np.int32))
+        groups = self._device.columns.values(self._found.frame, _GROUP)[0]
+        return groups[self._found.ends == self._limit]
+
+    def _nothing(self) -> Any:
+        schema = self._window._node.schema  # noqa: SLF001
+        fields = [pa.field(_GROUP, pa.int32()), *(schema.field(name) for name in self.names)]
+        return self._device.columns.from_arrow(pa.schema(fields).empty_table())
+
+    def rest(self) -> None:
+        """Drop the values of the last step."""
+        self._found = None
+
+    # The state
+
+    @property
+    def alive(self) -> int:
+        """How many rows it keeps."""
+        return self._window.alive
+
+    def tables(self, prefix: str) -> dict[str, pa.Table]:
+        """The state: that of the running window."""
+        return {f"{prefix}{name}": table for name, table in self._window.tables().items()}
+
+    def declared(self, tables: Tables, prefix: str) -> Iterator[StateTable]:
+        """The tables that `tables` gives."""
+        for each in self._window.declared(_own(tables, prefix)):
+            yield replace(each, name=f"{prefix}{each.name}")
+
+    def restore(self, tables: Mapping[str, pa.Table], prefix: str) -> None:
+        """The state that `tables` gave."""
+        self._window.restore(_own(tables, prefix))
+
+
+def _own(tables: Tables, prefix: str) -> dict[str, pa.Table]:
+    return {name.removeprefix(prefix): table for name, table in tables.items() if name.startswith(prefix)}

@@ -1,0 +1,143 @@
+"""Deliveries: what a listener is handed as rows enter and leave a window, as a stream of points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import pyarrow as pa
+
+from gpu_ops.core.time import TICK, TIME_TYPE
+from gpu_ops.core.turns import CLOCK, DUE, ENTERED, LEFT, ORDER, PLACE, ROW
+from gpu_ops.errors import PlanError
+from gpu_ops.plan.aggregates import Aggregate
+from gpu_ops.plan.expressions import bare_column
+from gpu_ops.plan.nodes import Ends, Node
+
+Life = Literal["alive", "ever", "left"]
+"""Over which rows an aggregate is: those in the window, all that ever entered, all that ever left."""
+
+Per = Literal["row", "group"]
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """An aggregate of a delivery.
+
+    Attributes:
+        aggregate: The aggregate, over plain columns; its name is that of the column.
+        keys: The columns by which it groups; None for those of the level.
+        life: Over which rows it is.
+    """
+
+    aggregate: Aggregate
+    keys: tuple[str, ...] | None = None
+    life: Life = "alive"
+
+    def __str__(self) -> str:
+        by = f" by {', '.join(self.keys)}" if self.keys else ""
+        return f"{self.aggregate}{by}{'' if self.life == 'alive' else f' {self.life}'}"
+
+
+@dataclass(frozen=True, eq=False)
+class Deliveries(Node):
+    """New and old rows of each turn (Esper: insert and remove stream), with aggregates over the window's content.
+
+    Attributes:
+        rows: Rows in a window, on turns.
+        ticks: The ticks, which tell the clock, and where content is asked for.
+        per: ``"row"``: a row for each row that enters or leaves, with the aggregates after the turn. ``"group"``: a row
+            for each group in which any does, with the aggregates after the turn; the old row has those before it.
+        levels: With ``"group"``: the keys of the groups; several where it rolls up, the finest first.
+        aggregates: The aggregates. With groups, each level has one over the rows in the window.
+        new: Whether it gives new rows.
+        old: Whether it gives old rows.
+        held: Whether it gives content that is asked for.
+        marks: Whether it says how many rows each turn moved.
+    """
+
+    rows: Node
+    ticks: Node
+    per: Per
+    levels: tuple[tuple[str, ...], ...] = ((),)
+    aggregates: tuple[Delivered, ...] = ()
+    new: bool = True
+    old: bool = False
+    held: bool = False
+    marks: bool = False
+
+    def __post_init__(self) -> None:
+        names = self.rows.schema.names
+        for each in (CLOCK, PLACE):
+            if each not in names:
+                raise PlanError(f"Deliveries need rows on turns, and these have no column {each!r}.", remedy="")
+        for each in self.aggregates:
+            for read in each.aggregate.reads:
+                if bare_column(read) is None:
+                    raise PlanError("An aggregate of deliveries is over plain columns.", remedy="Compute them first.")
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return self.rows, self.ticks
+
+    def over(self, *inputs: Node) -> Node:
+        rows, ticks = inputs
+        return replace(self, rows=rows, ticks=ticks)
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """All columns by which it groups."""
+        return tuple(dict.fromkeys(key for level in self.levels for key in level))
+
+    @cached_property
+    def shown(self) -> tuple[str, ...]:
+        """The columns of rows that it hands on."""
+        special = {CLOCK, PLACE, DUE}
+        if self.per == "group":
+            return self.keys
+        return tuple(name for name in self.rows.schema.names if name not in special)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        before = self.rows.schema
+        fields = [before.field(name).with_nullable(True) for name in self.shown]
+        fields += [each.aggregate.field(before).with_nullable(True) for each in self.aggregates]
+        fields.append(pa.field(CLOCK, TIME_TYPE))
+        if DUE in before.names:
+            fields.append(pa.field(DUE, TIME_TYPE))
+        fields += [pa.field(ROW, pa.string()), pa.field(ORDER, pa.int64())]
+        if self.marks:
+            fields += [pa.field(ENTERED, pa.int64()), pa.field(LEFT, pa.int64())]
+        return pa.schema(fields)
+
+    @cached_property
+    def duration(self) -> int | None:
+        return TICK
+
+    stateless = False
+
+    def ends(self, at: int) -> Ends:
+        return "later"
+
+    gathers = True
+
+    @property
+    def together(self) -> tuple[str, ...]:
+        return ()
+
+    time_rule = "CTI T leaves as T"
+
+    collects = True
+
+    def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        return [tuple(each.schema.names) for each in self.inputs]
+
+    def describe(self) -> str:
+        sides = " and ".join(
+            word for word, there in (("new", self.new), ("old", self.old), ("held", self.held)) if there
+        )
+        per = self.per if self.levels == ((),) else " and ".join(f"({', '.join(level)})" for level in self.levels)
+        aggregates = ", ".join(map(str, self.aggregates))
+        return f"Deliveries of {sides} rows per {per}{f' agg {aggregates}' if aggregates else ''}"

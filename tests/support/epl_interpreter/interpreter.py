@@ -1,0 +1,246 @@
+"""The interpreter: statements that come and go, events and advances of the clock one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from gpu_ops.epl import expressions as e
+from gpu_ops.epl import parse
+from gpu_ops.epl import patterns as p
+from gpu_ops.epl import queries as q
+from gpu_ops.epl import statements as s
+from tests.support.epl_interpreter.clock import Clock
+from tests.support.epl_interpreter.statements import QueryStatement
+from tests.support.epl_interpreter.values import Event, Scope, Source, evaluate, holds
+
+Rows = list[dict[str, Any]]
+
+
+class Delivery(NamedTuple):
+    """What a listener of a statement gets at once: rows that are new and old ones, None where there are none."""
+
+    statement: str
+    new: Rows | None
+    old: Rows | None
+
+
+class Interpreter:
+    """Runs statements.
+
+    Args:
+        schema: The types of events: for each the names of its properties and their types, as EPL calls them.
+        now: What the clock says in milliseconds until it is advanced.
+
+    Attributes:
+        clock: The clock; `clock.now` is what it says.
+    """
+
+    def __init__(self, schema: Mapping[str, Mapping[str, Any]], now: int = 0) -> None:
+        self.clock = Clock(now)
+        self.types: dict[str, dict[str, str]] = {name: dict(properties) for name, properties in schema.items()}
+        self.variables: dict[str, Any] = {}
+        self.declarations: dict[str, e.Expression | e.LambdaFunction] = {}
+        self._constants: set[str] = set()
+        self._queries: list[QueryStatement] = []
+        self._setters: list[tuple[str, s.OnSet]] = []
+        self._inserted: list[Event] = []
+        self._count = 0
+
+    # What one does with it
+
+    def deploy(self, text: str) -> list[str]:
+        """Add statements.
+
+        Returns:
+            Their names.
+
+        Raises:
+            NotImplementedError: There is no meaning here for a part of a statement, which the message names.
+        """
+        return [self._add(statement) for statement in parse(text)]
+
+    def undeploy(self, name: str) -> None:
+        """Take a statement away."""
+        for statement in [each for each in self._queries if each.name == name]:
+            self.clock.cancel_all_of(statement.number)
+            self._queries.remove(statement)
+        self._setters = [each for each in self._setters if each[0] != name]
+
+    def send(self, type_name: str, row: Mapping[str, Any]) -> list[Delivery]:
+        """An event comes; properties that it does not say are null."""
+        return self._handle(self._event(type_name, row))
+
+    def advance(self, now: int) -> list[Delivery]:
+        """Set the clock. What has been due meanwhile happens once, in the order in which it was due."""
+        due: dict[int, list[Any]] = {}
+        for callback in self.clock.move_to(now):
+            due.setdefault(callback.slot[0], []).append(callback)
+        deliveries: list[Delivery] = []
+        for number, callbacks in due.items():
+            statement = next(each for each in self._queries if each.number == number)
+            for callback in callbacks:
+                callback.run()
+            statement.settle()
+            deliveries += self._delivered()
+        return deliveries + self._handle_inserted()
+
+    def advance_span(self, now: int, resolution: int | None = None) -> list[Delivery]:
+        """Walk the clock: to each time at which something is due, or by steps of a resolution."""
+        deliveries: list[Delivery] = []
+        while self.clock.now < now:
+            step = self.clock.next_due() if resolution is None else self.clock.now + resolution
+            deliveries += self.advance(now if step is None else min(max(step, self.clock.now), now))
+        return deliveries
+
+    def rows(self, name: str) -> Rows:
+        """What an iterator over a statement gives now."""
+        return next(each for each in self._queries if each.name == name).rows()
+
+    @property
+    def active_filters(self) -> int:
+        """How many streams statements listen to."""
+        return len(self._setters) + sum(each.filters for each in self._queries)
+
+    def has_order(self, name: str) -> bool:
+        """Whether those rows have an order: what Esper keeps in hash maps has none."""
+        return next(each for each in self._queries if each.name == name).has_order
+
+    # What statements do with it
+
+    def insert(self, type_name: str, row: dict[str, Any]) -> None:
+        """Make an event of a row, which comes when what happens now is over."""
+        self._inserted.append(self._event(type_name, row))
+
+    def assign(self, assignments: Sequence[q.Assignment], scope: Scope) -> None:
+        """Set variables, one after another."""
+        for each in assignments:
+            if not isinstance(each.target, e.Name) or each.value is None:
+                raise NotImplementedError(f"assignment {each}")
+            if each.target.name not in self.variables or each.target.name in self._constants:
+                raise NotImplementedError(f"assignment to {each.target.name}")
+            self.variables[each.target.name] = evaluate(each.value, scope)
+        for statement in self._queries:
+            statement.variables_changed()
+
+    # How
+
+    def _add(self, statement: s.Statement) -> str:
+        self._count += 1
+        name = statement.name or f"statement {self._count}"
+        for annotation in statement.annotations:
+            if annotation.name.lower() in {"priority", "drop", "hint"}:
+                raise NotImplementedError(f"annotation {annotation.name}")
+        body = statement.body
+        match body:
+            case q.Query():
+                self._add_query(statement, name)
+            case s.CreateSchema():
+                if body.options or body.types or body.columns is None:
+                    raise NotImplementedError("schema of other types")
+                self.types[body.name] = {column.name: str(column.type) for column in body.columns}
+            case s.CreateVariable():
+                around = self._around("")
+                self.variables[body.name] = None if body.value is None else evaluate(body.value, around)
+                if body.constant:
+                    self._constants.add(body.name)
+            case s.CreateExpression():
+                self.declarations[body.declaration.name] = body.declaration.body
+            case s.OnSet():
+                if not isinstance(body.trigger.source, p.EventFilter):
+                    raise NotImplementedError("pattern")
+                self._setters.append((name, body))
+            case _:
+                raise NotImplementedError(_WORDS.get(type(body).__name__, type(body).__name__))
+        return name
+
+    def _add_query(self, statement: s.Statement, name: str) -> None:
+        made = QueryStatement(statement, name, self._count, self)
+        assert isinstance(statement.body, q.Query)
+        if statement.body.insert is not None:
+            known = self.types.setdefault(statement.body.insert.target, {})
+            for column, kind in made.columns.items():
+                known.setdefault(column, kind)
+        self._queries.append(made)
+
+    def _event(self, type_name: str, row: Mapping[str, Any]) -> Event:
+        properties = self.types[type_name]
+        return Event(type_name, {name: _typed(row.get(name), kind) for name, kind in properties.items()})
+
+    def _handle(self, event: Event) -> list[Delivery]:
+        """An event comes, and then those that statements insert, one after another."""
+        return self._handle_one(event) + self._handle_inserted()
+
+    def _handle_inserted(self) -> list[Delivery]:
+        deliveries: list[Delivery] = []
+        while self._inserted:
+            deliveries += self._handle_one(self._inserted.pop(0))
+        return deliveries
+
+    def _handle_one(self, event: Event) -> list[Delivery]:
+        """Which statements an event comes to is known before any of them does anything."""
+        matches = [(statement, statement.matches(event)) for statement in self._queries]
+        for _, setter in self._setters:
+            self._set(setter, event)
+        for statement, streams in matches:
+            if streams:
+                statement.arrive(streams, event)
+        return self._delivered()
+
+    def _set(self, setter: s.OnSet, event: Event) -> None:
+        source = setter.trigger.source
+        assert isinstance(source, p.EventFilter)
+        if source.type_name != event.type_name:
+            return
+        around = self._around(event.type_name, setter.trigger.alias, event)
+        if all(holds(each, around) for each in source.filters):
+            self.assign(setter.assignments, around)
+
+    def _around(self, type_name: str, alias: str = "", event: Event | None = None) -> Scope:
+        source = Source(alias or type_name, type_name, self.types.get(type_name, {}))
+        return Scope((source,), (event,), _Outside(self))
+
+    def _delivered(self) -> list[Delivery]:
+        made = [(each.name, each.delivered()) for each in self._queries]
+        return [Delivery(name, *delivery) for name, delivery in made if delivery is not None]
+
+
+class _Outside:
+    """What expressions know that stand in no query."""
+
+    def __init__(self, interpreter: Interpreter) -> None:
+        self._interpreter = interpreter
+
+    @property
+    def now(self) -> int:
+        return self._interpreter.clock.now
+
+    @property
+    def variables(self) -> Mapping[str, Any]:
+        return self._interpreter.variables
+
+    @property
+    def declarations(self) -> Mapping[str, e.Expression | e.LambdaFunction]:
+        return self._interpreter.declarations
+
+    def special(self, call: e.FunctionCall, scope: Scope) -> tuple[Any] | None:
+        return None
+
+    def rows_of(self, query: q.Query, scope: Scope) -> list[Any]:
+        raise NotImplementedError("sub-query outside of a query")
+
+
+_WORDS = {
+    "CreateWindow": "named window",
+    "CreateTable": "table",
+    "CreateContext": "context",
+    "CreateIndex": "index",
+    "UpdateStream": "update istream",
+    **dict.fromkeys(("OnQuery", "OnSplit", "OnDelete", "OnUpdate", "OnMerge"), "on trigger"),
+}
+
+
+def _typed(value: Any, kind: Any) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool) and kind in {"double", "float"}:
+        return float(value)
+    return value

@@ -1,0 +1,155 @@
+"""Cases that were recorded from Esper: a script, and what listeners and iterators gave at each step of it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+Case = Mapping[str, Any]
+Rows = Sequence[Mapping[str, Any]] | None
+
+
+class Delivery(Protocol):
+    """What a listener gets at once."""
+
+    @property
+    def statement(self) -> str:
+        """Whose it is."""
+
+    @property
+    def new(self) -> Rows:
+        """New rows, or None."""
+
+    @property
+    def old(self) -> Rows:
+        """Old rows, or None."""
+
+
+class Engine(Protocol):
+    """What runs a script."""
+
+    @property
+    def active_filters(self) -> int:
+        """How many streams statements listen to."""
+
+    def deploy(self, text: str) -> Sequence[str]:
+        """Add statements."""
+
+    def undeploy(self, name: str) -> None:
+        """Take a statement away."""
+
+    def send(self, type_name: str, row: Mapping[str, Any]) -> Sequence[Delivery]:
+        """An event comes."""
+
+    def advance(self, now: int) -> Sequence[Delivery]:
+        """Set the clock."""
+
+    def advance_span(self, now: int, resolution: int | None = None) -> Sequence[Delivery]:
+        """Walk the clock."""
+
+    def rows(self, name: str) -> Rows:
+        """What an iterator gives."""
+
+    def has_order(self, name: str) -> bool:
+        """Whether it does so in an order."""
+
+
+def recorded(path: Path) -> list[Case]:
+    """The cases of a file."""
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines if line.strip()]
+
+
+def difference(case: Case, make: Callable[[Mapping[str, Any], int], Engine]) -> str | None:
+    """What is wrong with what an engine makes of a case; None if it is what was recorded.
+
+    Args:
+        case: The case.
+        make: Makes an engine of types and the time of its clock.
+    """
+    engine = make(case["schema"], case["deploy_at_ms"])
+    engine.deploy(case["epl"])
+    wrong = _wrong(case, -1, (), engine)
+    for number, step in enumerate(case["script"]):
+        wrong = wrong or _wrong(case, number, _done(step, engine), engine)
+    return wrong
+
+
+def _done(step: Mapping[str, Any], engine: Engine) -> Sequence[Delivery]:
+    match step:
+        case {"send": type_name, "event": event}:
+            return engine.send(type_name, {name: plain(value) for name, value in event.items()})
+        case {"advance_to_ms": now}:
+            return engine.advance(now)
+        case {"advance_span_to_ms": now, **rest}:
+            return engine.advance_span(now, rest.get("resolution_ms"))
+        case {"deploy": text}:
+            engine.deploy(text)
+        case {"undeploy": names}:
+            for name in names:
+                engine.undeploy(name)
+        case _:
+            raise ValueError(f"no such step: {step}")
+    return ()
+
+
+def _wrong(case: Case, number: int, deliveries: Sequence[Delivery], engine: Engine) -> str | None:
+    """What listened statements deliver is recorded in full; of iterators there are samples."""
+    entries = [entry for entry in case["expected"] if entry["after_step"] == number]
+    in_any_order = case["any_order"]
+    for name in case["listen"]:
+        wanted = [(each["new"], each["old"]) for each in entries if each.get("statement") == name and "new" in each]
+        found = [(each.new, each.old) for each in deliveries if each.statement == name]
+        alike = len(wanted) == len(found) and all(
+            same(*rows, in_any_order=in_any_order)
+            for pair in zip(found, wanted, strict=True)
+            for rows in zip(*pair, strict=True)
+        )
+        if not alike:
+            return f"step {number}, {name}: {found}, not {wanted}"
+    for entry in entries:
+        if "iterator" in entry:
+            name = entry["statement"]
+            rows = engine.rows(name)
+            if not same(rows, entry["iterator"], in_any_order=in_any_order or not engine.has_order(name)):
+                return f"step {number}, iterator of {name}: {rows}, not {entry['iterator']}"
+        if "active_filters" in entry and engine.active_filters != entry["active_filters"]:
+            return f"step {number}: {engine.active_filters} active filters, not {entry['active_filters']}"
+    return None
+
+
+def plain(value: Any) -> Any:
+    """A value as it is meant: numbers that JSON does not know are texts there."""
+    if isinstance(value, dict) and "$num" in value:
+        return float(value["$num"].replace("Infinity", "inf"))
+    return value
+
+
+def same(found: Any, wanted: Any, *, in_any_order: bool = False) -> bool:
+    """Whether values are equal: whole numbers to the digit, others nearly."""
+    wanted = plain(wanted)
+    match found, wanted:
+        case dict(), dict():
+            return found.keys() == wanted.keys() and all(same(found[name], each) for name, each in wanted.items())
+        case list(), list() if in_any_order:
+            return len(found) == len(wanted) and not list(_unmatched(found, wanted))
+        case list(), list():
+            return len(found) == len(wanted) and all(same(*pair) for pair in zip(found, wanted, strict=True))
+        case float(), float():
+            both_nan = math.isnan(found) and math.isnan(wanted)
+            return both_nan or math.isclose(found, wanted, rel_tol=1e-9, abs_tol=1e-9)
+    return type(found) is type(wanted) and bool(found == wanted)
+
+
+def _unmatched(found: Sequence[Any], wanted: Sequence[Any]) -> Iterator[Any]:
+    left = list(wanted)
+    for row in found:
+        at = next((at for at, other in enumerate(left) if same(row, other)), None)
+        if at is None:
+            yield row
+        else:
+            del left[at]
