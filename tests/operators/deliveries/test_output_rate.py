@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpu_ops.core.state_tables import check
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.core.turns import ASK, CLOCK, DUE, ENTERED, LEFT, NEW, OLD, ORDER, ROW
 from gpu_ops.devices import choose
-from gpu_ops.errors import ColumnError, PlanError
+from gpu_ops.errors import ColumnError, PlanError, SourceError
 from gpu_ops.operators.deliveries import first_rows, output_rate
 from gpu_ops.operators.deliveries import rows as rows_of_deliveries
 from gpu_ops.operators.operator import BatchInput, Operator, StepInput
@@ -209,6 +210,25 @@ def test_deliveries_wait_for_the_ticks() -> None:
     rest: Leaves = {(ROWS, "whole"): (StepInput(), MAX_TIME), (TICKS, "whole"): (StepInput([ticks]), MAX_TIME)}
     shown = [row for piece in plan.step(rest)[0].events for row in turns_told(piece, made.schema, device)]
     assert [(row["place"], row["id"]) for row in shown] == [(8, 1), (8, 2)]
+
+
+def test_a_damaged_state_is_refused() -> None:
+    made, device = node(SECOND, "", "un-aggregated"), choose("cpu")
+    plan = running(made, device)
+    first: Leaves = {
+        (ROWS, "whole"): (StepInput([events(ROWS, told((2, [(NEW, "a", 1, None)])), device)]), 4),
+        (TICKS, "whole"): (StepInput(), 4),
+    }
+    plan.step(first)
+    assert plan.own is not None
+    tables = plan.own.tables()
+    check("The state", tables, plan.own.declared)
+    kept = tables["kept"].set_column(1, "row/@row", pa.array(["turn"]))
+    with pytest.raises(SourceError, match=r"'turn' is not one of new, old"):
+        check("The state", {**tables, "kept": kept}, plan.own.declared)
+    firing = tables["firing"].set_column(0, "clock", pa.array([1 << 61], pa.int64()))
+    with pytest.raises(SourceError, match=r"column 'clock'"):
+        check("The state", {**tables, "firing": firing}, plan.own.declared)
 
 
 def test_a_batch_without_the_columns_that_nobody_reads() -> None:
