@@ -120,7 +120,7 @@ class RunningStatement:
 
     def named(self, table: pa.Table) -> pa.Table:
         """Rows with the names of the columns."""
-        return pa.table([table[f"@column {at}"] for at in range(len(self.schema))], self.schema)
+        return table.select([f"@column {at}" for at in range(len(self.schema))]).rename_columns(self.schema.names)
 
 
 class Runtime:
@@ -267,7 +267,7 @@ class Runtime:
                     raise failure_at(
                         query.insert, f"{target!r} has no property {each.name!r}.", f"It has: {', '.join(known.names)}."
                     )
-        if self._depths[target] >= _DEPTH:
+        if self._depths[target] >= _DEPTH - 1:
             raise unsupported(query.insert, f"more than {_DEPTH - 1} streams one into another")
         return target
 

@@ -341,7 +341,7 @@ class _QueryPlanner:
         columns = [bound.value.alias(f"@column {at}") for at, (_, bound) in enumerate(items)]
         sort = [bound.value.alias(f"@sort {at}") for at, (bound, _) in enumerate(order)]
         in_window = [
-            nw.when(nw.col(ROW) == HELD).then(nw.col(name)).alias(f"@place {at}")
+            nw.when(nw.col(ROW).is_in([HELD, OLD])).then(nw.col(name)).alias(f"@place {at}")
             for at, (name, _) in enumerate(windows.order if not order else ())
             if name in node.schema.names
         ]

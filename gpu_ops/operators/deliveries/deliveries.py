@@ -99,7 +99,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
             return []
         asks = self._device.columns.values(ticks.frame, ASK)[0].astype(np.bool_)
         places: list[int] = self._device.columns.host(ticks.start[asks]).tolist()
-        return [_Ask(place, place, HELD) for place in places]
+        return [_Ask(place + 1, place, HELD) for place in places]
 
     def _outputs(self, changes: Changes | None, ticks: Events | None) -> list[_Ask]:
         """Where a rate outputs the whole content: with what leaves there, unless that fell due later."""
@@ -172,7 +172,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         made: list[Events] = []
         if changes is None:
             changes = self._none()
-        until = limit if limit == MAX_TIME else _odd(limit)
+        until = limit if limit == MAX_TIME else _until(limit)
         for values in self._values:
             values.step(changes, until, forced=ask is not None)
         if self._held is not None:
@@ -273,7 +273,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         if self._held is not None:
             frame = self._held.rows()
             count = columns.rows(frame)
-            where = columns.array(np.full(count, _odd(ask.limit) - 1, np.int64))
+            where = columns.array(np.full(count, _until(ask.limit) - 1, np.int64))
             place = np.full_like(where, ask.place)
             found = [values.at(values.codes(frame), where) for values in self._values]
             order = columns.values(frame, PLACE)[0]
@@ -286,7 +286,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
             rest = [name for name in nothing.columns if name not in level.keys]
             frame = columns.nulls(columns.select(nothing, rest), count)
             frame = frame if keys is None else columns.beside(keys, frame)
-            where = columns.array(np.full(count, _odd(ask.limit) - 1, np.int64))
+            where = columns.array(np.full(count, _until(ask.limit) - 1, np.int64))
             place = np.full_like(where, ask.place)
             rows = self._group_rows(level, frame, where)
             made.append(self._rows(ask.kind, place, rows, columns.array(np.arange(count)) + number * _LEVEL))
@@ -400,9 +400,9 @@ class _Ask:
     kind: str
 
 
-def _odd(limit: int) -> int:
-    """The odd place before a limit, up to which values are given."""
-    return limit if limit & 1 else limit - 1
+def _until(limit: int) -> int:
+    """The place before a limit up to which values are given: behind all that happened, and before what comes next."""
+    return limit if limit & 1 else limit - 2
 
 
 @dataclass(frozen=True)
