@@ -271,6 +271,11 @@ class Runtime:
             raise unsupported(query.insert, f"more than {_DEPTH - 1} streams one into another")
         return target
 
+    @property
+    def active_filters(self) -> int:
+        """How many streams of events the statements listen to."""
+        return sum(len(each._plan.reads) for each in self._statements.values())
+
     def undeploy(self, name: str) -> None:
         """Take a statement away."""
         del self._statements[self[name].name]
@@ -306,13 +311,12 @@ class Runtime:
                 f"There is no type of events {type_name!r}.", remedy=f"Known: {', '.join(self._types) or 'none'}."
             )
         table = _table(rows, self._types[type_name])
-        if not len(table):
+        # A table without columns has no rows, but events without properties are events.
+        count = len(table) if table.num_columns or not isinstance(rows, list) else len(rows)
+        if not count:
             return []
-        return self._turned({type_name: self._arrived(table, self._next(len(table)))}, None)
-
-    def _arrived(self, table: pa.Table, places: Any) -> _Batch:
-        clock = pa.array(np.full(len(table), self._clock * _MILLISECOND), pa.int64()).cast(TIME_TYPE)
-        return _Batch(places, table.append_column(CLOCK, clock).append_column(PLACE, pa.array(places)))
+        places = self._next(count)
+        return self._turned({type_name: _at_places(table, places, np.full(count, self._clock * _MILLISECOND))}, None)
 
     def advance(self, now: int | dt.datetime) -> list[Delivery]:
         """Set the clock. What fell due in between happens now, once.
@@ -398,8 +402,7 @@ class Runtime:
         if ticks is not None:
             at = np.searchsorted(ticks[0], turn * TURN, side="right") - 1
             clocks = ticks[1][np.maximum(at, 0)]
-        clock = pa.array(clocks, pa.int64()).cast(TIME_TYPE)
-        batch = _Batch(places, table.append_column(CLOCK, clock).append_column(PLACE, pa.array(places)))
+        batch = _at_places(table, places, clocks)
         if sent is None:
             return batch
         both = pa.concat_tables([sent.rows, batch.rows])
@@ -442,6 +445,12 @@ class Runtime:
         made = statement.step({}, (at, np.array([self._clock * _MILLISECOND]), np.array([True])), self._cti, self)
         kinds = np.asarray(made[ROW].to_numpy(zero_copy_only=False), object)
         return statement.named(made.take(np.flatnonzero(kinds == HELD)))
+
+
+def _at_places(table: pa.Table, places: Any, clocks: Any) -> _Batch:
+    """Rows as arrivals at some places, while the clock shows some ticks."""
+    own = {CLOCK: pa.array(clocks, pa.int64()).cast(TIME_TYPE), PLACE: pa.array(places, pa.int64())}
+    return _Batch(places, pa.table({**{name: table[name] for name in table.column_names}, **own}))
 
 
 def _milliseconds(time: int | dt.datetime) -> int:

@@ -21,7 +21,7 @@ from gpu_ops.plan import aggregates as g
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.choices import first, last
 from gpu_ops.plan.deliveries import Delivered, Life
-from gpu_ops.plan.expressions import bare_column
+from gpu_ops.plan.expressions import bare_column, column_names
 from gpu_ops.plan.ordered_aggregates import collect_list, mean_absolute_deviation, median, nth
 
 Make = Callable[..., Aggregate]
@@ -223,6 +223,6 @@ class PlannedAggregates:
 
 def _in_turns(expression: nw.Expr) -> str:
     """The column of a plain one; the order of turns stands for that of time."""
-    name = bare_column(expression)
-    assert name is not None  # noqa: S101  (aggregates are over columns of their own)
-    return PLACE if name in LIFETIME else name
+    if column_names(expression, LIFETIME):
+        return PLACE
+    return str(bare_column(expression))

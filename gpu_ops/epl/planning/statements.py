@@ -175,7 +175,7 @@ class _QueryPlanner:
                 held=True,
                 snapshot=None,
             )
-            node = Union((node, content))
+            node = Union((node, Filter(content, nw.col(ROW) == HELD)))
         if windows.posts is not None:
             node = Union((node, self._posts(windows.posts, node.schema)))
         passes = _is_row() if having is None else having

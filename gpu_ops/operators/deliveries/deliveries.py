@@ -172,7 +172,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         made: list[Events] = []
         if changes is None:
             changes = self._none()
-        until = limit if limit == MAX_TIME else _until(limit)
+        until = _until(limit) if ask is None else ask.until
         for values in self._values:
             values.step(changes, until, forced=ask is not None)
         if self._held is not None:
@@ -205,8 +205,13 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
                 where = take(places, at)
                 found = [values.at(values.codes(frame), where) for values in self._values]
                 order = self._device.columns.values(frame, PLACE)[0]
-                made.append(self._rows(kind, where, self._device.columns.beside(self._own(frame), *found), order))
+                made.append(self._rows(kind, where, self._beside(self._own(frame), *found), order))
         return made
+
+    def _beside(self, *frames: Any) -> Any:
+        """The columns of some frames; one without columns has no rows either."""
+        some = [frame for frame in frames if len(frame.columns)]
+        return some[0] if len(some) == 1 else self._device.columns.beside(*some) if some else frames[0]
 
     def _own(self, frame: Any) -> Any:
         return self._device.columns.select(frame, list(self._node.shown))
@@ -273,20 +278,22 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         if self._held is not None:
             frame = self._held.rows()
             count = columns.rows(frame)
-            where = columns.array(np.full(count, _until(ask.limit) - 1, np.int64))
+            where = columns.array(np.full(count, ask.until - 1, np.int64))
             place = np.full_like(where, ask.place)
             found = [values.at(values.codes(frame), where) for values in self._values]
             order = columns.values(frame, PLACE)[0]
-            made.append(self._rows(ask.kind, place, columns.beside(self._own(frame), *found), order))
+            made.append(self._rows(ask.kind, place, self._beside(self._own(frame), *found), order))
             return made
         nothing = columns.from_arrow(self._node.rows.schema.empty_table())
         for number, level in enumerate(self._levels):
             keys = level.own.keys_of(level.own.held().astype(np.int64))
+            if keys is None and level.keys:
+                continue  # no row has come yet
             count = 1 if keys is None else columns.rows(keys)
             rest = [name for name in nothing.columns if name not in level.keys]
             frame = columns.nulls(columns.select(nothing, rest), count)
             frame = frame if keys is None else columns.beside(keys, frame)
-            where = columns.array(np.full(count, _until(ask.limit) - 1, np.int64))
+            where = columns.array(np.full(count, ask.until - 1, np.int64))
             place = np.full_like(where, ask.place)
             rows = self._group_rows(level, frame, where)
             made.append(self._rows(ask.kind, place, rows, columns.array(np.arange(count)) + number * _LEVEL))
@@ -298,9 +305,9 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         columns = self._device.columns
         kinds = columns.take(self._kinds, columns.array(np.full(len(places), _KINDS.index(kind), np.int64)))
         if order is None:
-            return Events(places, TICK, columns.beside(frame, kinds))
+            return Events(places, TICK, self._beside(frame, kinds))
         placed = columns.build({ORDER: (order.astype(np.int64), None, pa.int64())})
-        return Events(places, TICK, columns.beside(frame, kinds, placed))
+        return Events(places, TICK, self._beside(frame, kinds, placed))
 
     def _finished(self, made: Events, clocks: tuple[Any, Any], changes: Changes, go: Any) -> Events:
         """The rows with all columns of the schema."""
@@ -399,10 +406,15 @@ class _Ask:
     place: int
     kind: str
 
+    @property
+    def until(self) -> int:
+        """The odd place up to which values are given; the content is that of the even one before it."""
+        return self.limit if self.limit & 1 else self.limit - 1
+
 
 def _until(limit: int) -> int:
-    """The place before a limit up to which values are given: behind all that happened, and before what comes next."""
-    return limit if limit & 1 else limit - 2
+    """The place before a CTI up to which values are given: behind all that happened, and before what comes next."""
+    return limit if limit == MAX_TIME else limit - 2
 
 
 @dataclass(frozen=True)
