@@ -10,7 +10,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
-from gpu_ops.core.turns import CLOCK, DUE
+from gpu_ops.core.turns import CLOCK, DUE, PLACE
 from gpu_ops.epl.binding.expressions import Bound, bind, bind_condition, constant
 from gpu_ops.epl.binding.scope import BindingScope
 from gpu_ops.epl.expressions import Argument, Constant, Expression, SortKey, Syntax
@@ -243,8 +243,8 @@ class _WindowPlanner:
 
         def rows_of(output: Output) -> Node:
             if not _by_clock(kind):
-                return selected(DataWindow(below, kind, within, output=output), names)
-            window = ClockedWindow(below, kind, within, output=output, ticks=self.ticks)
+                return selected(DataWindow(below, kind, within, (PLACE,), output), names)
+            window = ClockedWindow(below, kind, within, (PLACE,), output, ticks=self.ticks)
             return window if output == "posts" else selected(window, [*names, DUE])
 
         rows = rows_of("alive")
