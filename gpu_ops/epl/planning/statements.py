@@ -164,6 +164,7 @@ class _QueryPlanner:
             content=is_iterable and not windows.in_batches,
             marks=limited,
             snapshot=output.rate if snapshot and output is not None else None,
+            posts=windows.posts,
         )
         node: Node = delivered
         if windows.in_batches:
@@ -174,10 +175,10 @@ class _QueryPlanner:
                 old=False,
                 content=True,
                 snapshot=None,
+                posts=None,
             )
             node = Union((node, Filter(content, nw.col(ROW) == HELD)))
-        if windows.posts is not None:
-            node = Union((node, self._posts(windows.posts, node.schema)))
+        values = tuple(each.aggregate.name for each in made)
         passes = _is_row() if having is None else having
         if limited and output is not None:
             node = extended(node, [passes.fill_null(False).alias(_PASSES)])
@@ -189,7 +190,7 @@ class _QueryPlanner:
                 output.selection,  # type: ignore[arg-type]
                 kind,
                 tuple(names) if kind in {"row per group", "aggregated and grouped"} else (),
-                tuple(each.aggregate.name for each in made) if kind == "aggregated and grouped" else (),
+                values if kind == "aggregated and grouped" and output.selection == "all" else (),
                 shows,
                 _PASSES,
             )
@@ -231,14 +232,6 @@ class _QueryPlanner:
         if self._query.where is None:
             return node
         return Filter(node, bind_condition(self._query.where, events).value)
-
-    def _posts(self, posts: Node, schema: pa.Schema) -> Node:
-        """Empty deliveries where the window posts without rows."""
-        columns = [
-            (nw.lit(EMPTY) if each.name == ROW else nw.lit(None, _narwhals(each.type))).alias(each.name)
-            for each in schema
-        ]
-        return Project(posts, tuple(columns), keep=False)
 
     # Groups and kinds
 
@@ -414,10 +407,6 @@ def _same(one: Bound | None, other: Bound) -> bool:
 
 def _is_row() -> nw.Expr:
     return ~nw.col(ROW).is_in([MARK, EMPTY])
-
-
-def _narwhals(dtype: pa.DataType) -> Any:
-    return nw.from_native(pa.table({"a": pa.array([], dtype)})).schema["a"]
 
 
 def _levels(grouping: Sequence[q.Grouping]) -> list[tuple[e.Expression, ...]]:
