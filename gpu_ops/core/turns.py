@@ -34,5 +34,8 @@ NEW, OLD, HELD, MARK, EMPTY = "new", "old", "held", "turn", "empty"
 ENTERED, LEFT = "@entered", "@left"
 """The columns of a `MARK`: how many rows entered and how many left."""
 
+GROUPING = "@level"
+"""The column with the number of a group's level, where groups are rolled up (int64)."""
+
 ORDER = "@order"
 """The column with the number of a row among those of its place and kind (int64)."""

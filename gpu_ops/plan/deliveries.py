@@ -10,7 +10,7 @@ from typing import Literal
 import pyarrow as pa
 
 from gpu_ops.core.time import TICK, TIME_TYPE
-from gpu_ops.core.turns import CLOCK, DUE, ENTERED, LEFT, ORDER, PLACE, ROW
+from gpu_ops.core.turns import CLOCK, DUE, ENTERED, GROUPING, LEFT, ORDER, PLACE, ROW
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.expressions import bare_column
@@ -112,6 +112,8 @@ class Deliveries(Node):
         fields.append(pa.field(CLOCK, TIME_TYPE))
         if DUE in before.names:
             fields.append(pa.field(DUE, TIME_TYPE))
+        if len(self.levels) > 1:
+            fields.append(pa.field(GROUPING, pa.int64()))
         fields += [pa.field(ROW, pa.string()), pa.field(ORDER, pa.int64())]
         if self.marks:
             fields += [pa.field(ENTERED, pa.int64()), pa.field(LEFT, pa.int64())]

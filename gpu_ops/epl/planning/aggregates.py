@@ -52,6 +52,11 @@ class PlannedAggregates:
     _known: dict[FunctionCall, Bound] = field(default_factory=dict)
     _named: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def calls(self) -> list[FunctionCall]:
+        """The calls of aggregates so far."""
+        return list(self._known)
+
     def column(self, bound: Bound, hint: str = "read") -> str:
         """The column of an expression of single events."""
         key = f"{bound.text}: {bound.type}"

@@ -10,7 +10,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
-from gpu_ops.core.turns import EMPTY, HELD, MARK, NEW, OLD, ORDER, ROW
+from gpu_ops.core.turns import EMPTY, GROUPING, HELD, MARK, NEW, OLD, ORDER, ROW
 from gpu_ops.epl import expressions as e
 from gpu_ops.epl import queries as q
 from gpu_ops.epl.binding import types as t
@@ -33,6 +33,7 @@ from gpu_ops.plan.per_delivery import PerDelivery, RowKey
 from gpu_ops.plan.rates import COUNTS, Kind, OutputRate
 
 _MOST_ROWS = (1 << 31) - 1
+_MOST_LEVELS = 16
 _PASSES = "@passes"
 
 
@@ -142,13 +143,17 @@ class _QueryPlanner:
         kind = self._kind(keys, levels)
         items = self._items(scope, stream, kind)
         having = None if query.having is None else bind_condition(query.having, scope, "'having'").value
-        order = self._order(scope, items)
+        order = self._order(scope, kind)
         by_group = kind in {"row for all", "row per group"}
         if by_group:
             aggregates.counted()
+        if stream.windowed and query.group_by:
+            self._refuse_forgetting(aggregates)
         output = self._output()
         read = [value.alias(name) for name, value in aggregates.columns.items()]
         names = list(dict.fromkeys(key for level in levels for key in level))
+        if len(levels) > 1:
+            names.append(GROUPING)
         made = self._own_keys(aggregates, levels, by_group=by_group)
         snapshot = output is not None and output.selection == "snapshot" and output.rate.every is not None
         limited = output is not None and not snapshot
@@ -179,6 +184,10 @@ class _QueryPlanner:
             )
             node = Union((node, Filter(content, nw.col(ROW) == HELD)))
         values = tuple(each.aggregate.name for each in made)
+        if by_all := (kind == "aggregated and grouped" and output is not None and output.selection == "all"):
+            for name in values:
+                if pa.types.is_nested(delivered.schema.field(name).type):
+                    raise unsupported(query.group_by[0], "output all with arrays")
         passes = _is_row() if having is None else having
         if limited and output is not None:
             node = extended(node, [passes.fill_null(False).alias(_PASSES)])
@@ -190,7 +199,7 @@ class _QueryPlanner:
                 output.selection,  # type: ignore[arg-type]
                 kind,
                 tuple(names) if kind in {"row per group", "aggregated and grouped"} else (),
-                values if kind == "aggregated and grouped" and output.selection == "all" else (),
+                values if by_all else (),
                 shows,
                 _PASSES,
             )
@@ -248,9 +257,13 @@ class _QueryPlanner:
             for key in level:
                 if key not in keys:
                     bound = bind(key, events)
+                    if pa.types.is_nested(bound.type):
+                        raise unsupported(key, "groups by arrays or records")
                     keys[key] = Bound(nw.col(aggregates.column(bound, "key")), bound.type)
                 columns.append(str(bare_column(keys[key].value)))
             levels.append(tuple(columns))
+        if len(levels) > _MOST_LEVELS:
+            raise unsupported(self._query.group_by[0], f"more than {_MOST_LEVELS} levels of groups")
         if len(levels) > 1:
             for part in {part for key in keys for part in _parts(key) if isinstance(part, e.Name | e.Member)}:
                 if part not in keys:
@@ -263,6 +276,12 @@ class _QueryPlanner:
         if by_group:
             return tuple(aggregates.made)
         return tuple(replace(each, keys=levels[0] if each.keys is None else each.keys) for each in aggregates.made)
+
+    def _refuse_forgetting(self, aggregates: PlannedAggregates) -> None:
+        """Refuse aggregates that Esper forgets when a group's window is empty: they would go on here."""
+        for call in aggregates.calls:
+            if call.name.endswith("ever") or call.name == "leaving":
+                raise unsupported(call, f"{call.name} of groups in windows")
 
     def _kind(self, keys: Mapping[e.Expression, Bound], levels: Sequence[tuple[str, ...]]) -> Kind:
         query = self._query
@@ -313,8 +332,11 @@ class _QueryPlanner:
             return replace(key, expression=named[key.expression.name])
         return key
 
-    def _order(self, scope: _DeliveredScope, items: Sequence[tuple[str, Bound]]) -> list[tuple[Bound, bool]]:
-        return [(bind(self._meant(key).expression, scope), key.descending) for key in self._query.order_by]
+    def _order(self, scope: _DeliveredScope, kind: Kind) -> list[tuple[e.SortKey, Bound]]:
+        keys = [self._meant(key) for key in self._query.order_by]
+        # A row for all has no properties: by these it has no order.
+        known = [key for key in keys if kind != "row for all" or not any(True for _ in _properties(key.expression))]
+        return [(key, bind(key.expression, scope)) for key in known]
 
     def _output(self) -> PlannedOutput | None:
         if self._query.output is None:
@@ -328,21 +350,27 @@ class _QueryPlanner:
         self,
         node: Node,
         items: Sequence[tuple[str, Bound]],
-        order: Sequence[tuple[Bound, bool]],
+        order: Sequence[tuple[e.SortKey, Bound]],
         stream: _WindowedStream,
         windows: StreamWindows,
     ) -> PlannedStatement:
         query = self._query
         columns = [bound.value.alias(f"@column {at}") for at, (_, bound) in enumerate(items)]
-        sort = [bound.value.alias(f"@sort {at}") for at, (bound, _) in enumerate(order)]
+        sort = [bound.value.alias(f"@sort {at}") for at, (_, bound) in enumerate(order)]
         in_window = [
             nw.when(nw.col(ROW).is_in([HELD, OLD])).then(nw.col(name)).alias(f"@place {at}")
             for at, (name, _) in enumerate(windows.order if not order else ())
             if name in node.schema.names
         ]
         node = Project(node, (*columns, *sort, *in_window, nw.col(ROW), nw.col(ORDER)), keep=False)
-        keys = [RowKey(f"@sort {at}", descending) for at, (_, descending) in enumerate(order)]
+        keys = [RowKey(f"@sort {at}", key.descending) for at, (key, _) in enumerate(order)]
         keys += [RowKey(f"@place {at}", windows.order[at][1]) for at in range(len(in_window))]
+        for item, (_, bound) in zip(query.items, items, strict=False):
+            if query.distinct and pa.types.is_nested(bound.type):
+                raise unsupported(item, "distinct rows with arrays or records")
+        for key, bound in order:
+            if pa.types.is_nested(bound.type):
+                raise unsupported(key, "order by arrays or records")
         limit, offset = self._limit()
         if keys or query.distinct or limit is not None or offset:
             names = tuple(f"@column {at}" for at in range(len(columns))) if query.distinct else None

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from gpu_ops.core.state_tables import Field, StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, TIME_TYPE
-from gpu_ops.core.turns import ASK, CLOCK, DUE, EMPTY, ENTERED, HELD, LEFT, MARK, NEW, OLD, ORDER, PLACE, ROW
+from gpu_ops.core.turns import ASK, CLOCK, DUE, EMPTY, ENTERED, GROUPING, HELD, LEFT, MARK, NEW, OLD, ORDER, PLACE, ROW
 from gpu_ops.devices import Device
 from gpu_ops.operators.deliveries.firing import FiringTimes, TurnMarks
 from gpu_ops.operators.deliveries.group_values import Changes, GroupValues
@@ -26,8 +26,10 @@ from gpu_ops.plan.deliveries import Delivered, Deliveries
 
 _KINDS = (NEW, OLD, HELD, MARK, EMPTY)
 _UNKNOWN = 1 << 62
-_LEVEL = 1 << 58
-"""More than any place: rows of a coarser level come behind all of a finer one."""
+_LEFT_FIRST = 1 << 58
+"""More than any place: groups of which rows only leave come behind those into which some enter."""
+_LEVEL = 2 * _LEFT_FIRST
+"""Rows of a coarser level come behind all of a finer one."""
 
 
 class DeliveriesOperator(Operator, nodes=(Deliveries,)):
@@ -232,6 +234,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         places = np.concatenate([take(changes.enter, come), take(changes.leave, go)])
         enters = np.concatenate([np.ones_like(come), np.zeros_like(go)])
         came = take(columns.values(columns.select(changes.frame, [PLACE]), PLACE)[0], rows)
+        came = came + (1 - enters) * _LEFT_FIRST
         for number, level in enumerate(self._levels):
             codes = level.own.codes(columns.take(changes.frame, rows))
             order = stable_order([codes, places, came], places, device)
@@ -281,6 +284,9 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
             one = columns.select(keys, [key])
             parts.append(one if key in level.keys else columns.nulls(one, len(places)))
         parts.extend(values.at(values.codes(frame), places) for values in (*self._shared, *level.values))
+        if len(self._levels) > 1:
+            number = np.full_like(places, self._levels.index(level))
+            parts.append(columns.build({GROUPING: (number, None, pa.int64())}))
         return parts[0] if len(parts) == 1 else columns.beside(*parts)
 
     def _marks(self, changes: Changes, come: Any, go: Any) -> Events:
@@ -303,9 +309,9 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
 
     def _content(self, ask: _Ask) -> list[Events]:
         """What is in the window at an ask; an output has an empty row besides, in case nothing else is left of it."""
-        columns = self._device.columns
+        columns, node = self._device.columns, self._node
         made = []
-        if ask.kind == NEW:
+        if ask.kind == NEW and node.snapshot is not None and node.snapshot.posts_empty:
             empty = columns.build({ORDER: (columns.array(np.zeros(1, np.int64)), None, pa.int64())})
             made.append(self._rows(EMPTY, columns.array(np.full(1, ask.place, np.int64)), empty, None))
         if self._held is not None:
