@@ -74,9 +74,15 @@ class PlannedAggregates:
     def counted(self) -> None:
         """Have a count of rows: where there is no other aggregate, groups are known by it."""
         if not any(each.keys is None and each.life == "alive" for each in self.made):
-            self._add(g.count(), None, "alive")
+            self.add(g.count(), None, "alive")
 
-    def _add(self, aggregate: Aggregate, keys: tuple[str, ...] | None, life: Life) -> str:
+    def hidden(self, name: str, value: nw.Expr) -> str:
+        """A column of single events with a name of its own."""
+        self.columns[name] = value
+        return name
+
+    def add(self, aggregate: Aggregate, keys: tuple[str, ...] | None, life: Life) -> str:
+        """The column of an aggregate."""
         name = f"@value {len(self.made)}"
         self.made.append(Delivered(replace(aggregate.over(_in_turns), name=name), keys, life))
         return name
@@ -138,7 +144,7 @@ class PlannedAggregates:
     ) -> Bound:
         distinct = {"distinct": True} if call.quantity == "distinct" else {}
         if name == "leaving":
-            made = self._add(g.count(**self._where(held)), keys, "left")
+            made = self.add(g.count(**self._where(held)), keys, "left")
             return Bound(nw.col(made).fill_null(0) > 0, t.BOOLEAN)
         if not given:
             if name in {"last", "first", "window"}:
@@ -147,18 +153,18 @@ class PlannedAggregates:
         if isinstance(given[0], Wildcard):
             if name != "count":
                 raise unsupported(call, f"{call.name} of whole events")
-            made = self._add(g.count(**self._where(held)), keys, life)
+            made = self.add(g.count(**self._where(held)), keys, life)
             return Bound(nw.col(made).fill_null(0), t.LONG)
         bound = self._single(given[0])
         if name == "count":
             column = self.column(bound)
-            made = self._add(g.count(column, **distinct, **self._where(held)), keys, life)
+            made = self.add(g.count(column, **distinct, **self._where(held)), keys, life)
             return Bound(nw.col(made).fill_null(0), t.LONG)
         if name in _NUMBERS:
             return self._number(call, name, bound, held, keys, life, distinct)
         if name in _EXTREMES:
             column = self.column(bound)
-            made = self._add(_EXTREMES[name](column, **self._where(held)), keys, life)
+            made = self.add(_EXTREMES[name](column, **self._where(held)), keys, life)
             return Bound(nw.col(made), bound.type)
         if name in {"first", "last", "nth", "window"}:
             return self._chosen(call, name, bound, given[1:], held, keys, life)
@@ -181,7 +187,7 @@ class PlannedAggregates:
                 "Aggregate a number, or cast it first.",
             )
         column = self.column(bound)
-        made = self._add(_NUMBERS[name](column, **distinct, **self._where(held)), keys, life)
+        made = self.add(_NUMBERS[name](column, **distinct, **self._where(held)), keys, life)
         if name != "sum":
             return Bound(nw.col(made).cast(nw.Float64), t.DOUBLE)
         dtype = t.INT if bound.type in {pa.int8(), pa.int16()} else bound.type
@@ -206,18 +212,18 @@ class PlannedAggregates:
             if isinstance(index, bool) or not isinstance(index, int) or index < 0:
                 raise failure_at(more[0], f"{call.name} needs a number from 0 on, not {more[0]}.")
         if name == "nth":
-            made = self._add(nth(column, -1 - index, order=PLACE, **self._where(held)), keys, life)
+            made = self.add(nth(column, -1 - index, order=PLACE, **self._where(held)), keys, life)
         elif name == "window":
-            made = self._add(collect_list(column, order=PLACE, **self._where(held)), keys, life)
+            made = self.add(collect_list(column, order=PLACE, **self._where(held)), keys, life)
             return Bound(nw.col(made), pa.list_(bound.type))
         elif more:
             at = index if name == "first" else -1 - index
-            made = self._add(nth(column, at, order=PLACE, **self._where(held)), keys, life)
+            made = self.add(nth(column, at, order=PLACE, **self._where(held)), keys, life)
         else:
             if life == "ever":
                 held = [*held, ~bound.value.is_null()]
             choose = first if name == "first" else last
-            made = self._add(choose(column, order=PLACE, **self._where(held)), keys, life)
+            made = self.add(choose(column, order=PLACE, **self._where(held)), keys, life)
         return Bound(nw.col(made), bound.type)
 
 

@@ -21,6 +21,7 @@ from gpu_ops.epl.binding.scope import BoundStream, StreamScope, is_aggregate, un
 from gpu_ops.epl.patterns import EventFilter
 from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.aggregates import PlannedAggregates
+from gpu_ops.epl.planning.looking_back import LookingBack
 from gpu_ops.epl.planning.rates import PlannedOutput, output_rate
 from gpu_ops.epl.planning.windows import StreamWindows, windowed
 from gpu_ops.epl.statements import Statement
@@ -34,6 +35,7 @@ from gpu_ops.plan.rates import COUNTS, Kind, OutputRate
 
 _MOST_ROWS = (1 << 31) - 1
 _PASSES = "@passes"
+_PASSED = "@passed"
 
 
 @dataclass(frozen=True)
@@ -101,12 +103,14 @@ def planned(statement: Statement, ledger: Ledger) -> PlannedStatement:
 class _DeliveredScope:
     """What names stand for in a select clause: properties, keys of groups, and aggregates."""
 
-    def __init__(self, events: StreamScope, aggregates: PlannedAggregates, keys: Mapping[e.Expression, Bound]) -> None:
+    def __init__(self, events: _EventScope, aggregates: PlannedAggregates, keys: Mapping[e.Expression, Bound]) -> None:
         self._events, self._aggregates, self._keys = events, aggregates, keys
 
     def special(self, node: e.Expression) -> Bound | None:
-        """A key of the groups."""
-        return self._keys.get(node) or self._events.special(node)
+        """A key of the groups, or what another row has."""
+        looking = self._events.looking
+        previous = None if looking is None else looking.previous(node, self._aggregates)
+        return previous or self._keys.get(node) or self._events.special(node)
 
     def property(self, node: e.Name | e.Member) -> Bound | None:
         """A property, or the key that is this property."""
@@ -134,8 +138,9 @@ class _QueryPlanner:
         """The whole plan."""
         query = self._query
         stream, windows = self._windows()
-        events = _EventScope([stream])
-        rows = self._where(windows.memberships, events)
+        looking = LookingBack(windows, query.stream.views, StreamScope([stream]))
+        events = _EventScope([stream], looking)
+        where = None if query.where is None else bind_condition(query.where, events).value
         aggregates = PlannedAggregates(events)
         levels, keys = self._groups(aggregates, events)
         scope = _DeliveredScope(events, aggregates, keys)
@@ -148,13 +153,17 @@ class _QueryPlanner:
             aggregates.counted()
         output = self._output()
         read = [value.alias(name) for name, value in aggregates.columns.items()]
+        passes = None
+        if where is not None and looking.has_previous:
+            # Rows that do not pass are in the window too, where others see them.
+            passes, where = _PASSED, read.append(where.fill_null(False).alias(_PASSED))
         names = list(dict.fromkeys(key for level in levels for key in level))
         made = self._own_keys(aggregates, levels, by_group)
         snapshot = output is not None and output.selection == "snapshot" and output.rate.every is not None
         limited = output is not None and not snapshot
         is_iterable = stream.windowed or by_group or self._keeps_last
         delivered = Deliveries(
-            extended(rows, read),
+            extended(_where(looking.rows(windows.memberships), where), read),
             self._ledger.ticks,
             "group" if by_group else "row",
             tuple(levels) if by_group else ((),),
@@ -164,12 +173,13 @@ class _QueryPlanner:
             held=is_iterable and not windows.in_batches,
             marks=limited,
             snapshot=output.rate if snapshot and output is not None else None,
+            passes=passes,
         )
         node: Node = delivered
         if windows.in_batches:
             content = replace(
                 delivered,
-                rows=extended(self._where(windows.content, events), read),
+                rows=extended(_where(looking.waiting(windows.content), where), read),
                 new=False,
                 old=False,
                 held=True,
@@ -178,9 +188,9 @@ class _QueryPlanner:
             node = Union((node, content))
         if windows.posts is not None:
             node = Union((node, self._posts(windows.posts, node.schema)))
-        passes = _is_row() if having is None else having
         if limited and output is not None:
-            node = extended(node, [passes.fill_null(False).alias(_PASSES)])
+            had = _is_row() if having is None else having
+            node = extended(node, [had.fill_null(False).alias(_PASSES)])
             shows = {"istream": (NEW,), "rstream": (OLD,), "irstream": (NEW, OLD)}[self._selector]
             node = OutputRate(
                 node,
@@ -226,11 +236,6 @@ class _QueryPlanner:
             return stream, windowed(node, ledger.ticks, term.views, term.retain, events, deployed=ledger.clock)
         every = DataWindow(node, FirstSpan(MAX_TIME - MIN_TIME + TICK, MIN_TIME))
         return stream, StreamWindows(every, every)
-
-    def _where(self, node: Node, events: StreamScope) -> Node:
-        if self._query.where is None:
-            return node
-        return Filter(node, bind_condition(self._query.where, events).value)
 
     def _posts(self, posts: Node, schema: pa.Schema) -> Node:
         """Empty deliveries where the window posts without rows."""
@@ -381,7 +386,15 @@ class _Stream(BoundStream):
 
 
 class _EventScope(StreamScope):
-    """Expressions about single events on turns."""
+    """Expressions about single events on turns, and about those that came before them."""
+
+    def __init__(self, streams: Sequence[BoundStream], looking: LookingBack | None = None) -> None:
+        super().__init__(streams)
+        self.looking = looking
+
+    def special(self, node: e.Expression) -> Bound | None:
+        """What an earlier row has."""
+        return None if self.looking is None else self.looking.prior(node)
 
 
 class _CountScope:
@@ -408,6 +421,10 @@ class _CountScope:
 def _same(one: Bound | None, other: Bound) -> bool:
     names = [None if each is None else bare_column(each.value) for each in (one, other)]
     return names[0] is not None and names[0] == names[1]
+
+
+def _where(node: Node, condition: nw.Expr | None) -> Node:
+    return node if condition is None else Filter(node, condition)
 
 
 def _is_row() -> nw.Expr:

@@ -268,9 +268,14 @@ def _mode(block: Block, aggregate: Aggregate) -> Any:
 # What stands where
 
 
+def members_of(block: Block, aggregate: Aggregate, value: Column) -> Members:
+    """The events whose value counts: not those whose value is null, unless the aggregate keeps nulls."""
+    return members(block, aggregate, [] if aggregate.options.get("keeps_null") else [value])
+
+
 def _nth(block: Block, aggregate: Aggregate) -> Any:
     value = whole(block, aggregate.expression)
-    chosen = members(block, aggregate, [value])
+    chosen = members_of(block, aggregate, value)
     keys = order_keys(block, (*aggregate.others, aggregate.expression), chosen)
     order = stable_order(keys, chosen.first, block.device)
     n = aggregate.options["n"]

@@ -69,13 +69,15 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         cti, device = min(ctis), self._device
         ticks = concat(given[1].events, device)
         clocks = self._clocks(ticks)
-        changes = self._changes(given[0], cti)
+        whole = self._changes(given[0], cti)
+        changes = self._passing(whole)
         made: list[Events] = []
         begin = self._done
         for ask in [*sorted([*self._asked(ticks), *self._outputs(changes, ticks)]), None]:
             limit = cti if ask is None else ask.limit
-            part = changes if ask is None and begin == self._done else _between(changes, begin, limit)
-            made += self._part(part, clocks, limit, ask)
+            one = ask is None and begin == self._done
+            parts = [each if one else _between(each, begin, limit) for each in (whole, changes)]
+            made += self._part(*parts, clocks, limit, ask)
             begin = limit
         self._done = cti
         self._clock = int(clocks[1][-1])
@@ -160,21 +162,30 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
             self._refuse_later()
         return Changes(frame, start & ~1, end & ~1, enters_now, leaves)
 
+    def _passing(self, changes: Changes | None) -> Changes | None:
+        """The changes of rows that pass."""
+        if changes is None or self._node.passes is None:
+            return changes
+        passes = self._device.columns.values(changes.frame, self._node.passes)[0] != 0
+        return replace(changes, enters=changes.enters & passes, leaves=changes.leaves & passes)
+
     def _refuse_later(self) -> None:
         raise AssertionError("A row's leave is known before its turn.")
 
     # A part of a step
 
-    def _part(self, changes: Changes | None, clocks: tuple[Any, Any], limit: int, ask: _Ask | None) -> list[Events]:
+    def _part(
+        self, whole: Changes | None, changes: Changes | None, clocks: tuple[Any, Any], limit: int, ask: _Ask | None
+    ) -> list[Events]:
         node = self._node
         if changes is None and ask is None:
             return []
         made: list[Events] = []
-        if changes is None:
-            changes = self._none()
+        if changes is None or whole is None:
+            whole = changes = self._none()
         until = limit if limit == MAX_TIME else _odd(limit)
         for values in self._values:
-            values.step(changes, until, forced=ask is not None)
+            values.step(whole if values.life == "window" else changes, until, forced=ask is not None)
         if self._held is not None:
             self._held.step(changes)
         come, go = (self._device.kernels.keep(each) for each in (changes.enters, changes.leaves))
