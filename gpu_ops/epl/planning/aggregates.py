@@ -21,7 +21,7 @@ from gpu_ops.plan import aggregates as g
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.choices import first, last
 from gpu_ops.plan.deliveries import Delivered, Life
-from gpu_ops.plan.expressions import bare_column
+from gpu_ops.plan.expressions import bare_column, column_names
 from gpu_ops.plan.ordered_aggregates import collect_list, mean_absolute_deviation, median, nth
 
 Make = Callable[..., Aggregate]
@@ -96,7 +96,7 @@ class PlannedAggregates:
         keys = None
         if "group_by" in options:
             keys = tuple(self.column(self._single(each), "key") for each in options["group_by"].values)
-        conditions = list(options["filter"].values) if "filter" in options else []
+        conditions: list[Any] = list(options["filter"].values) if "filter" in options else []
         name, ever = call.name, call.name in {"firstever", "lastever"}
         if name.endswith("ever") and not ever:
             name, ever = name.removesuffix("ever"), True
@@ -142,7 +142,7 @@ class PlannedAggregates:
         keys: tuple[str, ...] | None,
         life: Life,
     ) -> Bound:
-        distinct = {"distinct": True} if call.quantity == "distinct" else {}
+        distinct: dict[str, Any] = {"distinct": True} if call.quantity == "distinct" else {}
         if name == "leaving":
             made = self.add(g.count(**self._where(held)), keys, "left")
             return Bound(nw.col(made).fill_null(0) > 0, t.BOOLEAN)
@@ -229,6 +229,6 @@ class PlannedAggregates:
 
 def _in_turns(expression: nw.Expr) -> str:
     """The column of a plain one; the order of turns stands for that of time."""
-    name = bare_column(expression)
-    assert name is not None  # noqa: S101  (aggregates are over columns of their own)
-    return PLACE if name in LIFETIME else name
+    if column_names(expression, LIFETIME):
+        return PLACE
+    return str(bare_column(expression))

@@ -26,7 +26,7 @@ from gpu_ops.epl.planning.rates import PlannedOutput, output_rate
 from gpu_ops.epl.planning.windows import StreamWindows, windowed
 from gpu_ops.epl.statements import Statement
 from gpu_ops.plan.data_windows import DataWindow, FirstSpan
-from gpu_ops.plan.deliveries import Deliveries
+from gpu_ops.plan.deliveries import Delivered, Deliveries
 from gpu_ops.plan.expressions import bare_column
 from gpu_ops.plan.joins import Union
 from gpu_ops.plan.nodes import Filter, Node, Project, extended, selected
@@ -158,7 +158,7 @@ class _QueryPlanner:
             # Rows that do not pass are in the window too, where others see them.
             passes, where = _PASSED, read.append(where.fill_null(False).alias(_PASSED))
         names = list(dict.fromkeys(key for level in levels for key in level))
-        made = self._own_keys(aggregates, levels, by_group)
+        made = self._own_keys(aggregates, levels, by_group=by_group)
         snapshot = output is not None and output.selection == "snapshot" and output.rate.every is not None
         limited = output is not None and not snapshot
         is_iterable = stream.windowed or by_group or self._keeps_last
@@ -170,7 +170,7 @@ class _QueryPlanner:
             made,
             new=True,
             old=limited or self._selector != "istream" or (query.insert is not None and query.insert.selector != ""),
-            held=is_iterable and not windows.in_batches,
+            content=is_iterable and not windows.in_batches,
             marks=limited,
             snapshot=output.rate if snapshot and output is not None else None,
             passes=passes,
@@ -182,10 +182,10 @@ class _QueryPlanner:
                 rows=extended(_where(looking.waiting(windows.content), where), read),
                 new=False,
                 old=False,
-                held=True,
+                content=True,
                 snapshot=None,
             )
-            node = Union((node, content))
+            node = Union((node, Filter(content, nw.col(ROW) == HELD)))
         if windows.posts is not None:
             node = Union((node, self._posts(windows.posts, node.schema)))
         if limited and output is not None:
@@ -211,7 +211,7 @@ class _QueryPlanner:
 
     # The streams
 
-    def _windows(self) -> tuple[_Stream, StreamWindows]:
+    def _windows(self) -> tuple[_WindowedStream, StreamWindows]:
         query, ledger = self._query, self._ledger
         if query.joins:
             raise unsupported(query.joins[0], "joins")
@@ -226,7 +226,7 @@ class _QueryPlanner:
                 source, f"There is no type of events {source.type_name!r}.", source.type_name, known, known, "Known:"
             )
         node = ledger.arrivals[source.type_name]
-        stream = _Stream(term.alias, source.type_name, schema, windowed=bool(term.views))
+        stream = _WindowedStream(term.alias, source.type_name, schema, windowed=bool(term.views))
         events = _EventScope([stream])
         for each in source.filters:
             node = Filter(node, bind_condition(each, events, "the filter").value)
@@ -269,7 +269,9 @@ class _QueryPlanner:
                     raise unsupported(part, "rollups by expressions")
         return levels, keys
 
-    def _own_keys(self, aggregates: PlannedAggregates, levels: Sequence[tuple[str, ...]], by_group: bool) -> Any:
+    def _own_keys(
+        self, aggregates: PlannedAggregates, levels: Sequence[tuple[str, ...]], *, by_group: bool
+    ) -> tuple[Delivered, ...]:
         if by_group:
             return tuple(aggregates.made)
         return tuple(replace(each, keys=levels[0] if each.keys is None else each.keys) for each in aggregates.made)
@@ -301,7 +303,7 @@ class _QueryPlanner:
 
     # Columns
 
-    def _items(self, scope: _DeliveredScope, stream: _Stream, kind: Kind) -> list[tuple[str, Bound]]:
+    def _items(self, scope: _DeliveredScope, stream: _WindowedStream, kind: Kind) -> list[tuple[str, Bound]]:
         made: list[tuple[str, Bound]] = []
         for item, name in zip(self._query.items, column_names(self._query.items), strict=True):
             node = item.expression
@@ -339,14 +341,14 @@ class _QueryPlanner:
         node: Node,
         items: Sequence[tuple[str, Bound]],
         order: Sequence[tuple[Bound, bool]],
-        stream: _Stream,
+        stream: _WindowedStream,
         windows: StreamWindows,
     ) -> PlannedStatement:
         query = self._query
         columns = [bound.value.alias(f"@column {at}") for at, (_, bound) in enumerate(items)]
         sort = [bound.value.alias(f"@sort {at}") for at, (bound, _) in enumerate(order)]
         in_window = [
-            nw.when(nw.col(ROW) == HELD).then(nw.col(name)).alias(f"@place {at}")
+            nw.when(nw.col(ROW).is_in([HELD, OLD])).then(nw.col(name)).alias(f"@place {at}")
             for at, (name, _) in enumerate(windows.order if not order else ())
             if name in node.schema.names
         ]
@@ -381,7 +383,7 @@ class _QueryPlanner:
 
 
 @dataclass(frozen=True)
-class _Stream(BoundStream):
+class _WindowedStream(BoundStream):
     windowed: bool = False
 
 
@@ -460,7 +462,7 @@ def _levels_of(node: q.Grouping) -> list[tuple[e.Expression, ...]]:
                 bits = [mask >> (len(parts) - 1 - at) & 1 for at in range(len(parts))]
                 chosen.append(tuple(key for part, bit in zip(parts, bits, strict=True) if bit for key in part))
             return chosen
-    return [(node,)]  # type: ignore[return-value]
+    return [(node,)]
 
 
 def _parts(node: Any, into: Callable[[Any], bool] = lambda _: True) -> Iterator[Any]:
@@ -486,7 +488,9 @@ def _properties(node: Any) -> Iterator[str]:
     """The names of properties that are in an expression, but for those that aggregates read."""
 
     def into(part: Any) -> bool:
-        return not isinstance(part, q.Query | e.Member) and not (isinstance(part, e.FunctionCall) and is_aggregate(part))
+        return not isinstance(part, q.Query | e.Member) and not (
+            isinstance(part, e.FunctionCall) and is_aggregate(part)
+        )
 
     for part in _parts(node, into):
         if isinstance(part, e.Member) or (isinstance(part, e.Name) and part.name != "current_timestamp"):

@@ -18,7 +18,7 @@ from gpu_ops.core.turns import ASK, CLOCK, DUE, EMPTY, ENTERED, HELD, LEFT, MARK
 from gpu_ops.devices import Device
 from gpu_ops.operators.deliveries.firing import FiringTimes, TurnMarks
 from gpu_ops.operators.deliveries.group_values import Changes, GroupValues
-from gpu_ops.operators.deliveries.held_rows import HeldRows
+from gpu_ops.operators.deliveries.window_content import WindowContent
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import BatchInput, Operator, StepInput
 from gpu_ops.operators.row_order import run_starts
@@ -50,8 +50,8 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         self._levels = [_Level(keys, _grouped(levelled, keys, schema, device)) for keys in node.levels]
         self._values = [*self._shared, *(values for level in self._levels for values in level.values)]
         self._times = None if node.snapshot is None else FiringTimes(node.snapshot, device)
-        asked = node.held or self._times is not None
-        self._held = HeldRows(schema, device) if asked and node.per == "row" else None
+        asked = node.content or self._times is not None
+        self._held = WindowContent(schema, device) if asked and node.per == "row" else None
         self._clock, self._done = MIN_TIME, MIN_TIME
         self._kinds = device.columns.from_arrow(pa.table({ROW: pa.array(_KINDS, pa.string())}))
 
@@ -97,11 +97,11 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
 
     def _asked(self, ticks: Events | None) -> list[_Ask]:
         """Where content is asked for, if it is given."""
-        if ticks is None or not self._node.held:
+        if ticks is None or not self._node.content:
             return []
         asks = self._device.columns.values(ticks.frame, ASK)[0].astype(np.bool_)
         places: list[int] = self._device.columns.host(ticks.start[asks]).tolist()
-        return [_Ask(place, place, HELD) for place in places]
+        return [_Ask(place + 1, place, HELD) for place in places]
 
     def _outputs(self, changes: Changes | None, ticks: Events | None) -> list[_Ask]:
         """Where a rate outputs the whole content: with what leaves there, unless that fell due later."""
@@ -124,7 +124,9 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
                 due = self._dues(changes, go)
         firings = self._times.step(marks, (at, clock))
         found = []
-        for place, fell_due in zip(*(device.columns.host(each).tolist() for each in (firings.place, firings.due)), strict=True):
+        for place, fell_due in zip(
+            *(device.columns.host(each).tolist() for each in (firings.place, firings.due)), strict=True
+        ):
             before = due.get(place, MIN_TIME) > fell_due
             found.append(_Ask(place if before else place + 1, place, NEW))
         return found
@@ -183,7 +185,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         made: list[Events] = []
         if changes is None or whole is None:
             whole = changes = self._none()
-        until = limit if limit == MAX_TIME else _odd(limit)
+        until = _until(limit) if ask is None else ask.until
         for values in self._values:
             values.step(whole if values.life == "window" else changes, until, forced=ask is not None)
         if self._held is not None:
@@ -216,8 +218,13 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
                 where = take(places, at)
                 found = [values.at(values.codes(frame), where) for values in self._values]
                 order = self._device.columns.values(frame, PLACE)[0]
-                made.append(self._rows(kind, where, self._device.columns.beside(self._own(frame), *found), order))
+                made.append(self._rows(kind, where, self._beside(self._own(frame), *found), order))
         return made
+
+    def _beside(self, *frames: Any) -> Any:
+        """The columns of some frames; one without columns has no rows either."""
+        some = [frame for frame in frames if len(frame.columns)]
+        return some[0] if len(some) == 1 else self._device.columns.beside(*some) if some else frames[0]
 
     def _own(self, frame: Any) -> Any:
         return self._device.columns.select(frame, list(self._node.shown))
@@ -250,8 +257,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         for key in node.keys:
             one = columns.select(keys, [key])
             parts.append(one if key in level.keys else columns.nulls(one, len(places)))
-        for values in [*self._shared, *level.values]:
-            parts.append(values.at(values.codes(frame), places))
+        parts.extend(values.at(values.codes(frame), places) for values in (*self._shared, *level.values))
         return parts[0] if len(parts) == 1 else columns.beside(*parts)
 
     def _marks(self, changes: Changes, come: Any, go: Any) -> Events:
@@ -284,20 +290,22 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         if self._held is not None:
             frame = self._held.rows()
             count = columns.rows(frame)
-            where = columns.array(np.full(count, _odd(ask.limit) - 1, np.int64))
+            where = columns.array(np.full(count, ask.until - 1, np.int64))
             place = np.full_like(where, ask.place)
             found = [values.at(values.codes(frame), where) for values in self._values]
             order = columns.values(frame, PLACE)[0]
-            made.append(self._rows(ask.kind, place, columns.beside(self._own(frame), *found), order))
+            made.append(self._rows(ask.kind, place, self._beside(self._own(frame), *found), order))
             return made
         nothing = columns.from_arrow(self._node.rows.schema.empty_table())
         for number, level in enumerate(self._levels):
             keys = level.own.keys_of(level.own.held().astype(np.int64))
+            if keys is None and level.keys:
+                continue  # no row has come yet
             count = 1 if keys is None else columns.rows(keys)
             rest = [name for name in nothing.columns if name not in level.keys]
             frame = columns.nulls(columns.select(nothing, rest), count)
             frame = frame if keys is None else columns.beside(keys, frame)
-            where = columns.array(np.full(count, _odd(ask.limit) - 1, np.int64))
+            where = columns.array(np.full(count, ask.until - 1, np.int64))
             place = np.full_like(where, ask.place)
             rows = self._group_rows(level, frame, where)
             made.append(self._rows(ask.kind, place, rows, columns.array(np.arange(count)) + number * _LEVEL))
@@ -309,9 +317,9 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         columns = self._device.columns
         kinds = columns.take(self._kinds, columns.array(np.full(len(places), _KINDS.index(kind), np.int64)))
         if order is None:
-            return Events(places, TICK, columns.beside(frame, kinds))
+            return Events(places, TICK, self._beside(frame, kinds))
         placed = columns.build({ORDER: (order.astype(np.int64), None, pa.int64())})
-        return Events(places, TICK, columns.beside(frame, kinds, placed))
+        return Events(places, TICK, self._beside(frame, kinds, placed))
 
     def _finished(self, made: Events, clocks: tuple[Any, Any], changes: Changes, go: Any) -> Events:
         """The rows with all columns of the schema."""
@@ -370,7 +378,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         if self._held is not None:
             yield from self._held.declared()
         if self._times is not None:
-            yield from self._times.declared()
+            yield from self._times.declared(tables)
 
     def restore(self, tables: Mapping[str, pa.Table]) -> None:
         """The state that `tables` gave."""
@@ -410,10 +418,15 @@ class _Ask:
     place: int
     kind: str
 
+    @property
+    def until(self) -> int:
+        """The odd place up to which values are given; the content is that of the even one before it."""
+        return self.limit if self.limit & 1 else self.limit - 1
 
-def _odd(limit: int) -> int:
-    """The odd place before a limit, up to which values are given."""
-    return limit if limit & 1 else limit - 1
+
+def _until(limit: int) -> int:
+    """The place before a CTI up to which values are given: behind all that happened, and before what comes next."""
+    return limit if limit == MAX_TIME else limit - 2
 
 
 @dataclass(frozen=True)
