@@ -35,4 +35,4 @@ def bind_shown(node: e.Syntax, scope: StreamScope) -> Bound:
         PlacedError: As `gpu_ops.epl.binding.expressions.bind`.
     """
     stream = stream_meant(node, scope)
-    return bind(node, scope) if stream is None else event_of(stream)  # type: ignore[arg-type]
+    return bind(node, scope) if stream is None else event_of(stream)

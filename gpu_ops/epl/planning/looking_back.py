@@ -15,11 +15,12 @@ from gpu_ops.epl.binding.bound import Bound
 from gpu_ops.epl.binding.expressions import bind, constant
 from gpu_ops.epl.binding.scope import StreamScope
 from gpu_ops.epl.placed_error import failure_at, unsupported
-from gpu_ops.epl.planning.aggregates import PlannedAggregates
+from gpu_ops.epl.planning.aggregate_columns import AggregateColumns
+from gpu_ops.epl.planning.chosen_events import listed, placed
 from gpu_ops.epl.planning.events import bind_shown
 from gpu_ops.epl.planning.windows import StreamWindows
 from gpu_ops.epl.queries import View
-from gpu_ops.plan.aggregates import aggregate, count
+from gpu_ops.plan.aggregates import count
 from gpu_ops.plan.look_back import Earlier, LookBack
 from gpu_ops.plan.nodes import Node, extended
 
@@ -56,8 +57,8 @@ class LookingBack:
         index, shown = _parts(call, 1)
         return self._looked(_whole(call, index), shown, together=False)
 
-    def previous(self, node: e.Expression, aggregates: PlannedAggregates) -> Bound | None:
-        """`prev(…)`, `prevtail(…)`, `prevcount(…)` or `prevwindow(…)` as a column of deliveries; None for other nodes."""
+    def previous(self, node: e.Expression, aggregates: AggregateColumns) -> Bound | None:
+        """`prev(…)`, `prevtail(…)`, `prevcount(…)`, `prevwindow(…)` as columns of deliveries; None for other nodes."""
         call = _call(node, _PREVIOUS)
         if call is None:
             return None
@@ -69,7 +70,7 @@ class LookingBack:
         sees = (nw.col(ROW) == NEW) if self.windows.in_batches else (nw.col(ROW) != OLD)
         return Bound(nw.when(sees).then(made.value), made.type)
 
-    def _previous(self, call: e.FunctionCall, name: str, aggregates: PlannedAggregates) -> Bound:
+    def _previous(self, call: e.FunctionCall, name: str, aggregates: AggregateColumns) -> Bound:
         if name in {"prevcount", "prevwindow"}:
             if len(call.arguments) != 1:
                 raise failure_at(call, f"{call.name} takes one argument.", f"Write: {call.name}(price).")
@@ -79,15 +80,14 @@ class LookingBack:
                 return Bound(nw.col(aggregates.add(count(), keys, "window")).fill_null(0), t.LONG)
             shown = bind_shown(call.arguments[0], self.events)
             column = aggregates.column(shown)
-            made = aggregate("collect_list", column, *self._order(aggregates), options={"keeps_null": True})
+            made = listed(column, *self._order)
             return Bound(nw.col(aggregates.add(made, keys, "window")), pa.list_(shown.type))
         index, value = _parts(call, 0 if name == "prevtail" else 1)
         at = _whole(call, index)
         if name == "prev" and self.windows.in_batches:
             return self._looked(at, value, together=True)
         shown = bind_shown(value, self.events)
-        options = {"n": at if name == "prev" else -1 - at, "keeps_null": True}
-        made = aggregate("nth", aggregates.column(shown), *self._order(aggregates), options=options)
+        made = placed(aggregates.column(shown), at if name == "prev" else -1 - at, *self._order)
         return Bound(nw.col(aggregates.add(made, self._keys(aggregates), "window")), shown.type)
 
     def _looked(self, back: int, shown: e.Syntax, *, together: bool) -> Bound:
@@ -104,32 +104,19 @@ class LookingBack:
 
     # The order of the window
 
-    def _keys(self, aggregates: PlannedAggregates) -> tuple[str, ...]:
+    def _keys(self, aggregates: AggregateColumns) -> tuple[str, ...]:
         """The columns by which `groupwin` groups."""
         grouping = [each for each in self.views if each.name.lower() in _GROUPING]
-        return tuple(aggregates.column(bind(key, self.events), "key") for each in grouping for key in each.arguments)  # type: ignore[arg-type]
+        return tuple(aggregates.column(bind(key, self.events), "key") for each in grouping for key in each.arguments)
 
-    def _order(self, aggregates: PlannedAggregates) -> tuple[nw.Expr, ...]:
-        """The columns of the order in which `prev` counts from 0 on: the newest first, or the window's own order."""
-        newest = aggregates.hidden("@newest", -1 - nw.col(PLACE))
+    @property
+    def _order(self) -> tuple[tuple[str, ...], tuple[bool, ...]]:
+        """(columns, whether each descends): the order in which `prev` counts."""
         if not self.windows.order:
-            return nw.col(newest), nw.col(PLACE)
-        schema = self.windows.memberships.schema
-        columns = []
-        for name, descending in self.windows.order:
-            if not descending:
-                columns.append(name)
-                continue
-            dtype = schema.field(name).type
-            if not (t.is_integer(dtype) or t.is_float(dtype)):
-                view = self.views[-1]
-                raise unsupported(view, f"prev in a window in descending order of {t.type_name(dtype)}")
-            value = nw.col(name).cast(nw.Int64) if t.is_integer(dtype) else nw.col(name)
-            columns.append(aggregates.hidden(f"{name} null", nw.col(name).is_null()))
-            columns.append(aggregates.hidden(f"{name} down", -1 - value))
+            return (PLACE,), (True,)
+        columns, down = zip(*self.windows.order, strict=True)
         # Of equal rows the newest stands first in a sorted window, the oldest in others.
-        columns += [newest, PLACE] if self.views[-1].name.lower() == "sort" else [PLACE]
-        return tuple(map(nw.col, columns))
+        return (*columns, PLACE), (*down, self.views[-1].name.lower() == "sort")
 
     # The plan
 
@@ -143,7 +130,9 @@ class LookingBack:
     def waiting(self, content: Node) -> Node:
         """Rows that wait for their batch: they have not come out of the windows, and see nothing."""
         columns = [value.alias(name) for name, value in self._columns.items()]
-        none = [nw.lit(None, t.narwhals_type(self._types[each.column])).alias(each.name) for each in self._earlier.values()]
+        none = [
+            nw.lit(None, t.narwhals_type(self._types[each.column])).alias(each.name) for each in self._earlier.values()
+        ]
         return extended(content, [*columns, *none])
 
 

@@ -156,7 +156,8 @@ class _QueryPlanner:
         passes = None
         if where is not None and looking.has_previous:
             # Rows that do not pass are in the window too, where others see them.
-            passes, where = _PASSED, read.append(where.fill_null(False).alias(_PASSED))
+            read.append(where.fill_null(False).alias(_PASSED))
+            passes, where = _PASSED, None
         names = list(dict.fromkeys(key for level in levels for key in level))
         made = self._own_keys(aggregates, levels, by_group=by_group)
         snapshot = output is not None and output.selection == "snapshot" and output.rate.every is not None

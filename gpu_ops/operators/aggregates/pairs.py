@@ -82,7 +82,8 @@ def _collect(block: Block, aggregate: Aggregate) -> Any:
     value = whole(block, aggregate.expression)
     chosen = members_of(block, aggregate, value)
     refuse_counts(chosen.counts, what="collect_list", remedy=_FEWER, width=1)
-    keys = order_keys(block, (*aggregate.others, aggregate.expression), chosen)
+    down = aggregate.options.get("descending", ())
+    keys = order_keys(block, (*aggregate.others, aggregate.expression), chosen, down)
     order = stable_order(keys, chosen.first, block.device)
     rows = chosen.pick(value.arrays[0], block)
     columns = block.device.columns

@@ -76,8 +76,8 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         for ask in [*sorted([*self._asked(ticks), *self._outputs(changes, ticks)]), None]:
             limit = cti if ask is None else ask.limit
             one = ask is None and begin == self._done
-            parts = [each if one else _between(each, begin, limit) for each in (whole, changes)]
-            made += self._part(*parts, clocks, limit, ask)
+            every, some = (each if one else _between(each, begin, limit) for each in (whole, changes))
+            made += self._part(every, some, clocks, limit, ask)
             begin = limit
         self._done = cti
         self._clock = int(clocks[1][-1])

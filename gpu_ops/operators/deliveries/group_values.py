@@ -55,11 +55,6 @@ class _RunningRows(RecomputingWindow):
     def _telling(self) -> list[str]:
         return [PLACE] if PLACE in self._reads else list(self._reads)
 
-    def _results(self, touched: Any, held: Any, limit: int) -> list[Events]:
-        # What was computed up to the limit is asked for again: the last moment before it is computed once more.
-        self._last[touched] = np.minimum(self._last[touched], limit - 1)
-        return super()._results(touched, held, limit)
-
     def _keys_of(self, numbers: Any) -> Any:
         return _numbered(numbers, self._device)
 

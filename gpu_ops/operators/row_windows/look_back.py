@@ -61,7 +61,7 @@ class LookBackOperator(Operator, nodes=(LookBack,)):
             return StepInput((), (), left), ctis[0]
         made = self._looked(some)
         upto = 0 if whole is None else len(whole)
-        parts = []
+        parts: list[list[Events]] = []
         for each in (whole, opened):
             if each is None or not len(each):
                 parts.append([])
