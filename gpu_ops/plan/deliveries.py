@@ -58,6 +58,7 @@ class Deliveries(Node):
         old: Whether it gives old rows.
         content: Whether it gives the content where it is asked for.
         marks: Whether it says how many rows each turn moved.
+        posts: Places at which the window posts without rows, if it does. If all rows are one group, it has a row then.
         snapshot: When the whole content is output, as new rows; then there are no other new and old rows.
         passes: A boolean column: rows for which it holds are delivered and aggregated; None for all rows.
     """
@@ -73,6 +74,7 @@ class Deliveries(Node):
     marks: bool = False
     snapshot: Rate | None = None
     passes: str | None = None
+    posts: Node | None = None
 
     def __post_init__(self) -> None:
         names = self.rows.schema.names
@@ -86,11 +88,11 @@ class Deliveries(Node):
 
     @property
     def inputs(self) -> tuple[Node, ...]:
-        return self.rows, self.ticks
+        return (self.rows, self.ticks) if self.posts is None else (self.rows, self.ticks, self.posts)
 
     def over(self, *inputs: Node) -> Node:
-        rows, ticks = inputs
-        return replace(self, rows=rows, ticks=ticks)
+        rows, ticks, *posts = inputs
+        return replace(self, rows=rows, ticks=ticks, posts=posts[0] if posts else None)
 
     @cached_property
     def keys(self) -> tuple[str, ...]:

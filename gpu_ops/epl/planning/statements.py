@@ -21,6 +21,7 @@ from gpu_ops.epl.binding.scope import BoundStream, StreamScope, is_aggregate, un
 from gpu_ops.epl.patterns import EventFilter
 from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.aggregates import PlannedAggregates
+from gpu_ops.epl.planning.events import event_of, stream_meant
 from gpu_ops.epl.planning.looking_back import LookingBack
 from gpu_ops.epl.planning.rates import PlannedOutput, output_rate
 from gpu_ops.epl.planning.windows import StreamWindows, windowed
@@ -175,6 +176,7 @@ class _QueryPlanner:
             marks=limited,
             snapshot=output.rate if snapshot and output is not None else None,
             passes=passes,
+            posts=windows.posts,
         )
         node: Node = delivered
         if windows.in_batches:
@@ -185,10 +187,10 @@ class _QueryPlanner:
                 old=False,
                 content=True,
                 snapshot=None,
+                posts=None,
             )
             node = Union((node, Filter(content, nw.col(ROW) == HELD)))
-        if windows.posts is not None:
-            node = Union((node, self._posts(windows.posts, node.schema)))
+        values = tuple(each.aggregate.name for each in made)
         if limited and output is not None:
             had = _is_row() if having is None else having
             node = extended(node, [had.fill_null(False).alias(_PASSES)])
@@ -200,7 +202,7 @@ class _QueryPlanner:
                 output.selection,  # type: ignore[arg-type]
                 kind,
                 tuple(names) if kind in {"row per group", "aggregated and grouped"} else (),
-                tuple(each.aggregate.name for each in made) if kind == "aggregated and grouped" else (),
+                values if kind == "aggregated and grouped" and output.selection == "all" else (),
                 shows,
                 _PASSES,
             )
@@ -237,14 +239,6 @@ class _QueryPlanner:
             return stream, windowed(node, ledger.ticks, term.views, term.retain, events, deployed=ledger.clock)
         every = DataWindow(node, FirstSpan(MAX_TIME - MIN_TIME + TICK, MIN_TIME))
         return stream, StreamWindows(every, every)
-
-    def _posts(self, posts: Node, schema: pa.Schema) -> Node:
-        """Empty deliveries where the window posts without rows."""
-        columns = [
-            (nw.lit(EMPTY) if each.name == ROW else nw.lit(None, _narwhals(each.type))).alias(each.name)
-            for each in schema
-        ]
-        return Project(posts, tuple(columns), keep=False)
 
     # Groups and kinds
 
@@ -309,13 +303,10 @@ class _QueryPlanner:
         for item, name in zip(self._query.items, column_names(self._query.items), strict=True):
             node = item.expression
             if name is None:
-                if isinstance(node, e.Wildcard) and node.of is not None and item.alias:
-                    raise unsupported(item, "events as columns")
                 made += [(each, stream.bound(each)) for each in stream.schema.names]
-            elif isinstance(node, e.Name) and node.name == stream.name and node.name not in stream.schema.names:
-                raise unsupported(node, "events as columns")
             else:
-                made.append((name, bind(node, scope)))
+                whole = stream_meant(node, StreamScope([stream]))
+                made.append((name, bind(node, scope) if whole is None else event_of(whole)))
         # A column is there once; what is said by itself comes before what a wildcard gives.
         return list(dict(made).items())
 
@@ -432,10 +423,6 @@ def _where(node: Node, condition: nw.Expr | None) -> Node:
 
 def _is_row() -> nw.Expr:
     return ~nw.col(ROW).is_in([MARK, EMPTY])
-
-
-def _narwhals(dtype: pa.DataType) -> Any:
-    return nw.from_native(pa.table({"a": pa.array([], dtype)})).schema["a"]
 
 
 def _levels(grouping: Sequence[q.Grouping]) -> list[tuple[e.Expression, ...]]:

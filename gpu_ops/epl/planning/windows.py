@@ -156,7 +156,11 @@ class _WindowPlanner:
 
     def columns(self, view: View, arguments: Sequence[Argument]) -> tuple[str, ...]:
         """The columns of expressions."""
-        return tuple(self.column(self.bound(view, each).value) for each in arguments)
+        made = [self.bound(view, each) for each in arguments]
+        for node, each in zip(arguments, made, strict=True):
+            if pa.types.is_nested(each.type):
+                raise unsupported(node, f"{view.name} by arrays or records")
+        return tuple(self.column(each.value) for each in made)
 
     def bound(self, view: View, node: Argument) -> Bound:
         """An expression of single events."""

@@ -21,7 +21,7 @@ from gpu_ops.operators.deliveries.group_values import Changes, GroupValues
 from gpu_ops.operators.deliveries.window_content import WindowContent
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import BatchInput, Operator, StepInput
-from gpu_ops.operators.row_order import run_starts
+from gpu_ops.operators.row_order import run_starts, stable_order
 from gpu_ops.plan.deliveries import Delivered, Deliveries
 
 _KINDS = (NEW, OLD, HELD, MARK, EMPTY)
@@ -69,15 +69,15 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         cti, device = min(ctis), self._device
         ticks = concat(given[1].events, device)
         clocks = self._clocks(ticks)
-        whole = self._changes(given[0], cti)
-        changes = self._passing(whole)
+        changes = self._changes(given[0], cti)
+        posts = concat(given[2].events, device) if len(given) > 2 else None
         made: list[Events] = []
         begin = self._done
-        for ask in [*sorted([*self._asked(ticks), *self._outputs(changes, ticks)]), None]:
+        passing = None if changes is None else self._passing(changes)
+        for ask in [*sorted([*self._asked(ticks), *self._outputs(passing, ticks)]), None]:
             limit = cti if ask is None else ask.limit
-            one = ask is None and begin == self._done
-            every, some = (each if one else _between(each, begin, limit) for each in (whole, changes))
-            made += self._part(every, some, clocks, limit, ask)
+            part = changes if ask is None and begin == self._done else _between(changes, begin, limit)
+            made += self._part(part, clocks, limit, ask, _places_between(posts, begin, limit))
             begin = limit
         self._done = cti
         self._clock = int(clocks[1][-1])
@@ -164,9 +164,9 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
             self._refuse_later()
         return Changes(frame, start & ~1, end & ~1, enters_now, leaves)
 
-    def _passing(self, changes: Changes | None) -> Changes | None:
+    def _passing(self, changes: Changes) -> Changes:
         """The changes of rows that pass."""
-        if changes is None or self._node.passes is None:
+        if self._node.passes is None:
             return changes
         passes = self._device.columns.values(changes.frame, self._node.passes)[0] != 0
         return replace(changes, enters=changes.enters & passes, leaves=changes.leaves & passes)
@@ -177,17 +177,18 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
     # A part of a step
 
     def _part(
-        self, whole: Changes | None, changes: Changes | None, clocks: tuple[Any, Any], limit: int, ask: _Ask | None
+        self, changes: Changes | None, clocks: tuple[Any, Any], limit: int, ask: _Ask | None, posts: Any | None
     ) -> list[Events]:
         node = self._node
-        if changes is None and ask is None:
+        if changes is None and ask is None and posts is None:
             return []
         made: list[Events] = []
-        if changes is None or whole is None:
-            whole = changes = self._none()
+        whole = self._none() if changes is None else changes
+        changes = self._passing(whole)
         until = _until(limit) if ask is None else ask.until
         for values in self._values:
-            values.step(whole if values.life == "window" else changes, until, forced=ask is not None)
+            some = whole if values.life == "window" else changes
+            values.step(some, until, forced=ask is not None or posts is not None)
         if self._held is not None:
             self._held.step(changes)
         come, go = (self._device.kernels.keep(each) for each in (changes.enters, changes.leaves))
@@ -195,6 +196,8 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
             made += self._by_group(changes, come, go) if node.per == "group" else self._by_row(changes, come, go)
             if node.marks:
                 made.append(self._marks(changes, come, go))
+        if posts is not None and self._times is None:
+            made += self._posted(posts, changes, come, go)
         if ask is not None:
             made += self._content(ask)
         for values in self._values:
@@ -236,18 +239,47 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         columns, take = device.columns, device.kernels.take
         rows = np.concatenate([come, go])
         places = np.concatenate([take(changes.enter, come), take(changes.leave, go)])
+        enters = np.concatenate([np.ones_like(come), np.zeros_like(go)])
+        came = take(columns.values(columns.select(changes.frame, [PLACE]), PLACE)[0], rows)
         for number, level in enumerate(self._levels):
             codes = level.own.codes(columns.take(changes.frame, rows))
-            order = np.lexsort((rows, places, codes)) if len(rows) > 1 else np.arange(len(rows), like=rows)
-            codes, at, where = take(codes, order), take(rows, order), take(places, order)
-            first = device.kernels.keep(run_starts(codes, where))
-            at, where = take(at, first), take(where, first)
+            order = stable_order([codes, places, came], places, device)
+            some = [take(each, order) for each in (codes, places, rows, came)]
+            begins = device.kernels.keep(run_starts(some[0], some[1]))
+            where, at, first = (take(each, begins) for each in some[1:])
+            counts = _run_sums(take(enters, order), begins), _run_sums(take(1 - enters, order), begins)
             frame = columns.take(changes.frame, at)
-            order = columns.values(frame, PLACE)[0] + number * _LEVEL
             for wanted, kind, when in ((node.new, NEW, where), (node.old, OLD, where - 2)):
                 if wanted:
-                    made.append(self._rows(kind, where, self._group_rows(level, frame, when), order))
+                    found = self._group_rows(level, frame, when)
+                    if node.marks:
+                        found = columns.beside(found, self._counts(*counts))
+                    made.append(self._rows(kind, where, found, first + number * _LEVEL))
         return made
+
+    def _posted(self, posts: Any, changes: Changes, come: Any, go: Any) -> list[Events]:
+        """What the window posts where no row enters or leaves: nothing, or the row for all."""
+        columns, node = self._device.columns, self._node
+        moved, _, _ = self._moved(changes, come, go)
+        if len(moved):
+            at = np.minimum(np.searchsorted(moved, posts), len(moved) - 1)
+            posts = posts[self._device.kernels.take(moved, at) != posts]
+        if not len(posts):
+            return []
+        zeros = np.zeros_like(posts)
+        if node.per == "row" or node.levels != ((),):
+            return [self._rows(EMPTY, posts, columns.build({ORDER: (zeros, None, pa.int64())}), None)]
+        frame = columns.nulls(columns.from_arrow(node.rows.schema.empty_table()), len(posts))
+        sides = ((node.new, NEW, posts), (node.old, OLD, posts - 2))
+        return [
+            self._rows(kind, posts, self._group_rows(self._levels[0], frame, when), zeros)
+            for wanted, kind, when in sides
+            if wanted
+        ]
+
+    def _counts(self, entered: Any, left: Any) -> Any:
+        named = zip((ENTERED, LEFT), (entered, left), strict=True)
+        return self._device.columns.build({name: (count, None, pa.int64()) for name, count in named})
 
     def _group_rows(self, level: _Level, frame: Any, places: Any) -> Any:
         """A row for each of some groups, with the values at some places."""
@@ -263,9 +295,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
     def _marks(self, changes: Changes, come: Any, go: Any) -> Events:
         """How many rows each turn moved."""
         turns, *counts = self._moved(changes, come, go)
-        named = zip((ENTERED, LEFT), counts, strict=True)
-        frame = self._device.columns.build({name: (count, None, pa.int64()) for name, count in named})
-        return self._rows(MARK, turns, frame, np.zeros_like(turns))
+        return self._rows(MARK, turns, self._counts(*counts), np.zeros_like(turns))
 
     def _moved(self, changes: Changes, come: Any, go: Any) -> tuple[Any, Any, Any]:
         """(places, how many rows enter at each, how many leave)."""
@@ -342,7 +372,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         left = take(changes.leave, go)
         if valid is not None:
             due, left = due[valid], left[valid]
-        order = np.lexsort((due, left))
+        order = stable_order([left, due], left, self._device)
         due, left = due[order], left[order]
         if not len(left):
             return columns.nulls(columns.build({DUE: (due, None, TIME_TYPE)}), len(places))
@@ -391,6 +421,21 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
             self._held.restore(tables)
         if self._times is not None:
             self._times.restore(tables)
+
+
+def _places_between(posts: Events | None, begin: int, limit: int) -> Any | None:
+    """The places of some points from one place to another; None for no such points."""
+    if posts is None:
+        return None
+    places = np.sort(posts.start[(posts.start >= begin) & (posts.start < limit)])
+    return places[run_starts(places)] if len(places) else None
+
+
+def _run_sums(values: Any, begins: Any) -> Any:
+    """int64 sums of runs of integers, by the index at which each run begins."""
+    total = np.concatenate([np.zeros_like(values[:1]), np.cumsum(values)]).astype(np.int64)
+    ends = np.concatenate([begins[1:], np.full_like(begins[:1], len(values))])
+    return total[ends] - total[begins]
 
 
 def _grouped(
