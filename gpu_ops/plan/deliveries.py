@@ -17,8 +17,9 @@ from gpu_ops.plan.expressions import bare_column
 from gpu_ops.plan.nodes import Ends, Node
 from gpu_ops.plan.rates import Rate
 
-Life = Literal["alive", "ever", "left"]
-"""Over which rows an aggregate is: those in the window, all that ever entered, all that ever left."""
+Life = Literal["alive", "ever", "left", "window"]
+"""Over which rows an aggregate is: those in the window that pass, those of them that ever entered or ever left, or all
+that are in the window, whether they pass or not."""
 
 Per = Literal["row", "group"]
 
@@ -59,6 +60,7 @@ class Deliveries(Node):
         marks: Whether it says how many rows each turn moved.
         posts: Places at which the window posts without rows, if it does. If all rows are one group, it has a row then.
         snapshot: When the whole content is output, as new rows; then there are no other new and old rows.
+        passes: A boolean column: rows for which it holds are delivered and aggregated; None for all rows.
     """
 
     rows: Node
@@ -71,6 +73,7 @@ class Deliveries(Node):
     content: bool = False
     marks: bool = False
     snapshot: Rate | None = None
+    passes: str | None = None
     posts: Node | None = None
 
     def __post_init__(self) -> None:
@@ -99,7 +102,7 @@ class Deliveries(Node):
     @cached_property
     def shown(self) -> tuple[str, ...]:
         """The columns of rows that it hands on."""
-        special = {CLOCK, PLACE, DUE}
+        special = {CLOCK, PLACE, DUE, self.passes}
         if self.per == "group":
             return self.keys
         return tuple(name for name in self.rows.schema.names if name not in special)
@@ -148,4 +151,5 @@ class Deliveries(Node):
         per = self.per if self.levels == ((),) else " and ".join(f"({', '.join(level)})" for level in self.levels)
         aggregates = ", ".join(map(str, self.aggregates))
         sides = sides if self.snapshot is None else f"all content {self.snapshot}"
-        return f"Deliveries of {sides} rows per {per}{f' agg {aggregates}' if aggregates else ''}"
+        passes = "" if self.passes is None else f" where {self.passes}"
+        return f"Deliveries of {sides} rows per {per}{f' agg {aggregates}' if aggregates else ''}{passes}"

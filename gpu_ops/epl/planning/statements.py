@@ -21,6 +21,8 @@ from gpu_ops.epl.binding.scope import BoundStream, StreamScope, is_aggregate, un
 from gpu_ops.epl.patterns import EventFilter
 from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.aggregates import PlannedAggregates
+from gpu_ops.epl.planning.events import event_of, stream_meant
+from gpu_ops.epl.planning.looking_back import LookingBack
 from gpu_ops.epl.planning.rates import PlannedOutput, output_rate
 from gpu_ops.epl.planning.windows import StreamWindows, windowed
 from gpu_ops.epl.statements import Statement
@@ -35,6 +37,7 @@ from gpu_ops.plan.rates import COUNTS, Kind, OutputRate
 _MOST_ROWS = (1 << 31) - 1
 _MOST_LEVELS = 16
 _PASSES = "@passes"
+_PASSED = "@passed"
 
 
 @dataclass(frozen=True)
@@ -102,12 +105,14 @@ def planned(statement: Statement, ledger: Ledger) -> PlannedStatement:
 class _DeliveredScope:
     """What names stand for in a select clause: properties, keys of groups, and aggregates."""
 
-    def __init__(self, events: StreamScope, aggregates: PlannedAggregates, keys: Mapping[e.Expression, Bound]) -> None:
+    def __init__(self, events: _EventScope, aggregates: PlannedAggregates, keys: Mapping[e.Expression, Bound]) -> None:
         self._events, self._aggregates, self._keys = events, aggregates, keys
 
     def special(self, node: e.Expression) -> Bound | None:
-        """A key of the groups."""
-        return self._keys.get(node) or self._events.special(node)
+        """A key of the groups, or what another row has."""
+        looking = self._events.looking
+        previous = None if looking is None else looking.previous(node, self._aggregates)
+        return previous or self._keys.get(node) or self._events.special(node)
 
     def property(self, node: e.Name | e.Member) -> Bound | None:
         """A property, or the key that is this property."""
@@ -135,8 +140,9 @@ class _QueryPlanner:
         """The whole plan."""
         query = self._query
         stream, windows = self._windows()
-        events = _EventScope([stream])
-        rows = self._where(windows.memberships, events)
+        looking = LookingBack(windows, query.stream.views, StreamScope([stream]))
+        events = _EventScope([stream], looking)
+        where = None if query.where is None else bind_condition(query.where, events).value
         aggregates = PlannedAggregates(events)
         levels, keys = self._groups(aggregates, events)
         scope = _DeliveredScope(events, aggregates, keys)
@@ -151,6 +157,11 @@ class _QueryPlanner:
             self._refuse_forgetting(aggregates)
         output = self._output()
         read = [value.alias(name) for name, value in aggregates.columns.items()]
+        passes = None
+        if where is not None and looking.has_previous:
+            # Rows that do not pass are in the window too, where others see them.
+            read.append(where.fill_null(False).alias(_PASSED))
+            passes, where = _PASSED, None
         names = list(dict.fromkeys(key for level in levels for key in level))
         if len(levels) > 1:
             names.append(GROUPING)
@@ -159,7 +170,7 @@ class _QueryPlanner:
         limited = output is not None and not snapshot
         is_iterable = stream.windowed or by_group or self._keeps_last
         delivered = Deliveries(
-            extended(rows, read),
+            extended(_where(looking.rows(windows.memberships), where), read),
             self._ledger.ticks,
             "group" if by_group else "row",
             tuple(levels) if by_group else ((),),
@@ -169,13 +180,14 @@ class _QueryPlanner:
             content=is_iterable and not windows.in_batches,
             marks=limited,
             snapshot=output.rate if snapshot and output is not None else None,
+            passes=passes,
             posts=windows.posts,
         )
         node: Node = delivered
         if windows.in_batches:
             content = replace(
                 delivered,
-                rows=extended(self._where(windows.content, events), read),
+                rows=extended(_where(looking.waiting(windows.content), where), read),
                 new=False,
                 old=False,
                 content=True,
@@ -188,9 +200,9 @@ class _QueryPlanner:
             for name in values:
                 if pa.types.is_nested(delivered.schema.field(name).type):
                     raise unsupported(query.group_by[0], "output all with arrays")
-        passes = _is_row() if having is None else having
         if limited and output is not None:
-            node = extended(node, [passes.fill_null(False).alias(_PASSES)])
+            had = _is_row() if having is None else having
+            node = extended(node, [had.fill_null(False).alias(_PASSES)])
             shows = {"istream": (NEW,), "rstream": (OLD,), "irstream": (NEW, OLD)}[self._selector]
             node = OutputRate(
                 node,
@@ -237,11 +249,6 @@ class _QueryPlanner:
         every = DataWindow(node, FirstSpan(MAX_TIME - MIN_TIME + TICK, MIN_TIME))
         return stream, StreamWindows(every, every)
 
-    def _where(self, node: Node, events: StreamScope) -> Node:
-        if self._query.where is None:
-            return node
-        return Filter(node, bind_condition(self._query.where, events).value)
-
     # Groups and kinds
 
     def _groups(
@@ -279,7 +286,7 @@ class _QueryPlanner:
 
     def _refuse_forgetting(self, aggregates: PlannedAggregates) -> None:
         """Refuse aggregates that Esper forgets when a group's window is empty: they would go on here."""
-        for call in aggregates.calls:
+        for call in aggregates.known:
             if call.name.endswith("ever") or call.name == "leaving":
                 raise unsupported(call, f"{call.name} of groups in windows")
 
@@ -315,13 +322,10 @@ class _QueryPlanner:
         for item, name in zip(self._query.items, column_names(self._query.items), strict=True):
             node = item.expression
             if name is None:
-                if isinstance(node, e.Wildcard) and node.of is not None and item.alias:
-                    raise unsupported(item, "events as columns")
                 made += [(each, stream.bound(each)) for each in stream.schema.names]
-            elif isinstance(node, e.Name) and node.name == stream.name and node.name not in stream.schema.names:
-                raise unsupported(node, "events as columns")
             else:
-                made.append((name, bind(node, scope)))
+                whole = stream_meant(node, StreamScope([stream]))
+                made.append((name, bind(node, scope) if whole is None else event_of(whole)))
         # A column is there once; what is said by itself comes before what a wildcard gives.
         return list(dict(made).items())
 
@@ -404,7 +408,15 @@ class _WindowedStream(BoundStream):
 
 
 class _EventScope(StreamScope):
-    """Expressions about single events on turns."""
+    """Expressions about single events on turns, and about those that came before them."""
+
+    def __init__(self, streams: Sequence[BoundStream], looking: LookingBack | None = None) -> None:
+        super().__init__(streams)
+        self.looking = looking
+
+    def special(self, node: e.Expression) -> Bound | None:
+        """What an earlier row has."""
+        return None if self.looking is None else self.looking.prior(node)
 
 
 class _CountScope:
@@ -431,6 +443,10 @@ class _CountScope:
 def _same(one: Bound | None, other: Bound) -> bool:
     names = [None if each is None else bare_column(each.value) for each in (one, other)]
     return names[0] is not None and names[0] == names[1]
+
+
+def _where(node: Node, condition: nw.Expr | None) -> Node:
+    return node if condition is None else Filter(node, condition)
 
 
 def _is_row() -> nw.Expr:

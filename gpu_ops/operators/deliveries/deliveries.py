@@ -75,7 +75,8 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         posts = concat(given[2].events, device) if len(given) > 2 else None
         made: list[Events] = []
         begin = self._done
-        for ask in [*sorted([*self._asked(ticks), *self._outputs(changes, ticks)]), None]:
+        passing = None if changes is None else self._passing(changes)
+        for ask in [*sorted([*self._asked(ticks), *self._outputs(passing, ticks)]), None]:
             limit = cti if ask is None else ask.limit
             part = changes if ask is None and begin == self._done else _between(changes, begin, limit)
             made += self._part(part, clocks, limit, ask, _places_between(posts, begin, limit))
@@ -165,6 +166,13 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
             self._refuse_later()
         return Changes(frame, start & ~1, end & ~1, enters_now, leaves)
 
+    def _passing(self, changes: Changes) -> Changes:
+        """The changes of rows that pass."""
+        if self._node.passes is None:
+            return changes
+        passes = self._device.columns.values(changes.frame, self._node.passes)[0] != 0
+        return replace(changes, enters=changes.enters & passes, leaves=changes.leaves & passes)
+
     def _refuse_later(self) -> None:
         raise AssertionError("A row's leave is known before its turn.")
 
@@ -177,11 +185,12 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         if changes is None and ask is None and posts is None:
             return []
         made: list[Events] = []
-        if changes is None:
-            changes = self._none()
+        whole = self._none() if changes is None else changes
+        changes = self._passing(whole)
         until = _until(limit) if ask is None else ask.until
         for values in self._values:
-            values.step(changes, until, forced=ask is not None or posts is not None)
+            some = whole if values.life == "window" else changes
+            values.step(some, until, forced=ask is not None or posts is not None)
         if self._held is not None:
             self._held.step(changes)
         come, go = (self._device.kernels.keep(each) for each in (changes.enters, changes.leaves))
