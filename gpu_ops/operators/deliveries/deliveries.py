@@ -39,8 +39,6 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
 
     _node: Deliveries
 
-    opens_first = True
-
     def __init__(self, node: Deliveries, device: Device) -> None:
         super().__init__(node, device)
         schema = node.rows.schema
@@ -51,6 +49,10 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         self._held = HeldRows(schema, device) if node.held and node.per == "row" else None
         self._clock, self._done = MIN_TIME, MIN_TIME
         self._kinds = device.columns.from_arrow(pa.table({ROW: pa.array(_KINDS, pa.string())}))
+
+    def opens(self, at: int) -> bool:
+        """It takes open rows, and whole ticks."""
+        return at == 0
 
     def with_open(self) -> Operator | None:
         """Itself: it takes each row's enter and leave as they come."""
@@ -212,7 +214,10 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
             some = np.sort(take(each, at))
             counts.append(np.searchsorted(some, turns, side="right") - np.searchsorted(some, turns, side="left"))
         frame = device.columns.build(
-            {name: (count.astype(np.int64), None, pa.int64()) for name, count in zip((ENTERED, LEFT), counts, strict=True)}
+            {
+                name: (count.astype(np.int64), None, pa.int64())
+                for name, count in zip((ENTERED, LEFT), counts, strict=True)
+            }
         )
         return self._rows(MARK, turns, frame, np.zeros_like(turns))
 
