@@ -288,3 +288,19 @@ def test_streams_that_cannot_be_joined_are_refused() -> None:
         TurnJoin((stream(0), other), (Further(),))
     with pytest.raises(ColumnError, match="Cast one of them first"):
         TurnJoin((stream(0), stream(1)), (Further("inner", (("k0", "v1"),)),))
+
+
+OUTER = st.builds(
+    How, st.sampled_from(["left", "right", "full"]), st.sampled_from([0, 0, None]), st.sampled_from([None, None, 0])
+)
+
+
+@pytest.mark.parametrize("device", HERE)
+@given(how=OUTER, streams=st.tuples(members(), members()), seed=st.integers(0, 1 << 20))
+def test_outer_joins_do_not_retract(
+    device: str, how: How, streams: tuple[list[Member], ...], seed: int
+) -> None:
+    node = joined([how])
+    whole = in_one_step(node, streams, device)
+    assert told(whole, streams, held=True) == expected([how], streams)
+    assert shown(in_any_cut(node, streams, device, random.Random(seed))) == shown(whole)

@@ -15,9 +15,11 @@ from gpu_ops.core.state_tables import Field, StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.devices import Device
 from gpu_ops.operators.checked import holds
-from gpu_ops.operators.events import Events
+from gpu_ops.operators.events import Events, present
 from gpu_ops.operators.joins import joins
+from gpu_ops.operators.joins.coverage import Matches
 from gpu_ops.operators.joins.joins import OverlapPairs
+from gpu_ops.operators.joins.lonely import Lonely
 from gpu_ops.operators.joins.turn_rows import (
     AT,
     ID,
@@ -31,7 +33,9 @@ from gpu_ops.operators.joins.turn_rows import (
     shown_places,
     some_of,
     together,
+    with_columns,
 )
+from gpu_ops.operators.row_windows.data_windows import hashes
 from gpu_ops.operators.state.fields import nullable_columns, row_columns
 from gpu_ops.operators.state.row_runs import RowRuns, ordered
 from gpu_ops.operators.state.rows import AxisRows, GroupInterner, Least, concat_rows, rows_from_arrow
@@ -82,11 +86,35 @@ class _Part:
 
 _Found = tuple[_Part, _Part, OverlapPairs]
 
+_Met = dict[int | None, Matches]
+"""The pairs of some rows, by the names of their runs; None for rows that move."""
+
+_MET, _SINCE = ("row", "met"), ("row", "since")
+"""The columns of rows that are there without a match: how many matches they have, and since when they have none."""
+
+
+class _StayingRows(RowRuns):
+    """Rows that stay, by key and number of their own; how many matches they have changes beside them."""
+
+    def _run(self, rows: AxisRows) -> Run[AxisRows]:
+        run = super()._run(rows)
+        for name in (_MET, _SINCE):
+            if name in rows.columns:
+                run.beside[name[1]] = column(rows, name).copy()
+        return run
+
+    def _rest(self, run: Run[AxisRows]) -> AxisRows:
+        if _MET not in run.rows.columns:
+            return super()._rest(run)
+        rows = with_columns(run.rows, **{name: run.beside[name].copy() for _, name in (_MET, _SINCE)})
+        return super()._rest(replace(run, rows=rows))
+
 
 class TurnStage:
     """The rows of both sides that are in, by key, and the steps of their join.
 
-    Pairs are not kept: those of a row that leaves are found again as they were found when it entered.
+    Pairs are not kept: those of a row that leaves are found again as they were found when it entered. Of rows that are
+    there without a match too, it keeps how many matches they have.
 
     Args:
         node: The join.
@@ -103,22 +131,29 @@ class TurnStage:
         names = tuple(name for name, _ in self._how.on)
         self._keys = pa.schema([self._schemas[0].field(name).with_nullable(True) for name in names])
         self._groups = GroupInterner(names, self._keys, device)
-        self._alive = RowRuns(("group", "low"), device), RowRuns(("group", "low"), device)
+        self._alive = _StayingRows(("group", "low"), device), _StayingRows(("group", "low"), device)
         self._entered = Least(), Least()
 
     def step(self, sides: tuple[Moved, Moved], done: int, cti: int) -> Moved:
         """The pairs that enter and leave in a step, from one CTI to another."""
-        moving, made = [], Moved()
-        for at, side in enumerate(sides):
-            rows = self._moving(at, side, over=cti == MAX_TIME and not self._opens)
-            moving.append(_Part.moving(rows))
-        for found in self._content(moving[0], moving[1]):
+        over, made = cti == MAX_TIME and not self._opens, Moved()
+        left, right = (_Part.moving(self._moving(at, side, over=over)) for at, side in enumerate(sides))
+        points = [_Part.moving(self._coded(at, together(side.points, self._device))) for at, side in enumerate(sides)]
+        met: tuple[_Met, _Met] = ({}, {})
+        for found in self._content(left, right):
             self._sort_out(found, done, made)
-        points = [self._coded(at, together(side.points, self._device)) for at, side in enumerate(sides)]
-        for found, point in self._meeting_points(points, moving):
+            self._note(found, met)
+        met_points: tuple[list[Any], list[Any]] = ([], [])
+        for found, point in self._meeting_points(points[0], points[1], left, right):
             made.points.append(self._pairs(found, point))
-        for at, part in enumerate(moving):
-            self._keep(at, part)
+            at = 0 if point is points[0] else 1
+            met_points[at].append(found[2].others if at else found[2].rows)
+        for at, (part, point) in enumerate(zip((left, right), points, strict=True)):
+            moved = part
+            if self._how.keeps[at]:
+                self._points_alone(at, point, met_points[at], made)
+                moved = self._alone(at, part, met[at], done, made)
+            self._keep(at, moved)
         self._forget()
         return made
 
@@ -130,19 +165,23 @@ class TurnStage:
         leaving = together(side.closed, device)
         pieces = [*side.whole, *side.opened]
         if leaving is not None:
-            leaving = self._coded(at, leaving)
-            self._drop(at, leaving)
+            leaving = self._drop(at, self._coded(at, leaving))
         if over:
             # At the end of time all rows are whole. What was made of rows before has been closed by who made it.
             pieces = [replace(each, high=np.minimum(each.high, MAX_TIME)) for each in pieces]
             if at == 1 or self._number == 1:
                 pieces += [self._lasting(each) for each in self._alive[at].pieces()]
                 self._alive[at].replace([])
-        entering = together(pieces, device)
-        parts = [
-            each for each in (None if entering is None else self._coded(at, entering), leaving) if each is not None
-        ]
-        return ordered(concat_rows(parts, device), "low", device) if parts else self._none(at)
+        entering = together([self._alone_so_far(at, each) for each in pieces], device)
+        parts = [] if entering is None else [self._coded(at, entering)]
+        parts += [] if leaving is None else [leaving]
+        return ordered(concat_rows(parts, device), "low", device) if parts else self._alone_so_far(at, self._none(at))
+
+    def _alone_so_far(self, at: int, rows: AxisRows) -> AxisRows:
+        """New rows, without matches if that matters."""
+        if not self._how.keeps[at] or _MET in rows.columns:
+            return rows
+        return with_columns(rows, met=np.zeros_like(rows.low), since=rows.low.copy())
 
     def _coded(self, at: int, rows: AxisRows | None) -> AxisRows:
         """Rows with the numbers of their keys, in order of key and enter."""
@@ -163,9 +202,11 @@ class TurnStage:
         columns = made_columns(id=none, clock=none, new=no, old=no)
         return AxisRows(none.astype(np.int32), none, none, columns, events.frame)
 
-    def _drop(self, at: int, leaving: AxisRows) -> None:
-        """Rows leave that are kept."""
+    def _drop(self, at: int, leaving: AxisRows) -> AxisRows:
+        """Rows leave that are kept; with what was known of them."""
         kernels, alive = self._device.kernels, self._alive[at]
+        leaving = self._alone_so_far(at, leaving)
+        known = {name: column(leaving, ("row", name)) for _, name in (_MET, _SINCE) if self._how.keeps[at]}
         ids = column(leaving, ID)
         for run in alive.runs:
             rows = run.rows
@@ -175,25 +216,34 @@ class TurnStage:
             found = found & (kernels.take(rows.low, inside) == ids)
             if run.gone is not None:
                 found = found & ~kernels.take(run.gone, inside)
-            alive.drop(run, kernels.take(inside, kernels.keep(found)))
+            here = kernels.keep(found)
+            places = kernels.take(inside, here)
+            alive.drop(run, places)
+            for name, values in known.items():
+                values[here] = kernels.take(run.beside[name], places)
         if not self._opens:
             self._entered[at].remove(leaving.low)
+        return with_columns(leaving, **known)
 
     def _keep(self, at: int, part: _Part) -> None:
         """Rows that stay are kept."""
         rows = some_of(part.rows, part.leave == OPEN, self._device)
         if not len(rows):
             return
-        columns = made_columns(enter=rows.low) | {name: rows.columns[name] for name in (AT, NEW)}
+        columns = made_columns(enter=rows.low) | {name: rows.columns[name] for name in self._known_of(at)}
         self._alive[at].add(replace(rows, low=column(rows, ID), columns=columns))
         if not self._opens:
             self._entered[at].add(rows.low)
 
     def _lasting(self, kept: AxisRows) -> AxisRows:
         """Kept rows as rows that leave at the end of time."""
-        columns = {name: kept.columns[name] for name in (AT, NEW)}
+        columns = {name: kept.columns[name] for name in (AT, NEW, _MET, _SINCE) if name in kept.columns}
         columns |= made_columns(id=kept.low, old=np.zeros_like(column(kept, NEW)))
         return replace(kept, low=column(kept, _ENTER), high=np.full_like(kept.low, MAX_TIME), columns=columns)
+
+    def _known_of(self, at: int) -> tuple[tuple[str, str], ...]:
+        """The columns of kept rows, beside that of their enters."""
+        return (AT, NEW, _MET, _SINCE) if self._how.keeps[at] else (AT, NEW)
 
     # Pairs
 
@@ -202,17 +252,15 @@ class TurnStage:
         yield from self._matched(left, right, joins.overlaps(left.rows, right.rows, self._device))
         yield from self._with_staying(left, right, (0, 1))
 
-    def _meeting_points(self, points: list[AxisRows], moving: list[_Part]) -> Iterator[tuple[_Found, _Part]]:
+    def _meeting_points(self, lefts: _Part, rights: _Part, left: _Part, right: _Part) -> Iterator[tuple[_Found, _Part]]:
         """The pairs of points and others, and the points among both."""
-        left, right = map(_Part.moving, points)
-        for mine, other in ((left, moving[1]), (moving[0], right)):
+        for mine, other, point in ((lefts, right, lefts), (left, rights, rights)):
             if len(mine.rows) and len(other.rows):
                 for found in self._matched(mine, other, joins.overlaps(mine.rows, other.rows, self._device)):
-                    yield found, left if mine is left else right
-        for found in self._with_staying(left, right, (0,)):
-            yield found, left
-        for found in self._with_staying(left, right, (1,)):
-            yield found, right
+                    yield found, point
+        for at, point in enumerate((lefts, rights)):
+            for found in self._with_staying(lefts, rights, (at,)):
+                yield found, point
 
     def _with_staying(self, left: _Part, right: _Part, sides: tuple[int, ...]) -> Iterator[_Found]:
         """The pairs of these rows and rows of the other side that stay."""
@@ -301,6 +349,74 @@ class TurnStage:
         frame = columns.beside(*(columns.take(part.rows.frame, at) for part, at in members))
         return AxisRows(np.zeros_like(start, dtype=np.int32), start, end, made, frame)
 
+    # Rows without a match
+
+    def _note(self, found: _Found, met: tuple[_Met, _Met]) -> None:
+        """Note the pairs of rows that are there without a match too."""
+        left, right, pairs = found
+        for at, (part, rows) in enumerate(((left, pairs.rows), (right, pairs.others))):
+            if self._how.keeps[at]:
+                name = None if part.run is None else part.run.name
+                met[at].setdefault(name, []).append((rows, pairs.start, pairs.end))
+
+    def _points_alone(self, at: int, point: _Part, met: list[Any], made: Moved) -> None:
+        """Points without a match."""
+        rows = point.rows
+        alone = np.ones_like(point.old)
+        for each in met:
+            alone[each] = False
+        which = self._device.kernels.keep(alone)
+        if len(which):
+            some = rows.take(which, self._device)
+            made.points.append(self._padded(at, some, some.low, some.high, some.low))
+
+    def _alone(self, at: int, part: _Part, met: _Met, done: int, made: Moved) -> _Part:
+        """The times of rows without a match; gives the rows that move, with what is known of them now."""
+        rows, begins = part.rows, part.rows.low < done
+        lone = Lonely(
+            np.where(begins, MIN_TIME, rows.low), rows.high, column(rows, _MET), column(rows, _SINCE), self._device
+        )
+        found = lone.pieces(met.get(None, []), done)
+        self._give_alone(at, part, found, done, made)
+        for run in self._alive[at].runs:
+            if run.name not in met:
+                continue
+            matches = met[run.name]
+            concerned = present(np.concatenate([each for each, _, _ in matches]), len(run.rows), self._device)
+            numbered = [(np.searchsorted(concerned, each), start, end) for each, start, end in matches]
+            some = _Part.staying(replace(run, rows=run.rows.take(concerned, self._device)))
+            counts, since = (self._device.kernels.take(run.beside[name], concerned) for _, name in (_MET, _SINCE))
+            stay = Lonely(np.full_like(since, MIN_TIME), some.leave, counts, since, self._device)
+            self._give_alone(at, some, stay.pieces(numbered, done), done, made)
+            run.beside[_MET[1]][concerned], run.beside[_SINCE[1]][concerned] = stay.met, stay.since
+        return replace(part, rows=with_columns(rows, met=lone.met, since=lone.since))
+
+    def _give_alone(self, at: int, part: _Part, pieces: tuple[Any, Any, Any], done: int, made: Moved) -> None:
+        device, take = self._device, self._device.kernels.take
+        was, stays = pieces[1] < done, pieces[2] == OPEN
+        for which, into in ((was & ~stays, made.closed), (~was & stays, made.opened), (~was & ~stays, made.whole)):
+            which_rows = device.kernels.keep(which)
+            if len(which_rows):
+                index, start, end = (take(each, which_rows) for each in pieces)
+                columns = made_columns(
+                    id=take(part.id, index),
+                    clock=take(column(part.rows, AT), index),
+                    new=(take(part.enter, index) == start) & take(column(part.rows, NEW), index),
+                    old=(take(part.leave, index) == end) & take(part.old, index),
+                )
+                frame = device.columns.take(part.rows.frame, index)
+                rows = AxisRows(np.zeros_like(start, dtype=np.int32), start, end, columns, frame)
+                into.append(self._padded(at, rows, start, end, start))
+
+    def _padded(self, at: int, rows: AxisRows, low: Any, high: Any, since: Any) -> AxisRows:
+        """Rows of one side with nulls for the other. Each stretch of time without a match makes a row of its own."""
+        columns = self._device.columns
+        other = columns.from_arrow(empty_table(self._schemas[1 - at]))
+        parts = [rows.frame, columns.nulls(other, len(rows))]
+        made = {name: rows.columns[name] for name in (AT, NEW, OLD)}
+        made |= made_columns(id=hashes(at, column(rows, ID), since) & IDENTITIES)
+        return AxisRows(rows.code, low, high, made, columns.beside(*(parts[::-1] if at else parts)))
+
     # The state
 
     def floor(self, cti: int) -> list[int]:
@@ -355,14 +471,18 @@ class TurnStage:
             yield StateTable(keys, nullable_columns(self._keys, ""), unique=tuple(self._keys.names))
             groups = tables[keys].num_rows if keys in tables else 0
         own = Field(pa.int64(), least=0, most=IDENTITIES)
+        place = Field(pa.int64(), least=MIN_TIME, most=MAX_TIME)
         for at, side in enumerate(_SIDES):
+            numbers = {_ENTER: place, AT: Field(pa.int64())}
+            if self._how.keeps[at]:
+                numbers |= {_MET: Field(pa.int64(), least=0), _SINCE: place}
             columns = row_columns(
                 own,
                 Field(pa.int64(), least=OPEN, most=OPEN),
                 groups + _NULLS,
                 first=_NULLS,
                 columns=made_columns(new=np.zeros(0, np.bool_)),
-                numbers={_ENTER: Field(pa.int64(), least=MIN_TIME, most=MAX_TIME), AT: Field(pa.int64())},
+                numbers=numbers,
                 frame=self._schemas[at],
             )
             columns["group"] = replace(columns["group"], besides=(at,))
