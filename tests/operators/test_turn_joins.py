@@ -297,10 +297,45 @@ OUTER = st.builds(
 
 @pytest.mark.parametrize("device", HERE)
 @given(how=OUTER, streams=st.tuples(members(), members()), seed=st.integers(0, 1 << 20))
-def test_outer_joins_do_not_retract(
-    device: str, how: How, streams: tuple[list[Member], ...], seed: int
-) -> None:
+def test_outer_joins_do_not_retract(device: str, how: How, streams: tuple[list[Member], ...], seed: int) -> None:
     node = joined([how])
     whole = in_one_step(node, streams, device)
     assert told(whole, streams, held=True) == expected([how], streams)
+    assert shown(in_any_cut(node, streams, device, random.Random(seed))) == shown(whole)
+
+
+@st.composite
+def several(draw: st.DrawFn) -> tuple[list[How], tuple[list[Member], ...]]:
+    """Three or four streams, joined in any way to streams before."""
+    count = draw(st.integers(3, 4))
+    hows = []
+    for number in range(1, count):
+        others = st.none() | st.integers(0, number - 1)
+        kind = draw(st.sampled_from(["inner", "left", "right", "full"]))
+        hows.append(How(kind, draw(st.integers(0, number - 1) | others), draw(st.none() | others)))
+    return hows, tuple(draw(members(4)) for _ in range(count))
+
+
+@pytest.mark.parametrize("device", HERE)
+@given(joins=several(), seed=st.integers(0, 1 << 20))
+def test_several_streams_are_joined_one_after_another(
+    device: str, joins: tuple[list[How], tuple[list[Member], ...]], seed: int
+) -> None:
+    hows, streams = joins
+    node = joined(hows)
+    whole = in_one_step(node, streams, device)
+    assert told(whole, streams, held=True) == expected(hows, streams)
+    assert shown(in_any_cut(node, streams, device, random.Random(seed))) == shown(whole)
+
+
+@pytest.mark.parametrize("device", HERE)
+@given(joins=several(), alone=st.sets(st.integers(0, 2), min_size=1), seed=st.integers(0, 1 << 20))
+def test_rows_of_unidirectional_streams_alone_make_rows(
+    device: str, joins: tuple[list[How], tuple[list[Member], ...]], alone: set[int], seed: int
+) -> None:
+    hows, streams = joins
+    node = joined(hows, tuple(sorted(alone)))
+    whole = in_one_step(node, streams, device)
+    assert told(whole, streams, held=False) == expected(hows, streams, sorted(alone))
+    assert all(row["end"] == row["start"] + 1 for row in whole)
     assert shown(in_any_cut(node, streams, device, random.Random(seed))) == shown(whole)

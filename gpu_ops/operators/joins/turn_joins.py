@@ -72,19 +72,20 @@ class TurnJoinOperator(Operator, nodes=(TurnJoin,)):
 
     def _passed(self, cti: int) -> int:
         """The CTI behind which no row enters that is not given yet."""
-        if self._opens or cti == MAX_TIME:
+        if self._opens or self._node.unidirectional or cti == MAX_TIME:
             return cti
         floors = [floor for stage in self._stages for floor in stage.floor(cti)]
         return max(floors) if all(how.kind == "inner" for how in self._node.further) else min(floors)
 
     def _given(self, found: Moved) -> StepInput:
+        points = [self._events(each, each.low + (each.low & 1), TICK) for each in found.points]
+        if self._node.unidirectional:
+            return StepInput(points)
         whole, opened, closed = found.whole, found.opened, found.closed
         if not self._opens:
             whole, opened, closed = [*whole, *closed], [], []
-        events = [self._events(each, each.low, each.high) for each in whole]
-        events += [self._events(each, each.low + (each.low & 1), TICK) for each in found.points]
         return StepInput(
-            events,
+            [*(self._events(each, each.low, each.high) for each in whole), *points],
             [self._events(each, each.low, TICK) for each in opened],
             [self._events(each, each.low, each.high) for each in closed],
         )

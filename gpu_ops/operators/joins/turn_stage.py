@@ -125,6 +125,8 @@ class TurnStage:
 
     def __init__(self, node: TurnJoin, number: int, device: Device, *, opens: bool) -> None:
         self._how, self._number, self._device, self._opens = node.further[number - 1], number, device, opens
+        # Where only points make rows of the result, others are made for the points of later streams alone.
+        self._has_pairs = not node.unidirectional or max(node.unidirectional) > number
         self._schemas = node.paired(number - 1), node.columns(number)
         condition = self._how.condition
         self._filter = None if condition is None else Filter(Feed(node.paired(number), (), None), condition)
@@ -140,7 +142,7 @@ class TurnStage:
         left, right = (_Part.moving(self._moving(at, side, over=over)) for at, side in enumerate(sides))
         points = [_Part.moving(self._coded(at, together(side.points, self._device))) for at, side in enumerate(sides)]
         met: tuple[_Met, _Met] = ({}, {})
-        for found in self._content(left, right):
+        for found in self._content(left, right) if self._has_pairs else ():
             self._sort_out(found, done, made)
             self._note(found, met)
         met_points: tuple[list[Any], list[Any]] = ([], [])
@@ -152,7 +154,7 @@ class TurnStage:
             moved = part
             if self._how.keeps[at]:
                 self._points_alone(at, point, met_points[at], made)
-                moved = self._alone(at, part, met[at], done, made)
+                moved = self._alone(at, part, met[at], done, made) if self._has_pairs else part
             self._keep(at, moved)
         self._forget()
         return made
