@@ -39,3 +39,17 @@ GROUPING = "@level"
 
 ORDER = "@order"
 """The column with the number of a row among those of its place and kind (int64)."""
+
+IS_NEW, IS_OLD = "@new", "@old"
+"""The columns of joined rows that say whether a row is delivered as a new one where it enters, and as an old one where
+it leaves (bool)."""
+
+
+def of_stream(column: str, number: int) -> str:
+    """The name of one of these columns of a stream of a join, by the stream's number.
+
+    Examples:
+        >>> of_stream(PLACE, 1)
+        '@place 1'
+    """
+    return f"{column} {number}"

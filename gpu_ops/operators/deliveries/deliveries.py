@@ -42,8 +42,6 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
 
     _node: Deliveries
 
-    opens_first = True
-
     def __init__(self, node: Deliveries, device: Device) -> None:
         super().__init__(node, device)
         schema = node.rows.schema
@@ -56,6 +54,10 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         self._held = WindowContent(schema, device) if asked and node.per == "row" else None
         self._clock, self._done = MIN_TIME, MIN_TIME
         self._kinds = device.columns.from_arrow(pa.table({ROW: pa.array(_KINDS, pa.string())}))
+
+    def opens(self, at: int) -> bool:
+        """It takes open rows, and whole ticks."""
+        return at == 0
 
     def with_open(self) -> Operator | None:
         """Itself: it takes each row's enter and leave as they come."""
