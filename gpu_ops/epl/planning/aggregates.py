@@ -44,11 +44,13 @@ class PlannedAggregates:
         events: What names stand for in expressions of single events.
         columns: Expressions of single events, by the names of their columns.
         made: The aggregates.
+        named: What the names of its columns begin with, behind the `@`.
     """
 
     events: BindingScope
     columns: dict[str, nw.Expr] = field(default_factory=dict)
     made: list[Delivered] = field(default_factory=list)
+    named: str = ""
     _known: dict[FunctionCall, Bound] = field(default_factory=dict)
     _named: dict[str, str] = field(default_factory=dict)
 
@@ -56,7 +58,7 @@ class PlannedAggregates:
         """The column of an expression of single events."""
         key = f"{bound.text}: {bound.type}"
         if not bound.text or key not in self._named:
-            self._named[key] = f"@{hint} {len(self.columns)}"
+            self._named[key] = f"@{self.named}{hint} {len(self.columns)}"
             self.columns[self._named[key]] = bound.value
         return self._named[key]
 
@@ -76,8 +78,12 @@ class PlannedAggregates:
         if not any(each.keys is None and each.life == "alive" for each in self.made):
             self._add(g.count(), None, "alive")
 
+    def add(self, aggregate: Aggregate) -> str:
+        """The column of another aggregate over the rows in the window."""
+        return self._add(aggregate, None, "alive")
+
     def _add(self, aggregate: Aggregate, keys: tuple[str, ...] | None, life: Life) -> str:
-        name = f"@value {len(self.made)}"
+        name = f"@{self.named}value {len(self.made)}"
         self.made.append(Delivered(replace(aggregate.over(_in_turns), name=name), keys, life))
         return name
 
@@ -123,7 +129,7 @@ class PlannedAggregates:
         if not held:
             return {}
         condition = held[0] if len(held) == 1 else nw.all_horizontal(*held, ignore_nulls=False)
-        name = f"@read {len(self.columns)}"
+        name = f"@{self.named}read {len(self.columns)}"
         self.columns[name] = condition
         return {"where": nw.col(name)}
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import narwhals as nw
@@ -21,7 +21,9 @@ from gpu_ops.epl.binding.scope import BoundStream, StreamScope, is_aggregate, un
 from gpu_ops.epl.patterns import EventFilter
 from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.aggregates import PlannedAggregates
+from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.planning.rates import PlannedOutput, output_rate
+from gpu_ops.epl.planning.subqueries import Asked, Subqueries, asks
 from gpu_ops.epl.planning.windows import StreamWindows, windowed
 from gpu_ops.epl.statements import Statement
 from gpu_ops.plan.data_windows import DataWindow, FirstSpan
@@ -101,12 +103,14 @@ def planned(statement: Statement, ledger: Ledger) -> PlannedStatement:
 class _DeliveredScope:
     """What names stand for in a select clause: properties, keys of groups, and aggregates."""
 
-    def __init__(self, events: StreamScope, aggregates: PlannedAggregates, keys: Mapping[e.Expression, Bound]) -> None:
-        self._events, self._aggregates, self._keys = events, aggregates, keys
+    def __init__(
+        self, events: StreamScope, aggregates: PlannedAggregates, keys: Mapping[e.Expression, Bound], asked: Asked
+    ) -> None:
+        self._events, self._aggregates, self._keys, self._asked = events, aggregates, keys, asked
 
     def special(self, node: e.Expression) -> Bound | None:
-        """A key of the groups."""
-        return self._keys.get(node) or self._events.special(node)
+        """A key of the groups, or a sub-query."""
+        return self._keys.get(node) or self._asked.special(node, self) or self._events.special(node)
 
     def property(self, node: e.Name | e.Member) -> Bound | None:
         """A property, or the key that is this property."""
@@ -127,6 +131,7 @@ class _QueryPlanner:
 
     def __init__(self, statement: Statement, query: q.Query, ledger: Ledger) -> None:
         self._query, self._ledger = query, ledger
+        self._subqueries = Subqueries(ledger)
         self._keeps_last = any(each.name.lower() == "iterableunbound" for each in statement.annotations)
         self._selector = query.selector or ("irstream" if ledger.irstream else "istream")
 
@@ -138,10 +143,13 @@ class _QueryPlanner:
         rows = self._where(windows.memberships, events)
         aggregates = PlannedAggregates(events)
         levels, keys = self._groups(aggregates, events)
-        scope = _DeliveredScope(events, aggregates, keys)
+        asked = self._subqueries.asked()
+        scope = _DeliveredScope(events, aggregates, keys, asked)
         kind = self._kind(keys, levels)
         items = self._items(scope, stream, kind)
         having = None if query.having is None else bind_condition(query.having, scope, "'having'").value
+        if asks(query.where) and stream.windowed:
+            having = self._where_as_asked(scope, kind, having)
         order = self._order(scope, items)
         by_group = kind in {"row for all", "row per group"}
         if by_group:
@@ -150,6 +158,8 @@ class _QueryPlanner:
         read = [value.alias(name) for name, value in aggregates.columns.items()]
         names = list(dict.fromkeys(key for level in levels for key in level))
         made = self._own_keys(aggregates, levels, by_group)
+        if asked and output is not None:
+            raise unsupported(query.output or query, "sub-queries of queries with output clauses")
         snapshot = output is not None and output.selection == "snapshot" and output.rate.every is not None
         limited = output is not None and not snapshot
         is_iterable = stream.windowed or by_group or self._keeps_last
@@ -178,6 +188,7 @@ class _QueryPlanner:
             node = Union((node, Filter(content, nw.col(ROW) == HELD)))
         if windows.posts is not None:
             node = Union((node, self._posts(windows.posts, node.schema)))
+        node = asked.over(node)
         passes = _is_row() if having is None else having
         if limited and output is not None:
             node = extended(node, [passes.fill_null(False).alias(_PASSES)])
@@ -219,18 +230,34 @@ class _QueryPlanner:
         stream = _Stream(term.alias, source.type_name, schema, windowed=bool(term.views))
         events = _EventScope([stream])
         for each in source.filters:
-            node = Filter(node, bind_condition(each, events, "the filter").value)
+            node = self._filtered(node, each, stream, "the filter")
         if term.unidirectional:
             raise failure_at(term, "Only a stream of a join can be unidirectional.", "Leave the word out.")
         if term.views:
             return stream, windowed(node, ledger.ticks, term.views, term.retain, events, deployed=ledger.clock)
+        if asks(query.where):
+            node = self._filtered(node, query.where, stream, "'where'")
         every = DataWindow(node, FirstSpan(MAX_TIME - MIN_TIME + TICK, MIN_TIME))
         return stream, StreamWindows(every, every)
 
     def _where(self, node: Node, events: StreamScope) -> Node:
-        if self._query.where is None:
+        if self._query.where is None or asks(self._query.where):
             return node
         return Filter(node, bind_condition(self._query.where, events).value)
+
+    def _filtered(self, node: Node, condition: e.Expression, stream: _Stream, where: str) -> Node:
+        """The arrivals for which a condition holds; sub-queries of a filter have not seen them yet."""
+        asked = self._subqueries.asked(before=where == "the filter")
+        value = bind_condition(condition, _EventScope([stream], asked), where).value
+        return selected(Filter(asked.over(node), value), node.schema.names)
+
+    def _where_as_asked(self, scope: _DeliveredScope, kind: Kind, having: nw.Expr | None) -> nw.Expr:
+        """A condition that asks sub-queries again as a row leaves: it is one on what is delivered."""
+        assert self._query.where is not None  # noqa: S101  (it asks)
+        if kind != "un-aggregated":
+            raise unsupported(self._query.where, "sub-queries in 'where' of aggregates over a window")
+        where = bind_condition(self._query.where, scope).value
+        return where if having is None else where & having
 
     def _posts(self, posts: Node, schema: pa.Schema) -> Node:
         """Empty deliveries where the window posts without rows."""
@@ -259,7 +286,7 @@ class _QueryPlanner:
                 columns.append(str(bare_column(keys[key].value)))
             levels.append(tuple(columns))
         if len(levels) > 1:
-            for part in {part for key in keys for part in _parts(key) if isinstance(part, e.Name | e.Member)}:
+            for part in {part for key in keys for part in parts(key) if isinstance(part, e.Name | e.Member)}:
                 if part not in keys:
                     raise unsupported(part, "rollups by expressions")
         return levels, keys
@@ -356,10 +383,11 @@ class _QueryPlanner:
         shown = pa.schema([schema.field(f"@column {at}").with_name(name) for at, (name, _) in enumerate(items)])
         node = selected(node, [*(f"@column {at}" for at in range(len(columns))), ROW, ORDER])
         shows = {"istream": (NEW, None), "rstream": (OLD, None), "irstream": (NEW, OLD)}[self._selector]
+        reads = tuple(dict.fromkeys((stream.type_name, *self._subqueries.reads)))
         inserts: tuple[str, ...] = ()
         if query.insert is not None:
             inserts = {"": (NEW,), "istream": (NEW,), "rstream": (OLD,), "irstream": (NEW, OLD)}[query.insert.selector]
-        return PlannedStatement(node, shown, (stream.type_name,), shows, inserts)
+        return PlannedStatement(node, shown, reads, shows, inserts)
 
     def _limit(self) -> tuple[int | None, int]:
         limit = self._query.limit
@@ -381,7 +409,15 @@ class _Stream(BoundStream):
 
 
 class _EventScope(StreamScope):
-    """Expressions about single events on turns."""
+    """Expressions about single events on turns, which may ask sub-queries."""
+
+    def __init__(self, streams: Sequence[BoundStream], asked: Asked | None = None) -> None:
+        super().__init__(streams)
+        self._asked = asked
+
+    def special(self, node: e.Expression) -> Bound | None:
+        """A sub-query."""
+        return None if self._asked is None else self._asked.special(node, self)
 
 
 class _CountScope:
@@ -446,21 +482,8 @@ def _levels_of(node: q.Grouping) -> list[tuple[e.Expression, ...]]:
     return [(node,)]  # type: ignore[return-value]
 
 
-def _parts(node: Any, into: Callable[[Any], bool] = lambda _: True) -> Iterator[Any]:
-    """A node and all nodes in it; not what is in one that ``into`` does not hold for."""
-    if isinstance(node, tuple | list):
-        for each in node:
-            yield from _parts(each, into)
-    elif is_dataclass(node) and not isinstance(node, type):
-        yield node
-        if into(node):
-            for each in fields(node):
-                if each.name != "place":
-                    yield from _parts(getattr(node, each.name), into)
-
-
 def _calls(nodes: Sequence[Any]) -> Iterator[e.FunctionCall]:
-    for part in _parts(nodes, lambda node: not isinstance(node, q.Query)):
+    for part in parts(nodes, lambda node: not isinstance(node, q.Query)):
         if isinstance(part, e.FunctionCall) and is_aggregate(part):
             yield part
 
@@ -471,7 +494,7 @@ def _properties(node: Any) -> Iterator[str]:
     def into(part: Any) -> bool:
         return not isinstance(part, q.Query | e.Member) and not (isinstance(part, e.FunctionCall) and is_aggregate(part))
 
-    for part in _parts(node, into):
+    for part in parts(node, into):
         if isinstance(part, e.Member) or (isinstance(part, e.Name) and part.name != "current_timestamp"):
             yield part.name
 
