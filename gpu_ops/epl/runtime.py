@@ -3,124 +3,29 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from gpu_ops.core.time import MIN_TIME, TICK, TIME_TYPE
-from gpu_ops.core.turns import ASK, CLOCK, EMPTY, HELD, LEVEL, NEW, OLD, ORDER, PLACE, ROW, TURN
-from gpu_ops.devices import Device
+from gpu_ops.core.time import TICK, TIME_TYPE
+from gpu_ops.core.turns import CLOCK, LEVEL, PLACE, TURN
 from gpu_ops.engines.local.placing import place
 from gpu_ops.epl.binding.types import event_type
 from gpu_ops.epl.parsing import parse
 from gpu_ops.epl.placed_error import failure_at, shown_in, unsupported
 from gpu_ops.epl.planning.statements import Ledger, PlannedStatement, planned
 from gpu_ops.epl.queries import Query
-from gpu_ops.epl.statements import CreateSchema, Statement
+from gpu_ops.epl.running import TICKS, Delivery, PlacedRows, RunningStatement, TickRows
+from gpu_ops.epl.statements import Statement
 from gpu_ops.errors import ColumnError, PlanError
-from gpu_ops.operators.events import Events
-from gpu_ops.operators.operator import StepInput
-from gpu_ops.operators.runtime.steps import RunningNode, running
+from gpu_ops.operators.runtime.steps import running
 from gpu_ops.plan.nodes import Feed
 
-Listener = Callable[[pa.Table | None, pa.Table | None, "RunningStatement"], None]
-
 _MILLISECOND = 1000
-_TICKS = pa.schema([(CLOCK, TIME_TYPE), (ASK, pa.bool_())])
 _MOST_TICKS = 10_000_000
 _DEPTH = TURN // LEVEL
-
-
-@dataclass(frozen=True)
-class Delivery:
-    """What a listener is handed at once.
-
-    Attributes:
-        statement: The statement's name.
-        new: The rows of the insert stream; None where there are none.
-        old: The rows of the remove stream; None where there are none.
-    """
-
-    statement: str
-    new: pa.Table | None
-    old: pa.Table | None
-
-
-@dataclass(frozen=True)
-class _Batch:
-    """Rows of one type at their places, in order."""
-
-    places: Any
-    rows: pa.Table
-
-
-@dataclass(eq=False)
-class RunningStatement:
-    """A deployed statement.
-
-    Attributes:
-        name: Its name: that of `@name`, else `statement 1` and so on.
-        text: Its text.
-    """
-
-    name: str
-    text: str
-    _plan: PlannedStatement
-    _device: Device
-    _running: RunningNode
-    _target: str = ""
-    _listeners: list[Listener] = field(default_factory=list)
-    _ready: list[pa.Table] = field(default_factory=list)
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of its rows."""
-        return self._plan.columns
-
-    def listen(self, listener: Listener) -> None:
-        """Have a function called with each delivery.
-
-        Args:
-            listener: Takes the new rows, the old rows (Arrow tables, or None) and the statement.
-        """
-        self._listeners.append(listener)
-
-    def explain(self) -> str:
-        """The plan: its nodes, each after those that it reads."""
-        return "\n".join(node.describe() for node in self._plan.node.walk())
-
-    def step(self, arrived: Mapping[str, _Batch], ticks: tuple[Any, Any, Any] | None, cti: int, runtime: Runtime) -> pa.Table:
-        """What becomes of a step's events, as a table with `PLACE`."""
-        leaves: dict[Any, tuple[StepInput, int]] = {}
-        for name, feed in runtime.feeds.items():
-            batch = arrived.get(name)
-            given = StepInput()
-            if batch is not None and name in self._plan.reads:
-                given = StepInput([Events(batch.places, TICK, self._device.columns.from_arrow(batch.rows))])
-            leaves[feed, "whole"] = leaves[feed, "open"] = (given, cti)
-        given = StepInput()
-        if ticks is not None:
-            places, clocks, asks = ticks
-            rows = pa.table({CLOCK: clocks, ASK: asks}).cast(_TICKS)
-            given = StepInput([Events(places, TICK, self._device.columns.from_arrow(rows))])
-        leaves[runtime.ticks, "whole"] = leaves[runtime.ticks, "open"] = (given, cti)
-        results, _ = self._running.step(leaves)
-        self._running.rest()
-        schema = self._plan.node.schema
-        tables = []
-        for events in results.events:
-            if len(events):
-                table = self._device.columns.to_arrow(events.frame, schema)
-                tables.append(table.append_column(PLACE, pa.array(self._device.columns.host(events.start))))
-        made = pa.concat_tables(tables) if tables else schema.append(pa.field(PLACE, pa.int64())).empty_table()
-        return made.sort_by([(PLACE, "ascending"), (ROW, "ascending"), (ORDER, "ascending")])
-
-    def named(self, table: pa.Table) -> pa.Table:
-        """Rows with the names of the columns."""
-        return table.select([f"@column {at}" for at in range(len(self.schema))]).rename_columns(self.schema.names)
 
 
 class Runtime:
@@ -129,7 +34,7 @@ class Runtime:
     Nothing happens by itself: `send` and `advance` say what happens, in its order.
 
     Args:
-        types: The properties of each type of event: names of Esper's types (`"int"`, `"string"`, `"double[]"`) or Arrow's.
+        types: The properties of each type of event: Esper's types (`"int"`, `"string"`, `"double[]"`) or Arrow's.
         start: What the clock shows first: milliseconds since 1970, or an aware datetime.
         default_selector: `"istream"`, or `"irstream"` for statements that say nothing of it to give old rows too.
 
@@ -156,7 +61,7 @@ class Runtime:
         self._types: dict[str, pa.Schema] = {}
         self._feeds: dict[str, Feed] = {}
         self._depths: dict[str, int] = {}
-        self._ticks = Feed(_TICKS, (), TICK)
+        self._ticks = Feed(TICKS, (), TICK)
         self._clock = _milliseconds(start)
         self._irstream = default_selector == "irstream"
         self._turn = 0
@@ -168,16 +73,6 @@ class Runtime:
             self._add_type(name, fields if isinstance(fields, pa.Schema) else event_type(fields))
 
     # Types and statements
-
-    @property
-    def feeds(self) -> Mapping[str, Feed]:
-        """The leaf of each type's arrivals."""
-        return self._feeds
-
-    @property
-    def ticks(self) -> Feed:
-        """The leaf of ticks."""
-        return self._ticks
 
     @property
     def clock(self) -> int:
@@ -209,22 +104,13 @@ class Runtime:
             TextError: A statement cannot be read, or asks for what there is not; then none is added.
         """
         before = self._types.copy(), self._feeds.copy(), self._depths.copy(), self._statements.copy(), self._count
-        made = []
         try:
             statements = parse(text)
             with shown_in(text):
-                for statement in statements:
-                    if isinstance(statement.body, CreateSchema):
-                        self._create(statement.body)
-                    else:
-                        made.append(self._deployed(statement))
+                return tuple(map(self._deployed, statements))
         except BaseException:
             self._types, self._feeds, self._depths, self._statements, self._count = before
             raise
-        return tuple(made)
-
-    def _create(self, schema: CreateSchema) -> None:
-        raise unsupported(schema, "create schema")
 
     def _deployed(self, statement: Statement) -> RunningStatement:
         ledger = Ledger(self._types, self._feeds, self._ticks, self._clock * _MILLISECOND, self._irstream)
@@ -233,21 +119,22 @@ class Runtime:
         name = statement.name or f"statement {self._count}"
         if name in self._statements:
             raise failure_at(statement, f"There is a statement {name!r} already.", "Give it another name.")
-        target = self._inserted(statement, plan)
+        target, names = self._inserted(statement, plan)
         device = place(plan.node, self._device)
-        made = RunningStatement(name, str(statement), plan, device, running(plan.node, device), target)
+        made = RunningStatement(
+            name, str(statement), plan, target, names, device, running(plan.node, device), self.errors
+        )
         self._statements[name] = made
         # It begins now: its clock is this one.
-        at = self._next(1)
-        made.step({}, (at, np.array([self._clock * _MILLISECOND]), np.array([False])), self._cti, self)
+        made.step({}, (self._ticks, self._ticked(np.array([self._clock]))), self._feeds, self._cti)
         return made
 
-    def _inserted(self, statement: Statement, plan: PlannedStatement) -> str:
-        """The type that its rows are events of; a new one if there is none."""
+    def _inserted(self, statement: Statement, plan: PlannedStatement) -> tuple[str, tuple[str, ...]]:
+        """(the type that its rows are events of, its columns' names there); a new type if there is none."""
         query = statement.body
         if not isinstance(query, Query) or query.insert is None:
-            return ""
-        names = query.insert.columns or plan.columns.names
+            return "", ()
+        names = tuple(query.insert.columns or plan.columns.names)
         if len(names) != len(plan.columns):
             raise failure_at(
                 query.insert, f"There are {len(names)} names for {len(plan.columns)} columns.", "Name each of them."
@@ -268,13 +155,13 @@ class Runtime:
                         query.insert, f"{target!r} has no property {each.name!r}.", f"It has: {', '.join(known.names)}."
                     )
         if self._depths[target] >= _DEPTH - 1:
-            raise unsupported(query.insert, f"more than {_DEPTH - 1} streams one into another")
-        return target
+            raise unsupported(query.insert, f"more than {_DEPTH - 2} streams one into another")
+        return target, names
 
     @property
     def active_filters(self) -> int:
         """How many streams of events the statements listen to."""
-        return sum(len(each._plan.reads) for each in self._statements.values())
+        return sum(len(each.plan.reads) for each in self._statements.values())
 
     def undeploy(self, name: str) -> None:
         """Take a statement away."""
@@ -345,112 +232,76 @@ class Runtime:
 
     def _advanced(self, clocks: Any) -> list[Delivery]:
         if clocks[0] < self._clock:
-            raise PlanError(f"The clock shows {self._clock}, and cannot go back to {clocks[0]}.", remedy="")
+            raise PlanError(
+                f"The clock shows {self._clock}, and cannot go back to {clocks[0]}.", remedy="Give a later time."
+            )
         self._clock = int(clocks[-1])
-        ticks = self._next(len(clocks)), clocks * _MILLISECOND, np.zeros(len(clocks), np.bool_)
-        return self._turned({}, ticks)
+        return self._turned({}, self._ticked(clocks))
 
-    def _turned(self, arrived: dict[str, _Batch], ticks: tuple[Any, Any, Any] | None) -> list[Delivery]:
+    def _ticked(self, clocks: Any, *, ask: bool = False) -> TickRows:
+        return TickRows(self._next(len(clocks)), clocks * _MILLISECOND, np.full(len(clocks), ask, np.bool_))
+
+    def _turned(self, arrived: dict[str, PlacedRows], ticks: TickRows | None) -> list[Delivery]:
         """Take some turns: each statement once, those that insert before those that read it."""
         found: list[tuple[int, int, Delivery]] = []
-        inserted: dict[str, list[_Batch]] = {}
+        inserted: dict[str, list[PlacedRows]] = {}
         ordered = sorted(
-            enumerate(self._statements.values()), key=lambda pair: max(self._depths[name] for name in pair[1]._plan.reads)
+            enumerate(self._statements.values()),
+            key=lambda pair: max(self._depths[name] for name in pair[1].plan.reads),
         )
         for number, statement in ordered:
-            for name in statement._plan.reads:
+            for name in statement.plan.reads:
                 if name in inserted:
                     arrived[name] = self._merged(name, inserted.pop(name), arrived.get(name), ticks)
-            if ticks is None and not any(name in arrived for name in statement._plan.reads):
+            mine = {self._feeds[name]: arrived[name] for name in statement.plan.reads if name in arrived}
+            if ticks is None and not mine:
                 continue
-            made = statement.step(arrived, ticks, self._cti, self)
+            made = statement.step(mine, (self._ticks, ticks), self._feeds, self._cti)
             if not len(made):
                 continue
-            if statement._target:
-                inserted.setdefault(statement._target, []).append(self._insert(statement, made))
-            found += [(at, number, each) for at, each in self._deliveries(statement, made)]
+            if statement.target:
+                inserted.setdefault(statement.target, []).append(statement.inserted(made))
+            found += [(at, number, each) for at, each in statement.delivered(made)]
         found.sort(key=lambda each: each[:2])
         return [each for _, _, each in found]
 
-    def _insert(self, statement: RunningStatement, made: pa.Table) -> _Batch:
-        """The rows that are events of another stream, at the places at which they were made."""
-        kinds = np.asarray(made[ROW].to_numpy(zero_copy_only=False), object)
-        chosen = np.flatnonzero(np.isin(kinds, list(statement._plan.inserts)))
-        some = made.take(chosen)
-        schema = self._types[statement._target]
-        named = statement.named(some)
-        return _Batch(some[PLACE].to_numpy(), _table(named.rename_columns(self._names(statement)), schema, missing=True))
-
-    def _names(self, statement: RunningStatement) -> list[str]:
-        (parsed,) = parse(statement.text)
-        assert isinstance(parsed.body, Query)
-        assert parsed.body.insert is not None
-        return list(parsed.body.insert.columns or statement.schema.names)
-
-    def _merged(self, name: str, parts: Sequence[_Batch], sent: _Batch | None, ticks: Any) -> _Batch:
+    def _merged(
+        self, name: str, parts: Sequence[PlacedRows], sent: PlacedRows | None, ticks: TickRows | None
+    ) -> PlacedRows:
         """Inserted events at places of their own, behind the turn that made them, beside those that were sent."""
+        schema = self._types[name]
         made = np.concatenate([part.places for part in parts])
-        table = pa.concat_tables([part.rows for part in parts])
+        table = pa.concat_tables([_table(part.rows, schema, missing=True) for part in parts])
         order = np.argsort(made, kind="stable")
         made, table = made[order], table.take(order)
         turn = made // TURN
         rank = np.arange(len(turn)) - np.searchsorted(turn, turn)
         if len(rank) and int(rank.max()) * 2 >= LEVEL:
-            raise PlanError(f"One turn inserts more than {LEVEL // 2:,} events into {name!r}.", remedy="Send fewer at once.")
+            raise PlanError(
+                f"One turn inserts more than {LEVEL // 2:,} events into {name!r}.", remedy="Make windows smaller."
+            )
         places = turn * TURN + self._depths[name] * LEVEL + rank * 2
         clocks = np.full(len(places), self._clock * _MILLISECOND)
         if ticks is not None:
-            at = np.searchsorted(ticks[0], turn * TURN, side="right") - 1
-            clocks = ticks[1][np.maximum(at, 0)]
+            clocks = ticks.clocks[np.maximum(np.searchsorted(ticks.places, turn * TURN, side="right") - 1, 0)]
         batch = _at_places(table, places, clocks)
         if sent is None:
             return batch
-        both = pa.concat_tables([sent.rows, batch.rows])
         every = np.concatenate([sent.places, places])
         order = np.argsort(every, kind="stable")
-        return _Batch(every[order], both.take(order))
-
-    # Deliveries
-
-    def _deliveries(self, statement: RunningStatement, made: pa.Table) -> Iterator[tuple[int, Delivery]]:
-        new_kind, old_kind = statement._plan.shows
-        kinds = np.asarray(made[ROW].to_numpy(zero_copy_only=False), object)
-        places = made[PLACE].to_numpy()
-        shown = {word: kinds == word for word in (new_kind, old_kind) if word is not None}
-        some = np.logical_or.reduce([*shown.values(), kinds == EMPTY])
-        at = np.flatnonzero(some)
-        if not len(at):
-            return
-        begins = np.flatnonzero(np.concatenate([[True], places[at][1:] != places[at][:-1]]))
-        ends = np.append(begins[1:], len(at))
-        named = statement.named(made)
-        for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
-            rows = at[begin:end]
-            sides = []
-            for word in (new_kind, old_kind):
-                mine = rows[kinds[rows] == word] if word is not None else rows[:0]
-                sides.append(named.slice(int(mine[0]), len(mine)) if len(mine) else None)
-            delivery = Delivery(statement.name, *sides)
-            for listener in statement._listeners:
-                try:
-                    listener(delivery.new, delivery.old, statement)
-                except Exception as error:  # noqa: BLE001  (a listener that raises stops nothing)
-                    self.errors.append((statement.name, error))
-            yield int(places[rows[0]]), delivery
+        return PlacedRows(every[order], pa.concat_tables([sent.rows, batch.rows]).take(order))
 
     def rows(self, name: str) -> pa.Table:
         """What a statement's iterator gives now: the content of its windows, through its select clause."""
         statement = self[name]
-        at = self._next(1)
-        made = statement.step({}, (at, np.array([self._clock * _MILLISECOND]), np.array([True])), self._cti, self)
-        kinds = np.asarray(made[ROW].to_numpy(zero_copy_only=False), object)
-        return statement.named(made.take(np.flatnonzero(kinds == HELD)))
+        asked = self._ticked(np.array([self._clock]), ask=True)
+        return statement.held(statement.step({}, (self._ticks, asked), self._feeds, self._cti))
 
 
-def _at_places(table: pa.Table, places: Any, clocks: Any) -> _Batch:
+def _at_places(table: pa.Table, places: Any, clocks: Any) -> PlacedRows:
     """Rows as arrivals at some places, while the clock shows some ticks."""
     own = {CLOCK: pa.array(clocks, pa.int64()).cast(TIME_TYPE), PLACE: pa.array(places, pa.int64())}
-    return _Batch(places, pa.table({**{name: table[name] for name in table.column_names}, **own}))
+    return PlacedRows(places, pa.table({**{name: table[name] for name in table.column_names}, **own}))
 
 
 def _milliseconds(time: int | dt.datetime) -> int:
@@ -470,7 +321,10 @@ def _table(rows: Any, schema: pa.Schema, *, missing: bool = False) -> pa.Table:
             for name in row:
                 if name not in schema.names:
                     raise ColumnError(
-                        "An event has no such property.", column=name, row=number, remedy=f"It has: {', '.join(schema.names)}."
+                        "An event has no such property.",
+                        column=name,
+                        row=number,
+                        remedy=f"It has: {', '.join(schema.names)}.",
                     )
         rows = pa.Table.from_pylist(rows, schema)
     elif isinstance(rows, pa.RecordBatch):

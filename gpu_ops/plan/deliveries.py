@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from gpu_ops.core.time import TICK, TIME_TYPE
 from gpu_ops.core.turns import CLOCK, DUE, ENTERED, LEFT, ORDER, PLACE, ROW
-from gpu_ops.errors import PlanError
+from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.expressions import bare_column
 from gpu_ops.plan.nodes import Ends, Node
@@ -55,7 +55,7 @@ class Deliveries(Node):
         aggregates: The aggregates. With groups, each level has one over the rows in the window.
         new: Whether it gives new rows.
         old: Whether it gives old rows.
-        held: Whether it gives content that is asked for.
+        content: Whether it gives the content where it is asked for.
         marks: Whether it says how many rows each turn moved.
         snapshot: When the whole content is output, as new rows; then there are no other new and old rows.
     """
@@ -67,17 +67,17 @@ class Deliveries(Node):
     aggregates: tuple[Delivered, ...] = ()
     new: bool = True
     old: bool = False
-    held: bool = False
+    content: bool = False
     marks: bool = False
     snapshot: Rate | None = None
 
     def __post_init__(self) -> None:
         names = self.rows.schema.names
-        for each in (CLOCK, PLACE):
-            if each not in names:
-                raise PlanError(f"Deliveries need rows on turns, and these have no column {each!r}.", remedy="")
-        for each in self.aggregates:
-            for read in each.aggregate.reads:
+        for name in (CLOCK, PLACE):
+            if name not in names:
+                raise ColumnError("Deliveries need rows on turns.", column=name, remedy="Make them on turns.")
+        for delivered in self.aggregates:
+            for read in delivered.aggregate.reads:
                 if bare_column(read) is None:
                     raise PlanError("An aggregate of deliveries is over plain columns.", remedy="Compute them first.")
 
@@ -139,7 +139,7 @@ class Deliveries(Node):
 
     def describe(self) -> str:
         sides = " and ".join(
-            word for word, there in (("new", self.new), ("old", self.old), ("held", self.held)) if there
+            word for word, there in (("new", self.new), ("old", self.old), ("held", self.content)) if there
         )
         per = self.per if self.levels == ((),) else " and ".join(f"({', '.join(level)})" for level in self.levels)
         aggregates = ", ".join(map(str, self.aggregates))

@@ -96,7 +96,7 @@ class PlannedAggregates:
         keys = None
         if "group_by" in options:
             keys = tuple(self.column(self._single(each), "key") for each in options["group_by"].values)
-        conditions = list(options["filter"].values) if "filter" in options else []
+        conditions: list[Any] = list(options["filter"].values) if "filter" in options else []
         name, ever = call.name, call.name in {"firstever", "lastever"}
         if name.endswith("ever") and not ever:
             name, ever = name.removesuffix("ever"), True
@@ -142,7 +142,7 @@ class PlannedAggregates:
         keys: tuple[str, ...] | None,
         life: Life,
     ) -> Bound:
-        distinct = {"distinct": True} if call.quantity == "distinct" else {}
+        distinct: dict[str, Any] = {"distinct": True} if call.quantity == "distinct" else {}
         if name == "leaving":
             made = self._add(g.count(**self._where(held)), keys, "left")
             return Bound(nw.col(made).fill_null(0) > 0, t.BOOLEAN)

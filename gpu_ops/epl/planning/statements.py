@@ -27,7 +27,7 @@ from gpu_ops.epl.planning.subqueries import Asked, Subqueries, asks
 from gpu_ops.epl.planning.windows import StreamWindows, windowed
 from gpu_ops.epl.statements import Statement
 from gpu_ops.plan.data_windows import DataWindow, FirstSpan
-from gpu_ops.plan.deliveries import Deliveries
+from gpu_ops.plan.deliveries import Delivered, Deliveries
 from gpu_ops.plan.expressions import bare_column
 from gpu_ops.plan.joins import Union
 from gpu_ops.plan.nodes import Filter, Node, Project, extended, selected
@@ -157,7 +157,7 @@ class _QueryPlanner:
         output = self._output()
         read = [value.alias(name) for name, value in aggregates.columns.items()]
         names = list(dict.fromkeys(key for level in levels for key in level))
-        made = self._own_keys(aggregates, levels, by_group)
+        made = self._own_keys(aggregates, levels, by_group=by_group)
         if asked and output is not None:
             raise unsupported(query.output or query, "sub-queries of queries with output clauses")
         snapshot = output is not None and output.selection == "snapshot" and output.rate.every is not None
@@ -171,7 +171,7 @@ class _QueryPlanner:
             made,
             new=True,
             old=limited or self._selector != "istream" or (query.insert is not None and query.insert.selector != ""),
-            held=is_iterable and not windows.in_batches,
+            content=is_iterable and not windows.in_batches,
             marks=limited,
             snapshot=output.rate if snapshot and output is not None else None,
         )
@@ -182,7 +182,7 @@ class _QueryPlanner:
                 rows=extended(self._where(windows.content, events), read),
                 new=False,
                 old=False,
-                held=True,
+                content=True,
                 snapshot=None,
             )
             node = Union((node, Filter(content, nw.col(ROW) == HELD)))
@@ -212,7 +212,7 @@ class _QueryPlanner:
 
     # The streams
 
-    def _windows(self) -> tuple[_Stream, StreamWindows]:
+    def _windows(self) -> tuple[_WindowedStream, StreamWindows]:
         query, ledger = self._query, self._ledger
         if query.joins:
             raise unsupported(query.joins[0], "joins")
@@ -227,7 +227,7 @@ class _QueryPlanner:
                 source, f"There is no type of events {source.type_name!r}.", source.type_name, known, known, "Known:"
             )
         node = ledger.arrivals[source.type_name]
-        stream = _Stream(term.alias, source.type_name, schema, windowed=bool(term.views))
+        stream = _WindowedStream(term.alias, source.type_name, schema, windowed=bool(term.views))
         events = _EventScope([stream])
         for each in source.filters:
             node = self._filtered(node, each, stream, "the filter")
@@ -235,7 +235,7 @@ class _QueryPlanner:
             raise failure_at(term, "Only a stream of a join can be unidirectional.", "Leave the word out.")
         if term.views:
             return stream, windowed(node, ledger.ticks, term.views, term.retain, events, deployed=ledger.clock)
-        if asks(query.where):
+        if query.where is not None and asks(query.where):
             node = self._filtered(node, query.where, stream, "'where'")
         every = DataWindow(node, FirstSpan(MAX_TIME - MIN_TIME + TICK, MIN_TIME))
         return stream, StreamWindows(every, every)
@@ -245,7 +245,7 @@ class _QueryPlanner:
             return node
         return Filter(node, bind_condition(self._query.where, events).value)
 
-    def _filtered(self, node: Node, condition: e.Expression, stream: _Stream, where: str) -> Node:
+    def _filtered(self, node: Node, condition: e.Expression, stream: _WindowedStream, where: str) -> Node:
         """The arrivals for which a condition holds; sub-queries of a filter have not seen them yet."""
         asked = self._subqueries.asked(before=where == "the filter")
         value = bind_condition(condition, _EventScope([stream], asked), where).value
@@ -291,7 +291,9 @@ class _QueryPlanner:
                     raise unsupported(part, "rollups by expressions")
         return levels, keys
 
-    def _own_keys(self, aggregates: PlannedAggregates, levels: Sequence[tuple[str, ...]], by_group: bool) -> Any:
+    def _own_keys(
+        self, aggregates: PlannedAggregates, levels: Sequence[tuple[str, ...]], *, by_group: bool
+    ) -> tuple[Delivered, ...]:
         if by_group:
             return tuple(aggregates.made)
         return tuple(replace(each, keys=levels[0] if each.keys is None else each.keys) for each in aggregates.made)
@@ -323,7 +325,7 @@ class _QueryPlanner:
 
     # Columns
 
-    def _items(self, scope: _DeliveredScope, stream: _Stream, kind: Kind) -> list[tuple[str, Bound]]:
+    def _items(self, scope: _DeliveredScope, stream: _WindowedStream, kind: Kind) -> list[tuple[str, Bound]]:
         made: list[tuple[str, Bound]] = []
         for item, name in zip(self._query.items, column_names(self._query.items), strict=True):
             node = item.expression
@@ -361,7 +363,7 @@ class _QueryPlanner:
         node: Node,
         items: Sequence[tuple[str, Bound]],
         order: Sequence[tuple[Bound, bool]],
-        stream: _Stream,
+        stream: _WindowedStream,
         windows: StreamWindows,
     ) -> PlannedStatement:
         query = self._query
@@ -404,7 +406,7 @@ class _QueryPlanner:
 
 
 @dataclass(frozen=True)
-class _Stream(BoundStream):
+class _WindowedStream(BoundStream):
     windowed: bool = False
 
 
@@ -479,7 +481,7 @@ def _levels_of(node: q.Grouping) -> list[tuple[e.Expression, ...]]:
                 bits = [mask >> (len(parts) - 1 - at) & 1 for at in range(len(parts))]
                 chosen.append(tuple(key for part, bit in zip(parts, bits, strict=True) if bit for key in part))
             return chosen
-    return [(node,)]  # type: ignore[return-value]
+    return [(node,)]
 
 
 def _calls(nodes: Sequence[Any]) -> Iterator[e.FunctionCall]:
@@ -492,7 +494,9 @@ def _properties(node: Any) -> Iterator[str]:
     """The names of properties that are in an expression, but for those that aggregates read."""
 
     def into(part: Any) -> bool:
-        return not isinstance(part, q.Query | e.Member) and not (isinstance(part, e.FunctionCall) and is_aggregate(part))
+        return not isinstance(part, q.Query | e.Member) and not (
+            isinstance(part, e.FunctionCall) and is_aggregate(part)
+        )
 
     for part in parts(node, into):
         if isinstance(part, e.Member) or (isinstance(part, e.Name) and part.name != "current_timestamp"):

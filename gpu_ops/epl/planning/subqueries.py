@@ -276,7 +276,9 @@ class _SubqueryPlanner:
             rows = DataWindow(node, FirstSpan(MAX_TIME - MIN_TIME + TICK, MIN_TIME))
         else:
             raise failure_at(
-                term, "A sub-query without aggregates needs a window.", f"Write: {source.type_name}#keepall, for instance."
+                term,
+                "A sub-query without aggregates needs a window.",
+                f"Write: {source.type_name}#keepall, for instance.",
             )
         if source.type_name not in self._of.reads:
             self._of.reads.append(source.type_name)
@@ -471,9 +473,7 @@ class _SubqueryPlanner:
         if any(each.keys is not None or each.life != "alive" for each in self._folds.made):
             raise unsupported(self._query, "aggregates of sub-queries over other rows than those in the window")
         on = tuple(self._on)
-        looked = [
-            Looked(each.aggregate, (*on, *self._equal.get(each.aggregate.name, ()))) for each in self._folds.made
-        ]
+        looked = [Looked(each.aggregate, (*on, *self._equal.get(each.aggregate.name, ()))) for each in self._folds.made]
         strange = tuple(self._strange)
         held = extended(self._held, [value.alias(name) for name, value in columns.items()])
         return _Lookup(held, tuple(looked), self._outer, strange)

@@ -19,7 +19,7 @@ from gpu_ops.devices import Device
 from gpu_ops.operators.deliveries.changes import Changes, changes_of, no_changes
 from gpu_ops.operators.deliveries.firing import FiringTimes, TurnMarks
 from gpu_ops.operators.deliveries.group_values import GroupValues
-from gpu_ops.operators.deliveries.held_rows import HeldRows
+from gpu_ops.operators.deliveries.window_content import WindowContent
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import BatchInput, Operator, StepInput
 from gpu_ops.operators.row_order import run_starts
@@ -50,8 +50,8 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         self._levels = [_Level(keys, _grouped(levelled, keys, schema, device)) for keys in node.levels]
         self._values = [*self._shared, *(values for level in self._levels for values in level.values)]
         self._times = None if node.snapshot is None else FiringTimes(node.snapshot, device)
-        asked = node.held or self._times is not None
-        self._held = HeldRows(schema, device) if asked and node.per == "row" else None
+        asked = node.content or self._times is not None
+        self._held = WindowContent(schema, device) if asked and node.per == "row" else None
         self._clock, self._done = MIN_TIME, MIN_TIME
         self._kinds = device.columns.from_arrow(pa.table({ROW: pa.array(_KINDS, pa.string())}))
 
@@ -95,7 +95,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
 
     def _asked(self, ticks: Events | None) -> list[_Ask]:
         """Where content is asked for, if it is given."""
-        if ticks is None or not self._node.held:
+        if ticks is None or not self._node.content:
             return []
         asks = self._device.columns.values(ticks.frame, ASK)[0].astype(np.bool_)
         places: list[int] = self._device.columns.host(ticks.start[asks]).tolist()
@@ -122,7 +122,9 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
                 due = self._dues(changes, go)
         firings = self._times.step(marks, (at, clock))
         found = []
-        for place, fell_due in zip(*(device.columns.host(each).tolist() for each in (firings.place, firings.due)), strict=True):
+        for place, fell_due in zip(
+            *(device.columns.host(each).tolist() for each in (firings.place, firings.due)), strict=True
+        ):
             before = due.get(place, MIN_TIME) > fell_due
             found.append(_Ask(place if before else place + 1, place, NEW))
         return found
@@ -214,8 +216,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         for key in node.keys:
             one = columns.select(keys, [key])
             parts.append(one if key in level.keys else columns.nulls(one, len(places)))
-        for values in [*self._shared, *level.values]:
-            parts.append(values.at(values.codes(frame), places))
+        parts.extend(values.at(values.codes(frame), places) for values in (*self._shared, *level.values))
         return parts[0] if len(parts) == 1 else columns.beside(*parts)
 
     def _marks(self, changes: Changes, come: Any, go: Any) -> Events:
@@ -336,7 +337,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         if self._held is not None:
             yield from self._held.declared()
         if self._times is not None:
-            yield from self._times.declared()
+            yield from self._times.declared(tables)
 
     def restore(self, tables: Mapping[str, pa.Table]) -> None:
         """The state that `tables` gave."""

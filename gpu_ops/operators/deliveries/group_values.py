@@ -23,7 +23,7 @@ from gpu_ops.plan.windows import Snapshot, WindowAggregate
 _GROUP = "@group"
 
 
-class _Sums(IncrementalWindow):
+class _RunningSums(IncrementalWindow):
     """Snapshots of groups by number; each group's last one is given too, up to the end of the step."""
 
     _may_batch = False
@@ -39,7 +39,7 @@ class _Sums(IncrementalWindow):
         return _numbered(numbers, self._device)
 
 
-class _Rows(RecomputingWindow):
+class _RunningRows(RecomputingWindow):
     """The same for aggregates that need the rows."""
 
     _may_batch = False
@@ -70,13 +70,13 @@ class GroupValues:
 
     def __init__(self, aggregates: Sequence[Delivered], schema: pa.Schema, device: Device) -> None:
         first = aggregates[0]
-        self.keys, self.life, self._device = first.keys, first.life, device
+        self.keys, self.life, self._device = first.keys or (), first.life, device
         self.names = [each.aggregate.name for each in aggregates]
         node = WindowAggregate(Feed(schema, self.keys, None), Snapshot(), tuple(each.aggregate for each in aggregates))
         by_rows = any(each.aggregate.keeps(schema) == "events" for each in aggregates)
-        made: _Sums | _Rows = _Rows(node, device) if by_rows else _Sums(node, device)
-        if isinstance(made, _Sums) and not made.take_open():
-            made = _Rows(node, device)
+        made: _RunningSums | _RunningRows = _RunningRows(node, device) if by_rows else _RunningSums(node, device)
+        if isinstance(made, _RunningSums) and not made.take_open():
+            made = _RunningRows(node, device)
         self._window = made
         self._found: Events | None = None
         self._limit = 0

@@ -137,7 +137,9 @@ class LookupOperator(Operator, nodes=(Lookup,)):
         for at, (_, values) in enumerate(self._values):
             yield from values.declared(tables, f"values {at}/")
         if "asking" in tables:
-            yield StateTable("asking", nullable_columns(self._node.rows.schema.append(pa.field(_PLACE, pa.int64())), ""))
+            yield StateTable(
+                "asking", nullable_columns(self._node.rows.schema.append(pa.field(_PLACE, pa.int64())), "")
+            )
 
     def restore(self, tables: Mapping[str, pa.Table]) -> None:
         """The state that `tables` gave."""
