@@ -6,13 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import narwhals as nw
 import pyarrow as pa
 
+from gpu_ops.core.time import TICK
 from gpu_ops.core.turns import PLACE
 from gpu_ops.errors import PlanError
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.joins import On
-from gpu_ops.plan.nodes import Ends, Node
+from gpu_ops.plan.nodes import Ends, Feed, Filter, Node, extended
+
+ASKING = "@asking"
+"""The column of pairs with the number of the row that asks (int64)."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +75,14 @@ class Lookup(Node):
         content, rows = inputs
         return replace(self, content=content, rows=rows)
 
+    @property
+    def folded(self) -> pa.Schema:
+        """The columns that the aggregates read."""
+        return self.content.schema
+
     @cached_property
     def schema(self) -> pa.Schema:
-        made = [each.aggregate.field(self.content.schema).with_nullable(True) for each in self.looked]
+        made = [each.aggregate.field(self.folded).with_nullable(True) for each in self.looked]
         return pa.schema([*self.rows.schema, *made])
 
     @cached_property
@@ -107,3 +117,39 @@ class Lookup(Node):
 
     def describe(self) -> str:
         return f"Lookup {'before ' * self.before}{', '.join(map(str, self.looked))}"
+
+
+@dataclass(frozen=True, eq=False)
+class PairLookup(Lookup):
+    """The same where rows meet by a condition: the aggregates are over the pairs of each row that asks.
+
+    Attributes:
+        on: Pairs of columns (of the rows that ask, of those that are held) that are equal in each pair.
+        condition: What else holds in each pair, over the columns of both; None for nothing.
+        columns: Further columns of pairs, over those of both.
+    """
+
+    on: On = ()
+    condition: nw.Expr | None = None
+    columns: tuple[nw.Expr, ...] = ()
+
+    @cached_property
+    def paired(self) -> tuple[str, ...]:
+        """The columns of the asking row that are in a pair: of two with one name the held row's is."""
+        return tuple(name for name in self.rows.schema.names if name not in self.content.schema.names)
+
+    @cached_property
+    def pairs(self) -> Node:
+        """What becomes of pairs, over a leaf that gives them as points."""
+        fields = [*(self.rows.schema.field(name) for name in self.paired), *self.content.schema]
+        node: Node = Feed(pa.schema([*fields, (ASKING, pa.int64())]), (), TICK)
+        return extended(node if self.condition is None else Filter(node, self.condition), self.columns)
+
+    @property
+    def folded(self) -> pa.Schema:
+        return self.pairs.schema
+
+    def describe(self) -> str:
+        on = ", ".join(f"{outer}={inner}" for outer, inner in self.on)
+        where = "" if self.condition is None else f" where {self.condition!r}"
+        return f"{super().describe()} of pairs{f' on {on}' if on else ''}{where}"

@@ -26,6 +26,9 @@ _CONDITIONS = (
     " where q.{0} > 1 and q.k = a.k",
     " where q.k is null",
     " where a.v = 1",
+    " where q.{0} < a.v",
+    " where q.{0} < a.v and q.k = a.k",
+    " where q.{0} is a.v or q.k is null",
 )
 _OPERATORS = st.sampled_from(["=", "!=", "<", "<=", ">", ">="])
 _OF_GROUPS = "(select max(w) from B#keepall as b where b.k = a.k)"
@@ -33,7 +36,7 @@ _OF_GROUPS = "(select max(w) from B#keepall as b where b.k = a.k)"
 
 def _from(draw: st.DrawFn) -> tuple[str, str]:
     """(from and where of a sub-query, the property of its rows)."""
-    window = draw(st.sampled_from([*_WINDOWS, "B#time(1 sec)", "B#length_batch(2)", *_OWN]))
+    window = draw(st.sampled_from([*_WINDOWS, "B#time(1 sec)", *_OWN]))
     name = "w" if window[0] == "B" else "v"
     return f"from {window} as q{draw(st.sampled_from(_CONDITIONS)).format(name)}", name
 
@@ -50,6 +53,8 @@ def _values(draw: st.DrawFn) -> str:
                 f"select count(*) {rows}",
                 f"select max(q.{name}) + count(*) {rows} having count(*) > 1",
                 f"select avg(q.{name}) {rows}",
+                f"select sum(q.{name} + a.v) {rows}",
+                f"select q.{name} + a.v {rows}",
             ]
         )
     )

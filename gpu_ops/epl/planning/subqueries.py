@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import narwhals as nw
 import pyarrow as pa
@@ -29,7 +29,7 @@ from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.data_windows import DataWindow, FirstSpan
 from gpu_ops.plan.expressions import column_names as columns_of
 from gpu_ops.plan.joins import On
-from gpu_ops.plan.lookups import Looked, Lookup
+from gpu_ops.plan.lookups import Looked, Lookup, PairLookup
 from gpu_ops.plan.nodes import Filter, Node, Project, extended
 
 
@@ -137,6 +137,9 @@ class Asked:
         return rows
 
 
+_Pairs: TypeAlias = tuple[On, nw.Expr | None, tuple[nw.Expr, ...]]
+
+
 @dataclass(frozen=True)
 class _Lookup:
     """A lookup without the rows that ask.
@@ -146,15 +149,21 @@ class _Lookup:
         looked: The aggregates.
         outer: What it reads of the rows that ask, by the names of columns, with where that stands in the text.
         strange: The names of properties around it.
+        pairs: The keys, the condition and the columns of pairs, if it has to make them.
     """
 
     held: Node
     looked: tuple[Looked, ...]
     outer: Mapping[str, tuple[nw.Expr, e.Expression]]
     strange: tuple[str, ...]
+    pairs: _Pairs | None
 
     def made(self, rows: Node, *, before: bool) -> Node:
-        return Lookup(self.held, rows, self.looked, before) if self.looked else rows
+        if not self.looked:
+            return rows
+        if self.pairs is None:
+            return Lookup(self.held, rows, self.looked, before)
+        return PairLookup(self.held, rows, self.looked, before, *self.pairs)
 
 
 class _PairScope:
@@ -364,6 +373,7 @@ class _SubqueryPlanner:
 
     def _of_fold(self, node: e.Expression, *, condition: bool = False) -> Bound:
         scope = _FoldedScope(self._scope, self._folds)
+        self._note(node)
         return bind_condition(node, scope, "'having'") if condition else bind(node, scope)
 
     def _note(self, node: e.Expression) -> None:
@@ -449,8 +459,11 @@ class _SubqueryPlanner:
     def _decided(self, operator: str, by: str, mine: Bound, known: nw.Expr, *, decisive: bool) -> nw.Expr:
         """Whether the comparison is, for a known value, what decides: true for any, false for all."""
         if operator in {"=", "!="}:
-            column = self._fold(mine)
-            equal = self._count(on=((by, column),))
+            if self._in_pairs:
+                same = conditions.compared("=", Bound(nw.col(by), mine.type), mine).value
+                equal = self._count(same.fill_null(False))
+            else:
+                equal = self._count(on=((by, self._fold(mine)),))
             return equal > 0 if (operator == "=") == decisive else known - equal > 0
         own, nan = mine.value, nw.lit(value=False)
         options = {}
@@ -467,16 +480,18 @@ class _SubqueryPlanner:
 
     def lookup(self) -> _Lookup:
         """The lookup."""
-        columns = self._folds.columns
-        if self._in_pairs or any(columns_of(value, [*self._strange]) for value in columns.values()):
-            raise unsupported(self._query, "sub-queries of which rows meet others than by equality")
         if any(each.keys is not None or each.life != "alive" for each in self._folds.made):
             raise unsupported(self._query, "aggregates of sub-queries over other rows than those in the window")
-        on = tuple(self._on)
-        looked = [Looked(each.aggregate, (*on, *self._equal.get(each.aggregate.name, ()))) for each in self._folds.made]
-        strange = tuple(self._strange)
-        held = extended(self._held, [value.alias(name) for name, value in columns.items()])
-        return _Lookup(held, tuple(looked), self._outer, strange)
+        on, strange = tuple(self._on), tuple(self._strange)
+        columns = tuple(value.alias(name) for name, value in self._folds.columns.items())
+        if self._in_pairs or any(columns_of(value, strange) for value in columns):
+            looked = tuple(Looked(each.aggregate) for each in self._folds.made)
+            rest = nw.all_horizontal(*self._rest, ignore_nulls=False) if self._rest else None
+            return _Lookup(self._held, looked, self._outer, strange, (on, rest, columns))
+        looked = tuple(
+            Looked(each.aggregate, (*on, *self._equal.get(each.aggregate.name, ()))) for each in self._folds.made
+        )
+        return _Lookup(extended(self._held, columns), looked, self._outer, strange, None)
 
 
 def asks(node: e.Expression | None) -> bool:
