@@ -10,15 +10,16 @@ from typing import Literal
 import pyarrow as pa
 
 from gpu_ops.core.time import TICK, TIME_TYPE
-from gpu_ops.core.turns import CLOCK, DUE, ENTERED, LEFT, ORDER, PLACE, ROW
+from gpu_ops.core.turns import CLOCK, DUE, ENTERED, GROUPING, LEFT, ORDER, PLACE, ROW
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.expressions import bare_column
 from gpu_ops.plan.nodes import Ends, Node
 from gpu_ops.plan.rates import Rate
 
-Life = Literal["alive", "ever", "left"]
-"""Over which rows an aggregate is: those in the window, all that ever entered, all that ever left."""
+Life = Literal["alive", "ever", "left", "window"]
+"""Over which rows an aggregate is: those in the window that pass, those of them that ever entered or ever left, or all
+that are in the window, whether they pass or not."""
 
 Per = Literal["row", "group"]
 
@@ -57,7 +58,9 @@ class Deliveries(Node):
         old: Whether it gives old rows.
         content: Whether it gives the content where it is asked for.
         marks: Whether it says how many rows each turn moved.
+        posts: Places at which the window posts without rows, if it does. If all rows are one group, it has a row then.
         snapshot: When the whole content is output, as new rows; then there are no other new and old rows.
+        passes: A boolean column: rows for which it holds are delivered and aggregated; None for all rows.
     """
 
     rows: Node
@@ -70,6 +73,8 @@ class Deliveries(Node):
     content: bool = False
     marks: bool = False
     snapshot: Rate | None = None
+    passes: str | None = None
+    posts: Node | None = None
 
     def __post_init__(self) -> None:
         names = self.rows.schema.names
@@ -83,11 +88,11 @@ class Deliveries(Node):
 
     @property
     def inputs(self) -> tuple[Node, ...]:
-        return self.rows, self.ticks
+        return (self.rows, self.ticks) if self.posts is None else (self.rows, self.ticks, self.posts)
 
     def over(self, *inputs: Node) -> Node:
-        rows, ticks = inputs
-        return replace(self, rows=rows, ticks=ticks)
+        rows, ticks, *posts = inputs
+        return replace(self, rows=rows, ticks=ticks, posts=posts[0] if posts else None)
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
@@ -97,7 +102,7 @@ class Deliveries(Node):
     @cached_property
     def shown(self) -> tuple[str, ...]:
         """The columns of rows that it hands on."""
-        special = {CLOCK, PLACE, DUE}
+        special = {CLOCK, PLACE, DUE, self.passes}
         if self.per == "group":
             return self.keys
         return tuple(name for name in self.rows.schema.names if name not in special)
@@ -110,6 +115,8 @@ class Deliveries(Node):
         fields.append(pa.field(CLOCK, TIME_TYPE))
         if DUE in before.names:
             fields.append(pa.field(DUE, TIME_TYPE))
+        if len(self.levels) > 1:
+            fields.append(pa.field(GROUPING, pa.int64()))
         fields += [pa.field(ROW, pa.string()), pa.field(ORDER, pa.int64())]
         if self.marks:
             fields += [pa.field(ENTERED, pa.int64()), pa.field(LEFT, pa.int64())]
@@ -144,4 +151,5 @@ class Deliveries(Node):
         per = self.per if self.levels == ((),) else " and ".join(f"({', '.join(level)})" for level in self.levels)
         aggregates = ", ".join(map(str, self.aggregates))
         sides = sides if self.snapshot is None else f"all content {self.snapshot}"
-        return f"Deliveries of {sides} rows per {per}{f' agg {aggregates}' if aggregates else ''}"
+        passes = "" if self.passes is None else f" where {self.passes}"
+        return f"Deliveries of {sides} rows per {per}{f' agg {aggregates}' if aggregates else ''}{passes}"

@@ -10,7 +10,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
-from gpu_ops.core.turns import EMPTY, HELD, MARK, NEW, OLD, ORDER, ROW
+from gpu_ops.core.turns import EMPTY, GROUPING, HELD, MARK, NEW, OLD, ORDER, ROW
 from gpu_ops.epl import expressions as e
 from gpu_ops.epl import queries as q
 from gpu_ops.epl.binding import types as t
@@ -21,6 +21,8 @@ from gpu_ops.epl.binding.scope import BoundStream, StreamScope, is_aggregate, un
 from gpu_ops.epl.patterns import EventFilter
 from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.aggregates import PlannedAggregates
+from gpu_ops.epl.planning.events import event_of, stream_meant
+from gpu_ops.epl.planning.looking_back import LookingBack
 from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.planning.rates import PlannedOutput, output_rate
 from gpu_ops.epl.planning.subqueries import Asked, Subqueries, asks
@@ -35,7 +37,9 @@ from gpu_ops.plan.per_delivery import PerDelivery, RowKey
 from gpu_ops.plan.rates import COUNTS, Kind, OutputRate
 
 _MOST_ROWS = (1 << 31) - 1
+_MOST_LEVELS = 16
 _PASSES = "@passes"
+_PASSED = "@passed"
 
 
 @dataclass(frozen=True)
@@ -104,13 +108,15 @@ class _DeliveredScope:
     """What names stand for in a select clause: properties, keys of groups, and aggregates."""
 
     def __init__(
-        self, events: StreamScope, aggregates: PlannedAggregates, keys: Mapping[e.Expression, Bound], asked: Asked
+        self, events: _EventScope, aggregates: PlannedAggregates, keys: Mapping[e.Expression, Bound], asked: Asked
     ) -> None:
         self._events, self._aggregates, self._keys, self._asked = events, aggregates, keys, asked
 
     def special(self, node: e.Expression) -> Bound | None:
-        """A key of the groups, or a sub-query."""
-        return self._keys.get(node) or self._asked.special(node, self) or self._events.special(node)
+        """A key of the groups, what another row has, or a sub-query."""
+        looking = self._events.looking
+        previous = None if looking is None else looking.previous(node, self._aggregates)
+        return previous or self._keys.get(node) or self._asked.special(node, self) or self._events.special(node)
 
     def property(self, node: e.Name | e.Member) -> Bound | None:
         """A property, or the key that is this property."""
@@ -139,8 +145,9 @@ class _QueryPlanner:
         """The whole plan."""
         query = self._query
         stream, windows = self._windows()
-        events = _EventScope([stream])
-        rows = self._where(windows.memberships, events)
+        looking = LookingBack(windows, query.stream.views, StreamScope([stream]))
+        events = _EventScope([stream], looking)
+        where = None if query.where is None or asks(query.where) else bind_condition(query.where, events).value
         aggregates = PlannedAggregates(events)
         levels, keys = self._groups(aggregates, events)
         asked = self._subqueries.asked()
@@ -148,23 +155,32 @@ class _QueryPlanner:
         kind = self._kind(keys, levels)
         items = self._items(scope, stream, kind)
         having = None if query.having is None else bind_condition(query.having, scope, "'having'").value
-        if asks(query.where) and stream.windowed:
-            having = self._where_as_asked(scope, kind, having)
-        order = self._order(scope, items)
+        if query.where is not None and asks(query.where) and stream.windowed:
+            having = self._where_as_asked(query.where, scope, kind, having)
+        order = self._order(scope, kind)
         by_group = kind in {"row for all", "row per group"}
         if by_group:
             aggregates.counted()
+        if stream.windowed and query.group_by:
+            self._refuse_forgetting(aggregates)
         output = self._output()
-        read = [value.alias(name) for name, value in aggregates.columns.items()]
-        names = list(dict.fromkeys(key for level in levels for key in level))
-        made = self._own_keys(aggregates, levels, by_group=by_group)
         if asked and output is not None:
-            raise unsupported(query.output or query, "sub-queries of queries with output clauses")
+            raise unsupported(query, "sub-queries of queries with output clauses")
+        read = [value.alias(name) for name, value in aggregates.columns.items()]
+        passes = None
+        if where is not None and looking.has_previous:
+            # Rows that do not pass are in the window too, where others see them.
+            read.append(where.fill_null(False).alias(_PASSED))
+            passes, where = _PASSED, None
+        names = list(dict.fromkeys(key for level in levels for key in level))
+        if len(levels) > 1:
+            names.append(GROUPING)
+        made = self._own_keys(aggregates, levels, by_group=by_group)
         snapshot = output is not None and output.selection == "snapshot" and output.rate.every is not None
         limited = output is not None and not snapshot
         is_iterable = stream.windowed or by_group or self._keeps_last
         delivered = Deliveries(
-            extended(rows, read),
+            extended(_where(looking.rows(windows.memberships), where), read),
             self._ledger.ticks,
             "group" if by_group else "row",
             tuple(levels) if by_group else ((),),
@@ -174,24 +190,30 @@ class _QueryPlanner:
             content=is_iterable and not windows.in_batches,
             marks=limited,
             snapshot=output.rate if snapshot and output is not None else None,
+            passes=passes,
+            posts=windows.posts,
         )
         node: Node = delivered
         if windows.in_batches:
             content = replace(
                 delivered,
-                rows=extended(self._where(windows.content, events), read),
+                rows=extended(_where(looking.waiting(windows.content), where), read),
                 new=False,
                 old=False,
                 content=True,
                 snapshot=None,
+                posts=None,
             )
             node = Union((node, Filter(content, nw.col(ROW) == HELD)))
-        if windows.posts is not None:
-            node = Union((node, self._posts(windows.posts, node.schema)))
+        values = tuple(each.aggregate.name for each in made)
+        if by_all := (kind == "aggregated and grouped" and output is not None and output.selection == "all"):
+            for name in values:
+                if pa.types.is_nested(delivered.schema.field(name).type):
+                    raise unsupported(query.group_by[0], "output all with arrays")
         node = asked.over(node)
-        passes = _is_row() if having is None else having
         if limited and output is not None:
-            node = extended(node, [passes.fill_null(False).alias(_PASSES)])
+            had = _is_row() if having is None else having
+            node = extended(node, [had.fill_null(False).alias(_PASSES)])
             shows = {"istream": (NEW,), "rstream": (OLD,), "irstream": (NEW, OLD)}[self._selector]
             node = OutputRate(
                 node,
@@ -200,7 +222,7 @@ class _QueryPlanner:
                 output.selection,  # type: ignore[arg-type]
                 kind,
                 tuple(names) if kind in {"row per group", "aggregated and grouped"} else (),
-                tuple(each.aggregate.name for each in made) if kind == "aggregated and grouped" else (),
+                values if by_all else (),
                 shows,
                 _PASSES,
             )
@@ -240,32 +262,20 @@ class _QueryPlanner:
         every = DataWindow(node, FirstSpan(MAX_TIME - MIN_TIME + TICK, MIN_TIME))
         return stream, StreamWindows(every, every)
 
-    def _where(self, node: Node, events: StreamScope) -> Node:
-        if self._query.where is None or asks(self._query.where):
-            return node
-        return Filter(node, bind_condition(self._query.where, events).value)
-
     def _filtered(self, node: Node, condition: e.Expression, stream: _WindowedStream, where: str) -> Node:
         """The arrivals for which a condition holds; sub-queries of a filter have not seen them yet."""
         asked = self._subqueries.asked(before=where == "the filter")
-        value = bind_condition(condition, _EventScope([stream], asked), where).value
+        value = bind_condition(condition, _EventScope([stream], asked=asked), where).value
         return selected(Filter(asked.over(node), value), node.schema.names)
 
-    def _where_as_asked(self, scope: _DeliveredScope, kind: Kind, having: nw.Expr | None) -> nw.Expr:
+    def _where_as_asked(
+        self, condition: e.Expression, scope: _DeliveredScope, kind: Kind, having: nw.Expr | None
+    ) -> nw.Expr:
         """A condition that asks sub-queries again as a row leaves: it is one on what is delivered."""
-        assert self._query.where is not None  # noqa: S101  (it asks)
         if kind != "un-aggregated":
-            raise unsupported(self._query.where, "sub-queries in 'where' of aggregates over a window")
-        where = bind_condition(self._query.where, scope).value
+            raise unsupported(condition, "sub-queries in 'where' of aggregates over a window")
+        where = bind_condition(condition, scope).value
         return where if having is None else where & having
-
-    def _posts(self, posts: Node, schema: pa.Schema) -> Node:
-        """Empty deliveries where the window posts without rows."""
-        columns = [
-            (nw.lit(EMPTY) if each.name == ROW else nw.lit(None, _narwhals(each.type))).alias(each.name)
-            for each in schema
-        ]
-        return Project(posts, tuple(columns), keep=False)
 
     # Groups and kinds
 
@@ -282,9 +292,13 @@ class _QueryPlanner:
             for key in level:
                 if key not in keys:
                     bound = bind(key, events)
+                    if pa.types.is_nested(bound.type):
+                        raise unsupported(key, "groups by arrays or records")
                     keys[key] = Bound(nw.col(aggregates.column(bound, "key")), bound.type)
                 columns.append(str(bare_column(keys[key].value)))
             levels.append(tuple(columns))
+        if len(levels) > _MOST_LEVELS:
+            raise unsupported(self._query.group_by[0], f"more than {_MOST_LEVELS} levels of groups")
         if len(levels) > 1:
             for part in {part for key in keys for part in parts(key) if isinstance(part, e.Name | e.Member)}:
                 if part not in keys:
@@ -297,6 +311,12 @@ class _QueryPlanner:
         if by_group:
             return tuple(aggregates.made)
         return tuple(replace(each, keys=levels[0] if each.keys is None else each.keys) for each in aggregates.made)
+
+    def _refuse_forgetting(self, aggregates: PlannedAggregates) -> None:
+        """Refuse aggregates that Esper forgets when a group's window is empty: they would go on here."""
+        for call in aggregates.known:
+            if call.name.endswith("ever") or call.name == "leaving":
+                raise unsupported(call, f"{call.name} of groups in windows")
 
     def _kind(self, keys: Mapping[e.Expression, Bound], levels: Sequence[tuple[str, ...]]) -> Kind:
         query = self._query
@@ -330,13 +350,10 @@ class _QueryPlanner:
         for item, name in zip(self._query.items, column_names(self._query.items), strict=True):
             node = item.expression
             if name is None:
-                if isinstance(node, e.Wildcard) and node.of is not None and item.alias:
-                    raise unsupported(item, "events as columns")
                 made += [(each, stream.bound(each)) for each in stream.schema.names]
-            elif isinstance(node, e.Name) and node.name == stream.name and node.name not in stream.schema.names:
-                raise unsupported(node, "events as columns")
             else:
-                made.append((name, bind(node, scope)))
+                whole = stream_meant(node, StreamScope([stream]))
+                made.append((name, bind(node, scope) if whole is None else event_of(whole)))
         # A column is there once; what is said by itself comes before what a wildcard gives.
         return list(dict(made).items())
 
@@ -347,8 +364,11 @@ class _QueryPlanner:
             return replace(key, expression=named[key.expression.name])
         return key
 
-    def _order(self, scope: _DeliveredScope, items: Sequence[tuple[str, Bound]]) -> list[tuple[Bound, bool]]:
-        return [(bind(self._meant(key).expression, scope), key.descending) for key in self._query.order_by]
+    def _order(self, scope: _DeliveredScope, kind: Kind) -> list[tuple[e.SortKey, Bound]]:
+        keys = [self._meant(key) for key in self._query.order_by]
+        # A row for all has no properties: by these it has no order.
+        known = [key for key in keys if kind != "row for all" or not any(True for _ in _properties(key.expression))]
+        return [(key, bind(key.expression, scope)) for key in known]
 
     def _output(self) -> PlannedOutput | None:
         if self._query.output is None:
@@ -362,21 +382,27 @@ class _QueryPlanner:
         self,
         node: Node,
         items: Sequence[tuple[str, Bound]],
-        order: Sequence[tuple[Bound, bool]],
+        order: Sequence[tuple[e.SortKey, Bound]],
         stream: _WindowedStream,
         windows: StreamWindows,
     ) -> PlannedStatement:
         query = self._query
         columns = [bound.value.alias(f"@column {at}") for at, (_, bound) in enumerate(items)]
-        sort = [bound.value.alias(f"@sort {at}") for at, (bound, _) in enumerate(order)]
+        sort = [bound.value.alias(f"@sort {at}") for at, (_, bound) in enumerate(order)]
         in_window = [
             nw.when(nw.col(ROW).is_in([HELD, OLD])).then(nw.col(name)).alias(f"@place {at}")
             for at, (name, _) in enumerate(windows.order if not order else ())
             if name in node.schema.names
         ]
         node = Project(node, (*columns, *sort, *in_window, nw.col(ROW), nw.col(ORDER)), keep=False)
-        keys = [RowKey(f"@sort {at}", descending) for at, (_, descending) in enumerate(order)]
+        keys = [RowKey(f"@sort {at}", key.descending) for at, (key, _) in enumerate(order)]
         keys += [RowKey(f"@place {at}", windows.order[at][1]) for at in range(len(in_window))]
+        for item, (_, bound) in zip(query.items, items, strict=False):
+            if query.distinct and pa.types.is_nested(bound.type):
+                raise unsupported(item, "distinct rows with arrays or records")
+        for key, bound in order:
+            if pa.types.is_nested(bound.type):
+                raise unsupported(key, "order by arrays or records")
         limit, offset = self._limit()
         if keys or query.distinct or limit is not None or offset:
             names = tuple(f"@column {at}" for at in range(len(columns))) if query.distinct else None
@@ -411,15 +437,18 @@ class _WindowedStream(BoundStream):
 
 
 class _EventScope(StreamScope):
-    """Expressions about single events on turns, which may ask sub-queries."""
+    """Expressions about single events on turns, about those that came before them, and what sub-queries hold."""
 
-    def __init__(self, streams: Sequence[BoundStream], asked: Asked | None = None) -> None:
+    def __init__(
+        self, streams: Sequence[BoundStream], looking: LookingBack | None = None, asked: Asked | None = None
+    ) -> None:
         super().__init__(streams)
-        self._asked = asked
+        self.looking, self._asked = looking, asked
 
     def special(self, node: e.Expression) -> Bound | None:
-        """A sub-query."""
-        return None if self._asked is None else self._asked.special(node, self)
+        """What an earlier row has, or a sub-query."""
+        found = None if self.looking is None else self.looking.prior(node)
+        return found if found is not None or self._asked is None else self._asked.special(node, self)
 
 
 class _CountScope:
@@ -448,12 +477,12 @@ def _same(one: Bound | None, other: Bound) -> bool:
     return names[0] is not None and names[0] == names[1]
 
 
+def _where(node: Node, condition: nw.Expr | None) -> Node:
+    return node if condition is None else Filter(node, condition)
+
+
 def _is_row() -> nw.Expr:
     return ~nw.col(ROW).is_in([MARK, EMPTY])
-
-
-def _narwhals(dtype: pa.DataType) -> Any:
-    return nw.from_native(pa.table({"a": pa.array([], dtype)})).schema["a"]
 
 
 def _levels(grouping: Sequence[q.Grouping]) -> list[tuple[e.Expression, ...]]:

@@ -389,7 +389,7 @@ class _SubqueryPlanner:
         return self._folds.column(bound)
 
     def _added(self, aggregate: Aggregate, on: On = ()) -> str:
-        name = self._folds.add(aggregate)
+        name = self._folds.add(aggregate, None, "alive")
         self._equal[name] = on
         return name
 

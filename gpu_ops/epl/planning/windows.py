@@ -156,7 +156,11 @@ class _WindowPlanner:
 
     def columns(self, view: View, arguments: Sequence[Argument]) -> tuple[str, ...]:
         """The columns of expressions."""
-        return tuple(self.column(self.bound(view, each).value) for each in arguments)
+        made = [self.bound(view, each) for each in arguments]
+        for node, each in zip(arguments, made, strict=True):
+            if pa.types.is_nested(each.type):
+                raise unsupported(node, f"{view.name} by arrays or records")
+        return tuple(self.column(each.value) for each in made)
 
     def bound(self, view: View, node: Argument) -> Bound:
         """An expression of single events."""
@@ -202,6 +206,9 @@ class _WindowPlanner:
         self, views: Sequence[View], made: Sequence[_ViewKind], groups: tuple[str, ...], retain: Retain
     ) -> StreamWindows:
         """The plan of some windows over the stream."""
+        for view, each in zip(views, made, strict=True):
+            if each.posts and self.grouped:
+                raise unsupported(view, "FORCE_UPDATE behind groupwin")
         if len(made) == 1:
             (one,) = made
             return self._nodes(one, one.kind, (*groups, *one.within), one.order)

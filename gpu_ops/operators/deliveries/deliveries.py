@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from gpu_ops.core.state_tables import Field, StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, TIME_TYPE
-from gpu_ops.core.turns import ASK, CLOCK, DUE, EMPTY, ENTERED, HELD, LEFT, MARK, NEW, OLD, ORDER, PLACE, ROW
+from gpu_ops.core.turns import ASK, CLOCK, DUE, EMPTY, ENTERED, GROUPING, HELD, LEFT, MARK, NEW, OLD, ORDER, PLACE, ROW
 from gpu_ops.devices import Device
 from gpu_ops.operators.deliveries.changes import Changes, changes_of, no_changes
 from gpu_ops.operators.deliveries.firing import FiringTimes, TurnMarks
@@ -22,12 +22,14 @@ from gpu_ops.operators.deliveries.group_values import GroupValues
 from gpu_ops.operators.deliveries.window_content import WindowContent
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import BatchInput, Operator, StepInput
-from gpu_ops.operators.row_order import run_starts
+from gpu_ops.operators.row_order import run_starts, stable_order
 from gpu_ops.plan.deliveries import Delivered, Deliveries
 
 _KINDS = (NEW, OLD, HELD, MARK, EMPTY)
-_LEVEL = 1 << 58
-"""More than any place: rows of a coarser level come behind all of a finer one."""
+_LEFT_FIRST = 1 << 58
+"""More than any place: groups of which rows only leave come behind those into which some enter."""
+_LEVEL = 2 * _LEFT_FIRST
+"""Rows of a coarser level come behind all of a finer one."""
 
 
 class DeliveriesOperator(Operator, nodes=(Deliveries,)):
@@ -39,8 +41,6 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
     """
 
     _node: Deliveries
-
-    opens_first = True
 
     def __init__(self, node: Deliveries, device: Device) -> None:
         super().__init__(node, device)
@@ -54,6 +54,10 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         self._held = WindowContent(schema, device) if asked and node.per == "row" else None
         self._clock, self._done = MIN_TIME, MIN_TIME
         self._kinds = device.columns.from_arrow(pa.table({ROW: pa.array(_KINDS, pa.string())}))
+
+    def opens(self, at: int) -> bool:
+        """It takes open rows, and whole ticks."""
+        return at == 0
 
     def with_open(self) -> Operator | None:
         """Itself: it takes each row's enter and leave as they come."""
@@ -69,13 +73,15 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         cti, device = min(ctis), self._device
         ticks = concat(given[1].events, device)
         clocks = self._clocks(ticks)
-        changes = changes_of(given[0], cti, self._device)
+        changes = changes_of(given[0], cti, device)
+        posts = concat(given[2].events, device) if len(given) > 2 else None
         made: list[Events] = []
         begin = self._done
-        for ask in [*sorted([*self._asked(ticks), *self._outputs(changes, ticks)]), None]:
+        passing = None if changes is None else self._passing(changes)
+        for ask in [*sorted([*self._asked(ticks), *self._outputs(passing, ticks)]), None]:
             limit = cti if ask is None else ask.limit
             part = changes if ask is None and begin == self._done else _between(changes, begin, limit)
-            made += self._part(part, clocks, limit, ask)
+            made += self._part(part, clocks, limit, ask, _places_between(posts, begin, limit))
             begin = limit
         self._done = cti
         self._clock = int(clocks[1][-1])
@@ -141,18 +147,28 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         there = np.ones_like(due, dtype=np.bool_) if valid is None else valid
         return dict(zip(columns.host(places[there]).tolist(), columns.host(due[there]).tolist(), strict=True))
 
+    def _passing(self, changes: Changes) -> Changes:
+        """The changes of rows that pass."""
+        if self._node.passes is None:
+            return changes
+        passes = self._device.columns.values(changes.frame, self._node.passes)[0] != 0
+        return replace(changes, enters=changes.enters & passes, leaves=changes.leaves & passes)
+
     # A part of a step
 
-    def _part(self, changes: Changes | None, clocks: tuple[Any, Any], limit: int, ask: _Ask | None) -> list[Events]:
+    def _part(
+        self, changes: Changes | None, clocks: tuple[Any, Any], limit: int, ask: _Ask | None, posts: Any | None
+    ) -> list[Events]:
         node = self._node
-        if changes is None and ask is None:
+        if changes is None and ask is None and posts is None:
             return []
         made: list[Events] = []
-        if changes is None:
-            changes = no_changes(node.rows.schema, self._device)
+        whole = no_changes(self._node.rows.schema, self._device) if changes is None else changes
+        changes = self._passing(whole)
         until = _until(limit) if ask is None else ask.until
         for values in self._values:
-            values.step(changes, until, forced=ask is not None)
+            some = whole if values.life == "window" else changes
+            values.step(some, until, forced=ask is not None or posts is not None)
         if self._held is not None:
             self._held.step(changes)
         come, go = (self._device.kernels.keep(each) for each in (changes.enters, changes.leaves))
@@ -160,6 +176,8 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
             made += self._by_group(changes, come, go) if node.per == "group" else self._by_row(changes, come, go)
             if node.marks:
                 made.append(self._marks(changes, come, go))
+        if posts is not None and self._times is None:
+            made += self._posted(posts, changes, come, go)
         if ask is not None:
             made += self._content(ask)
         for values in self._values:
@@ -195,18 +213,48 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         columns, take = device.columns, device.kernels.take
         rows = np.concatenate([come, go])
         places = np.concatenate([take(changes.enter, come), take(changes.leave, go)])
+        enters = np.concatenate([np.ones_like(come), np.zeros_like(go)])
+        came = take(columns.values(columns.select(changes.frame, [PLACE]), PLACE)[0], rows)
+        came = came + (1 - enters) * _LEFT_FIRST
         for number, level in enumerate(self._levels):
             codes = level.own.codes(columns.take(changes.frame, rows))
-            order = np.lexsort((rows, places, codes)) if len(rows) > 1 else np.arange(len(rows), like=rows)
-            codes, at, where = take(codes, order), take(rows, order), take(places, order)
-            first = device.kernels.keep(run_starts(codes, where))
-            at, where = take(at, first), take(where, first)
+            order = stable_order([codes, places, came], places, device)
+            some = [take(each, order) for each in (codes, places, rows, came)]
+            begins = device.kernels.keep(run_starts(some[0], some[1]))
+            where, at, first = (take(each, begins) for each in some[1:])
+            counts = _run_sums(take(enters, order), begins), _run_sums(take(1 - enters, order), begins)
             frame = columns.take(changes.frame, at)
-            order = columns.values(frame, PLACE)[0] + number * _LEVEL
             for wanted, kind, when in ((node.new, NEW, where), (node.old, OLD, where - 2)):
                 if wanted:
-                    made.append(self._rows(kind, where, self._group_rows(level, frame, when), order))
+                    found = self._group_rows(level, frame, when)
+                    if node.marks:
+                        found = columns.beside(found, self._counts(*counts))
+                    made.append(self._rows(kind, where, found, first + number * _LEVEL))
         return made
+
+    def _posted(self, posts: Any, changes: Changes, come: Any, go: Any) -> list[Events]:
+        """What the window posts where no row enters or leaves: nothing, or the row for all."""
+        columns, node = self._device.columns, self._node
+        moved, _, _ = self._moved(changes, come, go)
+        if len(moved):
+            at = np.minimum(np.searchsorted(moved, posts), len(moved) - 1)
+            posts = posts[self._device.kernels.take(moved, at) != posts]
+        if not len(posts):
+            return []
+        zeros = np.zeros_like(posts)
+        if node.per == "row" or node.levels != ((),):
+            return [self._rows(EMPTY, posts, columns.build({ORDER: (zeros, None, pa.int64())}), None)]
+        frame = columns.nulls(columns.from_arrow(node.rows.schema.empty_table()), len(posts))
+        sides = ((node.new, NEW, posts), (node.old, OLD, posts - 2))
+        return [
+            self._rows(kind, posts, self._group_rows(self._levels[0], frame, when), zeros)
+            for wanted, kind, when in sides
+            if wanted
+        ]
+
+    def _counts(self, entered: Any, left: Any) -> Any:
+        named = zip((ENTERED, LEFT), (entered, left), strict=True)
+        return self._device.columns.build({name: (count, None, pa.int64()) for name, count in named})
 
     def _group_rows(self, level: _Level, frame: Any, places: Any) -> Any:
         """A row for each of some groups, with the values at some places."""
@@ -217,14 +265,15 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
             one = columns.select(keys, [key])
             parts.append(one if key in level.keys else columns.nulls(one, len(places)))
         parts.extend(values.at(values.codes(frame), places) for values in (*self._shared, *level.values))
+        if len(self._levels) > 1:
+            number = np.full_like(places, self._levels.index(level))
+            parts.append(columns.build({GROUPING: (number, None, pa.int64())}))
         return parts[0] if len(parts) == 1 else columns.beside(*parts)
 
     def _marks(self, changes: Changes, come: Any, go: Any) -> Events:
         """How many rows each turn moved."""
         turns, *counts = self._moved(changes, come, go)
-        named = zip((ENTERED, LEFT), counts, strict=True)
-        frame = self._device.columns.build({name: (count, None, pa.int64()) for name, count in named})
-        return self._rows(MARK, turns, frame, np.zeros_like(turns))
+        return self._rows(MARK, turns, self._counts(*counts), np.zeros_like(turns))
 
     def _moved(self, changes: Changes, come: Any, go: Any) -> tuple[Any, Any, Any]:
         """(places, how many rows enter at each, how many leave)."""
@@ -241,9 +290,9 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
 
     def _content(self, ask: _Ask) -> list[Events]:
         """What is in the window at an ask; an output has an empty row besides, in case nothing else is left of it."""
-        columns = self._device.columns
+        columns, node = self._device.columns, self._node
         made = []
-        if ask.kind == NEW:
+        if ask.kind == NEW and node.snapshot is not None and node.snapshot.posts_empty:
             empty = columns.build({ORDER: (columns.array(np.zeros(1, np.int64)), None, pa.int64())})
             made.append(self._rows(EMPTY, columns.array(np.full(1, ask.place, np.int64)), empty, None))
         if self._held is not None:
@@ -301,7 +350,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         left = take(changes.leave, go)
         if valid is not None:
             due, left = due[valid], left[valid]
-        order = np.lexsort((due, left))
+        order = stable_order([left, due], left, self._device)
         due, left = due[order], left[order]
         if not len(left):
             return columns.nulls(columns.build({DUE: (due, None, TIME_TYPE)}), len(places))
@@ -350,6 +399,21 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
             self._held.restore(tables)
         if self._times is not None:
             self._times.restore(tables)
+
+
+def _places_between(posts: Events | None, begin: int, limit: int) -> Any | None:
+    """The places of some points from one place to another; None for no such points."""
+    if posts is None:
+        return None
+    places = np.sort(posts.start[(posts.start >= begin) & (posts.start < limit)])
+    return places[run_starts(places)] if len(places) else None
+
+
+def _run_sums(values: Any, begins: Any) -> Any:
+    """int64 sums of runs of integers, by the index at which each run begins."""
+    total = np.concatenate([np.zeros_like(values[:1]), np.cumsum(values)]).astype(np.int64)
+    ends = np.concatenate([begins[1:], np.full_like(begins[:1], len(values))])
+    return total[ends] - total[begins]
 
 
 def _grouped(

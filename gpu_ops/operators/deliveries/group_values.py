@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.core.state_tables import StateTable, Tables
+from gpu_ops.core.turns import PLACE
 from gpu_ops.devices import Device
 from gpu_ops.operators.deliveries.changes import Changes
 from gpu_ops.operators.events import Events, concat
@@ -50,6 +51,10 @@ class _RunningRows(RecomputingWindow):
 
     def _newest(self, codes: Any, bounds: Any, groups: int, limit: int) -> Any:
         return np.full_like(bounds, limit, shape=groups)
+
+    @property
+    def _telling(self) -> list[str]:
+        return [PLACE] if PLACE in self._reads else list(self._reads)
 
     def _keys_of(self, numbers: Any) -> Any:
         return _numbered(numbers, self._device)
@@ -110,7 +115,7 @@ class GroupValues:
 
         # A row that is in for no time makes a boundary: it is in just before it, where nobody looks.
         instant = both & (enter == leave)
-        if self.life == "alive":
+        if self.life in {"alive", "window"}:
             given = StepInput(
                 some(both & ~instant, enter, leave) + some(instant, enter - 1, 1),
                 some(enters & ~leaves, enter, 1),

@@ -37,11 +37,13 @@ class _Asked(Operator, family=True):
 
     _node: Lookup
 
-    opens_first = True
-
     def __init__(self, node: Lookup, device: Device) -> None:
         super().__init__(node, device)
         self._waiting: list[Events] = []
+
+    def opens(self, at: int) -> bool:
+        """What is held may be open; rows that ask are points."""
+        return at == 0
 
     def with_open(self) -> Operator | None:
         """Itself: it takes each row's enter and leave as they come."""
