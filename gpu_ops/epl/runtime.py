@@ -128,7 +128,8 @@ class Runtime:
         except ColumnError as error:
             raise failure_at(schema, str(error)) from None
         known = self._types.get(schema.name)
-        if known is None:
+        is_read = any(schema.name in each.plan.reads for each in self._statements.values())
+        if known is None or not is_read:
             self._add_type(schema.name, fields)
         elif not known.equals(fields):
             raise failure_at(
