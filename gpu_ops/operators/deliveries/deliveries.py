@@ -14,7 +14,24 @@ import pyarrow as pa
 
 from gpu_ops.core.state_tables import Field, StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, TIME_TYPE
-from gpu_ops.core.turns import ASK, CLOCK, DUE, EMPTY, ENTERED, GROUPING, HELD, LEFT, MARK, NEW, OLD, ORDER, PLACE, ROW
+from gpu_ops.core.turns import (
+    ASK,
+    CLOCK,
+    DUE,
+    EMPTY,
+    ENTERED,
+    GROUPING,
+    HELD,
+    IS_NEW,
+    IS_OLD,
+    LEFT,
+    MARK,
+    NEW,
+    OLD,
+    ORDER,
+    PLACE,
+    ROW,
+)
 from gpu_ops.devices import Device
 from gpu_ops.operators.deliveries.changes import Changes, changes_of, no_changes
 from gpu_ops.operators.deliveries.firing import FiringTimes, TurnMarks
@@ -122,7 +139,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         marks = TurnMarks(none, none, none)
         due: dict[int, int] = {}
         if changes is not None:
-            come, go = (device.kernels.keep(each) for each in (changes.enters, changes.leaves))
+            come, go = self._delivered(changes)
             marks = TurnMarks(*self._moved(changes, come, go))
             if DUE in self._node.rows.schema.names:
                 due = self._dues(changes, go)
@@ -154,6 +171,14 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         passes = self._device.columns.values(changes.frame, self._node.passes)[0] != 0
         return replace(changes, enters=changes.enters & passes, leaves=changes.leaves & passes)
 
+    def _delivered(self, changes: Changes) -> tuple[Any, Any]:
+        """int64 indices of the rows that are delivered as new ones, and of those delivered as old ones."""
+        columns, keep = self._device.columns, self._device.kernels.keep
+        if IS_NEW not in self._node.rows.schema.names:
+            return keep(changes.enters), keep(changes.leaves)
+        new, old = (columns.values(changes.frame, name)[0] != 0 for name in (IS_NEW, IS_OLD))
+        return keep(changes.enters & new), keep(changes.leaves & old)
+
     # A part of a step
 
     def _part(
@@ -168,10 +193,10 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         until = _until(limit) if ask is None else ask.until
         for values in self._values:
             some = whole if values.life == "window" else changes
-            values.step(some, until, forced=ask is not None or posts is not None)
+            values.step(some, until, forced=ask is not None or posts is not None, momentary=node.momentary)
         if self._held is not None:
             self._held.step(changes)
-        come, go = (self._device.kernels.keep(each) for each in (changes.enters, changes.leaves))
+        come, go = self._delivered(changes)
         if (len(come) or len(go)) and self._times is None:
             made += self._by_group(changes, come, go) if node.per == "group" else self._by_row(changes, come, go)
             if node.marks:
