@@ -10,7 +10,7 @@ import narwhals as nw
 from gpu_ops.core.time import LIFETIME
 from gpu_ops.core.turns import PLACE
 from gpu_ops.epl.binding.bound import Bound
-from gpu_ops.epl.binding.scope import BindingScope
+from gpu_ops.epl.binding.scope import StreamScope
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.deliveries import Delivered, Life
 from gpu_ops.plan.expressions import bare_column, column_names
@@ -27,7 +27,7 @@ class AggregateColumns:
         named: What the names of its columns begin with, behind the `@`.
     """
 
-    events: BindingScope
+    events: StreamScope
     columns: dict[str, nw.Expr] = field(default_factory=dict)
     made: list[Delivered] = field(default_factory=list)
     named: str = ""

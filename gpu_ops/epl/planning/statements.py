@@ -150,10 +150,7 @@ class _QueryPlanner:
         looking = None if query.joins else LookingBack(windows, query.stream.views, StreamScope(streams))
         events = _EventScope(streams, looking)
         condition = with_bounds_as_said(query.where) if query.joins and query.where is not None else query.where
-        is_asked = asks(query.where)
-        if is_asked and query.joins:
-            raise unsupported(query, "sub-queries in 'where' of joins")
-        where = None if condition is None or is_asked else bind_condition(condition, events).value
+        where = None if condition is None or asks(condition) else bind_condition(condition, events).value
         aggregates = PlannedAggregates(events)
         levels, keys = self._groups(aggregates, events)
         asked = self._subqueries.asked()
@@ -161,8 +158,8 @@ class _QueryPlanner:
         kind = self._kind(keys, levels, events)
         items = self._items(scope, streams)
         having = None if query.having is None else bind_condition(query.having, scope, "'having'").value
-        if query.where is not None and is_asked and windowed:
-            having = self._where_as_asked(query.where, scope, kind, having)
+        if condition is not None and asks(condition) and (windowed or query.joins):
+            having = self._where_as_asked(condition, scope, kind, having)
         order = self._order(scope, kind, events)
         by_group = kind in {"row for all", "row per group"}
         if by_group:
@@ -289,9 +286,8 @@ class _QueryPlanner:
         if term.views:
             events, ledger = _EventScope([stream]), self._ledger
             return windowed(node, ledger.ticks, term.views, term.retain, events, deployed=ledger.clock)
-        where = self._query.where
-        if where is not None and asks(where):
-            node = self._filtered(node, where, stream, "'where'")
+        if self._query.where is not None and asks(self._query.where) and not self._query.joins:
+            node = self._filtered(node, self._query.where, stream, "'where'")
         every = DataWindow(node, FirstSpan(MAX_TIME - MIN_TIME + TICK, MIN_TIME))
         return StreamWindows(every, every)
 

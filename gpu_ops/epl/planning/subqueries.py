@@ -166,10 +166,11 @@ class _Lookup:
         return PairLookup(self.held, rows, self.looked, before, *self.pairs)
 
 
-class _PairScope:
+class _PairScope(StreamScope):
     """What names stand for in a sub-query: its own properties, and behind them those around it."""
 
     def __init__(self, inner: BoundStream, around: BindingScope) -> None:
+        super().__init__([inner])
         self._inner, self.around = inner, around
         self.reads: set[str] = set()
 
@@ -196,7 +197,7 @@ class _PairScope:
         """A property of its own, or one around it."""
         if self.is_inner(node):
             self.reads.add("inner")
-            return StreamScope([self._inner]).property(node)
+            return super().property(node)
         if isinstance(node, e.Member) and isinstance(node.of, e.Name) and self.is_inner(node.of):
             return None
         found = self.around.property(node)
