@@ -475,13 +475,16 @@ def _calls(nodes: Sequence[Any]) -> Iterator[e.FunctionCall]:
 def _properties(node: Any) -> Iterator[str]:
     """The names of properties that are in an expression, but for those that aggregates read."""
 
+    def is_path(part: Any) -> bool:
+        return isinstance(part, e.Name) or (isinstance(part, e.Member) and is_path(part.of))
+
     def into(part: Any) -> bool:
-        return not isinstance(part, q.Query | e.Member) and not (
-            isinstance(part, e.FunctionCall) and is_aggregate(part)
-        )
+        if isinstance(part, q.Query) or (isinstance(part, e.FunctionCall) and is_aggregate(part)):
+            return False
+        return not is_path(part)
 
     for part in _parts(node, into):
-        if isinstance(part, e.Member) or (isinstance(part, e.Name) and part.name != "current_timestamp"):
+        if is_path(part) and str(part) != "current_timestamp":
             yield part.name
 
 

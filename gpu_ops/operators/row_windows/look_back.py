@@ -15,6 +15,7 @@ from gpu_ops.core.turns import PLACE
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import BatchInput, Operator, StepInput
+from gpu_ops.operators.row_order import stable_order
 from gpu_ops.operators.state.fields import nullable_columns
 from gpu_ops.plan.look_back import LookBack
 
@@ -79,7 +80,7 @@ class LookBackOperator(Operator, nodes=(LookBack,)):
         columns, take = self._device.columns, self._device.kernels.take
         frame = columns.concat([columns.select(each.frame, [PLACE, *self._others]) for each in some])
         start = np.concatenate([each.start for each in some])
-        order = np.lexsort((columns.values(frame, PLACE)[0], start))
+        order = stable_order([start, columns.values(frame, PLACE)[0]], start, self._device)
         entered = columns.build({_ENTER: (take(start, order), None, pa.int64())})
         recent = columns.beside(entered, columns.select(columns.take(frame, order), self._read))
         recent = columns.concat([self._recent, recent])
