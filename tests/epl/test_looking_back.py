@@ -13,7 +13,7 @@ from gpu_ops.errors import TextError
 from tests.support.epl_interpreter import Interpreter
 from tests.support.epl_on_runtime import RuntimeEngine, rows_of
 from tests.support.epl_recorded import same
-from tests.support.epl_scripts import NAME, SCHEMA, Scenario, played, same_traces, scripts, windows
+from tests.support.epl_scripts import NAME, SCHEMA, Scenario, Windows, played, same_traces, scripts, windows
 from tests.support.examples import examples
 
 _ANYWHERE = (
@@ -55,13 +55,16 @@ _CHOSEN = (
 )
 _WHERE = st.sampled_from(["", "", " where v > 0", " where k = 'a' or v < 2"])
 _PRIOR_WHERE = st.sampled_from(["", " where prior(1, v) = v", " where v >= prior(1, v)"])
+_GROUPED = st.sampled_from(["length(2)", "length_batch(2)", "time_batch(1 sec)", "time(1 sec)", "sort(2, v desc)"]).map(
+    lambda view: Windows(f"#groupwin(k)#{view}", has_order=False, has_previous=True)
+)
 _SELECTOR = st.sampled_from(["", "irstream ", "rstream "])
 
 
 @st.composite
 def _looking(draw: st.DrawFn) -> Scenario:
     """A statement that looks at other rows, grouped or not."""
-    window = draw(windows)
+    window = draw(windows | _GROUPED)
     columns = [*_ANYWHERE, *(_IN_WINDOWS if window.has_previous else ())]
     items = draw(st.lists(st.sampled_from(columns), min_size=1, max_size=4, unique=True))
     where = draw(_WHERE if any("prev" in item for item in items) else _WHERE | _PRIOR_WHERE)
