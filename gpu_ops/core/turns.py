@@ -34,5 +34,22 @@ NEW, OLD, HELD, MARK, EMPTY = "new", "old", "held", "turn", "empty"
 ENTERED, LEFT = "@entered", "@left"
 """The columns of a `MARK`: how many rows entered and how many left."""
 
+GROUPING = "@level"
+"""The column with the number of a group's level, where groups are rolled up (int64)."""
+
 ORDER = "@order"
 """The column with the number of a row among those of its place and kind (int64)."""
+
+IS_NEW, IS_OLD = "@new", "@old"
+"""The columns of joined rows that say whether a row is delivered as a new one where it enters, and as an old one where
+it leaves (bool)."""
+
+
+def of_stream(column: str, number: int) -> str:
+    """The name of one of these columns of a stream of a join, by the stream's number.
+
+    Examples:
+        >>> of_stream(PLACE, 1)
+        '@place 1'
+    """
+    return f"{column} {number}"

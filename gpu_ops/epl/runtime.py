@@ -18,7 +18,7 @@ from gpu_ops.epl.placed_error import failure_at, shown_in, unsupported
 from gpu_ops.epl.planning.statements import Ledger, PlannedStatement, planned
 from gpu_ops.epl.queries import Query
 from gpu_ops.epl.running import TICKS, Delivery, PlacedRows, RunningStatement, TickRows
-from gpu_ops.epl.statements import Statement
+from gpu_ops.epl.statements import CreateSchema, Statement
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.operators.runtime.steps import running
 from gpu_ops.plan.nodes import Feed
@@ -107,10 +107,34 @@ class Runtime:
         try:
             statements = parse(text)
             with shown_in(text):
-                return tuple(map(self._deployed, statements))
+                made = [self._deployed(each) for each in statements if not self._created(each)]
+            return tuple(made)
         except BaseException:
             self._types, self._feeds, self._depths, self._statements, self._count = before
             raise
+
+    def _created(self, statement: Statement) -> bool:
+        """Whether a statement only makes a type of events; then there is one."""
+        schema = statement.body
+        if not isinstance(schema, CreateSchema):
+            return False
+        if schema.columns is None or schema.options:
+            raise unsupported(schema, "schemas of other types", "Name the columns: create schema T (a int).")
+        for each in schema.columns:
+            if each.type.name in self._types:
+                raise unsupported(each, "columns that are events of a type")
+        try:
+            fields = event_type({each.name: str(each.type) for each in schema.columns})
+        except ColumnError as error:
+            raise failure_at(schema, str(error)) from None
+        known = self._types.get(schema.name)
+        if known is None:
+            self._add_type(schema.name, fields)
+        elif not known.equals(fields):
+            raise failure_at(
+                schema, f"There is another type of events {schema.name!r} already.", "Give this one another name."
+            )
+        return True
 
     def _deployed(self, statement: Statement) -> RunningStatement:
         ledger = Ledger(self._types, self._feeds, self._ticks, self._clock * _MILLISECOND, self._irstream)

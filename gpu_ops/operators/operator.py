@@ -188,8 +188,14 @@ class Operator(Declaration, family=True):
         """Whether open events may pass it, and their ends later."""
         return False
 
-    opens_first: ClassVar[bool] = False
-    """Whether, of several inputs, it takes open events from the first."""
+    def opens(self, at: int) -> bool:
+        """Whether the operator of `with_open` takes open events from an input: by itself, from its only one.
+
+        Args:
+            at: The input's place in `inputs`.
+        """
+        del at
+        return len(self.inputs) == 1
 
     def open(self) -> None:
         """Emit events before their ends are known from now on."""

@@ -10,7 +10,7 @@ from typing import Literal
 import pyarrow as pa
 
 from gpu_ops.core.time import TICK, TIME_TYPE
-from gpu_ops.core.turns import CLOCK, DUE, ENTERED, LEFT, ORDER, PLACE, ROW
+from gpu_ops.core.turns import CLOCK, DUE, ENTERED, GROUPING, IS_NEW, IS_OLD, LEFT, ORDER, PLACE, ROW
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.expressions import bare_column
@@ -59,6 +59,7 @@ class Deliveries(Node):
         content: Whether it gives the content where it is asked for.
         marks: Whether it says how many rows each turn moved.
         posts: Places at which the window posts without rows, if it does. If all rows are one group, it has a row then.
+        momentary: Whether rows are there for their own moment only, so that aggregates begin anew with each.
         snapshot: When the whole content is output, as new rows; then there are no other new and old rows.
         passes: A boolean column: rows for which it holds are delivered and aggregated; None for all rows.
     """
@@ -75,6 +76,7 @@ class Deliveries(Node):
     snapshot: Rate | None = None
     passes: str | None = None
     posts: Node | None = None
+    momentary: bool = False
 
     def __post_init__(self) -> None:
         names = self.rows.schema.names
@@ -102,7 +104,7 @@ class Deliveries(Node):
     @cached_property
     def shown(self) -> tuple[str, ...]:
         """The columns of rows that it hands on."""
-        special = {CLOCK, PLACE, DUE, self.passes}
+        special = {CLOCK, PLACE, DUE, IS_NEW, IS_OLD, self.passes}
         if self.per == "group":
             return self.keys
         return tuple(name for name in self.rows.schema.names if name not in special)
@@ -115,6 +117,8 @@ class Deliveries(Node):
         fields.append(pa.field(CLOCK, TIME_TYPE))
         if DUE in before.names:
             fields.append(pa.field(DUE, TIME_TYPE))
+        if len(self.levels) > 1:
+            fields.append(pa.field(GROUPING, pa.int64()))
         fields += [pa.field(ROW, pa.string()), pa.field(ORDER, pa.int64())]
         if self.marks:
             fields += [pa.field(ENTERED, pa.int64()), pa.field(LEFT, pa.int64())]

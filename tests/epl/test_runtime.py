@@ -18,7 +18,7 @@ from gpu_ops.errors import ColumnError, PlanError, TextError
 from tests.support.epl_interpreter import Interpreter
 from tests.support.epl_on_runtime import RuntimeEngine, rows_of
 from tests.support.epl_recorded import difference, recorded, same
-from tests.support.epl_scripts import NAME, SCHEMA, Scenario, Send, played, same_traces, scenarios
+from tests.support.epl_scripts import NAME, SCHEMA, Advance, Scenario, Send, played, same_traces, scenarios
 from tests.support.examples import examples
 
 _PASSED = 276
@@ -45,7 +45,7 @@ def test_recorded_cases(conformance: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", "array"])
 @given(scenarios())
-@examples(60)
+@examples(20)
 def test_a_runtime_delivers_what_the_interpreter_delivers(device: str, scenario: Scenario) -> None:
     try:
         found = played(scenario, RuntimeEngine(SCHEMA, device=device))
@@ -56,7 +56,7 @@ def test_a_runtime_delivers_what_the_interpreter_delivers(device: str, scenario:
 
 @pytest.mark.slow
 @given(scenarios())
-@examples(60)
+@examples(20)
 def test_events_sent_together_are_delivered_as_events_sent_one_by_one(scenario: Scenario) -> None:
     """Neighbouring events of one type are one batch; asking for content in between changes nothing."""
     try:
@@ -65,12 +65,13 @@ def test_events_sent_together_are_delivered_as_events_sent_one_by_one(scenario: 
         return
     for is_event, steps in groupby(scenario.steps, lambda step: isinstance(step, Send) and step.type_name):
         some = list(steps)
-        if is_event:
-            one_by_one = [each for step in some for each in singly.send(step.type_name, [step.row])]
-            at_once = together.send(str(is_event), [step.row for step in some])
-        else:
-            one_by_one = [each for step in some for each in singly.advance(step.now)]
-            at_once = [each for step in some for each in together.advance(step.now)]
+        events = [step.row for step in some if isinstance(step, Send)]
+        one_by_one = [each for row in events for each in singly.send(str(is_event), row)]
+        at_once = together.send(str(is_event), events) if events else []
+        for step in some:
+            if isinstance(step, Advance):
+                one_by_one += singly.advance(step.now)
+                at_once += together.advance(step.now)
         assert _shown(at_once) == _shown(one_by_one)
         kept = [rows_of(each.rows(NAME)) for each in (singly, together)]
         assert same(*kept, in_any_order=True)
@@ -98,7 +99,8 @@ def test_listeners_subscribers_and_a_table_of_deliveries() -> None:
     """W1 5 | W2 7 | W3 9 through a window of two: the third event drops the first."""
     runtime = _bank()
     (statement,) = runtime.deploy("@name('last two') select irstream account, amount from Withdrawal#length(2)")
-    told, rows = [], []
+    told: list[Any] = []
+    rows: list[Any] = []
     statement.listen(lambda new, old, given: told.append((rows_of(new), rows_of(old), given.name)))
     statement.subscribe(lambda account, amount: rows.append((account, amount)))
     assert statement.deliveries().num_rows == 0
@@ -120,7 +122,7 @@ def test_listeners_subscribers_and_a_table_of_deliveries() -> None:
 def test_a_listener_that_raises_stops_nothing_and_is_noted() -> None:
     runtime = _bank()
     (statement,) = runtime.deploy("select amount from Withdrawal")
-    seen = []
+    seen: list[Any] = []
 
     def fails(*given: Any) -> None:
         raise ValueError("not today")

@@ -10,7 +10,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
-from gpu_ops.core.turns import EMPTY, HELD, MARK, NEW, OLD, ORDER, ROW
+from gpu_ops.core.turns import EMPTY, GROUPING, HELD, MARK, NEW, OLD, ORDER, PLACE, ROW, of_stream
 from gpu_ops.epl import expressions as e
 from gpu_ops.epl import queries as q
 from gpu_ops.epl.binding import types as t
@@ -19,9 +19,10 @@ from gpu_ops.epl.binding.expressions import bind, bind_condition, constant
 from gpu_ops.epl.binding.names import column_names
 from gpu_ops.epl.binding.scope import BoundStream, StreamScope, is_aggregate, unknown
 from gpu_ops.epl.patterns import EventFilter
-from gpu_ops.epl.placed_error import failure_at, unsupported
+from gpu_ops.epl.placed_error import PlacedError, failure_at, unsupported
 from gpu_ops.epl.planning.aggregates import PlannedAggregates
 from gpu_ops.epl.planning.events import event_of, stream_meant
+from gpu_ops.epl.planning.joins import JoinedStream, join_of, joined_columns, with_bounds_as_said
 from gpu_ops.epl.planning.looking_back import LookingBack
 from gpu_ops.epl.planning.rates import PlannedOutput, output_rate
 from gpu_ops.epl.planning.windows import StreamWindows, windowed
@@ -35,6 +36,7 @@ from gpu_ops.plan.per_delivery import PerDelivery, RowKey
 from gpu_ops.plan.rates import COUNTS, Kind, OutputRate
 
 _MOST_ROWS = (1 << 31) - 1
+_MOST_LEVELS = 16
 _PASSES = "@passes"
 _PASSED = "@passed"
 
@@ -135,37 +137,48 @@ class _QueryPlanner:
         self._keeps_last = any(each.name.lower() == "iterableunbound" for each in statement.annotations)
         self._selector = query.selector or ("irstream" if ledger.irstream else "istream")
 
-    def plan(self) -> PlannedStatement:
+    def plan(self) -> PlannedStatement:  # noqa: PLR0915  (a clause after the other)
         """The whole plan."""
         query = self._query
-        stream, windows = self._windows()
-        looking = LookingBack(windows, query.stream.views, StreamScope([stream]))
-        events = _EventScope([stream], looking)
-        where = None if query.where is None else bind_condition(query.where, events).value
+        streams, windows = self._windows()
+        windowed = any(stream.windowed for stream in streams)
+        looking = None if query.joins else LookingBack(windows, query.stream.views, StreamScope(streams))
+        events = _EventScope(streams, looking)
+        condition = with_bounds_as_said(query.where) if query.joins and query.where is not None else query.where
+        where = None if condition is None else bind_condition(condition, events).value
         aggregates = PlannedAggregates(events)
         levels, keys = self._groups(aggregates, events)
         scope = _DeliveredScope(events, aggregates, keys)
-        kind = self._kind(keys, levels)
-        items = self._items(scope, stream, kind)
+        kind = self._kind(keys, levels, events)
+        items = self._items(scope, streams)
         having = None if query.having is None else bind_condition(query.having, scope, "'having'").value
-        order = self._order(scope, items)
+        order = self._order(scope, kind, events)
         by_group = kind in {"row for all", "row per group"}
         if by_group:
             aggregates.counted()
+        momentary = any(term.unidirectional for term in query.streams)
+        outer = any(join.kind not in {"cross", "inner"} for join in query.joins)
+        if outer and aggregates.made and not momentary:
+            raise unsupported(query.joins[0], "aggregates over outer joins")
+        if windowed and query.group_by:
+            self._refuse_forgetting(aggregates)
         output = self._output()
         read = [value.alias(name) for name, value in aggregates.columns.items()]
         passes = None
-        if where is not None and looking.has_previous:
+        if where is not None and looking is not None and looking.has_previous:
             # Rows that do not pass are in the window too, where others see them.
             read.append(where.fill_null(False).alias(_PASSED))
             passes, where = _PASSED, None
         names = list(dict.fromkeys(key for level in levels for key in level))
+        if len(levels) > 1:
+            names.append(GROUPING)
         made = self._own_keys(aggregates, levels, by_group=by_group)
         snapshot = output is not None and output.selection == "snapshot" and output.rate.every is not None
         limited = output is not None and not snapshot
-        is_iterable = stream.windowed or by_group or self._keeps_last
+        is_iterable = (windowed or by_group or self._keeps_last) and not momentary
+        rows = windows.memberships if looking is None else looking.rows(windows.memberships)
         delivered = Deliveries(
-            extended(_where(looking.rows(windows.memberships), where), read),
+            extended(_where(rows, where), read),
             self._ledger.ticks,
             "group" if by_group else "row",
             tuple(levels) if by_group else ((),),
@@ -177,9 +190,10 @@ class _QueryPlanner:
             snapshot=output.rate if snapshot and output is not None else None,
             passes=passes,
             posts=windows.posts,
+            momentary=momentary,
         )
         node: Node = delivered
-        if windows.in_batches:
+        if windows.in_batches and looking is not None:
             content = replace(
                 delivered,
                 rows=extended(_where(looking.waiting(windows.content), where), read),
@@ -191,6 +205,10 @@ class _QueryPlanner:
             )
             node = Union((node, Filter(content, nw.col(ROW) == HELD)))
         values = tuple(each.aggregate.name for each in made)
+        if by_all := (kind == "aggregated and grouped" and output is not None and output.selection == "all"):
+            for name in values:
+                if pa.types.is_nested(delivered.schema.field(name).type):
+                    raise unsupported(query.group_by[0], "output all with arrays")
         if limited and output is not None:
             had = _is_row() if having is None else having
             node = extended(node, [had.fill_null(False).alias(_PASSES)])
@@ -202,7 +220,7 @@ class _QueryPlanner:
                 output.selection,  # type: ignore[arg-type]
                 kind,
                 tuple(names) if kind in {"row per group", "aggregated and grouped"} else (),
-                values if kind == "aggregated and grouped" and output.selection == "all" else (),
+                values if by_all else (),
                 shows,
                 _PASSES,
             )
@@ -210,16 +228,34 @@ class _QueryPlanner:
                 node = Filter(node, (nw.col(ROW) != HELD) | nw.col(_PASSES))
         elif having is not None:
             node = Filter(node, nw.col(ROW).is_in([MARK, EMPTY]) | having)
-        return self._shown(node, items, order, stream, windows)
+        return self._shown(node, items, order, streams, windows)
 
     # The streams
 
-    def _windows(self) -> tuple[_WindowedStream, StreamWindows]:
-        query, ledger = self._query, self._ledger
-        if query.joins:
-            raise unsupported(query.joins[0], "joins")
-        term = query.stream
-        source = term.source
+    def _windows(self) -> tuple[list[_WindowedStream], StreamWindows]:
+        query = self._query
+        if not query.joins:
+            if query.stream.unidirectional:
+                raise failure_at(query.stream, "Only a stream of a join can be unidirectional.", "Leave the word out.")
+            stream, node = self._source(query.stream)
+            return [stream], self._kept(query.stream, stream, node)
+        made = []
+        for number, term in enumerate(query.streams):
+            stream, node = self._source(term)
+            if term.unidirectional:
+                rows = node
+            elif not term.views:
+                raise unsupported(term, "streams of joins without a window", "Write one: #keepall, for instance.")
+            else:
+                rows = self._kept(term, stream, node).memberships
+            made.append(JoinedStream(term, joined_columns(stream, number), rows))
+        node = join_of(query, made)
+        order = tuple((of_stream(PLACE, number), False) for number in range(len(made)))
+        return [each.stream for each in made], StreamWindows(node, node, order=order)  # type: ignore[misc]
+
+    def _source(self, term: q.StreamTerm) -> tuple[_WindowedStream, Node]:
+        """A stream of the from clause, and its arrivals."""
+        source, ledger = term.source, self._ledger
         if not isinstance(source, EventFilter):
             raise unsupported(source, "patterns")
         schema = ledger.types.get(source.type_name)
@@ -230,15 +266,17 @@ class _QueryPlanner:
             )
         node = ledger.arrivals[source.type_name]
         stream = _WindowedStream(term.alias, source.type_name, schema, windowed=bool(term.views))
-        events = _EventScope([stream])
         for each in source.filters:
-            node = Filter(node, bind_condition(each, events, "the filter").value)
-        if term.unidirectional:
-            raise failure_at(term, "Only a stream of a join can be unidirectional.", "Leave the word out.")
+            node = Filter(node, bind_condition(each, _EventScope([stream]), "the filter").value)
+        return stream, node
+
+    def _kept(self, term: q.StreamTerm, stream: _WindowedStream, node: Node) -> StreamWindows:
+        """The windows of a stream; without any its rows are there for ever."""
         if term.views:
-            return stream, windowed(node, ledger.ticks, term.views, term.retain, events, deployed=ledger.clock)
+            events, ledger = _EventScope([stream]), self._ledger
+            return windowed(node, ledger.ticks, term.views, term.retain, events, deployed=ledger.clock)
         every = DataWindow(node, FirstSpan(MAX_TIME - MIN_TIME + TICK, MIN_TIME))
-        return stream, StreamWindows(every, every)
+        return StreamWindows(every, every)
 
     # Groups and kinds
 
@@ -255,9 +293,13 @@ class _QueryPlanner:
             for key in level:
                 if key not in keys:
                     bound = bind(key, events)
+                    if pa.types.is_nested(bound.type):
+                        raise unsupported(key, "groups by arrays or records")
                     keys[key] = Bound(nw.col(aggregates.column(bound, "key")), bound.type)
                 columns.append(str(bare_column(keys[key].value)))
             levels.append(tuple(columns))
+        if len(levels) > _MOST_LEVELS:
+            raise unsupported(self._query.group_by[0], f"more than {_MOST_LEVELS} levels of groups")
         if len(levels) > 1:
             for part in {part for key in keys for part in _parts(key) if isinstance(part, e.Name | e.Member)}:
                 if part not in keys:
@@ -271,7 +313,13 @@ class _QueryPlanner:
             return tuple(aggregates.made)
         return tuple(replace(each, keys=levels[0] if each.keys is None else each.keys) for each in aggregates.made)
 
-    def _kind(self, keys: Mapping[e.Expression, Bound], levels: Sequence[tuple[str, ...]]) -> Kind:
+    def _refuse_forgetting(self, aggregates: PlannedAggregates) -> None:
+        """Refuse aggregates that Esper forgets when a group's window is empty: they would go on here."""
+        for call in aggregates.known:
+            if call.name.endswith("ever") or call.name == "leaving":
+                raise unsupported(call, f"{call.name} of groups in windows")
+
+    def _kind(self, keys: Mapping[e.Expression, Bound], levels: Sequence[tuple[str, ...]], events: StreamScope) -> Kind:
         query = self._query
         shown = [item.expression for item in query.items if not isinstance(item.expression, e.Wildcard)]
         has_wildcard = len(shown) < len(query.items)
@@ -282,14 +330,14 @@ class _QueryPlanner:
             return "un-aggregated"
         if not shown and not in_having and limits not in {"last", "first"}:
             return "un-aggregated"
-        own = {part for node in (*shown, query.having) for part in _properties(node)}
+        own = {part for node in (*shown, query.having) for part in _properties(node, events)}
         local = all(
             _local(call) is None or set(_local(call) or ()) <= set(keys) for call in (*in_select, *in_having, *in_order)
         )
         if not query.group_by:
             return "row per event" if own or has_wildcard or not local else "row for all"
-        grouped = {part for key in keys for part in _properties(key)}
-        in_sort = {part for key in query.order_by for part in _properties(self._meant(key).expression)}
+        grouped = {part for key in keys for part in _properties(key, events)}
+        in_sort = {part for key in query.order_by for part in _properties(self._meant(key).expression, events)}
         if not has_wildcard and own <= grouped and in_sort <= own and local:
             return "row per group"
         if len(levels) > 1:
@@ -298,14 +346,19 @@ class _QueryPlanner:
 
     # Columns
 
-    def _items(self, scope: _DeliveredScope, stream: _WindowedStream, kind: Kind) -> list[tuple[str, Bound]]:
+    def _items(self, scope: _DeliveredScope, streams: Sequence[_WindowedStream]) -> list[tuple[str, Bound]]:
         made: list[tuple[str, Bound]] = []
         for item, name in zip(self._query.items, column_names(self._query.items), strict=True):
             node = item.expression
-            if name is None:
+            if name is None and isinstance(node, e.Wildcard) and node.of is None and len(streams) > 1:
+                made += [(each.alias or f"stream_{at}", event_of(each)) for at, each in enumerate(streams)]
+            elif name is None:
+                stream = stream_meant(node, StreamScope(streams))
+                if stream is None:
+                    raise failure_at(node, f"{node} is no stream.", "Write an alias, a dot and *.")
                 made += [(each, stream.bound(each)) for each in stream.schema.names]
             else:
-                whole = stream_meant(node, StreamScope([stream]))
+                whole = stream_meant(node, StreamScope(streams))
                 made.append((name, bind(node, scope) if whole is None else event_of(whole)))
         # A column is there once; what is said by itself comes before what a wildcard gives.
         return list(dict(made).items())
@@ -317,8 +370,12 @@ class _QueryPlanner:
             return replace(key, expression=named[key.expression.name])
         return key
 
-    def _order(self, scope: _DeliveredScope, items: Sequence[tuple[str, Bound]]) -> list[tuple[Bound, bool]]:
-        return [(bind(self._meant(key).expression, scope), key.descending) for key in self._query.order_by]
+    def _order(self, scope: _DeliveredScope, kind: Kind, events: StreamScope) -> list[tuple[e.SortKey, Bound]]:
+        keys = [self._meant(key) for key in self._query.order_by]
+        # A row for all has no properties: by these it has no order.
+        if kind == "row for all":
+            keys = [key for key in keys if not any(True for _ in _properties(key.expression, events))]
+        return [(key, bind(key.expression, scope)) for key in keys]
 
     def _output(self) -> PlannedOutput | None:
         if self._query.output is None:
@@ -332,21 +389,27 @@ class _QueryPlanner:
         self,
         node: Node,
         items: Sequence[tuple[str, Bound]],
-        order: Sequence[tuple[Bound, bool]],
-        stream: _WindowedStream,
+        order: Sequence[tuple[e.SortKey, Bound]],
+        streams: Sequence[_WindowedStream],
         windows: StreamWindows,
     ) -> PlannedStatement:
         query = self._query
         columns = [bound.value.alias(f"@column {at}") for at, (_, bound) in enumerate(items)]
-        sort = [bound.value.alias(f"@sort {at}") for at, (bound, _) in enumerate(order)]
+        sort = [bound.value.alias(f"@sort {at}") for at, (_, bound) in enumerate(order)]
         in_window = [
             nw.when(nw.col(ROW).is_in([HELD, OLD])).then(nw.col(name)).alias(f"@place {at}")
             for at, (name, _) in enumerate(windows.order if not order else ())
             if name in node.schema.names
         ]
         node = Project(node, (*columns, *sort, *in_window, nw.col(ROW), nw.col(ORDER)), keep=False)
-        keys = [RowKey(f"@sort {at}", descending) for at, (_, descending) in enumerate(order)]
+        keys = [RowKey(f"@sort {at}", key.descending) for at, (key, _) in enumerate(order)]
         keys += [RowKey(f"@place {at}", windows.order[at][1]) for at in range(len(in_window))]
+        for item, (_, bound) in zip(query.items, items, strict=False):
+            if query.distinct and pa.types.is_nested(bound.type):
+                raise unsupported(item, "distinct rows with arrays or records")
+        for key, bound in order:
+            if pa.types.is_nested(bound.type):
+                raise unsupported(key, "order by arrays or records")
         limit, offset = self._limit()
         if keys or query.distinct or limit is not None or offset:
             names = tuple(f"@column {at}" for at in range(len(columns))) if query.distinct else None
@@ -358,7 +421,7 @@ class _QueryPlanner:
         inserts: tuple[str, ...] = ()
         if query.insert is not None:
             inserts = {"": (NEW,), "istream": (NEW,), "rstream": (OLD,), "irstream": (NEW, OLD)}[query.insert.selector]
-        return PlannedStatement(node, shown, (stream.type_name,), shows, inserts)
+        return PlannedStatement(node, shown, tuple(dict.fromkeys(each.type_name for each in streams)), shows, inserts)
 
     def _limit(self) -> tuple[int | None, int]:
         limit = self._query.limit
@@ -472,8 +535,8 @@ def _calls(nodes: Sequence[Any]) -> Iterator[e.FunctionCall]:
             yield part
 
 
-def _properties(node: Any) -> Iterator[str]:
-    """The names of properties that are in an expression, but for those that aggregates read."""
+def _properties(node: Any, events: StreamScope) -> Iterator[str]:
+    """The columns of properties that are in an expression, but for those that aggregates read."""
 
     def is_path(part: Any) -> bool:
         return isinstance(part, e.Name) or (isinstance(part, e.Member) and is_path(part.of))
@@ -485,7 +548,11 @@ def _properties(node: Any) -> Iterator[str]:
 
     for part in _parts(node, into):
         if is_path(part) and str(part) != "current_timestamp":
-            yield part.name
+            try:
+                bound = events.property(part)
+            except PlacedError:
+                bound = None  # it is said where it is bound
+            yield str(part) if bound is None else str(bare_column(bound.value) or part)
 
 
 def _local(call: e.FunctionCall) -> tuple[Any, ...] | None:

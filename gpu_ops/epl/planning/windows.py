@@ -206,6 +206,9 @@ class _WindowPlanner:
         self, views: Sequence[View], made: Sequence[_ViewKind], groups: tuple[str, ...], retain: Retain
     ) -> StreamWindows:
         """The plan of some windows over the stream."""
+        for view, each in zip(views, made, strict=True):
+            if each.posts and self.grouped:
+                raise unsupported(view, "FORCE_UPDATE behind groupwin")
         if len(made) == 1:
             (one,) = made
             return self._nodes(one, one.kind, (*groups, *one.within), one.order)

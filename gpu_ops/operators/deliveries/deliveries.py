@@ -14,7 +14,24 @@ import pyarrow as pa
 
 from gpu_ops.core.state_tables import Field, StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, TIME_TYPE
-from gpu_ops.core.turns import ASK, CLOCK, DUE, EMPTY, ENTERED, HELD, LEFT, MARK, NEW, OLD, ORDER, PLACE, ROW
+from gpu_ops.core.turns import (
+    ASK,
+    CLOCK,
+    DUE,
+    EMPTY,
+    ENTERED,
+    GROUPING,
+    HELD,
+    IS_NEW,
+    IS_OLD,
+    LEFT,
+    MARK,
+    NEW,
+    OLD,
+    ORDER,
+    PLACE,
+    ROW,
+)
 from gpu_ops.devices import Device
 from gpu_ops.operators.deliveries.firing import FiringTimes, TurnMarks
 from gpu_ops.operators.deliveries.group_values import Changes, GroupValues
@@ -26,8 +43,10 @@ from gpu_ops.plan.deliveries import Delivered, Deliveries
 
 _KINDS = (NEW, OLD, HELD, MARK, EMPTY)
 _UNKNOWN = 1 << 62
-_LEVEL = 1 << 58
-"""More than any place: rows of a coarser level come behind all of a finer one."""
+_LEFT_FIRST = 1 << 58
+"""More than any place: groups of which rows only leave come behind those into which some enter."""
+_LEVEL = 2 * _LEFT_FIRST
+"""Rows of a coarser level come behind all of a finer one."""
 
 
 class DeliveriesOperator(Operator, nodes=(Deliveries,)):
@@ -39,8 +58,6 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
     """
 
     _node: Deliveries
-
-    opens_first = True
 
     def __init__(self, node: Deliveries, device: Device) -> None:
         super().__init__(node, device)
@@ -54,6 +71,10 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         self._held = WindowContent(schema, device) if asked and node.per == "row" else None
         self._clock, self._done = MIN_TIME, MIN_TIME
         self._kinds = device.columns.from_arrow(pa.table({ROW: pa.array(_KINDS, pa.string())}))
+
+    def opens(self, at: int) -> bool:
+        """It takes open rows, and whole ticks."""
+        return at == 0
 
     def with_open(self) -> Operator | None:
         """Itself: it takes each row's enter and leave as they come."""
@@ -118,7 +139,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         marks = TurnMarks(none, none, none)
         due: dict[int, int] = {}
         if changes is not None:
-            come, go = (device.kernels.keep(each) for each in (changes.enters, changes.leaves))
+            come, go = self._delivered(changes)
             marks = TurnMarks(*self._moved(changes, come, go))
             if DUE in self._node.rows.schema.names:
                 due = self._dues(changes, go)
@@ -171,6 +192,14 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         passes = self._device.columns.values(changes.frame, self._node.passes)[0] != 0
         return replace(changes, enters=changes.enters & passes, leaves=changes.leaves & passes)
 
+    def _delivered(self, changes: Changes) -> tuple[Any, Any]:
+        """int64 indices of the rows that are delivered as new ones, and of those delivered as old ones."""
+        columns, keep = self._device.columns, self._device.kernels.keep
+        if IS_NEW not in self._node.rows.schema.names:
+            return keep(changes.enters), keep(changes.leaves)
+        new, old = (columns.values(changes.frame, name)[0] != 0 for name in (IS_NEW, IS_OLD))
+        return keep(changes.enters & new), keep(changes.leaves & old)
+
     def _refuse_later(self) -> None:
         raise AssertionError("A row's leave is known before its turn.")
 
@@ -188,10 +217,10 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         until = _until(limit) if ask is None else ask.until
         for values in self._values:
             some = whole if values.life == "window" else changes
-            values.step(some, until, forced=ask is not None or posts is not None)
+            values.step(some, until, forced=ask is not None or posts is not None, momentary=node.momentary)
         if self._held is not None:
             self._held.step(changes)
-        come, go = (self._device.kernels.keep(each) for each in (changes.enters, changes.leaves))
+        come, go = self._delivered(changes)
         if (len(come) or len(go)) and self._times is None:
             made += self._by_group(changes, come, go) if node.per == "group" else self._by_row(changes, come, go)
             if node.marks:
@@ -241,6 +270,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         places = np.concatenate([take(changes.enter, come), take(changes.leave, go)])
         enters = np.concatenate([np.ones_like(come), np.zeros_like(go)])
         came = take(columns.values(columns.select(changes.frame, [PLACE]), PLACE)[0], rows)
+        came = came + (1 - enters) * _LEFT_FIRST
         for number, level in enumerate(self._levels):
             codes = level.own.codes(columns.take(changes.frame, rows))
             order = stable_order([codes, places, came], places, device)
@@ -290,6 +320,9 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
             one = columns.select(keys, [key])
             parts.append(one if key in level.keys else columns.nulls(one, len(places)))
         parts.extend(values.at(values.codes(frame), places) for values in (*self._shared, *level.values))
+        if len(self._levels) > 1:
+            number = np.full_like(places, self._levels.index(level))
+            parts.append(columns.build({GROUPING: (number, None, pa.int64())}))
         return parts[0] if len(parts) == 1 else columns.beside(*parts)
 
     def _marks(self, changes: Changes, come: Any, go: Any) -> Events:
@@ -312,9 +345,9 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
 
     def _content(self, ask: _Ask) -> list[Events]:
         """What is in the window at an ask; an output has an empty row besides, in case nothing else is left of it."""
-        columns = self._device.columns
+        columns, node = self._device.columns, self._node
         made = []
-        if ask.kind == NEW:
+        if ask.kind == NEW and node.snapshot is not None and node.snapshot.posts_empty:
             empty = columns.build({ORDER: (columns.array(np.zeros(1, np.int64)), None, pa.int64())})
             made.append(self._rows(EMPTY, columns.array(np.full(1, ask.place, np.int64)), empty, None))
         if self._held is not None:

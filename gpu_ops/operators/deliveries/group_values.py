@@ -112,13 +112,14 @@ class GroupValues:
         """The keys of some groups."""
         return self._window._groups.keys_of(numbers)  # noqa: SLF001
 
-    def step(self, changes: Changes, limit: int, *, forced: bool) -> None:
+    def step(self, changes: Changes, limit: int, *, forced: bool, momentary: bool = False) -> None:
         """Take in a part of a step.
 
         Args:
             changes: The rows that enter and leave.
             limit: The odd place up to which values are given.
             forced: Whether every group has a value up to there, changed or not.
+            momentary: Whether each row is there for its own moment only.
         """
         kernels, take = self._device.kernels, self._device.kernels.take
         enter, leave, enters, leaves = changes.enter, changes.leave, changes.enters, changes.leaves
@@ -133,7 +134,9 @@ class GroupValues:
 
         # A row that is in for no time makes a boundary: it is in just before it, where nobody looks.
         instant = both & (enter == leave)
-        if self.life in {"alive", "window"}:
+        if momentary:
+            given = StepInput(some(enters, enter, 1))
+        elif self.life in {"alive", "window"}:
             given = StepInput(
                 some(both & ~instant, enter, leave) + some(instant, enter - 1, 1),
                 some(enters & ~leaves, enter, 1),

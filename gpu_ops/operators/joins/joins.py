@@ -142,11 +142,16 @@ def known_keys(names: Sequence[str], frame: Any, device: Device) -> Any | None:
 
 def meetings(node: Join, left: AxisRows, right: AxisRows, device: Device) -> Iterator[OverlapPairs]:
     """All pairs that match, piece by piece."""
-    first, offsets, other_first, other_offsets = _within(left, right, device)
-    for found in _pieces(first, offsets, left.high, right, device):
+    for found in overlaps(left, right, device):
         yield from matched(node, left, right, found, device)
+
+
+def overlaps(left: AxisRows, right: AxisRows, device: Device) -> Iterator[OverlapPairs]:
+    """All pairs of equal keys that are alive together, piece by piece; both sides are in order of key and start."""
+    first, offsets, other_first, other_offsets = _within(left, right, device)
+    yield from _pieces(first, offsets, left.high, right, device)
     for found in _pieces(other_first, other_offsets, right.high, left, device):
-        yield from matched(node, left, right, found.swapped(), device)
+        yield found.swapped()
 
 
 def _within(left: AxisRows, right: AxisRows, device: Device) -> tuple[Any, Any, Any, Any]:

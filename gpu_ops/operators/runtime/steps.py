@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -122,22 +121,34 @@ def _seen(node: Node, view: View, device: Device, known: Known) -> RunningNode:
 
 
 def _open_windows(plan: RunningNode) -> None:
-    """Let data windows emit events before their leaves are known, if the node that takes them supports it."""
+    """Let operators emit events before their ends are known, where all that take these support it."""
     nodes = plan.walk()
-    used = Counter(each for node in nodes for each in node.below)
+    takers: dict[RunningNode, list[tuple[RunningNode, int]]] = {each: [] for each in nodes}
     for node in nodes:
-        if node.own is None or not node.below:
-            continue
-        below = node.below[0]
-        if len(node.below) > 1 and not node.own.opens_first:
-            continue
-        while used[below] == 1 and below.own is not None and below.own.passes_open:
-            (below,) = below.below
-        if used[below] == 1 and below.own is not None and below.own.gives_open:
-            opened = node.own.with_open()
-            if opened is not None:
-                node.own = opened
-                below.own.open()
+        for at, below in enumerate(node.below):
+            takers[below].append((node, at))
+
+    def all_take(node: RunningNode) -> bool:
+        """Whether open events of a node reach only such as take them."""
+        return bool(takers[node]) and all(
+            each.own is not None
+            and (all_take(each) if each.own.passes_open else each.own.opens(at) and each.own.with_open() is not None)
+            for each, at in takers[node]
+        )
+
+    def reached(node: RunningNode) -> Iterator[RunningNode]:
+        for each, _ in takers[node]:
+            if each.own is not None and each.own.passes_open:
+                yield from reached(each)
+            else:
+                yield each
+
+    for node in nodes:
+        if node.own is not None and node.own.gives_open and all_take(node):
+            node.own.open()
+            for each in reached(node):
+                if each.own is not None and (opened := each.own.with_open()) is not None:
+                    each.own = opened
 
 
 def _running(node: Node, view: View, device: Device, known: Known) -> RunningNode:
