@@ -21,7 +21,7 @@ class Earlier:
         name: What it is called.
         column: The column of the earlier row.
         back: How many rows before, from 0 on.
-        together: Whether it is null where that row did not enter together with this one, in one batch.
+        together: Whether only rows count that entered together with this one, in its group.
     """
 
     name: str
@@ -42,12 +42,14 @@ class LookBack(Unary):
 
     Attributes:
         earlier: The columns.
+        group: The columns by which the windows group: rows of other groups are in other batches.
 
     Raises:
         PlanError: The rows are not on turns, or a row is asked for that comes later.
     """
 
     earlier: tuple[Earlier, ...]
+    group: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if PLACE not in self.input.schema.names:
@@ -65,7 +67,7 @@ class LookBack(Unary):
     @property
     def most(self) -> int:
         """How many earlier rows it keeps."""
-        return max(each.back for each in self.earlier)
+        return max((each.back for each in self.earlier if not each.together), default=0)
 
     stateless = False
 
@@ -83,7 +85,8 @@ class LookBack(Unary):
     def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
         made = {each.name for each in self.earlier}
         read = [name for name in wanted if name not in made]
-        return [tuple(dict.fromkeys((*read, PLACE, *(each.column for each in self.earlier))))]
+        return [tuple(dict.fromkeys((*read, PLACE, *self.group, *(each.column for each in self.earlier))))]
 
     def describe(self) -> str:
-        return f"LookBack {', '.join(map(str, self.earlier))}"
+        group = f" for each {', '.join(self.group)}" if self.group else ""
+        return f"LookBack {', '.join(map(str, self.earlier))}{group}"

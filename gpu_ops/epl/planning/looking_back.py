@@ -46,6 +46,7 @@ class LookingBack:
     _named: dict[str, str] = field(default_factory=dict)
     _earlier: dict[tuple[str, int, bool], Earlier] = field(default_factory=dict)
     _types: dict[str, pa.DataType] = field(default_factory=dict)
+    _groups: tuple[str, ...] = ()
 
     # What is asked
 
@@ -85,6 +86,7 @@ class LookingBack:
         index, value = _parts(call, 0 if name == "prevtail" else 1)
         at = _whole(call, index)
         if name == "prev" and self.windows.in_batches:
+            self._groups = self._group_columns()
             return self._looked(at, value, together=True)
         shown = bind_shown(value, self.events)
         made = placed(aggregates.column(shown), at if name == "prev" else -1 - at, *self._order)
@@ -93,21 +95,32 @@ class LookingBack:
     def _looked(self, back: int, shown: e.Syntax, *, together: bool) -> Bound:
         """A column of the row so many before."""
         bound = bind_shown(shown, self.events)
-        text = f"{bound.text}: {bound.type}"
-        name = self._named.setdefault(text, f"@earlier {len(self._named)}")
-        self._columns.setdefault(name, bound.value)
-        self._types[name] = bound.type
+        name = self._below(bound)
         key = (name, back, together)
         if key not in self._earlier:
             self._earlier[key] = Earlier(f"@looked {len(self._earlier)}", name, back, together)
         return Bound(nw.col(self._earlier[key].name), bound.type)
 
+    def _below(self, bound: Bound) -> str:
+        """The column of an expression below where rows look back."""
+        name = self._named.setdefault(f"{bound.text}: {bound.type}", f"@earlier {len(self._named)}")
+        self._columns.setdefault(name, bound.value)
+        self._types[name] = bound.type
+        return name
+
     # The order of the window
 
     def _keys(self, aggregates: AggregateColumns) -> tuple[str, ...]:
         """The columns by which `groupwin` groups."""
-        grouping = [each for each in self.views if each.name.lower() in _GROUPING]
-        return tuple(aggregates.column(bind(key, self.events), "key") for each in grouping for key in each.arguments)
+        return tuple(aggregates.column(bound, "key") for bound in self._grouping())
+
+    def _grouping(self) -> list[Bound]:
+        views = [each for each in self.views if each.name.lower() in _GROUPING]
+        return [bind(key, self.events) for each in views for key in each.arguments]
+
+    def _group_columns(self) -> tuple[str, ...]:
+        """The same below all else, where rows look back."""
+        return tuple(self._below(bound) for bound in self._grouping())
 
     @property
     def _order(self) -> tuple[tuple[str, ...], tuple[bool, ...]]:
@@ -125,7 +138,7 @@ class LookingBack:
         if not self._earlier:
             return memberships
         below = extended(memberships, [value.alias(name) for name, value in self._columns.items()])
-        return LookBack(below, tuple(self._earlier.values()))
+        return LookBack(below, tuple(self._earlier.values()), self._groups)
 
     def waiting(self, content: Node) -> Node:
         """Rows that wait for their batch: they have not come out of the windows, and see nothing."""

@@ -557,12 +557,16 @@ def _calls(nodes: Sequence[Any]) -> Iterator[e.FunctionCall]:
 def _properties(node: Any, events: StreamScope) -> Iterator[str]:
     """The columns of properties that are in an expression, but for those that aggregates read."""
 
+    def is_path(part: Any) -> bool:
+        return isinstance(part, e.Name) or (isinstance(part, e.Member) and is_path(part.of))
+
     def into(part: Any) -> bool:
-        is_call = isinstance(part, e.FunctionCall) and is_aggregate(part)
-        return not isinstance(part, q.Query | e.Member) and not is_call
+        if isinstance(part, q.Query) or (isinstance(part, e.FunctionCall) and is_aggregate(part)):
+            return False
+        return not is_path(part)
 
     for part in parts(node, into):
-        if isinstance(part, e.Name | e.Member) and getattr(part, "name", "") != "current_timestamp":
+        if is_path(part) and str(part) != "current_timestamp":
             try:
                 bound = events.property(part)
             except PlacedError:

@@ -91,7 +91,7 @@ class Asked:
 
     all: Subqueries
     before: bool
-    _lookups: list[_Lookup] = field(default_factory=list)
+    _lookups: list[_LookedUp] = field(default_factory=list)
     _known: dict[e.Expression, Bound] = field(default_factory=dict)
 
     def special(self, node: e.Expression, scope: BindingScope) -> Bound | None:
@@ -141,7 +141,7 @@ _Pairs: TypeAlias = tuple[On, nw.Expr | None, tuple[nw.Expr, ...]]
 
 
 @dataclass(frozen=True)
-class _Lookup:
+class _LookedUp:
     """A lookup without the rows that ask.
 
     Attributes:
@@ -479,7 +479,7 @@ class _SubqueryPlanner:
 
     # The plan
 
-    def lookup(self) -> _Lookup:
+    def lookup(self) -> _LookedUp:
         """The lookup."""
         if any(each.keys is not None or each.life != "alive" for each in self._folds.made):
             raise unsupported(self._query, "aggregates of sub-queries over other rows than those in the window")
@@ -488,11 +488,11 @@ class _SubqueryPlanner:
         if self._in_pairs or any(columns_of(value, strange) for value in columns):
             looked = tuple(Looked(each.aggregate) for each in self._folds.made)
             rest = nw.all_horizontal(*self._rest, ignore_nulls=False) if self._rest else None
-            return _Lookup(self._held, looked, self._outer, strange, (on, rest, columns))
+            return _LookedUp(self._held, looked, self._outer, strange, (on, rest, columns))
         looked = tuple(
             Looked(each.aggregate, (*on, *self._equal.get(each.aggregate.name, ()))) for each in self._folds.made
         )
-        return _Lookup(extended(self._held, columns), looked, self._outer, strange, None)
+        return _LookedUp(extended(self._held, columns), looked, self._outer, strange, None)
 
 
 def asks(node: e.Expression | None) -> bool:

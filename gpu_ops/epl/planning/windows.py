@@ -446,7 +446,8 @@ def _time(stream: _WindowPlanner, view: View) -> _ViewKind:
 
 
 def _time_to_live(stream: _WindowPlanner, view: View) -> _ViewKind:
-    return _until(stream, stream.stamp(view, _arguments(view, 1)[0]))
+    made = _until(stream, stream.stamp(view, _arguments(view, 1)[0]))
+    return replace(made, order=((made.due[0], False),))
 
 
 def _time_order(stream: _WindowPlanner, view: View) -> _ViewKind:

@@ -27,7 +27,7 @@ _MOMENT = 2
 """From one moment to the next: a change that waits for it is seen behind its place alone."""
 
 
-class _Asked(Operator, family=True):
+class _AnswersRows(Operator, family=True):
     """Rows that ask what is held at their places.
 
     Args:
@@ -138,7 +138,7 @@ class _Asked(Operator, family=True):
         """What is held, from these tables."""
 
 
-class LookupOperator(_Asked, nodes=(Lookup,)):
+class LookupOperator(_AnswersRows, nodes=(Lookup,)):
     """Aggregates of what is held, at the places of rows.
 
     A row that asks makes a boundary in the group that it asks for, so that a step costs its changes and its rows.
@@ -204,7 +204,7 @@ class LookupOperator(_Asked, nodes=(Lookup,)):
             values.restore(tables, f"values {at}/")
 
 
-class PairLookupOperator(_Asked, nodes=(PairLookup,)):
+class PairLookupOperator(_AnswersRows, nodes=(PairLookup,)):
     """Aggregates of the pairs of each row with those that are held at its place and meet its condition.
 
     A step makes its pairs in pieces. It costs what is held, where a row asks, and all pairs with equal keys.

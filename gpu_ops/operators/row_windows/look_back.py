@@ -9,16 +9,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gpu_ops.core.state_tables import Field, StateTable, Tables
-from gpu_ops.core.time import MAX_TIME, MIN_TIME
+from gpu_ops.core.state_tables import StateTable, Tables
+from gpu_ops.core.time import MAX_TIME
 from gpu_ops.core.turns import PLACE
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import BatchInput, Operator, StepInput
+from gpu_ops.operators.row_order import stable_order
 from gpu_ops.operators.state.fields import nullable_columns
 from gpu_ops.plan.look_back import LookBack
-
-_ENTER = "@enter"
 
 
 class LookBackOperator(Operator, nodes=(LookBack,)):
@@ -40,7 +39,7 @@ class LookBackOperator(Operator, nodes=(LookBack,)):
         made = node.schema
         read = list(dict.fromkeys(each.column for each in node.earlier))
         self._read = read
-        self._recent_schema = pa.schema([pa.field(_ENTER, pa.int64()), *(made.field(name) for name in read)])
+        self._recent_schema = pa.schema([made.field(name) for name in read])
         names = [each.name for each in node.earlier]
         self._seen_schema = pa.schema([made.field(PLACE), *(made.field(name) for name in names)])
         self._recent = device.columns.from_arrow(self._recent_schema.empty_table())
@@ -77,23 +76,23 @@ class LookBackOperator(Operator, nodes=(LookBack,)):
     def _looked(self, some: Sequence[Events]) -> Any:
         """A frame of the columns of earlier rows, in the order of the given ones."""
         columns, take = self._device.columns, self._device.kernels.take
-        frame = columns.concat([columns.select(each.frame, [PLACE, *self._others]) for each in some])
+        names = list(dict.fromkeys((PLACE, *self._node.group, *self._read)))
+        frame = columns.concat([columns.select(each.frame, names) for each in some])
         start = np.concatenate([each.start for each in some])
-        order = np.lexsort((columns.values(frame, PLACE)[0], start))
-        entered = columns.build({_ENTER: (take(start, order), None, pa.int64())})
-        recent = columns.beside(entered, columns.select(columns.take(frame, order), self._read))
-        recent = columns.concat([self._recent, recent])
+        order = stable_order([start, columns.values(frame, PLACE)[0]], start, self._device)
+        recent = columns.concat([self._recent, columns.select(columns.take(frame, order), self._read)])
         known = columns.rows(self._recent)
         own = np.empty_like(order)
         own[order] = columns.array(np.arange(len(order))) + known
-        enters = columns.values(recent, _ENTER)[0]
         made = []
         for each in self._node.earlier:
-            at = own - each.back
-            there = at >= 0
-            at = np.maximum(at, 0)
             if each.together:
-                there = there & (take(enters, at) == take(enters, own))
+                at, there = self._batch_mates(frame, start, each.back)
+                at = take(own, at)
+            else:
+                at = own - each.back
+                there = at >= 0
+                at = np.maximum(at, 0)
             one = columns.rename(columns.select(recent, [each.column]), each.column, each.name)
             one = columns.take(one, at)
             made.append(one if bool(there.all()) else columns.null_where(one, there))
@@ -101,9 +100,20 @@ class LookBackOperator(Operator, nodes=(LookBack,)):
         self._recent = columns.cut(recent, max(count - self._node.most, 0), count)
         return made[0] if len(made) == 1 else columns.beside(*made)
 
-    @property
-    def _others(self) -> list[str]:
-        return [name for name in self._read if name != PLACE]
+    def _batch_mates(self, frame: Any, start: Any, back: int) -> tuple[Any, Any]:
+        """(of each row the index of the one so many before it in its batch, whether there is one)."""
+        columns, take = self._device.columns, self._device.kernels.take
+        codes = np.zeros_like(start)
+        if self._node.group:
+            codes = columns.key_codes(columns.select(frame, list(self._node.group)), self._node.group)[0].astype(
+                np.int64
+            )
+        order = stable_order([start, codes, columns.values(frame, PLACE)[0]], start, self._device)
+        rank = np.empty_like(order)
+        rank[order] = columns.array(np.arange(len(order)))
+        at = take(order, np.maximum(rank - back, 0))
+        there = (rank >= back) & (take(start, at) == start) & (take(codes, at) == codes)
+        return at, there
 
     def _again(self, closed: Events) -> Events:
         """Rows that leave, with what they saw as they entered."""
@@ -141,9 +151,7 @@ class LookBackOperator(Operator, nodes=(LookBack,)):
 
     def declared(self, tables: Tables) -> Iterator[StateTable]:
         """The tables that `tables` gives."""
-        recent = nullable_columns(self._recent_schema, "")
-        recent[_ENTER] = Field(pa.int64(), least=MIN_TIME, most=MAX_TIME)
-        yield StateTable("recent", recent)
+        yield StateTable("recent", nullable_columns(self._recent_schema, ""))
         yield StateTable("seen", nullable_columns(self._seen_schema, ""), unique=(PLACE,))
 
     def restore(self, tables: Mapping[str, pa.Table]) -> None:
