@@ -7,8 +7,11 @@ even, so that a row may enter a window and leave it in one delivery: it lives fr
 
 from __future__ import annotations
 
-TURN = 1 << 20
+TURN = 1 << 24
 """The distance between the places of two turns, in ticks."""
+
+LEVEL = 1 << 21
+"""The distance, within a turn, between the events that its statements insert and those that come of these."""
 
 CLOCK = "@clock"
 """The column with the engine's time: that of an arrival when it came, that of a tick after the advance."""
@@ -30,6 +33,9 @@ NEW, OLD, HELD, MARK, EMPTY = "new", "old", "held", "turn", "empty"
 
 ENTERED, LEFT = "@entered", "@left"
 """The columns of a `MARK`: how many rows entered and how many left."""
+
+GROUPING = "@level"
+"""The column with the number of a group's level, where groups are rolled up (int64)."""
 
 ORDER = "@order"
 """The column with the number of a row among those of its place and kind (int64)."""

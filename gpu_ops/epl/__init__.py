@@ -1,8 +1,10 @@
-"""Esper's event processing language: what its statements say."""
+"""Esper's event processing language: statements, and a runtime that runs them."""
 
 from __future__ import annotations
 
 from gpu_ops.epl.parsing import parse
+from gpu_ops.epl.running import Delivery, RunningStatement
+from gpu_ops.epl.runtime import Runtime
 from gpu_ops.epl.statements import unparse
 
-__all__ = ["parse", "unparse"]
+__all__ = ["Delivery", "RunningStatement", "Runtime", "parse", "unparse"]

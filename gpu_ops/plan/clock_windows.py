@@ -112,24 +112,37 @@ def _check_column(node: Node, name: str, dtype: pa.DataType, what: str) -> None:
         raise ColumnError(f"The {what} need a column of {dtype}.", column=name, remedy="Make them on turns.")
 
 
+def _check_room(node: Node) -> None:
+    if DUE in node.schema.names:
+        raise ColumnError(
+            "A window that the clock drives adds a column of this name.", column=DUE, remedy="Select the others first."
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class UntilTick(Node):
-    """Rows until the first tick at or past the time in ``@due`` (Esper: time, timetolive, time_order).
+    """Rows until the first tick at or past a time (Esper: time, timetolive, time_order).
 
     A row whose time is not after its own ``@clock`` is in at its own place alone. A row without a time never leaves.
+    The rows get a column ``@due`` with that time.
 
     Attributes:
-        arrivals: Points at places, with ``@clock`` and ``@due``.
+        arrivals: Points at places, with ``@clock``.
         ticks: Points at places, with ``@clock`` and ``@ask``.
+        since: The column that the time is, or that the span is counted from.
+        span: The span; None for none.
     """
 
     arrivals: Node
     ticks: Node
+    since: str = CLOCK
+    span: ClockSpan | None = None
 
     def __post_init__(self) -> None:
         check_ticks(self.ticks)
-        for name in (CLOCK, DUE):
+        for name in (CLOCK, self.since):
             _check_column(self.arrivals, name, TIME_TYPE, "arrivals")
+        _check_room(self.arrivals)
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -141,7 +154,7 @@ class UntilTick(Node):
 
     @cached_property
     def schema(self) -> pa.Schema:
-        return self.arrivals.schema
+        return self.arrivals.schema.append(pa.field(DUE, TIME_TYPE))
 
     @cached_property
     def key(self) -> tuple[str, ...]:
@@ -165,11 +178,11 @@ class UntilTick(Node):
         return _BY_TIME
 
     def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
-        read = {*wanted, CLOCK, DUE}
-        return [tuple(name for name in self.schema.names if name in read), (CLOCK, ASK)]
+        read = {*wanted, CLOCK, self.since}
+        return [tuple(name for name in self.arrivals.schema.names if name in read), (CLOCK, ASK)]
 
     def describe(self) -> str:
-        return "UntilTick"
+        return f"UntilTick {self.since}{'' if self.span is None else f' + {self.span}'}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -409,8 +422,7 @@ class ClockedWindow(DataWindow):
         super().__post_init__()
         check_ticks(self.ticks)
         _check_column(self.input, CLOCK, TIME_TYPE, "arrivals")
-        if DUE in self.input.schema.names:
-            raise ColumnError("A window that the clock drives adds a column of this name.", column=DUE)
+        _check_room(self.input)
 
     @property
     def inputs(self) -> tuple[Node, ...]:

@@ -10,14 +10,16 @@ from typing import Literal
 import pyarrow as pa
 
 from gpu_ops.core.time import TICK, TIME_TYPE
-from gpu_ops.core.turns import CLOCK, DUE, ENTERED, LEFT, ORDER, PLACE, ROW
-from gpu_ops.errors import PlanError
+from gpu_ops.core.turns import CLOCK, DUE, ENTERED, GROUPING, IS_NEW, IS_OLD, LEFT, ORDER, PLACE, ROW
+from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.expressions import bare_column
 from gpu_ops.plan.nodes import Ends, Node
+from gpu_ops.plan.rates import Rate
 
-Life = Literal["alive", "ever", "left"]
-"""Over which rows an aggregate is: those in the window, all that ever entered, all that ever left."""
+Life = Literal["alive", "ever", "left", "window"]
+"""Over which rows an aggregate is: those in the window that pass, those of them that ever entered or ever left, or all
+that are in the window, whether they pass or not."""
 
 Per = Literal["row", "group"]
 
@@ -54,8 +56,12 @@ class Deliveries(Node):
         aggregates: The aggregates. With groups, each level has one over the rows in the window.
         new: Whether it gives new rows.
         old: Whether it gives old rows.
-        held: Whether it gives content that is asked for.
+        content: Whether it gives the content where it is asked for.
         marks: Whether it says how many rows each turn moved.
+        posts: Places at which the window posts without rows, if it does. If all rows are one group, it has a row then.
+        momentary: Whether rows are there for their own moment only, so that aggregates begin anew with each.
+        snapshot: When the whole content is output, as new rows; then there are no other new and old rows.
+        passes: A boolean column: rows for which it holds are delivered and aggregated; None for all rows.
     """
 
     rows: Node
@@ -65,26 +71,30 @@ class Deliveries(Node):
     aggregates: tuple[Delivered, ...] = ()
     new: bool = True
     old: bool = False
-    held: bool = False
+    content: bool = False
     marks: bool = False
+    snapshot: Rate | None = None
+    passes: str | None = None
+    posts: Node | None = None
+    momentary: bool = False
 
     def __post_init__(self) -> None:
         names = self.rows.schema.names
-        for each in (CLOCK, PLACE):
-            if each not in names:
-                raise PlanError(f"Deliveries need rows on turns, and these have no column {each!r}.", remedy="")
-        for each in self.aggregates:
-            for read in each.aggregate.reads:
+        for name in (CLOCK, PLACE):
+            if name not in names:
+                raise ColumnError("Deliveries need rows on turns.", column=name, remedy="Make them on turns.")
+        for delivered in self.aggregates:
+            for read in delivered.aggregate.reads:
                 if bare_column(read) is None:
                     raise PlanError("An aggregate of deliveries is over plain columns.", remedy="Compute them first.")
 
     @property
     def inputs(self) -> tuple[Node, ...]:
-        return self.rows, self.ticks
+        return (self.rows, self.ticks) if self.posts is None else (self.rows, self.ticks, self.posts)
 
     def over(self, *inputs: Node) -> Node:
-        rows, ticks = inputs
-        return replace(self, rows=rows, ticks=ticks)
+        rows, ticks, *posts = inputs
+        return replace(self, rows=rows, ticks=ticks, posts=posts[0] if posts else None)
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
@@ -94,7 +104,7 @@ class Deliveries(Node):
     @cached_property
     def shown(self) -> tuple[str, ...]:
         """The columns of rows that it hands on."""
-        special = {CLOCK, PLACE, DUE}
+        special = {CLOCK, PLACE, DUE, IS_NEW, IS_OLD, self.passes}
         if self.per == "group":
             return self.keys
         return tuple(name for name in self.rows.schema.names if name not in special)
@@ -107,6 +117,8 @@ class Deliveries(Node):
         fields.append(pa.field(CLOCK, TIME_TYPE))
         if DUE in before.names:
             fields.append(pa.field(DUE, TIME_TYPE))
+        if len(self.levels) > 1:
+            fields.append(pa.field(GROUPING, pa.int64()))
         fields += [pa.field(ROW, pa.string()), pa.field(ORDER, pa.int64())]
         if self.marks:
             fields += [pa.field(ENTERED, pa.int64()), pa.field(LEFT, pa.int64())]
@@ -136,8 +148,10 @@ class Deliveries(Node):
 
     def describe(self) -> str:
         sides = " and ".join(
-            word for word, there in (("new", self.new), ("old", self.old), ("held", self.held)) if there
+            word for word, there in (("new", self.new), ("old", self.old), ("held", self.content)) if there
         )
         per = self.per if self.levels == ((),) else " and ".join(f"({', '.join(level)})" for level in self.levels)
         aggregates = ", ".join(map(str, self.aggregates))
-        return f"Deliveries of {sides} rows per {per}{f' agg {aggregates}' if aggregates else ''}"
+        sides = sides if self.snapshot is None else f"all content {self.snapshot}"
+        passes = "" if self.passes is None else f" where {self.passes}"
+        return f"Deliveries of {sides} rows per {per}{f' agg {aggregates}' if aggregates else ''}{passes}"

@@ -34,7 +34,7 @@ from gpu_ops.core.time import MAX_TIME  # noqa: E402
 from gpu_ops.devices import DEVICES  # noqa: E402
 from gpu_ops.plan.advance import AdvanceTime  # noqa: E402
 from gpu_ops.plan.nodes import Source  # noqa: E402
-from tests.conformance import arrivals, esper, queries, streamcruncher  # noqa: E402
+from tests.conformance import arrivals, epl_runtime, queries, streamcruncher  # noqa: E402
 from tests.conformance.unsupported import UnsupportedError  # noqa: E402
 from tests.conformance.vectors import Vector, difference, read, table  # noqa: E402
 from tests.support import join_reference, reference  # noqa: E402
@@ -53,7 +53,7 @@ Ask = Callable[[g.Stream], pa.Table]
 Difference = Callable[[Mapping[str, Any], Ask], str | None]
 """What is wrong with the answers to what a line asks."""
 
-LISTENED: Mapping[str, Difference] = {"epl": esper.difference, "rql": streamcruncher.difference}
+LISTENED: Mapping[str, Difference] = {"epl": epl_runtime.difference, "rql": streamcruncher.difference}
 """Languages whose expected rows are what a listener is handed after each event and each turn of the clock."""
 
 

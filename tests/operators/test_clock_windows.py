@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable
 from datetime import timedelta
 
-import narwhals as nw
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,15 +37,13 @@ CHANCE = st.randoms(use_true_random=False)
 SPAN = st.integers(1, 15)
 
 
-def until(expression: nw.Expr) -> Callable[[Node, Node], Node]:
-    return lambda arrivals, ticks: UntilTick(extended(arrivals, [expression.alias(DUE)]), ticks)
-
-
 @pytest.mark.parametrize("device", HERE)
 @by_default(100)
 @given(script=scripts(ROWS), span=SPAN, chance=CHANCE)
 def test_rows_for_a_span(device: str, script: Script, span: int, chance: random.Random) -> None:
-    plan = until(g.col(CLOCK) + g.lit(timedelta(microseconds=span)))
+    def plan(arrivals: Node, ticks: Node) -> Node:
+        return UntilTick(arrivals, ticks, span=ClockSpan(ticks=span))
+
     wanted = brute.members(brute.run(lambda: brute.UntilDue(lambda clock, row: clock + span), script))
     assert members(in_one_step(plan, script, device)) == wanted
     assert members(in_any_cut(plan, script, device, chance)) == wanted
@@ -57,10 +54,15 @@ def test_rows_for_a_span(device: str, script: Script, span: int, chance: random.
 @given(script=scripts(ROWS), chance=CHANCE)
 def test_rows_until_times_of_their_own(device: str, script: Script, chance: random.Random) -> None:
     due = g.when(g.col("v") != 0).then(g.col("t")).otherwise(g.lit(None, g.Int64)).cast(g.Datetime("us", "UTC"))
-    wanted = brute.run(lambda: brute.UntilDue(lambda clock, row: row.t if row.v else None), script)
-    found = in_one_step(until(due), script, device)
-    assert members(found) == brute.members(wanted)
-    assert members(in_any_cut(until(due), script, device, chance)) == brute.members(wanted)
+
+    def plan(arrivals: Node, ticks: Node) -> Node:
+        return UntilTick(extended(arrivals, [due.alias("until")]), ticks, "until")
+
+    windows = brute.run(lambda: brute.UntilDue(lambda clock, row: row.t if row.v else None), script)
+    for found in (in_one_step(plan, script, device), in_any_cut(plan, script, device, chance)):
+        assert members(found) == brute.members(windows)
+        told = {row[PLACE] // TURN: ticks_of(row[DUE]) for row in found if row[DUE] is not None}
+        assert told == {at: turn.t for at, turn in enumerate(script, 1) if isinstance(turn, Row) and turn.v}
 
 
 @pytest.mark.parametrize("device", HERE)

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 import narwhals as nw
 
 from gpu_ops.core.time import MIN_TIME
+from gpu_ops.epl.binding.expressions import constant
 from gpu_ops.epl.expressions import (
     Argument,
     Constant,
@@ -22,7 +23,8 @@ from gpu_ops.epl.expressions import (
     Syntax,
     Wildcard,
 )
-from gpu_ops.epl.planning.constants import constant, failure_at, period
+from gpu_ops.epl.placed_error import failure_at
+from gpu_ops.epl.planning.arguments import clock_span
 from gpu_ops.epl.queries import Crontab, EventCount, Output, OutputWhen
 from gpu_ops.plan.clock_windows import ClockSpan
 from gpu_ops.plan.crontab_times import CrontabTimes
@@ -205,7 +207,7 @@ def _whole(node: Expression, what: str, least: int, most: int | None, resolve: N
 
 def _span(node: Period, resolve: Numbers) -> ClockSpan:
     """A period whose amounts may be variables."""
-    return period(replace(node, parts=tuple((_constant(amount, resolve), unit) for amount, unit in node.parts)))
+    return clock_span(replace(node, parts=tuple((_constant(amount, resolve), unit) for amount, unit in node.parts)))
 
 
 def _constant(amount: Expression, resolve: Numbers) -> Expression:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
-from gpu_ops.core.turns import CLOCK, DUE
+from gpu_ops.core.turns import CLOCK, DUE, PLACE
 from gpu_ops.epl.binding.expressions import Bound, bind, bind_condition, constant
 from gpu_ops.epl.binding.scope import BindingScope
 from gpu_ops.epl.expressions import Argument, Constant, Expression, SortKey, Syntax
@@ -94,7 +94,7 @@ def windowed(
             raise failure_at(view, "groupwin stands before the windows that it groups.", "Write it first.")
     if not rest:
         raise failure_at(views[0], "groupwin groups the windows behind it.", "Write one: #groupwin(key)#length(2).")
-    stream.grouped = bool(groups or arrivals.key)
+    stream.grouped, stream.several = bool(groups or arrivals.key), len(rest) > 1
     made = [stream.window(view, at) for at, view in enumerate(rest)]
     return stream.plan(rest, made, groups, retain)
 
@@ -114,6 +114,7 @@ class _ViewKind:
         order: As in `StreamWindows`.
         batches: Whether it makes batches.
         posts: Whether it posts without rows.
+        due: For rows that leave at a time known as they come: the column that the time is counted from, and the span.
     """
 
     kind: DataWindowKind | UntilTime
@@ -121,6 +122,7 @@ class _ViewKind:
     order: tuple[tuple[str, bool], ...] = ()
     batches: bool = False
     posts: bool = False
+    due: tuple[str, ClockSpan | None] = (CLOCK, None)
 
 
 @dataclass
@@ -130,6 +132,7 @@ class _WindowPlanner:
     Attributes:
         hidden: These columns, by their names.
         grouped: Whether there is a window for each group.
+        several: Whether there are several windows.
     """
 
     arrivals: Node
@@ -138,6 +141,7 @@ class _WindowPlanner:
     deployed: int
     hidden: dict[str, nw.Expr] = field(default_factory=dict)
     grouped: bool = False
+    several: bool = False
 
     # Columns
 
@@ -152,7 +156,11 @@ class _WindowPlanner:
 
     def columns(self, view: View, arguments: Sequence[Argument]) -> tuple[str, ...]:
         """The columns of expressions."""
-        return tuple(self.column(self.bound(view, each).value) for each in arguments)
+        made = [self.bound(view, each) for each in arguments]
+        for node, each in zip(arguments, made, strict=True):
+            if pa.types.is_nested(each.type):
+                raise unsupported(node, f"{view.name} by arrays or records")
+        return tuple(self.column(each.value) for each in made)
 
     def bound(self, view: View, node: Argument) -> Bound:
         """An expression of single events."""
@@ -198,6 +206,9 @@ class _WindowPlanner:
         self, views: Sequence[View], made: Sequence[_ViewKind], groups: tuple[str, ...], retain: Retain
     ) -> StreamWindows:
         """The plan of some windows over the stream."""
+        for view, each in zip(views, made, strict=True):
+            if each.posts and self.grouped:
+                raise unsupported(view, "FORCE_UPDATE behind groupwin")
         if len(made) == 1:
             (one,) = made
             return self._nodes(one, one.kind, (*groups, *one.within), one.order)
@@ -230,8 +241,7 @@ class _WindowPlanner:
         below = extended(self.arrivals, [value.alias(name) for name, value in self.hidden.items()])
         if isinstance(kind, UntilTime):
             # Each row leaves by itself: groups do not matter.
-            node = UntilTick(extended(below, [nw.col(str(kind.column)).alias(DUE)]), self.ticks)
-            rows = selected(node, [*names, DUE])
+            rows = selected(UntilTick(below, self.ticks, *made.due), [*names, DUE])
             return StreamWindows(rows, rows, order=order)
 
         if isinstance(kind, StampSpan) and not within and not self.arrivals.key:
@@ -240,8 +250,8 @@ class _WindowPlanner:
 
         def rows_of(output: Output) -> Node:
             if not _by_clock(kind):
-                return selected(DataWindow(below, kind, within, output=output), names)
-            window = ClockedWindow(below, kind, within, output=output, ticks=self.ticks)
+                return selected(DataWindow(below, kind, within, (PLACE,), output), names)
+            window = ClockedWindow(below, kind, within, (PLACE,), output, ticks=self.ticks)
             return window if output == "posts" else selected(window, [*names, DUE])
 
         rows = rows_of("alive")
@@ -420,29 +430,29 @@ def _checked(stream: _WindowPlanner, view: View, condition: nw.Expr) -> nw.Expr:
     return window_condition(below.schema, condition, where=view.name)
 
 
-def _until(stream: _WindowPlanner, due: nw.Expr) -> UntilTime:
-    return UntilTime(column=stream.column(due))
-
-
-def _later(times: nw.Expr, span: ClockSpan) -> nw.Expr:
-    if span.months:
-        times = times.dt.offset_by(f"{span.months}mo")
-    return times + nw.lit(span.length) if span.ticks else times
+def _until(stream: _WindowPlanner, since: nw.Expr, span: ClockSpan | None = None) -> _ViewKind:
+    name = stream.column(since)
+    due = nw.col(name)
+    if span is not None:
+        due = due.dt.offset_by(f"{span.months}mo") if span.months else due
+        due = due + nw.lit(span.length) if span.ticks else due
+    # Together with other windows the time is a column of its own.
+    kind = UntilTime(column=stream.column(due) if stream.several else name)
+    return _ViewKind(kind, due=(name, span))
 
 
 def _time(stream: _WindowPlanner, view: View) -> _ViewKind:
-    span = clock_span(_arguments(view, 1)[0])
-    return _ViewKind(_until(stream, _later(nw.col(CLOCK), span)))
+    return _until(stream, nw.col(CLOCK), clock_span(_arguments(view, 1)[0]))
 
 
 def _time_to_live(stream: _WindowPlanner, view: View) -> _ViewKind:
-    return _ViewKind(_until(stream, stream.stamp(view, _arguments(view, 1)[0])))
+    return _until(stream, stream.stamp(view, _arguments(view, 1)[0]))
 
 
 def _time_order(stream: _WindowPlanner, view: View) -> _ViewKind:
     stamp, span = _arguments(view, 2)
-    times = stream.stamp(view, stamp)
-    return _ViewKind(_until(stream, _later(times, clock_span(span))), order=((stream.column(times), False),))
+    made = _until(stream, stream.stamp(view, stamp), clock_span(span))
+    return replace(made, order=((made.due[0], False),))
 
 
 def _first_time(stream: _WindowPlanner, view: View) -> _ViewKind:

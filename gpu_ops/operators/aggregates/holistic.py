@@ -71,21 +71,31 @@ def whole(block: Block, expression: Any) -> Column:
     return column_of(block, expression, "rows")
 
 
-def order_keys(block: Block, expressions: Sequence[Any], chosen: Members) -> list[Any]:
+def order_keys(block: Block, expressions: Sequence[Any], chosen: Members, descending: Sequence[bool] = ()) -> list[Any]:
     """Keys that order events by some columns, the first column before the others; nulls come first.
+
+    The first columns may be descending, nulls last.
 
     Last, the bits order floats that are equal (0.0 and -0.0, any two NaNs): the order of results must not depend on how
     the input is cut.
     """
     keys, bits = [], []
-    for expression in expressions:
+    for at, expression in enumerate(expressions):
+        made = []
         if has_order(block.schema.field(column_name(expression)).type):
             column = column_of(block, expression)
+            codes = block.order_codes(chosen.pick(column.arrays[0], block))
             if column.valid is not None:
-                keys.append(chosen.pick(column.valid, block))
-            keys.append(block.order_codes(chosen.pick(column.arrays[0], block)))
+                made.append(chosen.pick(column.valid, block))
+                codes = np.where(made[0], codes, np.zeros_like(codes))
+            made.append(codes)
+        here = []
         if (column_name(expression), "bits") in block.columns:
-            bits.append(chosen.pick(column_of(block, expression, "bits").arrays[0], block))
+            here.append(chosen.pick(column_of(block, expression, "bits").arrays[0], block))
+        if at < len(descending) and descending[at]:
+            made, here = [~each for each in made], [~each for each in here]
+        keys += made
+        bits += here
     return keys + bits
 
 
@@ -268,10 +278,16 @@ def _mode(block: Block, aggregate: Aggregate) -> Any:
 # What stands where
 
 
+def members_of(block: Block, aggregate: Aggregate, value: Column) -> Members:
+    """The events whose value counts: not those whose value is null, unless the aggregate keeps nulls."""
+    return members(block, aggregate, [] if aggregate.options.get("keeps_null") else [value])
+
+
 def _nth(block: Block, aggregate: Aggregate) -> Any:
     value = whole(block, aggregate.expression)
-    chosen = members(block, aggregate, [value])
-    keys = order_keys(block, (*aggregate.others, aggregate.expression), chosen)
+    chosen = members_of(block, aggregate, value)
+    down = aggregate.options.get("descending", ())
+    keys = order_keys(block, (*aggregate.others, aggregate.expression), chosen, down)
     order = stable_order(keys, chosen.first, block.device)
     n = aggregate.options["n"]
     k = np.full_like(chosen.counts, n) if n >= 0 else chosen.counts + n

@@ -15,7 +15,7 @@ from gpu_ops.operators.aggregates.holistic import (
     Members,
     as_lists,
     list_of_ordered,
-    members,
+    members_of,
     order_keys,
     picked_ranks,
     whole,
@@ -80,9 +80,10 @@ def pairs(block: Block, chosen: Members, order: Any) -> Iterator[SlotEvents]:
 
 def _collect(block: Block, aggregate: Aggregate) -> Any:
     value = whole(block, aggregate.expression)
-    chosen = members(block, aggregate, [value])
+    chosen = members_of(block, aggregate, value)
     refuse_counts(chosen.counts, what="collect_list", remedy=_FEWER, width=1)
-    keys = order_keys(block, (*aggregate.others, aggregate.expression), chosen)
+    down = aggregate.options.get("descending", ())
+    keys = order_keys(block, (*aggregate.others, aggregate.expression), chosen, down)
     order = stable_order(keys, chosen.first, block.device)
     rows = chosen.pick(value.arrays[0], block)
     columns = block.device.columns

@@ -14,19 +14,39 @@ import pyarrow as pa
 
 from gpu_ops.core.state_tables import Field, StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, TIME_TYPE
-from gpu_ops.core.turns import ASK, CLOCK, DUE, ENTERED, HELD, LEFT, MARK, NEW, OLD, ORDER, PLACE, ROW
+from gpu_ops.core.turns import (
+    ASK,
+    CLOCK,
+    DUE,
+    EMPTY,
+    ENTERED,
+    GROUPING,
+    HELD,
+    IS_NEW,
+    IS_OLD,
+    LEFT,
+    MARK,
+    NEW,
+    OLD,
+    ORDER,
+    PLACE,
+    ROW,
+)
 from gpu_ops.devices import Device
+from gpu_ops.operators.deliveries.firing import FiringTimes, TurnMarks
 from gpu_ops.operators.deliveries.group_values import Changes, GroupValues
-from gpu_ops.operators.deliveries.held_rows import HeldRows
+from gpu_ops.operators.deliveries.window_content import WindowContent
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import BatchInput, Operator, StepInput
-from gpu_ops.operators.row_order import run_starts
+from gpu_ops.operators.row_order import run_starts, stable_order
 from gpu_ops.plan.deliveries import Delivered, Deliveries
 
-_KINDS = (NEW, OLD, HELD, MARK)
+_KINDS = (NEW, OLD, HELD, MARK, EMPTY)
 _UNKNOWN = 1 << 62
-_LEVEL = 1 << 58
-"""More than any place: rows of a coarser level come behind all of a finer one."""
+_LEFT_FIRST = 1 << 58
+"""More than any place: groups of which rows only leave come behind those into which some enter."""
+_LEVEL = 2 * _LEFT_FIRST
+"""Rows of a coarser level come behind all of a finer one."""
 
 
 class DeliveriesOperator(Operator, nodes=(Deliveries,)):
@@ -46,7 +66,9 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         levelled = [each for each in node.aggregates if each.keys is None]
         self._levels = [_Level(keys, _grouped(levelled, keys, schema, device)) for keys in node.levels]
         self._values = [*self._shared, *(values for level in self._levels for values in level.values)]
-        self._held = HeldRows(schema, device) if node.held and node.per == "row" else None
+        self._times = None if node.snapshot is None else FiringTimes(node.snapshot, device)
+        asked = node.content or self._times is not None
+        self._held = WindowContent(schema, device) if asked and node.per == "row" else None
         self._clock, self._done = MIN_TIME, MIN_TIME
         self._kinds = device.columns.from_arrow(pa.table({ROW: pa.array(_KINDS, pa.string())}))
 
@@ -69,12 +91,14 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         ticks = concat(given[1].events, device)
         clocks = self._clocks(ticks)
         changes = self._changes(given[0], cti)
+        posts = concat(given[2].events, device) if len(given) > 2 else None
         made: list[Events] = []
         begin = self._done
-        for ask in [*self._asked(ticks), None]:
-            limit = cti if ask is None else ask
+        passing = None if changes is None else self._passing(changes)
+        for ask in [*sorted([*self._asked(ticks), *self._outputs(passing, ticks)]), None]:
+            limit = cti if ask is None else ask.limit
             part = changes if ask is None and begin == self._done else _between(changes, begin, limit)
-            made += self._part(part, clocks, limit, ask)
+            made += self._part(part, clocks, limit, ask, _places_between(posts, begin, limit))
             begin = limit
         self._done = cti
         self._clock = int(clocks[1][-1])
@@ -92,12 +116,53 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         order = np.argsort(ticks.start, kind="stable")
         return np.concatenate([places, ticks.start[order]]), np.concatenate([clocks, values[order]])
 
-    def _asked(self, ticks: Events | None) -> list[int]:
-        """The places at which content is asked for, if it is given."""
-        if ticks is None or not self._node.held:
+    def _asked(self, ticks: Events | None) -> list[_Ask]:
+        """Where content is asked for, if it is given."""
+        if ticks is None or not self._node.content:
             return []
         asks = self._device.columns.values(ticks.frame, ASK)[0].astype(np.bool_)
-        return [int(place) for place in np.sort(self._device.columns.host(ticks.start[asks]))]
+        places: list[int] = self._device.columns.host(ticks.start[asks]).tolist()
+        return [_Ask(place + 1, place, HELD) for place in places]
+
+    def _outputs(self, changes: Changes | None, ticks: Events | None) -> list[_Ask]:
+        """Where a rate outputs the whole content: with what leaves there, unless that fell due later."""
+        if self._times is None:
+            return []
+        device = self._device
+        none = device.columns.array(np.zeros(0, np.int64))
+        at, clock = none, none
+        if ticks is not None:
+            moving = device.kernels.keep(device.columns.values(ticks.frame, ASK)[0] == 0)
+            at, clock = ticks.start[moving], device.columns.values(ticks.frame, CLOCK)[0][moving]
+            order = np.argsort(at, kind="stable")
+            at, clock = at[order], clock[order]
+        marks = TurnMarks(none, none, none)
+        due: dict[int, int] = {}
+        if changes is not None:
+            come, go = self._delivered(changes)
+            marks = TurnMarks(*self._moved(changes, come, go))
+            if DUE in self._node.rows.schema.names:
+                due = self._dues(changes, go)
+        firings = self._times.step(marks, (at, clock))
+        found = []
+        for place, fell_due in zip(
+            *(device.columns.host(each).tolist() for each in (firings.place, firings.due)), strict=True
+        ):
+            before = due.get(place, MIN_TIME) > fell_due
+            found.append(_Ask(place if before else place + 1, place, NEW))
+        return found
+
+    def _dues(self, changes: Changes, go: Any) -> dict[int, int]:
+        """When what leaves fell due, by place."""
+        columns, take = self._device.columns, self._device.kernels.take
+        places = np.sort(take(changes.leave, go))
+        places = places[run_starts(places)] if len(places) else places
+        if not len(places):
+            return {}
+        frame = self._due(places, changes, go)
+        due, valid = columns.values(frame, DUE)
+        there = np.ones_like(due, dtype=np.bool_) if valid is None else valid
+        return dict(zip(columns.host(places[there]).tolist(), columns.host(due[there]).tolist(), strict=True))
 
     def _changes(self, given: StepInput, cti: int) -> Changes | None:
         """The rows that enter and leave in a step."""
@@ -120,28 +185,48 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
             self._refuse_later()
         return Changes(frame, start & ~1, end & ~1, enters_now, leaves)
 
+    def _passing(self, changes: Changes) -> Changes:
+        """The changes of rows that pass."""
+        if self._node.passes is None:
+            return changes
+        passes = self._device.columns.values(changes.frame, self._node.passes)[0] != 0
+        return replace(changes, enters=changes.enters & passes, leaves=changes.leaves & passes)
+
+    def _delivered(self, changes: Changes) -> tuple[Any, Any]:
+        """int64 indices of the rows that are delivered as new ones, and of those delivered as old ones."""
+        columns, keep = self._device.columns, self._device.kernels.keep
+        if IS_NEW not in self._node.rows.schema.names:
+            return keep(changes.enters), keep(changes.leaves)
+        new, old = (columns.values(changes.frame, name)[0] != 0 for name in (IS_NEW, IS_OLD))
+        return keep(changes.enters & new), keep(changes.leaves & old)
+
     def _refuse_later(self) -> None:
         raise AssertionError("A row's leave is known before its turn.")
 
     # A part of a step
 
-    def _part(self, changes: Changes | None, clocks: tuple[Any, Any], limit: int, ask: int | None) -> list[Events]:
+    def _part(
+        self, changes: Changes | None, clocks: tuple[Any, Any], limit: int, ask: _Ask | None, posts: Any | None
+    ) -> list[Events]:
         node = self._node
-        if changes is None and ask is None:
+        if changes is None and ask is None and posts is None:
             return []
         made: list[Events] = []
-        if changes is None:
-            changes = self._none()
-        until = limit if limit == MAX_TIME else limit - 1
+        whole = self._none() if changes is None else changes
+        changes = self._passing(whole)
+        until = _until(limit) if ask is None else ask.until
         for values in self._values:
-            values.step(changes, until, forced=ask is not None)
+            some = whole if values.life == "window" else changes
+            values.step(some, until, forced=ask is not None or posts is not None, momentary=node.momentary)
         if self._held is not None:
             self._held.step(changes)
-        come, go = (self._device.kernels.keep(each) for each in (changes.enters, changes.leaves))
-        if len(come) or len(go):
+        come, go = self._delivered(changes)
+        if (len(come) or len(go)) and self._times is None:
             made += self._by_group(changes, come, go) if node.per == "group" else self._by_row(changes, come, go)
             if node.marks:
                 made.append(self._marks(changes, come, go))
+        if posts is not None and self._times is None:
+            made += self._posted(posts, changes, come, go)
         if ask is not None:
             made += self._content(ask)
         for values in self._values:
@@ -165,8 +250,13 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
                 where = take(places, at)
                 found = [values.at(values.codes(frame), where) for values in self._values]
                 order = self._device.columns.values(frame, PLACE)[0]
-                made.append(self._rows(kind, where, self._device.columns.beside(self._own(frame), *found), order))
+                made.append(self._rows(kind, where, self._beside(self._own(frame), *found), order))
         return made
+
+    def _beside(self, *frames: Any) -> Any:
+        """The columns of some frames; one without columns has no rows either."""
+        some = [frame for frame in frames if len(frame.columns)]
+        return some[0] if len(some) == 1 else self._device.columns.beside(*some) if some else frames[0]
 
     def _own(self, frame: Any) -> Any:
         return self._device.columns.select(frame, list(self._node.shown))
@@ -178,18 +268,48 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         columns, take = device.columns, device.kernels.take
         rows = np.concatenate([come, go])
         places = np.concatenate([take(changes.enter, come), take(changes.leave, go)])
+        enters = np.concatenate([np.ones_like(come), np.zeros_like(go)])
+        came = take(columns.values(columns.select(changes.frame, [PLACE]), PLACE)[0], rows)
+        came = came + (1 - enters) * _LEFT_FIRST
         for number, level in enumerate(self._levels):
             codes = level.own.codes(columns.take(changes.frame, rows))
-            order = np.lexsort((rows, places, codes)) if len(rows) > 1 else np.arange(len(rows), like=rows)
-            codes, at, where = take(codes, order), take(rows, order), take(places, order)
-            first = device.kernels.keep(run_starts(codes, where))
-            at, where = take(at, first), take(where, first)
+            order = stable_order([codes, places, came], places, device)
+            some = [take(each, order) for each in (codes, places, rows, came)]
+            begins = device.kernels.keep(run_starts(some[0], some[1]))
+            where, at, first = (take(each, begins) for each in some[1:])
+            counts = _run_sums(take(enters, order), begins), _run_sums(take(1 - enters, order), begins)
             frame = columns.take(changes.frame, at)
-            order = columns.values(frame, PLACE)[0] + number * _LEVEL
             for wanted, kind, when in ((node.new, NEW, where), (node.old, OLD, where - 2)):
                 if wanted:
-                    made.append(self._rows(kind, where, self._group_rows(level, frame, when), order))
+                    found = self._group_rows(level, frame, when)
+                    if node.marks:
+                        found = columns.beside(found, self._counts(*counts))
+                    made.append(self._rows(kind, where, found, first + number * _LEVEL))
         return made
+
+    def _posted(self, posts: Any, changes: Changes, come: Any, go: Any) -> list[Events]:
+        """What the window posts where no row enters or leaves: nothing, or the row for all."""
+        columns, node = self._device.columns, self._node
+        moved, _, _ = self._moved(changes, come, go)
+        if len(moved):
+            at = np.minimum(np.searchsorted(moved, posts), len(moved) - 1)
+            posts = posts[self._device.kernels.take(moved, at) != posts]
+        if not len(posts):
+            return []
+        zeros = np.zeros_like(posts)
+        if node.per == "row" or node.levels != ((),):
+            return [self._rows(EMPTY, posts, columns.build({ORDER: (zeros, None, pa.int64())}), None)]
+        frame = columns.nulls(columns.from_arrow(node.rows.schema.empty_table()), len(posts))
+        sides = ((node.new, NEW, posts), (node.old, OLD, posts - 2))
+        return [
+            self._rows(kind, posts, self._group_rows(self._levels[0], frame, when), zeros)
+            for wanted, kind, when in sides
+            if wanted
+        ]
+
+    def _counts(self, entered: Any, left: Any) -> Any:
+        named = zip((ENTERED, LEFT), (entered, left), strict=True)
+        return self._device.columns.build({name: (count, None, pa.int64()) for name, count in named})
 
     def _group_rows(self, level: _Level, frame: Any, places: Any) -> Any:
         """A row for each of some groups, with the values at some places."""
@@ -199,50 +319,59 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         for key in node.keys:
             one = columns.select(keys, [key])
             parts.append(one if key in level.keys else columns.nulls(one, len(places)))
-        for values in [*self._shared, *level.values]:
-            parts.append(values.at(values.codes(frame), places))
+        parts.extend(values.at(values.codes(frame), places) for values in (*self._shared, *level.values))
+        if len(self._levels) > 1:
+            number = np.full_like(places, self._levels.index(level))
+            parts.append(columns.build({GROUPING: (number, None, pa.int64())}))
         return parts[0] if len(parts) == 1 else columns.beside(*parts)
 
     def _marks(self, changes: Changes, come: Any, go: Any) -> Events:
         """How many rows each turn moved."""
-        device, take = self._device, self._device.kernels.take
-        places = np.concatenate([take(changes.enter, come), take(changes.leave, go)])
-        ordered = np.sort(places)
-        turns = ordered[run_starts(ordered)]
-        counts = []
-        for each, at in ((changes.enter, come), (changes.leave, go)):
-            some = np.sort(take(each, at))
-            counts.append(np.searchsorted(some, turns, side="right") - np.searchsorted(some, turns, side="left"))
-        frame = device.columns.build(
-            {
-                name: (count.astype(np.int64), None, pa.int64())
-                for name, count in zip((ENTERED, LEFT), counts, strict=True)
-            }
-        )
-        return self._rows(MARK, turns, frame, np.zeros_like(turns))
+        turns, *counts = self._moved(changes, come, go)
+        return self._rows(MARK, turns, self._counts(*counts), np.zeros_like(turns))
 
-    def _content(self, ask: int) -> list[Events]:
-        """What is in the window at an ask."""
-        columns = self._device.columns
+    def _moved(self, changes: Changes, come: Any, go: Any) -> tuple[Any, Any, Any]:
+        """(places, how many rows enter at each, how many leave)."""
+        take = self._device.kernels.take
+        entered, left = np.sort(take(changes.enter, come)), np.sort(take(changes.leave, go))
+        ordered = np.sort(np.concatenate([entered, left]))
+        places = ordered[run_starts(ordered)] if len(ordered) else ordered
+
+        def count(some: Any) -> Any:
+            found = np.searchsorted(some, places, side="right") - np.searchsorted(some, places, side="left")
+            return found.astype(np.int64)
+
+        return places, count(entered), count(left)
+
+    def _content(self, ask: _Ask) -> list[Events]:
+        """What is in the window at an ask; an output has an empty row besides, in case nothing else is left of it."""
+        columns, node = self._device.columns, self._node
         made = []
+        if ask.kind == NEW and node.snapshot is not None and node.snapshot.posts_empty:
+            empty = columns.build({ORDER: (columns.array(np.zeros(1, np.int64)), None, pa.int64())})
+            made.append(self._rows(EMPTY, columns.array(np.full(1, ask.place, np.int64)), empty, None))
         if self._held is not None:
             frame = self._held.rows()
             count = columns.rows(frame)
-            where = columns.array(np.full(count, ask - 2, np.int64))
+            where = columns.array(np.full(count, ask.until - 1, np.int64))
+            place = np.full_like(where, ask.place)
             found = [values.at(values.codes(frame), where) for values in self._values]
             order = columns.values(frame, PLACE)[0]
-            made.append(self._rows(HELD, where + 2, columns.beside(self._own(frame), *found), order))
+            made.append(self._rows(ask.kind, place, self._beside(self._own(frame), *found), order))
             return made
         nothing = columns.from_arrow(self._node.rows.schema.empty_table())
         for number, level in enumerate(self._levels):
             keys = level.own.keys_of(level.own.held().astype(np.int64))
+            if keys is None and level.keys:
+                continue  # no row has come yet
             count = 1 if keys is None else columns.rows(keys)
             rest = [name for name in nothing.columns if name not in level.keys]
             frame = columns.nulls(columns.select(nothing, rest), count)
             frame = frame if keys is None else columns.beside(keys, frame)
-            where = columns.array(np.full(count, ask - 2, np.int64))
+            where = columns.array(np.full(count, ask.until - 1, np.int64))
+            place = np.full_like(where, ask.place)
             rows = self._group_rows(level, frame, where)
-            made.append(self._rows(HELD, where + 2, rows, columns.array(np.arange(count)) + number * _LEVEL))
+            made.append(self._rows(ask.kind, place, rows, columns.array(np.arange(count)) + number * _LEVEL))
         return made
 
     # What goes out
@@ -250,8 +379,10 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
     def _rows(self, kind: str, places: Any, frame: Any, order: Any) -> Events:
         columns = self._device.columns
         kinds = columns.take(self._kinds, columns.array(np.full(len(places), _KINDS.index(kind), np.int64)))
+        if order is None:
+            return Events(places, TICK, self._beside(frame, kinds))
         placed = columns.build({ORDER: (order.astype(np.int64), None, pa.int64())})
-        return Events(places, TICK, columns.beside(frame, kinds, placed))
+        return Events(places, TICK, self._beside(frame, kinds, placed))
 
     def _finished(self, made: Events, clocks: tuple[Any, Any], changes: Changes, go: Any) -> Events:
         """The rows with all columns of the schema."""
@@ -274,7 +405,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         left = take(changes.leave, go)
         if valid is not None:
             due, left = due[valid], left[valid]
-        order = np.lexsort((due, left))
+        order = stable_order([left, due], left, self._device)
         due, left = due[order], left[order]
         if not len(left):
             return columns.nulls(columns.build({DUE: (due, None, TIME_TYPE)}), len(places))
@@ -297,6 +428,8 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
             made |= values.tables(f"values {at}/")
         if self._held is not None:
             made |= self._held.tables()
+        if self._times is not None:
+            made |= self._times.tables()
         return made
 
     def declared(self, tables: Tables) -> Iterator[StateTable]:
@@ -307,6 +440,8 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
             yield from values.declared(tables, f"values {at}/")
         if self._held is not None:
             yield from self._held.declared()
+        if self._times is not None:
+            yield from self._times.declared(tables)
 
     def restore(self, tables: Mapping[str, pa.Table]) -> None:
         """The state that `tables` gave."""
@@ -317,6 +452,23 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
             values.restore(tables, f"values {at}/")
         if self._held is not None:
             self._held.restore(tables)
+        if self._times is not None:
+            self._times.restore(tables)
+
+
+def _places_between(posts: Events | None, begin: int, limit: int) -> Any | None:
+    """The places of some points from one place to another; None for no such points."""
+    if posts is None:
+        return None
+    places = np.sort(posts.start[(posts.start >= begin) & (posts.start < limit)])
+    return places[run_starts(places)] if len(places) else None
+
+
+def _run_sums(values: Any, begins: Any) -> Any:
+    """int64 sums of runs of integers, by the index at which each run begins."""
+    total = np.concatenate([np.zeros_like(values[:1]), np.cumsum(values)]).astype(np.int64)
+    ends = np.concatenate([begins[1:], np.full_like(begins[:1], len(values))])
+    return total[ends] - total[begins]
 
 
 def _grouped(
@@ -328,6 +480,31 @@ def _grouped(
         own = replace(each, keys=keys if each.keys is None else each.keys)
         found.setdefault((own.keys or (), own.life), []).append(own)
     return [GroupValues(some, schema, device) for some in found.values()]
+
+
+@dataclass(frozen=True, order=True)
+class _Ask:
+    """Where content is asked for.
+
+    Attributes:
+        limit: The place up to which rows have entered and left.
+        place: The place that its rows get.
+        kind: What they are: `HELD`, or `NEW` at an output.
+    """
+
+    limit: int
+    place: int
+    kind: str
+
+    @property
+    def until(self) -> int:
+        """The odd place up to which values are given; the content is that of the even one before it."""
+        return self.limit if self.limit & 1 else self.limit - 1
+
+
+def _until(limit: int) -> int:
+    """The place before a CTI up to which values are given: behind all that happened, and before what comes next."""
+    return limit if limit == MAX_TIME else limit - 2
 
 
 @dataclass(frozen=True)

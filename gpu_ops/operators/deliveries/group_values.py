@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.core.state_tables import StateTable, Tables
+from gpu_ops.core.turns import PLACE
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import StepInput
@@ -22,7 +23,7 @@ from gpu_ops.plan.windows import Snapshot, WindowAggregate
 _GROUP = "@group"
 
 
-class _Sums(IncrementalWindow):
+class _RunningSums(IncrementalWindow):
     """Snapshots of groups by number; each group's last one is given too, up to the end of the step."""
 
     _may_batch = False
@@ -38,7 +39,7 @@ class _Sums(IncrementalWindow):
         return _numbered(numbers, self._device)
 
 
-class _Rows(RecomputingWindow):
+class _RunningRows(RecomputingWindow):
     """The same for aggregates that need the rows."""
 
     _may_batch = False
@@ -49,6 +50,10 @@ class _Rows(RecomputingWindow):
 
     def _newest(self, codes: Any, bounds: Any, groups: int, limit: int) -> Any:
         return np.full_like(bounds, limit, shape=groups)
+
+    @property
+    def _telling(self) -> list[str]:
+        return [PLACE] if PLACE in self._reads else list(self._reads)
 
     def _keys_of(self, numbers: Any) -> Any:
         return _numbered(numbers, self._device)
@@ -88,13 +93,13 @@ class GroupValues:
 
     def __init__(self, aggregates: Sequence[Delivered], schema: pa.Schema, device: Device) -> None:
         first = aggregates[0]
-        self.keys, self.life, self._device = first.keys, first.life, device
+        self.keys, self.life, self._device = first.keys or (), first.life, device
         self.names = [each.aggregate.name for each in aggregates]
         node = WindowAggregate(Feed(schema, self.keys, None), Snapshot(), tuple(each.aggregate for each in aggregates))
         by_rows = any(each.aggregate.keeps(schema) == "events" for each in aggregates)
-        made: _Sums | _Rows = _Rows(node, device) if by_rows else _Sums(node, device)
-        if isinstance(made, _Sums) and not made.take_open():
-            made = _Rows(node, device)
+        made: _RunningSums | _RunningRows = _RunningRows(node, device) if by_rows else _RunningSums(node, device)
+        if isinstance(made, _RunningSums) and not made.take_open():
+            made = _RunningRows(node, device)
         self._window = made
         self._found: Events | None = None
         self._limit = 0
@@ -107,13 +112,14 @@ class GroupValues:
         """The keys of some groups."""
         return self._window._groups.keys_of(numbers)  # noqa: SLF001
 
-    def step(self, changes: Changes, limit: int, *, forced: bool) -> None:
+    def step(self, changes: Changes, limit: int, *, forced: bool, momentary: bool = False) -> None:
         """Take in a part of a step.
 
         Args:
             changes: The rows that enter and leave.
             limit: The odd place up to which values are given.
             forced: Whether every group has a value up to there, changed or not.
+            momentary: Whether each row is there for its own moment only.
         """
         kernels, take = self._device.kernels, self._device.kernels.take
         enter, leave, enters, leaves = changes.enter, changes.leave, changes.enters, changes.leaves
@@ -128,7 +134,9 @@ class GroupValues:
 
         # A row that is in for no time makes a boundary: it is in just before it, where nobody looks.
         instant = both & (enter == leave)
-        if self.life == "alive":
+        if momentary:
+            given = StepInput(some(enters, enter, 1))
+        elif self.life in {"alive", "window"}:
             given = StepInput(
                 some(both & ~instant, enter, leave) + some(instant, enter - 1, 1),
                 some(enters & ~leaves, enter, 1),

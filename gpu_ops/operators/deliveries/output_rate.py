@@ -60,7 +60,7 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
         self._of_groups = FirstOfGroups(node, device) if self._first and node.by_group else None
         self._select = selecting(node)
         self._waiting: list[list[Events]] = [[], []]
-        self._kept: list[Events] = []
+        self._kept: list[tuple[Events, Any]] = []  # with the kind of each row
         self._needed = 0
         self._known: Events | None = None
         self._had = False
@@ -266,7 +266,9 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
             values = (*node.values, *(() if node.passes is None else (node.passes,)))
             for word in dict.fromkeys(each.word for each in chosen.shown):
                 shown = _joined([each for each in chosen.shown if each.word == word], rows.firings, device)
-                frame = with_kind(built(rows, shown, values, device), word, device)
+                frame = built(rows, shown, values, device)
+                if not bool((kernels.take(rows.kind, shown.rows) == KINDS.index(word)).all()):
+                    frame = with_kind(frame, word, device)
                 order = numbered(shown.firing, device=device) if len(shown.rows) else shown.rows
                 start = kernels.take(firings.place, shown.firing)
                 made.append(Events(start, TICK, with_order(frame, order, device)))
@@ -294,14 +296,14 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
         """What is known, the rows that were kept, and the new ones, with the firings that take them."""
         device = self._device
         known = [] if self._known is None or not reads_known(self._node) else [self._known]
-        before = concat([*known, *self._kept], device)
+        before = concat([*known, *(events for events, _ in self._kept)], device)
         if before is None:
             return new
         frame, place = before.frame, before.start
-        at = np.arange(len(before), like=place)
-        kind = kinds_of(frame, device)
-        firing = np.zeros_like(place)
-        firing[: sum(map(len, known))] = -1
+        at, firing = np.arange(len(before), like=place), np.zeros_like(place)
+        count = sum(map(len, known))
+        firing[:count] = -1
+        kind = np.concatenate([np.full_like(place, IS_NEW, shape=count), *(kinds for _, kinds in self._kept)])
         if new is not None:
             at = np.concatenate([at, new.at + len(before)])
             place, kind = np.concatenate([place, new.place]), np.concatenate([kind, new.kind])
@@ -313,7 +315,7 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
         """Keep what is needed of the rows of a step without a firing."""
         chosen = self._select(self._node, rows, self._device)
         self._kept.append(self._events(rows, chosen.kept))
-        if sum(map(len, self._kept)) > 2 * self._needed + _FEW:
+        if self._kept_rows > 2 * self._needed + _FEW:
             known, self._known = self._known, None
             whole = self._together(None, 0)
             self._known = known
@@ -324,10 +326,15 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
         self._kept = [self._events(rows, at)] if len(at) else []
         self._needed = len(at)
 
-    def _events(self, rows: Gathered, at: Any) -> Events:
-        return Events(
-            self._device.kernels.take(rows.place, at), TICK, built(rows, ShownRows(at, at, NEW), (), self._device)
-        )
+    def _events(self, rows: Gathered, at: Any) -> tuple[Events, Any]:
+        """Some rows, and their kinds."""
+        take = self._device.kernels.take
+        frame = built(rows, ShownRows(at, at, NEW), (), self._device)
+        return Events(take(rows.place, at), TICK, frame), take(rows.kind, at)
+
+    @property
+    def _kept_rows(self) -> int:
+        return sum(len(events) for events, _ in self._kept)
 
     # State
 
@@ -336,7 +343,7 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
         """How many rows are kept, and how many are known of groups."""
         known = 0 if self._known is None else len(self._known)
         groups = 0 if self._of_groups is None else len(self._of_groups)
-        return known + groups + sum(map(len, self._kept)) + self.waiting
+        return known + groups + self._kept_rows + self.waiting
 
     @property
     def waiting(self) -> int:
@@ -346,7 +353,7 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
     def tables(self) -> dict[str, pa.Table]:
         """When it fires next, the rows that are kept, what is known, and what waits."""
         made = self._times.tables()
-        held = {"kept": self._kept, "known": [] if self._known is None else [self._known]}
+        held = {"kept": [events for events, _ in self._kept], "known": [] if self._known is None else [self._known]}
         held |= {"waiting": self._waiting[0], "waiting ticks": self._waiting[1]}
         for name, pieces in held.items():
             whole = concat(pieces, self._device)
@@ -380,8 +387,8 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
         """Restore the state that `tables` gave."""
         self._times.restore(tables)
         held = {name: self._restored(tables[name]) for name in _HELD if name in tables}
-        self._kept = [held["kept"]] if "kept" in held else []
-        self._needed = sum(map(len, self._kept))
+        self._kept = [(held["kept"], kinds_of(held["kept"].frame, self._device))] if "kept" in held else []
+        self._needed = self._kept_rows
         self._known = held.get("known")
         self._waiting = [[held[name]] if name in held else [] for name in ("waiting", "waiting ticks")]
         self._had = "interval" in tables

@@ -393,7 +393,12 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
                     remedy="Declare a RowNote: without one the next step would not know it.",
                 )
             columns["row", note.name] = Column((found.membership.memo,), None)
-        kept = replace(found.rows, columns=columns).take(self._device.kernels.keep(which), self._device)
+        count = int(np.count_nonzero(which))
+        if not count:
+            return
+        kept = replace(found.rows, columns=columns)
+        if count < len(kept):
+            kept = kept.take(self._device.kernels.keep(which), self._device)
         self._kept.add(kept)
         self._again("kept", kept)
 
@@ -520,12 +525,14 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
 
     def _part(self, rows: AxisRows, which: Any, start: Any, end: Any, status: str = "") -> list[Events]:
         """Some rows with new lifetimes: one piece, or none if it is empty."""
-        frame = rows.frame
-        if not bool(which.all()):
+        frame, count = rows.frame, int(np.count_nonzero(which))
+        if not count:
+            return []
+        if count < len(rows):
             at = self._device.kernels.keep(which)
             start, end = start[at], end if isinstance(end, int) else end[at]
             frame = self._device.columns.take(frame, at)
-        return [Events(start, end, self._with_status(frame, status, len(start)))] if len(start) else []
+        return [Events(start, end, self._with_status(frame, status, count))]
 
     def _with_status(self, frame: Any, status: str, count: int) -> Any:
         if self._node.output != "changes":

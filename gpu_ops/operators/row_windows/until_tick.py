@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.core.state_tables import StateTable, Tables
-from gpu_ops.core.time import MAX_TIME, TICK
+from gpu_ops.core.time import MAX_TIME, TICK, TIME_TYPE
 from gpu_ops.core.turns import CLOCK, DUE
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import Column
@@ -23,6 +23,8 @@ from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import AxisRows, rows_from_arrow, shown_time
 from gpu_ops.plan.clock_windows import UntilStamp, UntilTick
 from gpu_ops.plan.window_kinds import OUT, UNKNOWN
+
+_LEAVE = ("row", "leave")
 
 _PLACE = ("row", "place")
 """The column of a row's place, of which the least is asked for while the rows are in order of their times."""
@@ -66,11 +68,15 @@ class UntilTickOperator(Operator, nodes=(UntilTick,)):
         moves, fresh = self._ticks.through(ticks, cti), self._came(arrivals, cti)
         if fresh is None:
             return self._passed(None, None, moves, cti)
-        due, valid = device.columns.values(fresh.frame, DUE)
-        due = due if valid is None else np.where(valid, due, UNKNOWN)
+        node, columns = self._node, device.columns
+        due, valid = columns.values(fresh.frame, node.since)
+        if valid is not None:
+            due = np.where(valid, due, UNKNOWN)
+        if node.span is not None:
+            due = after(node.span, due, device)
         fresh = replace(fresh, high=np.where(due > MAX_TIME, UNKNOWN, due))
         # A row that stays is due after what the clock showed when it came, so that no earlier tick makes it leave.
-        late = fresh.high <= device.columns.values(fresh.frame, CLOCK)[0]
+        late = fresh.high <= columns.values(fresh.frame, CLOCK)[0]
         return self._passed(fresh, late, moves, cti)
 
     def _came(self, arrivals: Events | None, cti: int) -> AxisRows | None:
@@ -98,15 +104,15 @@ class UntilTickOperator(Operator, nodes=(UntilTick,)):
                 leave = np.where(late, fresh.low + TICK, leave)
             if cti == MAX_TIME:
                 leave = np.minimum(leave, MAX_TIME)
-            gone, kept = self._parted(replace(fresh, high=leave), fresh.high)
-            made += [Events(each.low, each.high, each.frame) for each in gone]
+            gone, kept = self._parted(replace(fresh, columns={_LEAVE: Column((leave,), None)}))
+            made += [self._given(each, each.columns[_LEAVE].arrays[0]) for each in gone]
             for each in kept:
                 self._kept.add(replace(each, columns={_PLACE: Column((each.low,), None)}))
                 if self._opens:
-                    opened.append(Events(each.low, TICK, each.frame))
+                    opened.append(self._given(each, TICK))
         if cti == MAX_TIME:
-            for rows in [] if self._opens else self._kept.pieces():
-                made.append(Events(rows.low, np.full_like(rows.low, MAX_TIME), rows.frame))
+            rest = [] if self._opens else self._kept.pieces()
+            made += [self._given(rows, np.full_like(rows.low, MAX_TIME)) for rows in rest]
             self._kept.replace([])
         floor = None if self._opens or cti == MAX_TIME else self._kept.least(_PLACE)
         passed = cti if floor is None else min(cti, floor)
@@ -117,18 +123,26 @@ class UntilTickOperator(Operator, nodes=(UntilTick,)):
         if moves.last is None:
             return []
         left = self._kept.due(moves.last)
-        return [Events(rows.low, moves.places_at(moves.first_at(rows.high)), rows.frame) for rows in left]
+        return [self._given(rows, moves.places_at(moves.first_at(rows.high))) for rows in left]
 
-    def _parted(self, rows: AxisRows, due: Any) -> tuple[list[AxisRows], list[AxisRows]]:
-        """(rows whose leaves, which are their ends, are known; the others, with the times when they are due)."""
+    def _given(self, rows: AxisRows, leave: Any) -> Events:
+        """Rows that are due at their ends, with the places at which they leave."""
+        columns, known = self._device.columns, rows.high != UNKNOWN
+        if bool(known.all()):
+            due = columns.build({DUE: (rows.high, None, TIME_TYPE)})
+        else:
+            due = columns.build({DUE: (np.where(known, rows.high, 0), known, TIME_TYPE)})
+        return Events(rows.low, leave, columns.beside(rows.frame, due))
+
+    def _parted(self, rows: AxisRows) -> tuple[list[AxisRows], list[AxisRows]]:
+        """(the rows whose leaves are known, the others)."""
         device = self._device
-        stays = rows.high == UNKNOWN
+        stays = rows.columns[_LEAVE].arrays[0] == UNKNOWN
         count = len(rows) - int(np.count_nonzero(stays))
         if bool(stays[:count].any()):
-            keep = device.kernels.keep
-            parts = rows.take(keep(~stays), device), replace(rows, high=due).take(keep(stays), device)
+            parts = [rows.take(device.kernels.keep(mask), device) for mask in (~stays, stays)]
         else:
-            parts = rows.cut(0, count, device), replace(rows, high=due).cut(count, len(rows), device)
+            parts = [rows.cut(0, count, device), rows.cut(count, len(rows), device)]
         gone, kept = ([each] if len(each) else [] for each in parts)
         return gone, kept
 
@@ -148,8 +162,12 @@ class UntilTickOperator(Operator, nodes=(UntilTick,)):
         for name, runs in self._runs.items():
             rows = runs.rows()
             if rows is not None:
-                made[name] = rows.to_arrow(self._node.schema, self._device, shown_time)
+                made[name] = rows.to_arrow(self._payload, self._device, shown_time)
         return made
+
+    @property
+    def _payload(self) -> pa.Schema:
+        return self._node.inputs[0].schema
 
     @property
     def _runs(self) -> dict[str, RowRuns]:
@@ -159,7 +177,7 @@ class UntilTickOperator(Operator, nodes=(UntilTick,)):
         """The tables that `tables` gives."""
         yield from self._ticks.declared()
         due = replace(TIME, nullable=True)
-        schema = self._node.schema
+        schema = self._payload
         yield StateTable("waiting", row_columns(TIME, due, 1, frame=schema))
         yield StateTable("kept", row_columns(TIME, due, 1, numbers={_PLACE: NUMBERED_TIME}, frame=schema))
 
@@ -201,6 +219,10 @@ class UntilStampOperator(UntilTickOperator, nodes=(UntilStamp,)):
         due = after(self._node.span, latest, device)
         moves = Ticks(fresh.low, latest, device)
         return self._passed(replace(fresh, high=np.where(due > MAX_TIME, UNKNOWN, due)), None, moves, cti)
+
+    def _given(self, rows: AxisRows, leave: Any) -> Events:
+        """Rows with the places at which they leave."""
+        return Events(rows.low, leave, rows.frame)
 
     def tables(self) -> dict[str, pa.Table]:
         """The rows that wait, those that are in, and the latest stamp."""

@@ -12,6 +12,7 @@ import gpu_ops.operators.joins.turn_joins
 import gpu_ops.operators.lifetimes
 import gpu_ops.operators.row_windows.clocked
 import gpu_ops.operators.row_windows.incremental
+import gpu_ops.operators.row_windows.look_back
 import gpu_ops.operators.row_windows.until_tick
 import gpu_ops.operators.union
 import gpu_ops.operators.unnest

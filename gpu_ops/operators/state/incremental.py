@@ -29,9 +29,10 @@ class IncrementalOperator(Operator, family=True):
     | `IncrementalBinary` | waiting and kept ones of either side; null keys have two numbers of their own | of `ClipBy` the last right start | it has rows | time | the oldest piece that is open |
     | `IncrementalStitch` | waiting pieces, chains | nothing | it has rows | none | the oldest chain |
     | `IncrementalDataWindow` | waiting, kept | rows so far, and when it wakes | its window is not at rest | none | the oldest row that may enter yet |
+    | `IncrementalClockedWindow` | waiting, kept, ticks that wait | the same; it wakes by the clock | its window is not at rest | none | as above |
     | `IncrementalFill` | none: it remembers each group's last result | its last window | always | none | the oldest group's next window |
 
-    The last two have states of their own.
+    The last three have states of their own.
 
     Args:
         node: The node.

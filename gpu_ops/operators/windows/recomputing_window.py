@@ -152,14 +152,19 @@ class RecomputingWindow(WindowOperator):
             pieces.append(self._closing)
         return concat_rows(pieces, self._device)
 
+    @property
+    def _telling(self) -> list[str]:
+        """The columns that tell which open row a closed one was."""
+        return list(self._reads)
+
     def _close(self, closed: AxisRows) -> None:
-        """Drop the open rows that some closed rows were: for each closed row one that is equal in all columns read."""
+        """Drop the open rows that some closed rows were: for each closed row one that is equal in what tells them."""
         columns, kernels = self._device.columns, self._device.kernels
         in_groups = self._alive.of_groups(present(closed.code, len(self._groups), self._device))
         found = [at[kernels.take(run.rows.high, at) == MAX_TIME] for run, at in in_groups]
         there = [run.rows.take(at, self._device) for run, at in zip(self._alive.runs, found, strict=True)]
         rows = concat_rows([closed, *there], self._device)
-        names = [*self._reads, "__code", "__low"]
+        names = [*self._telling, "__code", "__low"]
         keys = columns.build({"__code": (rows.code, None, pa.int32()), "__low": (rows.low, None, pa.int64())})
         keys = keys if rows.frame is None else columns.beside(rows.frame, keys)
         codes, _, _ = columns.key_codes(keys, names)

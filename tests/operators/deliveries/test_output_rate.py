@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,12 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpu_ops.core.state_tables import check
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.core.turns import ASK, CLOCK, DUE, ENTERED, LEFT, NEW, OLD, ORDER, ROW
 from gpu_ops.devices import choose
-from gpu_ops.errors import ColumnError, PlanError
+from gpu_ops.errors import ColumnError, PlanError, SourceError
+from gpu_ops.operators.deliveries import first_rows, output_rate
+from gpu_ops.operators.deliveries import rows as rows_of_deliveries
 from gpu_ops.operators.operator import BatchInput, Operator, StepInput
 from gpu_ops.operators.runtime.steps import Leaves, running
+from gpu_ops.operators.state import rows as state_rows
 from gpu_ops.plan.clock_windows import ClockSpan
 from gpu_ops.plan.crontab_times import CrontabTimes
 from gpu_ops.plan.rates import AtTimes, EveryPeriod, EveryRows, OutputRate, Rate, When
@@ -207,6 +212,25 @@ def test_deliveries_wait_for_the_ticks() -> None:
     assert [(row["place"], row["id"]) for row in shown] == [(8, 1), (8, 2)]
 
 
+def test_a_damaged_state_is_refused() -> None:
+    made, device = node(SECOND, "", "un-aggregated"), choose("cpu")
+    plan = running(made, device)
+    first: Leaves = {
+        (ROWS, "whole"): (StepInput([events(ROWS, told((2, [(NEW, "a", 1, None)])), device)]), 4),
+        (TICKS, "whole"): (StepInput(), 4),
+    }
+    plan.step(first)
+    assert plan.own is not None
+    tables = plan.own.tables()
+    check("The state", tables, plan.own.declared)
+    kept = tables["kept"].set_column(1, "row/@row", pa.array(["turn"]))
+    with pytest.raises(SourceError, match=r"'turn' is not one of new, old"):
+        check("The state", {**tables, "kept": kept}, plan.own.declared)
+    firing = tables["firing"].set_column(0, "clock", pa.array([1 << 61], pa.int64()))
+    with pytest.raises(SourceError, match=r"column 'clock'"):
+        check("The state", {**tables, "firing": firing}, plan.own.declared)
+
+
 def test_a_batch_without_the_columns_that_nobody_reads() -> None:
     made, device = node(SECOND, "", "un-aggregated", passes=None), choose("cpu")
     rows, ticks = told((2, [(NEW, "a", 1, None)])), clock((4, 1000), (6, 2000))
@@ -246,7 +270,9 @@ def test_it_says_what_it_does() -> None:
 # Random deliveries: which rows there are depends on the kind of query
 
 
-def turns(kind: str, chance: random.Random, count: int, since: int) -> tuple[list[Row], list[Row]]:
+def turns(
+    kind: str, chance: random.Random, count: int, since: int, keys: Sequence[str | None] = ("a", "b", "c", None)
+) -> tuple[list[Row], list[Row]]:
     """Deliveries and ticks of some turns; a tick may jump, ask, and have a delivery at its place."""
     deliveries, ticks, clock = list[Row](), list[Row](), since
     for at in range(count):
@@ -258,7 +284,7 @@ def turns(kind: str, chance: random.Random, count: int, since: int) -> tuple[lis
         if chance.random() < (0.4 if is_tick else 0.9):
             behind = (max(since, clock - back) for back in (0, 500, 1000, 2000))
             due: list[int | None] = [None, *behind] if is_tick else [None]
-            deliveries += _delivery(kind, place, chance, due)
+            deliveries += _delivery(kind, place, chance, due, keys)
         if chance.random() < 0.1:
             deliveries.append({"place": place, ROW: "held", ORDER: 0, "id": at})
         if chance.random() < 0.05:
@@ -266,7 +292,9 @@ def turns(kind: str, chance: random.Random, count: int, since: int) -> tuple[lis
     return deliveries, ticks
 
 
-def _delivery(kind: str, place: int, chance: random.Random, due: list[int | None]) -> list[Row]:
+def _delivery(
+    kind: str, place: int, chance: random.Random, due: list[int | None], every: Sequence[str | None]
+) -> list[Row]:
     rows, moved = list[Row](), [0, 0]
 
     def add(word: str, number: int, key: str | None, entered: int | None = None, left: int | None = None) -> None:
@@ -278,7 +306,7 @@ def _delivery(kind: str, place: int, chance: random.Random, due: list[int | None
         }
         rows.append(made | {"ok": None if made["ok"] is None else bool(made["ok"]), ENTERED: entered, LEFT: left})
 
-    keys = chance.sample(["a", "b", "c", None], chance.randrange(1, 4))
+    keys = chance.sample(every, chance.randrange(1, 4))
     if kind == "row per group":
         for number, key in enumerate(keys):
             moved = [chance.randrange(1, 3), chance.randrange(0, 3)]
@@ -310,7 +338,7 @@ _RATES = st.builds(Rate, _EVERY, st.none() | st.integers(0, 6), since=st.sampled
 _SHOWS = st.sampled_from([(NEW,), (OLD,), (NEW, OLD)])
 
 
-@given(
+_DRAWN = (
     _RATES,
     st.sampled_from(["", "all", "last", "first"]),
     st.sampled_from(KINDS),
@@ -319,13 +347,30 @@ _SHOWS = st.sampled_from([(NEW,), (OLD,), (NEW, OLD)])
     st.integers(0, 1 << 40),
     st.sampled_from(HERE),
 )
+
+
+@given(*_DRAWN)
 def test_as_one_turn_after_the_other(
     rate: Rate, selection: Any, kind: Any, shows: Any, passes: str | None, seed: int, device: str
 ) -> None:
-    chance = random.Random(seed)
+    made, chance = node(rate, selection, kind, shows, passes), random.Random(seed)
     deliveries, ticks = turns(kind, chance, chance.randrange(40), rate.since)
-    moving = [tick for tick in ticks if not tick[ASK]]
-    made = node(rate, selection, kind, shows, passes)
-    expected = short(Output(made).run(deliveries, moving))
+    expected = short(Output(made).run(deliveries, [tick for tick in ticks if not tick[ASK]]))
     cuts = sorted({2 * chance.randrange(0, 40) for _ in range(chance.randrange(5))})
     assert output(made, deliveries, ticks, cuts, device) == expected
+
+
+@given(*_DRAWN)
+def test_what_is_done_with_many_rows_and_groups_with_a_few(
+    rate: Rate, selection: Any, kind: Any, shows: Any, passes: str | None, seed: int, device: str
+) -> None:
+    """Rows are looked through again, groups forgotten, conditions and words computed for many rows at a time."""
+    made, chance = node(rate, selection, kind, shows, passes), random.Random(seed)
+    keys = [None, *(f"k{number}" for number in range(20))]
+    deliveries, ticks = turns(kind, chance, chance.randrange(60), rate.since, keys)
+    expected = short(Output(made).run(deliveries, [tick for tick in ticks if not tick[ASK]]))
+    with pytest.MonkeyPatch.context() as patch:
+        for where, name in ((output_rate, "_FEW"), (first_rows, "_MANY"), (rows_of_deliveries, "_MANY")):
+            patch.setattr(where, name, 1)
+        patch.setattr(state_rows, "_CROWD", 3)
+        assert output(made, deliveries, ticks, range(2, 120, 2 * chance.randrange(1, 9)), device) == expected

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from gpu_ops.epl import expressions as e
 from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
+from gpu_ops.epl.binding.names import column_name
 from tests.support.epl_interpreter import output as rates
 from tests.support.epl_interpreter.aggregates import Aggregation, Key, aggregate_calls, is_aggregate, local_keys
 from tests.support.epl_interpreter.clock import Clock, Slot
@@ -328,7 +329,7 @@ class QueryStatement:
     def _name_of(self, item: q.SelectItem) -> str:
         """What a column is called: that of a sub-query as the column of the sub-query, or by its number."""
         if item.alias or not isinstance(item.expression, q.Subquery):
-            return item.alias or str(item.expression)
+            return item.alias or column_name(item.expression)
         inner = item.expression.query.items
         if len(inner) == 1 and not _is_wildcard(inner[0]):
             return self._name_of(inner[0])

@@ -15,7 +15,7 @@ from gpu_ops.operators.deliveries.group_values import Changes
 from gpu_ops.operators.state.fields import nullable_columns
 
 
-class HeldRows:
+class WindowContent:
     """Rows that came, less those that left: the difference is taken when somebody asks, or when most have left.
 
     Args:

@@ -1,0 +1,128 @@
+"""Aggregates that choose among events: the first, the last, all in an order, the one with the greatest value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import narwhals as nw
+import pyarrow as pa
+
+from gpu_ops.core.turns import PLACE
+from gpu_ops.epl.binding.bound import Bound
+from gpu_ops.epl.binding.expressions import bind, constant
+from gpu_ops.epl.expressions import FunctionCall, SortKey, Wildcard
+from gpu_ops.epl.placed_error import failure_at
+from gpu_ops.epl.planning.aggregate_columns import AggregateColumns
+from gpu_ops.epl.planning.events import bind_shown
+from gpu_ops.plan import aggregates as g
+from gpu_ops.plan.aggregates import Aggregate
+from gpu_ops.plan.choices import first, last
+from gpu_ops.plan.deliveries import Life
+from gpu_ops.plan.ordered_aggregates import nth
+
+BY_PLACE = frozenset({"first", "last", "window", "nth"})
+BY_VALUE = frozenset({"maxby", "minby", "sorted"})
+
+
+def placed(column: str, n: int, order: Sequence[str] = (), down: Sequence[bool] = ()) -> Aggregate:
+    """The n-th value in an order, -1 the last: by some columns, some of them descending, then by arrival."""
+    return _in_order("nth", column, order, down, {"n": n})
+
+
+def listed(column: str, order: Sequence[str] = (), down: Sequence[bool] = ()) -> Aggregate:
+    """All values in an order, as `placed` has it."""
+    return _in_order("collect_list", column, order, down, {})
+
+
+def _in_order(kind: str, column: str, order: Sequence[str], down: Sequence[bool], options: dict[str, Any]) -> Aggregate:
+    given = (*order, PLACE)
+    directions = tuple(down) + (False,) * (len(given) - len(down))
+    return g.aggregate(
+        kind, column, *map(nw.col, given), options={**options, "keeps_null": True, "descending": directions}
+    )
+
+
+def by_place(
+    aggregates: AggregateColumns,
+    call: FunctionCall,
+    name: str,
+    given: Sequence[Any],
+    held: list[nw.Expr],
+    keys: tuple[str, ...] | None,
+    life: Life,
+) -> Bound:
+    """`first`, `last`, `window` and `nth`, of values or of whole events; `firstever` and `lastever`."""
+    if not given:
+        given = (Wildcard(),)
+    bound = bind_shown(given[0], aggregates.events)
+    column, index = aggregates.column(bound), _index(call, given)
+    if name == "nth":
+        made = nth(column, -1 - (index or 0), order=PLACE)
+        return Bound(nw.col(aggregates.add(aggregates.only(made, held), keys, life)), bound.type)
+    if life == "ever":
+        choose = first if name == "first" else last
+        known = [*held, ~bound.value.is_null()]
+        return Bound(
+            nw.col(aggregates.add(aggregates.only(choose(column, order=PLACE), known), keys, life)), bound.type
+        )
+    if name == "window":
+        value = nw.col(aggregates.add(aggregates.only(listed(column), held), keys, life))
+        return Bound(nw.when(value.list.len() > 0).then(value), pa.list_(bound.type))
+    if index is None and not pa.types.is_nested(bound.type):
+        return Bound(_first_or_last(aggregates, name, column, held, keys, life), bound.type)
+    at = index or 0
+    made = placed(column, at if name == "first" else -1 - at)
+    return Bound(nw.col(aggregates.add(aggregates.only(made, held), keys, life)), bound.type)
+
+
+def _first_or_last(
+    aggregates: AggregateColumns,
+    name: str,
+    column: str,
+    held: list[nw.Expr],
+    keys: tuple[str, ...] | None,
+    life: Life,
+) -> nw.Expr:
+    """The first or the last value, null too: that of those that are not null, if it stands first or last of all."""
+    choose, most = (first, g.min) if name == "first" else (last, g.max)
+    known = [*held, ~aggregates.columns[column].is_null()]
+    value = aggregates.add(aggregates.only(choose(column, order=PLACE), held), keys, life)
+    places = [aggregates.add(aggregates.only(most(PLACE), some), keys, life) for some in (held, known)]
+    return nw.when(nw.col(places[0]) == nw.col(places[1])).then(nw.col(value))
+
+
+def by_value(
+    aggregates: AggregateColumns,
+    call: FunctionCall,
+    name: str,
+    given: Sequence[Any],
+    held: list[nw.Expr],
+    keys: tuple[str, ...] | None,
+    life: Life,
+) -> Bound:
+    """`sorted`, `maxby` and `minby`: events in the order of some values, of equal ones the one that came first."""
+    if not given:
+        raise failure_at(call, f"{call.name} needs what it sorts by.", f"Write: {call.name}(price).")
+    event = bind_shown(Wildcard(), aggregates.events)
+    columns, down = [], []
+    for each in given:
+        node = each.expression if isinstance(each, SortKey) else each
+        columns.append(aggregates.column(bind(node, aggregates.events)))
+        down.append((isinstance(each, SortKey) and each.descending) != (name == "maxby"))
+    column = aggregates.column(event)
+    if name == "sorted":
+        value = nw.col(aggregates.add(aggregates.only(listed(column, columns, down), held), keys, life))
+        return Bound(nw.when(value.list.len() > 0).then(value), pa.list_(event.type))
+    return Bound(
+        nw.col(aggregates.add(aggregates.only(placed(column, 0, columns, down), held), keys, life)), event.type
+    )
+
+
+def _index(call: FunctionCall, given: Sequence[Any]) -> int | None:
+    if len(given) < 2:
+        return None
+    value = constant(given[1])
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise failure_at(given[1], f"{call.name} needs a number from 0 on, not {given[1]}.")
+    return value

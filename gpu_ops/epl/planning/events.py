@@ -1,0 +1,38 @@
+"""Whole events as values: a struct of their properties."""
+
+from __future__ import annotations
+
+import narwhals as nw
+import pyarrow as pa
+
+from gpu_ops.epl import expressions as e
+from gpu_ops.epl.binding.bound import Bound
+from gpu_ops.epl.binding.expressions import bind
+from gpu_ops.epl.binding.scope import BoundStream, StreamScope
+
+
+def event_of(stream: BoundStream) -> Bound:
+    """An event of a stream."""
+    columns = [nw.col(stream.columns.get(name, name)).alias(name) for name in stream.schema.names]
+    return Bound(nw.struct(*columns), pa.struct(list(stream.schema)), f"{stream.name}.*")
+
+
+def stream_meant(node: e.Syntax, scope: StreamScope) -> BoundStream | None:
+    """The stream of which a node is a whole event: `*` of the only one, its name, or `name.*`; None for other nodes."""
+    if isinstance(node, e.Wildcard):
+        if node.of is None:
+            return scope.streams[0] if len(scope.streams) == 1 else None
+        node = node.of
+    if not isinstance(node, e.Name) or any(node.name in stream.schema.names for stream in scope.streams):
+        return None
+    return next((stream for stream in scope.streams if stream.name == node.name), None)
+
+
+def bind_shown(node: e.Syntax, scope: StreamScope) -> Bound:
+    """What is shown of an event: the event itself, or an expression of it.
+
+    Raises:
+        PlacedError: As `gpu_ops.epl.binding.expressions.bind`.
+    """
+    stream = stream_meant(node, scope)
+    return bind(node, scope) if stream is None else event_of(stream)

@@ -1,0 +1,133 @@
+"""Joins of a from clause: the windows of its streams side by side, and which rows of them belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import narwhals as nw
+import pyarrow as pa
+
+from gpu_ops.core.time import MAX_TIME
+from gpu_ops.core.turns import CLOCK, DUE, PLACE, of_stream
+from gpu_ops.epl import expressions as e
+from gpu_ops.epl import queries as q
+from gpu_ops.epl.binding.expressions import bind_condition
+from gpu_ops.epl.binding.scope import BoundStream, StreamScope
+from gpu_ops.epl.placed_error import failure_at, unsupported
+from gpu_ops.plan.expressions import bare_column
+from gpu_ops.plan.nodes import Node, Project, extended
+from gpu_ops.plan.turn_joins import Further, TurnJoin, TurnJoinKind
+
+
+@dataclass(frozen=True)
+class JoinedStream:
+    """A stream of a join: what expressions call it, and its rows while they are in its window, or as they come."""
+
+    term: q.StreamTerm
+    stream: BoundStream
+    rows: Node
+
+
+def joined_columns(stream: BoundStream, number: int) -> BoundStream:
+    """A stream with columns that no other stream of the join has."""
+    return replace(stream, columns={name: f"@{number} {name}" for name in stream.schema.names})
+
+
+def join_of(query: q.Query, joined: Sequence[JoinedStream]) -> Node:
+    """The rows of a join.
+
+    Args:
+        query: The query.
+        joined: Its streams, with `joined_columns`.
+
+    Raises:
+        PlacedError: It asks for what there is not.
+    """
+    nodes = tuple(_own(each, number) for number, each in enumerate(joined))
+    streams = [each.stream for each in joined]
+    alone = tuple(number for number, each in enumerate(joined) if each.term.unidirectional)
+    outer = any(join.kind in {"left", "right", "full"} for join in query.joins)
+    if outer and any(join.kind == "inner" and join.on is not None for join in query.joins):
+        raise unsupported(query.joins[0], "inner joins beside outer joins")
+    if len(alone) > 1 and any(join.kind != "full" for join in query.joins):
+        raise failure_at(query.joins[0], "Several streams are unidirectional.", "Join them by full outer joins.")
+    wheres = [] if outer else _conjuncts(query.where)
+    further = []
+    for number, join in enumerate(query.joins, start=1):
+        kind: TurnJoinKind = "inner" if join.kind == "cross" else join.kind
+        conditions = _conjuncts(join.on) + (wheres if kind == "inner" else [])
+        on: list[tuple[str, str]] = []
+        rest = []
+        for condition in conditions:
+            pair = _pair(condition, streams, number)
+            if pair is not None and not any({*pair} & {*known} for known in on):
+                on.append(pair)
+            elif condition not in wheres:
+                rest.append(bind_condition(condition, StreamScope(streams[: number + 1]), "'on'").value)
+        left = None if not rest else rest[0] if len(rest) == 1 else nw.all_horizontal(*rest, ignore_nulls=False)
+        further.append(Further(kind, tuple(on), left))
+    made = TurnJoin(nodes, tuple(further), alone)
+    # A join makes rows after all that falls due at a tick: whatever is output then does not have them.
+    last = nw.lit(MAX_TIME).cast(nw.Datetime("us", "UTC"))
+    return extended(made, [last.alias(DUE)])
+
+
+def with_bounds_as_said(node: e.Expression) -> e.Expression:
+    """A condition of a join, in which the bounds of `between` and of ranges are not turned round (as in Esper)."""
+    changed: dict[str, object] = {}
+    for each in fields(node):
+        value = getattr(node, each.name)
+        if isinstance(value, e.Expression):
+            changed[each.name] = with_bounds_as_said(value)
+        elif isinstance(value, tuple) and each.name != "place":
+            changed[each.name] = tuple(with_bounds_as_said(v) if isinstance(v, e.Expression) else v for v in value)
+    made = replace(node, **changed) if changed else node  # type: ignore[arg-type]
+    if not isinstance(made, e.Between | e.RangeInclusion) or isinstance(made.low, e.Constant):
+        return made
+    signs = (
+        (">=", "<=")
+        if isinstance(made, e.Between)
+        else (">=" if made.with_low else ">", "<=" if made.with_high else "<")
+    )
+    inside = e.Logical(
+        "and",
+        tuple(
+            e.Operation(sign, made.value, bound, place=made.place)
+            for sign, bound in zip(signs, (made.low, made.high), strict=True)
+        ),
+        place=made.place,
+    )
+    return e.Prefixed("not", inside, place=made.place) if made.negated else inside
+
+
+def _own(joined: JoinedStream, number: int) -> Node:
+    """A stream's rows under names of its own."""
+    columns = [nw.col(name).alias(own) for name, own in joined.stream.columns.items()]
+    special = [nw.col(name).alias(of_stream(name, number)) for name in (PLACE, CLOCK)]
+    return Project(joined.rows, (*columns, *special), keep=False)
+
+
+def _conjuncts(node: e.Expression | None) -> list[e.Expression]:
+    if node is None:
+        return []
+    return list(node.operands) if isinstance(node, e.Logical) and node.operator == "and" else [node]
+
+
+def _pair(node: e.Expression, streams: Sequence[BoundStream], number: int) -> tuple[str, str] | None:
+    """(column before, column of this stream), if a condition says that these are equal."""
+    if not isinstance(node, e.Operation) or node.operator != "=":
+        return None
+    sides = []
+    for side in (node.left, node.right):
+        if not isinstance(side, e.Name | e.Member):
+            return None
+        bound = StreamScope(streams).property(side)
+        name = None if bound is None else bare_column(bound.value)
+        if bound is None or name is None or pa.types.is_nested(bound.type):
+            return None
+        at = next(at for at, stream in enumerate(streams) if name in stream.columns.values())
+        sides.append((at, name, bound.type))
+    sides.sort(key=lambda side: side[0])
+    (before, one, first), (at, other, second) = sides
+    return (one, other) if before < at == number and first == second else None

@@ -1,0 +1,163 @@
+"""Esper's `prior` and `prev`: values of other rows that came out of a stream's windows, or that are in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import narwhals as nw
+import pyarrow as pa
+
+from gpu_ops.core.turns import NEW, OLD, PLACE, ROW
+from gpu_ops.epl import expressions as e
+from gpu_ops.epl.binding import types as t
+from gpu_ops.epl.binding.bound import Bound
+from gpu_ops.epl.binding.expressions import bind, constant
+from gpu_ops.epl.binding.scope import StreamScope
+from gpu_ops.epl.placed_error import failure_at, unsupported
+from gpu_ops.epl.planning.aggregate_columns import AggregateColumns
+from gpu_ops.epl.planning.chosen_events import listed, placed
+from gpu_ops.epl.planning.events import bind_shown
+from gpu_ops.epl.planning.windows import StreamWindows
+from gpu_ops.epl.queries import View
+from gpu_ops.plan.aggregates import count
+from gpu_ops.plan.look_back import Earlier, LookBack
+from gpu_ops.plan.nodes import Node, extended
+
+_PREVIOUS = ("prev", "prevtail", "prevcount", "prevwindow")
+_GROUPING = frozenset({"groupwin", "groupby"})
+
+
+@dataclass
+class LookingBack:
+    """What a statement asks of rows other than its own.
+
+    Attributes:
+        windows: The windows of its stream.
+        views: How they are written.
+        events: What names stand for in expressions of a single event.
+    """
+
+    windows: StreamWindows
+    views: Sequence[View]
+    events: StreamScope
+    has_previous: bool = False
+    _columns: dict[str, nw.Expr] = field(default_factory=dict)
+    _named: dict[str, str] = field(default_factory=dict)
+    _earlier: dict[tuple[str, int, bool], Earlier] = field(default_factory=dict)
+    _types: dict[str, pa.DataType] = field(default_factory=dict)
+
+    # What is asked
+
+    def prior(self, node: e.Expression) -> Bound | None:
+        """`prior(…)` as a column; None for other nodes."""
+        call = _call(node, ("prior",))
+        if call is None:
+            return None
+        index, shown = _parts(call, 1)
+        return self._looked(_whole(call, index), shown, together=False)
+
+    def previous(self, node: e.Expression, aggregates: AggregateColumns) -> Bound | None:
+        """`prev(…)`, `prevtail(…)`, `prevcount(…)`, `prevwindow(…)` as columns of deliveries; None for other nodes."""
+        call = _call(node, _PREVIOUS)
+        if call is None:
+            return None
+        if not self.views:
+            raise failure_at(call, f"{call.name} needs a window, and the stream has none.", "Write one: #length(100).")
+        made = self._previous(call, call.name.lower(), aggregates)
+        self.has_previous = True
+        # What leaves sees nothing; nor do rows that wait for their batch.
+        sees = (nw.col(ROW) == NEW) if self.windows.in_batches else (nw.col(ROW) != OLD)
+        return Bound(nw.when(sees).then(made.value), made.type)
+
+    def _previous(self, call: e.FunctionCall, name: str, aggregates: AggregateColumns) -> Bound:
+        if name in {"prevcount", "prevwindow"}:
+            if len(call.arguments) != 1:
+                raise failure_at(call, f"{call.name} takes one argument.", f"Write: {call.name}(price).")
+            keys = self._keys(aggregates)
+            if name == "prevcount":
+                _ = bind_shown(call.arguments[0], self.events)
+                return Bound(nw.col(aggregates.add(count(), keys, "window")).fill_null(0), t.LONG)
+            shown = bind_shown(call.arguments[0], self.events)
+            column = aggregates.column(shown)
+            made = listed(column, *self._order)
+            return Bound(nw.col(aggregates.add(made, keys, "window")), pa.list_(shown.type))
+        index, value = _parts(call, 0 if name == "prevtail" else 1)
+        at = _whole(call, index)
+        if name == "prev" and self.windows.in_batches:
+            return self._looked(at, value, together=True)
+        shown = bind_shown(value, self.events)
+        made = placed(aggregates.column(shown), at if name == "prev" else -1 - at, *self._order)
+        return Bound(nw.col(aggregates.add(made, self._keys(aggregates), "window")), shown.type)
+
+    def _looked(self, back: int, shown: e.Syntax, *, together: bool) -> Bound:
+        """A column of the row so many before."""
+        bound = bind_shown(shown, self.events)
+        text = f"{bound.text}: {bound.type}"
+        name = self._named.setdefault(text, f"@earlier {len(self._named)}")
+        self._columns.setdefault(name, bound.value)
+        self._types[name] = bound.type
+        key = (name, back, together)
+        if key not in self._earlier:
+            self._earlier[key] = Earlier(f"@looked {len(self._earlier)}", name, back, together)
+        return Bound(nw.col(self._earlier[key].name), bound.type)
+
+    # The order of the window
+
+    def _keys(self, aggregates: AggregateColumns) -> tuple[str, ...]:
+        """The columns by which `groupwin` groups."""
+        grouping = [each for each in self.views if each.name.lower() in _GROUPING]
+        return tuple(aggregates.column(bind(key, self.events), "key") for each in grouping for key in each.arguments)
+
+    @property
+    def _order(self) -> tuple[tuple[str, ...], tuple[bool, ...]]:
+        """(columns, whether each descends): the order in which `prev` counts."""
+        if not self.windows.order:
+            return (PLACE,), (True,)
+        columns, down = zip(*self.windows.order, strict=True)
+        # Of equal rows the newest stands first in a sorted window, the oldest in others.
+        return (*columns, PLACE), (*down, self.views[-1].name.lower() == "sort")
+
+    # The plan
+
+    def rows(self, memberships: Node) -> Node:
+        """Rows in the windows, with what they see of earlier ones."""
+        if not self._earlier:
+            return memberships
+        below = extended(memberships, [value.alias(name) for name, value in self._columns.items()])
+        return LookBack(below, tuple(self._earlier.values()))
+
+    def waiting(self, content: Node) -> Node:
+        """Rows that wait for their batch: they have not come out of the windows, and see nothing."""
+        columns = [value.alias(name) for name, value in self._columns.items()]
+        none = [
+            nw.lit(None, t.narwhals_type(self._types[each.column])).alias(each.name) for each in self._earlier.values()
+        ]
+        return extended(content, [*columns, *none])
+
+
+def _call(node: e.Expression, names: Sequence[str]) -> e.FunctionCall | None:
+    """A call of one of some functions."""
+    if isinstance(node, e.FunctionCall) and node.of is None and node.name.lower() in names:
+        return node
+    return None
+
+
+def _parts(call: e.FunctionCall, usual: int) -> tuple[e.Syntax, e.Syntax]:
+    """(the index, what is shown): a constant is the index wherever it stands."""
+    if len(call.arguments) == 1:
+        return e.Constant(usual, "int"), call.arguments[0]
+    if len(call.arguments) != 2:
+        raise failure_at(call, f"{call.name} takes an index and an expression.", f"Write: {call.name}(1, price).")
+    first, second = call.arguments
+    is_swapped = isinstance(second, e.Constant) and not isinstance(first, e.Constant)
+    return (second, first) if is_swapped else (first, second)
+
+
+def _whole(call: e.FunctionCall, node: e.Syntax) -> int:
+    if not isinstance(node, e.Constant):
+        raise unsupported(node, f"index of {call.name} that is no constant")
+    value = constant(node)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise failure_at(node, f"The index of {call.name} is a whole number from 0 on, not {node}.")
+    return value

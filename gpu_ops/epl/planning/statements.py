@@ -1,0 +1,557 @@
+"""Queries in EPL as plans: from the streams of a from clause to the rows of each delivery."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
+
+import narwhals as nw
+import pyarrow as pa
+
+from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
+from gpu_ops.core.turns import EMPTY, GROUPING, HELD, MARK, NEW, OLD, ORDER, PLACE, ROW, of_stream
+from gpu_ops.epl import expressions as e
+from gpu_ops.epl import queries as q
+from gpu_ops.epl.binding import types as t
+from gpu_ops.epl.binding.bound import Bound
+from gpu_ops.epl.binding.expressions import bind, bind_condition, constant
+from gpu_ops.epl.binding.names import column_names
+from gpu_ops.epl.binding.scope import BoundStream, StreamScope, is_aggregate, unknown
+from gpu_ops.epl.patterns import EventFilter
+from gpu_ops.epl.placed_error import PlacedError, failure_at, unsupported
+from gpu_ops.epl.planning.aggregates import PlannedAggregates
+from gpu_ops.epl.planning.events import event_of, stream_meant
+from gpu_ops.epl.planning.joins import JoinedStream, join_of, joined_columns, with_bounds_as_said
+from gpu_ops.epl.planning.looking_back import LookingBack
+from gpu_ops.epl.planning.rates import PlannedOutput, output_rate
+from gpu_ops.epl.planning.windows import StreamWindows, windowed
+from gpu_ops.epl.statements import Statement
+from gpu_ops.plan.data_windows import DataWindow, FirstSpan
+from gpu_ops.plan.deliveries import Delivered, Deliveries
+from gpu_ops.plan.expressions import bare_column
+from gpu_ops.plan.joins import Union
+from gpu_ops.plan.nodes import Filter, Node, Project, extended, selected
+from gpu_ops.plan.per_delivery import PerDelivery, RowKey
+from gpu_ops.plan.rates import COUNTS, Kind, OutputRate
+
+_MOST_ROWS = (1 << 31) - 1
+_MOST_LEVELS = 16
+_PASSES = "@passes"
+_PASSED = "@passed"
+
+
+@dataclass(frozen=True)
+class PlannedStatement:
+    """A query as a plan.
+
+    Attributes:
+        node: Points at the places of deliveries: `ROW`, `ORDER`, and its columns under the names `@column 0` and so on.
+        columns: What its columns are called, and their types.
+        reads: The types of events that it reads.
+        shows: Which rows a listener gets as new ones and as old ones, by their kind; None for none.
+        inserts: Which kinds of rows go to the stream that it inserts into.
+        ordered: Whether the rows of an iterator have an order.
+    """
+
+    node: Node
+    columns: pa.Schema
+    reads: tuple[str, ...]
+    shows: tuple[str | None, str | None]
+    inserts: tuple[str, ...] = ()
+    ordered: bool = True
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What statements are planned over.
+
+    Attributes:
+        types: The properties of each type of event.
+        arrivals: The leaf of each type's arrivals.
+        ticks: The leaf of ticks.
+        clock: What the clock shows, in ticks.
+        irstream: Whether a statement that says nothing of it gets the remove stream too.
+    """
+
+    types: Mapping[str, pa.Schema]
+    arrivals: Mapping[str, Node]
+    ticks: Node
+    clock: int = MIN_TIME
+    irstream: bool = False
+
+
+def planned(statement: Statement, ledger: Ledger) -> PlannedStatement:
+    """The plan of a query.
+
+    Raises:
+        PlacedError: A name is unknown, types do not fit, or gpu_ops does not have what it asks for.
+    """
+    query = statement.body
+    if not isinstance(query, q.Query):
+        raise unsupported(statement, f"statements such as '{type(query).__name__}'")
+    for what, there in (
+        ("match_recognize", query.recognize),
+        ("tables", query.into_table),
+        ("'for' clauses", query.delivery),
+        ("selects that delete", query.deleting),
+    ):
+        if there:
+            raise unsupported(there if isinstance(there, e.Syntax) else query, what)
+    if statement.context:
+        raise unsupported(query, "contexts")
+    return _QueryPlanner(statement, query, ledger).plan()
+
+
+class _DeliveredScope:
+    """What names stand for in a select clause: properties, keys of groups, and aggregates."""
+
+    def __init__(self, events: _EventScope, aggregates: PlannedAggregates, keys: Mapping[e.Expression, Bound]) -> None:
+        self._events, self._aggregates, self._keys = events, aggregates, keys
+
+    def special(self, node: e.Expression) -> Bound | None:
+        """A key of the groups, or what another row has."""
+        looking = self._events.looking
+        previous = None if looking is None else looking.previous(node, self._aggregates)
+        return previous or self._keys.get(node) or self._events.special(node)
+
+    def property(self, node: e.Name | e.Member) -> Bound | None:
+        """A property, or the key that is this property."""
+        made = self._events.property(node)
+        if made is not None:
+            for key, bound in self._keys.items():
+                if isinstance(key, e.Name | e.Member) and _same(self._events.property(key), made):
+                    return bound
+        return made
+
+    def aggregate(self, call: e.FunctionCall) -> Bound:
+        """An aggregate."""
+        return self._aggregates.aggregate(call)
+
+
+class _QueryPlanner:
+    """The plan of one query, clause by clause."""
+
+    def __init__(self, statement: Statement, query: q.Query, ledger: Ledger) -> None:
+        self._query, self._ledger = query, ledger
+        self._keeps_last = any(each.name.lower() == "iterableunbound" for each in statement.annotations)
+        self._selector = query.selector or ("irstream" if ledger.irstream else "istream")
+
+    def plan(self) -> PlannedStatement:  # noqa: PLR0915  (a clause after the other)
+        """The whole plan."""
+        query = self._query
+        streams, windows = self._windows()
+        windowed = any(stream.windowed for stream in streams)
+        looking = None if query.joins else LookingBack(windows, query.stream.views, StreamScope(streams))
+        events = _EventScope(streams, looking)
+        condition = with_bounds_as_said(query.where) if query.joins and query.where is not None else query.where
+        where = None if condition is None else bind_condition(condition, events).value
+        aggregates = PlannedAggregates(events)
+        levels, keys = self._groups(aggregates, events)
+        scope = _DeliveredScope(events, aggregates, keys)
+        kind = self._kind(keys, levels, events)
+        items = self._items(scope, streams)
+        having = None if query.having is None else bind_condition(query.having, scope, "'having'").value
+        order = self._order(scope, kind, events)
+        by_group = kind in {"row for all", "row per group"}
+        if by_group:
+            aggregates.counted()
+        momentary = any(term.unidirectional for term in query.streams)
+        outer = any(join.kind not in {"cross", "inner"} for join in query.joins)
+        if outer and aggregates.made and not momentary:
+            raise unsupported(query.joins[0], "aggregates over outer joins")
+        if windowed and query.group_by:
+            self._refuse_forgetting(aggregates)
+        output = self._output()
+        read = [value.alias(name) for name, value in aggregates.columns.items()]
+        passes = None
+        if where is not None and looking is not None and looking.has_previous:
+            # Rows that do not pass are in the window too, where others see them.
+            read.append(where.fill_null(False).alias(_PASSED))
+            passes, where = _PASSED, None
+        names = list(dict.fromkeys(key for level in levels for key in level))
+        if len(levels) > 1:
+            names.append(GROUPING)
+        made = self._own_keys(aggregates, levels, by_group=by_group)
+        snapshot = output is not None and output.selection == "snapshot" and output.rate.every is not None
+        limited = output is not None and not snapshot
+        is_iterable = (windowed or by_group or self._keeps_last) and not momentary
+        rows = windows.memberships if looking is None else looking.rows(windows.memberships)
+        delivered = Deliveries(
+            extended(_where(rows, where), read),
+            self._ledger.ticks,
+            "group" if by_group else "row",
+            tuple(levels) if by_group else ((),),
+            made,
+            new=True,
+            old=limited or self._selector != "istream" or (query.insert is not None and query.insert.selector != ""),
+            content=is_iterable and not windows.in_batches,
+            marks=limited,
+            snapshot=output.rate if snapshot and output is not None else None,
+            passes=passes,
+            posts=windows.posts,
+            momentary=momentary,
+        )
+        node: Node = delivered
+        if windows.in_batches and looking is not None:
+            content = replace(
+                delivered,
+                rows=extended(_where(looking.waiting(windows.content), where), read),
+                new=False,
+                old=False,
+                content=True,
+                snapshot=None,
+                posts=None,
+            )
+            node = Union((node, Filter(content, nw.col(ROW) == HELD)))
+        values = tuple(each.aggregate.name for each in made)
+        if by_all := (kind == "aggregated and grouped" and output is not None and output.selection == "all"):
+            for name in values:
+                if pa.types.is_nested(delivered.schema.field(name).type):
+                    raise unsupported(query.group_by[0], "output all with arrays")
+        if limited and output is not None:
+            had = _is_row() if having is None else having
+            node = extended(node, [had.fill_null(False).alias(_PASSES)])
+            shows = {"istream": (NEW,), "rstream": (OLD,), "irstream": (NEW, OLD)}[self._selector]
+            node = OutputRate(
+                node,
+                self._ledger.ticks,
+                output.rate,
+                output.selection,  # type: ignore[arg-type]
+                kind,
+                tuple(names) if kind in {"row per group", "aggregated and grouped"} else (),
+                values if by_all else (),
+                shows,
+                _PASSES,
+            )
+            if having is not None:
+                node = Filter(node, (nw.col(ROW) != HELD) | nw.col(_PASSES))
+        elif having is not None:
+            node = Filter(node, nw.col(ROW).is_in([MARK, EMPTY]) | having)
+        return self._shown(node, items, order, streams, windows)
+
+    # The streams
+
+    def _windows(self) -> tuple[list[_WindowedStream], StreamWindows]:
+        query = self._query
+        if not query.joins:
+            if query.stream.unidirectional:
+                raise failure_at(query.stream, "Only a stream of a join can be unidirectional.", "Leave the word out.")
+            stream, node = self._source(query.stream)
+            return [stream], self._kept(query.stream, stream, node)
+        made = []
+        for number, term in enumerate(query.streams):
+            stream, node = self._source(term)
+            if term.unidirectional:
+                rows = node
+            elif not term.views:
+                raise unsupported(term, "streams of joins without a window", "Write one: #keepall, for instance.")
+            else:
+                rows = self._kept(term, stream, node).memberships
+            made.append(JoinedStream(term, joined_columns(stream, number), rows))
+        node = join_of(query, made)
+        order = tuple((of_stream(PLACE, number), False) for number in range(len(made)))
+        return [each.stream for each in made], StreamWindows(node, node, order=order)  # type: ignore[misc]
+
+    def _source(self, term: q.StreamTerm) -> tuple[_WindowedStream, Node]:
+        """A stream of the from clause, and its arrivals."""
+        source, ledger = term.source, self._ledger
+        if not isinstance(source, EventFilter):
+            raise unsupported(source, "patterns")
+        schema = ledger.types.get(source.type_name)
+        if schema is None:
+            known = list(ledger.types)
+            raise unknown(
+                source, f"There is no type of events {source.type_name!r}.", source.type_name, known, known, "Known:"
+            )
+        node = ledger.arrivals[source.type_name]
+        stream = _WindowedStream(term.alias, source.type_name, schema, windowed=bool(term.views))
+        for each in source.filters:
+            node = Filter(node, bind_condition(each, _EventScope([stream]), "the filter").value)
+        return stream, node
+
+    def _kept(self, term: q.StreamTerm, stream: _WindowedStream, node: Node) -> StreamWindows:
+        """The windows of a stream; without any its rows are there for ever."""
+        if term.views:
+            events, ledger = _EventScope([stream]), self._ledger
+            return windowed(node, ledger.ticks, term.views, term.retain, events, deployed=ledger.clock)
+        every = DataWindow(node, FirstSpan(MAX_TIME - MIN_TIME + TICK, MIN_TIME))
+        return StreamWindows(every, every)
+
+    # Groups and kinds
+
+    def _groups(
+        self, aggregates: PlannedAggregates, events: StreamScope
+    ) -> tuple[list[tuple[str, ...]], dict[e.Expression, Bound]]:
+        """(the columns of each level, keys as columns)."""
+        if not self._query.group_by:
+            return [()], {}
+        keys: dict[e.Expression, Bound] = {}
+        levels = []
+        for level in _levels(self._query.group_by):
+            columns = []
+            for key in level:
+                if key not in keys:
+                    bound = bind(key, events)
+                    if pa.types.is_nested(bound.type):
+                        raise unsupported(key, "groups by arrays or records")
+                    keys[key] = Bound(nw.col(aggregates.column(bound, "key")), bound.type)
+                columns.append(str(bare_column(keys[key].value)))
+            levels.append(tuple(columns))
+        if len(levels) > _MOST_LEVELS:
+            raise unsupported(self._query.group_by[0], f"more than {_MOST_LEVELS} levels of groups")
+        if len(levels) > 1:
+            for part in {part for key in keys for part in _parts(key) if isinstance(part, e.Name | e.Member)}:
+                if part not in keys:
+                    raise unsupported(part, "rollups by expressions")
+        return levels, keys
+
+    def _own_keys(
+        self, aggregates: PlannedAggregates, levels: Sequence[tuple[str, ...]], *, by_group: bool
+    ) -> tuple[Delivered, ...]:
+        if by_group:
+            return tuple(aggregates.made)
+        return tuple(replace(each, keys=levels[0] if each.keys is None else each.keys) for each in aggregates.made)
+
+    def _refuse_forgetting(self, aggregates: PlannedAggregates) -> None:
+        """Refuse aggregates that Esper forgets when a group's window is empty: they would go on here."""
+        for call in aggregates.known:
+            if call.name.endswith("ever") or call.name == "leaving":
+                raise unsupported(call, f"{call.name} of groups in windows")
+
+    def _kind(self, keys: Mapping[e.Expression, Bound], levels: Sequence[tuple[str, ...]], events: StreamScope) -> Kind:
+        query = self._query
+        shown = [item.expression for item in query.items if not isinstance(item.expression, e.Wildcard)]
+        has_wildcard = len(shown) < len(query.items)
+        in_select, in_having = list(_calls(shown)), list(_calls([query.having]))
+        in_order = list(_calls([key.expression for key in query.order_by]))
+        limits = "" if query.output is None else query.output.selection
+        if not query.group_by and not in_select and not in_having:
+            return "un-aggregated"
+        if not shown and not in_having and limits not in {"last", "first"}:
+            return "un-aggregated"
+        own = {part for node in (*shown, query.having) for part in _properties(node, events)}
+        local = all(
+            _local(call) is None or set(_local(call) or ()) <= set(keys) for call in (*in_select, *in_having, *in_order)
+        )
+        if not query.group_by:
+            return "row per event" if own or has_wildcard or not local else "row for all"
+        grouped = {part for key in keys for part in _properties(key, events)}
+        in_sort = {part for key in query.order_by for part in _properties(self._meant(key).expression, events)}
+        if not has_wildcard and own <= grouped and in_sort <= own and local:
+            return "row per group"
+        if len(levels) > 1:
+            raise unsupported(query.group_by[0], "rollups of queries with other properties than their keys")
+        return "aggregated and grouped"
+
+    # Columns
+
+    def _items(self, scope: _DeliveredScope, streams: Sequence[_WindowedStream]) -> list[tuple[str, Bound]]:
+        made: list[tuple[str, Bound]] = []
+        for item, name in zip(self._query.items, column_names(self._query.items), strict=True):
+            node = item.expression
+            if name is None and isinstance(node, e.Wildcard) and node.of is None and len(streams) > 1:
+                made += [(each.alias or f"stream_{at}", event_of(each)) for at, each in enumerate(streams)]
+            elif name is None:
+                stream = stream_meant(node, StreamScope(streams))
+                if stream is None:
+                    raise failure_at(node, f"{node} is no stream.", "Write an alias, a dot and *.")
+                made += [(each, stream.bound(each)) for each in stream.schema.names]
+            else:
+                whole = stream_meant(node, StreamScope(streams))
+                made.append((name, bind(node, scope) if whole is None else event_of(whole)))
+        # A column is there once; what is said by itself comes before what a wildcard gives.
+        return list(dict(made).items())
+
+    def _meant(self, key: e.SortKey) -> e.SortKey:
+        """A sort key that is the name of a column is what the column is."""
+        named = {item.alias: item.expression for item in self._query.items if item.alias}
+        if isinstance(key.expression, e.Name) and key.expression.name in named:
+            return replace(key, expression=named[key.expression.name])
+        return key
+
+    def _order(self, scope: _DeliveredScope, kind: Kind, events: StreamScope) -> list[tuple[e.SortKey, Bound]]:
+        keys = [self._meant(key) for key in self._query.order_by]
+        # A row for all has no properties: by these it has no order.
+        if kind == "row for all":
+            keys = [key for key in keys if not any(True for _ in _properties(key.expression, events))]
+        return [(key, bind(key.expression, scope)) for key in keys]
+
+    def _output(self) -> PlannedOutput | None:
+        if self._query.output is None:
+            return None
+        return output_rate(self._query.output, since=self._ledger.clock, conditions=self._fires)
+
+    def _fires(self, condition: e.Expression) -> nw.Expr:
+        return bind_condition(condition, _CountScope(), "'output when'").value
+
+    def _shown(
+        self,
+        node: Node,
+        items: Sequence[tuple[str, Bound]],
+        order: Sequence[tuple[e.SortKey, Bound]],
+        streams: Sequence[_WindowedStream],
+        windows: StreamWindows,
+    ) -> PlannedStatement:
+        query = self._query
+        columns = [bound.value.alias(f"@column {at}") for at, (_, bound) in enumerate(items)]
+        sort = [bound.value.alias(f"@sort {at}") for at, (_, bound) in enumerate(order)]
+        in_window = [
+            nw.when(nw.col(ROW).is_in([HELD, OLD])).then(nw.col(name)).alias(f"@place {at}")
+            for at, (name, _) in enumerate(windows.order if not order else ())
+            if name in node.schema.names
+        ]
+        node = Project(node, (*columns, *sort, *in_window, nw.col(ROW), nw.col(ORDER)), keep=False)
+        keys = [RowKey(f"@sort {at}", key.descending) for at, (key, _) in enumerate(order)]
+        keys += [RowKey(f"@place {at}", windows.order[at][1]) for at in range(len(in_window))]
+        for item, (_, bound) in zip(query.items, items, strict=False):
+            if query.distinct and pa.types.is_nested(bound.type):
+                raise unsupported(item, "distinct rows with arrays or records")
+        for key, bound in order:
+            if pa.types.is_nested(bound.type):
+                raise unsupported(key, "order by arrays or records")
+        limit, offset = self._limit()
+        if keys or query.distinct or limit is not None or offset:
+            names = tuple(f"@column {at}" for at in range(len(columns))) if query.distinct else None
+            node = PerDelivery(node, tuple(keys), names, limit, offset)
+        schema = node.schema
+        shown = pa.schema([schema.field(f"@column {at}").with_name(name) for at, (name, _) in enumerate(items)])
+        node = selected(node, [*(f"@column {at}" for at in range(len(columns))), ROW, ORDER])
+        shows = {"istream": (NEW, None), "rstream": (OLD, None), "irstream": (NEW, OLD)}[self._selector]
+        inserts: tuple[str, ...] = ()
+        if query.insert is not None:
+            inserts = {"": (NEW,), "istream": (NEW,), "rstream": (OLD,), "irstream": (NEW, OLD)}[query.insert.selector]
+        return PlannedStatement(node, shown, tuple(dict.fromkeys(each.type_name for each in streams)), shows, inserts)
+
+    def _limit(self) -> tuple[int | None, int]:
+        limit = self._query.limit
+        if limit is None:
+            return None, 0
+        rows, offset = (0 if each is None else self._whole(each) for each in (limit.rows, limit.offset))
+        return (None if rows < 0 or rows >= _MOST_ROWS else rows), max(offset, 0)
+
+    def _whole(self, node: e.Expression) -> int:
+        value = constant(node)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise failure_at(node, f"A limit is a whole number, not {node}.")
+        return value
+
+
+@dataclass(frozen=True)
+class _WindowedStream(BoundStream):
+    windowed: bool = False
+
+
+class _EventScope(StreamScope):
+    """Expressions about single events on turns, and about those that came before them."""
+
+    def __init__(self, streams: Sequence[BoundStream], looking: LookingBack | None = None) -> None:
+        super().__init__(streams)
+        self.looking = looking
+
+    def special(self, node: e.Expression) -> Bound | None:
+        """What an earlier row has."""
+        return None if self.looking is None else self.looking.prior(node)
+
+
+class _CountScope:
+    """What names stand for in a condition for output."""
+
+    def special(self, node: e.Expression) -> Bound | None:
+        """The counts, and the time of the last output."""
+        if isinstance(node, e.Name) and node.name in {*COUNTS, "last_output_timestamp"}:
+            return Bound(nw.col(node.name), t.LONG)
+        return None
+
+    def property(self, node: e.Name | e.Member) -> Bound | None:
+        """Nothing else has a name there."""
+        if isinstance(node, e.Member):
+            return None
+        known = [*COUNTS, "last_output_timestamp"]
+        raise unknown(node, f"There is no {node.name!r} in a condition for output.", node.name, known, known, "Known:")
+
+    def aggregate(self, call: e.FunctionCall) -> Bound:
+        """There is none."""
+        raise failure_at(call, "There are no aggregates in a condition for output.")
+
+
+def _same(one: Bound | None, other: Bound) -> bool:
+    names = [None if each is None else bare_column(each.value) for each in (one, other)]
+    return names[0] is not None and names[0] == names[1]
+
+
+def _where(node: Node, condition: nw.Expr | None) -> Node:
+    return node if condition is None else Filter(node, condition)
+
+
+def _is_row() -> nw.Expr:
+    return ~nw.col(ROW).is_in([MARK, EMPTY])
+
+
+def _levels(grouping: Sequence[q.Grouping]) -> list[tuple[e.Expression, ...]]:
+    """The keys of each level of groups, the finest first."""
+    levels: list[tuple[e.Expression, ...]] = [()]
+    for each in grouping:
+        some = _levels_of(each)
+        levels = [tuple(dict.fromkeys((*before, *level))) for before in levels for level in some]
+    return list(dict.fromkeys(levels))
+
+
+def _levels_of(node: q.Grouping) -> list[tuple[e.Expression, ...]]:
+    match node:
+        case q.GroupingKeys(keys=keys):
+            return [keys]
+        case q.GroupingSets(kind="grouping sets", items=items):
+            return [level for item in items for level in _levels_of(item)]
+        case q.GroupingSets(kind="rollup", items=items):
+            parts = [_levels_of(item)[0] for item in items]
+            return [tuple(key for part in parts[:count] for key in part) for count in range(len(parts), -1, -1)]
+        case q.GroupingSets(items=items):
+            parts = [_levels_of(item)[0] for item in items]
+            chosen: list[tuple[e.Expression, ...]] = []
+            for mask in range((1 << len(parts)) - 1, -1, -1):
+                bits = [mask >> (len(parts) - 1 - at) & 1 for at in range(len(parts))]
+                chosen.append(tuple(key for part, bit in zip(parts, bits, strict=True) if bit for key in part))
+            return chosen
+    return [(node,)]
+
+
+def _parts(node: Any, into: Callable[[Any], bool] = lambda _: True) -> Iterator[Any]:
+    """A node and all nodes in it; not what is in one that ``into`` does not hold for."""
+    if isinstance(node, tuple | list):
+        for each in node:
+            yield from _parts(each, into)
+    elif is_dataclass(node) and not isinstance(node, type):
+        yield node
+        if into(node):
+            for each in fields(node):
+                if each.name != "place":
+                    yield from _parts(getattr(node, each.name), into)
+
+
+def _calls(nodes: Sequence[Any]) -> Iterator[e.FunctionCall]:
+    for part in _parts(nodes, lambda node: not isinstance(node, q.Query)):
+        if isinstance(part, e.FunctionCall) and is_aggregate(part):
+            yield part
+
+
+def _properties(node: Any, events: StreamScope) -> Iterator[str]:
+    """The columns of properties that are in an expression, but for those that aggregates read."""
+
+    def into(part: Any) -> bool:
+        is_call = isinstance(part, e.FunctionCall) and is_aggregate(part)
+        return not isinstance(part, q.Query | e.Member) and not is_call
+
+    for part in _parts(node, into):
+        if isinstance(part, e.Name | e.Member) and getattr(part, "name", "") != "current_timestamp":
+            try:
+                bound = events.property(part)
+            except PlacedError:
+                bound = None  # it is said where it is bound
+            yield str(part) if bound is None else str(bare_column(bound.value) or part)
+
+
+def _local(call: e.FunctionCall) -> tuple[Any, ...] | None:
+    """By what an aggregate groups itself."""
+    found = [each.values for each in call.arguments if isinstance(each, e.NamedArgument) and each.name == "group_by"]
+    return found[0] if found else None

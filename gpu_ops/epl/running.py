@@ -1,0 +1,293 @@
+"""A statement that runs: what it makes of each step, and whom it tells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, overload
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gpu_ops.core.time import TICK, TIME_TYPE
+from gpu_ops.core.turns import ASK, CLOCK, EMPTY, HELD, ORDER, PLACE, ROW, TURN
+from gpu_ops.devices import Device
+from gpu_ops.epl.planning.statements import PlannedStatement
+from gpu_ops.operators.deliveries.rows import KINDS
+from gpu_ops.operators.events import Events
+from gpu_ops.operators.operator import StepInput
+from gpu_ops.operators.runtime.steps import RunningNode
+from gpu_ops.plan.nodes import Feed
+
+TICKS = pa.schema([(CLOCK, TIME_TYPE), (ASK, pa.bool_())])
+"""The columns of ticks."""
+
+Listener = Callable[[pa.Table | None, pa.Table | None, "RunningStatement"], None]
+Subscriber = Callable[..., None]
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What a listener is handed at once.
+
+    Attributes:
+        statement: The statement's name.
+        new: The rows of the insert stream; None where there are none.
+        old: The rows of the remove stream; None where there are none.
+    """
+
+    statement: str
+    new: pa.Table | None
+    old: pa.Table | None
+
+
+class DeliveredRows:
+    """The deliveries of a statement in a step: tables are cut out of one table when somebody looks.
+
+    Args:
+        statement: The statement's name.
+        rows: The rows of the step, with the columns of the statement.
+        kinds: The kind of each, by its place among `KINDS`.
+        places: int64 place of each, ascending.
+        at: int64 indices of the rows that are delivered.
+        sides: The kinds that are new rows and old ones; -1 for none.
+    """
+
+    def __init__(
+        self, statement: str, rows: pa.Table, kinds: Any, places: Any, at: Any, sides: tuple[int, int]
+    ) -> None:
+        self._statement, self._rows, self._kinds, self._sides, self._at = statement, rows, kinds, sides, at
+        self._begins = np.flatnonzero(np.concatenate([[True], places[at][1:] != places[at][:-1]]))
+        self._ends = np.append(self._begins[1:], len(at))
+        self.places = places[at[self._begins]]
+
+    def __len__(self) -> int:
+        return len(self._begins)
+
+    def __iter__(self) -> Iterator[Delivery]:
+        return map(self.delivery, range(len(self)))
+
+    def delivery(self, number: int) -> Delivery:
+        """One of them."""
+        rows = self._at[self._begins[number] : self._ends[number]]
+        sides: list[pa.Table | None] = []
+        for kind in self._sides:
+            mine = rows[self._kinds[rows] == kind]
+            sides.append(self._rows.slice(int(mine[0]), len(mine)) if len(mine) else None)
+        return Delivery(self._statement, *sides)
+
+
+class SentDeliveries(Sequence[Delivery]):
+    """The deliveries of all statements in some turns, in the order of the turns, then of the statements.
+
+    Args:
+        parts: The deliveries of each statement.
+    """
+
+    def __init__(self, parts: Sequence[tuple[int, DeliveredRows]]) -> None:
+        self._parts = [rows for _, rows in sorted(parts, key=lambda pair: pair[0])]
+        places = np.concatenate([np.zeros(0, np.int64), *(each.places for each in self._parts)])
+        owners = np.repeat(np.arange(len(self._parts)), [len(each) for each in self._parts])
+        self._order = np.lexsort((owners, places))
+        self._begins = np.cumsum([0, *(len(each) for each in self._parts)])
+        self._owners = owners
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    @overload
+    def __getitem__(self, index: int) -> Delivery: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Delivery]: ...
+
+    def __getitem__(self, index: int | slice) -> Delivery | list[Delivery]:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
+        at = int(self._order[index])
+        owner = int(self._owners[at])
+        return self._parts[owner].delivery(at - int(self._begins[owner]))
+
+
+@dataclass(frozen=True)
+class PlacedRows:
+    """Rows at their places, in order."""
+
+    places: Any
+    rows: pa.Table
+
+
+@dataclass(frozen=True)
+class TickRows:
+    """Ticks: int64 places, int64 clocks in ticks of time, and whether each asks for content."""
+
+    places: Any
+    clocks: Any
+    asks: Any
+
+    def table(self) -> pa.Table:
+        """The ticks as rows."""
+        return pa.table({CLOCK: pa.array(self.clocks, pa.int64()), ASK: self.asks}).cast(TICKS)
+
+
+@dataclass(eq=False)
+class RunningStatement:
+    """A deployed statement. `Runtime.deploy` makes it.
+
+    Attributes:
+        name: Its name: that of `@name`, else `statement 1` and so on.
+        text: Its text.
+        plan: What it computes.
+        target: The type of events that its rows are too; nothing if they are none.
+        names: What its columns are called there.
+    """
+
+    name: str
+    text: str
+    plan: PlannedStatement
+    target: str
+    names: tuple[str, ...]
+    _device: Device
+    _running: RunningNode
+    _errors: list[tuple[str, Exception]]
+    _listeners: list[Listener] = field(default_factory=list)
+    _keeps: bool = False
+    _kept: list[pa.Table] = field(default_factory=list)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of its rows."""
+        return self.plan.columns
+
+    def listen(self, listener: Listener) -> None:
+        """Have a function called with each delivery. If it raises, that is noted in `Runtime.errors`, and all goes on.
+
+        Args:
+            listener: Takes the new rows, the old rows (Arrow tables, or None) and the statement.
+        """
+        self._listeners.append(listener)
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Have a function called with each new row, a column an argument, as Python values.
+
+        Args:
+            subscriber: Takes as many arguments as there are columns.
+        """
+
+        def each(new: pa.Table | None, old: pa.Table | None, statement: RunningStatement) -> None:
+            del old, statement
+            for row in zip(*(() if new is None else new.to_pydict().values()), strict=True):
+                subscriber(*row)
+
+        self.listen(each)
+
+    def deliveries(self) -> pa.Table:
+        """What was delivered since the last call, as a table: `turn`, `row` (``"new"`` or ``"old"``), and the columns.
+
+        The first call begins to keep deliveries.
+        """
+        self._keeps = True
+        kept, self._kept = self._kept, []
+        fields = [pa.field("turn", pa.int64()), pa.field("row", pa.string())]
+        return pa.concat_tables(kept) if kept else pa.schema([*fields, *self.schema]).empty_table()
+
+    def explain(self) -> str:
+        """The plan: its nodes, each after those that it reads."""
+        return "\n".join(node.describe() for node in self.plan.node.walk())
+
+    # Steps
+
+    def step(
+        self,
+        arrived: Mapping[Feed, PlacedRows],
+        ticks: tuple[Feed, TickRows | None],
+        feeds: Mapping[str, Feed],
+        cti: int,
+    ) -> pa.Table:
+        """What becomes of the events and ticks of some turns: its node's columns and `PLACE`, in order.
+
+        Args:
+            arrived: The rows of each leaf.
+            ticks: The leaf of ticks, and the ticks.
+            feeds: All other leaves.
+            cti: The place of the next turn.
+        """
+        moved, rows = ticks
+        leaves: dict[Any, tuple[StepInput, int]] = {}
+        placed = dict(arrived) if rows is None else {**arrived, moved: PlacedRows(rows.places, rows.table())}
+        for feed in (*feeds.values(), moved):
+            given = StepInput()
+            if feed in placed:
+                frame = self._device.columns.from_arrow(placed[feed].rows)
+                given = StepInput([Events(self._device.columns.array(placed[feed].places), TICK, frame)])
+            leaves[feed, "whole"] = leaves[feed, "open"] = (given, cti)
+        results, _ = self._running.step(leaves)
+        self._running.rest()
+        schema, tables = self.plan.node.schema, []
+        for events in results.events:
+            if len(events):
+                table = self._device.columns.to_arrow(events.frame, schema)
+                tables.append(table.append_column(PLACE, pa.array(self._device.columns.host(events.start))))
+        if not tables:
+            return schema.append(pa.field(PLACE, pa.int64())).empty_table()
+        return _in_order(pa.concat_tables(tables).combine_chunks())
+
+    def inserted(self, made: pa.Table) -> PlacedRows:
+        """The rows of a step that are events of another stream, at the places at which they were made."""
+        some = made.take(np.flatnonzero(np.isin(_kinds(made), [KINDS.index(each) for each in self.plan.inserts])))
+        return PlacedRows(some[PLACE].to_numpy(), self._named(some).rename_columns(list(self.names)))
+
+    def held(self, made: pa.Table) -> pa.Table:
+        """The rows of a step that are content."""
+        return self._named(made.take(np.flatnonzero(_kinds(made) == KINDS.index(HELD))))
+
+    def delivered(self, made: pa.Table) -> DeliveredRows | None:
+        """All deliveries in a step, told to listeners; None if there are none."""
+        kinds, places = _kinds(made), made[PLACE].to_numpy()
+        words = self.plan.shows
+        shown = np.logical_or.reduce([kinds == KINDS.index(word) for word in (EMPTY, *words) if word is not None])
+        at = np.flatnonzero(shown)
+        if not len(at):
+            return None
+        named = self._named(made)
+        if self._keeps:
+            self._keep(named, kinds, places, at)
+        sides = tuple(-1 if word is None else KINDS.index(word) for word in words)
+        rows = DeliveredRows(self.name, named, kinds, places, at, (sides[0], sides[1]))
+        if self._listeners:
+            for delivery in rows:
+                for listener in self._listeners:
+                    try:
+                        listener(delivery.new, delivery.old, self)
+                    except Exception as error:  # noqa: BLE001  (a listener that raises stops nothing)
+                        self._errors.append((self.name, error))
+        return rows
+
+    def _keep(self, named: pa.Table, kinds: Any, places: Any, at: Any) -> None:
+        new, _ = self.plan.shows
+        some = at[kinds[at] != KINDS.index(EMPTY)]
+        is_new = pa.array(kinds[some] == KINDS.index(str(new)))
+        table = named.take(some)
+        turns = pa.array(places[some] // TURN, pa.int64())
+        columns = [turns, pc.if_else(is_new, "new", "old"), *table.columns]
+        self._kept.append(pa.table(columns, names=["turn", "row", *table.column_names]))
+
+    def _named(self, table: pa.Table) -> pa.Table:
+        """Rows with the names of the columns."""
+        names = [f"@column {at}" for at in range(len(self.schema))]
+        return table.select(names).rename_columns(self.schema.names)
+
+
+def _kinds(made: pa.Table) -> Any:
+    """The place of each row's kind among `KINDS`."""
+    return pc.index_in(made[ROW].combine_chunks(), pa.array(KINDS)).to_numpy(zero_copy_only=False)
+
+
+def _in_order(made: pa.Table) -> pa.Table:
+    """Rows in order of place, kind and number; most steps give them so."""
+    kinds, place, number = _kinds(made), made[PLACE].to_numpy(), made[ORDER].fill_null(0).to_numpy()
+    same = place[1:] == place[:-1]
+    alike = same & (kinds[1:] == kinds[:-1])
+    rises = (place[1:] > place[:-1]) | (same & (kinds[1:] > kinds[:-1])) | (alike & (number[1:] >= number[:-1]))
+    return made if rises.all() else made.take(np.lexsort((number, kinds, place)))

@@ -1,0 +1,154 @@
+"""What came out of windows before each row: the last rows are kept, and for rows that are in what they saw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.core.state_tables import Field, StateTable, Tables
+from gpu_ops.core.time import MAX_TIME, MIN_TIME
+from gpu_ops.core.turns import PLACE
+from gpu_ops.devices import Device
+from gpu_ops.operators.events import Events, concat
+from gpu_ops.operators.operator import BatchInput, Operator, StepInput
+from gpu_ops.operators.state.fields import nullable_columns
+from gpu_ops.plan.look_back import LookBack
+
+_ENTER = "@enter"
+
+
+class LookBackOperator(Operator, nodes=(LookBack,)):
+    """Gathers from the rows of a step and the last rows before them.
+
+    Args:
+        node: The node.
+        device: Where arrays live.
+    """
+
+    _node: LookBack
+
+    passes_open = True
+
+    waiting = 0
+
+    def __init__(self, node: LookBack, device: Device) -> None:
+        super().__init__(node, device)
+        made = node.schema
+        read = list(dict.fromkeys(each.column for each in node.earlier))
+        self._read = read
+        self._recent_schema = pa.schema([pa.field(_ENTER, pa.int64()), *(made.field(name) for name in read)])
+        names = [each.name for each in node.earlier]
+        self._seen_schema = pa.schema([made.field(PLACE), *(made.field(name) for name in names)])
+        self._recent = device.columns.from_arrow(self._recent_schema.empty_table())
+        self._seen: list[Any] = []
+        self._count = 0
+
+    def batch(self, whole: BatchInput) -> Iterator[Events]:
+        """One step; nothing is kept."""
+        yield from self.step([StepInput(list(whole.inputs[0]))], [MAX_TIME])[0].events
+
+    def step(self, given: Sequence[StepInput], ctis: Sequence[int]) -> tuple[StepInput, int]:
+        """The rows that enter with what they see, and those that leave with what they saw."""
+        (fed,), device = given, self._device
+        whole, opened, closed = (concat(each, device) for each in (fed.events, fed.opened, fed.closed))
+        left = [] if closed is None or not len(closed) else [self._again(closed)]
+        some = [each for each in (whole, opened) if each is not None and len(each)]
+        if not some:
+            return StepInput((), (), left), ctis[0]
+        made = self._looked(some)
+        upto = 0 if whole is None else len(whole)
+        parts: list[list[Events]] = []
+        for each in (whole, opened):
+            if each is None or not len(each):
+                parts.append([])
+                continue
+            begin = 0 if each is whole else upto
+            beside = device.columns.cut(made, begin, begin + len(each))
+            parts.append([replace(each, frame=device.columns.beside(each.frame, beside))])
+        for each in parts[1]:
+            self._seen.append(device.columns.select(each.frame, self._seen_schema.names))
+            self._count += len(each)
+        return StepInput(parts[0], parts[1], left), ctis[0]
+
+    def _looked(self, some: Sequence[Events]) -> Any:
+        """A frame of the columns of earlier rows, in the order of the given ones."""
+        columns, take = self._device.columns, self._device.kernels.take
+        frame = columns.concat([columns.select(each.frame, [PLACE, *self._others]) for each in some])
+        start = np.concatenate([each.start for each in some])
+        order = np.lexsort((columns.values(frame, PLACE)[0], start))
+        entered = columns.build({_ENTER: (take(start, order), None, pa.int64())})
+        recent = columns.beside(entered, columns.select(columns.take(frame, order), self._read))
+        recent = columns.concat([self._recent, recent])
+        known = columns.rows(self._recent)
+        own = np.empty_like(order)
+        own[order] = columns.array(np.arange(len(order))) + known
+        enters = columns.values(recent, _ENTER)[0]
+        made = []
+        for each in self._node.earlier:
+            at = own - each.back
+            there = at >= 0
+            at = np.maximum(at, 0)
+            if each.together:
+                there = there & (take(enters, at) == take(enters, own))
+            one = columns.rename(columns.select(recent, [each.column]), each.column, each.name)
+            one = columns.take(one, at)
+            made.append(one if bool(there.all()) else columns.null_where(one, there))
+        count = columns.rows(recent)
+        self._recent = columns.cut(recent, max(count - self._node.most, 0), count)
+        return made[0] if len(made) == 1 else columns.beside(*made)
+
+    @property
+    def _others(self) -> list[str]:
+        return [name for name in self._read if name != PLACE]
+
+    def _again(self, closed: Events) -> Events:
+        """Rows that leave, with what they saw as they entered."""
+        columns, take = self._device.columns, self._device.kernels.take
+        seen = self._all_seen()
+        places = columns.values(seen, PLACE)[0]
+        order = np.argsort(places, kind="stable")
+        at = take(order, np.searchsorted(take(places, order), columns.values(closed.frame, PLACE)[0]))
+        names = [each.name for each in self._node.earlier]
+        beside = columns.take(columns.select(seen, names), at)
+        stays = np.full_like(places, True, dtype=np.bool_)
+        stays[at] = False
+        kept = self._device.kernels.keep(stays)
+        self._seen, self._count = [columns.take(seen, kept)], len(kept)
+        return replace(closed, frame=columns.beside(closed.frame, beside))
+
+    def _all_seen(self) -> Any:
+        columns = self._device.columns
+        if not self._seen:
+            return columns.from_arrow(self._seen_schema.empty_table())
+        return self._seen[0] if len(self._seen) == 1 else columns.concat(self._seen)
+
+    @property
+    def alive(self) -> int:
+        """How many rows it keeps."""
+        return self._count + int(self._device.columns.rows(self._recent))
+
+    def tables(self) -> dict[str, pa.Table]:
+        """The last rows, and what the rows that are in saw."""
+        columns = self._device.columns
+        return {
+            "recent": columns.to_arrow(self._recent, self._recent_schema),
+            "seen": columns.to_arrow(self._all_seen(), self._seen_schema),
+        }
+
+    def declared(self, tables: Tables) -> Iterator[StateTable]:
+        """The tables that `tables` gives."""
+        recent = nullable_columns(self._recent_schema, "")
+        recent[_ENTER] = Field(pa.int64(), least=MIN_TIME, most=MAX_TIME)
+        yield StateTable("recent", recent)
+        yield StateTable("seen", nullable_columns(self._seen_schema, ""), unique=(PLACE,))
+
+    def restore(self, tables: Mapping[str, pa.Table]) -> None:
+        """The state that `tables` gave."""
+        if not tables:
+            return
+        self._recent = self._device.columns.from_arrow(tables["recent"])
+        self._seen, self._count = [self._device.columns.from_arrow(tables["seen"])], tables["seen"].num_rows

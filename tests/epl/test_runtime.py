@@ -1,0 +1,192 @@
+"""Runtimes of statements: they give what was recorded from Esper, and what the interpreter gives, in any batches."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+
+import gpu_ops as g
+from gpu_ops import epl
+from gpu_ops.errors import ColumnError, PlanError, TextError
+from tests.support.epl_interpreter import Interpreter
+from tests.support.epl_on_runtime import RuntimeEngine, rows_of
+from tests.support.epl_recorded import difference, recorded, same
+from tests.support.epl_scripts import NAME, SCHEMA, Advance, Scenario, Send, played, same_traces, scenarios
+from tests.support.examples import examples
+
+_PASSED = 276
+"""How many recorded cases pass. The others ask for what there is not, by name."""
+
+
+@pytest.mark.slow
+def test_recorded_cases(conformance: Path) -> None:
+    outcomes: Counter[str] = Counter()
+    wrong = []
+    for case in recorded(conformance / "esper.jsonl.gz"):
+        try:
+            found = difference(case, RuntimeEngine)
+        except TextError:
+            outcomes["unsupported"] += 1
+            continue
+        outcomes["passed" if found is None else "failed"] += 1
+        if found is not None:
+            wrong.append(f"{case['id']}: {found}")
+    assert wrong == []
+    assert outcomes["passed"] >= _PASSED
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["cpu", "array"])
+@given(scenarios())
+@examples(20)
+def test_a_runtime_delivers_what_the_interpreter_delivers(device: str, scenario: Scenario) -> None:
+    try:
+        found = played(scenario, RuntimeEngine(SCHEMA, device=device))
+    except TextError:
+        return
+    assert same_traces(found, played(scenario, Interpreter(SCHEMA)), scenario)
+
+
+@pytest.mark.slow
+@given(scenarios())
+@examples(20)
+def test_events_sent_together_are_delivered_as_events_sent_one_by_one(scenario: Scenario) -> None:
+    """Neighbouring events of one type are one batch; asking for content in between changes nothing."""
+    try:
+        singly, together = _runtimes(scenario.text)
+    except TextError:
+        return
+    for is_event, steps in groupby(scenario.steps, lambda step: isinstance(step, Send) and step.type_name):
+        some = list(steps)
+        events = [step.row for step in some if isinstance(step, Send)]
+        one_by_one = [each for row in events for each in singly.send(str(is_event), row)]
+        at_once = list(together.send(str(is_event), events)) if events else []
+        for step in some:
+            if isinstance(step, Advance):
+                one_by_one += list(singly.advance(step.now))
+                at_once += list(together.advance(step.now))
+        assert _shown(at_once) == _shown(one_by_one)
+        kept = [rows_of(each.rows(NAME)) for each in (singly, together)]
+        assert same(*kept, in_any_order=True)
+
+
+def _runtimes(text: str) -> tuple[epl.Runtime, epl.Runtime]:
+    made = epl.Runtime(SCHEMA), epl.Runtime(SCHEMA)
+    for each in made:
+        each.deploy(text)
+    return made
+
+
+def _shown(deliveries: Sequence[epl.Delivery]) -> list[Any]:
+    return [(rows_of(each.new), rows_of(each.old)) for each in deliveries]
+
+
+# What users see
+
+
+def _bank() -> epl.Runtime:
+    return epl.Runtime({"Withdrawal": {"account": "string", "amount": "int"}})
+
+
+def test_listeners_subscribers_and_a_table_of_deliveries() -> None:
+    """W1 5 | W2 7 | W3 9 through a window of two: the third event drops the first."""
+    runtime = _bank()
+    (statement,) = runtime.deploy("@name('last two') select irstream account, amount from Withdrawal#length(2)")
+    told: list[Any] = []
+    rows: list[Any] = []
+    statement.listen(lambda new, old, given: told.append((rows_of(new), rows_of(old), given.name)))
+    statement.subscribe(lambda account, amount: rows.append((account, amount)))
+    assert statement.deliveries().num_rows == 0
+    for account, amount in (("a", 5), ("b", 7), ("a", 9)):
+        runtime.send("Withdrawal", {"account": account, "amount": amount})
+    assert told[-1] == ([{"account": "a", "amount": 9}], [{"account": "a", "amount": 5}], "last two")
+    assert rows == [("a", 5), ("b", 7), ("a", 9)]
+    assert statement.deliveries().select(["row", "amount"]).to_pylist() == [
+        {"row": "new", "amount": 5},
+        {"row": "new", "amount": 7},
+        {"row": "new", "amount": 9},
+        {"row": "old", "amount": 5},
+    ]
+    assert statement.deliveries().num_rows == 0
+    assert runtime.rows("last two").to_pylist() == [{"account": "b", "amount": 7}, {"account": "a", "amount": 9}]
+    assert statement.schema == pa.schema([("account", pa.string()), ("amount", pa.int32())])
+
+
+def test_a_listener_that_raises_stops_nothing_and_is_noted() -> None:
+    runtime = _bank()
+    (statement,) = runtime.deploy("select amount from Withdrawal")
+    seen: list[Any] = []
+
+    def fails(*given: Any) -> None:
+        raise ValueError("not today")
+
+    statement.listen(fails)
+    statement.listen(lambda new, old, given: seen.append(rows_of(new)))
+    runtime.send("Withdrawal", {"account": "a", "amount": 5})
+    assert seen == [[{"amount": 5}]]
+    assert [(name, str(error)) for name, error in runtime.errors] == [(statement.name, "not today")]
+
+
+def test_statements_insert_into_each_other() -> None:
+    """Large ones become events of their own; of these the last two are summed, each event a delivery."""
+    runtime = _bank()
+    runtime.deploy("insert into Large select account, amount * 2 as twice from Withdrawal(amount > 5)")
+    (total,) = runtime.deploy("select sum(twice) as total from Large#length(2)")
+    sent = pa.table({"account": ["a"] * 4, "amount": [6, 1, 7, 8]})
+    assert [rows_of(each.new) for each in runtime.send("Withdrawal", sent) if each.statement == total.name] == [
+        [{"total": 12}],
+        [{"total": 26}],
+        [{"total": 30}],
+    ]
+
+
+def test_the_clock_goes_forward() -> None:
+    runtime = epl.Runtime({"T": {"v": "int"}}, start=1000)
+    runtime.deploy("select irstream v from T#time(1 sec)")
+    runtime.send("T", {"v": 1})
+    assert len(runtime.advance(1999)) == 0
+    (gone,) = runtime.advance(2000)
+    assert (gone.new, rows_of(gone.old)) == (None, [{"v": 1}])
+    with pytest.raises(PlanError, match="cannot go back to 1500"):
+        runtime.advance(1500)
+
+
+def test_wrong_words_are_refused_and_leave_nothing() -> None:
+    runtime = _bank()
+    with pytest.raises(TextError, match="no property 'ammount'"):
+        runtime.deploy("select amount from Withdrawal; select ammount from Withdrawal")
+    assert runtime.statements == ()
+    with pytest.raises(TextError, match="no type of events 'Withdrawl'"):
+        runtime.deploy("select * from Withdrawl")
+    with pytest.raises(PlanError, match="no type of events 'Deposit'"):
+        runtime.send("Deposit", {"amount": 1})
+    with pytest.raises(ColumnError, match="no such property"):
+        runtime.send("Withdrawal", [{"account": "a", "amount": 1}, {"account": "a", "amont": 1}])
+    runtime.deploy("@name('one') select * from Withdrawal")
+    with pytest.raises(TextError, match="a statement 'one' already"):
+        runtime.deploy("@name('one') select amount from Withdrawal")
+    with pytest.raises(PlanError, match="no statement 'two'"):
+        runtime.undeploy("two")
+    runtime.undeploy("one")
+    assert runtime.statements == ()
+
+
+def test_the_remove_stream_may_be_the_default() -> None:
+    runtime = epl.Runtime({"T": {"v": "int"}}, default_selector="irstream")
+    runtime.deploy("select v from T#length(1)")
+    runtime.send("T", {"v": 1})
+    (second,) = runtime.send("T", {"v": 2})
+    assert (rows_of(second.new), rows_of(second.old)) == ([{"v": 2}], [{"v": 1}])
+
+
+def test_a_plan_can_be_read() -> None:
+    (statement,) = _bank().deploy("select account, sum(amount) from Withdrawal#length(2) group by account")
+    assert "Deliveries of new and held rows per (@key 0)" in statement.explain()
+    assert g.errors.TextError is TextError
