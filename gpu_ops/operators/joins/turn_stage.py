@@ -96,6 +96,9 @@ _MET, _SINCE = ("row", "met"), ("row", "since")
 class _StayingRows(RowRuns):
     """Rows that stay, by key and number of their own; how many matches they have changes beside them."""
 
+    _least = 1 << 11
+    # Each run that a row meets costs a gather; below this length merging costs less.
+
     def _run(self, rows: AxisRows) -> Run[AxisRows]:
         run = super()._run(rows)
         for name in (_MET, _SINCE):
