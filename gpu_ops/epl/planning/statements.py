@@ -142,7 +142,7 @@ class _QueryPlanner:
         self._keeps_last = any(each.name.lower() == "iterableunbound" for each in statement.annotations)
         self._selector = query.selector or ("irstream" if ledger.irstream else "istream")
 
-    def plan(self) -> PlannedStatement:  # noqa: C901, PLR0915  (a clause after the other)
+    def plan(self) -> PlannedStatement:  # noqa: PLR0915  (a clause after the other)
         """The whole plan."""
         query = self._query
         streams, windows = self._windows()
