@@ -10,7 +10,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
-from gpu_ops.core.turns import EMPTY, GROUPING, HELD, MARK, NEW, OLD, ORDER, PLACE, ROW, of_stream
+from gpu_ops.core.turns import DUE, EMPTY, GROUPING, HELD, MARK, NEW, OLD, ORDER, PLACE, ROW, of_stream
 from gpu_ops.epl import expressions as e
 from gpu_ops.epl import queries as q
 from gpu_ops.epl.binding import types as t
@@ -165,14 +165,8 @@ class _QueryPlanner:
         if by_group:
             aggregates.counted()
         momentary = any(term.unidirectional for term in query.streams)
-        outer = any(join.kind not in {"cross", "inner"} for join in query.joins)
-        if outer and aggregates.made and not momentary:
-            raise unsupported(query.joins[0], "aggregates over outer joins")
-        if windowed and query.group_by:
-            self._refuse_forgetting(aggregates)
         output = self._output()
-        if asked and output is not None:
-            raise unsupported(query, "sub-queries of queries with output clauses")
+        self._refuse(aggregates, windows, asks_in_rows=bool(asked))
         read = [value.alias(name) for name, value in aggregates.columns.items()]
         passes = None
         if where is not None and looking is not None and looking.has_previous:
@@ -340,6 +334,26 @@ class _QueryPlanner:
         if by_group:
             return tuple(aggregates.made)
         return tuple(replace(each, keys=levels[0] if each.keys is None else each.keys) for each in aggregates.made)
+
+    def _refuse(self, aggregates: PlannedAggregates, windows: StreamWindows, *, asks_in_rows: bool) -> None:
+        """Refuse what would be answered differently from Esper."""
+        query = self._query
+        is_alone = any(term.unidirectional for term in query.streams)
+        if any(join.kind not in {"cross", "inner"} for join in query.joins) and aggregates.made and not is_alone:
+            raise unsupported(query.joins[0], "aggregates over outer joins")
+        if query.group_by and any(term.views for term in query.streams):
+            self._refuse_forgetting(aggregates)
+        if windows.posts is not None and query.where is not None:
+            raise unsupported(query.where, "'where' beside FORCE_UPDATE")
+        for call in aggregates.known:
+            if call.name == "nth" and not all(map(_drops_oldest, query.streams)):
+                raise unsupported(call, "nth over such a window", "Take one that drops the oldest row, as #length(5).")
+        if asks_in_rows and query.output is not None:
+            raise unsupported(query, "sub-queries of queries with output clauses")
+        has_clocks = self._subqueries.has_clock and DUE in windows.memberships.schema.names
+        if asks_in_rows and has_clocks and self._selector != "istream":
+            # At a tick at which both lose rows, which of them does first is a matter of when that fell due.
+            raise unsupported(query, "old rows of a clock's window beside a sub-query over another")
 
     def _refuse_forgetting(self, aggregates: PlannedAggregates) -> None:
         """Refuse aggregates that Esper forgets when a group's window is empty: they would go on here."""
@@ -572,6 +586,17 @@ def _properties(node: Any, events: StreamScope) -> Iterator[str]:
             except PlacedError:
                 bound = None  # it is said where it is bound
             yield str(part) if bound is None else str(bare_column(bound.value) or part)
+
+
+_IN_ORDER = frozenset(
+    {"keepall", "length", "lastevent", "time", "length_batch", "time_batch", "time_length_batch", "time_accum"}
+    | {"firstlength", "firstevent", "firsttime", "ext_timed", "ext_timed_batch"}
+)
+
+
+def _drops_oldest(term: q.StreamTerm) -> bool:
+    """Whether the first row to come is the first to leave."""
+    return not term.views or (len(term.views) == 1 and term.views[0].name.lower() in _IN_ORDER)
 
 
 def _local(call: e.FunctionCall) -> tuple[Any, ...] | None:

@@ -10,7 +10,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
-from gpu_ops.core.turns import PLACE
+from gpu_ops.core.turns import DUE, PLACE
 from gpu_ops.epl import expressions as e
 from gpu_ops.epl import queries as q
 from gpu_ops.epl.binding import conditions
@@ -60,10 +60,12 @@ class Subqueries:
     Attributes:
         streams: What their streams are planned over.
         reads: The types of events that they read.
+        has_clock: Whether the clock drives one of their windows.
     """
 
     streams: Streams
     reads: list[str] = field(default_factory=list)
+    has_clock: bool = False
     _count: int = 0
 
     def asked(self, *, before: bool = False) -> Asked:
@@ -282,6 +284,7 @@ class _SubqueryPlanner:
             node = Filter(node, bind_condition(each, plain, "the filter").value)
         if term.views:
             rows = windowed(node, streams.ticks, term.views, term.retain, plain, deployed=streams.clock).memberships
+            self._of.has_clock = self._of.has_clock or DUE in rows.schema.names
         elif self._folded:
             rows = DataWindow(node, FirstSpan(MAX_TIME - MIN_TIME + TICK, MIN_TIME))
         else:
