@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from gpu_ops.core.time import TICK, TIME_TYPE
 from gpu_ops.core.turns import ASK, CLOCK, EMPTY, HELD, ORDER, PLACE, ROW, TURN
 from gpu_ops.devices import Device
 from gpu_ops.epl.planning.statements import PlannedStatement
+from gpu_ops.operators.deliveries.rows import KINDS
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.operator import StepInput
 from gpu_ops.operators.runtime.steps import RunningNode
@@ -38,6 +40,74 @@ class Delivery:
     statement: str
     new: pa.Table | None
     old: pa.Table | None
+
+
+class DeliveredRows:
+    """The deliveries of a statement in a step: tables are cut out of one table when somebody looks.
+
+    Args:
+        statement: The statement's name.
+        rows: The rows of the step, with the columns of the statement.
+        kinds: The kind of each, by its place among `KINDS`.
+        places: int64 place of each, ascending.
+        at: int64 indices of the rows that are delivered.
+        sides: The kinds that are new rows and old ones; -1 for none.
+    """
+
+    def __init__(
+        self, statement: str, rows: pa.Table, kinds: Any, places: Any, at: Any, sides: tuple[int, int]
+    ) -> None:
+        self._statement, self._rows, self._kinds, self._sides, self._at = statement, rows, kinds, sides, at
+        self._begins = np.flatnonzero(np.concatenate([[True], places[at][1:] != places[at][:-1]]))
+        self._ends = np.append(self._begins[1:], len(at))
+        self.places = places[at[self._begins]]
+
+    def __len__(self) -> int:
+        return len(self._begins)
+
+    def __iter__(self) -> Iterator[Delivery]:
+        return map(self.delivery, range(len(self)))
+
+    def delivery(self, number: int) -> Delivery:
+        """One of them."""
+        rows = self._at[self._begins[number] : self._ends[number]]
+        sides: list[pa.Table | None] = []
+        for kind in self._sides:
+            mine = rows[self._kinds[rows] == kind]
+            sides.append(self._rows.slice(int(mine[0]), len(mine)) if len(mine) else None)
+        return Delivery(self._statement, *sides)
+
+
+class SentDeliveries(Sequence[Delivery]):
+    """The deliveries of all statements in some turns, in the order of the turns, then of the statements.
+
+    Args:
+        parts: The deliveries of each statement.
+    """
+
+    def __init__(self, parts: Sequence[tuple[int, DeliveredRows]]) -> None:
+        self._parts = [rows for _, rows in sorted(parts, key=lambda pair: pair[0])]
+        places = np.concatenate([np.zeros(0, np.int64), *(each.places for each in self._parts)])
+        owners = np.repeat(np.arange(len(self._parts)), [len(each) for each in self._parts])
+        self._order = np.lexsort((owners, places))
+        self._begins = np.cumsum([0, *(len(each) for each in self._parts)])
+        self._owners = owners
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    @overload
+    def __getitem__(self, index: int) -> Delivery: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Delivery]: ...
+
+    def __getitem__(self, index: int | slice) -> Delivery | list[Delivery]:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
+        at = int(self._order[index])
+        owner = int(self._owners[at])
+        return self._parts[owner].delivery(at - int(self._begins[owner]))
 
 
 @dataclass(frozen=True)
@@ -161,51 +231,46 @@ class RunningStatement:
                 tables.append(table.append_column(PLACE, pa.array(self._device.columns.host(events.start))))
         if not tables:
             return schema.append(pa.field(PLACE, pa.int64())).empty_table()
-        return pa.concat_tables(tables).sort_by([(PLACE, "ascending"), (ROW, "ascending"), (ORDER, "ascending")])
+        return _in_order(pa.concat_tables(tables).combine_chunks())
 
     def inserted(self, made: pa.Table) -> PlacedRows:
         """The rows of a step that are events of another stream, at the places at which they were made."""
-        some = made.take(np.flatnonzero(np.isin(_kinds(made), list(self.plan.inserts))))
+        some = made.take(np.flatnonzero(np.isin(_kinds(made), [KINDS.index(each) for each in self.plan.inserts])))
         return PlacedRows(some[PLACE].to_numpy(), self._named(some).rename_columns(list(self.names)))
 
     def held(self, made: pa.Table) -> pa.Table:
         """The rows of a step that are content."""
-        return self._named(made.take(np.flatnonzero(_kinds(made) == HELD)))
+        return self._named(made.take(np.flatnonzero(_kinds(made) == KINDS.index(HELD))))
 
-    def delivered(self, made: pa.Table) -> Iterator[tuple[int, Delivery]]:
-        """(place, delivery) of all deliveries in a step, told to listeners."""
+    def delivered(self, made: pa.Table) -> DeliveredRows | None:
+        """All deliveries in a step, told to listeners; None if there are none."""
         kinds, places = _kinds(made), made[PLACE].to_numpy()
         words = self.plan.shows
-        shown = np.logical_or.reduce([kinds == EMPTY, *(kinds == word for word in words if word is not None)])
+        shown = np.logical_or.reduce([kinds == KINDS.index(word) for word in (EMPTY, *words) if word is not None])
         at = np.flatnonzero(shown)
         if not len(at):
-            return
-        begins = np.flatnonzero(np.concatenate([[True], places[at][1:] != places[at][:-1]]))
-        ends = np.append(begins[1:], len(at))
+            return None
         named = self._named(made)
         if self._keeps:
             self._keep(named, kinds, places, at)
-        for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
-            rows = at[begin:end]
-            sides: list[pa.Table | None] = []
-            for word in words:
-                mine = rows[kinds[rows] == word] if word is not None else rows[:0]
-                sides.append(named.slice(int(mine[0]), len(mine)) if len(mine) else None)
-            delivery = Delivery(self.name, *sides)
-            for listener in self._listeners:
-                try:
-                    listener(delivery.new, delivery.old, self)
-                except Exception as error:  # noqa: BLE001  (a listener that raises stops nothing)
-                    self._errors.append((self.name, error))
-            yield int(places[rows[0]]), delivery
+        sides = tuple(-1 if word is None else KINDS.index(word) for word in words)
+        rows = DeliveredRows(self.name, named, kinds, places, at, (sides[0], sides[1]))
+        if self._listeners:
+            for delivery in rows:
+                for listener in self._listeners:
+                    try:
+                        listener(delivery.new, delivery.old, self)
+                    except Exception as error:  # noqa: BLE001  (a listener that raises stops nothing)
+                        self._errors.append((self.name, error))
+        return rows
 
     def _keep(self, named: pa.Table, kinds: Any, places: Any, at: Any) -> None:
         new, _ = self.plan.shows
-        some = at[kinds[at] != EMPTY]
-        sides = np.where(kinds[some] == new, "new", "old")
+        some = at[kinds[at] != KINDS.index(EMPTY)]
+        is_new = pa.array(kinds[some] == KINDS.index(str(new)))
         table = named.take(some)
         turns = pa.array(places[some] // TURN, pa.int64())
-        columns = [turns, pa.array(sides.tolist(), pa.string()), *table.columns]
+        columns = [turns, pc.if_else(is_new, "new", "old"), *table.columns]
         self._kept.append(pa.table(columns, names=["turn", "row", *table.column_names]))
 
     def _named(self, table: pa.Table) -> pa.Table:
@@ -215,4 +280,14 @@ class RunningStatement:
 
 
 def _kinds(made: pa.Table) -> Any:
-    return np.asarray(made[ROW].to_numpy(zero_copy_only=False), object)
+    """The place of each row's kind among `KINDS`."""
+    return pc.index_in(made[ROW].combine_chunks(), pa.array(KINDS)).to_numpy(zero_copy_only=False)
+
+
+def _in_order(made: pa.Table) -> pa.Table:
+    """Rows in order of place, kind and number; most steps give them so."""
+    kinds, place, number = _kinds(made), made[PLACE].to_numpy(), made[ORDER].fill_null(0).to_numpy()
+    same = place[1:] == place[:-1]
+    alike = same & (kinds[1:] == kinds[:-1])
+    rises = (place[1:] > place[:-1]) | (same & (kinds[1:] > kinds[:-1])) | (alike & (number[1:] >= number[:-1]))
+    return made if rises.all() else made.take(np.lexsort((number, kinds, place)))

@@ -17,7 +17,7 @@ from gpu_ops.epl.parsing import parse
 from gpu_ops.epl.placed_error import failure_at, shown_in, unsupported
 from gpu_ops.epl.planning.statements import Ledger, PlannedStatement, planned
 from gpu_ops.epl.queries import Query
-from gpu_ops.epl.running import TICKS, Delivery, PlacedRows, RunningStatement, TickRows
+from gpu_ops.epl.running import TICKS, DeliveredRows, PlacedRows, RunningStatement, SentDeliveries, TickRows
 from gpu_ops.epl.statements import CreateSchema, Statement
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.operators.runtime.steps import running
@@ -203,7 +203,7 @@ class Runtime:
     def _cti(self) -> int:
         return self._turn * TURN
 
-    def send(self, type_name: str, rows: Any) -> list[Delivery]:
+    def send(self, type_name: str, rows: Any) -> SentDeliveries:
         """Send events, in their order: each is a turn.
 
         Args:
@@ -211,7 +211,7 @@ class Runtime:
             rows: A row as a mapping, a list of rows, an Arrow table or record batch, or a frame.
 
         Returns:
-            The deliveries that they made, in order.
+            The deliveries that they made, in order; each is made when it is looked at.
 
         Raises:
             PlanError: There is no such type.
@@ -225,11 +225,11 @@ class Runtime:
         # A table without columns has no rows, but events without properties are events.
         count = len(table) if table.num_columns or not isinstance(rows, list) else len(rows)
         if not count:
-            return []
+            return SentDeliveries([])
         places = self._next(count)
         return self._turned({type_name: _at_places(table, places, np.full(count, self._clock * _MILLISECOND))}, None)
 
-    def advance(self, now: int | dt.datetime) -> list[Delivery]:
+    def advance(self, now: int | dt.datetime) -> SentDeliveries:
         """Set the clock. What fell due in between happens now, once.
 
         Args:
@@ -237,7 +237,7 @@ class Runtime:
         """
         return self._advanced(np.array([_milliseconds(now)], np.int64))
 
-    def advance_span(self, now: int | dt.datetime, resolution: int | None = None) -> list[Delivery]:
+    def advance_span(self, now: int | dt.datetime, resolution: int | None = None) -> SentDeliveries:
         """Walk the clock to a time: what falls due on the way happens when it does.
 
         Args:
@@ -254,7 +254,7 @@ class Runtime:
             clocks = np.append(clocks, until)
         return self._advanced(clocks)
 
-    def _advanced(self, clocks: Any) -> list[Delivery]:
+    def _advanced(self, clocks: Any) -> SentDeliveries:
         if clocks[0] < self._clock:
             raise PlanError(
                 f"The clock shows {self._clock}, and cannot go back to {clocks[0]}.", remedy="Give a later time."
@@ -265,9 +265,9 @@ class Runtime:
     def _ticked(self, clocks: Any, *, ask: bool = False) -> TickRows:
         return TickRows(self._next(len(clocks)), clocks * _MILLISECOND, np.full(len(clocks), ask, np.bool_))
 
-    def _turned(self, arrived: dict[str, PlacedRows], ticks: TickRows | None) -> list[Delivery]:
+    def _turned(self, arrived: dict[str, PlacedRows], ticks: TickRows | None) -> SentDeliveries:
         """Take some turns: each statement once, those that insert before those that read it."""
-        found: list[tuple[int, int, Delivery]] = []
+        found: list[tuple[int, DeliveredRows]] = []
         inserted: dict[str, list[PlacedRows]] = {}
         ordered = sorted(
             enumerate(self._statements.values()),
@@ -285,9 +285,10 @@ class Runtime:
                 continue
             if statement.target:
                 inserted.setdefault(statement.target, []).append(statement.inserted(made))
-            found += [(at, number, each) for at, each in statement.delivered(made)]
-        found.sort(key=lambda each: each[:2])
-        return [each for _, _, each in found]
+            delivered = statement.delivered(made)
+            if delivered is not None:
+                found.append((number, delivered))
+        return SentDeliveries(found)
 
     def _merged(
         self, name: str, parts: Sequence[PlacedRows], sent: PlacedRows | None, ticks: TickRows | None

@@ -67,11 +67,11 @@ def test_events_sent_together_are_delivered_as_events_sent_one_by_one(scenario: 
         some = list(steps)
         events = [step.row for step in some if isinstance(step, Send)]
         one_by_one = [each for row in events for each in singly.send(str(is_event), row)]
-        at_once = together.send(str(is_event), events) if events else []
+        at_once = list(together.send(str(is_event), events)) if events else []
         for step in some:
             if isinstance(step, Advance):
-                one_by_one += singly.advance(step.now)
-                at_once += together.advance(step.now)
+                one_by_one += list(singly.advance(step.now))
+                at_once += list(together.advance(step.now))
         assert _shown(at_once) == _shown(one_by_one)
         kept = [rows_of(each.rows(NAME)) for each in (singly, together)]
         assert same(*kept, in_any_order=True)
@@ -151,7 +151,7 @@ def test_the_clock_goes_forward() -> None:
     runtime = epl.Runtime({"T": {"v": "int"}}, start=1000)
     runtime.deploy("select irstream v from T#time(1 sec)")
     runtime.send("T", {"v": 1})
-    assert runtime.advance(1999) == []
+    assert len(runtime.advance(1999)) == 0
     (gone,) = runtime.advance(2000)
     assert (gone.new, rows_of(gone.old)) == (None, [{"v": 1}])
     with pytest.raises(PlanError, match="cannot go back to 1500"):

@@ -10,7 +10,7 @@ import narwhals as nw
 from gpu_ops.core.time import LIFETIME
 from gpu_ops.core.turns import PLACE
 from gpu_ops.epl.binding.bound import Bound
-from gpu_ops.epl.binding.scope import StreamScope
+from gpu_ops.epl.binding.scope import BindingScope
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.deliveries import Delivered, Life
 from gpu_ops.plan.expressions import bare_column, column_names
@@ -24,24 +24,26 @@ class AggregateColumns:
         events: What names stand for in expressions of single events.
         columns: Expressions of single events, by the names of their columns.
         made: The aggregates.
+        named: What the names of its columns begin with, behind the `@`.
     """
 
-    events: StreamScope
+    events: BindingScope
     columns: dict[str, nw.Expr] = field(default_factory=dict)
     made: list[Delivered] = field(default_factory=list)
+    named: str = ""
     _named: dict[str, str] = field(default_factory=dict)
 
     def column(self, bound: Bound, hint: str = "read") -> str:
         """The column of an expression of single events."""
         key = f"{bound.text}: {bound.type}"
         if not bound.text or key not in self._named:
-            self._named[key] = f"@{hint} {len(self.columns)}"
+            self._named[key] = f"@{self.named}{hint} {len(self.columns)}"
             self.columns[self._named[key]] = bound.value
         return self._named[key]
 
     def add(self, aggregate: Aggregate, keys: tuple[str, ...] | None, life: Life) -> str:
         """The column of an aggregate."""
-        name = f"@value {len(self.made)}"
+        name = f"@{self.named}value {len(self.made)}"
         self.made.append(Delivered(replace(aggregate.over(_in_turns), name=name), keys, life))
         return name
 
@@ -50,7 +52,7 @@ class AggregateColumns:
         if not held:
             return aggregate
         condition = held[0] if len(held) == 1 else nw.all_horizontal(*held, ignore_nulls=False)
-        name = f"@read {len(self.columns)}"
+        name = f"@{self.named}read {len(self.columns)}"
         self.columns[name] = condition
         return replace(aggregate, filter=nw.col(name))
 

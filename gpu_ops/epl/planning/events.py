@@ -8,7 +8,7 @@ import pyarrow as pa
 from gpu_ops.epl import expressions as e
 from gpu_ops.epl.binding.bound import Bound
 from gpu_ops.epl.binding.expressions import bind
-from gpu_ops.epl.binding.scope import BoundStream, StreamScope
+from gpu_ops.epl.binding.scope import BindingScope, BoundStream, StreamScope
 
 
 def event_of(stream: BoundStream) -> Bound:
@@ -28,11 +28,11 @@ def stream_meant(node: e.Syntax, scope: StreamScope) -> BoundStream | None:
     return next((stream for stream in scope.streams if stream.name == node.name), None)
 
 
-def bind_shown(node: e.Syntax, scope: StreamScope) -> Bound:
+def bind_shown(node: e.Syntax, scope: BindingScope) -> Bound:
     """What is shown of an event: the event itself, or an expression of it.
 
     Raises:
         PlacedError: As `gpu_ops.epl.binding.expressions.bind`.
     """
-    stream = stream_meant(node, scope)
+    stream = stream_meant(node, scope) if isinstance(scope, StreamScope) else None
     return bind(node, scope) if stream is None else event_of(stream)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import narwhals as nw
@@ -24,7 +24,9 @@ from gpu_ops.epl.planning.aggregates import PlannedAggregates
 from gpu_ops.epl.planning.events import event_of, stream_meant
 from gpu_ops.epl.planning.joins import JoinedStream, join_of, joined_columns, with_bounds_as_said
 from gpu_ops.epl.planning.looking_back import LookingBack
+from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.planning.rates import PlannedOutput, output_rate
+from gpu_ops.epl.planning.subqueries import Asked, Subqueries, asks
 from gpu_ops.epl.planning.windows import StreamWindows, windowed
 from gpu_ops.epl.statements import Statement
 from gpu_ops.plan.data_windows import DataWindow, FirstSpan
@@ -106,14 +108,16 @@ def planned(statement: Statement, ledger: Ledger) -> PlannedStatement:
 class _DeliveredScope:
     """What names stand for in a select clause: properties, keys of groups, and aggregates."""
 
-    def __init__(self, events: _EventScope, aggregates: PlannedAggregates, keys: Mapping[e.Expression, Bound]) -> None:
-        self._events, self._aggregates, self._keys = events, aggregates, keys
+    def __init__(
+        self, events: _EventScope, aggregates: PlannedAggregates, keys: Mapping[e.Expression, Bound], asked: Asked
+    ) -> None:
+        self._events, self._aggregates, self._keys, self._asked = events, aggregates, keys, asked
 
     def special(self, node: e.Expression) -> Bound | None:
-        """A key of the groups, or what another row has."""
+        """A key of the groups, what another row has, or a sub-query."""
         looking = self._events.looking
         previous = None if looking is None else looking.previous(node, self._aggregates)
-        return previous or self._keys.get(node) or self._events.special(node)
+        return previous or self._keys.get(node) or self._asked.special(node, self) or self._events.special(node)
 
     def property(self, node: e.Name | e.Member) -> Bound | None:
         """A property, or the key that is this property."""
@@ -134,10 +138,11 @@ class _QueryPlanner:
 
     def __init__(self, statement: Statement, query: q.Query, ledger: Ledger) -> None:
         self._query, self._ledger = query, ledger
+        self._subqueries = Subqueries(ledger)
         self._keeps_last = any(each.name.lower() == "iterableunbound" for each in statement.annotations)
         self._selector = query.selector or ("irstream" if ledger.irstream else "istream")
 
-    def plan(self) -> PlannedStatement:  # noqa: PLR0915  (a clause after the other)
+    def plan(self) -> PlannedStatement:  # noqa: C901, PLR0915  (a clause after the other)
         """The whole plan."""
         query = self._query
         streams, windows = self._windows()
@@ -145,13 +150,19 @@ class _QueryPlanner:
         looking = None if query.joins else LookingBack(windows, query.stream.views, StreamScope(streams))
         events = _EventScope(streams, looking)
         condition = with_bounds_as_said(query.where) if query.joins and query.where is not None else query.where
-        where = None if condition is None else bind_condition(condition, events).value
+        is_asked = asks(query.where)
+        if is_asked and query.joins:
+            raise unsupported(query, "sub-queries in 'where' of joins")
+        where = None if condition is None or is_asked else bind_condition(condition, events).value
         aggregates = PlannedAggregates(events)
         levels, keys = self._groups(aggregates, events)
-        scope = _DeliveredScope(events, aggregates, keys)
+        asked = self._subqueries.asked()
+        scope = _DeliveredScope(events, aggregates, keys, asked)
         kind = self._kind(keys, levels, events)
         items = self._items(scope, streams)
         having = None if query.having is None else bind_condition(query.having, scope, "'having'").value
+        if query.where is not None and is_asked and windowed:
+            having = self._where_as_asked(query.where, scope, kind, having)
         order = self._order(scope, kind, events)
         by_group = kind in {"row for all", "row per group"}
         if by_group:
@@ -163,6 +174,8 @@ class _QueryPlanner:
         if windowed and query.group_by:
             self._refuse_forgetting(aggregates)
         output = self._output()
+        if asked and output is not None:
+            raise unsupported(query, "sub-queries of queries with output clauses")
         read = [value.alias(name) for name, value in aggregates.columns.items()]
         passes = None
         if where is not None and looking is not None and looking.has_previous:
@@ -209,6 +222,7 @@ class _QueryPlanner:
             for name in values:
                 if pa.types.is_nested(delivered.schema.field(name).type):
                     raise unsupported(query.group_by[0], "output all with arrays")
+        node = asked.over(node)
         if limited and output is not None:
             had = _is_row() if having is None else having
             node = extended(node, [had.fill_null(False).alias(_PASSES)])
@@ -267,7 +281,7 @@ class _QueryPlanner:
         node = ledger.arrivals[source.type_name]
         stream = _WindowedStream(term.alias, source.type_name, schema, windowed=bool(term.views))
         for each in source.filters:
-            node = Filter(node, bind_condition(each, _EventScope([stream]), "the filter").value)
+            node = self._filtered(node, each, stream, "the filter")
         return stream, node
 
     def _kept(self, term: q.StreamTerm, stream: _WindowedStream, node: Node) -> StreamWindows:
@@ -275,8 +289,26 @@ class _QueryPlanner:
         if term.views:
             events, ledger = _EventScope([stream]), self._ledger
             return windowed(node, ledger.ticks, term.views, term.retain, events, deployed=ledger.clock)
+        where = self._query.where
+        if where is not None and asks(where):
+            node = self._filtered(node, where, stream, "'where'")
         every = DataWindow(node, FirstSpan(MAX_TIME - MIN_TIME + TICK, MIN_TIME))
         return StreamWindows(every, every)
+
+    def _filtered(self, node: Node, condition: e.Expression, stream: _WindowedStream, where: str) -> Node:
+        """The arrivals for which a condition holds; sub-queries of a filter have not seen them yet."""
+        asked = self._subqueries.asked(before=where == "the filter")
+        value = bind_condition(condition, _EventScope([stream], asked=asked), where).value
+        return selected(Filter(asked.over(node), value), node.schema.names)
+
+    def _where_as_asked(
+        self, condition: e.Expression, scope: _DeliveredScope, kind: Kind, having: nw.Expr | None
+    ) -> nw.Expr:
+        """A condition that asks sub-queries again as a row leaves: it is one on what is delivered."""
+        if kind != "un-aggregated":
+            raise unsupported(condition, "sub-queries in 'where' of aggregates over a window")
+        where = bind_condition(condition, scope).value
+        return where if having is None else where & having
 
     # Groups and kinds
 
@@ -301,7 +333,7 @@ class _QueryPlanner:
         if len(levels) > _MOST_LEVELS:
             raise unsupported(self._query.group_by[0], f"more than {_MOST_LEVELS} levels of groups")
         if len(levels) > 1:
-            for part in {part for key in keys for part in _parts(key) if isinstance(part, e.Name | e.Member)}:
+            for part in {part for key in keys for part in parts(key) if isinstance(part, e.Name | e.Member)}:
                 if part not in keys:
                     raise unsupported(part, "rollups by expressions")
         return levels, keys
@@ -418,10 +450,11 @@ class _QueryPlanner:
         shown = pa.schema([schema.field(f"@column {at}").with_name(name) for at, (name, _) in enumerate(items)])
         node = selected(node, [*(f"@column {at}" for at in range(len(columns))), ROW, ORDER])
         shows = {"istream": (NEW, None), "rstream": (OLD, None), "irstream": (NEW, OLD)}[self._selector]
+        reads = tuple(dict.fromkeys((*(each.type_name for each in streams), *self._subqueries.reads)))
         inserts: tuple[str, ...] = ()
         if query.insert is not None:
             inserts = {"": (NEW,), "istream": (NEW,), "rstream": (OLD,), "irstream": (NEW, OLD)}[query.insert.selector]
-        return PlannedStatement(node, shown, tuple(dict.fromkeys(each.type_name for each in streams)), shows, inserts)
+        return PlannedStatement(node, shown, reads, shows, inserts)
 
     def _limit(self) -> tuple[int | None, int]:
         limit = self._query.limit
@@ -443,15 +476,18 @@ class _WindowedStream(BoundStream):
 
 
 class _EventScope(StreamScope):
-    """Expressions about single events on turns, and about those that came before them."""
+    """Expressions about single events on turns, about those that came before them, and what sub-queries hold."""
 
-    def __init__(self, streams: Sequence[BoundStream], looking: LookingBack | None = None) -> None:
+    def __init__(
+        self, streams: Sequence[BoundStream], looking: LookingBack | None = None, asked: Asked | None = None
+    ) -> None:
         super().__init__(streams)
-        self.looking = looking
+        self.looking, self._asked = looking, asked
 
     def special(self, node: e.Expression) -> Bound | None:
-        """What an earlier row has."""
-        return None if self.looking is None else self.looking.prior(node)
+        """What an earlier row has, or a sub-query."""
+        found = None if self.looking is None else self.looking.prior(node)
+        return found if found is not None or self._asked is None else self._asked.special(node, self)
 
 
 class _CountScope:
@@ -516,21 +552,8 @@ def _levels_of(node: q.Grouping) -> list[tuple[e.Expression, ...]]:
     return [(node,)]
 
 
-def _parts(node: Any, into: Callable[[Any], bool] = lambda _: True) -> Iterator[Any]:
-    """A node and all nodes in it; not what is in one that ``into`` does not hold for."""
-    if isinstance(node, tuple | list):
-        for each in node:
-            yield from _parts(each, into)
-    elif is_dataclass(node) and not isinstance(node, type):
-        yield node
-        if into(node):
-            for each in fields(node):
-                if each.name != "place":
-                    yield from _parts(getattr(node, each.name), into)
-
-
 def _calls(nodes: Sequence[Any]) -> Iterator[e.FunctionCall]:
-    for part in _parts(nodes, lambda node: not isinstance(node, q.Query)):
+    for part in parts(nodes, lambda node: not isinstance(node, q.Query)):
         if isinstance(part, e.FunctionCall) and is_aggregate(part):
             yield part
 
@@ -546,7 +569,7 @@ def _properties(node: Any, events: StreamScope) -> Iterator[str]:
             return False
         return not is_path(part)
 
-    for part in _parts(node, into):
+    for part in parts(node, into):
         if is_path(part) and str(part) != "current_timestamp":
             try:
                 bound = events.property(part)

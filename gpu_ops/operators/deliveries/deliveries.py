@@ -33,8 +33,9 @@ from gpu_ops.core.turns import (
     ROW,
 )
 from gpu_ops.devices import Device
+from gpu_ops.operators.deliveries.changes import Changes, changes_of, no_changes
 from gpu_ops.operators.deliveries.firing import FiringTimes, TurnMarks
-from gpu_ops.operators.deliveries.group_values import Changes, GroupValues
+from gpu_ops.operators.deliveries.group_values import GroupValues
 from gpu_ops.operators.deliveries.window_content import WindowContent
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import BatchInput, Operator, StepInput
@@ -42,7 +43,6 @@ from gpu_ops.operators.row_order import run_starts, stable_order
 from gpu_ops.plan.deliveries import Delivered, Deliveries
 
 _KINDS = (NEW, OLD, HELD, MARK, EMPTY)
-_UNKNOWN = 1 << 62
 _LEFT_FIRST = 1 << 58
 """More than any place: groups of which rows only leave come behind those into which some enter."""
 _LEVEL = 2 * _LEFT_FIRST
@@ -90,7 +90,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         cti, device = min(ctis), self._device
         ticks = concat(given[1].events, device)
         clocks = self._clocks(ticks)
-        changes = self._changes(given[0], cti)
+        changes = changes_of(given[0], cti, device)
         posts = concat(given[2].events, device) if len(given) > 2 else None
         made: list[Events] = []
         begin = self._done
@@ -164,27 +164,6 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         there = np.ones_like(due, dtype=np.bool_) if valid is None else valid
         return dict(zip(columns.host(places[there]).tolist(), columns.host(due[there]).tolist(), strict=True))
 
-    def _changes(self, given: StepInput, cti: int) -> Changes | None:
-        """The rows that enter and leave in a step."""
-        pieces = [concat(each, self._device) for each in (given.events, given.opened, given.closed)]
-        whole, opened, closed = pieces
-        some = [each for each in pieces if each is not None and len(each)]
-        if not some:
-            return None
-        ends = [
-            np.full_like(each.start, _UNKNOWN) if each is opened else each.ends
-            for each in pieces
-            if each is not None and len(each)
-        ]
-        enters = [np.full_like(each.start, each is not closed, dtype=np.bool_) for each in some]
-        start, end, enters_now = (np.concatenate(each) for each in ([e.start for e in some], ends, enters))
-        frame = some[0].frame if len(some) == 1 else self._device.columns.concat([each.frame for each in some])
-        leaves = end < min(cti, MAX_TIME)
-        later = ~leaves & (end < MAX_TIME)
-        if whole is not None and bool(later.any()):
-            self._refuse_later()
-        return Changes(frame, start & ~1, end & ~1, enters_now, leaves)
-
     def _passing(self, changes: Changes) -> Changes:
         """The changes of rows that pass."""
         if self._node.passes is None:
@@ -200,9 +179,6 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         new, old = (columns.values(changes.frame, name)[0] != 0 for name in (IS_NEW, IS_OLD))
         return keep(changes.enters & new), keep(changes.leaves & old)
 
-    def _refuse_later(self) -> None:
-        raise AssertionError("A row's leave is known before its turn.")
-
     # A part of a step
 
     def _part(
@@ -212,7 +188,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         if changes is None and ask is None and posts is None:
             return []
         made: list[Events] = []
-        whole = self._none() if changes is None else changes
+        whole = no_changes(self._node.rows.schema, self._device) if changes is None else changes
         changes = self._passing(whole)
         until = _until(limit) if ask is None else ask.until
         for values in self._values:
@@ -232,12 +208,6 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         for values in self._values:
             values.rest()
         return [self._finished(each, clocks, changes, go) for each in made]
-
-    def _none(self) -> Changes:
-        columns = self._device.columns
-        none = columns.array(np.zeros(0, np.int64))
-        frame = columns.from_arrow(self._node.rows.schema.empty_table())
-        return Changes(frame, none, none, none.astype(np.bool_), none.astype(np.bool_))
 
     def _by_row(self, changes: Changes, come: Any, go: Any) -> list[Events]:
         """A new row for each row that enters, an old one for each that leaves, with the values after the turn."""

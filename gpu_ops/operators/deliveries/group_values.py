@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow as pa
 from gpu_ops.core.state_tables import StateTable, Tables
 from gpu_ops.core.turns import PLACE
 from gpu_ops.devices import Device
+from gpu_ops.operators.deliveries.changes import Changes
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import StepInput
 from gpu_ops.operators.windows.incremental_window import IncrementalWindow
@@ -61,25 +62,6 @@ class _RunningRows(RecomputingWindow):
 
 def _numbered(numbers: Any, device: Device) -> Any:
     return device.columns.build({_GROUP: (numbers.astype(np.int32), None, pa.int32())})
-
-
-@dataclass(frozen=True)
-class Changes:
-    """The rows that enter and leave in a part of a step.
-
-    Attributes:
-        frame: The rows.
-        enter: int64 even place at which each enters.
-        leave: int64 even place at which each leaves, where it does. A row may enter and leave at one place.
-        enters: Which of them enter in the part.
-        leaves: Which of them leave in it.
-    """
-
-    frame: Any
-    enter: Any
-    leave: Any
-    enters: Any
-    leaves: Any
 
 
 class GroupValues:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from gpu_ops.core.state_tables import Field, StateTable
 from gpu_ops.core.turns import PLACE
 from gpu_ops.devices import Device
-from gpu_ops.operators.deliveries.group_values import Changes
+from gpu_ops.operators.deliveries.changes import Changes
 from gpu_ops.operators.state.fields import nullable_columns
 
 

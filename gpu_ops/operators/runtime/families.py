@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gpu_ops.operators.deliveries.deliveries
+import gpu_ops.operators.deliveries.lookups
 import gpu_ops.operators.deliveries.output_rate
 import gpu_ops.operators.deliveries.per_delivery
 import gpu_ops.operators.filter_project

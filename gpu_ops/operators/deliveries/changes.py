@@ -1,0 +1,65 @@
+"""The rows that enter and leave a window in a step, wherever they come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.core.time import MAX_TIME
+from gpu_ops.devices import Device
+from gpu_ops.operators.events import concat
+from gpu_ops.operators.operator import StepInput
+
+_UNKNOWN = 1 << 62
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The rows that enter and leave in a part of a step.
+
+    Attributes:
+        frame: The rows.
+        enter: int64 even place at which each enters.
+        leave: int64 even place at which each leaves, where it does. A row may enter and leave at one place.
+        enters: Which of them enter in the part.
+        leaves: Which of them leave in it.
+    """
+
+    frame: Any
+    enter: Any
+    leave: Any
+    enters: Any
+    leaves: Any
+
+
+def changes_of(given: StepInput, cti: int, device: Device) -> Changes | None:
+    """The rows that enter and leave in a step; None where there are none.
+
+    Args:
+        given: Rows on turns; a row whose leave lies behind the step is an open one.
+        cti: The CTI.
+        device: Where arrays live.
+    """
+    pieces = [concat(each, device) for each in (given.events, given.opened, given.closed)]
+    whole, opened, closed = pieces
+    some = [each for each in pieces if each is not None and len(each)]
+    if not some:
+        return None
+    ends = [np.full_like(each.start, _UNKNOWN) if each is opened else each.ends for each in some]
+    enters = [np.full_like(each.start, each is not closed, dtype=np.bool_) for each in some]
+    start, end, enters_now = (np.concatenate(each) for each in ([e.start for e in some], ends, enters))
+    frame = some[0].frame if len(some) == 1 else device.columns.concat([each.frame for each in some])
+    leaves = end < min(cti, MAX_TIME)
+    later = ~leaves & (end < MAX_TIME)
+    assert whole is None or not bool(later.any())  # noqa: S101  (it would be an open row)
+    return Changes(frame, start & ~1, end & ~1, enters_now, leaves)
+
+
+def no_changes(schema: pa.Schema, device: Device) -> Changes:
+    """None of rows with these columns."""
+    none = device.columns.array(np.zeros(0, np.int64))
+    frame = device.columns.from_arrow(schema.empty_table())
+    return Changes(frame, none, none, none.astype(np.bool_), none.astype(np.bool_))
