@@ -343,8 +343,15 @@ class _QueryPlanner:
             raise unsupported(query.joins[0], "aggregates over outer joins")
         if query.group_by and any(term.views for term in query.streams):
             self._refuse_forgetting(aggregates)
+        if windows.in_batches and query.output is not None and query.output.selection == "snapshot":
+            raise unsupported(query.output, "snapshots of windows of batches")
         if windows.posts is not None and query.where is not None:
             raise unsupported(query.where, "'where' beside FORCE_UPDATE")
+        if windows.posts is not None and query.having is not None:
+            raise unsupported(query.having, "'having' beside FORCE_UPDATE")
+        rate = query.output
+        if rate is not None and rate.after is not None and rate.selection == "first" and aggregates.made:
+            raise unsupported(rate, "output after … first of aggregates")
         for call in aggregates.known:
             if call.name == "nth" and not all(map(_drops_oldest, query.streams)):
                 raise unsupported(call, "nth over such a window", "Take one that drops the oldest row, as #length(5).")
