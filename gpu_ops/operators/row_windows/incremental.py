@@ -49,7 +49,7 @@ class Settled:
         groups: The state of all groups.
         touched: int64 numbers of these groups.
         cti: The step's CTI.
-        came: Which of them have come in this step.
+        came: Which of them have come in this step; None unless it gives rows that gather.
     """
 
     rows: AxisRows
@@ -232,7 +232,8 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
                 kept = more if kept is None else concat_rows([kept, more], self._device)
                 held = self._together(kept, came, touched, groups, before, cti)
                 membership = self._node.window.memberships(held[1], self._device)
-        came_now = held[1].number >= before[held[1].code]
+        gathers = self._node.output == "gathering"
+        came_now = held[1].number >= before[held[1].code] if gathers else None
         return self._settled(held[0], held[1].code, membership, groups, touched, cti, own, came_now)
 
     def _no_rows(self) -> AxisRows | None:
@@ -345,7 +346,8 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
         """The final results of some rows; rows that may still change are kept."""
         if own is not None and self._node.output not in _READ_OTHER_ROWS:
             low, high = own
-            rows, codes, came = rows.cut(low, high, self._device), codes[low:high], came[low:high]
+            rows, codes = rows.cut(low, high, self._device), codes[low:high]
+            came = None if came is None else came[low:high]
             membership = replace(membership, enter=membership.enter[low:high], leave=membership.leave[low:high])
             own = None
         before = _column(rows, ENTER)
