@@ -14,6 +14,7 @@ from gpu_ops.core.time import TICK, TIME_TYPE
 from gpu_ops.core.turns import ASK, CLOCK, EMPTY, HELD, ORDER, PLACE, ROW, TURN
 from gpu_ops.devices import Device
 from gpu_ops.epl.planning.statements import PlannedStatement
+from gpu_ops.errors import PlanError, shown
 from gpu_ops.operators.deliveries.rows import KINDS
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.operator import StepInput
@@ -46,7 +47,7 @@ class DeliveredRows:
     """The deliveries of a statement in a step: tables are cut out of one table when somebody looks.
 
     Args:
-        statement: The statement's name.
+        statement: The statement.
         rows: The rows of the step, with the columns of the statement.
         kinds: The kind of each, by its place among `KINDS`.
         places: int64 place of each, ascending.
@@ -55,9 +56,9 @@ class DeliveredRows:
     """
 
     def __init__(
-        self, statement: str, rows: pa.Table, kinds: Any, places: Any, at: Any, sides: tuple[int, int]
+        self, statement: RunningStatement, rows: pa.Table, kinds: Any, places: Any, at: Any, sides: tuple[int, int]
     ) -> None:
-        self._statement, self._rows, self._kinds, self._sides, self._at = statement, rows, kinds, sides, at
+        self.statement, self._rows, self._kinds, self._sides, self._at = statement, rows, kinds, sides, at
         self._begins = np.flatnonzero(np.concatenate([[True], places[at][1:] != places[at][:-1]]))
         self._ends = np.append(self._begins[1:], len(at))
         self.places = places[at[self._begins]]
@@ -75,7 +76,7 @@ class DeliveredRows:
         for kind in self._sides:
             mine = rows[self._kinds[rows] == kind]
             sides.append(self._rows.slice(int(mine[0]), len(mine)) if len(mine) else None)
-        return Delivery(self._statement, *sides)
+        return Delivery(self.statement.name, *sides)
 
 
 class SentDeliveries(Sequence[Delivery]):
@@ -105,9 +106,21 @@ class SentDeliveries(Sequence[Delivery]):
     def __getitem__(self, index: int | slice) -> Delivery | list[Delivery]:
         if isinstance(index, slice):
             return [self[at] for at in range(*index.indices(len(self)))]
+        rows, number = self._found(index)
+        return rows.delivery(number)
+
+    def tell(self) -> None:
+        """Hand the deliveries to those who listen, in order."""
+        if any(each.statement.is_heard for each in self._parts):
+            for index in range(len(self)):
+                rows, number = self._found(index)
+                if rows.statement.is_heard:
+                    rows.statement.tell(rows.delivery(number))
+
+    def _found(self, index: int) -> tuple[DeliveredRows, int]:
         at = int(self._order[index])
         owner = int(self._owners[at])
-        return self._parts[owner].delivery(at - int(self._begins[owner]))
+        return self._parts[owner], at - int(self._begins[owner])
 
 
 @dataclass(frozen=True)
@@ -139,6 +152,7 @@ class RunningStatement:
         name: Its name: that of `@name`, else `statement 1` and so on.
         text: Its text.
         plan: What it computes.
+        failed: Why it does not run any more; None while it runs.
         target: The type of events that its rows are too; nothing if they are none.
         names: What its columns are called there.
     """
@@ -152,6 +166,7 @@ class RunningStatement:
     _running: RunningNode
     _errors: list[tuple[str, Exception]]
     _listeners: list[Listener] = field(default_factory=list)
+    failed: BaseException | None = None
     _keeps: bool = False
     _kept: list[pa.Table] = field(default_factory=list)
 
@@ -163,9 +178,13 @@ class RunningStatement:
     def listen(self, listener: Listener) -> None:
         """Have a function called with each delivery. If it raises, that is noted in `Runtime.errors`, and all goes on.
 
+        It is called when all statements have taken the turn, so it may send events itself.
+
         Args:
             listener: Takes the new rows, the old rows (Arrow tables, or None) and the statement.
         """
+        if not callable(listener):
+            raise PlanError(f"listener is {shown(listener)}.", remedy="It is a function of three: new, old, statement.")
         self._listeners.append(listener)
 
     def subscribe(self, subscriber: Subscriber) -> None:
@@ -243,7 +262,7 @@ class RunningStatement:
         return self._named(made.take(np.flatnonzero(_kinds(made) == KINDS.index(HELD))))
 
     def delivered(self, made: pa.Table) -> DeliveredRows | None:
-        """All deliveries in a step, told to listeners; None if there are none."""
+        """All deliveries in a step; None if there are none."""
         kinds, places = _kinds(made), made[PLACE].to_numpy()
         words = self.plan.shows
         shown = np.logical_or.reduce([kinds == KINDS.index(word) for word in (EMPTY, *words) if word is not None])
@@ -254,15 +273,20 @@ class RunningStatement:
         if self._keeps:
             self._keep(named, kinds, places, at)
         sides = tuple(-1 if word is None else KINDS.index(word) for word in words)
-        rows = DeliveredRows(self.name, named, kinds, places, at, (sides[0], sides[1]))
-        if self._listeners:
-            for delivery in rows:
-                for listener in self._listeners:
-                    try:
-                        listener(delivery.new, delivery.old, self)
-                    except Exception as error:  # noqa: BLE001  (a listener that raises stops nothing)
-                        self._errors.append((self.name, error))
-        return rows
+        return DeliveredRows(self, named, kinds, places, at, (sides[0], sides[1]))
+
+    def tell(self, delivery: Delivery) -> None:
+        """Hand a delivery to the listeners."""
+        for listener in tuple(self._listeners):
+            try:
+                listener(delivery.new, delivery.old, self)
+            except Exception as error:  # noqa: BLE001  (a listener that raises stops nothing)
+                self._errors.append((self.name, error))
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether anybody listens."""
+        return bool(self._listeners)
 
     def _keep(self, named: pa.Table, kinds: Any, places: Any, at: Any) -> None:
         new, _ = self.plan.shows

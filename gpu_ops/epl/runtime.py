@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.arguments import whole
 from gpu_ops.core.time import TICK, TIME_TYPE
 from gpu_ops.core.turns import CLOCK, LEVEL, PLACE, TURN
 from gpu_ops.engines.local.placing import place
-from gpu_ops.epl.binding.types import event_type
+from gpu_ops.epl.binding.types import event_type, type_name
 from gpu_ops.epl.parsing import parse
 from gpu_ops.epl.placed_error import failure_at, shown_in, unsupported
 from gpu_ops.epl.planning.statements import Ledger, PlannedStatement, planned
 from gpu_ops.epl.queries import Query
 from gpu_ops.epl.running import TICKS, DeliveredRows, PlacedRows, RunningStatement, SentDeliveries, TickRows
 from gpu_ops.epl.statements import CreateSchema, Statement
-from gpu_ops.errors import ColumnError, PlanError
+from gpu_ops.errors import ColumnError, PlanError, QueryFailedError, shown
 from gpu_ops.operators.runtime.steps import running
 from gpu_ops.plan.nodes import Feed
 
 _MILLISECOND = 1000
 _MOST_TICKS = 10_000_000
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _DEPTH = TURN // LEVEL
 
 
@@ -68,6 +71,7 @@ class Runtime:
         self._count = 0
         self._statements: dict[str, RunningStatement] = {}
         self._device = device
+        self._lock = threading.RLock()
         self.errors: list[tuple[str, Exception]] = []
         for name, fields in (types or {}).items():
             self._add_type(name, fields if isinstance(fields, pa.Schema) else event_type(fields))
@@ -92,6 +96,9 @@ class Runtime:
         return self._statements[name]
 
     def _add_type(self, name: str, schema: pa.Schema, depth: int = 0) -> None:
+        for each in schema.names:
+            if each.startswith("@"):
+                raise ColumnError("A property has no name that begins with @.", column=each, remedy="Rename it.")
         self._types[name] = schema
         self._depths[name] = depth
         own = [pa.field(CLOCK, TIME_TYPE), pa.field(PLACE, pa.int64())]
@@ -103,6 +110,12 @@ class Runtime:
         Raises:
             TextError: A statement cannot be read, or asks for what there is not; then none is added.
         """
+        if not isinstance(text, str):
+            raise PlanError(f"deploy takes a text, not {type(text).__name__}.", remedy="Write select * from T.")
+        with self._lock:
+            return self._deploy(text)
+
+    def _deploy(self, text: str) -> tuple[RunningStatement, ...]:
         before = self._types.copy(), self._feeds.copy(), self._depths.copy(), self._statements.copy(), self._count
         try:
             statements = parse(text)
@@ -190,7 +203,8 @@ class Runtime:
 
     def undeploy(self, name: str) -> None:
         """Take a statement away."""
-        del self._statements[self[name].name]
+        with self._lock:
+            del self._statements[self[name].name]
 
     # Events and time
 
@@ -216,7 +230,8 @@ class Runtime:
 
         Raises:
             PlanError: There is no such type.
-            ColumnError: A column is missing, or of another type.
+            ColumnError: A column is missing, or a value is of another type; then nothing was sent.
+            Exception: What made a statement fail. The others have taken the events, and their listeners were told.
         """
         if type_name not in self._types:
             raise PlanError(
@@ -227,8 +242,9 @@ class Runtime:
         count = len(table) if table.num_columns or not isinstance(rows, list) else len(rows)
         if not count:
             return SentDeliveries([])
-        places = self._next(count)
-        return self._turned({type_name: _at_places(table, places, np.full(count, self._clock * _MILLISECOND))}, None)
+        with self._lock:
+            places, clocks = self._next(count), np.full(count, self._clock * _MILLISECOND)
+            return self._turned({type_name: _at_places(table, places, clocks)}, None)
 
     def advance(self, now: int | dt.datetime) -> SentDeliveries:
         """Set the clock. What fell due in between happens now, once.
@@ -245,7 +261,7 @@ class Runtime:
             now: As in `advance`.
             resolution: The length of a step, in milliseconds; by default 1.
         """
-        until, step = _milliseconds(now), 1 if resolution is None else resolution
+        until, step = _milliseconds(now), 1 if resolution is None else whole(resolution, name="resolution")
         if (until - self._clock) // step > _MOST_TICKS:
             raise PlanError(
                 f"From {self._clock} to {until} are more than {_MOST_TICKS:,} steps.", remedy="Give a resolution."
@@ -256,12 +272,13 @@ class Runtime:
         return self._advanced(clocks)
 
     def _advanced(self, clocks: Any) -> SentDeliveries:
-        if clocks[0] < self._clock:
-            raise PlanError(
-                f"The clock shows {self._clock}, and cannot go back to {clocks[0]}.", remedy="Give a later time."
-            )
-        self._clock = int(clocks[-1])
-        return self._turned({}, self._ticked(clocks))
+        with self._lock:
+            if clocks[0] < self._clock:
+                raise PlanError(
+                    f"The clock shows {self._clock}, and cannot go back to {clocks[0]}.", remedy="Give a later time."
+                )
+            self._clock = int(clocks[-1])
+            return self._turned({}, self._ticked(clocks))
 
     def _ticked(self, clocks: Any, *, ask: bool = False) -> TickRows:
         return TickRows(self._next(len(clocks)), clocks * _MILLISECOND, np.full(len(clocks), ask, np.bool_))
@@ -274,22 +291,33 @@ class Runtime:
             enumerate(self._statements.values()),
             key=lambda pair: max(self._depths[name] for name in pair[1].plan.reads),
         )
+        failure: BaseException | None = None
         for number, statement in ordered:
-            for name in statement.plan.reads:
-                if name in inserted:
-                    arrived[name] = self._merged(name, inserted.pop(name), arrived.get(name), ticks)
-            mine = {self._feeds[name]: arrived[name] for name in statement.plan.reads if name in arrived}
-            if ticks is None and not mine:
+            if statement.failed is not None:
                 continue
-            made = statement.step(mine, (self._ticks, ticks), self._feeds, self._cti)
-            if not len(made):
+            try:
+                for name in statement.plan.reads:
+                    if name in inserted:
+                        arrived[name] = self._merged(name, inserted.pop(name), arrived.get(name), ticks)
+                mine = {self._feeds[name]: arrived[name] for name in statement.plan.reads if name in arrived}
+                if ticks is None and not mine:
+                    continue
+                made = statement.step(mine, (self._ticks, ticks), self._feeds, self._cti)
+                if statement.target and len(made):
+                    inserted.setdefault(statement.target, []).append(statement.inserted(made))
+                delivered = statement.delivered(made)
+            except BaseException as error:  # noqa: BLE001  (the other statements take the turn, then it is raised)
+                statement.failed = error
+                failure = failure or error
+                error.add_note(f"The statement {statement.name!r} has failed, and gives nothing any more.")
                 continue
-            if statement.target:
-                inserted.setdefault(statement.target, []).append(statement.inserted(made))
-            delivered = statement.delivered(made)
             if delivered is not None:
                 found.append((number, delivered))
-        return SentDeliveries(found)
+        sent = SentDeliveries(found)
+        sent.tell()
+        if failure is not None:
+            raise failure
+        return sent
 
     def _merged(
         self, name: str, parts: Sequence[PlacedRows], sent: PlacedRows | None, ticks: TickRows | None
@@ -319,9 +347,14 @@ class Runtime:
 
     def rows(self, name: str) -> pa.Table:
         """What a statement's iterator gives now: the content of its windows, through its select clause."""
-        statement = self[name]
-        asked = self._ticked(np.array([self._clock]), ask=True)
-        return statement.held(statement.step({}, (self._ticks, asked), self._feeds, self._cti))
+        with self._lock:
+            statement = self[name]
+            if statement.failed is not None:
+                raise QueryFailedError(
+                    f"The statement {name!r} has failed.", remedy="Undeploy it, and deploy it again."
+                ) from statement.failed
+            asked = self._ticked(np.array([self._clock]), ask=True)
+            return statement.held(statement.step({}, (self._ticks, asked), self._feeds, self._cti))
 
 
 def _at_places(table: pa.Table, places: Any, clocks: Any) -> PlacedRows:
@@ -334,35 +367,84 @@ def _milliseconds(time: int | dt.datetime) -> int:
     if isinstance(time, dt.datetime):
         if time.tzinfo is None:
             raise PlanError("The clock has no local time.", remedy="Give a datetime with a zone.")
-        return int(time.timestamp() * 1000)
+        return (time - _EPOCH) // dt.timedelta(milliseconds=1)
+    if isinstance(time, bool) or not isinstance(time, int | np.integer):
+        raise PlanError(f"A time is {shown(time)}.", remedy="Give milliseconds since 1970, or an aware datetime.")
     return int(time)
 
 
 def _table(rows: Any, schema: pa.Schema, *, missing: bool = False) -> pa.Table:
-    """Rows as a table of a schema."""
-    if isinstance(rows, Mapping) and not any(isinstance(each, list | pa.Array | np.ndarray) for each in rows.values()):
+    """Rows as a table of a schema.
+
+    Raises:
+        ColumnError: A column is missing or unknown, or a value is of another type.
+        PlanError: These are no rows.
+    """
+    if isinstance(rows, Mapping) and not _has_columns(rows, schema):
         rows = [rows]
     if isinstance(rows, list):
-        for number, row in enumerate(rows):
-            for name in row:
-                if name not in schema.names:
-                    raise ColumnError(
-                        "An event has no such property.",
-                        column=name,
-                        row=number,
-                        remedy=f"It has: {', '.join(schema.names)}.",
-                    )
-        rows = pa.Table.from_pylist(rows, schema)
-    elif isinstance(rows, pa.RecordBatch):
-        rows = pa.Table.from_batches([rows])
-    elif not isinstance(rows, pa.Table):
-        rows = pa.table(rows)
+        return _of_rows(rows, schema)
+    try:
+        given = rows if isinstance(rows, pa.Table) else pa.table(rows)
+    except (TypeError, ValueError, pa.ArrowException) as error:
+        raise PlanError(
+            f"These are no rows: {type(rows).__name__}.", remedy="Give a mapping, a list of mappings, or a table."
+        ) from error
     columns = []
     for each in schema:
-        if each.name not in rows.column_names:
-            if not missing:
-                raise ColumnError("The events lack a property.", column=each.name, remedy="Give it, or null.")
-            columns.append(pa.nulls(len(rows), each.type))
+        if each.name in given.column_names:
+            try:
+                columns.append(given[each.name].cast(each.type))
+            except pa.ArrowException as error:
+                raise ColumnError(
+                    f"Its values are no {each.type}: {error}", column=each.name, remedy="Cast them."
+                ) from error
+        elif missing:
+            columns.append(pa.nulls(len(given), each.type))
         else:
-            columns.append(rows[each.name].cast(each.type))
+            raise ColumnError("The events lack a property.", column=each.name, remedy="Give it, or null.")
     return pa.table(columns, schema)
+
+
+def _has_columns(rows: Mapping[str, Any], schema: pa.Schema) -> bool:
+    """Whether a mapping has columns, and not the values of one row."""
+    plain = (each for name, each in rows.items() if name not in schema.names or not _is_list(schema.field(name).type))
+    return any(isinstance(each, list | pa.Array | pa.ChunkedArray | np.ndarray) for each in plain)
+
+
+def _is_list(dtype: pa.DataType) -> bool:
+    return bool(pa.types.is_list(dtype))
+
+
+def _of_rows(rows: list[Any], schema: pa.Schema) -> pa.Table:
+    """A table of mappings; what one has not is null."""
+    for number, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise PlanError(f"Row {number} is {shown(row)}.", remedy="Give each event as a mapping.")
+        for name in row:
+            if name not in schema.names:
+                raise ColumnError(
+                    "An event has no such property.",
+                    column=str(name),
+                    row=number,
+                    remedy=f"It has: {', '.join(schema.names)}.",
+                )
+    columns = []
+    for each in schema:
+        values = [row.get(each.name) for row in rows]
+        try:
+            columns.append(pa.array(values, each.type))
+        except (pa.ArrowException, TypeError, OverflowError) as error:
+            at = next(at for at, value in enumerate(values) if not _fits(value, each.type))
+            raise ColumnError(
+                f"{shown(values[at])} is no {type_name(each.type)}.", column=each.name, row=at, remedy="Mend the row."
+            ) from error
+    return pa.table(columns, schema)
+
+
+def _fits(value: Any, dtype: pa.DataType) -> bool:
+    try:
+        pa.array([value], dtype)
+    except (pa.ArrowException, TypeError, OverflowError):
+        return False
+    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
@@ -190,3 +191,101 @@ def test_a_plan_can_be_read() -> None:
     (statement,) = _bank().deploy("select account, sum(amount) from Withdrawal#length(2) group by account")
     assert "Deliveries of new and held rows per (@key 0)" in statement.explain()
     assert g.errors.TextError is TextError
+
+
+# Seams
+
+
+def test_a_statement_that_fails_stops_no_other() -> None:
+    """v: 2**31 - 1 twice: their sum is no int. The count goes on, and so does what is inserted elsewhere."""
+    runtime = epl.Runtime({"T": {"v": "int"}})
+    runtime.deploy("@name('sum') select sum(v) as t from T#keepall")
+    runtime.deploy("@name('count') select count(*) as n from T#keepall; insert into U select v from T")
+    runtime.deploy("@name('last') select v from U#lastevent")
+    told: list[Any] = []
+    runtime["count"].listen(lambda new, old, given: told.append(rows_of(new)))
+    with pytest.raises(g.errors.IntegerOverflowError) as failed:
+        runtime.send("T", [{"v": 2_147_483_647}] * 2)
+    assert "The statement 'sum' has failed, and gives nothing any more." in failed.value.__notes__
+    assert told == [[{"n": 1}], [{"n": 2}]]
+    runtime.send("T", {"v": 1})
+    assert runtime.rows("count").to_pylist() == [{"n": 3}]
+    assert runtime.rows("last").to_pylist() == [{"v": 1}]
+    with pytest.raises(g.errors.QueryFailedError, match="'sum' has failed"):
+        runtime.rows("sum")
+    runtime.undeploy("sum")
+    runtime.deploy("@name('sum') select sum(v) as t from T#keepall")
+    runtime.send("T", {"v": 5})
+    assert runtime.rows("sum").to_pylist() == [{"t": 5}]
+
+
+def test_a_listener_may_send_deploy_and_undeploy() -> None:
+    """What it sends is a turn of its own, behind the one that it is told of, for statements before and after it."""
+    runtime = epl.Runtime({"T": {"v": "int"}})
+    (first,) = runtime.deploy("@name('first') select v from T")
+    runtime.deploy("@name('all') select window(v) as vs from T#keepall")
+
+    def answer(new: pa.Table, old: pa.Table, given: Any) -> None:
+        value = new["v"][0].as_py()
+        if value < 3:
+            runtime.send("T", {"v": value + 1})
+        else:
+            runtime.undeploy("first")
+            runtime.deploy("@name('late') select count(*) as n from T#keepall")
+
+    first.listen(answer)
+    runtime.send("T", {"v": 1})
+    assert runtime.errors == []
+    assert runtime.rows("all").to_pylist() == [{"vs": [1, 2, 3]}]
+    assert runtime.rows("late").to_pylist() == [{"n": 0}]
+    assert [each.name for each in runtime.statements] == ["all", "late"]
+
+
+def test_threads_take_turns() -> None:
+    runtime = epl.Runtime({"T": {"v": "int"}})
+    runtime.deploy("@name('n') select count(*) as n, sum(v) as t from T#keepall")
+
+    def some(first: int) -> None:
+        for value in range(first, first + 20):
+            runtime.send("T", {"v": value})
+
+    threads = [threading.Thread(target=some, args=(first,)) for first in (0, 20, 40)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert runtime.rows("n").to_pylist() == [{"n": 60, "t": sum(range(60))}]
+
+
+@pytest.mark.parametrize(
+    ("rows", "error", "said"),
+    [
+        ([{"v": 1}, {"v": "x"}], ColumnError, r"'x' is no int\. \[column 'v', row 1\]"),
+        ([{"v": 3_000_000_000}], ColumnError, r"3000000000 is no int"),
+        ([5], PlanError, "Row 0 is 5"),
+        (5, PlanError, "These are no rows"),
+        (pa.table({"w": [1]}), ColumnError, "lack a property"),
+        (pa.table({"v": ["x"]}), ColumnError, "Its values are no int32"),
+    ],
+)
+def test_a_bad_row_is_named_and_nothing_is_sent(rows: Any, error: type[Exception], said: str) -> None:
+    runtime = epl.Runtime({"T": {"v": "int"}})
+    runtime.deploy("@name('n') select count(*) as n from T#keepall")
+    with pytest.raises(error, match=said):
+        runtime.send("T", rows)
+    assert runtime.rows("n").to_pylist() == [{"n": 0}]
+
+
+def test_wrong_arguments() -> None:
+    with pytest.raises(ColumnError, match="begins with @"):
+        epl.Runtime({"T": {"@clock": "int"}})
+    runtime = epl.Runtime({"T": {"v": "int"}})
+    with pytest.raises(PlanError, match=r"A time is 1\.5"):
+        runtime.advance(1.5)  # type: ignore[arg-type]
+    with pytest.raises(PlanError, match="resolution is 0"):
+        runtime.advance_span(10, 0)
+    with pytest.raises(PlanError, match="deploy takes a text"):
+        runtime.deploy(5)  # type: ignore[arg-type]
+    (statement,) = runtime.deploy("select v from T")
+    with pytest.raises(PlanError, match="listener is 3"):
+        statement.listen(3)  # type: ignore[arg-type]
