@@ -150,7 +150,7 @@ def disks_of_their_own(session: SparkSession, folder: Path) -> None:
     assert in_tasks(session, 4, link).count()
     # Wherever a JVM is.
     with pytest.raises(
-        g.SourceError, match=r"[\d,]+ rows of an answer .* finds \d+ of them\. Give a path that .* alike"
+        g.SourceError, match=r"[\d,]+ rows of an answer .* finds [\d,]+ of them\. Give a path that .* alike"
     ):
         costly(in_tasks(session, 4)).write("/proc/self/cwd/disk/answer.parquet")
     assert list(folder.iterdir()) == []
