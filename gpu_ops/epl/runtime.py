@@ -14,20 +14,20 @@ from gpu_ops.core.arguments import whole
 from gpu_ops.core.time import TICK, TIME_TYPE
 from gpu_ops.core.turns import CLOCK, LEVEL, PLACE, TURN
 from gpu_ops.engines.local.placing import place
-from gpu_ops.epl.binding.types import event_type, type_name
+from gpu_ops.epl.binding.types import event_type
 from gpu_ops.epl.parsing import parse
 from gpu_ops.epl.placed_error import failure_at, shown_in, unsupported
 from gpu_ops.epl.planning.statements import Ledger, PlannedStatement, planned
 from gpu_ops.epl.queries import Query
 from gpu_ops.epl.running import TICKS, DeliveredRows, PlacedRows, RunningStatement, SentDeliveries, TickRows
+from gpu_ops.epl.sent_rows import arrival_times, milliseconds, table_of
 from gpu_ops.epl.statements import CreateSchema, Statement
-from gpu_ops.errors import ColumnError, PlanError, QueryFailedError, shown
+from gpu_ops.errors import ColumnError, PlanError, QueryFailedError
 from gpu_ops.operators.runtime.steps import running
 from gpu_ops.plan.nodes import Feed
 
 _MILLISECOND = 1000
 _MOST_TICKS = 10_000_000
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _DEPTH = TURN // LEVEL
 
 
@@ -65,7 +65,7 @@ class Runtime:
         self._feeds: dict[str, Feed] = {}
         self._depths: dict[str, int] = {}
         self._ticks = Feed(TICKS, (), TICK)
-        self._clock = _milliseconds(start)
+        self._clock = milliseconds(start)
         self._irstream = default_selector == "irstream"
         self._turn = 0
         self._count = 0
@@ -218,33 +218,50 @@ class Runtime:
     def _cti(self) -> int:
         return self._turn * TURN
 
-    def send(self, type_name: str, rows: Any) -> SentDeliveries:
+    def send(self, type_name: str, rows: Any, *, at: Any = None) -> SentDeliveries:
         """Send events, in their order: each is a turn.
 
         Args:
             type_name: Their type.
             rows: A row as a mapping, a list of rows, an Arrow table or record batch, or a frame.
+            at: When each event comes: int64 milliseconds since 1970, or Arrow timestamps, one for each row, none before
+                the one above it or before the clock. The clock is advanced to it before the event is sent, if it is
+                later than the clock. By default the clock stays.
 
         Returns:
             The deliveries that they made, in order; each is made when it is looked at.
 
         Raises:
             PlanError: There is no such type.
-            ColumnError: A column is missing, or a value is of another type; then nothing was sent.
+            ColumnError: A column is missing, a value is of another type, or a time is before the one above it; then
+                nothing was sent.
             Exception: What made a statement fail. The others have taken the events, and their listeners were told.
         """
         if type_name not in self._types:
             raise PlanError(
                 f"There is no type of events {type_name!r}.", remedy=f"Known: {', '.join(self._types) or 'none'}."
             )
-        table = _table(rows, self._types[type_name])
+        table = table_of(rows, self._types[type_name])
         # A table without columns has no rows, but events without properties are events.
         count = len(table) if table.num_columns or not isinstance(rows, list) else len(rows)
         if not count:
             return SentDeliveries([])
         with self._lock:
-            places, clocks = self._next(count), np.full(count, self._clock * _MILLISECOND)
-            return self._turned({type_name: _at_places(table, places, clocks)}, None)
+            if at is None:
+                places, clocks = self._next(count), np.full(count, self._clock * _MILLISECOND)
+                return self._turned({type_name: _at_places(table, places, clocks)}, None, self._clock)
+            return self._sent_at(type_name, table, arrival_times(at, count, self._clock))
+
+    def _sent_at(self, type_name: str, table: pa.Table, times: Any) -> SentDeliveries:
+        """Send events, each when the clock shows its time: an advance is a turn before it."""
+        moves = times > np.concatenate([[self._clock], times[:-1]])
+        rank = np.arange(len(times)) + np.cumsum(moves)
+        places = self._next(int(rank[-1]) + 1)
+        at = np.flatnonzero(moves)
+        asks = np.zeros(len(at), np.bool_)
+        ticks = TickRows(places[rank[at] - 1], times[at] * _MILLISECOND, asks) if len(at) else None
+        before, self._clock = self._clock, int(times[-1])
+        return self._turned({type_name: _at_places(table, places[rank], times * _MILLISECOND)}, ticks, before)
 
     def advance(self, now: int | dt.datetime) -> SentDeliveries:
         """Set the clock. What fell due in between happens now, once.
@@ -252,7 +269,7 @@ class Runtime:
         Args:
             now: Milliseconds since 1970, or an aware datetime; not before what the clock shows.
         """
-        return self._advanced(np.array([_milliseconds(now)], np.int64))
+        return self._advanced(np.array([milliseconds(now)], np.int64))
 
     def advance_span(self, now: int | dt.datetime, resolution: int | None = None) -> SentDeliveries:
         """Walk the clock to a time: what falls due on the way happens when it does.
@@ -261,7 +278,7 @@ class Runtime:
             now: As in `advance`.
             resolution: The length of a step, in milliseconds; by default 1.
         """
-        until, step = _milliseconds(now), 1 if resolution is None else whole(resolution, name="resolution")
+        until, step = milliseconds(now), 1 if resolution is None else whole(resolution, name="resolution")
         if (until - self._clock) // step > _MOST_TICKS:
             raise PlanError(
                 f"From {self._clock} to {until} are more than {_MOST_TICKS:,} steps.", remedy="Give a resolution."
@@ -277,14 +294,20 @@ class Runtime:
                 raise PlanError(
                     f"The clock shows {self._clock}, and cannot go back to {clocks[0]}.", remedy="Give a later time."
                 )
-            self._clock = int(clocks[-1])
-            return self._turned({}, self._ticked(clocks))
+            before, self._clock = self._clock, int(clocks[-1])
+            return self._turned({}, self._ticked(clocks), before)
 
     def _ticked(self, clocks: Any, *, ask: bool = False) -> TickRows:
         return TickRows(self._next(len(clocks)), clocks * _MILLISECOND, np.full(len(clocks), ask, np.bool_))
 
-    def _turned(self, arrived: dict[str, PlacedRows], ticks: TickRows | None) -> SentDeliveries:
-        """Take some turns: each statement once, those that insert before those that read it."""
+    def _turned(self, arrived: dict[str, PlacedRows], ticks: TickRows | None, before: int) -> SentDeliveries:
+        """Take some turns: each statement once, those that insert before those that read it.
+
+        Args:
+            arrived: The rows of each type.
+            ticks: The moves of the clock.
+            before: What the clock showed before them.
+        """
         found: list[tuple[int, DeliveredRows]] = []
         inserted: dict[str, list[PlacedRows]] = {}
         ordered = sorted(
@@ -298,7 +321,7 @@ class Runtime:
             try:
                 for name in statement.plan.reads:
                     if name in inserted:
-                        arrived[name] = self._merged(name, inserted.pop(name), arrived.get(name), ticks)
+                        arrived[name] = self._merged(name, inserted.pop(name), arrived.get(name), ticks, before)
                 mine = {self._feeds[name]: arrived[name] for name in statement.plan.reads if name in arrived}
                 if ticks is None and not mine:
                     continue
@@ -320,12 +343,12 @@ class Runtime:
         return sent
 
     def _merged(
-        self, name: str, parts: Sequence[PlacedRows], sent: PlacedRows | None, ticks: TickRows | None
+        self, name: str, parts: Sequence[PlacedRows], sent: PlacedRows | None, ticks: TickRows | None, before: int
     ) -> PlacedRows:
         """Inserted events at places of their own, behind the turn that made them, beside those that were sent."""
         schema = self._types[name]
         made = np.concatenate([part.places for part in parts])
-        table = pa.concat_tables([_table(part.rows, schema, missing=True) for part in parts])
+        table = pa.concat_tables([table_of(part.rows, schema, missing=True) for part in parts])
         order = np.argsort(made, kind="stable")
         made, table = made[order], table.take(order)
         turn = made // TURN
@@ -335,9 +358,10 @@ class Runtime:
                 f"One turn inserts more than {LEVEL // 2:,} events into {name!r}.", remedy="Make windows smaller."
             )
         places = turn * TURN + self._depths[name] * LEVEL + rank * 2
-        clocks = np.full(len(places), self._clock * _MILLISECOND)
+        clocks = np.full(len(places), before * _MILLISECOND)
         if ticks is not None:
-            clocks = ticks.clocks[np.maximum(np.searchsorted(ticks.places, turn * TURN, side="right") - 1, 0)]
+            shown = np.append(before * _MILLISECOND, ticks.clocks)
+            clocks = shown[np.searchsorted(ticks.places, turn * TURN, side="right")]
         batch = _at_places(table, places, clocks)
         if sent is None:
             return batch
@@ -361,90 +385,3 @@ def _at_places(table: pa.Table, places: Any, clocks: Any) -> PlacedRows:
     """Rows as arrivals at some places, while the clock shows some ticks."""
     own = {CLOCK: pa.array(clocks, pa.int64()).cast(TIME_TYPE), PLACE: pa.array(places, pa.int64())}
     return PlacedRows(places, pa.table({**{name: table[name] for name in table.column_names}, **own}))
-
-
-def _milliseconds(time: int | dt.datetime) -> int:
-    if isinstance(time, dt.datetime):
-        if time.tzinfo is None:
-            raise PlanError("The clock has no local time.", remedy="Give a datetime with a zone.")
-        return (time - _EPOCH) // dt.timedelta(milliseconds=1)
-    if isinstance(time, bool) or not isinstance(time, int | np.integer):
-        raise PlanError(f"A time is {shown(time)}.", remedy="Give milliseconds since 1970, or an aware datetime.")
-    return int(time)
-
-
-def _table(rows: Any, schema: pa.Schema, *, missing: bool = False) -> pa.Table:
-    """Rows as a table of a schema.
-
-    Raises:
-        ColumnError: A column is missing or unknown, or a value is of another type.
-        PlanError: These are no rows.
-    """
-    if isinstance(rows, Mapping) and not _has_columns(rows, schema):
-        rows = [rows]
-    if isinstance(rows, list):
-        return _of_rows(rows, schema)
-    try:
-        given = rows if isinstance(rows, pa.Table) else pa.table(rows)
-    except (TypeError, ValueError, pa.ArrowException) as error:
-        raise PlanError(
-            f"These are no rows: {type(rows).__name__}.", remedy="Give a mapping, a list of mappings, or a table."
-        ) from error
-    columns = []
-    for each in schema:
-        if each.name in given.column_names:
-            try:
-                columns.append(given[each.name].cast(each.type))
-            except pa.ArrowException as error:
-                raise ColumnError(
-                    f"Its values are no {each.type}: {error}", column=each.name, remedy="Cast them."
-                ) from error
-        elif missing:
-            columns.append(pa.nulls(len(given), each.type))
-        else:
-            raise ColumnError("The events lack a property.", column=each.name, remedy="Give it, or null.")
-    return pa.table(columns, schema)
-
-
-def _has_columns(rows: Mapping[str, Any], schema: pa.Schema) -> bool:
-    """Whether a mapping has columns, and not the values of one row."""
-    plain = (each for name, each in rows.items() if name not in schema.names or not _is_list(schema.field(name).type))
-    return any(isinstance(each, list | pa.Array | pa.ChunkedArray | np.ndarray) for each in plain)
-
-
-def _is_list(dtype: pa.DataType) -> bool:
-    return bool(pa.types.is_list(dtype))
-
-
-def _of_rows(rows: list[Any], schema: pa.Schema) -> pa.Table:
-    """A table of mappings; what one has not is null."""
-    for number, row in enumerate(rows):
-        if not isinstance(row, Mapping):
-            raise PlanError(f"Row {number} is {shown(row)}.", remedy="Give each event as a mapping.")
-        for name in row:
-            if name not in schema.names:
-                raise ColumnError(
-                    "An event has no such property.",
-                    column=str(name),
-                    row=number,
-                    remedy=f"It has: {', '.join(schema.names)}.",
-                )
-    columns = []
-    for each in schema:
-        values = [row.get(each.name) for row in rows]
-        try:
-            columns.append(pa.array(values, each.type))
-        except (pa.ArrowException, TypeError, OverflowError) as error:
-            at = next(at for at, value in enumerate(values) if not _fits(value, each.type))
-            raise ColumnError(
-                f"{shown(values[at])} is no {type_name(each.type)}.", column=each.name, row=at, remedy="Mend the row."
-            ) from error
-    return pa.table(columns, schema)
-
-
-def _fits(value: Any, dtype: pa.DataType) -> bool:
-    try:
-        pa.array([value], dtype)
-    except (pa.ArrowException, TypeError, OverflowError):
-        return False
-    return True

@@ -78,6 +78,32 @@ def test_events_sent_together_are_delivered_as_events_sent_one_by_one(scenario: 
         assert same(*kept, in_any_order=True)
 
 
+@pytest.mark.slow
+@given(scenarios())
+@examples(20, derandomize=True)
+def test_events_sent_with_their_times_are_delivered_as_after_advances(scenario: Scenario) -> None:
+    """The clock moves before each event that comes later than it shows."""
+    try:
+        singly, together = _runtimes(scenario.text)
+    except TextError:
+        return
+    clock, timed = singly.clock, list[tuple[str, int, Any]]()
+    for step in scenario.steps:
+        if isinstance(step, Advance):
+            clock = step.now
+        elif isinstance(step, Send):
+            timed.append((step.type_name, clock, step.row))
+    for type_name, some in groupby(timed, lambda each: each[0]):
+        events = list(some)
+        one_by_one = list[epl.Delivery]()
+        for _, time, row in events:
+            one_by_one += [*(singly.advance(time) if time > singly.clock else ()), *singly.send(type_name, row)]
+        at_once = together.send(type_name, [row for _, _, row in events], at=[time for _, time, _ in events])
+        assert _shown(at_once) == _shown(one_by_one)
+        kept = [rows_of(each.rows(NAME)) for each in (singly, together)]
+        assert same(*kept, in_any_order=True)
+
+
 def _runtimes(text: str) -> tuple[epl.Runtime, epl.Runtime]:
     made = epl.Runtime(SCHEMA), epl.Runtime(SCHEMA)
     for each in made:
@@ -133,6 +159,45 @@ def test_a_listener_that_raises_stops_nothing_and_is_noted() -> None:
     runtime.send("Withdrawal", {"account": "a", "amount": 5})
     assert seen == [[{"amount": 5}]]
     assert [(name, str(error)) for name, error in runtime.errors] == [(statement.name, "not today")]
+
+
+def test_times_of_events_are_checked_before_any_is_sent() -> None:
+    """0 |- 5 ... 12 : the clock goes along; a time before it, too few times, and what is no time are named."""
+    runtime = _bank()
+    (statement,) = runtime.deploy("select current_timestamp() as t, sum(amount) as total from Withdrawal#time(10 sec)")
+    rows = [{"account": "a", "amount": each} for each in (5, 7, 9)]
+    found = runtime.send("Withdrawal", rows, at=pa.array([0, 5_000, 12_000], pa.timestamp("ms")))
+    assert [(each.new.to_pylist() if each.new else None) for each in found] == [
+        [{"t": 0, "total": 5}],
+        [{"t": 5_000, "total": 12}],
+        [{"t": 12_000, "total": 7}],
+        [{"t": 12_000, "total": 16}],
+    ]
+    assert runtime.clock == 12_000
+    for at, said in (
+        ([12_000, 11_999, 13_000], "Row 0 comes at 12000, row 1 at 11999, which is earlier"),
+        ([11_000, 12_000, 13_000], "The clock shows 12000, row 0 at 11000, which is earlier"),
+        ([12_000], "1 times for 3 rows"),
+        ([12_000, None, 13_000], "no time for row 1"),
+        (["noon"] * 3, "at has no times"),
+    ):
+        with pytest.raises(PlanError, match=said):
+            runtime.send("Withdrawal", rows, at=at)
+    assert runtime.clock == 12_000
+    assert runtime.rows(statement.name).to_pylist() == [{"t": 12_000, "total": 16}]
+
+
+def test_inserted_events_have_the_time_of_what_made_them() -> None:
+    runtime = _bank()
+    runtime.deploy("insert into Large select amount from Withdrawal(amount > 5)")
+    (late,) = runtime.deploy("select current_timestamp() as t, count(*) as n from Large#time(2 sec)")
+    found = runtime.send("Withdrawal", [{"account": "a", "amount": each} for each in (6, 7, 8)], at=[0, 1_000, 2_500])
+    assert [each.new.to_pylist()[0] for each in found if each.statement == late.name and each.new] == [
+        {"t": 0, "n": 1},
+        {"t": 1_000, "n": 2},
+        {"t": 2_500, "n": 1},
+        {"t": 2_500, "n": 2},
+    ]
 
 
 def test_statements_insert_into_each_other() -> None:
