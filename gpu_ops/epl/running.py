@@ -309,9 +309,15 @@ def _kinds(made: pa.Table) -> Any:
 
 
 def _in_order(made: pa.Table) -> pa.Table:
-    """Rows in order of place, kind and number; most steps give them so."""
-    kinds, place, number = _kinds(made), made[PLACE].to_numpy(), made[ORDER].fill_null(0).to_numpy()
-    same = place[1:] == place[:-1]
-    alike = same & (kinds[1:] == kinds[:-1])
-    rises = (place[1:] > place[:-1]) | (same & (kinds[1:] > kinds[:-1])) | (alike & (number[1:] >= number[:-1]))
-    return made if rises.all() else made.take(np.lexsort((number, kinds, place)))
+    """Rows in order of place, kind and number: those of one place stand so in most steps."""
+    place = made[PLACE].to_numpy()
+    if (place[1:] > place[:-1]).all():
+        return made
+    kinds, number = _kinds(made), made[ORDER].fill_null(0).to_numpy()
+    if (place[1:] < place[:-1]).any():
+        order = np.argsort(place, kind="stable")
+        place, kinds, number, made = place[order], kinds[order], number[order], made.take(order)
+    later = (kinds[1:] > kinds[:-1]) | ((kinds[1:] == kinds[:-1]) & (number[1:] >= number[:-1]))
+    if ((place[1:] > place[:-1]) | later).all():
+        return made
+    return made.take(np.lexsort((number, kinds, place)))

@@ -60,7 +60,9 @@ class Deliveries(Node):
         marks: Whether it says how many rows each turn moved.
         posts: Places at which the window posts without rows, if it does. If all rows are one group, it has a row then.
         momentary: Whether rows are there for their own moment only, so that aggregates begin anew with each.
+        drops: Columns that it does not hand on, as nobody reads them.
         snapshot: When the whole content is output, as new rows; then there are no other new and old rows.
+        touched: Whether an output has the groups that rows entered or left since the last output, and no others.
         passes: A boolean column: rows for which it holds are delivered and aggregated; None for all rows.
     """
 
@@ -74,15 +76,22 @@ class Deliveries(Node):
     content: bool = False
     marks: bool = False
     snapshot: Rate | None = None
+    touched: bool = False
     passes: str | None = None
     posts: Node | None = None
     momentary: bool = False
+    drops: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         names = self.rows.schema.names
         for name in (CLOCK, PLACE):
             if name not in names:
                 raise ColumnError("Deliveries need rows on turns.", column=name, remedy="Make them on turns.")
+        if self.touched and not self.at_outputs:
+            raise PlanError(
+                "Only groups in a window are output where they were touched.",
+                remedy="Take an OutputRate for the others.",
+            )
         for delivered in self.aggregates:
             for read in delivered.aggregate.reads:
                 if bare_column(read) is None:
@@ -104,19 +113,39 @@ class Deliveries(Node):
     @cached_property
     def shown(self) -> tuple[str, ...]:
         """The columns of rows that it hands on."""
-        special = {CLOCK, PLACE, DUE, IS_NEW, IS_OLD, self.passes}
         if self.per == "group":
             return self.keys
+        special = {CLOCK, PLACE, DUE, IS_NEW, IS_OLD, self.passes, *self.drops}
         return tuple(name for name in self.rows.schema.names if name not in special)
+
+    @property
+    def at_outputs(self) -> bool:
+        """Whether all that it gives is about its groups at outputs, so that what happens in between happens there."""
+        if self.snapshot is None or self.per != "group" or self.momentary:
+            return False
+        # The places of joined rows do not tell in which order they came.
+        in_order = IS_NEW not in self.rows.schema.names or PLACE not in self._grouped
+        return in_order and all(each.life in {"alive", "window"} for each in self.aggregates)
+
+    @property
+    def when_asked(self) -> bool:
+        """Whether it gives no more than the content of groups where it is asked for, of the rows then in the window."""
+        lives = {each.life for each in self.aggregates}
+        return self.per == "group" and not (self.new or self.old or self.marks or self.snapshot) and lives <= {"alive"}
+
+    @property
+    def droppable(self) -> tuple[str, ...]:
+        """The columns that it need not hand on."""
+        return (CLOCK, DUE) if self.per == "group" else (*self.shown, CLOCK, DUE)
 
     @cached_property
     def schema(self) -> pa.Schema:
         before = self.rows.schema
         fields = [before.field(name).with_nullable(True) for name in self.shown]
         fields += [each.aggregate.field(before).with_nullable(True) for each in self.aggregates]
-        fields.append(pa.field(CLOCK, TIME_TYPE))
-        if DUE in before.names:
-            fields.append(pa.field(DUE, TIME_TYPE))
+        fields += [
+            pa.field(name, TIME_TYPE) for name in (CLOCK, DUE) if name in before.names and name not in self.drops
+        ]
         if len(self.levels) > 1:
             fields.append(pa.field(GROUPING, pa.int64()))
         fields += [pa.field(ROW, pa.string()), pa.field(ORDER, pa.int64())]
@@ -144,7 +173,17 @@ class Deliveries(Node):
     collects = True
 
     def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
-        return [tuple(each.schema.names) for each in self.inputs]
+        read = {PLACE, CLOCK, IS_NEW, IS_OLD, self.passes, *self.shown, *self._grouped}
+        read |= {DUE} if self.snapshot is not None or DUE not in self.drops else set()
+        names = tuple(name for name in self.rows.schema.names if name in read)
+        return [names, *(tuple(each.schema.names) for each in self.inputs[1:])]
+
+    @property
+    def _grouped(self) -> tuple[str, ...]:
+        """The columns by which it groups, and those of which it has aggregates."""
+        read = [str(bare_column(each)) for delivered in self.aggregates for each in delivered.aggregate.reads]
+        keys = [key for delivered in self.aggregates for key in delivered.keys or ()]
+        return (*self.keys, *keys, *read)
 
     def describe(self) -> str:
         sides = " and ".join(
@@ -152,6 +191,7 @@ class Deliveries(Node):
         )
         per = self.per if self.levels == ((),) else " and ".join(f"({', '.join(level)})" for level in self.levels)
         aggregates = ", ".join(map(str, self.aggregates))
-        sides = sides if self.snapshot is None else f"all content {self.snapshot}"
+        if self.snapshot is not None:
+            sides = f"{sides if self.touched else 'all content'} {self.snapshot}"
         passes = "" if self.passes is None else f" where {self.passes}"
         return f"Deliveries of {sides} rows per {per}{f' agg {aggregates}' if aggregates else ''}{passes}"

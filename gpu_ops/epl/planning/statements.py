@@ -33,9 +33,10 @@ from gpu_ops.plan.data_windows import DataWindow, FirstSpan
 from gpu_ops.plan.deliveries import Delivered, Deliveries
 from gpu_ops.plan.expressions import bare_column
 from gpu_ops.plan.joins import Union
+from gpu_ops.plan.lean import lean
 from gpu_ops.plan.nodes import Filter, Node, Project, extended, selected
 from gpu_ops.plan.per_delivery import PerDelivery, RowKey
-from gpu_ops.plan.rates import COUNTS, Kind, OutputRate
+from gpu_ops.plan.rates import COUNTS, AtTimes, EveryPeriod, EveryRows, Kind, OutputRate
 
 _MOST_ROWS = (1 << 31) - 1
 _MOST_LEVELS = 16
@@ -178,7 +179,8 @@ class _QueryPlanner:
             names.append(GROUPING)
         made = self._own_keys(aggregates, levels, by_group=by_group)
         snapshot = output is not None and output.selection == "snapshot" and output.rate.every is not None
-        limited = output is not None and not snapshot
+        touched = kind == "row per group" and self._outputs_touched(output, aggregates, windows, asked)
+        limited = output is not None and not snapshot and not touched
         is_iterable = (windowed or by_group or self._keeps_last) and not momentary
         rows = windows.memberships if looking is None else looking.rows(windows.memberships)
         delivered = Deliveries(
@@ -191,7 +193,8 @@ class _QueryPlanner:
             old=limited or self._selector != "istream" or (query.insert is not None and query.insert.selector != ""),
             content=is_iterable and not windows.in_batches,
             marks=limited,
-            snapshot=output.rate if snapshot and output is not None else None,
+            snapshot=output.rate if (snapshot or touched) and output is not None else None,
+            touched=touched,
             passes=passes,
             posts=windows.posts,
             momentary=momentary,
@@ -234,6 +237,17 @@ class _QueryPlanner:
         elif having is not None:
             node = Filter(node, nw.col(ROW).is_in([MARK, EMPTY]) | having)
         return self._shown(node, items, order, streams, windows)
+
+    def _outputs_touched(
+        self, output: PlannedOutput | None, aggregates: PlannedAggregates, windows: StreamWindows, asked: Asked
+    ) -> bool:
+        """Whether an output of groups is their values then: a row for each that was touched since the last one."""
+        if output is None or output.selection != "last" or asked or self._query.having is not None:
+            return False
+        is_plain = not windows.in_batches and windows.posts is None
+        is_plain &= not any(term.unidirectional for term in self._query.streams)
+        lives = {each.life for each in aggregates.made}
+        return is_plain and lives <= {"alive"} and isinstance(output.rate.every, EveryRows | EveryPeriod | AtTimes)
 
     # The streams
 
@@ -471,7 +485,7 @@ class _QueryPlanner:
         inserts: tuple[str, ...] = ()
         if query.insert is not None:
             inserts = {"": (NEW,), "istream": (NEW,), "rstream": (OLD,), "irstream": (NEW, OLD)}[query.insert.selector]
-        return PlannedStatement(node, shown, reads, shows, inserts)
+        return PlannedStatement(lean(node), shown, reads, shows, inserts)
 
     def _limit(self) -> tuple[int | None, int]:
         limit = self._query.limit

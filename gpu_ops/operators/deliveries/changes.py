@@ -13,7 +13,8 @@ from gpu_ops.devices import Device
 from gpu_ops.operators.events import concat
 from gpu_ops.operators.operator import StepInput
 
-_UNKNOWN = 1 << 62
+UNKNOWN = 1 << 62
+"""The place at which a row leaves that has not left yet."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class Changes:
         leave: int64 even place at which each leaves, where it does. A row may enter and leave at one place.
         enters: Which of them enter in the part.
         leaves: Which of them leave in it.
+        came: int64 place at which each really entered, if `enter` is that of an output behind it; else None.
+        went: int64 place at which each really left, likewise.
     """
 
     frame: Any
@@ -33,6 +36,8 @@ class Changes:
     leave: Any
     enters: Any
     leaves: Any
+    came: Any = None
+    went: Any = None
 
 
 def changes_of(given: StepInput, cti: int, device: Device) -> Changes | None:
@@ -48,7 +53,7 @@ def changes_of(given: StepInput, cti: int, device: Device) -> Changes | None:
     some = [each for each in pieces if each is not None and len(each)]
     if not some:
         return None
-    ends = [np.full_like(each.start, _UNKNOWN) if each is opened else each.ends for each in some]
+    ends = [np.full_like(each.start, UNKNOWN) if each is opened else each.ends for each in some]
     enters = [np.full_like(each.start, each is not closed, dtype=np.bool_) for each in some]
     start, end, enters_now = (np.concatenate(each) for each in ([e.start for e in some], ends, enters))
     frame = some[0].frame if len(some) == 1 else device.columns.concat([each.frame for each in some])

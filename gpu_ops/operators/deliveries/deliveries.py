@@ -33,9 +33,11 @@ from gpu_ops.core.turns import (
     ROW,
 )
 from gpu_ops.devices import Device
-from gpu_ops.operators.deliveries.changes import Changes, changes_of, no_changes
-from gpu_ops.operators.deliveries.firing import FiringTimes, TurnMarks
+from gpu_ops.operators.deliveries.changes import UNKNOWN, Changes, changes_of, no_changes
+from gpu_ops.operators.deliveries.firing import Firings, FiringTimes, TurnMarks
 from gpu_ops.operators.deliveries.group_values import GroupValues
+from gpu_ops.operators.deliveries.held_changes import HeldChanges, Outputs
+from gpu_ops.operators.deliveries.touched import Touched
 from gpu_ops.operators.deliveries.window_content import WindowContent
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import BatchInput, Operator, StepInput
@@ -55,11 +57,12 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
     Args:
         node: The node.
         device: Where arrays live.
+        at_once: Whether groups that nobody looks at until content is asked for are computed when it is, of the rows.
     """
 
     _node: Deliveries
 
-    def __init__(self, node: Deliveries, device: Device) -> None:
+    def __init__(self, node: Deliveries, device: Device, *, at_once: bool = True) -> None:
         super().__init__(node, device)
         schema = node.rows.schema
         self._shared = _grouped([each for each in node.aggregates if each.keys is not None], (), schema, device)
@@ -68,7 +71,9 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         self._values = [*self._shared, *(values for level in self._levels for values in level.values)]
         self._times = None if node.snapshot is None else FiringTimes(node.snapshot, device)
         asked = node.content or self._times is not None
-        self._held = WindowContent(schema, device) if asked and node.per == "row" else None
+        self._at_once = at_once and node.when_asked
+        self._held = WindowContent(schema, device) if self._at_once or (asked and node.per == "row") else None
+        self._since = HeldChanges(schema, device) if node.at_outputs else None
         self._clock, self._done = MIN_TIME, MIN_TIME
         self._kinds = device.columns.from_arrow(pa.table({ROW: pa.array(_KINDS, pa.string())}))
 
@@ -94,11 +99,16 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         posts = concat(given[2].events, device) if len(given) > 2 else None
         made: list[Events] = []
         begin = self._done
-        passing = None if changes is None else self._passing(changes)
-        for ask in [*sorted([*self._asked(ticks), *self._outputs(passing, ticks)]), None]:
+        outputs = self._outputs(None if changes is None else self._passing(changes), ticks)
+        by_output = [] if self._since is not None or outputs is None else _asks_of(outputs, device)
+        for ask in [*sorted([*self._asked(ticks), *by_output]), None]:
             limit = cti if ask is None else ask.limit
             part = changes if ask is None and begin == self._done else _between(changes, begin, limit)
-            made += self._part(part, clocks, limit, ask, _places_between(posts, begin, limit))
+            if self._since is None:
+                made += self._part(part, clocks, limit, ask, _places_between(posts, begin, limit))
+            else:
+                made += self._output(part, clocks, outputs, begin, limit)
+                made += [] if ask is None else self._looked(clocks, ask)
             begin = limit
         self._done = cti
         self._clock = int(clocks[1][-1])
@@ -124,10 +134,10 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         places: list[int] = self._device.columns.host(ticks.start[asks]).tolist()
         return [_Ask(place + 1, place, HELD) for place in places]
 
-    def _outputs(self, changes: Changes | None, ticks: Events | None) -> list[_Ask]:
-        """Where a rate outputs the whole content: with what leaves there, unless that fell due later."""
+    def _outputs(self, changes: Changes | None, ticks: Events | None) -> Outputs | None:
+        """Where a rate outputs, with what leaves there, unless that fell due later; None if no rate does."""
         if self._times is None:
-            return []
+            return None
         device = self._device
         none = device.columns.array(np.zeros(0, np.int64))
         at, clock = none, none
@@ -137,32 +147,25 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
             order = np.argsort(at, kind="stable")
             at, clock = at[order], clock[order]
         marks = TurnMarks(none, none, none)
-        due: dict[int, int] = {}
-        if changes is not None:
-            come, go = self._delivered(changes)
-            marks = TurnMarks(*self._moved(changes, come, go))
-            if DUE in self._node.rows.schema.names:
-                due = self._dues(changes, go)
+        if changes is not None and self._times.reads_marks:
+            marks = TurnMarks(*self._moved(changes, *self._delivered(changes)))
         firings = self._times.step(marks, (at, clock))
-        found = []
-        for place, fell_due in zip(
-            *(device.columns.host(each).tolist() for each in (firings.place, firings.due)), strict=True
-        ):
-            before = due.get(place, MIN_TIME) > fell_due
-            found.append(_Ask(place if before else place + 1, place, NEW))
-        return found
+        place, limit = firings.place, firings.place + 1
+        if changes is not None and len(place) and DUE in self._node.rows.schema.names:
+            limit = limit - self._fell_later(changes, firings)
+        return Outputs(place, limit)
 
-    def _dues(self, changes: Changes, go: Any) -> dict[int, int]:
-        """When what leaves fell due, by place."""
+    def _fell_later(self, changes: Changes, firings: Firings) -> Any:
+        """bool: at which firings what leaves there fell due later than the firing did."""
         columns, take = self._device.columns, self._device.kernels.take
-        places = np.sort(take(changes.leave, go))
-        places = places[run_starts(places)] if len(places) else places
-        if not len(places):
-            return {}
-        frame = self._due(places, changes, go)
-        due, valid = columns.values(frame, DUE)
-        there = np.ones_like(due, dtype=np.bool_) if valid is None else valid
-        return dict(zip(columns.host(places[there]).tolist(), columns.host(due[there]).tolist(), strict=True))
+        _, go = self._delivered(changes)
+        left = take(changes.leave, go)
+        number = np.minimum(np.searchsorted(firings.place, left), len(firings) - 1)
+        here = self._device.kernels.keep(take(firings.place, number) == left)
+        if not len(here):
+            return np.zeros_like(firings.place, dtype=np.bool_)
+        due, valid = columns.values(self._due(firings.place, changes, take(go, here)), DUE)
+        return (due > firings.due) if valid is None else (due > firings.due) & valid
 
     def _passing(self, changes: Changes) -> Changes:
         """The changes of rows that pass."""
@@ -191,13 +194,15 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         whole = no_changes(self._node.rows.schema, self._device) if changes is None else changes
         changes = self._passing(whole)
         until = _until(limit) if ask is None else ask.until
+        if self._held is not None:
+            self._held.step(changes)
+        if self._at_once:
+            return [] if ask is None else self._asked_once(clocks, limit, ask)
         for values in self._values:
             some = whole if values.life == "window" else changes
             values.step(some, until, forced=ask is not None or posts is not None, momentary=node.momentary)
-        if self._held is not None:
-            self._held.step(changes)
         come, go = self._delivered(changes)
-        if (len(come) or len(go)) and self._times is None:
+        if (len(come) or len(go)) and (node.new or node.old or node.marks) and self._times is None:
             made += self._by_group(changes, come, go) if node.per == "group" else self._by_row(changes, come, go)
             if node.marks:
                 made.append(self._marks(changes, come, go))
@@ -208,6 +213,74 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         for values in self._values:
             values.rest()
         return [self._finished(each, clocks, changes, go) for each in made]
+
+    def _output(
+        self, changes: Changes | None, clocks: tuple[Any, Any], outputs: Outputs | None, begin: int, limit: int
+    ) -> list[Events]:
+        """What is output in a part: all groups with rows, or those that rows entered or left since the last output."""
+        assert self._since is not None and outputs is not None  # noqa: S101, PT018  (the caller saw to it)
+        node, device = self._node, self._device
+        some = device.kernels.keep((outputs.place >= begin) & (outputs.place < limit))
+        outputs = Outputs(outputs.place[some], outputs.limit[some])
+        taken = self._since.step(changes, outputs)
+        if not len(outputs):
+            return []
+        whole = no_changes(node.rows.schema, device) if taken is None else taken
+        passing = self._passing(whole)
+        for values in self._values:
+            rows = whole if values.life == "window" else passing
+            values.step(rows, int(outputs.place[-1]) + 1, forced=not node.touched)
+        come, go = self._delivered(passing)
+        made = []
+        if not node.touched:
+            made = [each for level in self._levels for each in self._groups_at(level, outputs.place)]
+        elif len(come) or len(go):
+            made = self._by_group(passing, come, go)
+        if node.snapshot is not None and node.snapshot.posts_empty:
+            # Behind it a condition may drop the rows of groups.
+            had = [each.start for each in made] if node.touched else []
+            without = ~np.isin(outputs.place, np.concatenate(had)) if had else outputs.place == outputs.place
+            made.append(self._nothing_at(outputs.place[without]))
+        for values in self._values:
+            values.rest()
+        return [self._finished(each, clocks, passing, go) for each in made]
+
+    def _groups_at(self, level: _Level, places: Any) -> list[Events]:
+        """A row for each group with rows at some places."""
+        columns, take = self._device.columns, self._device.kernels.take
+        at, groups = level.own.held_at(places)
+        if not level.keys:
+            at = np.arange(len(places), like=places)
+            frame = columns.nulls(columns.from_arrow(self._node.rows.schema.empty_table()), len(places))
+        else:
+            keys = level.own.keys_of(groups)
+            if keys is None:
+                return []
+            nothing = columns.from_arrow(self._node.rows.schema.empty_table())
+            rest = [name for name in nothing.columns if name not in level.keys]
+            frame = columns.beside(keys, columns.nulls(columns.select(nothing, rest), len(groups)))
+        where = take(places, at)
+        number = np.arange(len(at), like=places) - np.searchsorted(at, at)
+        order = number + self._levels.index(level) * _LEVEL
+        return [self._rows(NEW, where, self._group_rows(level, frame, where), order)]
+
+    def _looked(self, clocks: tuple[Any, Any], ask: _Ask) -> list[Events]:
+        """The content at an ask between two outputs: what an operator with the same state would give there."""
+        assert self._since is not None  # noqa: S101  (the caller saw to it)
+        node = replace(self._node, snapshot=None, touched=False, new=False, old=False)
+        other = DeliveriesOperator(node, self._device, at_once=False)
+        other.restore(self.tables())
+        return other._part(self._since.with_held(None), clocks, ask.limit, ask, None)
+
+    def _asked_once(self, clocks: tuple[Any, Any], limit: int, ask: _Ask) -> list[Events]:
+        """The content at an ask, of the rows that are in the window then."""
+        assert self._held is not None  # noqa: S101  (the caller saw to it)
+        frame = self._held.rows()
+        place = self._device.columns.array(np.full(self._device.columns.rows(frame), ask.until - 1, np.int64))
+        enters = np.ones_like(place, dtype=np.bool_)
+        rows = Changes(frame, place, np.full_like(place, UNKNOWN), enters, ~enters)
+        other = DeliveriesOperator(self._node, self._device, at_once=False)
+        return other._part(rows, clocks, limit, ask, None)
 
     def _by_row(self, changes: Changes, come: Any, go: Any) -> list[Events]:
         """A new row for each row that enters, an old one for each that leaves, with the values after the turn."""
@@ -239,23 +312,40 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         rows = np.concatenate([come, go])
         places = np.concatenate([take(changes.enter, come), take(changes.leave, go)])
         enters = np.concatenate([np.ones_like(come), np.zeros_like(go)])
-        came = take(columns.values(columns.select(changes.frame, [PLACE]), PLACE)[0], rows)
-        came = came + (1 - enters) * _LEFT_FIRST
+        came = take(columns.values(changes.frame, PLACE)[0], rows) + (1 - enters) * _LEFT_FIRST
+        really = places
+        if changes.came is not None:
+            really = np.concatenate([take(changes.came, come), take(changes.went, go)])
+        order = _by_place(really, came, device)
+        rows, places, enters, came = (take(each, order) for each in (rows, places, enters, came))
+        grouping = {*node.keys, *(key for values in self._values for key in values.keys)}
+        keys = columns.take(columns.select(changes.frame, [PLACE, *sorted(grouping)]), rows)
         for number, level in enumerate(self._levels):
-            codes = level.own.codes(columns.take(changes.frame, rows))
-            order = stable_order([codes, places, came], places, device)
-            some = [take(each, order) for each in (codes, places, rows, came)]
-            begins = device.kernels.keep(run_starts(some[0], some[1]))
-            where, at, first = (take(each, begins) for each in some[1:])
-            counts = _run_sums(take(enters, order), begins), _run_sums(take(1 - enters, order), begins)
-            frame = columns.take(changes.frame, at)
-            for wanted, kind, when in ((node.new, NEW, where), (node.old, OLD, where - 2)):
+            codes = level.own.codes(keys)
+            touched = Touched.of(codes, places, device, last=node.touched)
+            for wanted, kind, back in ((node.new, NEW, 0), (node.old, OLD, 2)):
                 if wanted:
-                    found = self._group_rows(level, frame, when)
+                    if node.touched and kind == OLD:
+                        touched = Touched.of(codes, places, device)
+                    frame = columns.take(keys, touched.rows)
+                    where = take(places, touched.rows)
+                    found = self._touched_rows(level, frame, touched, where - back)
                     if node.marks:
+                        counts = touched.sums(enters), touched.sums(1 - enters)
                         found = columns.beside(found, self._counts(*counts))
+                    first = touched.rows if node.touched else take(came, touched.rows)
                     made.append(self._rows(kind, where, found, first + number * _LEVEL))
         return made
+
+    def _touched_rows(self, level: _Level, frame: Any, touched: Touched, places: Any) -> Any:
+        """A row for each group at each turn that touches it."""
+        take = self._device.kernels.take
+        grouped = take(places, touched.order)
+        found = []
+        for values in (*self._shared, *level.values):
+            codes = touched.codes if values is level.own else take(values.codes(frame), touched.order)
+            found.append(values.taken(*(touched.back(each) for each in values.rows(codes, grouped))))
+        return self._beside_keys(level, frame, found, len(places))
 
     def _posted(self, posts: Any, changes: Changes, come: Any, go: Any) -> list[Events]:
         """What the window posts where no row enters or leaves: nothing, or the row for all."""
@@ -268,7 +358,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
             return []
         zeros = np.zeros_like(posts)
         if node.per == "row" or node.levels != ((),):
-            return [self._rows(EMPTY, posts, columns.build({ORDER: (zeros, None, pa.int64())}), None)]
+            return [self._nothing_at(posts)]
         frame = columns.nulls(columns.from_arrow(node.rows.schema.empty_table()), len(posts))
         sides = ((node.new, NEW, posts), (node.old, OLD, posts - 2))
         return [
@@ -277,21 +367,30 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
             if wanted
         ]
 
+    def _nothing_at(self, places: Any) -> Events:
+        """Deliveries without rows."""
+        order = self._device.columns.build({ORDER: (np.zeros_like(places), None, pa.int64())})
+        return self._rows(EMPTY, places, order, None)
+
     def _counts(self, entered: Any, left: Any) -> Any:
         named = zip((ENTERED, LEFT), (entered, left), strict=True)
         return self._device.columns.build({name: (count, None, pa.int64()) for name, count in named})
 
     def _group_rows(self, level: _Level, frame: Any, places: Any) -> Any:
         """A row for each of some groups, with the values at some places."""
+        found = [values.at(values.codes(frame), places) for values in (*self._shared, *level.values)]
+        return self._beside_keys(level, frame, found, len(places))
+
+    def _beside_keys(self, level: _Level, frame: Any, found: Sequence[Any], count: int) -> Any:
+        """The keys of some groups beside their values; those of other levels are null."""
         columns, node = self._device.columns, self._node
-        keys = columns.select(frame, list(node.keys))
         parts = []
         for key in node.keys:
-            one = columns.select(keys, [key])
-            parts.append(one if key in level.keys else columns.nulls(one, len(places)))
-        parts.extend(values.at(values.codes(frame), places) for values in (*self._shared, *level.values))
+            one = columns.select(frame, [key])
+            parts.append(one if key in level.keys else columns.nulls(one, count))
+        parts.extend(found)
         if len(self._levels) > 1:
-            number = np.full_like(places, self._levels.index(level))
+            number = columns.array(np.full(count, self._levels.index(level), np.int64))
             parts.append(columns.build({GROUPING: (number, None, pa.int64())}))
         return parts[0] if len(parts) == 1 else columns.beside(*parts)
 
@@ -318,8 +417,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         columns, node = self._device.columns, self._node
         made = []
         if ask.kind == NEW and node.snapshot is not None and node.snapshot.posts_empty:
-            empty = columns.build({ORDER: (columns.array(np.zeros(1, np.int64)), None, pa.int64())})
-            made.append(self._rows(EMPTY, columns.array(np.full(1, ask.place, np.int64)), empty, None))
+            made.append(self._nothing_at(columns.array(np.full(1, ask.place, np.int64))))
         if self._held is not None:
             frame = self._held.rows()
             count = columns.rows(frame)
@@ -357,8 +455,10 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
     def _finished(self, made: Events, clocks: tuple[Any, Any], changes: Changes, go: Any) -> Events:
         """The rows with all columns of the schema."""
         columns, schema, take = self._device.columns, self._node.schema, self._device.kernels.take
-        at = np.searchsorted(clocks[0], made.start, side="right") - 1
-        parts = [made.frame, columns.build({CLOCK: (take(clocks[1], at), None, TIME_TYPE)})]
+        parts = [made.frame]
+        if CLOCK in schema.names:
+            at = np.searchsorted(clocks[0], made.start, side="right") - 1
+            parts.append(columns.build({CLOCK: (take(clocks[1], at), None, TIME_TYPE)}))
         if DUE in schema.names:
             parts.append(self._due(made.start, changes, go))
         known = set(made.frame.columns) | {CLOCK, DUE}
@@ -387,7 +487,8 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
     @property
     def alive(self) -> int:
         """How many rows it keeps."""
-        return sum(values.alive for values in self._values) + (0 if self._held is None else len(self._held))
+        kept = sum(len(each) for each in (self._held, self._since) if each is not None)
+        return sum(values.alive for values in self._values) + kept
 
     waiting = 0
 
@@ -398,6 +499,8 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
             made |= values.tables(f"values {at}/")
         if self._held is not None:
             made |= self._held.tables()
+        if self._since is not None:
+            made |= self._since.tables()
         if self._times is not None:
             made |= self._times.tables()
         return made
@@ -410,6 +513,8 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
             yield from values.declared(tables, f"values {at}/")
         if self._held is not None:
             yield from self._held.declared()
+        if self._since is not None:
+            yield from self._since.declared()
         if self._times is not None:
             yield from self._times.declared(tables)
 
@@ -422,6 +527,8 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
             values.restore(tables, f"values {at}/")
         if self._held is not None:
             self._held.restore(tables)
+        if self._since is not None:
+            self._since.restore(tables)
         if self._times is not None:
             self._times.restore(tables)
 
@@ -432,13 +539,6 @@ def _places_between(posts: Events | None, begin: int, limit: int) -> Any | None:
         return None
     places = np.sort(posts.start[(posts.start >= begin) & (posts.start < limit)])
     return places[run_starts(places)] if len(places) else None
-
-
-def _run_sums(values: Any, begins: Any) -> Any:
-    """int64 sums of runs of integers, by the index at which each run begins."""
-    total = np.concatenate([np.zeros_like(values[:1]), np.cumsum(values)]).astype(np.int64)
-    ends = np.concatenate([begins[1:], np.full_like(begins[:1], len(values))])
-    return total[ends] - total[begins]
 
 
 def _grouped(
@@ -470,6 +570,21 @@ class _Ask:
     def until(self) -> int:
         """The odd place up to which values are given; the content is that of the even one before it."""
         return self.limit if self.limit & 1 else self.limit - 1
+
+
+def _by_place(places: Any, came: Any, device: Device) -> Any:
+    """int64 order of rows by place, then by when they came, which is mostly how they stand."""
+    order = np.argsort(places, kind="stable")
+    place, when = (device.kernels.take(each, order) for each in (places, came))
+    if bool(((place[1:] == place[:-1]) & (when[1:] < when[:-1])).any()):
+        return stable_order([places, came], places, device)
+    return order
+
+
+def _asks_of(outputs: Outputs, device: Device) -> list[_Ask]:
+    """Outputs, each as a question for content."""
+    both = (device.columns.host(each).tolist() for each in (outputs.limit, outputs.place))
+    return [_Ask(limit, place, NEW) for limit, place in zip(*both, strict=True)]
 
 
 def _until(limit: int) -> int:

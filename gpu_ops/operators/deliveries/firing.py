@@ -138,6 +138,13 @@ class FiringTimes:
         return self._state.begins
 
     @property
+    def reads_marks(self) -> bool:
+        """Whether it reads deliveries still: a grid and a crontab begin with the first one, and read no other."""
+        state = self._state
+        by_clock = isinstance(self._rate.every, EveryPeriod | AtTimes)
+        return not by_clock or self._first or NEVER in {state.due, state.begins}
+
+    @property
     def clock(self) -> int:
         """The clock of the last tick."""
         return self._state.clock
@@ -343,8 +350,8 @@ class FiringTimes:
 
     def declared(self, tables: Tables) -> Iterator[StateTable]:
         """The declaration of the table that `tables` gives."""
-        if tables:
-            yield StateTable(_TABLE, _COLUMNS, rows=1, required=True)
+        if _TABLE in tables:
+            yield StateTable(_TABLE, _COLUMNS, rows=1)
 
     def restore(self, tables: Tables) -> None:
         """Restore the state that `tables` gave."""

@@ -56,6 +56,10 @@ class _RunningRows(RecomputingWindow):
     def _telling(self) -> list[str]:
         return [PLACE] if PLACE in self._reads else list(self._reads)
 
+    def _lows(self, low: Any) -> Any:
+        # Of rows that are alike, all that entered in earlier steps are alike from now on.
+        return np.maximum(low, self._done)
+
     def _keys_of(self, numbers: Any) -> Any:
         return _numbered(numbers, self._device)
 
@@ -143,16 +147,25 @@ class GroupValues:
 
     def at(self, codes: Any, places: Any) -> Any:
         """A frame of the values of some groups at some places: null where the group has no row."""
-        columns, kernels = self._device.columns, self._device.kernels
+        return self.taken(*self.rows(codes, places))
+
+    def rows(self, codes: Any, places: Any) -> tuple[Any, Any]:
+        """(int64 row of the values of some groups at some places, whether the group has one)."""
+        found, take = self._found, self._device.kernels.take
+        if found is None:
+            none = np.zeros_like(places)
+            return none, none != 0
+        groups = self._device.columns.values(found.frame, _GROUP)[0]
+        index = np.maximum(self._device.kernels.search_pairs(groups, found.start, codes, places) - 1, 0)
+        there = (take(groups, index) == codes) & (take(found.start, index) <= places)
+        return index, there & (take(found.ends, index) > places)
+
+    def taken(self, index: Any, there: Any) -> Any:
+        """A frame of the values of some rows: null where there is none."""
+        columns = self._device.columns
         if self._found is None:
-            return columns.nulls(columns.select(self._nothing(), self.names), len(codes))
-        found = self._found
-        groups = columns.values(found.frame, _GROUP)[0]
-        index = kernels.search_pairs(groups, found.start, codes, places) - 1
-        there = index >= 0
-        index = np.maximum(index, 0)
-        there = there & (kernels.take(groups, index) == codes) & (kernels.take(found.ends, index) > places)
-        values = columns.take(columns.select(found.frame, self.names), index)
+            return columns.nulls(columns.select(self._nothing(), self.names), len(index))
+        values = columns.take(columns.select(self._found.frame, self.names), index)
         return values if bool(there.all()) else columns.null_where(values, there)
 
     def held(self) -> Any:
@@ -161,6 +174,23 @@ class GroupValues:
             return self._device.columns.array(np.zeros(0, np.int32))
         groups = self._device.columns.values(self._found.frame, _GROUP)[0]
         return groups[self._found.ends == self._limit]
+
+    def held_at(self, places: Any) -> tuple[Any, Any]:
+        """(int64 index of a place, int64 group), ascending: the groups that have rows at some places.
+
+        Args:
+            places: int64, ascending, before the end of a forced step.
+        """
+        kernels, found = self._device.kernels, self._found
+        if found is None:
+            return np.zeros_like(places[:0]), np.zeros_like(places[:0])
+        first = np.searchsorted(places, found.start)
+        counts = np.searchsorted(places, found.ends) - first
+        rows, offsets = kernels.expand(counts)
+        groups = kernels.take(self._device.columns.values(found.frame, _GROUP)[0], rows)
+        at = kernels.take(first, rows) + offsets
+        order = kernels.group_order(at.astype(np.int32), len(places), groups.astype(np.int64))
+        return kernels.take(at, order), kernels.take(groups, order).astype(np.int64)
 
     def _nothing(self) -> Any:
         schema = self._window._node.schema  # noqa: SLF001

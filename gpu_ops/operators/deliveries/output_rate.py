@@ -371,7 +371,7 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
 
     def declared(self, tables: Tables) -> Iterator[StateTable]:
         """The declarations of the tables that `tables` gives."""
-        yield from self._times.declared({name: each for name, each in tables.items() if name == "firing"})
+        yield from self._times.declared(tables)
         place = Field(pa.int64(), least=MIN_TIME, most=MAX_TIME)
         for name in _HELD:
             columns = {"place": place, **nullable_columns(self._schema(name), _PREFIX)}

@@ -157,6 +157,10 @@ class RecomputingWindow(WindowOperator):
         """The columns that tell which open row a closed one was."""
         return list(self._reads)
 
+    def _lows(self, low: Any) -> Any:
+        """Where open rows begin, as far as that tells them apart."""
+        return low
+
     def _close(self, closed: AxisRows) -> None:
         """Drop the open rows that some closed rows were: for each closed row one that is equal in what tells them."""
         columns, kernels = self._device.columns, self._device.kernels
@@ -165,7 +169,9 @@ class RecomputingWindow(WindowOperator):
         there = [run.rows.take(at, self._device) for run, at in zip(self._alive.runs, found, strict=True)]
         rows = concat_rows([closed, *there], self._device)
         names = [*self._telling, "__code", "__low"]
-        keys = columns.build({"__code": (rows.code, None, pa.int32()), "__low": (rows.low, None, pa.int64())})
+        keys = columns.build(
+            {"__code": (rows.code, None, pa.int32()), "__low": (self._lows(rows.low), None, pa.int64())}
+        )
         keys = keys if rows.frame is None else columns.beside(rows.frame, keys)
         codes, _, _ = columns.key_codes(keys, names)
         # Closed rows come first. Of equal rows, as many open ones are dropped as there are closed ones.
