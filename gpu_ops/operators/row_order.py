@@ -10,6 +10,8 @@ import pyarrow as pa
 
 from gpu_ops.devices import Device
 
+_MOST_SHIFT = 48
+
 LEAST = -(1 << 63)
 """The order code of null: below those of all values."""
 
@@ -58,6 +60,41 @@ def stable_order(keys: Sequence[Any], like: Any, device: Device) -> Any:
         values = kernels.take(key, order).astype(np.int64, copy=False)
         order = kernels.take(order, kernels.group_order(one_group, 1, values))
     return order
+
+
+def in_order(keys: Sequence[Any]) -> bool:
+    """Whether rows are in order by some keys, the first one before the others."""
+    tied = None
+    for key in keys:
+        falls, same = key[1:] < key[:-1], key[1:] == key[:-1]
+        if bool((falls if tied is None else falls & tied).any()):
+            return False
+        tied = same if tied is None else same & tied
+        if not bool(tied.any()):
+            return True
+    return True
+
+
+def order_in_places(places: Any, keys: Sequence[Any], device: Device) -> Any:
+    """int64 order of rows by place, then by some keys, the first one before the others; equal rows keep their order.
+
+    Places a power of two apart, as those of turns are, are counted, and not sorted.
+    """
+    if not len(places):
+        return places
+    kernels = device.kernels
+    least, most = kernels.extent(places)
+    above, shift = places - least, 0
+    while shift < _MOST_SHIFT and (most - least) >> shift >= 4 * len(places):
+        shift += 4
+    if bool((above & ((1 << shift) - 1)).any()) or (most - least) >> shift >= 4 * len(places):
+        return stable_order([places, *keys], places, device)
+    codes, count = (above >> shift).astype(np.int32), ((most - least) >> shift) + 1
+    if len(keys) == 1:
+        return kernels.group_order(codes, count, keys[0].astype(np.int64, copy=False))
+    order = stable_order(keys, places, device)
+    positions = np.arange(len(order), like=order)
+    return kernels.take(order, kernels.group_order(kernels.take(codes, order), count, positions))
 
 
 def ranks_of(frame: Any, name: str, dtype: pa.DataType, device: Device) -> tuple[Any, Any | None]:

@@ -34,8 +34,8 @@ def joined_columns(stream: BoundStream, number: int) -> BoundStream:
     return replace(stream, columns={name: f"@{number} {name}" for name in stream.schema.names})
 
 
-def join_of(query: q.Query, joined: Sequence[JoinedStream]) -> Node:
-    """The rows of a join.
+def join_of(query: q.Query, joined: Sequence[JoinedStream]) -> tuple[Node, list[e.Expression]]:
+    """(the rows of a join, the conditions of `where` that hold for all of them).
 
     Args:
         query: The query.
@@ -54,6 +54,7 @@ def join_of(query: q.Query, joined: Sequence[JoinedStream]) -> Node:
         raise failure_at(query.joins[0], "Several streams are unidirectional.", "Join them by full outer joins.")
     wheres = [] if outer else _conjuncts(query.where)
     further = []
+    held = list[e.Expression]()
     for number, join in enumerate(query.joins, start=1):
         kind: TurnJoinKind = "inner" if join.kind == "cross" else join.kind
         conditions = _conjuncts(join.on) + (wheres if kind == "inner" else [])
@@ -63,6 +64,9 @@ def join_of(query: q.Query, joined: Sequence[JoinedStream]) -> Node:
             pair = _pair(condition, streams, number)
             if pair is not None and not any({*pair} & {*known} for known in on):
                 on.append(pair)
+                # NaN is a key like others, but equal to nothing.
+                is_float = pa.types.is_floating(nodes[number].schema.field(pair[1]).type)
+                held += [condition] if condition in wheres and not is_float else []
             elif condition not in wheres:
                 rest.append(bind_condition(condition, StreamScope(streams[: number + 1]), "'on'").value)
         left = None if not rest else rest[0] if len(rest) == 1 else nw.all_horizontal(*rest, ignore_nulls=False)
@@ -70,7 +74,15 @@ def join_of(query: q.Query, joined: Sequence[JoinedStream]) -> Node:
     made = TurnJoin(nodes, tuple(further), alone)
     # A join makes rows after all that falls due at a tick: whatever is output then does not have them.
     last = nw.lit(MAX_TIME).cast(nw.Datetime("us", "UTC"))
-    return extended(made, [last.alias(DUE)])
+    return extended(made, [last.alias(DUE)]), held
+
+
+def without(condition: e.Expression | None, held: Sequence[e.Expression]) -> e.Expression | None:
+    """What is left of a condition where some of its conjuncts hold."""
+    rest = [each for each in _conjuncts(condition) if not any(each is other for other in held)]
+    if condition is None or not rest:
+        return None
+    return rest[0] if len(rest) == 1 else e.Logical("and", tuple(rest), place=condition.place)
 
 
 def with_bounds_as_said(node: e.Expression) -> e.Expression:

@@ -22,7 +22,7 @@ from gpu_ops.epl.patterns import EventFilter
 from gpu_ops.epl.placed_error import PlacedError, failure_at, unsupported
 from gpu_ops.epl.planning.aggregates import PlannedAggregates
 from gpu_ops.epl.planning.events import event_of, stream_meant
-from gpu_ops.epl.planning.joins import JoinedStream, join_of, joined_columns, with_bounds_as_said
+from gpu_ops.epl.planning.joins import JoinedStream, join_of, joined_columns, with_bounds_as_said, without
 from gpu_ops.epl.planning.looking_back import LookingBack
 from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.planning.rates import PlannedOutput, output_rate
@@ -139,6 +139,7 @@ class _QueryPlanner:
 
     def __init__(self, statement: Statement, query: q.Query, ledger: Ledger) -> None:
         self._query, self._ledger = query, ledger
+        self._held: list[e.Expression] = []
         self._subqueries = Subqueries(ledger)
         self._keeps_last = any(each.name.lower() == "iterableunbound" for each in statement.annotations)
         self._selector = query.selector or ("irstream" if ledger.irstream else "istream")
@@ -150,7 +151,8 @@ class _QueryPlanner:
         windowed = any(stream.windowed for stream in streams)
         looking = None if query.joins else LookingBack(windows, query.stream.views, StreamScope(streams))
         events = _EventScope(streams, looking)
-        condition = with_bounds_as_said(query.where) if query.joins and query.where is not None else query.where
+        condition = without(query.where, self._held)
+        condition = with_bounds_as_said(condition) if query.joins and condition is not None else condition
         where = None if condition is None or asks(condition) else bind_condition(condition, events).value
         aggregates = PlannedAggregates(events)
         levels, keys = self._groups(aggregates, events)
@@ -268,7 +270,7 @@ class _QueryPlanner:
             else:
                 rows = self._kept(term, stream, node).memberships
             made.append(JoinedStream(term, joined_columns(stream, number), rows))
-        node = join_of(query, made)
+        node, self._held = join_of(query, made)
         order = tuple((of_stream(PLACE, number), False) for number in range(len(made)))
         return [each.stream for each in made], StreamWindows(node, node, order=order)  # type: ignore[misc]
 

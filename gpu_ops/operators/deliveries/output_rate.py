@@ -30,7 +30,7 @@ from gpu_ops.operators.deliveries.rows import (
 )
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import BatchInput, Operator, StepInput
-from gpu_ops.operators.row_order import greatest_by, run_starts, stable_order
+from gpu_ops.operators.row_order import greatest_by, in_order, run_starts, stable_order
 from gpu_ops.operators.state.fields import nullable_columns
 from gpu_ops.plan.rates import OutputRate, When
 
@@ -150,7 +150,7 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
         at = kernels.keep(kinds <= IS_OLD)
         place, kind = kernels.take(deliveries.start, at), kernels.take(kinds, at)
         number = kernels.take(numbers_of(deliveries.frame, ORDER, device), at)
-        if not _ordered(place, kind, number):
+        if not in_order([place, kind, number]):
             order = stable_order([place, kind, number], place, device)
             at, place, kind = (kernels.take(each, order) for each in (at, place, kind))
         return self._gathered(deliveries.frame, at, place, kind)
@@ -406,13 +406,6 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
 _PREFIX = "row/"
 
 _HELD = ("kept", "known", "waiting", "waiting ticks")
-
-
-def _ordered(place: Any, kind: Any, number: Any) -> bool:
-    """Whether rows are in order of place, kind and number."""
-    same = place[1:] == place[:-1]
-    later = (kind[1:] > kind[:-1]) | ((kind[1:] == kind[:-1]) & (number[1:] >= number[:-1]))
-    return bool(((place[1:] > place[:-1]) | (same & later)).all())
 
 
 def _joined(shown: Sequence[ShownRows], firings: int, device: Device) -> ShownRows:

@@ -11,7 +11,7 @@ from gpu_ops.core.turns import ORDER
 from gpu_ops.operators.deliveries.rows import IS_HELD, kinds_of, numbered, numbers_of, with_order
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import BatchInput, Stateless, StepInput
-from gpu_ops.operators.row_order import ranks_of, run_starts, stable_order
+from gpu_ops.operators.row_order import in_order, order_in_places, ranks_of, run_starts
 from gpu_ops.plan.per_delivery import PerDelivery
 
 
@@ -38,6 +38,8 @@ class PerDeliveryOperator(Stateless, nodes=(PerDelivery,)):
         kernels = self._device.kernels
         kinds = kinds_of(events.frame, self._device)
         is_row = kinds <= IS_HELD
+        if bool(is_row.all()):
+            return [each for each in [self._rows(events, kinds)] if len(each)]
         others = events.take(kernels.keep(~is_row), self._device)
         rows = kernels.keep(is_row)
         made = self._rows(events.take(rows, self._device), kernels.take(kinds, rows)) if len(rows) else None
@@ -46,11 +48,18 @@ class PerDeliveryOperator(Stateless, nodes=(PerDelivery,)):
     def _rows(self, events: Events, kinds: Any) -> Events:
         """The rows of deliveries, arranged."""
         kernels, node = self._device.kernels, self._node
-        keys = [events.start, kinds]
+        keys = [] if bool((kinds == kinds[0]).all()) else [kinds]
         for key in node.keys:
+            valid = self._device.columns.validity(events.frame, key.column)
+            if valid is not None and not bool(valid.any()):
+                continue  # as those of new rows of a window that has an order
             ranks, _ = ranks_of(events.frame, key.column, node.schema.field(key.column).type, self._device)
             keys.append(~ranks if key.descending else ranks)
-        order = stable_order([*keys, numbers_of(events.frame, ORDER, self._device)], events.start, self._device)
+        keys.append(numbers_of(events.frame, ORDER, self._device))
+        if in_order([events.start, *keys]):
+            order = np.arange(len(events), like=events.start)
+        else:
+            order = order_in_places(events.start, keys, self._device)
         place, kind = kernels.take(events.start, order), kernels.take(kinds, order)
         if node.distinct is not None:
             some = kernels.keep(self._is_first(events.frame, order, place, kind))
@@ -60,7 +69,7 @@ class PerDeliveryOperator(Stateless, nodes=(PerDelivery,)):
             upto = len(order) if node.limit is None else node.offset + node.limit
             some = kernels.keep((number >= node.offset) & (number < upto))
             order, number = kernels.take(order, some), kernels.take(number, some) - node.offset
-        made = events.take(order, self._device)
+        made = events if len(order) == len(events) and in_order([order]) else events.take(order, self._device)
         return Events(made.start, made.end, with_order(made.frame, number, self._device))
 
     def _is_first(self, frame: Any, order: Any, place: Any, kind: Any) -> Any:
