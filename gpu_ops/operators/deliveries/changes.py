@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from gpu_ops.core.time import MAX_TIME
 from gpu_ops.devices import Device
-from gpu_ops.operators.events import concat
+from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import StepInput
+from gpu_ops.operators.row_order import run_starts
 
 UNKNOWN = 1 << 62
 """The place at which a row leaves that has not left yet."""
@@ -68,3 +69,20 @@ def no_changes(schema: pa.Schema, device: Device) -> Changes:
     none = device.columns.array(np.zeros(0, np.int64))
     frame = device.columns.from_arrow(schema.empty_table())
     return Changes(frame, none, none, none.astype(np.bool_), none.astype(np.bool_))
+
+
+def between(changes: Changes | None, begin: int, limit: int) -> Changes | None:
+    """The part of some changes from one place to another."""
+    if changes is None:
+        return None
+    enters = changes.enters & (changes.enter >= begin) & (changes.enter < limit)
+    leaves = changes.leaves & (changes.leave >= begin) & (changes.leave < limit)
+    return Changes(changes.frame, changes.enter, changes.leave, enters, leaves)
+
+
+def places_between(posts: Events | None, begin: int, limit: int) -> Any | None:
+    """The places of some points from one place to another; None for no such points."""
+    if posts is None:
+        return None
+    places = np.sort(posts.start[(posts.start >= begin) & (posts.start < limit)])
+    return places[run_starts(places)] if len(places) else None

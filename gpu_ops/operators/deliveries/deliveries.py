@@ -20,7 +20,6 @@ from gpu_ops.core.turns import (
     DUE,
     EMPTY,
     ENTERED,
-    GROUPING,
     HELD,
     IS_NEW,
     IS_OLD,
@@ -33,16 +32,23 @@ from gpu_ops.core.turns import (
     ROW,
 )
 from gpu_ops.devices import Device
-from gpu_ops.operators.deliveries.changes import UNKNOWN, Changes, changes_of, no_changes
+from gpu_ops.operators.deliveries.changes import (
+    UNKNOWN,
+    Changes,
+    between,
+    changes_of,
+    no_changes,
+    places_between,
+)
 from gpu_ops.operators.deliveries.firing import Firings, FiringTimes, TurnMarks
-from gpu_ops.operators.deliveries.group_values import GroupValues
 from gpu_ops.operators.deliveries.held_changes import HeldChanges, Outputs
+from gpu_ops.operators.deliveries.levels import GroupLevels
 from gpu_ops.operators.deliveries.touched import Touched
 from gpu_ops.operators.deliveries.window_content import WindowContent
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import BatchInput, Operator, StepInput
 from gpu_ops.operators.row_order import run_starts, stable_order
-from gpu_ops.plan.deliveries import Delivered, Deliveries
+from gpu_ops.plan.deliveries import Deliveries
 
 _KINDS = (NEW, OLD, HELD, MARK, EMPTY)
 _LEFT_FIRST = 1 << 58
@@ -65,10 +71,8 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
     def __init__(self, node: Deliveries, device: Device, *, at_once: bool = True) -> None:
         super().__init__(node, device)
         schema = node.rows.schema
-        self._shared = _grouped([each for each in node.aggregates if each.keys is not None], (), schema, device)
-        levelled = [each for each in node.aggregates if each.keys is None]
-        self._levels = [_Level(keys, _grouped(levelled, keys, schema, device)) for keys in node.levels]
-        self._values = [*self._shared, *(values for level in self._levels for values in level.values)]
+        self._levels = GroupLevels(node, device)
+        self._values = self._levels.values
         self._times = None if node.snapshot is None else FiringTimes(node.snapshot, device)
         asked = node.content or self._times is not None
         self._at_once = at_once and node.when_asked
@@ -103,9 +107,9 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         by_output = [] if self._since is not None or outputs is None else _asks_of(outputs, device)
         for ask in [*sorted([*self._asked(ticks), *by_output]), None]:
             limit = cti if ask is None else ask.limit
-            part = changes if ask is None and begin == self._done else _between(changes, begin, limit)
+            part = changes if ask is None and begin == self._done else between(changes, begin, limit)
             if self._since is None:
-                made += self._part(part, clocks, limit, ask, _places_between(posts, begin, limit))
+                made += self._part(part, clocks, limit, ask, places_between(posts, begin, limit))
             else:
                 made += self._output(part, clocks, outputs, begin, limit)
                 made += [] if ask is None else self._looked(clocks, ask)
@@ -233,7 +237,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         come, go = self._delivered(passing)
         made = []
         if not node.touched:
-            made = [each for level in self._levels for each in self._groups_at(level, outputs.place)]
+            made = list(self._groups_at(NEW, outputs.place, outputs.place))
         elif len(come) or len(go):
             made = self._by_group(passing, come, go)
         if node.snapshot is not None and node.snapshot.posts_empty:
@@ -245,24 +249,14 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
             values.rest()
         return [self._finished(each, clocks, passing, go) for each in made]
 
-    def _groups_at(self, level: _Level, places: Any) -> list[Events]:
-        """A row for each group with rows at some places."""
-        columns, take = self._device.columns, self._device.kernels.take
-        at, groups = level.own.held_at(places)
-        if not level.keys:
-            at = np.arange(len(places), like=places)
-            frame = columns.nulls(columns.from_arrow(self._node.rows.schema.empty_table()), len(places))
-        else:
-            keys = level.own.keys_of(groups)
-            if keys is None:
-                return []
-            nothing = columns.from_arrow(self._node.rows.schema.empty_table())
-            rest = [name for name in nothing.columns if name not in level.keys]
-            frame = columns.beside(keys, columns.nulls(columns.select(nothing, rest), len(groups)))
-        where = take(places, at)
-        number = np.arange(len(at), like=places) - np.searchsorted(at, at)
-        order = number + self._levels.index(level) * _LEVEL
-        return [self._rows(NEW, where, self._group_rows(level, frame, where), order)]
+    def _groups_at(self, kind: str, values: Any, places: Any) -> Iterator[Events]:
+        """A row at some places for each group that has rows where its values are taken."""
+        take = self._device.kernels.take
+        for level in self._levels.each:
+            at, frame = self._levels.held(level, values)
+            if len(at):
+                number = np.arange(len(at), like=at) - np.searchsorted(at, at)
+                yield self._rows(kind, take(places, at), frame, number + level.number * _LEVEL)
 
     def _looked(self, clocks: tuple[Any, Any], ask: _Ask) -> list[Events]:
         """The content at an ask between two outputs: what an operator with the same state would give there."""
@@ -318,9 +312,8 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
             really = np.concatenate([take(changes.came, come), take(changes.went, go)])
         order = _by_place(really, came, device)
         rows, places, enters, came = (take(each, order) for each in (rows, places, enters, came))
-        grouping = {*node.keys, *(key for values in self._values for key in values.keys)}
-        keys = columns.take(columns.select(changes.frame, [PLACE, *sorted(grouping)]), rows)
-        for number, level in enumerate(self._levels):
+        keys = columns.take(columns.select(changes.frame, [PLACE, *self._levels.read]), rows)
+        for level in self._levels.each:
             codes = level.own.codes(keys)
             touched = Touched.of(codes, places, device, last=node.touched)
             for wanted, kind, back in ((node.new, NEW, 0), (node.old, OLD, 2)):
@@ -329,27 +322,17 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
                         touched = Touched.of(codes, places, device)
                     frame = columns.take(keys, touched.rows)
                     where = take(places, touched.rows)
-                    found = self._touched_rows(level, frame, touched, where - back)
+                    found = self._levels.touched(level, frame, touched, where - back)
                     if node.marks:
                         counts = touched.sums(enters), touched.sums(1 - enters)
                         found = columns.beside(found, self._counts(*counts))
                     first = touched.rows if node.touched else take(came, touched.rows)
-                    made.append(self._rows(kind, where, found, first + number * _LEVEL))
+                    made.append(self._rows(kind, where, found, first + level.number * _LEVEL))
         return made
-
-    def _touched_rows(self, level: _Level, frame: Any, touched: Touched, places: Any) -> Any:
-        """A row for each group at each turn that touches it."""
-        take = self._device.kernels.take
-        grouped = take(places, touched.order)
-        found = []
-        for values in (*self._shared, *level.values):
-            codes = touched.codes if values is level.own else take(values.codes(frame), touched.order)
-            found.append(values.taken(*(touched.back(each) for each in values.rows(codes, grouped))))
-        return self._beside_keys(level, frame, found, len(places))
 
     def _posted(self, posts: Any, changes: Changes, come: Any, go: Any) -> list[Events]:
         """What the window posts where no row enters or leaves: nothing, or the row for all."""
-        columns, node = self._device.columns, self._node
+        node = self._node
         moved, _, _ = self._moved(changes, come, go)
         if len(moved):
             at = np.minimum(np.searchsorted(moved, posts), len(moved) - 1)
@@ -359,10 +342,10 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         zeros = np.zeros_like(posts)
         if node.per == "row" or node.levels != ((),):
             return [self._nothing_at(posts)]
-        frame = columns.nulls(columns.from_arrow(node.rows.schema.empty_table()), len(posts))
+        level, frame = self._levels.each[0], self._levels.none(len(posts))
         sides = ((node.new, NEW, posts), (node.old, OLD, posts - 2))
         return [
-            self._rows(kind, posts, self._group_rows(self._levels[0], frame, when), zeros)
+            self._rows(kind, posts, self._levels.rows(level, frame, when), zeros)
             for wanted, kind, when in sides
             if wanted
         ]
@@ -375,24 +358,6 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
     def _counts(self, entered: Any, left: Any) -> Any:
         named = zip((ENTERED, LEFT), (entered, left), strict=True)
         return self._device.columns.build({name: (count, None, pa.int64()) for name, count in named})
-
-    def _group_rows(self, level: _Level, frame: Any, places: Any) -> Any:
-        """A row for each of some groups, with the values at some places."""
-        found = [values.at(values.codes(frame), places) for values in (*self._shared, *level.values)]
-        return self._beside_keys(level, frame, found, len(places))
-
-    def _beside_keys(self, level: _Level, frame: Any, found: Sequence[Any], count: int) -> Any:
-        """The keys of some groups beside their values; those of other levels are null."""
-        columns, node = self._device.columns, self._node
-        parts = []
-        for key in node.keys:
-            one = columns.select(frame, [key])
-            parts.append(one if key in level.keys else columns.nulls(one, count))
-        parts.extend(found)
-        if len(self._levels) > 1:
-            number = columns.array(np.full(count, self._levels.index(level), np.int64))
-            parts.append(columns.build({GROUPING: (number, None, pa.int64())}))
-        return parts[0] if len(parts) == 1 else columns.beside(*parts)
 
     def _marks(self, changes: Changes, come: Any, go: Any) -> Events:
         """How many rows each turn moved."""
@@ -427,20 +392,8 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
             order = columns.values(frame, PLACE)[0]
             made.append(self._rows(ask.kind, place, self._beside(self._own(frame), *found), order))
             return made
-        nothing = columns.from_arrow(self._node.rows.schema.empty_table())
-        for number, level in enumerate(self._levels):
-            keys = level.own.keys_of(level.own.held().astype(np.int64))
-            if keys is None and level.keys:
-                continue  # no row has come yet
-            count = 1 if keys is None else columns.rows(keys)
-            rest = [name for name in nothing.columns if name not in level.keys]
-            frame = columns.nulls(columns.select(nothing, rest), count)
-            frame = frame if keys is None else columns.beside(keys, frame)
-            where = columns.array(np.full(count, ask.until - 1, np.int64))
-            place = np.full_like(where, ask.place)
-            rows = self._group_rows(level, frame, where)
-            made.append(self._rows(ask.kind, place, rows, columns.array(np.arange(count)) + number * _LEVEL))
-        return made
+        where = columns.array(np.full(1, ask.until - 1, np.int64))
+        return [*made, *self._groups_at(ask.kind, where, np.full_like(where, ask.place))]
 
     # What goes out
 
@@ -533,25 +486,6 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
             self._times.restore(tables)
 
 
-def _places_between(posts: Events | None, begin: int, limit: int) -> Any | None:
-    """The places of some points from one place to another; None for no such points."""
-    if posts is None:
-        return None
-    places = np.sort(posts.start[(posts.start >= begin) & (posts.start < limit)])
-    return places[run_starts(places)] if len(places) else None
-
-
-def _grouped(
-    aggregates: Sequence[Delivered], keys: tuple[str, ...], schema: pa.Schema, device: Device
-) -> list[GroupValues]:
-    """The running values of some aggregates; those without keys of their own have these."""
-    found: dict[tuple[tuple[str, ...], str], list[Delivered]] = {}
-    for each in aggregates:
-        own = replace(each, keys=keys if each.keys is None else each.keys)
-        found.setdefault((own.keys or (), own.life), []).append(own)
-    return [GroupValues(some, schema, device) for some in found.values()]
-
-
 @dataclass(frozen=True, order=True)
 class _Ask:
     """Where content is asked for.
@@ -590,25 +524,3 @@ def _asks_of(outputs: Outputs, device: Device) -> list[_Ask]:
 def _until(limit: int) -> int:
     """The place before a CTI up to which values are given: behind all that happened, and before what comes next."""
     return limit if limit == MAX_TIME else limit - 2
-
-
-@dataclass(frozen=True)
-class _Level:
-    """The groups by some keys, and their aggregates."""
-
-    keys: tuple[str, ...]
-    values: list[GroupValues]
-
-    @property
-    def own(self) -> GroupValues:
-        """The values over the rows in the window, which know the groups."""
-        return next(each for each in self.values if each.life == "alive")
-
-
-def _between(changes: Changes | None, begin: int, limit: int) -> Changes | None:
-    """The part of some changes from one place to another."""
-    if changes is None:
-        return None
-    enters = changes.enters & (changes.enter >= begin) & (changes.enter < limit)
-    leaves = changes.leaves & (changes.leave >= begin) & (changes.leave < limit)
-    return Changes(changes.frame, changes.enter, changes.leave, enters, leaves)

@@ -88,7 +88,6 @@ class GroupValues:
             made = _RunningRows(node, device)
         self._window = made
         self._found: Events | None = None
-        self._limit = 0
 
     def codes(self, frame: Any) -> Any:
         """int32 number of the group of each of some rows."""
@@ -134,7 +133,6 @@ class GroupValues:
             given = StepInput(some(enters & ~instant, enter - 1, 1), some(leaves, leave, 1))
         self._window.forced = forced
         results, _ = self._window.step([given], [limit])
-        self._limit = limit
         self._found = self._sorted(concat(results.events, self._device))
 
     def _sorted(self, found: Events | None) -> Events | None:
@@ -167,13 +165,6 @@ class GroupValues:
             return columns.nulls(columns.select(self._nothing(), self.names), len(index))
         values = columns.take(columns.select(self._found.frame, self.names), index)
         return values if bool(there.all()) else columns.null_where(values, there)
-
-    def held(self) -> Any:
-        """int32 groups that have rows at the end of a forced step."""
-        if self._found is None:
-            return self._device.columns.array(np.zeros(0, np.int32))
-        groups = self._device.columns.values(self._found.frame, _GROUP)[0]
-        return groups[self._found.ends == self._limit]
 
     def held_at(self, places: Any) -> tuple[Any, Any]:
         """(int64 index of a place, int64 group), ascending: the groups that have rows at some places.

@@ -1,0 +1,122 @@
+"""The groups of deliveries by each of their levels, and rows of these groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.core.turns import GROUPING
+from gpu_ops.devices import Device
+from gpu_ops.operators.deliveries.group_values import GroupValues
+from gpu_ops.operators.deliveries.touched import Touched
+from gpu_ops.plan.deliveries import Delivered, Deliveries
+
+
+@dataclass(frozen=True)
+class GroupLevel:
+    """The groups by some keys, and their aggregates."""
+
+    number: int
+    keys: tuple[str, ...]
+    values: list[GroupValues]
+
+    @property
+    def own(self) -> GroupValues:
+        """The values over the rows in the window, which know the groups."""
+        return next(each for each in self.values if each.life == "alive")
+
+
+class GroupLevels:
+    """All levels, and the aggregates with keys of their own, which every row has.
+
+    Args:
+        node: The node.
+        device: Where arrays live.
+    """
+
+    def __init__(self, node: Deliveries, device: Device) -> None:
+        schema = node.rows.schema
+        self._node, self._device = node, device
+        self._nothing = device.columns.from_arrow(schema.empty_table())
+        self._shared = _grouped([each for each in node.aggregates if each.keys is not None], (), schema, device)
+        levelled = [each for each in node.aggregates if each.keys is None]
+        self.each = [
+            GroupLevel(number, keys, _grouped(levelled, keys, schema, device))
+            for number, keys in enumerate(node.levels)
+        ]
+        self.values = [*self._shared, *(values for level in self.each for values in level.values)]
+
+    @property
+    def read(self) -> list[str]:
+        """The columns that tell groups."""
+        return sorted({*self._node.keys, *(key for values in self.values for key in values.keys)})
+
+    def none(self, count: int) -> Any:
+        """So many rows of nulls."""
+        return self._device.columns.nulls(self._nothing, count)
+
+    def rows(self, level: GroupLevel, frame: Any, places: Any) -> Any:
+        """A row for each of some groups, with the values at some places."""
+        found = [values.at(values.codes(frame), places) for values in (*self._shared, *level.values)]
+        return self._beside_keys(level, frame, found, len(places))
+
+    def touched(self, level: GroupLevel, frame: Any, touched: Touched, places: Any) -> Any:
+        """A row for each group at each turn that touches it, with the values at some places.
+
+        Args:
+            level: The level.
+            frame: The columns that tell groups, a row for each.
+            touched: Which they are.
+            places: int64 place of each.
+        """
+        take = self._device.kernels.take
+        grouped = take(places, touched.order)
+        found = []
+        for values in (*self._shared, *level.values):
+            codes = touched.codes if values is level.own else take(values.codes(frame), touched.order)
+            found.append(values.taken(*(touched.back(each) for each in values.rows(codes, grouped))))
+        return self._beside_keys(level, frame, found, len(places))
+
+    def held(self, level: GroupLevel, places: Any) -> tuple[Any, Any]:
+        """(int64 index of a place, a row for each group that has rows at it), the places in order.
+
+        All rows as one group have a row always.
+        """
+        columns, take = self._device.columns, self._device.kernels.take
+        at, groups = level.own.held_at(places)
+        if level.keys:
+            keys = level.own.keys_of(groups)
+            rest = [name for name in self._nothing.columns if name not in level.keys]
+            none = columns.nulls(columns.select(self._nothing, rest), len(groups))
+            frame = self.none(0) if keys is None else columns.beside(keys, none)
+        else:
+            at = np.arange(len(places), like=places) if len(self.each) == 1 else at
+            frame = self.none(len(at))
+        return at, self.rows(level, frame, take(places, at))
+
+    def _beside_keys(self, level: GroupLevel, frame: Any, found: Sequence[Any], count: int) -> Any:
+        """The keys of some groups beside their values; those of other levels are null."""
+        columns, parts = self._device.columns, []
+        for key in self._node.keys:
+            one = columns.select(frame, [key])
+            parts.append(one if key in level.keys else columns.nulls(one, count))
+        parts.extend(found)
+        if len(self.each) > 1:
+            number = columns.array(np.full(count, level.number, np.int64))
+            parts.append(columns.build({GROUPING: (number, None, pa.int64())}))
+        return parts[0] if len(parts) == 1 else columns.beside(*parts)
+
+
+def _grouped(
+    aggregates: Sequence[Delivered], keys: tuple[str, ...], schema: pa.Schema, device: Device
+) -> list[GroupValues]:
+    """The running values of some aggregates; those without keys of their own have these."""
+    found: dict[tuple[tuple[str, ...], str], list[Delivered]] = {}
+    for each in aggregates:
+        own = replace(each, keys=keys if each.keys is None else each.keys)
+        found.setdefault((own.keys or (), own.life), []).append(own)
+    return [GroupValues(some, schema, device) for some in found.values()]
