@@ -50,6 +50,15 @@ def test_gallery() -> None:
     assert len([output for output in outputs if "image/png" in output.get("data", {})]) == 32, "the pictures"
 
 
+def test_taxis() -> None:
+    outputs = run("taxis.ipynb")
+    texts = "\n".join(output.get("text", "") + output.get("data", {}).get("text/plain", "") for output in outputs)
+    assert "40,000 requests, 59,872 deliveries, 72,050 rows" in texts
+    assert "airport ┆ 14.16 ┆ 15.1" in texts, "the first alarm, in the strike"
+    assert "Did you mean 'waited'?" in texts
+    assert len([output for output in outputs if "image/png" in output.get("data", {})]) == 2, "the pictures"
+
+
 def test_notebooks_are_kept_without_outputs() -> None:
     for path in NOTEBOOKS.glob("*.ipynb"):
         notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
