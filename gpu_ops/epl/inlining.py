@@ -82,11 +82,11 @@ def inlined(statement: Statement, created: Mapping[str, DeclaredExpression], tex
         known[each.name] = DeclaredExpression(each, text)
     if not known:
         return statement
-    body = rebuilt(statement.body, _Calls(known, text).change)
-    return statement if body is statement.body else replace(statement, body=body)
+    body = rebuilt(statement.body, _WrittenOut(known, text).change)
+    return replace(statement, body=body, declarations=())
 
 
-class _Calls:
+class _WrittenOut:
     """The calls of declared expressions in a statement.
 
     Args:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from gpu_ops import epl
@@ -125,3 +127,13 @@ def test_expressions_that_double_again_and_again_are_refused() -> None:
     doubling = "".join(f"expression e{n} {{x => e{n + 1}(x) + e{n + 1}(x)}} " for n in range(40))
     with pytest.raises(TextError, match=r"more than 10,000 parts|nested deeper"):
         epl.Runtime(TYPES).deploy(f"{doubling}expression e40 {{x => x}} select e0(a) from T")
+
+
+def test_expressions_are_in_checkpoints(tmp_path: Path) -> None:
+    runtime = epl.Runtime(TYPES)
+    runtime.deploy("create expression twice {x => x*2}; @name('d') select twice(a), twice(b) as c from T#length(2)")
+    runtime.send("T", {"a": 1, "b": 2, "s": "x"})
+    runtime.checkpoint(tmp_path / "runtime.checkpoint")
+    again = epl.Runtime.restore(tmp_path / "runtime.checkpoint")
+    assert again.rows("d").to_pylist() == runtime.rows("d").to_pylist() == [{"twice(a)": 2, "c": 4}]
+    again.deploy("select twice(b) from T")
