@@ -152,7 +152,7 @@ class _Planner:
 
     def __init__(self, turns: OnTurns, *, irstream: bool) -> None:
         self._turns, self._irstream = turns, irstream
-        self._arrivals = _Arrivals(turns.arrivals)
+        self._arrivals = _ArrivalsByType(turns.arrivals)
         self._types = {name: _properties(name, node) for name, node in turns.arrivals.items()}
         self._depths = dict.fromkeys(self._types, 0)
         self._read: set[str] = set()
@@ -232,7 +232,7 @@ class _Planner:
         self._arrivals[name] = made
 
 
-class _Arrivals(dict[str, Node]):
+class _ArrivalsByType(dict[str, Node]):
     """The arrivals of each type."""
 
     def __missing__(self, name: str) -> Node:

@@ -9,7 +9,7 @@ import narwhals as nw
 
 from gpu_ops.core.turns import NEW, ROW
 from gpu_ops.errors import ColumnError, PlanError
-from gpu_ops.plan.ledger import TURN_NUMBER, AtClock, Ledger
+from gpu_ops.plan.ledger import TURN_NUMBER, AtClock, EventLedger
 from gpu_ops.plan.nodes import Filter, KeyBy, Node, Project
 
 TURN_COLUMN, ROW_COLUMN = "turn", "row"
@@ -38,14 +38,14 @@ def on_turns(
 
     Args:
         streams: The streams by their names.
-        order: As in `Ledger`.
+        order: As in `EventLedger`.
         since: Likewise.
         until: Likewise.
         moves: Likewise.
 
     Raises:
-        ColumnError: As `Ledger`.
-        PlanError: As `Ledger`; or the events are on Spark.
+        ColumnError: As `EventLedger`.
+        PlanError: As `EventLedger`; or the events are on Spark.
     """
     for name, node in streams.items():
         if node.on_spark:
@@ -54,8 +54,8 @@ def on_turns(
                 remedy="Collect it first: g.events(frame.toArrow(), start=…).",
             )
     nodes = tuple(KeyBy(node, ()) if node.key else node for node in streams.values())
-    ticks = Ledger(nodes, tuple(streams), None, order, since, until, moves)
-    made = {name: Ledger(nodes, tuple(streams), at, order, since, until, moves) for at, name in enumerate(streams)}
+    ticks = EventLedger(nodes, tuple(streams), None, order, since, until, moves)
+    made = {name: EventLedger(nodes, tuple(streams), at, order, since, until, moves) for at, name in enumerate(streams)}
     return OnTurns(made, ticks, since)
 
 

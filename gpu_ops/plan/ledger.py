@@ -29,7 +29,7 @@ DEPTH = TURN // LEVEL - 2
 
 
 @dataclass(frozen=True, eq=False)
-class Ledger(Node):
+class EventLedger(Node):
     """The arrivals of one of several streams, or the ticks, on turns.
 
     Events come in order of their starts. Those of one start come in the order of a column; of several streams, in the
@@ -129,7 +129,7 @@ class Ledger(Node):
         order = "" if self.order is None else f" order={self.order}"
         clock = "" if self.moves else ", the clock stays"
         until = "" if self.until is None else f" until={format_time(self.until)}"
-        return f"Ledger {gives} of {', '.join(self.called)}{order} since={format_time(self.since)}{until}{clock}"
+        return f"EventLedger {gives} of {', '.join(self.called)}{order} since={format_time(self.since)}{until}{clock}"
 
 
 def _kind_of(node: Node, order: str | None) -> str:

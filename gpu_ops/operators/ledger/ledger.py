@@ -17,10 +17,10 @@ from gpu_ops.operators.events import Events
 from gpu_ops.operators.ledger.waiting import WaitingPoints
 from gpu_ops.operators.operator import BatchInput, Operator, StepInput
 from gpu_ops.operators.row_order import in_order, stable_order
-from gpu_ops.plan.ledger import Ledger
+from gpu_ops.plan.ledger import EventLedger
 
 
-class LedgerOperator(Operator, nodes=(Ledger,)):
+class LedgerOperator(Operator, nodes=(EventLedger,)):
     """One sort of the events before the oldest CTI; then each turn has its number.
 
     Args:
@@ -28,9 +28,9 @@ class LedgerOperator(Operator, nodes=(Ledger,)):
         device: Where arrays live.
     """
 
-    _node: Ledger
+    _node: EventLedger
 
-    def __init__(self, node: Ledger, device: Device) -> None:
+    def __init__(self, node: EventLedger, device: Device) -> None:
         super().__init__(node, device)
         self._turn, self._clock = 0, node.since
         schemas = [each.schema for each in node.streams]
