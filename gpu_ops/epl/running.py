@@ -223,6 +223,11 @@ class RunningStatement:
     # Steps
 
     @property
+    def device(self) -> Device:
+        """Where it computes."""
+        return self._device
+
+    @property
     def nodes(self) -> list[RunningNode]:
         """What runs, each node after those that it reads."""
         return self._running.walk()
@@ -245,7 +250,8 @@ class RunningStatement:
         moved, rows = ticks
         leaves: dict[Any, tuple[StepInput, int]] = {}
         placed = dict(arrived) if rows is None else {**arrived, moved: PlacedRows(rows.places, rows.table())}
-        for feed in (*feeds.values(), moved):
+        own = () if self.plan.history is None else (self.plan.history,)
+        for feed in (*feeds.values(), moved, *own):
             given = StepInput()
             if feed in placed:
                 frame = self._device.columns.from_arrow(placed[feed].rows)

@@ -17,6 +17,7 @@ from gpu_ops.epl.deployments import Deployments
 from gpu_ops.epl.running import RunningStatement, SentDeliveries
 from gpu_ops.epl.sent_rows import milliseconds
 from gpu_ops.epl.service import Service
+from gpu_ops.epl.variables import VariableValues
 from gpu_ops.errors import PlanError
 
 
@@ -92,7 +93,35 @@ class Runtime:
     def undeploy(self, name: str) -> None:
         """Take a statement away."""
         with self._lock:
-            self._deployments.undeploy(name)
+            self._service.undeploy(name)
+
+    @property
+    def variables(self) -> VariableValues:
+        """The variables that texts have created, by their names: their values now, as Python has them.
+
+        A value that is set here stands from the next turn on.
+
+        Examples:
+            >>> from gpu_ops import epl
+            >>> runtime = epl.Runtime({"Withdrawal": {"amount": "int"}})
+            >>> (large,) = runtime.deploy(
+            ...     "create variable int least = 5; select amount from Withdrawal(amount >= least)"
+            ... )
+            >>> large.listen(lambda new, old, statement: print(new.to_pylist()))
+            >>> _ = runtime.send("Withdrawal", {"amount": 4})
+            >>> runtime.variables["least"] = 4
+            >>> _ = runtime.send("Withdrawal", {"amount": 4})
+            [{'amount': 4}]
+            >>> runtime.variables["least"] = "much"
+            Traceback (most recent call last):
+            gpu_ops.errors.ColumnError: 'much' is no int. [column 'least'] Give the variable a value of its type.
+        """
+
+        def give(name: str, value: Any) -> None:
+            with self._lock:
+                self._service.set_variable(name, value)
+
+        return VariableValues(self._deployments.variables, give)
 
     # Events and time
 

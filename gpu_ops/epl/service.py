@@ -13,6 +13,7 @@ from gpu_ops.core.arguments import whole
 from gpu_ops.core.time import TIME_TYPE
 from gpu_ops.core.turns import CLOCK, LEVEL, PLACE, TURN
 from gpu_ops.epl.deployments import Deployments
+from gpu_ops.epl.order import Order, Turns, order_of
 from gpu_ops.epl.running import DeliveredRows, PlacedRows, RunningStatement, SentDeliveries, TickRows
 from gpu_ops.epl.sent_rows import arrival_times, milliseconds, table_of
 from gpu_ops.errors import PlanError, QueryFailedError
@@ -38,14 +39,25 @@ class Service:
     def __init__(self, deployments: Deployments, clock: int, turn: int = 0) -> None:
         self._deployments = deployments
         self.clock, self.turn = clock, turn
+        self._order: Order | None = None
 
     def deploy(self, text: str) -> tuple[RunningStatement, ...]:
         """Add the statements of a text: they begin now."""
+        self._order = None
         return self._deployments.deploy(text, self.clock * _MILLISECOND, self._begin)
+
+    def undeploy(self, name: str) -> None:
+        """Take a statement away."""
+        self._order = None
+        self._deployments.undeploy(name)
+
+    def set_variable(self, name: str, value: Any) -> None:
+        """Give a variable a value. See `Runtime.variables`."""
+        self._deployments.set_variable(name, value)
 
     def _begin(self, statement: RunningStatement) -> None:
         """Show a statement the clock."""
-        self._stepped(statement, {}, self._ticked(np.array([self.clock])))
+        self._stepped(statement, {}, self._ticked(np.array([self.clock])), self.turn * TURN)
 
     # Turns
 
@@ -56,11 +68,20 @@ class Service:
         return places
 
     def _stepped(
-        self, statement: RunningStatement, arrived: dict[Feed, PlacedRows], ticks: TickRows | None
+        self, statement: RunningStatement, arrived: dict[Feed, PlacedRows], ticks: TickRows | None, cti: int
     ) -> pa.Table:
         """What a statement makes of some turns. Nothing else steps statements."""
-        deployments = self._deployments
-        return statement.step(arrived, (deployments.ticks, ticks), deployments.feeds, self.turn * TURN)
+        deployments, plan = self._deployments, statement.plan
+        variables = deployments.variables
+        number = [*deployments.statements].index(statement.name) if plan.history or plan.setting else -1
+        if plan.history is not None:
+            places = [each.places[0] for each in (*arrived.values(), *(() if ticks is None else (ticks,)))]
+            seen = variables.history(plan.variables.changing, number, int(min(places)))
+            arrived = {**arrived, plan.history: seen}
+        made = statement.step(arrived, (deployments.ticks, ticks), deployments.feeds, cti)
+        if plan.setting is not None:
+            made = variables.changed(number, plan.setting, made, statement.device)
+        return made
 
     def send(self, type_name: str, rows: Any, *, at: Any = None) -> SentDeliveries:
         """Send events, in their order: each is a turn. See `Runtime.send`."""
@@ -125,14 +146,27 @@ class Service:
             ticks: The moves of the clock.
             before: What the clock showed before them.
         """
+        deployments = self._deployments
+        if self._order is None:
+            self._order = order_of([*deployments.statements.values()], deployments.depths)
         found: list[tuple[int, DeliveredRows]] = []
+        failures: list[BaseException] = []
+        for piece in Turns(arrived, ticks, before, self.turn * TURN).pieces(self._order.cuts):
+            self._taken(piece, self._order, found, failures)
+            deployments.variables.settle()
+        sent = SentDeliveries(found)
+        sent.tell()
+        if failures:
+            raise failures[0]
+        return sent
+
+    def _taken(
+        self, turns: Turns, order: Order, found: list[tuple[int, DeliveredRows]], failures: list[BaseException]
+    ) -> None:
+        """Have the statements take some turns: what they deliver is added to what is found."""
+        arrived, ticks, before = turns.arrived, turns.ticks, turns.before
         inserted: dict[str, list[PlacedRows]] = {}
-        ordered = sorted(
-            enumerate(self._deployments.statements.values()),
-            key=lambda pair: max(self._deployments.depths[name] for name in pair[1].plan.reads),
-        )
-        failure: BaseException | None = None
-        for number, statement in ordered:
+        for number, statement in order.statements:
             if statement.failed is not None:
                 continue
             try:
@@ -144,22 +178,17 @@ class Service:
                 }
                 if ticks is None and not mine:
                     continue
-                made = self._stepped(statement, mine, ticks)
+                made = self._stepped(statement, mine, ticks, turns.until)
                 if statement.target and len(made):
                     inserted.setdefault(statement.target, []).append(statement.inserted(made))
                 delivered = statement.delivered(made)
             except BaseException as error:  # noqa: BLE001  (the other statements take the turn, then it is raised)
                 statement.failed = error
-                failure = failure or error
+                failures.append(error)
                 error.add_note(f"The statement {statement.name!r} has failed, and gives nothing any more.")
                 continue
             if delivered is not None:
                 found.append((number, delivered))
-        sent = SentDeliveries(found)
-        sent.tell()
-        if failure is not None:
-            raise failure
-        return sent
 
     def _merged(
         self, name: str, parts: Sequence[PlacedRows], sent: PlacedRows | None, ticks: TickRows | None, before: int
@@ -195,8 +224,10 @@ class Service:
             raise QueryFailedError(
                 f"The statement {name!r} has failed.", remedy="Undeploy it, and deploy it again."
             ) from statement.failed
+        if statement.plan.setting is not None:
+            return self._deployments.variables.table(statement.plan.setting.names)
         asked = self._ticked(np.array([self.clock]), ask=True)
-        return statement.held(self._stepped(statement, {}, asked))
+        return statement.held(self._stepped(statement, {}, asked, self.turn * TURN))
 
 
 def _at_places(table: pa.Table, places: Any, clocks: Any) -> PlacedRows:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
-from gpu_ops.core.turns import DUE, EMPTY, GROUPING, HELD, MARK, NEW, OLD, ORDER, PLACE, ROW, of_stream
+from gpu_ops.core.turns import CLOCK, DUE, EMPTY, GROUPING, HELD, MARK, NEW, OLD, ORDER, PLACE, ROW, of_stream
 from gpu_ops.epl import expressions as e
 from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
@@ -27,7 +27,9 @@ from gpu_ops.epl.planning.joins import JoinedStream, join_of, joined_columns, wi
 from gpu_ops.epl.planning.looking_back import LookingBack
 from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.planning.rates import PlannedOutput, output_rate
+from gpu_ops.epl.planning.settings import Setting, setting
 from gpu_ops.epl.planning.subqueries import Asked, Subqueries, asks
+from gpu_ops.epl.planning.variables import KnownVariable, ReadVariables, VariableColumns, VariableNames, reads
 from gpu_ops.epl.planning.windows import StreamWindows, windowed
 from gpu_ops.epl.statements import Statement
 from gpu_ops.plan.data_windows import DataWindow, FirstSpan
@@ -35,7 +37,7 @@ from gpu_ops.plan.deliveries import Delivered, Deliveries
 from gpu_ops.plan.expressions import bare_column
 from gpu_ops.plan.joins import Union
 from gpu_ops.plan.lean import lean
-from gpu_ops.plan.nodes import Filter, Node, Project, extended, selected
+from gpu_ops.plan.nodes import Feed, Filter, Node, Project, extended, selected
 from gpu_ops.plan.per_delivery import PerDelivery, RowKey
 from gpu_ops.plan.rates import COUNTS, AtTimes, EveryPeriod, EveryRows, Kind, OutputRate
 
@@ -73,6 +75,10 @@ class PlannedStatement:
         shows: Which rows a listener gets as new ones and as old ones, by their kind; None for none.
         inserts: Which kinds of rows go to the stream that it inserts into.
         ordered: Whether the rows of an iterator have an order.
+        variables: The variables that it reads.
+        history: The leaf with their values, from place to place; None if it reads none that changes.
+        setting: What its rows do to variables, if they do: then they are those that trigger it.
+        filtering: The variables on which it depends what triggers it.
     """
 
     node: Node
@@ -81,6 +87,10 @@ class PlannedStatement:
     shows: tuple[str | None, str | None]
     inserts: tuple[str, ...] = ()
     ordered: bool = True
+    variables: ReadVariables = field(default_factory=ReadVariables)
+    history: Feed | None = None
+    setting: Setting | None = None
+    filtering: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -94,6 +104,7 @@ class Ledger:
         clock: What the clock shows, in ticks.
         irstream: Whether a statement that says nothing of it gets the remove stream too.
         asks: Whether content may be asked for.
+        variables: The variables.
     """
 
     types: Mapping[str, pa.Schema]
@@ -102,6 +113,7 @@ class Ledger:
     clock: int = MIN_TIME
     irstream: bool = False
     asks: bool = True
+    variables: Mapping[str, KnownVariable] = field(default_factory=dict)
 
 
 def planned(statement: Statement, ledger: Ledger) -> PlannedStatement:
@@ -110,7 +122,11 @@ def planned(statement: Statement, ledger: Ledger) -> PlannedStatement:
     Raises:
         PlacedError: A name is unknown, types do not fit, or gpu_ops does not have what it asks for.
     """
-    query = statement.body
+    query, names = statement.body, VariableNames(ledger.variables, ledger.types)
+    if statement.context:
+        raise unsupported(query, "contexts")
+    if isinstance(query, s.OnSet):
+        return _planned_setting(query, ledger, names)
     if not isinstance(query, q.Query):
         raise unsupported(statement, _WHAT[type(query)])
     for what, there in (
@@ -121,9 +137,52 @@ def planned(statement: Statement, ledger: Ledger) -> PlannedStatement:
     ):
         if there:
             raise unsupported(there if isinstance(there, e.Syntax) else query, what)
-    if statement.context:
-        raise unsupported(query, "contexts")
-    return _QueryPlanner(statement, query, ledger).plan()
+    query = names.query(query)
+    variables = VariableColumns(ledger.variables, names.found.changing)
+    plan = _QueryPlanner(statement, query, ledger, variables).plan()
+    return replace(plan, variables=names.found, history=variables.history)
+
+
+def _planned_setting(on: s.OnSet, ledger: Ledger, names: VariableNames) -> PlannedStatement:
+    """The plan of a statement that sets variables: the rows that trigger it, and what they set."""
+    source = on.trigger.source
+    if not isinstance(source, EventFilter):
+        raise unsupported(source, "patterns")
+    schema = _known_type(source, ledger)
+    names.among(on)
+    source = names.each_time(source)
+    given = [replace(each, value=names.each_time(each.value)) for each in on.assignments]
+    variables = VariableColumns(ledger.variables, names.found.changing)
+    stream = BoundStream(on.trigger.alias, source.type_name, schema)
+    rows: Node = ledger.arrivals[source.type_name]
+    kept = [*schema.names, CLOCK]
+    for each in source.filters:
+        condition = bind_condition(each, _EventScope([stream], variables=variables), "the filter").value
+        rows = selected(Filter(variables.beside(rows) if reads(each) else rows, condition), rows.schema.names)
+    made = setting(given, stream, selected(rows, kept).schema, ledger.variables)
+    columns = pa.schema([(name, ledger.variables[name].type) for name in made.names])
+    node = extended(selected(rows, kept), [nw.lit(NEW).alias(ROW), nw.lit(0, nw.Int64()).alias(ORDER)])
+    return PlannedStatement(
+        node,
+        columns,
+        (source.type_name,),
+        (NEW, None),
+        variables=names.found,
+        history=variables.history,
+        setting=made,
+        filtering=frozenset(part.name for part in parts(source) if isinstance(part, e.Variable)),
+    )
+
+
+def _known_type(source: EventFilter, ledger: Ledger) -> pa.Schema:
+    """The properties of a stream's events."""
+    schema = ledger.types.get(source.type_name)
+    if schema is None:
+        known = list(ledger.types)
+        raise unknown(
+            source, f"There is no type of events {source.type_name!r}.", source.type_name, known, known, "Known"
+        )
+    return schema
 
 
 class _DeliveredScope:
@@ -157,8 +216,8 @@ class _DeliveredScope:
 class _QueryPlanner:
     """The plan of one query, clause by clause."""
 
-    def __init__(self, statement: Statement, query: q.Query, ledger: Ledger) -> None:
-        self._query, self._ledger = query, ledger
+    def __init__(self, statement: Statement, query: q.Query, ledger: Ledger, variables: VariableColumns) -> None:
+        self._query, self._ledger, self._variables = query, ledger, variables
         self._held: list[e.Expression] = []
         self._subqueries = Subqueries(ledger)
         self._keeps_last = any(each.name.lower() == "iterableunbound" for each in statement.annotations)
@@ -170,10 +229,10 @@ class _QueryPlanner:
         streams, windows = self._windows()
         windowed = any(stream.windowed for stream in streams)
         looking = None if query.joins else LookingBack(windows, query.stream.views, StreamScope(streams))
-        events = _EventScope(streams, looking)
+        events = _EventScope(streams, looking, variables=self._variables)
         condition = without(query.where, self._held)
         condition = with_bounds_as_said(condition) if query.joins and condition is not None else condition
-        where = None if condition is None or asks(condition) else bind_condition(condition, events).value
+        where = None if condition is None or _waits(condition) else bind_condition(condition, events).value
         aggregates = PlannedAggregates(events)
         levels, keys = self._groups(aggregates, events)
         asked = self._subqueries.asked()
@@ -181,7 +240,7 @@ class _QueryPlanner:
         kind = self._kind(keys, levels, events)
         items = self._items(scope, streams)
         having = None if query.having is None else bind_condition(query.having, scope, "'having'").value
-        if condition is not None and asks(condition) and (windowed or query.joins):
+        if condition is not None and _waits(condition) and (windowed or query.joins):
             having = self._where_as_asked(condition, scope, kind, having)
         order = self._order(scope, kind, events)
         by_group = kind in {"row for all", "row per group"}
@@ -239,6 +298,8 @@ class _QueryPlanner:
                 if pa.types.is_nested(delivered.schema.field(name).type):
                     raise unsupported(query.group_by[0], "output all with arrays")
         node = asked.over(node)
+        if reads((query.items, query.having, query.order_by)) or (windowed and reads(query.where)):
+            node = self._variables.beside(node)
         if limited and output is not None:
             had = _is_row() if having is None else having
             node = extended(node, [had.fill_null(False).alias(_PASSES)])
@@ -304,12 +365,7 @@ class _QueryPlanner:
         source, ledger = term.source, self._ledger
         if not isinstance(source, EventFilter):
             raise unsupported(source, "patterns")
-        schema = ledger.types.get(source.type_name)
-        if schema is None:
-            known = list(ledger.types)
-            raise unknown(
-                source, f"There is no type of events {source.type_name!r}.", source.type_name, known, known, "Known"
-            )
+        schema = _known_type(source, ledger)
         node = ledger.arrivals[source.type_name]
         stream = _WindowedStream(term.alias, source.type_name, schema, windowed=bool(term.views))
         for each in source.filters:
@@ -321,7 +377,7 @@ class _QueryPlanner:
         if term.views:
             events, ledger = _EventScope([stream]), self._ledger
             return windowed(node, ledger.ticks, term.views, term.retain, events, deployed=ledger.clock)
-        if self._query.where is not None and asks(self._query.where) and not self._query.joins:
+        if self._query.where is not None and _waits(self._query.where) and not self._query.joins:
             node = self._filtered(node, self._query.where, stream, "'where'")
         every = DataWindow(node, FirstSpan(MAX_TIME - MIN_TIME + TICK, MIN_TIME))
         return StreamWindows(every, every)
@@ -329,8 +385,10 @@ class _QueryPlanner:
     def _filtered(self, node: Node, condition: e.Expression, stream: _WindowedStream, where: str) -> Node:
         """The arrivals for which a condition holds; sub-queries of a filter have not seen them yet."""
         asked = self._subqueries.asked(before=where == "the filter")
-        value = bind_condition(condition, _EventScope([stream], asked=asked), where).value
-        return selected(Filter(asked.over(node), value), node.schema.names)
+        scope = _EventScope([stream], asked=asked, variables=self._variables)
+        value = bind_condition(condition, scope, where).value
+        rows = self._variables.beside(node) if reads(condition) else node
+        return selected(Filter(asked.over(rows), value), node.schema.names)
 
     def _where_as_asked(
         self, condition: e.Expression, scope: _DeliveredScope, kind: Kind, having: nw.Expr | None
@@ -542,13 +600,20 @@ class _EventScope(StreamScope):
     """Expressions about single events on turns, about those that came before them, and what sub-queries hold."""
 
     def __init__(
-        self, streams: Sequence[BoundStream], looking: LookingBack | None = None, asked: Asked | None = None
+        self,
+        streams: Sequence[BoundStream],
+        looking: LookingBack | None = None,
+        asked: Asked | None = None,
+        variables: VariableColumns | None = None,
     ) -> None:
         super().__init__(streams)
-        self.looking, self._asked = looking, asked
+        self.looking, self._asked, self._variables = looking, asked, variables
 
     def special(self, node: e.Expression) -> Bound | None:
-        """What an earlier row has, or a sub-query."""
+        """What an earlier row has, a variable, or a sub-query."""
+        variable = None if self._variables is None else self._variables.read(node)
+        if variable is not None:
+            return variable
         found = None if self.looking is None else self.looking.prior(node)
         return found if found is not None or self._asked is None else self._asked.special(node, self)
 
@@ -577,6 +642,11 @@ class _CountScope:
 def _same(one: Bound | None, other: Bound) -> bool:
     names = [None if each is None else bare_column(each.value) for each in (one, other)]
     return names[0] is not None and names[0] == names[1]
+
+
+def _waits(condition: e.Expression) -> bool:
+    """Whether a condition holds for a row or not as things stand by then."""
+    return asks(condition) or reads(condition)
 
 
 def _where(node: Node, condition: nw.Expr | None) -> Node:
