@@ -250,8 +250,8 @@ class RunningStatement:
         moved, rows = ticks
         leaves: dict[Any, tuple[StepInput, int]] = {}
         placed = dict(arrived) if rows is None else {**arrived, moved: PlacedRows(rows.places, rows.table())}
-        own = () if self.plan.history is None else (self.plan.history,)
-        for feed in (*feeds.values(), moved, *own):
+        own = (self.plan.history, self.plan.before)
+        for feed in (*feeds.values(), moved, *(each for each in own if each is not None)):
             given = StepInput()
             if feed in placed:
                 frame = self._device.columns.from_arrow(placed[feed].rows)

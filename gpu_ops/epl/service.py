@@ -73,11 +73,13 @@ class Service:
         """What a statement makes of some turns. Nothing else steps statements."""
         deployments, plan = self._deployments, statement.plan
         variables = deployments.variables
-        number = [*deployments.statements].index(statement.name) if plan.history or plan.setting else -1
-        if plan.history is not None:
-            places = [each.places[0] for each in (*arrived.values(), *(() if ticks is None else (ticks,)))]
-            seen = variables.history(plan.variables.changing, number, int(min(places)))
-            arrived = {**arrived, plan.history: seen}
+        number = -1
+        if plan.history is not None or plan.setting is not None:
+            number = [*deployments.statements].index(statement.name)
+        for feed, at in ((plan.history, number), (plan.before, -1)):
+            if feed is not None:
+                begin = min(each.places[0] for each in (*arrived.values(), *(() if ticks is None else (ticks,))))
+                arrived = {**arrived, feed: variables.history(plan.variables.changing, at, int(begin))}
         made = statement.step(arrived, (deployments.ticks, ticks), deployments.feeds, cti)
         if plan.setting is not None:
             made = variables.changed(number, plan.setting, made, statement.device)

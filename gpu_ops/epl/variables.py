@@ -82,7 +82,9 @@ class Variables:
         """
         made = [self._seen(name, number, begin) for name in names]
         places = np.unique(np.concatenate([each for each, _ in made]))
-        columns = [values.take(pa.array(np.searchsorted(at, places, side="right") - 1)) for at, values in made]
+        columns = [
+            values.take(pa.array(np.maximum(np.searchsorted(at, places, side="right") - 1, 0))) for at, values in made
+        ]
         return PlacedRows(places, pa.table(columns, names=[column_of(name) for name in names]))
 
     def _seen(self, name: str, number: int, begin: int, *, but: int = -1) -> tuple[Any, pa.Array]:
@@ -90,6 +92,7 @@ class Variables:
         known = self.known[name]
         mine = [each for each in self._changes if name in each.values and each.number != but]
         parts = [each.places + (0 if each.number < number else _NEXT) for each in mine]
+        begin = min([begin, *(int(each[0]) for each in parts)])
         places = np.concatenate([np.array([begin], np.int64), *parts])
         values = pa.concat_arrays([pa.array([known.value], known.type), *(each.values[name] for each in mine)])
         order = np.lexsort((np.repeat(np.arange(len(parts) + 1), [1, *map(len, parts)]), places))

@@ -77,6 +77,7 @@ class PlannedStatement:
         ordered: Whether the rows of an iterator have an order.
         variables: The variables that it reads.
         history: The leaf with their values, from place to place; None if it reads none that changes.
+        before: The leaf with their values before anything is set at a place, as filters see them.
         setting: What its rows do to variables, if they do: then they are those that trigger it.
         filtering: The variables on which it depends what triggers it.
     """
@@ -89,6 +90,7 @@ class PlannedStatement:
     ordered: bool = True
     variables: ReadVariables = field(default_factory=ReadVariables)
     history: Feed | None = None
+    before: Feed | None = None
     setting: Setting | None = None
     filtering: frozenset[str] = frozenset()
 
@@ -140,7 +142,7 @@ def planned(statement: Statement, ledger: Ledger) -> PlannedStatement:
     query = names.query(query)
     variables = VariableColumns(ledger.variables, names.found.changing)
     plan = _QueryPlanner(statement, query, ledger, variables).plan()
-    return replace(plan, variables=names.found, history=variables.history)
+    return replace(plan, variables=names.found, history=variables.history, before=variables.before)
 
 
 def _planned_setting(on: s.OnSet, ledger: Ledger, names: VariableNames) -> PlannedStatement:
@@ -158,7 +160,8 @@ def _planned_setting(on: s.OnSet, ledger: Ledger, names: VariableNames) -> Plann
     kept = [*schema.names, CLOCK]
     for each in source.filters:
         condition = bind_condition(each, _EventScope([stream], variables=variables), "the filter").value
-        rows = selected(Filter(variables.beside(rows) if reads(each) else rows, condition), rows.schema.names)
+        seen = variables.beside(rows, before=True) if reads(each) else rows
+        rows = selected(Filter(seen, condition), rows.schema.names)
     made = setting(given, stream, selected(rows, kept).schema, ledger.variables)
     columns = pa.schema([(name, ledger.variables[name].type) for name in made.names])
     node = extended(selected(rows, kept), [nw.lit(NEW).alias(ROW), nw.lit(0, nw.Int64()).alias(ORDER)])
@@ -169,6 +172,7 @@ def _planned_setting(on: s.OnSet, ledger: Ledger, names: VariableNames) -> Plann
         (NEW, None),
         variables=names.found,
         history=variables.history,
+        before=variables.before,
         setting=made,
         filtering=frozenset(part.name for part in parts(source) if isinstance(part, e.Variable)),
     )
@@ -387,7 +391,8 @@ class _QueryPlanner:
         asked = self._subqueries.asked(before=where == "the filter")
         scope = _EventScope([stream], asked=asked, variables=self._variables)
         value = bind_condition(condition, scope, where).value
-        rows = self._variables.beside(node) if reads(condition) else node
+        is_filter = where == "the filter"
+        rows = self._variables.beside(node, before=is_filter) if reads(condition) else node
         return selected(Filter(asked.over(rows), value), node.schema.names)
 
     def _where_as_asked(

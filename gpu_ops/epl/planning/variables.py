@@ -53,12 +53,17 @@ class VariableColumns:
     Args:
         known: The variables.
         names: Those that the statement reads, and that may change.
+
+    Attributes:
+        history: The leaf of their values as the statement sees them; None if it reads none that changes.
+        before: That of their values before anything is set at a place, as filters see them.
     """
 
     def __init__(self, known: Mapping[str, KnownVariable], names: Sequence[str]) -> None:
         self._known = known
         schema = pa.schema([(column_of(name), known[name].type) for name in names])
         self.history = Feed(schema, (), TICK) if names else None
+        self.before = Feed(schema, (), TICK) if names else None
 
     def read(self, node: e.Expression) -> Bound | None:
         """A variable; None for any other node."""
@@ -66,9 +71,15 @@ class VariableColumns:
             return None
         return Bound(nw.col(column_of(node.name)), self._known[node.name].type)
 
-    def beside(self, rows: Node) -> Node:
-        """Rows with the values of the variables."""
-        return rows if self.history is None else AsOf(rows, self.history, (), "left")
+    def beside(self, rows: Node, *, before: bool = False) -> Node:
+        """Rows with the values of the variables.
+
+        Args:
+            rows: The rows, at their places.
+            before: Whether they are those before anything is set at these places.
+        """
+        feed = self.before if before else self.history
+        return rows if feed is None else AsOf(rows, feed, (), "left")
 
 
 def reads(node: Any) -> bool:
