@@ -66,7 +66,7 @@ def read(path: Path, chance: random.Random) -> None:
         if str(path) not in str(error):
             raise AssertionError("the error does not name the file") from error
         raise
-    runtime.statements[0].listen(lambda new, old, statement: (look(new), look(old)))
+    runtime.statements[0].listen(lambda new, old, statement: look(old if new is None else new))
     _play(runtime, 11, 24)
     for statement in runtime.statements:
         look(statement.deliveries())
