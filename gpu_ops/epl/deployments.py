@@ -9,13 +9,14 @@ import pyarrow as pa
 from gpu_ops.core.time import TICK, TIME_TYPE
 from gpu_ops.core.turns import CLOCK, LEVEL, PLACE, TURN
 from gpu_ops.engines.local.placing import place
-from gpu_ops.epl.binding.types import event_type
+from gpu_ops.epl.binding.types import common_type, event_type, type_name
+from gpu_ops.epl.inlining import DeclaredExpression, inlined
 from gpu_ops.epl.parsing import parse
-from gpu_ops.epl.placed_error import failure_at, shown_in, unsupported
+from gpu_ops.epl.placed_error import HasPlace, failure_at, shown_in, unsupported
 from gpu_ops.epl.planning.statements import Ledger, PlannedStatement, planned
 from gpu_ops.epl.queries import Query
 from gpu_ops.epl.running import TICKS, RunningStatement
-from gpu_ops.epl.statements import CreateSchema, Statement
+from gpu_ops.epl.statements import CreateExpression, CreateSchema, Statement
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.operators.runtime.steps import running
 from gpu_ops.plan.nodes import Feed
@@ -36,7 +37,10 @@ class Deployments:
         feeds: The leaf of each type's arrivals.
         depths: How many statements are between what is sent and events of a type, at most.
         ticks: The leaf of ticks.
+        declared: The expressions that texts create.
         statements: The statements, by their names.
+        count: How many were deployed so far.
+        irstream: Whether a statement that says nothing of it gives old rows too.
     """
 
     def __init__(self, *, irstream: bool, device: str, errors: list[tuple[str, Exception]]) -> None:
@@ -45,8 +49,9 @@ class Deployments:
         self.depths: dict[str, int] = {}
         self.ticks = Feed(TICKS, (), TICK)
         self.statements: dict[str, RunningStatement] = {}
-        self._count = 0
-        self._irstream, self._device, self._errors = irstream, device, errors
+        self.declared: dict[str, DeclaredExpression] = {}
+        self.count = 0
+        self.irstream, self._device, self._errors = irstream, device, errors
 
     def __getitem__(self, name: str) -> RunningStatement:
         """A statement by its name."""
@@ -55,13 +60,13 @@ class Deployments:
             raise PlanError(f"There is no statement {name!r}.", remedy=f"Deployed: {known}.")
         return self.statements[name]
 
-    def add_type(self, name: str, schema: pa.Schema, depth: int = 0) -> None:
+    def add_type(self, name: str, schema: pa.Schema) -> None:
         """Have a type of events."""
         for each in schema.names:
             if each.startswith("@"):
                 raise ColumnError("A property has no name that begins with @.", column=each, remedy="Rename it.")
         self.types[name] = schema
-        self.depths[name] = depth
+        self.depths[name] = 0
         own = [pa.field(CLOCK, TIME_TYPE), pa.field(PLACE, pa.int64())]
         self.feeds[name] = Feed(pa.schema([*schema, *own]), (), TICK)
 
@@ -73,28 +78,59 @@ class Deployments:
             clock: What the clock shows, in ticks.
             begin: Has a statement begin.
         """
-        before = self.types.copy(), self.feeds.copy(), self.depths.copy(), self.statements.copy(), self._count
+        before = self.types.copy(), self.feeds.copy(), self.depths.copy(), self.statements.copy(), self.count
+        declared = self.declared.copy()
         try:
             statements = parse(text)
             with shown_in(text):
-                made = [self._deployed(each, clock, begin) for each in statements if not self._created(each)]
+                made = [
+                    self._deployed(inlined(each, self.declared, text), clock, begin)
+                    for each in statements
+                    if not self._created(each, text)
+                ]
             return tuple(made)
         except BaseException:
-            self.types, self.feeds, self.depths, self.statements, self._count = before
+            self.types, self.feeds, self.depths, self.statements, self.count = before
+            self.declared = declared
             raise
+
+    def create(self, text: str) -> None:
+        """Have what a text creates, which has no other statements."""
+        with shown_in(text):
+            for each in parse(text):
+                self._created(each, text)
 
     def undeploy(self, name: str) -> None:
         """Take a statement away."""
         del self.statements[self[name].name]
 
-    def _created(self, statement: Statement) -> bool:
-        """Whether a statement only makes a type of events; then there is one."""
-        schema = statement.body
-        if not isinstance(schema, CreateSchema):
-            return False
+    def _created(self, statement: Statement, text: str) -> bool:
+        """Whether a statement only makes a type of events, or an expression; then there is one."""
+        for each in statement.annotations:
+            if each.name.lower() == "name" and not isinstance(each.value, str):
+                raise failure_at(each, "@name takes a text.", "Write: @name('large').")
+        match statement.body:
+            case CreateSchema() as schema:
+                self._add_schema(schema)
+            case CreateExpression(declaration):
+                if declaration.name in self.declared:
+                    raise failure_at(
+                        declaration,
+                        f"There is an expression {declaration.name!r} already.",
+                        "Give this one another name.",
+                    )
+                self.declared[declaration.name] = DeclaredExpression(declaration, text)
+            case _:
+                return False
+        return True
+
+    def _add_schema(self, schema: CreateSchema) -> None:
+        """Have the type of events that a text creates."""
         if schema.columns is None or schema.options:
             raise unsupported(schema, "schemas of other types", "Name the columns: create schema T (a int).")
-        for each in schema.columns:
+        for at, each in enumerate(schema.columns):
+            if any(each.name == other.name for other in schema.columns[:at]):
+                raise failure_at(each, f"Two properties are called {each.name!r}.", "Rename one of them.")
             if each.type.name in self.types:
                 raise unsupported(each, "columns that are events of a type")
         try:
@@ -102,32 +138,67 @@ class Deployments:
         except ColumnError as error:
             raise failure_at(schema, str(error)) from None
         known = self.types.get(schema.name)
-        is_read = any(schema.name in each.plan.reads for each in self.statements.values())
-        if known is None or not is_read:
-            self.add_type(schema.name, fields)
+        is_used = any(schema.name in (each.target, *each.plan.reads) for each in self.statements.values())
+        if known is None or not is_used:
+            self._add_type_at(schema, schema.name, fields)
         elif not known.equals(fields):
             raise failure_at(
                 schema, f"There is another type of events {schema.name!r} already.", "Give this one another name."
             )
-        return True
+
+    def _add_type_at(self, node: HasPlace, name: str, schema: pa.Schema) -> None:
+        """Have a type of events that a text asks for."""
+        twice = [each for at, each in enumerate(schema.names) if each in schema.names[:at]]
+        if twice:
+            raise failure_at(node, f"Two properties of {name!r} are called {twice[0]!r}.", "Rename one of them.")
+        try:
+            self.add_type(name, schema)
+        except ColumnError as error:
+            raise failure_at(node, str(error)) from None
 
     def _deployed(
         self, statement: Statement, clock: int, begin: Callable[[RunningStatement], None]
     ) -> RunningStatement:
-        ledger = Ledger(self.types, self.feeds, self.ticks, clock, self._irstream)
-        plan = planned(statement, ledger)
-        self._count += 1
-        name = statement.name or f"statement {self._count}"
+        self.count += 1
+        name = statement.name or f"statement {self.count}"
         if name in self.statements:
             raise failure_at(statement, f"There is a statement {name!r} already.", "Give it another name.")
+        made = self.add(name, statement, self.planned(statement, clock), clock)
+        begin(made)
+        return made
+
+    def planned(self, statement: Statement, clock: int) -> PlannedStatement:
+        """What a statement computes that begins when the clock shows some ticks.
+
+        Raises:
+            PlacedError: As `gpu_ops.epl.planning.statements.planned`; or it cannot insert what it says.
+        """
+        return planned(statement, Ledger(self.types, self.feeds, self.ticks, clock, self.irstream))
+
+    def add(self, name: str, statement: Statement, plan: PlannedStatement, clock: int) -> RunningStatement:
+        """Have a statement of some name, whose plan is known."""
         target, names = self._inserted(statement, plan)
         device = place(plan.node, self._device)
         made = RunningStatement(
-            name, str(statement), plan, target, names, device, running(plan.node, device), self._errors
+            name, str(statement), plan, target, names, clock, device, running(plan.node, device), self._errors
         )
         self.statements[name] = made
-        begin(made)
+        if target:
+            self._deepen(statement)
         return made
+
+    def _deepen(self, statement: Statement) -> None:
+        """Have each type deeper than those that the statements read which insert into it."""
+        inserting = [each for each in self.statements.values() if each.target]
+        while found := [
+            (each.target, deeper) for each in inserting if (deeper := self._below(each)) > self.depths[each.target]
+        ]:
+            self.depths |= dict(found)
+            if max(self.depths.values()) >= _DEPTH - 1:
+                raise unsupported(statement, f"streams in a circle, and more than {_DEPTH - 2} one into another")
+
+    def _below(self, statement: RunningStatement) -> int:
+        return 1 + max(self.depths[name] for name in statement.plan.reads)
 
     def _inserted(self, statement: Statement, plan: PlannedStatement) -> tuple[str, tuple[str, ...]]:
         """(the type that its rows are events of, its columns' names there); a new type if there is none."""
@@ -140,20 +211,20 @@ class Deployments:
                 query.insert, f"There are {len(names)} names for {len(plan.columns)} columns.", "Name each of them."
             )
         target = query.insert.target
-        depth = 1 + max(self.depths[name] for name in plan.reads)
         fields = [each.with_name(name) for each, name in zip(plan.columns, names, strict=True)]
         if target not in self.types:
-            self.add_type(target, pa.schema(fields), depth)
+            self._add_type_at(query.insert, target, pa.schema(fields))
         elif target in plan.reads:
             raise unsupported(query.insert, "statements that insert into what they read")
         else:
-            self.depths[target] = max(depth, self.depths[target])
             known = self.types[target]
             for each in fields:
                 if each.name not in known.names:
                     raise failure_at(
                         query.insert, f"{target!r} has no property {each.name!r}.", f"It has: {', '.join(known.names)}."
                     )
-        if self.depths[target] >= _DEPTH - 1:
-            raise unsupported(query.insert, f"more than {_DEPTH - 2} streams one into another")
+                there = known.field(each.name).type
+                if common_type([there, each.type]) != there:
+                    types = f"{type_name(there)}, and what is inserted of type {type_name(each.type)}"
+                    raise failure_at(query.insert, f"{target}.{each.name} is of type {types}.", "Cast it.")
         return target, names

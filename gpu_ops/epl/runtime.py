@@ -5,11 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import pyarrow as pa
 
+from gpu_ops.core.bounds import Bounds
 from gpu_ops.epl.binding.types import event_type
+from gpu_ops.epl.checkpoints import read_runtime, write_runtime
 from gpu_ops.epl.deployments import Deployments
 from gpu_ops.epl.running import RunningStatement, SentDeliveries
 from gpu_ops.epl.sent_rows import milliseconds
@@ -138,3 +141,54 @@ class Runtime:
         """What a statement's iterator gives now: the content of its windows, through its select clause."""
         with self._lock:
             return self._service.rows(name)
+
+    # Checkpoints
+
+    def checkpoint(self, path: str | Path, *, keep: int | None = None) -> None:
+        """Write all that the runtime holds to a file, atomically: a zip archive of Arrow IPC files and JSON.
+
+        That is types, the clock, the statements with their texts and names, what their windows, aggregates and outputs
+        hold, and deliveries that `RunningStatement.deliveries` has not given yet. Listeners and `errors` are not saved.
+
+        Args:
+            path: The file. An older checkpoint there is replaced.
+            keep: How many checkpoints are kept: this one at the path, the one before it at ``path.1`` and so on. None
+                replaces the last one and leaves older ones.
+
+        Raises:
+            SourceError: The file system refuses. Then an older checkpoint at the path is unchanged.
+
+        Examples:
+            >>> import pathlib, tempfile
+            >>> from gpu_ops import epl
+            >>> runtime = epl.Runtime({"Withdrawal": {"amount": "int"}})
+            >>> _ = runtime.deploy("@name('last two') select sum(amount) as total from Withdrawal#length(2)")
+            >>> _ = runtime.send("Withdrawal", [{"amount": 5}, {"amount": 6}])
+            >>> path = pathlib.Path(tempfile.mkdtemp()) / "bank.checkpoint"
+            >>> runtime.checkpoint(path)
+            >>> again = epl.Runtime.restore(path)
+            >>> [each.new.to_pylist() for each in again.send("Withdrawal", {"amount": 7})]
+            [[{'total': 13}]]
+        """
+        with self._lock:
+            write_runtime(Path(path), self._deployments, self._service, keep)
+
+    @classmethod
+    def restore(
+        cls, path: str | Path, *, device: str = "cpu", trust: bool = False, max_bytes: int | None = None
+    ) -> Self:
+        """A runtime as a checkpoint found it: it goes on as the one that wrote it would have. Listeners come anew.
+
+        Args:
+            path: What `checkpoint` wrote.
+            device: Where statements compute; it may be another device than before.
+            trust: Whether the tables in the checkpoint are taken as they are; else they are checked.
+            max_bytes: How many bytes they may unpack to.
+
+        Raises:
+            SourceError: There is no checkpoint, or it is damaged, or this version of gpu_ops plans a statement
+                otherwise than the one that wrote it.
+        """
+        made = cls(device=device)
+        made._service = read_runtime(Path(path), Bounds(trust, max_bytes), made._deployments)
+        return made

@@ -28,15 +28,16 @@ class Service:
     Args:
         deployments: The types and the statements.
         clock: What the clock shows first, in milliseconds since 1970.
+        turn: The number of the next turn.
 
     Attributes:
         clock: What the clock shows, in milliseconds since 1970.
+        turn: The number of the next turn.
     """
 
-    def __init__(self, deployments: Deployments, clock: int) -> None:
+    def __init__(self, deployments: Deployments, clock: int, turn: int = 0) -> None:
         self._deployments = deployments
-        self.clock = clock
-        self._turn = 0
+        self.clock, self.turn = clock, turn
 
     def deploy(self, text: str) -> tuple[RunningStatement, ...]:
         """Add the statements of a text: they begin now."""
@@ -50,8 +51,8 @@ class Service:
 
     def _next(self, count: int) -> Any:
         """The places of the next turns."""
-        places = (np.arange(count, dtype=np.int64) + self._turn) * TURN
-        self._turn += count
+        places = (np.arange(count, dtype=np.int64) + self.turn) * TURN
+        self.turn += count
         return places
 
     def _stepped(
@@ -59,7 +60,7 @@ class Service:
     ) -> pa.Table:
         """What a statement makes of some turns. Nothing else steps statements."""
         deployments = self._deployments
-        return statement.step(arrived, (deployments.ticks, ticks), deployments.feeds, self._turn * TURN)
+        return statement.step(arrived, (deployments.ticks, ticks), deployments.feeds, self.turn * TURN)
 
     def send(self, type_name: str, rows: Any, *, at: Any = None) -> SentDeliveries:
         """Send events, in their order: each is a turn. See `Runtime.send`."""

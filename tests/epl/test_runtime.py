@@ -354,3 +354,25 @@ def test_wrong_arguments() -> None:
     (statement,) = runtime.deploy("select v from T")
     with pytest.raises(PlanError, match="listener is 3"):
         statement.listen(3)  # type: ignore[arg-type]
+
+
+def test_a_stream_that_becomes_deeper_is_still_read_after_what_makes_it() -> None:
+    """A -> C -> D is deployed first, then A -> B -> C: what comes of one event by both ways reaches D in its turn."""
+    runtime = epl.Runtime({"A": {"v": "int"}, "B": {"v": "int"}, "C": {"v": "int"}})
+    runtime.deploy(
+        """
+        insert into D select v as v from C;
+        @name('end') select v from D;
+        insert into B select v + 1 as v from A;
+        insert into C select v + 1 as v from B;
+        """
+    )
+    runtime["end"].deliveries()
+    runtime.send("A", [{"v": 1}, {"v": 5}])
+    assert runtime["end"].deliveries()["v"].to_pylist() == [3, 7]
+    with pytest.raises(TextError, match="streams in a circle"):
+        runtime.deploy("insert into A select v from D")
+    with pytest.raises(TextError, match="another type of events 'C' already"):
+        runtime.deploy("create schema C (w int)")
+    runtime.send("A", {"v": 1})
+    assert runtime["end"].deliveries()["v"].to_pylist() == [3]

@@ -460,7 +460,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
     def declared(self, tables: Tables) -> Iterator[StateTable]:
         """The tables that `tables` gives."""
         one = Field(pa.int64(), least=MIN_TIME, most=MAX_TIME)
-        yield StateTable("clock", {"clock": one, "done": one}, 1)
+        yield StateTable("clock", {"clock": one, "done": one}, 1, required=True)
         for at, values in enumerate(self._values):
             yield from values.declared(tables, f"values {at}/")
         if self._held is not None:
