@@ -152,9 +152,11 @@ class RunningStatement:
         name: Its name: that of `@name`, else `statement 1` and so on.
         text: Its text.
         plan: What it computes.
-        failed: Why it does not run any more; None while it runs.
         target: The type of events that its rows are too; nothing if they are none.
         names: What its columns are called there.
+        since: What the clock showed when it was deployed, in ticks.
+        failed: Why it does not run any more; None while it runs.
+        kept: What was delivered since `deliveries` was called last; None before the first call.
     """
 
     name: str
@@ -162,13 +164,13 @@ class RunningStatement:
     plan: PlannedStatement
     target: str
     names: tuple[str, ...]
+    since: int
     _device: Device
     _running: RunningNode
     _errors: list[tuple[str, Exception]]
     _listeners: list[Listener] = field(default_factory=list)
     failed: BaseException | None = None
-    _keeps: bool = False
-    _kept: list[pa.Table] = field(default_factory=list)
+    kept: list[pa.Table] | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -206,16 +208,24 @@ class RunningStatement:
 
         The first call begins to keep deliveries.
         """
-        self._keeps = True
-        kept, self._kept = self._kept, []
-        fields = [pa.field("turn", pa.int64()), pa.field("row", pa.string())]
-        return pa.concat_tables(kept) if kept else pa.schema([*fields, *self.schema]).empty_table()
+        kept, self.kept = self.kept, []
+        return pa.concat_tables(kept) if kept else self.kept_schema.empty_table()
+
+    @property
+    def kept_schema(self) -> pa.Schema:
+        """The columns of what `deliveries` gives."""
+        return pa.schema([pa.field("turn", pa.int64()), pa.field("row", pa.string()), *self.schema])
 
     def explain(self) -> str:
         """The plan: its nodes, each after those that it reads."""
         return "\n".join(node.describe() for node in self.plan.node.walk())
 
     # Steps
+
+    @property
+    def nodes(self) -> list[RunningNode]:
+        """What runs, each node after those that it reads."""
+        return self._running.walk()
 
     def step(
         self,
@@ -270,8 +280,8 @@ class RunningStatement:
         if not len(at):
             return None
         named = self._named(made)
-        if self._keeps:
-            self._keep(named, kinds, places, at)
+        if self.kept is not None:
+            self.kept.append(self._shown(named, kinds, places, at))
         sides = tuple(-1 if word is None else KINDS.index(word) for word in words)
         return DeliveredRows(self, named, kinds, places, at, (sides[0], sides[1]))
 
@@ -288,14 +298,14 @@ class RunningStatement:
         """Whether anybody listens."""
         return bool(self._listeners)
 
-    def _keep(self, named: pa.Table, kinds: Any, places: Any, at: Any) -> None:
+    def _shown(self, named: pa.Table, kinds: Any, places: Any, at: Any) -> pa.Table:
         new, _ = self.plan.shows
         some = at[kinds[at] != KINDS.index(EMPTY)]
         is_new = pa.array(kinds[some] == KINDS.index(str(new)))
         table = named.take(some)
         turns = pa.array(places[some] // TURN, pa.int64())
         columns = [turns, pc.if_else(is_new, "new", "old"), *table.columns]
-        self._kept.append(pa.table(columns, names=["turn", "row", *table.column_names]))
+        return pa.table(columns, self.kept_schema)
 
     def _named(self, table: pa.Table) -> pa.Table:
         """Rows with the names of the columns."""

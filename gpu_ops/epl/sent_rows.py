@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -85,12 +86,7 @@ def table_of(rows: Any, schema: pa.Schema, *, missing: bool = False) -> pa.Table
     columns = []
     for each in schema:
         if each.name in given.column_names:
-            try:
-                columns.append(given[each.name].cast(each.type))
-            except pa.ArrowException as error:
-                raise ColumnError(
-                    f"Its values are no {each.type}: {error}", column=each.name, remedy="Cast them."
-                ) from error
+            columns.append(_casted(given[each.name], each.type, each.name))
         elif missing:
             columns.append(pa.nulls(len(given), each.type))
         else:
@@ -125,12 +121,15 @@ def _of_rows(rows: list[Any], schema: pa.Schema) -> pa.Table:
     for each in schema:
         values = [row.get(each.name) for row in rows]
         try:
-            columns.append(pa.array(values, each.type))
+            made, problem = pa.array(values, each.type), None
         except (pa.ArrowException, TypeError, OverflowError) as error:
+            made, problem = None, error
+        if made is None or any(_is_cut(value, each.type) for value in values):
             at = next(at for at, value in enumerate(values) if not _fits(value, each.type))
             raise ColumnError(
                 f"{shown(values[at])} is no {type_name(each.type)}.", column=each.name, row=at, remedy="Mend the row."
-            ) from error
+            ) from problem
+        columns.append(made)
     return pa.table(columns, schema)
 
 
@@ -139,4 +138,43 @@ def _fits(value: Any, dtype: pa.DataType) -> bool:
         pa.array([value], dtype)
     except (pa.ArrowException, TypeError, OverflowError):
         return False
-    return True
+    return not _is_cut(value, dtype)
+
+
+def _is_cut(value: Any, dtype: pa.DataType) -> bool:
+    """Whether a value has a fraction that a whole number of its type does not have: Arrow would cut it off."""
+    if isinstance(value, float | Decimal | np.floating):
+        return bool(pa.types.is_integer(dtype) and value != value // 1)
+    if isinstance(value, Mapping) and pa.types.is_struct(dtype):
+        return any(_is_cut(value.get(each.name), each.type) for each in dtype)
+    if isinstance(value, list | tuple) and _is_list(dtype):
+        return any(_is_cut(each, dtype.value_type) for each in value)
+    return False
+
+
+def _casted(column: pa.ChunkedArray, dtype: pa.DataType, name: str) -> pa.ChunkedArray:
+    """A column as one of a type.
+
+    Raises:
+        ColumnError: A value is none of this type.
+    """
+    try:
+        return column.cast(dtype)
+    except pa.ArrowException as error:
+        problem = error
+    first, last = 0, len(column)
+    while last - first > 1:
+        middle = (first + last) // 2
+        try:
+            column.slice(first, middle - first).cast(dtype)
+        except pa.ArrowException:
+            last = middle
+        else:
+            first = middle
+    value = column.slice(first, 1).to_pylist()
+    raise ColumnError(
+        f"{shown(value[0]) if value else column.type} is no {type_name(dtype)}.",
+        column=name,
+        row=first,
+        remedy="Mend the row, or cast the column.",
+    ) from problem

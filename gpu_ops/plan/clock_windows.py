@@ -443,10 +443,10 @@ class ClockedWindow(DataWindow):
     collects = True
 
     def needed(self, wanted: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(self.input.schema.names)
+        return super().needed((*wanted, CLOCK))
 
     def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
-        return [tuple(self.input.schema.names), (CLOCK, ASK)]
+        return [self.needed(tuple(wanted)), (CLOCK, ASK)]
 
     def describe(self) -> str:
         return f"Clocked{super().describe()}"

@@ -7,7 +7,7 @@ insert and remove streams are their starts and ends.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, Self
@@ -15,10 +15,12 @@ from typing import Literal, Self
 import pyarrow as pa
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, format_span, format_time
+from gpu_ops.core.turns import PLACE
 from gpu_ops.errors import ColumnError
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.calendars import Calendar
-from gpu_ops.plan.nodes import Computed, Unary, check_flat
+from gpu_ops.plan.expressions import bare_column
+from gpu_ops.plan.nodes import Computed, Node, Unary, check_flat, selected
 from gpu_ops.plan.window_conditions import condition_fields
 from gpu_ops.plan.window_kinds import (
     UNKNOWN,
@@ -433,13 +435,19 @@ class DataWindow(Unary):
         """Whether the order of events of one start matters."""
         return self.output == "each" or self.window.ties != "alike"
 
+    @property
+    def _by_place(self) -> bool:
+        """Whether it is on turns, and each row's place says all about the order of its rows."""
+        return PLACE in self.order and self.window.ties == "by place"
+
     def needed(self, wanted: tuple[str, ...]) -> tuple[str, ...]:
         """The columns that it needs of its input to give the wanted ones."""
         names = tuple(self.input.schema.names)
-        if self.counts_rows:
-            # The whole payload decides the order of events of one start.
+        if self.counts_rows and not self._by_place:
+            # The whole payload decides the order of events of one start, or a condition may read it.
             return names
-        read = {*wanted, *self.group, *self.window.reads}
+        taken = {str(bare_column(each)) for aggregate in self.aggregates for each in aggregate.reads}
+        read = {*wanted, *self.group, *self.window.reads, *self.order, *taken, *(column for _, column in self.prior)}
         return tuple(name for name in names if name in read)
 
     @cached_property
@@ -494,6 +502,10 @@ class DataWindow(Unary):
         if alike and self.output == "alive" and self.group and {*wanted} <= {*self.group}:
             return [self.group]
         return [self.needed(tuple(wanted))]
+
+    def lighter(self, wanted: Collection[str]) -> Node:
+        """On turns it holds its rows for long; elsewhere engines leave columns out themselves."""
+        return replace(self, input=selected(self.input, self.needed(tuple(wanted)))) if self._by_place else self
 
     @property
     def gathers(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -14,7 +14,7 @@ from gpu_ops.core.turns import CLOCK, DUE, ENTERED, GROUPING, IS_NEW, IS_OLD, LE
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.expressions import bare_column
-from gpu_ops.plan.nodes import Ends, Node
+from gpu_ops.plan.nodes import Ends, Node, selected
 from gpu_ops.plan.rates import Rate
 
 Life = Literal["alive", "ever", "left", "window"]
@@ -177,6 +177,11 @@ class Deliveries(Node):
         read |= {DUE} if self.snapshot is not None or DUE not in self.drops else set()
         names = tuple(name for name in self.rows.schema.names if name in read)
         return [names, *(tuple(each.schema.names) for each in self.inputs[1:])]
+
+    def lighter(self, wanted: Collection[str]) -> Node:
+        made = replace(self, drops=frozenset(self.droppable) - {*wanted})
+        read = {*made.needs(())[0]}
+        return replace(made, rows=selected(self.rows, [name for name in self.rows.schema.names if name in read]))
 
     @property
     def _grouped(self) -> tuple[str, ...]:

@@ -228,6 +228,10 @@ class Node(Identified):
         """The columns of each input that it needs to give the wanted ones."""
         return [tuple(wanted)] * len(self.inputs)
 
+    def lighter(self, wanted: Collection[str]) -> Node:
+        """The same without columns that it need not carry to give the wanted ones."""
+        return self
+
     def chain(self, apart: Collection[Node] = ()) -> list[Expressions]:
         """The chain of nodes that ends in it and can be evaluated as one, lowest first; empty if there is none.
 

@@ -87,19 +87,19 @@ class Object:
 
 Kind = Whole | Simple | Maybe | Many | Object
 
-_ANY = Simple(object, "anything")
-_TEXT = Simple(str, "a text")
-_TRUTH = Simple(bool, "true or false")
-_TIME = Whole(MIN_TIME, MAX_TIME)
+ANY = Simple(object, "anything")
+TEXT = Simple(str, "a text")
+TRUTH = Simple(bool, "true or false")
+TIME = Whole(MIN_TIME, MAX_TIME)
 _COUNTS = Object(others=Whole())
-_TEXTS = Object(others=_TEXT)
+_TEXTS = Object(others=TEXT)
 
-_MARK = Object({"store": Maybe(_TEXT), "sequence": Whole(), "rows": Maybe(Whole()), "crc": Maybe(Whole(0, 2**32 - 1))})
+_MARK = Object({"store": Maybe(TEXT), "sequence": Whole(), "rows": Maybe(Whole()), "crc": Maybe(Whole(0, 2**32 - 1))})
 
-HEAD = Object({"format": Whole(), "tables": _TEXTS}, {"version": _TEXT}, _ANY)
+HEAD = Object({"format": Whole(), "tables": _TEXTS}, {"version": TEXT}, ANY)
 """How the rest is to be read."""
 
-PLAN = Object({"plan": Many(_TEXT)}, others=_ANY)
+PLAN = Object({"plan": Many(TEXT)}, others=ANY)
 """Whose checkpoint it is."""
 
 
@@ -113,25 +113,25 @@ def of_query(facts: Mapping[str, Any], inputs: int, nodes: int) -> Object:
     """
     counted = Object({"rows": Whole(), "valid": Whole(), "invalid": _COUNTS, "first": _TEXTS})
     gone = Object(others=Many(Many(Whole(), 2)))
-    following = Object({"follower": Maybe(_TEXT), "stores": Object(others=_MARK), "gone": gone})
-    promised: Kind = Many(Many(_TIME, 2), inputs)
+    following = Object({"follower": Maybe(TEXT), "stores": Object(others=_MARK), "gone": gone})
+    promised: Kind = Many(Many(TIME, 2), inputs)
     if isinstance(facts.get("promised"), list) and all(isinstance(each, int) for each in facts["promised"]):
         # An older checkpoint has one promise for each input.
-        promised = Many(_TIME, inputs)
+        promised = Many(TIME, inputs)
     needed: dict[str, Kind] = {
         "rows_in": Many(Whole(), inputs),
         "promised": promised,
         "late": _COUNTS,
-        "ctis": Many(_TIME, nodes),
+        "ctis": Many(TIME, nodes),
         "given": Many(Whole(), nodes),
-        "closed": _TRUTH,
-        "positions": Object({}, {"cti": _TIME}, Whole()),
+        "closed": TRUTH,
+        "positions": Object({}, {"cti": TIME}, Whole()),
     }
-    newer: dict[str, Kind] = {"functions": _TEXTS, "version": _TEXT, "python": _TEXT, "following": following}
+    newer: dict[str, Kind] = {"functions": _TEXTS, "version": TEXT, "python": TEXT, "following": following}
     optional: dict[str, Kind] = {"ingest": Many(counted, inputs)}
     if facts.get("format") == 1:
-        return Object(needed, optional | newer, _ANY)
-    return Object(needed | newer, optional, _ANY)
+        return Object(needed, optional | newer, ANY)
+    return Object(needed | newer, optional, ANY)
 
 
 def check_facts(path: Path, facts: Any, kind: Kind) -> None:
@@ -169,7 +169,7 @@ def _wrong(value: Any, kind: Kind, at: str) -> str | None:
         strange = next((name for name in value if name not in known), None)
         if strange is not None and kind.others is None:
             return f"{_at(at, strange)!r} is a name too many"
-        parts = ((f".{name}", each, known.get(name, kind.others or _ANY)) for name, each in value.items())
+        parts = ((f".{name}", each, known.get(name, kind.others or ANY)) for name, each in value.items())
     return next((wrong for name, each, of in parts if (wrong := _wrong(each, of, f"{at}{name}")) is not None), None)
 
 

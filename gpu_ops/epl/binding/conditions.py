@@ -41,7 +41,7 @@ def condition(value: nw.Expr) -> Bound:
 def truth(bound: Bound, where: str) -> nw.Expr:
     """The value of what has to be a condition."""
     if bound.type not in {t.BOOLEAN, t.NULL}:
-        raise failure_at(bound, f"{where} takes a condition, and {bound.typed}.", "Compare it.")
+        raise failure_at(bound, f"{where[:1].upper()}{where[1:]} takes a condition, and {bound.typed}.", "Compare it.")
     return as_type(bound, t.BOOLEAN)
 
 

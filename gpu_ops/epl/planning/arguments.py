@@ -30,7 +30,7 @@ def clock_span(node: Syntax) -> ClockSpan:
         return ClockSpan(months, milliseconds * MILLISECOND)
     except PlanError:
         raise failure_at(
-            node, f"A window lasts longer than {node}.", "Give a span of at least a millisecond."
+            node, f"A span of time is longer than {node}.", "Give a span of at least a millisecond."
         ) from None
 
 

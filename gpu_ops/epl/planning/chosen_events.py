@@ -12,7 +12,7 @@ from gpu_ops.core.turns import PLACE
 from gpu_ops.epl.binding.bound import Bound
 from gpu_ops.epl.binding.expressions import bind, constant
 from gpu_ops.epl.expressions import FunctionCall, SortKey, Wildcard
-from gpu_ops.epl.placed_error import failure_at
+from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.aggregate_columns import AggregateColumns
 from gpu_ops.epl.planning.events import bind_shown
 from gpu_ops.plan import aggregates as g
@@ -53,8 +53,12 @@ def by_place(
     life: Life,
 ) -> Bound:
     """`first`, `last`, `window` and `nth`, of values or of whole events; `firstever` and `lastever`."""
-    if not given:
-        given = (Wildcard(),)
+    takes = 2 if name == "nth" else 1
+    if len(given) < takes:
+        what = "an expression and a number" if takes == 2 else "an expression, or *"
+        raise failure_at(
+            call, f"{call.name} takes {what}.", f"Write: {call.name}({'price, 1' if takes == 2 else '*'})."
+        )
     bound = bind_shown(given[0], aggregates.events)
     column, index = aggregates.column(bound), _index(call, given)
     if name == "nth":
@@ -116,7 +120,10 @@ def by_value(
     columns, down = [], []
     for each in given:
         node = each.expression if isinstance(each, SortKey) else each
-        columns.append(aggregates.column(bind(node, aggregates.events)))
+        bound = bind(node, aggregates.events)
+        if pa.types.is_nested(bound.type):
+            raise unsupported(bound, f"{call.name} by arrays or records")
+        columns.append(aggregates.column(bound))
         down.append((isinstance(each, SortKey) and each.descending) != (name == "maxby"))
     column = aggregates.column(event)
     if name == "sorted":

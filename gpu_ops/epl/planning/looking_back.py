@@ -158,7 +158,7 @@ def _call(node: e.Expression, names: Sequence[str]) -> e.FunctionCall | None:
 
 def _parts(call: e.FunctionCall, usual: int) -> tuple[e.Syntax, e.Syntax]:
     """(the index, what is shown): a constant is the index wherever it stands."""
-    if len(call.arguments) == 1:
+    if len(call.arguments) == 1 and call.name.lower() != "prior":
         return e.Constant(usual, "int"), call.arguments[0]
     if len(call.arguments) != 2:
         raise failure_at(call, f"{call.name} takes an index and an expression.", f"Write: {call.name}(1, price).")
@@ -168,7 +168,8 @@ def _parts(call: e.FunctionCall, usual: int) -> tuple[e.Syntax, e.Syntax]:
 
 
 def _whole(call: e.FunctionCall, node: e.Syntax) -> int:
-    if not isinstance(node, e.Constant):
+    is_negative = isinstance(node, e.Prefixed) and isinstance(node.operand, e.Constant)
+    if not isinstance(node, e.Constant) and not is_negative:
         raise unsupported(node, f"index of {call.name} that is no constant")
     value = constant(node)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:

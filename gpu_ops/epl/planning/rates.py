@@ -212,4 +212,4 @@ def _span(node: Period, resolve: Numbers) -> ClockSpan:
 
 def _constant(amount: Expression, resolve: Numbers) -> Expression:
     value = resolve(amount)
-    return Constant(value, "double" if isinstance(value, float) else "long", place=amount.place)
+    return Constant(value, "double" if isinstance(value, float) else "int", place=amount.place)

@@ -12,6 +12,7 @@ from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
 from gpu_ops.core.turns import DUE, EMPTY, GROUPING, HELD, MARK, NEW, OLD, ORDER, PLACE, ROW, of_stream
 from gpu_ops.epl import expressions as e
 from gpu_ops.epl import queries as q
+from gpu_ops.epl import statements as s
 from gpu_ops.epl.binding import types as t
 from gpu_ops.epl.binding.bound import Bound
 from gpu_ops.epl.binding.expressions import bind, bind_condition, constant
@@ -39,6 +40,23 @@ from gpu_ops.plan.lean import lean
 from gpu_ops.plan.nodes import Filter, Node, Project, extended, selected
 from gpu_ops.plan.per_delivery import PerDelivery, RowKey
 from gpu_ops.plan.rates import COUNTS, AtTimes, EveryPeriod, EveryRows, Kind, OutputRate
+
+_WHAT: dict[type, str] = {
+    s.OnQuery: "triggers (on … select)",
+    s.OnSplit: "triggers (on … insert)",
+    s.OnDelete: "triggers (on … delete)",
+    s.OnUpdate: "triggers (on … update)",
+    s.OnMerge: "triggers (on … merge)",
+    s.OnSet: "triggers (on … set)",
+    s.UpdateStream: "statements that change events (update istream)",
+    s.CreateWindow: "named windows",
+    s.CreateTable: "tables",
+    s.CreateIndex: "indexes",
+    s.CreateContext: "contexts",
+    s.CreateVariable: "variables",
+    s.CreateExpression: "declared expressions",
+}
+"""What statements are called that are no queries."""
 
 _MOST_ROWS = (1 << 31) - 1
 _MOST_LEVELS = 16
@@ -94,7 +112,7 @@ def planned(statement: Statement, ledger: Ledger) -> PlannedStatement:
     """
     query = statement.body
     if not isinstance(query, q.Query):
-        raise unsupported(statement, f"statements such as '{type(query).__name__}'")
+        raise unsupported(statement, _WHAT[type(query)])
     for what, there in (
         ("match_recognize", query.recognize),
         ("tables", query.into_table),
@@ -316,13 +334,18 @@ class _QueryPlanner:
 
     def _windows(self) -> tuple[list[_WindowedStream], StreamWindows]:
         query = self._query
+        for term in query.streams:
+            if term.retain and len(term.views) < 2:
+                raise failure_at(term, f"retain-{term.retain} is of several windows.", "Leave it out.")
         if not query.joins:
             if query.stream.unidirectional:
                 raise failure_at(query.stream, "Only a stream of a join can be unidirectional.", "Leave the word out.")
             stream, node = self._source(query.stream)
             return [stream], self._kept(query.stream, stream, node)
-        made = []
+        made: list[JoinedStream] = []
         for number, term in enumerate(query.streams):
+            if term.alias and term.alias in {each.stream.name for each in made}:
+                raise failure_at(term, f"Two streams are called {term.alias!r}.", "Give this one another name.")
             stream, node = self._source(term)
             if term.unidirectional:
                 rows = node
@@ -344,7 +367,7 @@ class _QueryPlanner:
         if schema is None:
             known = list(ledger.types)
             raise unknown(
-                source, f"There is no type of events {source.type_name!r}.", source.type_name, known, known, "Known:"
+                source, f"There is no type of events {source.type_name!r}.", source.type_name, known, known, "Known"
             )
         node = ledger.arrivals[source.type_name]
         stream = _WindowedStream(term.alias, source.type_name, schema, windowed=bool(term.views))
@@ -420,6 +443,9 @@ class _QueryPlanner:
         """Refuse what would be answered differently from Esper."""
         query = self._query
         is_alone = any(term.unidirectional for term in query.streams)
+        for call in aggregates.known:
+            if call.name == "window" and not any(term.views for term in query.streams):
+                raise failure_at(call, "window needs a window, and the stream has none.", "Write one: #length(100).")
         if any(join.kind not in {"cross", "inner"} for join in query.joins) and aggregates.made and not is_alone:
             raise unsupported(query.joins[0], "aggregates over outer joins")
         if query.group_by and any(term.views for term in query.streams):
@@ -436,6 +462,8 @@ class _QueryPlanner:
         for call in aggregates.known:
             if call.name == "nth" and not all(map(drops_oldest, query.streams)):
                 raise unsupported(call, "nth over such a window", "Take one that drops the oldest row, as #length(5).")
+        if rate is not None and isinstance(rate.rate, q.OutputWhen) and rate.selection == "first" and query.group_by:
+            raise unsupported(rate, "output first of groups when a condition holds")
         if asks_in_rows and query.output is not None:
             raise unsupported(query, "sub-queries of queries with output clauses")
         has_clocks = self._subqueries.has_clock and DUE in windows.memberships.schema.names
@@ -603,7 +631,7 @@ class _CountScope:
         if isinstance(node, e.Member):
             return None
         known = [*COUNTS, "last_output_timestamp"]
-        raise unknown(node, f"There is no {node.name!r} in a condition for output.", node.name, known, known, "Known:")
+        raise unknown(node, f"There is no {node.name!r} in a condition for output.", node.name, known, known, "Known")
 
     def aggregate(self, call: e.FunctionCall) -> Bound:
         """There is none."""

@@ -276,7 +276,7 @@ class _SubqueryPlanner:
         if schema is None:
             known = list(streams.types)
             raise unknown(
-                source, f"There is no type of events {source.type_name!r}.", source.type_name, known, known, "Known:"
+                source, f"There is no type of events {source.type_name!r}.", source.type_name, known, known, "Known"
             )
         plain = StreamScope([BoundStream(term.alias, source.type_name, schema)])
         node = streams.arrivals[source.type_name]

@@ -367,15 +367,14 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
     def _moved(self, changes: Changes, come: Any, go: Any) -> tuple[Any, Any, Any]:
         """(places, how many rows enter at each, how many leave)."""
         take = self._device.kernels.take
-        entered, left = np.sort(take(changes.enter, come)), np.sort(take(changes.leave, go))
-        ordered = np.sort(np.concatenate([entered, left]))
-        places = ordered[run_starts(ordered)] if len(ordered) else ordered
-
-        def count(some: Any) -> Any:
-            found = np.searchsorted(some, places, side="right") - np.searchsorted(some, places, side="left")
-            return found.astype(np.int64)
-
-        return places, count(entered), count(left)
+        places = np.concatenate([take(changes.enter, come), take(changes.leave, go)])
+        order = np.argsort(places, kind="stable")  # two ascending runs, mostly
+        ordered = take(places, order)
+        begins = self._device.kernels.keep(run_starts(ordered))
+        enters = np.concatenate([np.zeros_like(order, shape=1), np.cumsum(order < len(come))])
+        bounds = np.concatenate([begins, np.full_like(begins, len(order), shape=1)])
+        entered = np.diff(take(enters, bounds))
+        return take(ordered, begins), entered, np.diff(bounds) - entered
 
     def _content(self, ask: _Ask) -> list[Events]:
         """What is in the window at an ask; an output has an empty row besides, in case nothing else is left of it."""
@@ -461,7 +460,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
     def declared(self, tables: Tables) -> Iterator[StateTable]:
         """The tables that `tables` gives."""
         one = Field(pa.int64(), least=MIN_TIME, most=MAX_TIME)
-        yield StateTable("clock", {"clock": one, "done": one}, 1)
+        yield StateTable("clock", {"clock": one, "done": one}, 1, required=True)
         for at, values in enumerate(self._values):
             yield from values.declared(tables, f"values {at}/")
         if self._held is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -261,20 +261,18 @@ class FiringTimes:
         """The deliveries that fire by a count: each is known from the one at which its interval begins."""
         state, size = self._state, len(marks.place)
         entered, left = _sums(marks.entered), _sums(marks.left)
-        begins = self._begins(marks)
-        by_entered = np.searchsorted(entered[1:], entered[:-1] + rows)
-        fires = np.minimum(by_entered, np.searchsorted(left[1:], left[:-1] + rows)).tolist()
+        begins, after = self._begins(marks), _counted_from(entered, left, rows)
         found, begin = list[int](), 0
         if self._first and state.waits:
             begin = begins[0]
-            at = fires[begin] if begin < size else size
+            at = after(begin)
         else:
             at = int(np.searchsorted(entered[1:], rows - state.entered))
             at = min(at, int(np.searchsorted(left[1:], rows - state.left)))
         while at < size:
             found.append(at)
             begin = begins[at + 1]
-            at = fires[begin] if begin < size else size
+            at = after(begin)
         last = begin if found or (self._first and state.waits) else 0
         self._remember(entered, left, last, carried=not found)
         state.waits = int(begin == size) if found or state.waits else 0
@@ -372,6 +370,22 @@ def stretches(places: Any, cuts: Any, side: Literal["left", "right"], device: De
     ends = np.full_like(cuts, len(places), shape=1)
     bounds = np.concatenate([np.zeros_like(ends), np.searchsorted(places, cuts, side=side), ends])
     return device.kernels.group_codes(bounds).astype(np.int64)
+
+
+def _counted_from(entered: Ints, left: Ints, rows: int) -> Callable[[int], int]:
+    """What tells the delivery at which an interval from some delivery on has counted its rows."""
+    size = len(entered) - 1
+    if int(entered[-1] + left[-1]) < rows * (size // _FEW):
+
+        def one(begin: int) -> int:
+            by_entered = int(np.searchsorted(entered[1:], entered[begin] + rows))
+            return min(by_entered, int(np.searchsorted(left[1:], left[begin] + rows)))
+
+        return one
+    # Intervals are short, so there are many.
+    by_entered = np.searchsorted(entered[1:], entered + rows)
+    every: list[int] = np.minimum(by_entered, np.searchsorted(left[1:], left + rows)).tolist()
+    return every.__getitem__
 
 
 def _sums(values: Ints) -> Ints:

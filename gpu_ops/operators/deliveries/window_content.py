@@ -68,7 +68,7 @@ class WindowContent:
     def declared(self) -> Iterator[StateTable]:
         """The table that `tables` gives."""
         columns: dict[str, Field] = nullable_columns(self._schema, "")
-        yield StateTable("held", columns, unique=(PLACE,))
+        yield StateTable("held", columns, required=True, unique=(PLACE,))
 
     def restore(self, tables: Mapping[str, pa.Table]) -> None:
         """The state that `tables` gave."""

@@ -297,7 +297,7 @@ WRONG = {
     "#length": ("length takes 1 argument, and there are 0.", 0, "Write: #length(5)."),
     "#length(0)": ("The length of a window is a whole number of at least 1, not 0.", 8, ""),
     "#length(v)": ("'v' is no constant.", 8, "Write a number or a text."),
-    "#time(0 sec)": ("A window lasts longer than 0 second.", 6, "Give a span of at least a millisecond."),
+    "#time(0 sec)": ("A span of time is longer than 0 second.", 6, "Give a span of at least a millisecond."),
     "#time('x')": ("A span of time is a number of seconds or a period such as 10 sec, not 'x'.", 6, ""),
     "#time(0.5 month)": ("A month has no parts of one length.", 6, "Write days."),
     "#time_batch(1, 'EAGER')": (

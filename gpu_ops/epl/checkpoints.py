@@ -1,0 +1,165 @@
+"""Checkpoints of runtimes: types, the clock, and the statements with what their operators hold.
+
+The file is that of running queries (`gpu_ops.engines.live.checkpoints`). A statement is its text: its plan is made
+anew, and has to be the one that it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from gpu_ops.core.bounds import Bounds
+from gpu_ops.core.state_tables import OLDER
+from gpu_ops.core.time import MAX_TIME, MIN_TIME
+from gpu_ops.core.turns import TURN
+from gpu_ops.engines.live.checkpoints import read_checkpoint, write_checkpoint
+from gpu_ops.engines.live.facts import ANY, TEXT, TIME, TRUTH, Many, Maybe, Object, Whole, check_facts
+from gpu_ops.engines.live.restoring import check_plan, check_rows, ours, restore_node, split
+from gpu_ops.epl.deployments import Deployments
+from gpu_ops.epl.parsing import parse
+from gpu_ops.epl.placed_error import shown_in
+from gpu_ops.epl.running import RunningStatement
+from gpu_ops.epl.service import Service
+from gpu_ops.errors import ColumnError, QueryFailedError, SourceError, TextError
+
+_STATEMENT = Object(
+    {"name": TEXT, "text": TEXT, "since": TIME, "plan": Many(TEXT), "failed": Maybe(TEXT), "keeps": TRUTH},
+    {"ctis": Many(TIME), "given": Many(Whole())},
+)
+_RUNTIME = Object(
+    {
+        "clock": Whole(MIN_TIME // 1000, MAX_TIME // 1000),
+        "turn": Whole(0, MAX_TIME // TURN - 1),
+        "count": Whole(),
+        "irstream": TRUTH,
+        "statements": Many(_STATEMENT),
+    },
+    others=ANY,
+)
+_TYPE = "type/"
+
+
+def write_runtime(path: Path, deployments: Deployments, service: Service, keep: int | None) -> None:
+    """Write all that a runtime holds, but for listeners. A failed statement has no state."""
+    tables = {f"{_TYPE}{name}": schema.empty_table() for name, schema in deployments.types.items()}
+    statements = list(deployments.statements.values())
+    for number, each in enumerate(statements):
+        tables |= _tables(number, each)
+    facts = {
+        "clock": service.clock,
+        "turn": service.turn,
+        "count": deployments.count,
+        "irstream": deployments.irstream,
+        "statements": list(map(_facts, statements)),
+    }
+    write_checkpoint(path, facts, tables, keep=keep)
+
+
+def _facts(statement: RunningStatement) -> dict[str, Any]:
+    facts = {
+        "name": statement.name,
+        "text": statement.text,
+        "since": statement.since,
+        "plan": statement.explain().splitlines(),
+        "failed": None if statement.failed is None else str(statement.failed),
+        "keeps": statement.kept is not None,
+    }
+    if statement.failed is None:
+        facts["ctis"] = [each.cti for each in statement.nodes]
+        facts["given"] = [each.given for each in statement.nodes]
+    return facts
+
+
+def _tables(number: int, statement: RunningStatement) -> dict[str, pa.Table]:
+    made: dict[str, pa.Table] = {}
+    if statement.failed is None:
+        for prefix, node in zip(_prefixes(number, statement), statement.nodes, strict=True):
+            if node.own is not None:
+                made |= {f"{prefix}{name}": table for name, table in node.own.tables().items()}
+    if statement.kept:
+        made[f"kept {number}"] = pa.concat_tables(statement.kept)
+    return made
+
+
+def _prefixes(number: int, statement: RunningStatement) -> list[str]:
+    """What the names of the tables of each node begin with."""
+    return [f"statement {number}/{at}/" for at in range(len(statement.nodes))]
+
+
+def read_runtime(path: Path, bounds: Bounds, deployments: Deployments) -> Service:
+    """Take over what a checkpoint has into deployments that are empty.
+
+    Raises:
+        SourceError: There is no checkpoint, or it is damaged, or it is none of a runtime.
+    """
+    with ours(path):
+        facts, tables = read_checkpoint(path, bounds)
+        if "statements" not in facts:
+            raise SourceError(
+                f"The checkpoint {path} is none of a runtime.", remedy="Restore a running query by gpu_ops.restore."
+            )
+        check_facts(path, facts, _RUNTIME)
+        deployments.irstream = facts["irstream"]
+        with _damaged(path):
+            for name, table in tables.items():
+                if name.startswith(_TYPE):
+                    deployments.add_type(name.removeprefix(_TYPE), table.schema)
+        made = [_restored(path, each, deployments) for each in facts["statements"]]
+        deployments.count = facts["count"]
+        _restore_states(path, facts, tables, made, trusted=bounds.trust)
+    return Service(deployments, facts["clock"], facts["turn"])
+
+
+def _restored(path: Path, facts: Mapping[str, Any], deployments: Deployments) -> RunningStatement:
+    """A statement of a checkpoint, without its state."""
+    with _damaged(path):
+        (statement,) = parse(facts["text"])
+        if facts["name"] in deployments.statements:
+            raise SourceError(
+                f"The checkpoint {path} is damaged: it has two statements {facts['name']!r}.", remedy=OLDER
+            )
+        with shown_in(facts["text"]):
+            plan = deployments.planned(statement, facts["since"])
+            check_plan(path, facts, [node.describe() for node in plan.node.walk()])
+            return deployments.add(facts["name"], statement, plan, facts["since"])
+
+
+def _restore_states(
+    path: Path,
+    facts: Mapping[str, Any],
+    tables: Mapping[str, pa.Table],
+    statements: list[RunningStatement],
+    *,
+    trusted: bool,
+) -> None:
+    kept = {f"kept {number}" for number in range(len(statements))}
+    state = {name: table for name, table in tables.items() if not name.startswith(_TYPE) and name not in kept}
+    prefixes = [prefix for number, each in enumerate(statements) for prefix in _prefixes(number, each)]
+    parts = split(path, state, prefixes)
+    for number, (statement, said) in enumerate(zip(statements, facts["statements"], strict=True)):
+        check_rows(path, tables, f"kept {number}", [statement.kept_schema], "deliveries")
+        if said["keeps"]:
+            statement.kept = [tables[f"kept {number}"]] if f"kept {number}" in tables else []
+        if said["failed"] is not None:
+            statement.failed = QueryFailedError(said["failed"], remedy="Undeploy it, and deploy it again.")
+            continue
+        count = len(statement.nodes)
+        places = Many(Whole(MIN_TIME, facts["turn"] * TURN), count)
+        check_facts(path, said, Object({"ctis": places, "given": Many(Whole(), count)}, others=ANY))
+        for at, (prefix, node) in enumerate(zip(_prefixes(number, statement), statement.nodes, strict=True)):
+            node.cti, node.given = said["ctis"][at], said["given"][at]
+            restore_node(path, at, node, parts[prefix], trusted=trusted)
+
+
+@contextmanager
+def _damaged(path: Path) -> Iterator[None]:
+    """What a text or a type is refused for is damage to the checkpoint."""
+    try:
+        yield
+    except (TextError, ColumnError) as error:
+        raise SourceError(f"The checkpoint {path} is damaged: {error}", remedy=OLDER) from error

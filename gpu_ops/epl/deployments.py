@@ -1,0 +1,183 @@
+"""What is deployed: types of events, and the statements over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from gpu_ops.core.time import TICK, TIME_TYPE
+from gpu_ops.core.turns import CLOCK, LEVEL, PLACE, TURN
+from gpu_ops.engines.local.placing import place
+from gpu_ops.epl.binding.types import event_type
+from gpu_ops.epl.parsing import parse
+from gpu_ops.epl.placed_error import failure_at, shown_in, unsupported
+from gpu_ops.epl.planning.statements import Ledger, PlannedStatement, planned
+from gpu_ops.epl.queries import Query
+from gpu_ops.epl.running import TICKS, RunningStatement
+from gpu_ops.epl.statements import CreateSchema, Statement
+from gpu_ops.errors import ColumnError, PlanError
+from gpu_ops.operators.runtime.steps import running
+from gpu_ops.plan.nodes import Feed
+
+_DEPTH = TURN // LEVEL
+
+
+class Deployments:
+    """Types of events, and the statements over them, in the order in which they came.
+
+    Args:
+        irstream: Whether a statement that says nothing of it gives old rows too.
+        device: Where statements compute.
+        errors: Where it is noted what listeners raise.
+
+    Attributes:
+        types: The properties of each type of event.
+        feeds: The leaf of each type's arrivals.
+        depths: How many statements are between what is sent and events of a type, at most.
+        ticks: The leaf of ticks.
+        statements: The statements, by their names.
+        count: How many were deployed so far.
+        irstream: Whether a statement that says nothing of it gives old rows too.
+    """
+
+    def __init__(self, *, irstream: bool, device: str, errors: list[tuple[str, Exception]]) -> None:
+        self.types: dict[str, pa.Schema] = {}
+        self.feeds: dict[str, Feed] = {}
+        self.depths: dict[str, int] = {}
+        self.ticks = Feed(TICKS, (), TICK)
+        self.statements: dict[str, RunningStatement] = {}
+        self.count = 0
+        self.irstream, self._device, self._errors = irstream, device, errors
+
+    def __getitem__(self, name: str) -> RunningStatement:
+        """A statement by its name."""
+        if name not in self.statements:
+            known = ", ".join(self.statements) or "none"
+            raise PlanError(f"There is no statement {name!r}.", remedy=f"Deployed: {known}.")
+        return self.statements[name]
+
+    def add_type(self, name: str, schema: pa.Schema) -> None:
+        """Have a type of events."""
+        for each in schema.names:
+            if each.startswith("@"):
+                raise ColumnError("A property has no name that begins with @.", column=each, remedy="Rename it.")
+        self.types[name] = schema
+        self.depths[name] = 0
+        own = [pa.field(CLOCK, TIME_TYPE), pa.field(PLACE, pa.int64())]
+        self.feeds[name] = Feed(pa.schema([*schema, *own]), (), TICK)
+
+    def deploy(self, text: str, clock: int, begin: Callable[[RunningStatement], None]) -> tuple[RunningStatement, ...]:
+        """Add the statements of a text, or none of them.
+
+        Args:
+            text: The statements.
+            clock: What the clock shows, in ticks.
+            begin: Has a statement begin.
+        """
+        before = self.types.copy(), self.feeds.copy(), self.depths.copy(), self.statements.copy(), self.count
+        try:
+            statements = parse(text)
+            with shown_in(text):
+                made = [self._deployed(each, clock, begin) for each in statements if not self._created(each)]
+            return tuple(made)
+        except BaseException:
+            self.types, self.feeds, self.depths, self.statements, self.count = before
+            raise
+
+    def undeploy(self, name: str) -> None:
+        """Take a statement away."""
+        del self.statements[self[name].name]
+
+    def _created(self, statement: Statement) -> bool:
+        """Whether a statement only makes a type of events; then there is one."""
+        schema = statement.body
+        if not isinstance(schema, CreateSchema):
+            return False
+        if schema.columns is None or schema.options:
+            raise unsupported(schema, "schemas of other types", "Name the columns: create schema T (a int).")
+        for each in schema.columns:
+            if each.type.name in self.types:
+                raise unsupported(each, "columns that are events of a type")
+        try:
+            fields = event_type({each.name: str(each.type) for each in schema.columns})
+        except ColumnError as error:
+            raise failure_at(schema, str(error)) from None
+        known = self.types.get(schema.name)
+        is_used = any(schema.name in (each.target, *each.plan.reads) for each in self.statements.values())
+        if known is None or not is_used:
+            self.add_type(schema.name, fields)
+        elif not known.equals(fields):
+            raise failure_at(
+                schema, f"There is another type of events {schema.name!r} already.", "Give this one another name."
+            )
+        return True
+
+    def _deployed(
+        self, statement: Statement, clock: int, begin: Callable[[RunningStatement], None]
+    ) -> RunningStatement:
+        self.count += 1
+        name = statement.name or f"statement {self.count}"
+        if name in self.statements:
+            raise failure_at(statement, f"There is a statement {name!r} already.", "Give it another name.")
+        made = self.add(name, statement, self.planned(statement, clock), clock)
+        begin(made)
+        return made
+
+    def planned(self, statement: Statement, clock: int) -> PlannedStatement:
+        """What a statement computes that begins when the clock shows some ticks.
+
+        Raises:
+            PlacedError: As `gpu_ops.epl.planning.statements.planned`; or it cannot insert what it says.
+        """
+        return planned(statement, Ledger(self.types, self.feeds, self.ticks, clock, self.irstream))
+
+    def add(self, name: str, statement: Statement, plan: PlannedStatement, clock: int) -> RunningStatement:
+        """Have a statement of some name, whose plan is known."""
+        target, names = self._inserted(statement, plan)
+        device = place(plan.node, self._device)
+        made = RunningStatement(
+            name, str(statement), plan, target, names, clock, device, running(plan.node, device), self._errors
+        )
+        self.statements[name] = made
+        if target:
+            self._deepen(statement)
+        return made
+
+    def _deepen(self, statement: Statement) -> None:
+        """Have each type deeper than those that the statements read which insert into it."""
+        inserting = [each for each in self.statements.values() if each.target]
+        while found := [
+            (each.target, deeper) for each in inserting if (deeper := self._below(each)) > self.depths[each.target]
+        ]:
+            self.depths |= dict(found)
+            if max(self.depths.values()) >= _DEPTH - 1:
+                raise unsupported(statement, f"streams in a circle, and more than {_DEPTH - 2} one into another")
+
+    def _below(self, statement: RunningStatement) -> int:
+        return 1 + max(self.depths[name] for name in statement.plan.reads)
+
+    def _inserted(self, statement: Statement, plan: PlannedStatement) -> tuple[str, tuple[str, ...]]:
+        """(the type that its rows are events of, its columns' names there); a new type if there is none."""
+        query = statement.body
+        if not isinstance(query, Query) or query.insert is None:
+            return "", ()
+        names = tuple(query.insert.columns or plan.columns.names)
+        if len(names) != len(plan.columns):
+            raise failure_at(
+                query.insert, f"There are {len(names)} names for {len(plan.columns)} columns.", "Name each of them."
+            )
+        target = query.insert.target
+        fields = [each.with_name(name) for each, name in zip(plan.columns, names, strict=True)]
+        if target not in self.types:
+            self.add_type(target, pa.schema(fields))
+        elif target in plan.reads:
+            raise unsupported(query.insert, "statements that insert into what they read")
+        else:
+            known = self.types[target]
+            for each in fields:
+                if each.name not in known.names:
+                    raise failure_at(
+                        query.insert, f"{target!r} has no property {each.name!r}.", f"It has: {', '.join(known.names)}."
+                    )
+        return target, names

@@ -1,0 +1,205 @@
+"""A service: turns are numbered, the clock moves, and statements are stepped, those that insert first."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.core.arguments import whole
+from gpu_ops.core.time import TIME_TYPE
+from gpu_ops.core.turns import CLOCK, LEVEL, PLACE, TURN
+from gpu_ops.epl.deployments import Deployments
+from gpu_ops.epl.running import DeliveredRows, PlacedRows, RunningStatement, SentDeliveries, TickRows
+from gpu_ops.epl.sent_rows import arrival_times, milliseconds, table_of
+from gpu_ops.errors import PlanError, QueryFailedError
+from gpu_ops.plan.nodes import Feed
+
+_MILLISECOND = 1000
+_MOST_TICKS = 10_000_000
+
+
+class Service:
+    """Turns, a clock, and the statements that they reach. One call at a time.
+
+    Args:
+        deployments: The types and the statements.
+        clock: What the clock shows first, in milliseconds since 1970.
+        turn: The number of the next turn.
+
+    Attributes:
+        clock: What the clock shows, in milliseconds since 1970.
+        turn: The number of the next turn.
+    """
+
+    def __init__(self, deployments: Deployments, clock: int, turn: int = 0) -> None:
+        self._deployments = deployments
+        self.clock, self.turn = clock, turn
+
+    def deploy(self, text: str) -> tuple[RunningStatement, ...]:
+        """Add the statements of a text: they begin now."""
+        return self._deployments.deploy(text, self.clock * _MILLISECOND, self._begin)
+
+    def _begin(self, statement: RunningStatement) -> None:
+        """Show a statement the clock."""
+        self._stepped(statement, {}, self._ticked(np.array([self.clock])))
+
+    # Turns
+
+    def _next(self, count: int) -> Any:
+        """The places of the next turns."""
+        places = (np.arange(count, dtype=np.int64) + self.turn) * TURN
+        self.turn += count
+        return places
+
+    def _stepped(
+        self, statement: RunningStatement, arrived: dict[Feed, PlacedRows], ticks: TickRows | None
+    ) -> pa.Table:
+        """What a statement makes of some turns. Nothing else steps statements."""
+        deployments = self._deployments
+        return statement.step(arrived, (deployments.ticks, ticks), deployments.feeds, self.turn * TURN)
+
+    def send(self, type_name: str, rows: Any, *, at: Any = None) -> SentDeliveries:
+        """Send events, in their order: each is a turn. See `Runtime.send`."""
+        if type_name not in self._deployments.types:
+            raise PlanError(
+                f"There is no type of events {type_name!r}.",
+                remedy=f"Known: {', '.join(self._deployments.types) or 'none'}.",
+            )
+        table = table_of(rows, self._deployments.types[type_name])
+        # A table without columns has no rows, but events without properties are events.
+        count = len(table) if table.num_columns or not isinstance(rows, list) else len(rows)
+        if not count:
+            return SentDeliveries([])
+        if at is None:
+            places, clocks = self._next(count), np.full(count, self.clock * _MILLISECOND)
+            return self._turned({type_name: _at_places(table, places, clocks)}, None, self.clock)
+        return self._sent_at(type_name, table, arrival_times(at, count, self.clock))
+
+    def _sent_at(self, type_name: str, table: pa.Table, times: Any) -> SentDeliveries:
+        """Send events, each when the clock shows its time: an advance is a turn before it."""
+        moves = times > np.concatenate([[self.clock], times[:-1]])
+        rank = np.arange(len(times)) + np.cumsum(moves)
+        places = self._next(int(rank[-1]) + 1)
+        at = np.flatnonzero(moves)
+        asks = np.zeros(len(at), np.bool_)
+        ticks = TickRows(places[rank[at] - 1], times[at] * _MILLISECOND, asks) if len(at) else None
+        before, self.clock = self.clock, int(times[-1])
+        return self._turned({type_name: _at_places(table, places[rank], times * _MILLISECOND)}, ticks, before)
+
+    def advance(self, now: int | dt.datetime) -> SentDeliveries:
+        """Set the clock. See `Runtime.advance`."""
+        return self._advanced(np.array([milliseconds(now)], np.int64))
+
+    def advance_span(self, now: int | dt.datetime, resolution: int | None = None) -> SentDeliveries:
+        """Walk the clock to a time. See `Runtime.advance_span`."""
+        until, step = milliseconds(now), 1 if resolution is None else whole(resolution, name="resolution")
+        if (until - self.clock) // step > _MOST_TICKS:
+            raise PlanError(
+                f"From {self.clock} to {until} are more than {_MOST_TICKS:,} steps.", remedy="Give a resolution."
+            )
+        clocks = np.arange(self.clock + step, until + 1, step, dtype=np.int64)
+        if not len(clocks) or clocks[-1] != until:
+            clocks = np.append(clocks, until)
+        return self._advanced(clocks)
+
+    def _advanced(self, clocks: Any) -> SentDeliveries:
+        if clocks[0] < self.clock:
+            raise PlanError(
+                f"The clock shows {self.clock}, and cannot go back to {clocks[0]}.", remedy="Give a later time."
+            )
+        before, self.clock = self.clock, int(clocks[-1])
+        return self._turned({}, self._ticked(clocks), before)
+
+    def _ticked(self, clocks: Any, *, ask: bool = False) -> TickRows:
+        return TickRows(self._next(len(clocks)), clocks * _MILLISECOND, np.full(len(clocks), ask, np.bool_))
+
+    def _turned(self, arrived: dict[str, PlacedRows], ticks: TickRows | None, before: int) -> SentDeliveries:
+        """Take some turns: each statement once, those that insert before those that read it.
+
+        Args:
+            arrived: The rows of each type.
+            ticks: The moves of the clock.
+            before: What the clock showed before them.
+        """
+        found: list[tuple[int, DeliveredRows]] = []
+        inserted: dict[str, list[PlacedRows]] = {}
+        ordered = sorted(
+            enumerate(self._deployments.statements.values()),
+            key=lambda pair: max(self._deployments.depths[name] for name in pair[1].plan.reads),
+        )
+        failure: BaseException | None = None
+        for number, statement in ordered:
+            if statement.failed is not None:
+                continue
+            try:
+                for name in statement.plan.reads:
+                    if name in inserted:
+                        arrived[name] = self._merged(name, inserted.pop(name), arrived.get(name), ticks, before)
+                mine = {
+                    self._deployments.feeds[name]: arrived[name] for name in statement.plan.reads if name in arrived
+                }
+                if ticks is None and not mine:
+                    continue
+                made = self._stepped(statement, mine, ticks)
+                if statement.target and len(made):
+                    inserted.setdefault(statement.target, []).append(statement.inserted(made))
+                delivered = statement.delivered(made)
+            except BaseException as error:  # noqa: BLE001  (the other statements take the turn, then it is raised)
+                statement.failed = error
+                failure = failure or error
+                error.add_note(f"The statement {statement.name!r} has failed, and gives nothing any more.")
+                continue
+            if delivered is not None:
+                found.append((number, delivered))
+        sent = SentDeliveries(found)
+        sent.tell()
+        if failure is not None:
+            raise failure
+        return sent
+
+    def _merged(
+        self, name: str, parts: Sequence[PlacedRows], sent: PlacedRows | None, ticks: TickRows | None, before: int
+    ) -> PlacedRows:
+        """Inserted events at places of their own, behind the turn that made them, beside those that were sent."""
+        schema = self._deployments.types[name]
+        made = np.concatenate([part.places for part in parts])
+        table = pa.concat_tables([table_of(part.rows, schema, missing=True) for part in parts])
+        order = np.argsort(made, kind="stable")
+        made, table = made[order], table.take(order)
+        turn = made // TURN
+        rank = np.arange(len(turn)) - np.searchsorted(turn, turn)
+        if len(rank) and int(rank.max()) * 2 >= LEVEL:
+            raise PlanError(
+                f"One turn inserts more than {LEVEL // 2:,} events into {name!r}.", remedy="Make windows smaller."
+            )
+        places = turn * TURN + self._deployments.depths[name] * LEVEL + rank * 2
+        clocks = np.full(len(places), before * _MILLISECOND)
+        if ticks is not None:
+            shown = np.append(before * _MILLISECOND, ticks.clocks)
+            clocks = shown[np.searchsorted(ticks.places, turn * TURN, side="right")]
+        batch = _at_places(table, places, clocks)
+        if sent is None:
+            return batch
+        every = np.concatenate([sent.places, places])
+        order = np.argsort(every, kind="stable")
+        return PlacedRows(every[order], pa.concat_tables([sent.rows, batch.rows]).take(order))
+
+    def rows(self, name: str) -> pa.Table:
+        """What a statement's iterator gives now. See `Runtime.rows`."""
+        statement = self._deployments[name]
+        if statement.failed is not None:
+            raise QueryFailedError(
+                f"The statement {name!r} has failed.", remedy="Undeploy it, and deploy it again."
+            ) from statement.failed
+        asked = self._ticked(np.array([self.clock]), ask=True)
+        return statement.held(self._stepped(statement, {}, asked))
+
+
+def _at_places(table: pa.Table, places: Any, clocks: Any) -> PlacedRows:
+    """Rows as arrivals at some places, while the clock shows some ticks."""
+    own = {CLOCK: pa.array(clocks, pa.int64()).cast(TIME_TYPE), PLACE: pa.array(places, pa.int64())}
+    return PlacedRows(places, pa.table({**{name: table[name] for name in table.column_names}, **own}))
