@@ -16,7 +16,7 @@ from tests.support.epl_scripts import NAME, SCHEMA, Scenario, played, same_trace
 from tests.support.examples import examples
 
 _VIEWS = st.sampled_from(
-    ["uni(v)", "uni(x, k)", "weighted_avg(x, v)", "correl(v, x)", "linest(v, x)", "linest(x, v, ts, k)", "uni(v, *)"]
+    ["uni(v)", "uni(x, k)", "weighted_avg(x, v)", "correl(v, x)", "linest(v, x)", "linest(x, v, ts, k)"]
 )
 _BEFORE = st.sampled_from(
     ["", "#keepall", "#length(2)", "#time(1 sec)", "#length_batch(2)", "#time_batch(1 sec)", "#unique(k)#unique(v)"]
@@ -74,6 +74,15 @@ def test_content_is_one_row_before_any_event_too() -> None:
     (row,) = runtime.rows(statement.name).to_pylist()
     assert math.isnan(row["average"])
     assert row["v"] == 2
+
+
+def test_a_wildcard_takes_all_properties_of_the_last_event() -> None:
+    runtime = epl.Runtime({"A": {"v": "int", "total": "string"}})
+    (statement,) = runtime.deploy("select datapoints, total, v from A#uni(v, *)")
+    (delivery,) = runtime.send("A", [{"v": 3, "total": "of the statistics"}])
+    assert delivery.new is not None
+    assert delivery.new.to_pylist() == [{"datapoints": 1, "total": 3.0, "v": 3}]
+    assert statement.schema.names == ["datapoints", "total", "v"]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
-from gpu_ops.core.turns import DUE, EMPTY, GROUPING, HELD, MARK, NEW, OLD, ORDER, PLACE, ROW, of_stream
+from gpu_ops.core.turns import EMPTY, GROUPING, HELD, MARK, NEW, OLD, ORDER, PLACE, ROW, of_stream
 from gpu_ops.epl import expressions as e
 from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
@@ -26,9 +26,10 @@ from gpu_ops.epl.planning.events import event_of, stream_meant
 from gpu_ops.epl.planning.joins import JoinedStream, join_of, joined_columns, with_bounds_as_said, without
 from gpu_ops.epl.planning.levels import levels_of
 from gpu_ops.epl.planning.looking_back import LookingBack
-from gpu_ops.epl.planning.mentions import aggregate_calls, drops_oldest, local_keys, properties_of
+from gpu_ops.epl.planning.mentions import aggregate_calls, local_keys, properties_of
 from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.planning.rates import PlannedOutput, output_rate
+from gpu_ops.epl.planning.refusals import refuse_aggregates, refuse_outputs, refuse_subqueries, refuse_windows
 from gpu_ops.epl.planning.subqueries import Asked, Subqueries, asks
 from gpu_ops.epl.planning.windows import StreamWindows, windowed
 from gpu_ops.epl.statements import Statement
@@ -135,7 +136,9 @@ class _DeliveredScope:
         self._events, self._aggregates, self._keys, self._asked = events, aggregates, keys, asked
 
     def special(self, node: e.Expression) -> Bound | None:
-        """A key of the groups, what another row has, or a sub-query."""
+        """A key of the groups, what another row has, a sub-query, or whether the row is a new one."""
+        if isinstance(node, e.FunctionCall) and node.name.lower() == "istream" and not node.arguments and not node.of:
+            return Bound(nw.col(ROW) != OLD, t.BOOLEAN)
         looking = self._events.looking
         previous = None if looking is None else looking.previous(node, self._aggregates)
         return previous or self._keys.get(node) or self._asked.special(node, self) or self._events.special(node)
@@ -295,6 +298,9 @@ class _QueryPlanner:
             for name in values:
                 if pa.types.is_nested(delivered.schema.field(name).type):
                     raise unsupported(query.group_by[0], "output all with arrays")
+        for rate in aggregates.rates:
+            points = extended(_where(self._arrived, where), read)
+            node = rate.over(node, points, self._ledger.ticks, levels[0])
         node = asked.over(node)
         by = tuple(names) if kind in {"row per group", "aggregated and grouped"} else ()
         node = self._had(node, output if limited else None, having, kind, by, values if by_all else ())
@@ -341,6 +347,7 @@ class _QueryPlanner:
             if query.stream.unidirectional:
                 raise failure_at(query.stream, "Only a stream of a join can be unidirectional.", "Leave the word out.")
             stream, node = self._source(query.stream)
+            self._arrived = node
             return [stream], self._kept(query.stream, stream, node)
         made: list[JoinedStream] = []
         for number, term in enumerate(query.streams):
@@ -441,41 +448,12 @@ class _QueryPlanner:
 
     def _refuse(self, aggregates: PlannedAggregates, windows: StreamWindows, *, asks_in_rows: bool) -> None:
         """Refuse what would be answered differently from Esper."""
-        query = self._query
-        is_alone = any(term.unidirectional for term in query.streams)
-        for call in aggregates.known:
-            if call.name == "window" and not any(term.views for term in query.streams):
-                raise failure_at(call, "window needs a window, and the stream has none.", "Write one: #length(100).")
-        if any(join.kind not in {"cross", "inner"} for join in query.joins) and aggregates.made and not is_alone:
-            raise unsupported(query.joins[0], "aggregates over outer joins")
-        if query.group_by and any(term.views for term in query.streams):
-            self._refuse_forgetting(aggregates)
-        if windows.in_batches and query.output is not None and query.output.selection == "snapshot":
-            raise unsupported(query.output, "snapshots of windows of batches")
-        if windows.posts is not None and query.where is not None:
-            raise unsupported(query.where, "'where' beside FORCE_UPDATE")
-        if windows.posts is not None and query.having is not None:
-            raise unsupported(query.having, "'having' beside FORCE_UPDATE")
-        rate = query.output
-        if rate is not None and rate.after is not None and rate.selection == "first" and aggregates.made:
-            raise unsupported(rate, "output after … first of aggregates")
-        for call in aggregates.known:
-            if call.name == "nth" and not all(map(drops_oldest, query.streams)):
-                raise unsupported(call, "nth over such a window", "Take one that drops the oldest row, as #length(5).")
-        if rate is not None and isinstance(rate.rate, q.OutputWhen) and rate.selection == "first" and query.group_by:
-            raise unsupported(rate, "output first of groups when a condition holds")
-        if asks_in_rows and query.output is not None:
-            raise unsupported(query, "sub-queries of queries with output clauses")
-        has_clocks = self._subqueries.has_clock and DUE in windows.memberships.schema.names
-        if asks_in_rows and has_clocks and self._selector != "istream":
-            # At a tick at which both lose rows, which of them does first is a matter of when that fell due.
-            raise unsupported(query, "old rows of a clock's window beside a sub-query over another")
-
-    def _refuse_forgetting(self, aggregates: PlannedAggregates) -> None:
-        """Refuse aggregates that Esper forgets when a group's window is empty: they would go on here."""
-        for call in aggregates.known:
-            if call.name.endswith("ever") or call.name == "leaving":
-                raise unsupported(call, f"{call.name} of groups in windows")
+        gives_old = self._selector != "istream"
+        refuse_windows(self._query, windows)
+        refuse_aggregates(self._query, aggregates, gives_old=gives_old)
+        refuse_outputs(self._query, aggregates)
+        if asks_in_rows:
+            refuse_subqueries(self._query, windows, has_clock=self._subqueries.has_clock, gives_old=gives_old)
 
     def _kind(self, keys: Mapping[e.Expression, Bound], levels: Sequence[tuple[str, ...]], events: StreamScope) -> Kind:
         query = self._query
