@@ -459,6 +459,24 @@ def _cast(node: Node, types: Mapping[str, pa.DataType]) -> Node:
     )
 
 
+def cast_to(node: Node, schema: pa.Schema, sources: Mapping[str, str], kept: Sequence[str]) -> Node:
+    """The columns of a schema, of some columns of a node; those without a source are null.
+
+    Args:
+        node: The node.
+        schema: The columns, and their types.
+        sources: From names of the schema to columns of the node.
+        kept: Columns of the node that are there besides.
+    """
+    made = []
+    for each in schema:
+        source, wanted = sources.get(each.name), _narwhals_type(each.type)
+        value = nw.lit(None) if source is None else nw.col(source)
+        is_there = source is not None and _narwhals_type(node.schema.field(source).type) == wanted
+        made.append((value if is_there else value.cast(wanted)).alias(each.name))
+    return Project(node, (*made, *map(nw.col, kept)), keep=False)
+
+
 @lru_cache(maxsize=256)
 def _narwhals_type(dtype: pa.DataType) -> nw.dtypes.DType:
     made: nw.dtypes.DType = nw.from_native(pa.Table.from_batches([], pa.schema([("c", dtype)]))).schema["c"]

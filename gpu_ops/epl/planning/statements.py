@@ -96,6 +96,7 @@ class Ledger:
         ticks: The leaf of ticks.
         clock: What the clock shows, in ticks.
         irstream: Whether a statement that says nothing of it gets the remove stream too.
+        asks: Whether content may be asked for.
     """
 
     types: Mapping[str, pa.Schema]
@@ -103,6 +104,7 @@ class Ledger:
     ticks: Node
     clock: int = MIN_TIME
     irstream: bool = False
+    asks: bool = True
 
 
 def planned(statement: Statement, ledger: Ledger) -> PlannedStatement:
@@ -263,7 +265,7 @@ class _QueryPlanner:
         snapshot = output is not None and output.selection == "snapshot" and output.rate.every is not None
         touched = kind == "row per group" and self._outputs_touched(output, aggregates, windows, asked)
         limited = output is not None and not snapshot and not touched
-        is_iterable = (windowed or by_group or self._keeps_last) and not momentary
+        is_iterable = self._ledger.asks and (windowed or by_group or self._keeps_last) and not momentary
         rows = windows.memberships if looking is None else looking.rows(windows.memberships)
         delivered = Deliveries(
             extended(_where(rows, where), read),
@@ -282,7 +284,7 @@ class _QueryPlanner:
             momentary=momentary,
         )
         node: Node = delivered
-        if windows.in_batches and looking is not None:
+        if windows.in_batches and looking is not None and self._ledger.asks:
             content = replace(
                 delivered,
                 rows=extended(_where(looking.waiting(windows.content), where), read),

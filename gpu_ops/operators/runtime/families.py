@@ -10,6 +10,9 @@ import gpu_ops.operators.filter_project
 import gpu_ops.operators.joins.incremental
 import gpu_ops.operators.joins.incremental_stitch
 import gpu_ops.operators.joins.turn_joins
+import gpu_ops.operators.ledger.at_clock
+import gpu_ops.operators.ledger.inserted
+import gpu_ops.operators.ledger.ledger
 import gpu_ops.operators.lifetimes
 import gpu_ops.operators.row_windows.clocked
 import gpu_ops.operators.row_windows.incremental

@@ -1,0 +1,74 @@
+"""Points that wait for a CTI past their places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.core.state_tables import Field, StateTable
+from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
+from gpu_ops.devices import Device
+from gpu_ops.operators.events import Events, concat
+from gpu_ops.operators.state.fields import nullable_columns
+
+_PREFIX = "row/"
+
+
+class WaitingPoints:
+    """The points of an input that wait.
+
+    Args:
+        name: What their table is called.
+        schema: Their columns.
+        device: Where arrays live.
+    """
+
+    def __init__(self, name: str, schema: pa.Schema, device: Device) -> None:
+        self._name, self._schema, self._device = name, schema, device
+        self._held: list[Events] = []
+
+    def __len__(self) -> int:
+        return sum(map(len, self._held))
+
+    def before(self, limit: int, events: Sequence[Events]) -> Events | None:
+        """Those before a place, of those that waited and of new ones; the others wait."""
+        whole = concat([*self._held, *(Events(each.start, TICK, each.frame) for each in events)], self._device)
+        self._held = []
+        if whole is None or not len(whole):
+            return None
+        if limit == MAX_TIME or int(whole.start.max()) < limit:
+            return whole
+        is_due, keep = whole.start < limit, self._device.kernels.keep
+        self._held = [whole.take(keep(~is_due), self._device)]
+        return whole.take(keep(is_due), self._device) if bool(is_due.any()) else None
+
+    def tables(self) -> dict[str, pa.Table]:
+        """The points that wait, if there are any."""
+        whole = concat(self._held, self._device)
+        if whole is None:
+            return {}
+        names = list(whole.frame.columns)
+        rows = self._device.columns.to_arrow(whole.frame, pa.schema([self._schema.field(name) for name in names]))
+        place = pa.array(self._device.columns.host(whole.start), pa.int64())
+        return {self._name: pa.table({"place": place, **{f"{_PREFIX}{name}": rows[name] for name in names}})}
+
+    def declared(self) -> Iterator[StateTable]:
+        """The declaration of that table."""
+        place = Field(pa.int64(), least=MIN_TIME, most=MAX_TIME)
+        yield StateTable(self._name, {"place": place, **nullable_columns(self._schema, _PREFIX)})
+
+    def restore(self, tables: Mapping[str, pa.Table]) -> None:
+        """What `tables` gave."""
+        if self._name not in tables:
+            return
+        table, columns = tables[self._name], self._device.columns
+        rows = table.drop_columns("place")
+        names = [name.removeprefix(_PREFIX) for name in rows.column_names]
+        self._held = [Events(_array(table, columns), TICK, columns.from_arrow(rows.rename_columns(names)))]
+
+
+def _array(table: pa.Table, columns: Any) -> Any:
+    return columns.array(np.array(table["place"].to_numpy(), np.int64))

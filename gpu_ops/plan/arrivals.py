@@ -1,0 +1,84 @@
+"""Streams on turns: the leaves of plans per arrival, made of streams of events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import narwhals as nw
+
+from gpu_ops.core.turns import NEW, ROW
+from gpu_ops.errors import ColumnError, PlanError
+from gpu_ops.plan.ledger import TURN_NUMBER, AtClock, EventLedger
+from gpu_ops.plan.nodes import Filter, KeyBy, Node, Project
+
+TURN_COLUMN, ROW_COLUMN = "turn", "row"
+"""The columns of deliveries beside those of their rows."""
+
+
+@dataclass(frozen=True)
+class OnTurns:
+    """What a ledger gives.
+
+    Attributes:
+        arrivals: The arrivals of each stream.
+        ticks: The ticks.
+        since: What the clock shows first, in ticks.
+    """
+
+    arrivals: Mapping[str, Node]
+    ticks: Node
+    since: int
+
+
+def on_turns(
+    streams: Mapping[str, Node], *, order: str | None, since: int, until: int | None = None, moves: bool = True
+) -> OnTurns:
+    """Streams of events on the turns of one ledger.
+
+    Args:
+        streams: The streams by their names.
+        order: As in `EventLedger`.
+        since: Likewise.
+        until: Likewise.
+        moves: Likewise.
+
+    Raises:
+        ColumnError: As `EventLedger`.
+        PlanError: As `EventLedger`; or the events are on Spark.
+    """
+    for name, node in streams.items():
+        if node.on_spark:
+            raise PlanError(
+                f"Deliveries hang on one order of all events, and {name!r} is on Spark, where there is none.",
+                remedy="Collect it first: g.events(frame.toArrow(), start=…).",
+            )
+    nodes = tuple(KeyBy(node, ()) if node.key else node for node in streams.values())
+    ticks = EventLedger(nodes, tuple(streams), None, order, since, until, moves)
+    made = {name: EventLedger(nodes, tuple(streams), at, order, since, until, moves) for at, name in enumerate(streams)}
+    return OnTurns(made, ticks, since)
+
+
+def delivered(deliveries: Node, ticks: Node, columns: Mapping[str, str], shows: tuple[str | None, str | None]) -> Node:
+    """Deliveries as events: ``turn``, ``row``, and columns by their new names.
+
+    Args:
+        deliveries: The rows of deliveries, on turns.
+        ticks: The ticks.
+        columns: From names of the deliveries to new names.
+        shows: Which kinds of rows are new rows, and which are old ones; None for none.
+
+    Raises:
+        ColumnError: A column has the name of another one.
+    """
+    named = list(columns.values())
+    for name in (TURN_COLUMN, ROW_COLUMN, "start", "end"):
+        if name in named:
+            raise ColumnError("Deliveries have a column of this name.", column=name, remedy="Give it another name.")
+    new, _ = shows
+    kinds = [each for each in shows if each is not None]
+    some = Filter(deliveries, nw.col(ROW).is_in(kinds))
+    word = nw.when(nw.col(ROW) == new).then(nw.lit(NEW)).otherwise(nw.lit("old")) if new else nw.col(ROW)
+    shown = [nw.col(TURN_NUMBER).alias(TURN_COLUMN), word.alias(ROW_COLUMN)]
+    shown += [nw.col(name).alias(other) for name, other in columns.items()]
+    return Project(AtClock(some, ticks), tuple(shown), keep=False)
