@@ -38,6 +38,7 @@ _RUNTIME = Object(
         "count": Whole(),
         "irstream": TRUTH,
         "statements": Many(_STATEMENT),
+        "expressions": Many(TEXT),
     },
     others=ANY,
 )
@@ -56,6 +57,7 @@ def write_runtime(path: Path, deployments: Deployments, service: Service, keep: 
         "count": deployments.count,
         "irstream": deployments.irstream,
         "statements": list(map(_facts, statements)),
+        "expressions": [f"create {each.declaration}" for each in deployments.declared.values()],
     }
     write_checkpoint(path, facts, tables, keep=keep)
 
@@ -109,6 +111,8 @@ def read_runtime(path: Path, bounds: Bounds, deployments: Deployments) -> Servic
             for name, table in tables.items():
                 if name.startswith(_TYPE):
                     deployments.add_type(name.removeprefix(_TYPE), table.schema)
+            for text in facts["expressions"]:
+                deployments.create(text)
         made = [_restored(path, each, deployments) for each in facts["statements"]]
         deployments.count = facts["count"]
         _restore_states(path, facts, tables, made, trusted=bounds.trust)

@@ -9,13 +9,14 @@ import pyarrow as pa
 from gpu_ops.core.time import TICK, TIME_TYPE
 from gpu_ops.core.turns import CLOCK, LEVEL, PLACE, TURN
 from gpu_ops.engines.local.placing import place
-from gpu_ops.epl.binding.types import event_type
+from gpu_ops.epl.binding.types import common_type, event_type, type_name
+from gpu_ops.epl.inlining import DeclaredExpression, inlined
 from gpu_ops.epl.parsing import parse
-from gpu_ops.epl.placed_error import failure_at, shown_in, unsupported
+from gpu_ops.epl.placed_error import HasPlace, failure_at, shown_in, unsupported
 from gpu_ops.epl.planning.statements import Ledger, PlannedStatement, planned
 from gpu_ops.epl.queries import Query
 from gpu_ops.epl.running import TICKS, RunningStatement
-from gpu_ops.epl.statements import CreateSchema, Statement
+from gpu_ops.epl.statements import CreateExpression, CreateSchema, Statement
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.operators.runtime.steps import running
 from gpu_ops.plan.nodes import Feed
@@ -36,6 +37,7 @@ class Deployments:
         feeds: The leaf of each type's arrivals.
         depths: How many statements are between what is sent and events of a type, at most.
         ticks: The leaf of ticks.
+        declared: The expressions that texts create.
         statements: The statements, by their names.
         count: How many were deployed so far.
         irstream: Whether a statement that says nothing of it gives old rows too.
@@ -47,6 +49,7 @@ class Deployments:
         self.depths: dict[str, int] = {}
         self.ticks = Feed(TICKS, (), TICK)
         self.statements: dict[str, RunningStatement] = {}
+        self.declared: dict[str, DeclaredExpression] = {}
         self.count = 0
         self.irstream, self._device, self._errors = irstream, device, errors
 
@@ -76,27 +79,58 @@ class Deployments:
             begin: Has a statement begin.
         """
         before = self.types.copy(), self.feeds.copy(), self.depths.copy(), self.statements.copy(), self.count
+        declared = self.declared.copy()
         try:
             statements = parse(text)
             with shown_in(text):
-                made = [self._deployed(each, clock, begin) for each in statements if not self._created(each)]
+                made = [
+                    self._deployed(inlined(each, self.declared, text), clock, begin)
+                    for each in statements
+                    if not self._created(each, text)
+                ]
             return tuple(made)
         except BaseException:
             self.types, self.feeds, self.depths, self.statements, self.count = before
+            self.declared = declared
             raise
+
+    def create(self, text: str) -> None:
+        """Have what a text creates, which has no other statements."""
+        with shown_in(text):
+            for each in parse(text):
+                self._created(each, text)
 
     def undeploy(self, name: str) -> None:
         """Take a statement away."""
         del self.statements[self[name].name]
 
-    def _created(self, statement: Statement) -> bool:
-        """Whether a statement only makes a type of events; then there is one."""
-        schema = statement.body
-        if not isinstance(schema, CreateSchema):
-            return False
+    def _created(self, statement: Statement, text: str) -> bool:
+        """Whether a statement only makes a type of events, or an expression; then there is one."""
+        for each in statement.annotations:
+            if each.name.lower() == "name" and not isinstance(each.value, str):
+                raise failure_at(each, "@name takes a text.", "Write: @name('large').")
+        match statement.body:
+            case CreateSchema() as schema:
+                self._add_schema(schema)
+            case CreateExpression(declaration):
+                if declaration.name in self.declared:
+                    raise failure_at(
+                        declaration,
+                        f"There is an expression {declaration.name!r} already.",
+                        "Give this one another name.",
+                    )
+                self.declared[declaration.name] = DeclaredExpression(declaration, text)
+            case _:
+                return False
+        return True
+
+    def _add_schema(self, schema: CreateSchema) -> None:
+        """Have the type of events that a text creates."""
         if schema.columns is None or schema.options:
             raise unsupported(schema, "schemas of other types", "Name the columns: create schema T (a int).")
-        for each in schema.columns:
+        for at, each in enumerate(schema.columns):
+            if any(each.name == other.name for other in schema.columns[:at]):
+                raise failure_at(each, f"Two properties are called {each.name!r}.", "Rename one of them.")
             if each.type.name in self.types:
                 raise unsupported(each, "columns that are events of a type")
         try:
@@ -106,12 +140,21 @@ class Deployments:
         known = self.types.get(schema.name)
         is_used = any(schema.name in (each.target, *each.plan.reads) for each in self.statements.values())
         if known is None or not is_used:
-            self.add_type(schema.name, fields)
+            self._add_type_at(schema, schema.name, fields)
         elif not known.equals(fields):
             raise failure_at(
                 schema, f"There is another type of events {schema.name!r} already.", "Give this one another name."
             )
-        return True
+
+    def _add_type_at(self, node: HasPlace, name: str, schema: pa.Schema) -> None:
+        """Have a type of events that a text asks for."""
+        twice = [each for at, each in enumerate(schema.names) if each in schema.names[:at]]
+        if twice:
+            raise failure_at(node, f"Two properties of {name!r} are called {twice[0]!r}.", "Rename one of them.")
+        try:
+            self.add_type(name, schema)
+        except ColumnError as error:
+            raise failure_at(node, str(error)) from None
 
     def _deployed(
         self, statement: Statement, clock: int, begin: Callable[[RunningStatement], None]
@@ -170,7 +213,7 @@ class Deployments:
         target = query.insert.target
         fields = [each.with_name(name) for each, name in zip(plan.columns, names, strict=True)]
         if target not in self.types:
-            self.add_type(target, pa.schema(fields))
+            self._add_type_at(query.insert, target, pa.schema(fields))
         elif target in plan.reads:
             raise unsupported(query.insert, "statements that insert into what they read")
         else:
@@ -180,4 +223,8 @@ class Deployments:
                     raise failure_at(
                         query.insert, f"{target!r} has no property {each.name!r}.", f"It has: {', '.join(known.names)}."
                     )
+                there = known.field(each.name).type
+                if common_type([there, each.type]) != there:
+                    types = f"{type_name(there)}, and what is inserted of type {type_name(each.type)}"
+                    raise failure_at(query.insert, f"{target}.{each.name} is of type {types}.", "Cast it.")
         return target, names

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
-from gpu_ops.core.turns import DUE, EMPTY, GROUPING, HELD, MARK, NEW, OLD, ORDER, PLACE, ROW, of_stream
+from gpu_ops.core.turns import EMPTY, GROUPING, HELD, MARK, NEW, OLD, ORDER, PLACE, ROW, of_stream
 from gpu_ops.epl import expressions as e
 from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
@@ -18,15 +17,19 @@ from gpu_ops.epl.binding import types as t
 from gpu_ops.epl.binding.bound import Bound
 from gpu_ops.epl.binding.expressions import bind, bind_condition, constant
 from gpu_ops.epl.binding.names import column_names
-from gpu_ops.epl.binding.scope import BoundStream, StreamScope, is_aggregate, unknown
+from gpu_ops.epl.binding.scope import BoundStream, StreamScope, unknown
 from gpu_ops.epl.patterns import EventFilter
-from gpu_ops.epl.placed_error import PlacedError, failure_at, unsupported
+from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.aggregates import PlannedAggregates
+from gpu_ops.epl.planning.derived import DerivedView, is_derived
 from gpu_ops.epl.planning.events import event_of, stream_meant
 from gpu_ops.epl.planning.joins import JoinedStream, join_of, joined_columns, with_bounds_as_said, without
+from gpu_ops.epl.planning.levels import levels_of
 from gpu_ops.epl.planning.looking_back import LookingBack
+from gpu_ops.epl.planning.mentions import aggregate_calls, local_keys, properties_of
 from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.planning.rates import PlannedOutput, output_rate
+from gpu_ops.epl.planning.refusals import refuse_aggregates, refuse_outputs, refuse_subqueries, refuse_windows
 from gpu_ops.epl.planning.subqueries import Asked, Subqueries, asks
 from gpu_ops.epl.planning.windows import StreamWindows, windowed
 from gpu_ops.epl.statements import Statement
@@ -135,7 +138,9 @@ class _DeliveredScope:
         self._events, self._aggregates, self._keys, self._asked = events, aggregates, keys, asked
 
     def special(self, node: e.Expression) -> Bound | None:
-        """A key of the groups, what another row has, or a sub-query."""
+        """A key of the groups, what another row has, a sub-query, or whether the row is a new one."""
+        if isinstance(node, e.FunctionCall) and node.name.lower() == "istream" and not node.arguments and not node.of:
+            return Bound(nw.col(ROW) != OLD, t.BOOLEAN)
         looking = self._events.looking
         previous = None if looking is None else looking.previous(node, self._aggregates)
         return previous or self._keys.get(node) or self._asked.special(node, self) or self._events.special(node)
@@ -164,8 +169,65 @@ class _QueryPlanner:
         self._keeps_last = any(each.name.lower() == "iterableunbound" for each in statement.annotations)
         self._selector = query.selector or ("irstream" if ledger.irstream else "istream")
 
-    def plan(self) -> PlannedStatement:  # noqa: PLR0915  (a clause after the other)
+    def plan(self) -> PlannedStatement:
         """The whole plan."""
+        if not self._query.joins and self._query.stream.views and is_derived(self._query.stream.views[-1]):
+            return self._of_statistics()
+        return self._of_events()
+
+    def _of_statistics(self) -> PlannedStatement:
+        """The plan over a view that derives statistics: its rows are delivered as they replace each other."""
+        query = self._query
+        *views, view = query.stream.views
+        term = replace(query.stream, views=tuple(views))
+        stream, arrivals = self._source(term)
+        derived = DerivedView(view, _EventScope([stream]), views)
+        windows = self._kept(term, stream, arrivals) if derived.has_windows else self._forever(arrivals)
+        streams = [_WindowedStream(**vars(derived.stream), windowed=True)]
+        events = _EventScope(streams)
+        aggregates, asked = PlannedAggregates(events), self._subqueries.asked()
+        scope = _DeliveredScope(events, aggregates, {}, asked)
+        items, order = self._items(scope, streams), self._order(scope, "un-aggregated", events)
+        conditions = [
+            bind_condition(each, scope, where).value
+            for each, where in ((query.where, "'where'"), (query.having, "'having'"))
+            if each is not None
+        ]
+        output = self._output()
+        for what, there in (
+            ("groups or aggregates", query.group_by or aggregates.made),
+            ("sub-queries", asked),
+            ("conditions beside an output rate", output is not None and conditions),
+            ("FORCE_UPDATE", windows.posts is not None),
+        ):
+            if there:
+                raise unsupported(view, f"{what} over the view {view.name}")
+        snapshot = output is not None and output.selection == "snapshot" and output.rate.every is not None
+        limited = output is not None and not snapshot
+        node = derived.rows(
+            Deliveries(
+                extended(windows.memberships, [v.alias(name) for name, v in derived.aggregates.columns.items()]),
+                self._ledger.ticks,
+                "group",
+                (derived.keys,),
+                tuple(derived.aggregates.made),
+                old=self._gives_old(limited=limited),
+                content=True,
+                marks=limited,
+                snapshot=output.rate if snapshot and output is not None else None,
+            )
+        )
+        having = None if not conditions else nw.all_horizontal(*conditions, ignore_nulls=False)
+        node = self._had(node, output if limited else None, having, "un-aggregated")
+        return self._shown(node, items, order, streams, replace(windows, order=()))
+
+    def _gives_old(self, *, limited: bool) -> bool:
+        """Whether old rows are read: a rate counts them."""
+        insert = self._query.insert
+        return limited or self._selector != "istream" or (insert is not None and insert.selector != "")
+
+    def _of_events(self) -> PlannedStatement:  # noqa: PLR0915  (a clause after the other)
+        """The plan over events and groups of them."""
         query = self._query
         streams, windows = self._windows()
         windowed = any(stream.windowed for stream in streams)
@@ -212,7 +274,7 @@ class _QueryPlanner:
             tuple(levels) if by_group else ((),),
             made,
             new=True,
-            old=limited or self._selector != "istream" or (query.insert is not None and query.insert.selector != ""),
+            old=self._gives_old(limited=limited),
             content=is_iterable and not windows.in_batches,
             marks=limited,
             snapshot=output.rate if (snapshot or touched) and output is not None else None,
@@ -238,27 +300,32 @@ class _QueryPlanner:
             for name in values:
                 if pa.types.is_nested(delivered.schema.field(name).type):
                     raise unsupported(query.group_by[0], "output all with arrays")
+        for rate in aggregates.rates:
+            points = extended(_where(self._arrived, where), read)
+            node = rate.over(node, points, self._ledger.ticks, levels[0])
         node = asked.over(node)
-        if limited and output is not None:
-            had = _is_row() if having is None else having
-            node = extended(node, [had.fill_null(False).alias(_PASSES)])
-            shows = {"istream": (NEW,), "rstream": (OLD,), "irstream": (NEW, OLD)}[self._selector]
-            node = OutputRate(
-                node,
-                self._ledger.ticks,
-                output.rate,
-                output.selection,  # type: ignore[arg-type]
-                kind,
-                tuple(names) if kind in {"row per group", "aggregated and grouped"} else (),
-                values if by_all else (),
-                shows,
-                _PASSES,
-            )
-            if having is not None:
-                node = Filter(node, (nw.col(ROW) != HELD) | nw.col(_PASSES))
-        elif having is not None:
-            node = Filter(node, nw.col(ROW).is_in([MARK, EMPTY]) | having)
+        by = tuple(names) if kind in {"row per group", "aggregated and grouped"} else ()
+        node = self._had(node, output if limited else None, having, kind, by, values if by_all else ())
         return self._shown(node, items, order, streams, windows)
+
+    def _had(
+        self,
+        node: Node,
+        output: PlannedOutput | None,
+        having: nw.Expr | None,
+        kind: Kind,
+        by: tuple[str, ...] = (),
+        values: tuple[str, ...] = (),
+    ) -> Node:
+        """The rows that pass `having`, as a rate outputs them."""
+        if output is None:
+            return node if having is None else Filter(node, nw.col(ROW).is_in([MARK, EMPTY]) | having)
+        had = _is_row() if having is None else having
+        node = extended(node, [had.fill_null(False).alias(_PASSES)])
+        shows = {"istream": (NEW,), "rstream": (OLD,), "irstream": (NEW, OLD)}[self._selector]
+        selection = output.selection
+        node = OutputRate(node, self._ledger.ticks, output.rate, selection, kind, by, values, shows, _PASSES)  # type: ignore[arg-type]
+        return node if having is None else Filter(node, (nw.col(ROW) != HELD) | nw.col(_PASSES))
 
     def _outputs_touched(
         self, output: PlannedOutput | None, aggregates: PlannedAggregates, windows: StreamWindows, asked: Asked
@@ -282,6 +349,7 @@ class _QueryPlanner:
             if query.stream.unidirectional:
                 raise failure_at(query.stream, "Only a stream of a join can be unidirectional.", "Leave the word out.")
             stream, node = self._source(query.stream)
+            self._arrived = node
             return [stream], self._kept(query.stream, stream, node)
         made: list[JoinedStream] = []
         for number, term in enumerate(query.streams):
@@ -323,6 +391,10 @@ class _QueryPlanner:
             return windowed(node, ledger.ticks, term.views, term.retain, events, deployed=ledger.clock)
         if self._query.where is not None and asks(self._query.where) and not self._query.joins:
             node = self._filtered(node, self._query.where, stream, "'where'")
+        return self._forever(node)
+
+    def _forever(self, node: Node) -> StreamWindows:
+        """Arrivals that never leave."""
         every = DataWindow(node, FirstSpan(MAX_TIME - MIN_TIME + TICK, MIN_TIME))
         return StreamWindows(every, every)
 
@@ -351,7 +423,7 @@ class _QueryPlanner:
             return [()], {}
         keys: dict[e.Expression, Bound] = {}
         levels = []
-        for level in _levels(self._query.group_by):
+        for level in levels_of(self._query.group_by):
             columns = []
             for key in level:
                 if key not in keys:
@@ -378,61 +450,33 @@ class _QueryPlanner:
 
     def _refuse(self, aggregates: PlannedAggregates, windows: StreamWindows, *, asks_in_rows: bool) -> None:
         """Refuse what would be answered differently from Esper."""
-        query = self._query
-        is_alone = any(term.unidirectional for term in query.streams)
-        for call in aggregates.known:
-            if call.name == "window" and not any(term.views for term in query.streams):
-                raise failure_at(call, "window needs a window, and the stream has none.", "Write one: #length(100).")
-        if any(join.kind not in {"cross", "inner"} for join in query.joins) and aggregates.made and not is_alone:
-            raise unsupported(query.joins[0], "aggregates over outer joins")
-        if query.group_by and any(term.views for term in query.streams):
-            self._refuse_forgetting(aggregates)
-        if windows.in_batches and query.output is not None and query.output.selection == "snapshot":
-            raise unsupported(query.output, "snapshots of windows of batches")
-        if windows.posts is not None and query.where is not None:
-            raise unsupported(query.where, "'where' beside FORCE_UPDATE")
-        if windows.posts is not None and query.having is not None:
-            raise unsupported(query.having, "'having' beside FORCE_UPDATE")
-        rate = query.output
-        if rate is not None and rate.after is not None and rate.selection == "first" and aggregates.made:
-            raise unsupported(rate, "output after … first of aggregates")
-        for call in aggregates.known:
-            if call.name == "nth" and not all(map(_drops_oldest, query.streams)):
-                raise unsupported(call, "nth over such a window", "Take one that drops the oldest row, as #length(5).")
-        if rate is not None and isinstance(rate.rate, q.OutputWhen) and rate.selection == "first" and query.group_by:
-            raise unsupported(rate, "output first of groups when a condition holds")
-        if asks_in_rows and query.output is not None:
-            raise unsupported(query, "sub-queries of queries with output clauses")
-        has_clocks = self._subqueries.has_clock and DUE in windows.memberships.schema.names
-        if asks_in_rows and has_clocks and self._selector != "istream":
-            # At a tick at which both lose rows, which of them does first is a matter of when that fell due.
-            raise unsupported(query, "old rows of a clock's window beside a sub-query over another")
-
-    def _refuse_forgetting(self, aggregates: PlannedAggregates) -> None:
-        """Refuse aggregates that Esper forgets when a group's window is empty: they would go on here."""
-        for call in aggregates.known:
-            if call.name.endswith("ever") or call.name == "leaving":
-                raise unsupported(call, f"{call.name} of groups in windows")
+        gives_old = self._selector != "istream"
+        refuse_windows(self._query, windows)
+        refuse_aggregates(self._query, aggregates, gives_old=gives_old)
+        refuse_outputs(self._query, aggregates)
+        if asks_in_rows:
+            refuse_subqueries(self._query, windows, has_clock=self._subqueries.has_clock, gives_old=gives_old)
 
     def _kind(self, keys: Mapping[e.Expression, Bound], levels: Sequence[tuple[str, ...]], events: StreamScope) -> Kind:
         query = self._query
         shown = [item.expression for item in query.items if not isinstance(item.expression, e.Wildcard)]
         has_wildcard = len(shown) < len(query.items)
-        in_select, in_having = list(_calls(shown)), list(_calls([query.having]))
-        in_order = list(_calls([key.expression for key in query.order_by]))
+        in_select, in_having = list(aggregate_calls(shown)), list(aggregate_calls([query.having]))
+        in_order = list(aggregate_calls([key.expression for key in query.order_by]))
         limits = "" if query.output is None else query.output.selection
         if not query.group_by and not in_select and not in_having:
             return "un-aggregated"
         if not shown and not in_having and limits not in {"last", "first"}:
             return "un-aggregated"
-        own = {part for node in (*shown, query.having) for part in _properties(node, events)}
+        own = {part for node in (*shown, query.having) for part in properties_of(node, events)}
         local = all(
-            _local(call) is None or set(_local(call) or ()) <= set(keys) for call in (*in_select, *in_having, *in_order)
+            local_keys(call) is None or set(local_keys(call) or ()) <= set(keys)
+            for call in (*in_select, *in_having, *in_order)
         )
         if not query.group_by:
             return "row per event" if own or has_wildcard or not local else "row for all"
-        grouped = {part for key in keys for part in _properties(key, events)}
-        in_sort = {part for key in query.order_by for part in _properties(self._meant(key).expression, events)}
+        grouped = {part for key in keys for part in properties_of(key, events)}
+        in_sort = {part for key in query.order_by for part in properties_of(self._meant(key).expression, events)}
         if not has_wildcard and own <= grouped and in_sort <= own and local:
             return "row per group"
         if len(levels) > 1:
@@ -469,7 +513,7 @@ class _QueryPlanner:
         keys = [self._meant(key) for key in self._query.order_by]
         # A row for all has no properties: by these it has no order.
         if kind == "row for all":
-            keys = [key for key in keys if not any(True for _ in _properties(key.expression, events))]
+            keys = [key for key in keys if not any(True for _ in properties_of(key.expression, events))]
         return [(key, bind(key.expression, scope)) for key in keys]
 
     def _output(self) -> PlannedOutput | None:
@@ -585,74 +629,3 @@ def _where(node: Node, condition: nw.Expr | None) -> Node:
 
 def _is_row() -> nw.Expr:
     return ~nw.col(ROW).is_in([MARK, EMPTY])
-
-
-def _levels(grouping: Sequence[q.Grouping]) -> list[tuple[e.Expression, ...]]:
-    """The keys of each level of groups, the finest first."""
-    levels: list[tuple[e.Expression, ...]] = [()]
-    for each in grouping:
-        some = _levels_of(each)
-        levels = [tuple(dict.fromkeys((*before, *level))) for before in levels for level in some]
-    return list(dict.fromkeys(levels))
-
-
-def _levels_of(node: q.Grouping) -> list[tuple[e.Expression, ...]]:
-    match node:
-        case q.GroupingKeys(keys=keys):
-            return [keys]
-        case q.GroupingSets(kind="grouping sets", items=items):
-            return [level for item in items for level in _levels_of(item)]
-        case q.GroupingSets(kind="rollup", items=items):
-            parts = [_levels_of(item)[0] for item in items]
-            return [tuple(key for part in parts[:count] for key in part) for count in range(len(parts), -1, -1)]
-        case q.GroupingSets(items=items):
-            parts = [_levels_of(item)[0] for item in items]
-            chosen: list[tuple[e.Expression, ...]] = []
-            for mask in range((1 << len(parts)) - 1, -1, -1):
-                bits = [mask >> (len(parts) - 1 - at) & 1 for at in range(len(parts))]
-                chosen.append(tuple(key for part, bit in zip(parts, bits, strict=True) if bit for key in part))
-            return chosen
-    return [(node,)]
-
-
-def _calls(nodes: Sequence[Any]) -> Iterator[e.FunctionCall]:
-    for part in parts(nodes, lambda node: not isinstance(node, q.Query)):
-        if isinstance(part, e.FunctionCall) and is_aggregate(part):
-            yield part
-
-
-def _properties(node: Any, events: StreamScope) -> Iterator[str]:
-    """The columns of properties that are in an expression, but for those that aggregates read."""
-
-    def is_path(part: Any) -> bool:
-        return isinstance(part, e.Name) or (isinstance(part, e.Member) and is_path(part.of))
-
-    def into(part: Any) -> bool:
-        if isinstance(part, q.Query) or (isinstance(part, e.FunctionCall) and is_aggregate(part)):
-            return False
-        return not is_path(part)
-
-    for part in parts(node, into):
-        if is_path(part) and str(part) != "current_timestamp":
-            try:
-                bound = events.property(part)
-            except PlacedError:
-                bound = None  # it is said where it is bound
-            yield str(part) if bound is None else str(bare_column(bound.value) or part)
-
-
-_IN_ORDER = frozenset(
-    {"keepall", "length", "lastevent", "time", "length_batch", "time_batch", "time_length_batch", "time_accum"}
-    | {"firstlength", "firstevent", "firsttime", "ext_timed", "ext_timed_batch"}
-)
-
-
-def _drops_oldest(term: q.StreamTerm) -> bool:
-    """Whether the first row to come is the first to leave."""
-    return not term.views or (len(term.views) == 1 and term.views[0].name.lower() in _IN_ORDER)
-
-
-def _local(call: e.FunctionCall) -> tuple[Any, ...] | None:
-    """By what an aggregate groups itself."""
-    found = [each.values for each in call.arguments if isinstance(each, e.NamedArgument) and each.name == "group_by"]
-    return found[0] if found else None
