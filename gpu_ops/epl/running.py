@@ -24,6 +24,9 @@ from gpu_ops.plan.nodes import Feed
 TICKS = pa.schema([(CLOCK, TIME_TYPE), (ASK, pa.bool_())])
 """The columns of ticks."""
 
+_KIND = "@kind"
+"""The column with each row's kind, by its place among `KINDS`; words are slow."""
+
 Listener = Callable[[pa.Table | None, pa.Table | None, "RunningStatement"], None]
 Subscriber = Callable[..., None]
 
@@ -234,7 +237,7 @@ class RunningStatement:
         feeds: Mapping[str, Feed],
         cti: int,
     ) -> pa.Table:
-        """What becomes of the events and ticks of some turns: its node's columns and `PLACE`, in order.
+        """What becomes of the events and ticks of some turns: its node's columns, `PLACE` and codes of kinds, in order.
 
         Args:
             arrived: The rows of each leaf.
@@ -257,9 +260,13 @@ class RunningStatement:
         for events in results.events:
             if len(events):
                 table = self._device.columns.to_arrow(events.frame, schema)
-                tables.append(table.append_column(PLACE, pa.array(self._device.columns.host(events.start))))
+                places = pa.array(self._device.columns.host(events.start))
+                kinds = pc.index_in(table[ROW].combine_chunks(), pa.array(KINDS)).cast(pa.int8())
+                table = table.drop_columns([ROW]).append_column(PLACE, places).append_column(_KIND, kinds)
+                tables.append(table)
         if not tables:
-            return schema.append(pa.field(PLACE, pa.int64())).empty_table()
+            rest = [field for field in schema if field.name != ROW]
+            return pa.schema([*rest, (PLACE, pa.int64()), (_KIND, pa.int8())]).empty_table()
         return _in_order(pa.concat_tables(tables).combine_chunks())
 
     def inserted(self, made: pa.Table) -> PlacedRows:
@@ -315,7 +322,7 @@ class RunningStatement:
 
 def _kinds(made: pa.Table) -> Any:
     """The place of each row's kind among `KINDS`."""
-    return pc.index_in(made[ROW].combine_chunks(), pa.array(KINDS)).to_numpy(zero_copy_only=False)
+    return made[_KIND].to_numpy()
 
 
 def _in_order(made: pa.Table) -> pa.Table:
