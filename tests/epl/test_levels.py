@@ -1,4 +1,4 @@
-"""`grouping` and `grouping_id`: which keys a row of a rollup leaves out."""
+"""Levels of groups (`grouping`, `grouping_id`), and groups that never end, whose aggregates remember all rows."""
 
 from __future__ import annotations
 
@@ -37,6 +37,55 @@ def test_levels_are_those_of_the_interpreter(device: str, scenario: Scenario) ->
     assert same_traces(found, played(scenario, Interpreter(SCHEMA)), scenario)
 
 
+_STAYING = st.sampled_from(
+    ["#groupwin(k)#length(2)", "#keepall", "#groupwin(k)#unique(v)", "#firstunique(k, v)", "#groupwin(k, v)#lastevent"]
+)
+_EVER = st.sampled_from(
+    [
+        "minever(v)",
+        "maxever(x)",
+        "firstever(v)",
+        "lastever(v)",
+        "countever(*)",
+        "leaving()",
+        "maxbyever(v).ts",
+        "sum(v)",
+    ]
+)
+
+
+@st.composite
+def _remembering(draw: st.DrawFn) -> Scenario:
+    items = ", ".join(draw(st.lists(_EVER, min_size=1, max_size=3, unique=True)))
+    selector, ts = draw(st.sampled_from(["", "irstream "])), draw(st.sampled_from(["", "ts, "]))
+    rest = draw(st.sampled_from(["", " output last every 2 events", " having count(*) > 1"]))
+    text = f"@name('{NAME}') select {selector}k, {ts}{items} from A{draw(_STAYING)} group by k{rest}"
+    return Scenario(text, draw(scripts()), in_any_order=True)
+
+
+@pytest.mark.parametrize("device", ["cpu", "array"])
+@given(_remembering())
+@examples(8, derandomize=True)
+def test_groups_that_never_end_remember_all_rows(device: str, scenario: Scenario) -> None:
+    found = played(scenario, RuntimeEngine(SCHEMA, device=device))
+    assert same_traces(found, played(scenario, Interpreter(SCHEMA)), scenario)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select k, maxever(v) from A#length(2) group by k",
+        "select k, maxever(v) from A#unique(v) group by k",
+        "select k, maxever(v) from A#groupwin(v)#length(2) group by k",
+        "select k, maxever(v) from A#groupwin(k)#length(2) where v > 1 group by k",
+        "select k, maxever(v) from A#groupwin(k)#time(1 sec) group by k",
+    ],
+)
+def test_groups_that_may_end_are_refused(text: str) -> None:
+    with pytest.raises(TextError, match="maxever of groups in windows"):
+        epl.Runtime(SCHEMA).deploy(text)
+
+
 def test_a_key_may_be_said_with_its_stream() -> None:
     engine = RuntimeEngine({"A": {"k": "string", "v": "int"}})
     engine.deploy("select a.k as k, grouping(a.k) as g, grouping_id(v, a.k) as id from A as a group by rollup(k, v)")
@@ -52,7 +101,7 @@ def test_a_key_may_be_said_with_its_stream() -> None:
     ("text", "says"),
     [
         ("select k, grouping(k) from A group by k", "grouping needs levels of groups"),
-        ("select grouping(x) from A group by rollup(k, v)", "x is no key"),
+        ("select grouping(v + 1) from A group by rollup(k, v)", "is no key"),
         ("select grouping(k, v) from A group by rollup(k, v)", "grouping takes keys"),
         ("select grouping_id() from A group by rollup(k, v)", "grouping_id takes keys"),
     ],

@@ -109,7 +109,7 @@ class DeliveredScope:
         for node in call.arguments:
             is_path = isinstance(node, e.Name | e.Member)
             made = self._events.property(node) if is_path else None  # type: ignore[arg-type]
-            key = self._keys.get(node) if made is None else self._key(node, made)  # type: ignore[call-overload,arg-type]
+            key = self._keys.get(node) if made is None else self._key(node, made)  # type: ignore[arg-type]
             if key is None:
                 raise failure_at(node, f"{node} is no key of the groups.", "Name one that stands in 'group by'.")
             names.append(bare_column(key.value))

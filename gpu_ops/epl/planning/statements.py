@@ -182,7 +182,7 @@ class _QueryPlanner:
                 (derived.keys,),
                 tuple(derived.aggregates.made),
                 old=self._gives_old(limited=limited),
-                content=True,
+                content=self._ledger.asks,
                 marks=limited,
                 snapshot=output.rate if snapshot and output is not None else None,
             )
