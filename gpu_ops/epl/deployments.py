@@ -21,6 +21,8 @@ from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.operators.runtime.steps import running
 from gpu_ops.plan.nodes import Feed
 
+StateListener = Callable[[RunningStatement, str], None]
+
 _DEPTH = TURN // LEVEL
 
 
@@ -41,6 +43,7 @@ class Deployments:
         statements: The statements, by their names.
         count: How many were deployed so far.
         irstream: Whether a statement that says nothing of it gives old rows too.
+        listeners: Who is told of statements that come, fail and go.
     """
 
     def __init__(self, *, irstream: bool, device: str, errors: list[tuple[str, Exception]]) -> None:
@@ -50,6 +53,7 @@ class Deployments:
         self.ticks = Feed(TICKS, (), TICK)
         self.statements: dict[str, RunningStatement] = {}
         self.declared: dict[str, DeclaredExpression] = {}
+        self.listeners: list[StateListener] = []
         self.count = 0
         self.irstream, self._device, self._errors = irstream, device, errors
 
@@ -88,11 +92,13 @@ class Deployments:
                     for each in statements
                     if not self._created(each, text)
                 ]
-            return tuple(made)
         except BaseException:
             self.types, self.feeds, self.depths, self.statements, self.count = before
             self.declared = declared
             raise
+        for each in made:
+            self.tell(each, "deployed")
+        return tuple(made)
 
     def create(self, text: str) -> None:
         """Have what a text creates, which has no other statements."""
@@ -102,7 +108,17 @@ class Deployments:
 
     def undeploy(self, name: str) -> None:
         """Take a statement away."""
-        del self.statements[self[name].name]
+        statement = self[name]
+        del self.statements[name]
+        self.tell(statement, "undeployed")
+
+    def tell(self, statement: RunningStatement, state: str) -> None:
+        """Tell those who listen to states of a statement."""
+        for listener in tuple(self.listeners):
+            try:
+                listener(statement, state)
+            except Exception as error:  # noqa: BLE001  (a listener that raises stops nothing)
+                self._errors.append((statement.name, error))
 
     def _created(self, statement: Statement, text: str) -> bool:
         """Whether a statement only makes a type of events, or an expression; then there is one."""
