@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,8 @@ from gpu_ops.epl.binding.types import NULL, common_type, event_type, type_name, 
 from gpu_ops.epl.inlining import DeclaredExpression, inlined
 from gpu_ops.epl.parsing import parse
 from gpu_ops.epl.placed_error import HasPlace, failure_at, shown_in, unsupported
-from gpu_ops.epl.planning.statements import Ledger, PlannedStatement, planned
+from gpu_ops.epl.planning.planned import Ledger, PlannedStatement
+from gpu_ops.epl.planning.statements import planned
 from gpu_ops.epl.planning.variables import KnownVariable, VariableNames
 from gpu_ops.epl.queries import Query
 from gpu_ops.epl.running import TICKS, RunningStatement
@@ -24,6 +26,8 @@ from gpu_ops.epl.variables import Variables, typed
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.operators.runtime.steps import running
 from gpu_ops.plan.nodes import Feed
+
+StateListener = Callable[[RunningStatement, str], None]
 
 _DEPTH = TURN // LEVEL
 
@@ -35,6 +39,7 @@ class Deployments:
         irstream: Whether a statement that says nothing of it gives old rows too.
         device: Where statements compute.
         errors: Where it is noted what listeners raise.
+        asks: Whether content may be asked for.
 
     Attributes:
         types: The properties of each type of event.
@@ -46,9 +51,10 @@ class Deployments:
         statements: The statements, by their names.
         count: How many were deployed so far.
         irstream: Whether a statement that says nothing of it gives old rows too.
+        listeners: Who is told of statements that come, fail and go.
     """
 
-    def __init__(self, *, irstream: bool, device: str, errors: list[tuple[str, Exception]]) -> None:
+    def __init__(self, *, irstream: bool, device: str, errors: list[tuple[str, Exception]], asks: bool = True) -> None:
         self.types: dict[str, pa.Schema] = {}
         self.feeds: dict[str, Feed] = {}
         self.depths: dict[str, int] = {}
@@ -56,8 +62,9 @@ class Deployments:
         self.statements: dict[str, RunningStatement] = {}
         self.declared: dict[str, DeclaredExpression] = {}
         self.variables = Variables()
+        self.listeners: list[StateListener] = []
         self.count = 0
-        self.irstream, self._device, self._errors = irstream, device, errors
+        self.irstream, self._device, self._errors, self._asks = irstream, device, errors, asks
 
     def __getitem__(self, name: str) -> RunningStatement:
         """A statement by its name."""
@@ -94,11 +101,13 @@ class Deployments:
                     for each in statements
                     if not self._created(each, text)
                 ]
-            return tuple(made)
         except BaseException:
             self.types, self.feeds, self.depths, self.statements, self.count = before
             self.declared, self.variables.known = declared, variables
             raise
+        for each in made:
+            self.tell(each, "deployed")
+        return tuple(made)
 
     def create(self, text: str) -> None:
         """Have what a text creates, which has no other statements."""
@@ -108,7 +117,17 @@ class Deployments:
 
     def undeploy(self, name: str) -> None:
         """Take a statement away."""
-        del self.statements[self[name].name]
+        statement = self[name]
+        del self.statements[name]
+        self.tell(statement, "undeployed")
+
+    def tell(self, statement: RunningStatement, state: str) -> None:
+        """Tell those who listen to states of a statement."""
+        for listener in tuple(self.listeners):
+            try:
+                listener(statement, state)
+            except Exception as error:  # noqa: BLE001  (a listener that raises stops nothing)
+                self._errors.append((statement.name, error))
 
     def _created(self, statement: Statement, text: str) -> bool:
         """Whether a statement only makes a type of events, or an expression; then there is one."""
@@ -221,7 +240,11 @@ class Deployments:
         Raises:
             PlacedError: As `gpu_ops.epl.planning.statements.planned`; or it cannot insert what it says.
         """
-        ledger = Ledger(self.types, self.feeds, self.ticks, clock, self.irstream, variables=self.variables.known)
+        known = self.variables.known
+        if not self._asks:
+            # Over data at rest nobody sets them.
+            known = {name: replace(each, constant=True) for name, each in known.items()}
+        ledger = Ledger(self.types, self.feeds, self.ticks, clock, self.irstream, self._asks, known)
         return planned(statement, ledger)
 
     def add(self, name: str, statement: Statement, plan: PlannedStatement, clock: int) -> RunningStatement:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
@@ -17,38 +17,40 @@ class Order:
     """How statements take turns.
 
     Attributes:
-        statements: They, with their numbers.
+        of: The statements with their numbers, as they were deployed.
+        statements: They in this order.
         cuts: The types whose events end a piece of the turns, which all statements take before the next; None if each
             turn is one. There are some where statements read variables that are set by what comes of them.
     """
 
+    of: tuple[tuple[int, RunningStatement], ...]
     statements: tuple[tuple[int, RunningStatement], ...]
     cuts: frozenset[str] | None = frozenset()
 
 
-def order_of(statements: Sequence[RunningStatement], depths: Mapping[str, int]) -> Order:
+def order_of(numbered: tuple[tuple[int, RunningStatement], ...], depths: Mapping[str, int]) -> Order:
     """The order of statements: those that insert, and those that set variables, before those that read it.
 
     Args:
-        statements: The statements as they were deployed.
+        numbered: The statements as they were deployed, with their numbers.
         depths: How many statements are above events of a type.
     """
-    numbers = sorted(range(len(statements)), key=lambda at: max(depths[name] for name in statements[at].plan.reads))
-    setting = [at for at in numbers if statements[at].plan.setting is not None]
+    known = dict(numbered)
+    numbers = sorted(known, key=lambda at: max(depths[name] for name in known[at].plan.reads))
+    setting = [at for at in numbers if known[at].plan.setting is not None]
+    plain = tuple((at, known[at]) for at in numbers)
     if not setting:
-        return Order(tuple((at, statements[at]) for at in numbers))
-    above: dict[int, set[int]] = {at: set() for at in numbers}
+        return Order(numbered, plain)
+    above: dict[int, list[int]] = {}
     for at in numbers:
-        plan = statements[at].plan
-        above[at] |= {other for other in numbers if statements[other].target in plan.reads}
-        above[at] |= {other for other in setting if _reads(statements[at], statements[other], same=at == other)}
+        plan = known[at].plan
+        above[at] = [other for other in numbers if known[other].target in plan.reads]
+        above[at] += [other for other in setting if _reads(known[at], known[other], same=at == other)]
     try:
-        sorter = TopologicalSorter({at: sorted(above[at], key=numbers.index) for at in numbers})
-        return Order(tuple((at, statements[at]) for at in sorter.static_order()))
+        return Order(numbered, tuple((at, known[at]) for at in TopologicalSorter(above).static_order()))
     except CycleError:
-        triggers = frozenset(name for at in setting for name in statements[at].plan.reads)
-        made = {each.target for each in statements}
-        return Order(tuple((at, statements[at]) for at in numbers), None if triggers & made else triggers)
+        triggers = frozenset(name for at in setting for name in known[at].plan.reads)
+        return Order(numbered, plain, None if triggers & {each.target for each in known.values()} else triggers)
 
 
 def _reads(reader: RunningStatement, setter: RunningStatement, *, same: bool) -> bool:
@@ -59,7 +61,7 @@ def _reads(reader: RunningStatement, setter: RunningStatement, *, same: bool) ->
 
 
 @dataclass(frozen=True)
-class Turns:
+class SomeTurns:
     """Some turns.
 
     Attributes:
@@ -74,7 +76,7 @@ class Turns:
     before: int
     until: int
 
-    def pieces(self, cuts: frozenset[str] | None) -> Iterator[Turns]:
+    def pieces(self, cuts: frozenset[str] | None) -> Iterator[SomeTurns]:
         """Pieces that end with events of some types, or with each turn; see `Order`."""
         ends = [each.places for name, each in self.arrived.items() if cuts is None or name in cuts]
         if cuts is None and self.ticks is not None:
@@ -88,7 +90,7 @@ class Turns:
             arrived = {name: each for name, each in arrived.items() if len(each.places)}
             ticks = None if self.ticks is None else _ticks_between(self.ticks, low, end)
             if arrived or ticks is not None:
-                yield Turns(arrived, ticks, before, end)
+                yield SomeTurns(arrived, ticks, before, end)
             low, before = end, before if ticks is None else int(ticks.clocks[-1]) // 1000
 
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from gpu_ops.core.time import TICK, TIME_TYPE
 from gpu_ops.core.turns import ASK, CLOCK, EMPTY, HELD, ORDER, PLACE, ROW, TURN
 from gpu_ops.devices import Device
-from gpu_ops.epl.planning.statements import PlannedStatement
+from gpu_ops.epl.planning.planned import PlannedStatement
 from gpu_ops.errors import PlanError, shown
 from gpu_ops.operators.deliveries.rows import KINDS
 from gpu_ops.operators.events import Events
@@ -23,6 +23,9 @@ from gpu_ops.plan.nodes import Feed
 
 TICKS = pa.schema([(CLOCK, TIME_TYPE), (ASK, pa.bool_())])
 """The columns of ticks."""
+
+_KIND = "@kind"
+"""The column with each row's kind, by its place among `KINDS`; words are slow."""
 
 Listener = Callable[[pa.Table | None, pa.Table | None, "RunningStatement"], None]
 Subscriber = Callable[..., None]
@@ -157,6 +160,8 @@ class RunningStatement:
         since: What the clock showed when it was deployed, in ticks.
         failed: Why it does not run any more; None while it runs.
         kept: What was delivered since `deliveries` was called last; None before the first call.
+        home: The name of the isolated service that it is in; nothing for the runtime's own.
+        offset: How far its own clock is ahead of that of its service, in ticks: it came from one with another clock.
     """
 
     name: str
@@ -171,6 +176,8 @@ class RunningStatement:
     _listeners: list[Listener] = field(default_factory=list)
     failed: BaseException | None = None
     kept: list[pa.Table] | None = None
+    home: str = ""
+    offset: int = 0
 
     @property
     def schema(self) -> pa.Schema:
@@ -239,7 +246,7 @@ class RunningStatement:
         feeds: Mapping[str, Feed],
         cti: int,
     ) -> pa.Table:
-        """What becomes of the events and ticks of some turns: its node's columns and `PLACE`, in order.
+        """What becomes of the events and ticks of some turns: its node's columns, `PLACE` and codes of kinds, in order.
 
         Args:
             arrived: The rows of each leaf.
@@ -263,9 +270,13 @@ class RunningStatement:
         for events in results.events:
             if len(events):
                 table = self._device.columns.to_arrow(events.frame, schema)
-                tables.append(table.append_column(PLACE, pa.array(self._device.columns.host(events.start))))
+                places = pa.array(self._device.columns.host(events.start))
+                kinds = pc.index_in(table[ROW].combine_chunks(), pa.array(KINDS)).cast(pa.int8())
+                table = table.drop_columns([ROW]).append_column(PLACE, places).append_column(_KIND, kinds)
+                tables.append(table)
         if not tables:
-            return schema.append(pa.field(PLACE, pa.int64())).empty_table()
+            rest = [field for field in schema if field.name != ROW]
+            return pa.schema([*rest, (PLACE, pa.int64()), (_KIND, pa.int8())]).empty_table()
         return _in_order(pa.concat_tables(tables).combine_chunks())
 
     def inserted(self, made: pa.Table) -> PlacedRows:
@@ -321,7 +332,7 @@ class RunningStatement:
 
 def _kinds(made: pa.Table) -> Any:
     """The place of each row's kind among `KINDS`."""
-    return pc.index_in(made[ROW].combine_chunks(), pa.array(KINDS)).to_numpy(zero_copy_only=False)
+    return made[_KIND].to_numpy()
 
 
 def _in_order(made: pa.Table) -> pa.Table:

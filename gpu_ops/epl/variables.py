@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpu_ops.core.turns import ORDER, PLACE, ROW
+from gpu_ops.core.turns import PLACE
 from gpu_ops.devices import Device
 from gpu_ops.epl.binding import types as t
-from gpu_ops.epl.planning.settings import Setting
+from gpu_ops.epl.planning.settings import VariableSetting
 from gpu_ops.epl.planning.variables import KnownVariable, column_of
 from gpu_ops.epl.running import PlacedRows
 from gpu_ops.epl.sent_rows import table_of
@@ -29,7 +29,7 @@ _FEW, _MANY = 64, 1 << 16
 
 
 @dataclass(frozen=True)
-class _Change:
+class _SetValues:
     """What a statement has set: int64 places, and the values of each variable there."""
 
     number: int
@@ -49,7 +49,7 @@ class Variables:
 
     def __init__(self) -> None:
         self.known: dict[str, KnownVariable] = {}
-        self._changes: list[_Change] = []
+        self._changes: list[_SetValues] = []
 
     def set(self, name: str, value: Any) -> None:
         """Give a variable a value, from the next turn on.
@@ -99,7 +99,7 @@ class Variables:
         order = order[np.append(places[order][1:] != places[order][:-1], True)]
         return places[order], values.take(pa.array(order))
 
-    def changed(self, number: int, setting: Setting, rows: pa.Table, device: Device) -> pa.Table:
+    def changed(self, number: int, setting: VariableSetting, rows: pa.Table, device: Device) -> pa.Table:
         """What a statement sets, at the rows that trigger it; those behind it see it.
 
         Args:
@@ -111,15 +111,18 @@ class Variables:
         Returns:
             The variables at each row, as columns of deliveries.
         """
+        read = [name for name in setting.rows.schema.names if name in rows.column_names]
+        made = rows.drop_columns(read)
         if not len(rows):
-            schema = setting.values.schema.append(pa.field(PLACE, pa.int64()))
-            return schema.empty_table()
+            return pa.schema([*made.schema, *setting.values.schema]).empty_table()
         places = rows[PLACE].to_numpy()
-        scan = _Scan(setting, rows, {name: self._before(name, number, places) for name in setting.reads}, device)
-        made = scan.values()
-        columns = {name: made[f"@column {at}"].combine_chunks() for at, name in enumerate(setting.names)}
-        self._changes.append(_Change(number, places, columns))
-        return made.append_column(PLACE, pa.array(places))
+        before = {name: self._before(name, number, places) for name in setting.reads}
+        values = _Scan(setting, rows.select(read), places, before, device).values()
+        columns = {name: values[f"@column {at}"].combine_chunks() for at, name in enumerate(setting.names)}
+        self._changes.append(_SetValues(number, places, columns))
+        for name in values.column_names:
+            made = made.append_column(name, values[name])
+        return made
 
     def _before(self, name: str, number: int, places: Any) -> tuple[pa.Array, Any]:
         """(a variable's values at some places but for what this statement sets, where they have begun)."""
@@ -145,16 +148,20 @@ class _Scan:
     Args:
         setting: What it sets.
         rows: The rows that trigger it.
+        places: Their places.
         before: For each variable that it reads: its values at the rows but for its own, and since where.
         device: Where it computes.
     """
 
     def __init__(
-        self, setting: Setting, rows: pa.Table, before: Mapping[str, tuple[pa.Array, Any]], device: Device
+        self,
+        setting: VariableSetting,
+        rows: pa.Table,
+        places: Any,
+        before: Mapping[str, tuple[pa.Array, Any]],
+        device: Device,
     ) -> None:
-        self._setting, self._device, self._count = setting, device, len(rows)
-        places = rows[PLACE].to_numpy()
-        self._rows = rows.select([name for name in rows.column_names if name not in {ROW, ORDER, PLACE}])
+        self._setting, self._device, self._count, self._rows = setting, device, len(rows), rows
         self._before = {name: values for name, (values, _) in before.items()}
         # Where another has set it since the row before, that counts.
         earlier = np.append(np.int64(-1), places[:-1])

@@ -61,11 +61,20 @@ def take(frame: Frame, indices: Array) -> Frame:
     columns = frame.get_columns()
     if not columns:
         return frame
-    if all(_is_plain(column) for column in columns):
-        indices = indices.astype(np.int64, copy=False)
-        return together([_taken(column, indices) for column in columns])
-    # Polars' own type of index; positions are below 2**32.
-    return frame[pl.Series(indices.astype(np.uint32))]
+    plain = [column for column in columns if _is_plain(column)]
+    if not plain:
+        return frame[_index(indices)]
+    places = indices.astype(np.int64, copy=False)
+    taken = {column.name: _taken(column, places) for column in plain}
+    if len(plain) < len(columns):
+        others = together([column for column in columns if column.name not in taken])[_index(indices)]
+        taken |= {column.name: column for column in others.get_columns()}
+    return together([taken[name] for name in frame.columns])
+
+
+def _index(indices: Array) -> pl.Series:
+    """Polars' own type of index; positions are below 2**32."""
+    return pl.Series(indices.astype(np.uint32))
 
 
 def cut(frame: Frame, low: int, high: int) -> Frame:
@@ -74,13 +83,16 @@ def cut(frame: Frame, low: int, high: int) -> Frame:
 
 
 def _is_plain(series: pl.Series) -> bool:
-    return (series.dtype.is_numeric() and not series.dtype.is_decimal()) and not series.null_count()
+    numbers = series.dtype == _TIME or (series.dtype.is_numeric() and not series.dtype.is_decimal())
+    return numbers and not series.null_count()
 
 
 def _taken(series: pl.Series, indices: Array) -> pl.Series:
     """Gather numbers here: Polars takes several times as long just to start its threads."""
-    taken = gather(_numpy(series), indices)
-    return pl.Series(series.name, to_arrow_array(taken, pa.from_numpy_dtype(taken.dtype)))
+    is_time = series.dtype == _TIME
+    taken = gather(_physical(series) if is_time else _numpy(series), indices)
+    dtype = TIME_TYPE if is_time else pa.from_numpy_dtype(taken.dtype)
+    return pl.Series(series.name, to_arrow_array(taken, dtype))
 
 
 def select(frame: Frame, names: Sequence[str]) -> Frame:

@@ -16,6 +16,7 @@ from gpu_ops.epl.expressions import Expression, FunctionCall, NamedArgument, Wil
 from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.aggregate_columns import AggregateColumns
 from gpu_ops.epl.planning.chosen_events import BY_PLACE, BY_VALUE, by_place, by_value
+from gpu_ops.epl.planning.point_rates import ClockRate, by_clock, by_stamps, is_by_clock
 from gpu_ops.plan import aggregates as g
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.deliveries import Life
@@ -39,9 +40,11 @@ class PlannedAggregates(AggregateColumns):
 
     Attributes:
         known: Aggregates that were asked for, as columns of deliveries.
+        rates: Rates by the clock, whose columns deliveries do not have yet.
     """
 
     known: dict[FunctionCall, Bound] = field(default_factory=dict)
+    rates: list[ClockRate] = field(default_factory=list)
 
     def aggregate(self, call: FunctionCall) -> Bound:
         """An aggregate as a column of deliveries.
@@ -77,7 +80,7 @@ class PlannedAggregates(AggregateColumns):
         if name in {"firstever", "lastever"}:
             name = name.removesuffix("ever")
         takes = 2 if name == "nth" or (name in {"first", "last"} and not ever) else 1
-        if name in BY_VALUE:
+        if name in BY_VALUE or name == "rate":
             takes = len(given)
         if name == "leaving":
             takes = 0
@@ -116,6 +119,8 @@ class PlannedAggregates(AggregateColumns):
             return by_place(self, call, name, given, held, keys, life)
         if name in BY_VALUE:
             return by_value(self, call, name, given, held, keys, life)
+        if name == "rate" and given:
+            return self._rate(call, given, held, keys)
         if not given:
             raise failure_at(call, f"{call.name} needs an argument.", f"Write {call.name}(price), for instance.")
         if isinstance(given[0], Wildcard):
@@ -135,6 +140,17 @@ class PlannedAggregates(AggregateColumns):
             made = self.add(self.only(_EXTREMES[name](column), held), keys, life)
             return Bound(nw.col(made), bound.type)
         raise unsupported(call, f"aggregate {call.name}")
+
+    def _rate(
+        self, call: FunctionCall, given: Sequence[Any], held: list[nw.Expr], keys: tuple[str, ...] | None
+    ) -> Bound:
+        if keys is not None:
+            raise unsupported(call, "rates by groups of their own")
+        if not is_by_clock(given):
+            return by_stamps(self, call, given, held)
+        bound, rate = by_clock(self, call, given, held)
+        self.rates.append(rate)
+        return bound
 
     def _number(
         self,

@@ -80,6 +80,14 @@ def by_place(
     return Bound(nw.col(aggregates.add(aggregates.only(made, held), keys, life)), bound.type)
 
 
+def last_of(aggregates: AggregateColumns, bound: Bound, life: Life) -> nw.Expr:
+    """What the last row has, null too, by the keys of the level."""
+    column = aggregates.column(bound)
+    if pa.types.is_nested(bound.type):
+        return nw.col(aggregates.add(placed(column, -1), None, life))
+    return _first_or_last(aggregates, "last", column, [], None, life)
+
+
 def _first_or_last(
     aggregates: AggregateColumns,
     name: str,

@@ -9,7 +9,6 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.time import TICK
-from gpu_ops.core.turns import NEW, ORDER, ROW
 from gpu_ops.epl import expressions as e
 from gpu_ops.epl.binding import types as t
 from gpu_ops.epl.binding.bound import Bound, as_type
@@ -23,7 +22,7 @@ from gpu_ops.plan.nodes import Feed, Node, Project
 
 
 @dataclass(frozen=True)
-class Setting:
+class VariableSetting:
     """The values that a statement gives to variables, as columns of the rows that trigger it.
 
     Attributes:
@@ -68,7 +67,7 @@ class _SettingScope(StreamScope):
 
 def setting(
     assignments: Sequence[Assignment], stream: BoundStream, rows: pa.Schema, known: Mapping[str, KnownVariable]
-) -> Setting:
+) -> VariableSetting:
     """The assignments of a statement.
 
     Args:
@@ -94,8 +93,7 @@ def setting(
     fields = [pa.field(column_of(name), known[name].type) for name in reads]
     feed = Feed(pa.schema([*rows, *fields]), (), TICK)
     columns = [scope.given[name].value.alias(f"@column {at}") for at, name in enumerate(names)]
-    kinds = [nw.lit(NEW).alias(ROW), nw.lit(0, nw.Int64()).alias(ORDER)]
-    values = Project(feed, (*columns, *kinds), keep=False)
+    values = Project(feed, tuple(columns), keep=False)
     own = {name for name in reads if name in names}
     added = {}
     for each in assignments:
@@ -107,7 +105,7 @@ def setting(
                 sign = -1 if isinstance(each.value, e.Operation) and each.value.operator == "-" else 1
                 column = (value if sign > 0 else -value).alias("@added")
                 added[name] = Project(feed, (column,), keep=False)
-    return Setting(names, reads, feed, values, added)
+    return VariableSetting(names, reads, feed, values, added)
 
 
 def _target(assignment: Assignment, known: Mapping[str, KnownVariable]) -> str:

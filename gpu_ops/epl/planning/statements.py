@@ -2,34 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
-from gpu_ops.core.turns import CLOCK, DUE, EMPTY, GROUPING, HELD, MARK, NEW, OLD, ORDER, PLACE, ROW, of_stream
+from gpu_ops.core.turns import EMPTY, GROUPING, HELD, MARK, NEW, OLD, ORDER, PLACE, ROW, of_stream
 from gpu_ops.epl import expressions as e
 from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
-from gpu_ops.epl.binding import types as t
 from gpu_ops.epl.binding.bound import Bound
 from gpu_ops.epl.binding.expressions import bind, bind_condition, constant
 from gpu_ops.epl.binding.names import column_names
-from gpu_ops.epl.binding.scope import BoundStream, StreamScope, is_aggregate, unknown
+from gpu_ops.epl.binding.scope import StreamScope
 from gpu_ops.epl.patterns import EventFilter
-from gpu_ops.epl.placed_error import PlacedError, failure_at, unsupported
+from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.aggregates import PlannedAggregates
+from gpu_ops.epl.planning.derived import DerivedView, is_derived
 from gpu_ops.epl.planning.events import event_of, stream_meant
 from gpu_ops.epl.planning.joins import JoinedStream, join_of, joined_columns, with_bounds_as_said, without
+from gpu_ops.epl.planning.levels import levels_of
 from gpu_ops.epl.planning.looking_back import LookingBack
+from gpu_ops.epl.planning.mentions import aggregate_calls, local_keys, properties_of
 from gpu_ops.epl.planning.parts import parts
+from gpu_ops.epl.planning.planned import Ledger, PlannedStatement, known_type
 from gpu_ops.epl.planning.rates import PlannedOutput, output_rate
-from gpu_ops.epl.planning.settings import Setting, setting
+from gpu_ops.epl.planning.refusals import refuse_aggregates, refuse_outputs, refuse_subqueries, refuse_windows
+from gpu_ops.epl.planning.scopes import CountScope, DeliveredScope, EventScope, WindowedStream
 from gpu_ops.epl.planning.subqueries import Asked, Subqueries, asks
-from gpu_ops.epl.planning.variables import KnownVariable, ReadVariables, VariableColumns, VariableNames, reads
+from gpu_ops.epl.planning.triggers import planned_setting
+from gpu_ops.epl.planning.variables import VariableColumns, VariableNames, reads
 from gpu_ops.epl.planning.windows import StreamWindows, windowed
 from gpu_ops.epl.statements import Statement
 from gpu_ops.plan.data_windows import DataWindow, FirstSpan
@@ -37,9 +41,9 @@ from gpu_ops.plan.deliveries import Delivered, Deliveries
 from gpu_ops.plan.expressions import bare_column
 from gpu_ops.plan.joins import Union
 from gpu_ops.plan.lean import lean
-from gpu_ops.plan.nodes import Feed, Filter, Node, Project, extended, selected
+from gpu_ops.plan.nodes import Filter, Node, Project, extended, selected
 from gpu_ops.plan.per_delivery import PerDelivery, RowKey
-from gpu_ops.plan.rates import COUNTS, AtTimes, EveryPeriod, EveryRows, Kind, OutputRate
+from gpu_ops.plan.rates import AtTimes, EveryPeriod, EveryRows, Kind, OutputRate
 
 _WHAT: dict[type, str] = {
     s.OnQuery: "triggers (on … select)",
@@ -64,60 +68,6 @@ _PASSES = "@passes"
 _PASSED = "@passed"
 
 
-@dataclass(frozen=True)
-class PlannedStatement:
-    """A query as a plan.
-
-    Attributes:
-        node: Points at the places of deliveries: `ROW`, `ORDER`, and its columns under the names `@column 0` and so on.
-        columns: What its columns are called, and their types.
-        reads: The types of events that it reads.
-        shows: Which rows a listener gets as new ones and as old ones, by their kind; None for none.
-        inserts: Which kinds of rows go to the stream that it inserts into.
-        ordered: Whether the rows of an iterator have an order.
-        variables: The variables that it reads.
-        history: The leaf with their values, from place to place; None if it reads none that changes.
-        before: The leaf with their values before anything is set at a place, as filters see them.
-        setting: What its rows do to variables, if they do: then they are those that trigger it.
-        filtering: The variables on which it depends what triggers it.
-    """
-
-    node: Node
-    columns: pa.Schema
-    reads: tuple[str, ...]
-    shows: tuple[str | None, str | None]
-    inserts: tuple[str, ...] = ()
-    ordered: bool = True
-    variables: ReadVariables = field(default_factory=ReadVariables)
-    history: Feed | None = None
-    before: Feed | None = None
-    setting: Setting | None = None
-    filtering: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True)
-class Ledger:
-    """What statements are planned over.
-
-    Attributes:
-        types: The properties of each type of event.
-        arrivals: The leaf of each type's arrivals.
-        ticks: The leaf of ticks.
-        clock: What the clock shows, in ticks.
-        irstream: Whether a statement that says nothing of it gets the remove stream too.
-        asks: Whether content may be asked for.
-        variables: The variables.
-    """
-
-    types: Mapping[str, pa.Schema]
-    arrivals: Mapping[str, Node]
-    ticks: Node
-    clock: int = MIN_TIME
-    irstream: bool = False
-    asks: bool = True
-    variables: Mapping[str, KnownVariable] = field(default_factory=dict)
-
-
 def planned(statement: Statement, ledger: Ledger) -> PlannedStatement:
     """The plan of a query.
 
@@ -125,10 +75,8 @@ def planned(statement: Statement, ledger: Ledger) -> PlannedStatement:
         PlacedError: A name is unknown, types do not fit, or gpu_ops does not have what it asks for.
     """
     query, names = statement.body, VariableNames(ledger.variables, ledger.types)
-    if statement.context:
-        raise unsupported(query, "contexts")
-    if isinstance(query, s.OnSet):
-        return _planned_setting(query, ledger, names)
+    if isinstance(query, s.OnSet) and not statement.context:
+        return planned_setting(query, ledger, names)
     if not isinstance(query, q.Query):
         raise unsupported(statement, _WHAT[type(query)])
     for what, there in (
@@ -139,82 +87,12 @@ def planned(statement: Statement, ledger: Ledger) -> PlannedStatement:
     ):
         if there:
             raise unsupported(there if isinstance(there, e.Syntax) else query, what)
+    if statement.context:
+        raise unsupported(query, "contexts")
     query = names.query(query)
     variables = VariableColumns(ledger.variables, names.found.changing)
     plan = _QueryPlanner(statement, query, ledger, variables).plan()
     return replace(plan, variables=names.found, history=variables.history, before=variables.before)
-
-
-def _planned_setting(on: s.OnSet, ledger: Ledger, names: VariableNames) -> PlannedStatement:
-    """The plan of a statement that sets variables: the rows that trigger it, and what they set."""
-    source = on.trigger.source
-    if not isinstance(source, EventFilter):
-        raise unsupported(source, "patterns")
-    schema = _known_type(source, ledger)
-    names.among(on)
-    source = names.each_time(source)
-    given = [replace(each, value=names.each_time(each.value)) for each in on.assignments]
-    variables = VariableColumns(ledger.variables, names.found.changing)
-    stream = BoundStream(on.trigger.alias, source.type_name, schema)
-    rows: Node = ledger.arrivals[source.type_name]
-    kept = [*schema.names, CLOCK]
-    for each in source.filters:
-        condition = bind_condition(each, _EventScope([stream], variables=variables), "the filter").value
-        seen = variables.beside(rows, before=True) if reads(each) else rows
-        rows = selected(Filter(seen, condition), rows.schema.names)
-    made = setting(given, stream, selected(rows, kept).schema, ledger.variables)
-    columns = pa.schema([(name, ledger.variables[name].type) for name in made.names])
-    node = extended(selected(rows, kept), [nw.lit(NEW).alias(ROW), nw.lit(0, nw.Int64()).alias(ORDER)])
-    return PlannedStatement(
-        node,
-        columns,
-        (source.type_name,),
-        (NEW, None),
-        variables=names.found,
-        history=variables.history,
-        before=variables.before,
-        setting=made,
-        filtering=frozenset(part.name for part in parts(source) if isinstance(part, e.Variable)),
-    )
-
-
-def _known_type(source: EventFilter, ledger: Ledger) -> pa.Schema:
-    """The properties of a stream's events."""
-    schema = ledger.types.get(source.type_name)
-    if schema is None:
-        known = list(ledger.types)
-        raise unknown(
-            source, f"There is no type of events {source.type_name!r}.", source.type_name, known, known, "Known"
-        )
-    return schema
-
-
-class _DeliveredScope:
-    """What names stand for in a select clause: properties, keys of groups, and aggregates."""
-
-    def __init__(
-        self, events: _EventScope, aggregates: PlannedAggregates, keys: Mapping[e.Expression, Bound], asked: Asked
-    ) -> None:
-        self._events, self._aggregates, self._keys, self._asked = events, aggregates, keys, asked
-
-    def special(self, node: e.Expression) -> Bound | None:
-        """A key of the groups, what another row has, or a sub-query."""
-        looking = self._events.looking
-        previous = None if looking is None else looking.previous(node, self._aggregates)
-        return previous or self._keys.get(node) or self._asked.special(node, self) or self._events.special(node)
-
-    def property(self, node: e.Name | e.Member) -> Bound | None:
-        """A property, or the key that is this property."""
-        made = self._events.property(node)
-        if made is not None:
-            for key, bound in self._keys.items():
-                if isinstance(key, e.Name | e.Member) and _same(self._events.property(key), made):
-                    return bound
-        return made
-
-    def aggregate(self, call: e.FunctionCall) -> Bound:
-        """An aggregate."""
-        return self._aggregates.aggregate(call)
 
 
 class _QueryPlanner:
@@ -227,20 +105,77 @@ class _QueryPlanner:
         self._keeps_last = any(each.name.lower() == "iterableunbound" for each in statement.annotations)
         self._selector = query.selector or ("irstream" if ledger.irstream else "istream")
 
-    def plan(self) -> PlannedStatement:  # noqa: PLR0915  (a clause after the other)
+    def plan(self) -> PlannedStatement:
         """The whole plan."""
+        if not self._query.joins and self._query.stream.views and is_derived(self._query.stream.views[-1]):
+            return self._of_statistics()
+        return self._of_events()
+
+    def _of_statistics(self) -> PlannedStatement:
+        """The plan over a view that derives statistics: its rows are delivered as they replace each other."""
+        query = self._query
+        *views, view = query.stream.views
+        term = replace(query.stream, views=tuple(views))
+        stream, arrivals = self._source(term)
+        derived = DerivedView(view, EventScope([stream]), views)
+        windows = self._kept(term, stream, arrivals) if derived.has_windows else self._forever(arrivals)
+        streams = [WindowedStream(**vars(derived.stream), windowed=True)]
+        events = EventScope(streams)
+        aggregates, asked = PlannedAggregates(events), self._subqueries.asked()
+        scope = DeliveredScope(events, aggregates, {}, asked)
+        items, order = self._items(scope, streams), self._order(scope, "un-aggregated", events)
+        conditions = [
+            bind_condition(each, scope, where).value
+            for each, where in ((query.where, "'where'"), (query.having, "'having'"))
+            if each is not None
+        ]
+        output = self._output()
+        for what, there in (
+            ("groups or aggregates", query.group_by or aggregates.made),
+            ("sub-queries", asked),
+            ("conditions beside an output rate", output is not None and conditions),
+            ("FORCE_UPDATE", windows.posts is not None),
+        ):
+            if there:
+                raise unsupported(view, f"{what} over the view {view.name}")
+        snapshot = output is not None and output.selection == "snapshot" and output.rate.every is not None
+        limited = output is not None and not snapshot
+        node = derived.rows(
+            Deliveries(
+                extended(windows.memberships, [v.alias(name) for name, v in derived.aggregates.columns.items()]),
+                self._ledger.ticks,
+                "group",
+                (derived.keys,),
+                tuple(derived.aggregates.made),
+                old=self._gives_old(limited=limited),
+                content=self._ledger.asks,
+                marks=limited,
+                snapshot=output.rate if snapshot and output is not None else None,
+            )
+        )
+        having = None if not conditions else nw.all_horizontal(*conditions, ignore_nulls=False)
+        node = self._had(node, output if limited else None, having, "un-aggregated")
+        return self._shown(node, items, order, streams, replace(windows, order=()))
+
+    def _gives_old(self, *, limited: bool) -> bool:
+        """Whether old rows are read: a rate counts them."""
+        insert = self._query.insert
+        return limited or self._selector != "istream" or (insert is not None and insert.selector != "")
+
+    def _of_events(self) -> PlannedStatement:  # noqa: PLR0915  (a clause after the other)
+        """The plan over events and groups of them."""
         query = self._query
         streams, windows = self._windows()
         windowed = any(stream.windowed for stream in streams)
         looking = None if query.joins else LookingBack(windows, query.stream.views, StreamScope(streams))
-        events = _EventScope(streams, looking, variables=self._variables)
+        events = EventScope(streams, looking, variables=self._variables)
         condition = without(query.where, self._held)
         condition = with_bounds_as_said(condition) if query.joins and condition is not None else condition
         where = None if condition is None or _waits(condition) else bind_condition(condition, events).value
         aggregates = PlannedAggregates(events)
         levels, keys = self._groups(aggregates, events)
         asked = self._subqueries.asked()
-        scope = _DeliveredScope(events, aggregates, keys, asked)
+        scope = DeliveredScope(events, aggregates, keys, asked, levels)
         kind = self._kind(keys, levels, events)
         items = self._items(scope, streams)
         having = None if query.having is None else bind_condition(query.having, scope, "'having'").value
@@ -275,7 +210,7 @@ class _QueryPlanner:
             tuple(levels) if by_group else ((),),
             made,
             new=True,
-            old=limited or self._selector != "istream" or (query.insert is not None and query.insert.selector != ""),
+            old=self._gives_old(limited=limited),
             content=is_iterable and not windows.in_batches,
             marks=limited,
             snapshot=output.rate if (snapshot or touched) and output is not None else None,
@@ -301,29 +236,34 @@ class _QueryPlanner:
             for name in values:
                 if pa.types.is_nested(delivered.schema.field(name).type):
                     raise unsupported(query.group_by[0], "output all with arrays")
+        for rate in aggregates.rates:
+            points = extended(_where(self._arrived, where), read)
+            node = rate.over(node, points, self._ledger.ticks, levels[0])
         node = asked.over(node)
         if reads((query.items, query.having, query.order_by)) or (windowed and reads(query.where)):
             node = self._variables.beside(node)
-        if limited and output is not None:
-            had = _is_row() if having is None else having
-            node = extended(node, [had.fill_null(False).alias(_PASSES)])
-            shows = {"istream": (NEW,), "rstream": (OLD,), "irstream": (NEW, OLD)}[self._selector]
-            node = OutputRate(
-                node,
-                self._ledger.ticks,
-                output.rate,
-                output.selection,  # type: ignore[arg-type]
-                kind,
-                tuple(names) if kind in {"row per group", "aggregated and grouped"} else (),
-                values if by_all else (),
-                shows,
-                _PASSES,
-            )
-            if having is not None:
-                node = Filter(node, (nw.col(ROW) != HELD) | nw.col(_PASSES))
-        elif having is not None:
-            node = Filter(node, nw.col(ROW).is_in([MARK, EMPTY]) | having)
+        by = tuple(names) if kind in {"row per group", "aggregated and grouped"} else ()
+        node = self._had(node, output if limited else None, having, kind, by, values if by_all else ())
         return self._shown(node, items, order, streams, windows)
+
+    def _had(
+        self,
+        node: Node,
+        output: PlannedOutput | None,
+        having: nw.Expr | None,
+        kind: Kind,
+        by: tuple[str, ...] = (),
+        values: tuple[str, ...] = (),
+    ) -> Node:
+        """The rows that pass `having`, as a rate outputs them."""
+        if output is None:
+            return node if having is None else Filter(node, nw.col(ROW).is_in([MARK, EMPTY]) | having)
+        had = _is_row() if having is None else having
+        node = extended(node, [had.fill_null(False).alias(_PASSES)])
+        shows = {"istream": (NEW,), "rstream": (OLD,), "irstream": (NEW, OLD)}[self._selector]
+        selection = output.selection
+        node = OutputRate(node, self._ledger.ticks, output.rate, selection, kind, by, values, shows, _PASSES)  # type: ignore[arg-type]
+        return node if having is None else Filter(node, (nw.col(ROW) != HELD) | nw.col(_PASSES))
 
     def _outputs_touched(
         self, output: PlannedOutput | None, aggregates: PlannedAggregates, windows: StreamWindows, asked: Asked
@@ -338,7 +278,7 @@ class _QueryPlanner:
 
     # The streams
 
-    def _windows(self) -> tuple[list[_WindowedStream], StreamWindows]:
+    def _windows(self) -> tuple[list[WindowedStream], StreamWindows]:
         query = self._query
         for term in query.streams:
             if term.retain and len(term.views) < 2:
@@ -347,6 +287,7 @@ class _QueryPlanner:
             if query.stream.unidirectional:
                 raise failure_at(query.stream, "Only a stream of a join can be unidirectional.", "Leave the word out.")
             stream, node = self._source(query.stream)
+            self._arrived = node
             return [stream], self._kept(query.stream, stream, node)
         made: list[JoinedStream] = []
         for number, term in enumerate(query.streams):
@@ -359,44 +300,47 @@ class _QueryPlanner:
                 raise unsupported(term, "streams of joins without a window", "Write one: #keepall, for instance.")
             else:
                 rows = self._kept(term, stream, node).memberships
-            made.append(JoinedStream(term, joined_columns(stream, number), rows))
+            made.append(JoinedStream(term, joined_columns(query, stream, number), rows))
         node, self._held = join_of(query, made)
         order = tuple((of_stream(PLACE, number), False) for number in range(len(made)))
         return [each.stream for each in made], StreamWindows(node, node, order=order)  # type: ignore[misc]
 
-    def _source(self, term: q.StreamTerm) -> tuple[_WindowedStream, Node]:
+    def _source(self, term: q.StreamTerm) -> tuple[WindowedStream, Node]:
         """A stream of the from clause, and its arrivals."""
         source, ledger = term.source, self._ledger
         if not isinstance(source, EventFilter):
             raise unsupported(source, "patterns")
-        schema = _known_type(source, ledger)
+        schema = known_type(source, ledger)
         node = ledger.arrivals[source.type_name]
-        stream = _WindowedStream(term.alias, source.type_name, schema, windowed=bool(term.views))
+        stream = WindowedStream(term.alias, source.type_name, schema, windowed=bool(term.views))
         for each in source.filters:
             node = self._filtered(node, each, stream, "the filter")
         return stream, node
 
-    def _kept(self, term: q.StreamTerm, stream: _WindowedStream, node: Node) -> StreamWindows:
+    def _kept(self, term: q.StreamTerm, stream: WindowedStream, node: Node) -> StreamWindows:
         """The windows of a stream; without any its rows are there for ever."""
         if term.views:
-            events, ledger = _EventScope([stream]), self._ledger
+            events, ledger = EventScope([stream]), self._ledger
             return windowed(node, ledger.ticks, term.views, term.retain, events, deployed=ledger.clock)
         if self._query.where is not None and _waits(self._query.where) and not self._query.joins:
             node = self._filtered(node, self._query.where, stream, "'where'")
+        return self._forever(node)
+
+    def _forever(self, node: Node) -> StreamWindows:
+        """Arrivals that never leave."""
         every = DataWindow(node, FirstSpan(MAX_TIME - MIN_TIME + TICK, MIN_TIME))
         return StreamWindows(every, every)
 
-    def _filtered(self, node: Node, condition: e.Expression, stream: _WindowedStream, where: str) -> Node:
+    def _filtered(self, node: Node, condition: e.Expression, stream: WindowedStream, where: str) -> Node:
         """The arrivals for which a condition holds; sub-queries of a filter have not seen them yet."""
         asked = self._subqueries.asked(before=where == "the filter")
-        scope = _EventScope([stream], asked=asked, variables=self._variables)
+        scope = EventScope([stream], asked=asked, variables=self._variables)
         value = bind_condition(condition, scope, where).value
-        is_filter = where == "the filter"
-        rows = self._variables.beside(node, before=is_filter) if reads(condition) else node
+        rows = self._variables.beside(node, before=where == "the filter") if reads(condition) else node
         return selected(Filter(asked.over(rows), value), node.schema.names)
 
     def _where_as_asked(
-        self, condition: e.Expression, scope: _DeliveredScope, kind: Kind, having: nw.Expr | None
+        self, condition: e.Expression, scope: DeliveredScope, kind: Kind, having: nw.Expr | None
     ) -> nw.Expr:
         """A condition that asks sub-queries again as a row leaves: it is one on what is delivered."""
         if kind != "un-aggregated":
@@ -414,7 +358,7 @@ class _QueryPlanner:
             return [()], {}
         keys: dict[e.Expression, Bound] = {}
         levels = []
-        for level in _levels(self._query.group_by):
+        for level in levels_of(self._query.group_by):
             columns = []
             for key in level:
                 if key not in keys:
@@ -441,61 +385,33 @@ class _QueryPlanner:
 
     def _refuse(self, aggregates: PlannedAggregates, windows: StreamWindows, *, asks_in_rows: bool) -> None:
         """Refuse what would be answered differently from Esper."""
-        query = self._query
-        is_alone = any(term.unidirectional for term in query.streams)
-        for call in aggregates.known:
-            if call.name == "window" and not any(term.views for term in query.streams):
-                raise failure_at(call, "window needs a window, and the stream has none.", "Write one: #length(100).")
-        if any(join.kind not in {"cross", "inner"} for join in query.joins) and aggregates.made and not is_alone:
-            raise unsupported(query.joins[0], "aggregates over outer joins")
-        if query.group_by and any(term.views for term in query.streams):
-            self._refuse_forgetting(aggregates)
-        if windows.in_batches and query.output is not None and query.output.selection == "snapshot":
-            raise unsupported(query.output, "snapshots of windows of batches")
-        if windows.posts is not None and query.where is not None:
-            raise unsupported(query.where, "'where' beside FORCE_UPDATE")
-        if windows.posts is not None and query.having is not None:
-            raise unsupported(query.having, "'having' beside FORCE_UPDATE")
-        rate = query.output
-        if rate is not None and rate.after is not None and rate.selection == "first" and aggregates.made:
-            raise unsupported(rate, "output after … first of aggregates")
-        for call in aggregates.known:
-            if call.name == "nth" and not all(map(_drops_oldest, query.streams)):
-                raise unsupported(call, "nth over such a window", "Take one that drops the oldest row, as #length(5).")
-        if rate is not None and isinstance(rate.rate, q.OutputWhen) and rate.selection == "first" and query.group_by:
-            raise unsupported(rate, "output first of groups when a condition holds")
-        if asks_in_rows and query.output is not None:
-            raise unsupported(query, "sub-queries of queries with output clauses")
-        has_clocks = self._subqueries.has_clock and DUE in windows.memberships.schema.names
-        if asks_in_rows and has_clocks and self._selector != "istream":
-            # At a tick at which both lose rows, which of them does first is a matter of when that fell due.
-            raise unsupported(query, "old rows of a clock's window beside a sub-query over another")
-
-    def _refuse_forgetting(self, aggregates: PlannedAggregates) -> None:
-        """Refuse aggregates that Esper forgets when a group's window is empty: they would go on here."""
-        for call in aggregates.known:
-            if call.name.endswith("ever") or call.name == "leaving":
-                raise unsupported(call, f"{call.name} of groups in windows")
+        gives_old = self._selector != "istream"
+        refuse_windows(self._query, windows)
+        refuse_aggregates(self._query, aggregates, gives_old=gives_old)
+        refuse_outputs(self._query, aggregates)
+        if asks_in_rows:
+            refuse_subqueries(self._query, windows, has_clock=self._subqueries.has_clock, gives_old=gives_old)
 
     def _kind(self, keys: Mapping[e.Expression, Bound], levels: Sequence[tuple[str, ...]], events: StreamScope) -> Kind:
         query = self._query
         shown = [item.expression for item in query.items if not isinstance(item.expression, e.Wildcard)]
         has_wildcard = len(shown) < len(query.items)
-        in_select, in_having = list(_calls(shown)), list(_calls([query.having]))
-        in_order = list(_calls([key.expression for key in query.order_by]))
+        in_select, in_having = list(aggregate_calls(shown)), list(aggregate_calls([query.having]))
+        in_order = list(aggregate_calls([key.expression for key in query.order_by]))
         limits = "" if query.output is None else query.output.selection
         if not query.group_by and not in_select and not in_having:
             return "un-aggregated"
         if not shown and not in_having and limits not in {"last", "first"}:
             return "un-aggregated"
-        own = {part for node in (*shown, query.having) for part in _properties(node, events)}
+        own = {part for node in (*shown, query.having) for part in properties_of(node, events)}
         local = all(
-            _local(call) is None or set(_local(call) or ()) <= set(keys) for call in (*in_select, *in_having, *in_order)
+            local_keys(call) is None or set(local_keys(call) or ()) <= set(keys)
+            for call in (*in_select, *in_having, *in_order)
         )
         if not query.group_by:
             return "row per event" if own or has_wildcard or not local else "row for all"
-        grouped = {part for key in keys for part in _properties(key, events)}
-        in_sort = {part for key in query.order_by for part in _properties(self._meant(key).expression, events)}
+        grouped = {part for key in keys for part in properties_of(key, events)}
+        in_sort = {part for key in query.order_by for part in properties_of(self._meant(key).expression, events)}
         if not has_wildcard and own <= grouped and in_sort <= own and local:
             return "row per group"
         if len(levels) > 1:
@@ -504,7 +420,7 @@ class _QueryPlanner:
 
     # Columns
 
-    def _items(self, scope: _DeliveredScope, streams: Sequence[_WindowedStream]) -> list[tuple[str, Bound]]:
+    def _items(self, scope: DeliveredScope, streams: Sequence[WindowedStream]) -> list[tuple[str, Bound]]:
         made: list[tuple[str, Bound]] = []
         for item, name in zip(self._query.items, column_names(self._query.items), strict=True):
             node = item.expression
@@ -528,11 +444,11 @@ class _QueryPlanner:
             return replace(key, expression=named[key.expression.name])
         return key
 
-    def _order(self, scope: _DeliveredScope, kind: Kind, events: StreamScope) -> list[tuple[e.SortKey, Bound]]:
+    def _order(self, scope: DeliveredScope, kind: Kind, events: StreamScope) -> list[tuple[e.SortKey, Bound]]:
         keys = [self._meant(key) for key in self._query.order_by]
         # A row for all has no properties: by these it has no order.
         if kind == "row for all":
-            keys = [key for key in keys if not any(True for _ in _properties(key.expression, events))]
+            keys = [key for key in keys if not any(True for _ in properties_of(key.expression, events))]
         return [(key, bind(key.expression, scope)) for key in keys]
 
     def _output(self) -> PlannedOutput | None:
@@ -541,14 +457,14 @@ class _QueryPlanner:
         return output_rate(self._query.output, since=self._ledger.clock, conditions=self._fires)
 
     def _fires(self, condition: e.Expression) -> nw.Expr:
-        return bind_condition(condition, _CountScope(), "'output when'").value
+        return bind_condition(condition, CountScope(), "'output when'").value
 
     def _shown(
         self,
         node: Node,
         items: Sequence[tuple[str, Bound]],
         order: Sequence[tuple[e.SortKey, Bound]],
-        streams: Sequence[_WindowedStream],
+        streams: Sequence[WindowedStream],
         windows: StreamWindows,
     ) -> PlannedStatement:
         query = self._query
@@ -596,59 +512,6 @@ class _QueryPlanner:
         return value
 
 
-@dataclass(frozen=True)
-class _WindowedStream(BoundStream):
-    windowed: bool = False
-
-
-class _EventScope(StreamScope):
-    """Expressions about single events on turns, about those that came before them, and what sub-queries hold."""
-
-    def __init__(
-        self,
-        streams: Sequence[BoundStream],
-        looking: LookingBack | None = None,
-        asked: Asked | None = None,
-        variables: VariableColumns | None = None,
-    ) -> None:
-        super().__init__(streams)
-        self.looking, self._asked, self._variables = looking, asked, variables
-
-    def special(self, node: e.Expression) -> Bound | None:
-        """What an earlier row has, a variable, or a sub-query."""
-        variable = None if self._variables is None else self._variables.read(node)
-        if variable is not None:
-            return variable
-        found = None if self.looking is None else self.looking.prior(node)
-        return found if found is not None or self._asked is None else self._asked.special(node, self)
-
-
-class _CountScope:
-    """What names stand for in a condition for output."""
-
-    def special(self, node: e.Expression) -> Bound | None:
-        """The counts, and the time of the last output."""
-        if isinstance(node, e.Name) and node.name in {*COUNTS, "last_output_timestamp"}:
-            return Bound(nw.col(node.name), t.LONG)
-        return None
-
-    def property(self, node: e.Name | e.Member) -> Bound | None:
-        """Nothing else has a name there."""
-        if isinstance(node, e.Member):
-            return None
-        known = [*COUNTS, "last_output_timestamp"]
-        raise unknown(node, f"There is no {node.name!r} in a condition for output.", node.name, known, known, "Known")
-
-    def aggregate(self, call: e.FunctionCall) -> Bound:
-        """There is none."""
-        raise failure_at(call, "There are no aggregates in a condition for output.")
-
-
-def _same(one: Bound | None, other: Bound) -> bool:
-    names = [None if each is None else bare_column(each.value) for each in (one, other)]
-    return names[0] is not None and names[0] == names[1]
-
-
 def _waits(condition: e.Expression) -> bool:
     """Whether a condition holds for a row or not as things stand by then."""
     return asks(condition) or reads(condition)
@@ -660,74 +523,3 @@ def _where(node: Node, condition: nw.Expr | None) -> Node:
 
 def _is_row() -> nw.Expr:
     return ~nw.col(ROW).is_in([MARK, EMPTY])
-
-
-def _levels(grouping: Sequence[q.Grouping]) -> list[tuple[e.Expression, ...]]:
-    """The keys of each level of groups, the finest first."""
-    levels: list[tuple[e.Expression, ...]] = [()]
-    for each in grouping:
-        some = _levels_of(each)
-        levels = [tuple(dict.fromkeys((*before, *level))) for before in levels for level in some]
-    return list(dict.fromkeys(levels))
-
-
-def _levels_of(node: q.Grouping) -> list[tuple[e.Expression, ...]]:
-    match node:
-        case q.GroupingKeys(keys=keys):
-            return [keys]
-        case q.GroupingSets(kind="grouping sets", items=items):
-            return [level for item in items for level in _levels_of(item)]
-        case q.GroupingSets(kind="rollup", items=items):
-            parts = [_levels_of(item)[0] for item in items]
-            return [tuple(key for part in parts[:count] for key in part) for count in range(len(parts), -1, -1)]
-        case q.GroupingSets(items=items):
-            parts = [_levels_of(item)[0] for item in items]
-            chosen: list[tuple[e.Expression, ...]] = []
-            for mask in range((1 << len(parts)) - 1, -1, -1):
-                bits = [mask >> (len(parts) - 1 - at) & 1 for at in range(len(parts))]
-                chosen.append(tuple(key for part, bit in zip(parts, bits, strict=True) if bit for key in part))
-            return chosen
-    return [(node,)]
-
-
-def _calls(nodes: Sequence[Any]) -> Iterator[e.FunctionCall]:
-    for part in parts(nodes, lambda node: not isinstance(node, q.Query)):
-        if isinstance(part, e.FunctionCall) and is_aggregate(part):
-            yield part
-
-
-def _properties(node: Any, events: StreamScope) -> Iterator[str]:
-    """The columns of properties that are in an expression, but for those that aggregates read."""
-
-    def is_path(part: Any) -> bool:
-        return isinstance(part, e.Name) or (isinstance(part, e.Member) and is_path(part.of))
-
-    def into(part: Any) -> bool:
-        if isinstance(part, q.Query) or (isinstance(part, e.FunctionCall) and is_aggregate(part)):
-            return False
-        return not is_path(part)
-
-    for part in parts(node, into):
-        if is_path(part) and str(part) != "current_timestamp":
-            try:
-                bound = events.property(part)
-            except PlacedError:
-                bound = None  # it is said where it is bound
-            yield str(part) if bound is None else str(bare_column(bound.value) or part)
-
-
-_IN_ORDER = frozenset(
-    {"keepall", "length", "lastevent", "time", "length_batch", "time_batch", "time_length_batch", "time_accum"}
-    | {"firstlength", "firstevent", "firsttime", "ext_timed", "ext_timed_batch"}
-)
-
-
-def _drops_oldest(term: q.StreamTerm) -> bool:
-    """Whether the first row to come is the first to leave."""
-    return not term.views or (len(term.views) == 1 and term.views[0].name.lower() in _IN_ORDER)
-
-
-def _local(call: e.FunctionCall) -> tuple[Any, ...] | None:
-    """By what an aggregate groups itself."""
-    found = [each.values for each in call.arguments if isinstance(each, e.NamedArgument) and each.name == "group_by"]
-    return found[0] if found else None

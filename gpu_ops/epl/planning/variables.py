@@ -18,6 +18,7 @@ from gpu_ops.epl.binding.types import type_name
 from gpu_ops.epl.inlining import Change, rebuilt
 from gpu_ops.epl.patterns import EventFilter
 from gpu_ops.epl.placed_error import failure_at, unsupported
+from gpu_ops.epl.planning.derived import is_derived
 from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.statements import Trigger
 from gpu_ops.plan.joins import AsOf
@@ -132,7 +133,8 @@ class VariableNames:
             return query
         self.among(query)
         output, always, once = query.output, self._always, self._once
-        at_once = output is None or output.rate is None or output.selection in {"first", "snapshot"}
+        derived = bool(query.stream.views) and is_derived(query.stream.views[-1])
+        at_once = not derived and (output is None or output.rate is None or output.selection in {"first", "snapshot"})
         folded = bool(query.group_by) or any(
             isinstance(part, e.FunctionCall) and is_aggregate(part) for part in parts((query.items, query.having))
         )
@@ -149,7 +151,7 @@ class VariableNames:
             items=rebuilt(query.items, shown),
             stream=terms[0],
             joins=joins,
-            where=rebuilt(query.where, once if query.joins or (in_windows and folded) else always),
+            where=rebuilt(query.where, once if query.joins or derived or (in_windows and folded) else always),
             group_by=rebuilt(query.group_by, once),
             having=rebuilt(query.having, shown),
             output=rebuilt(output, once),

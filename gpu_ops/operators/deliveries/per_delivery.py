@@ -6,9 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from gpu_ops.core.time import TICK
 from gpu_ops.core.turns import ORDER
-from gpu_ops.operators.deliveries.rows import IS_HELD, kinds_of, numbered, numbers_of, with_order
+from gpu_ops.operators.deliveries.rows import IS_HELD, KINDS, kinds_of, numbered, numbers_of, with_order, words_of
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import BatchInput, Stateless, StepInput
 from gpu_ops.operators.row_order import in_order, order_in_places, ranks_of, run_starts
@@ -68,9 +70,21 @@ class PerDeliveryOperator(Stateless, nodes=(PerDelivery,)):
         if node.limit is not None or node.offset:
             upto = len(order) if node.limit is None else node.offset + node.limit
             some = kernels.keep((number >= node.offset) & (number < upto))
-            order, number = kernels.take(order, some), kernels.take(number, some) - node.offset
-        made = events if len(order) == len(events) and in_order([order]) else events.take(order, self._device)
-        return Events(made.start, made.end, with_order(made.frame, number, self._device))
+            order, number, place, kind = (kernels.take(each, some) for each in (order, number, place, kind))
+            number = number - node.offset
+        if len(order) == len(events) and in_order([order]):
+            return Events(events.start, TICK, with_order(events.frame, number, self._device))
+        return Events(place, TICK, self._taken(events.frame, order, number, kind))
+
+    def _taken(self, frame: Any, order: Any, number: Any, kind: Any) -> Any:
+        """Some rows of a frame, with other numbers; a word that is the same for all is not taken row by row."""
+        columns, names = self._device.columns, self._node.schema.names
+        made = [columns.build({ORDER: (number, None, pa.int64())})]
+        if len(kind) and bool((kind == kind[0]).all()):
+            made.append(words_of(KINDS[int(kind[0])], len(kind), self._device))
+        rest = [name for name in names if all(name not in each.columns for each in made)]
+        made += [columns.take(columns.select(frame, rest), order)] if rest else []
+        return columns.select(columns.beside(*made), names)
 
     def _is_first(self, frame: Any, order: Any, place: Any, kind: Any) -> Any:
         """bool: which of the ordered rows are the first of their delivery with their values."""

@@ -70,9 +70,14 @@ def with_order(frame: Any, order: Any, device: Device) -> Any:
 
 def with_kind(frame: Any, kind: str, device: Device) -> Any:
     """A frame with one word for all rows in the column `@row`."""
+    return with_column(frame, ROW, words_of(kind, device.columns.rows(frame), device), device)
+
+
+def words_of(kind: str, count: int, device: Device) -> Any:
+    """A frame of the column `@row` with one word."""
     columns = device.columns
     one = columns.from_arrow(pa.table({ROW: pa.array([kind])}))
-    return with_column(frame, ROW, columns.take(one, columns.array(np.zeros(columns.rows(frame), np.int64))), device)
+    return columns.take(one, columns.array(np.zeros(count, np.int64)))
 
 
 def with_column(frame: Any, name: str, column: Any, device: Device) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -40,15 +41,10 @@ def chain(views: Sequence[q.View], retain: str, place: Place) -> tuple[View, Pla
         return behind if not windows else Behind(place, windowed(), behind)
 
     whole = made() if keys is None else Grouped(place, keys, made)
-    if statistics:
-        columns = DERIVED[statistics[0].name](place, keys or (), *statistics[0].arguments).columns()
-        place = Place(
-            source=type(place.source)(place.source.name, place.source.type_name, columns),
-            around=place.around,
-            clock=place.clock,
-            slot=place.slot,
-        )
-    return whole, place
+    if not statistics:
+        return whole, place
+    columns = DERIVED[statistics[0].name](place, keys or (), *statistics[0].arguments).columns()
+    return whole, replace(place, source=replace(place.source, properties=columns))
 
 
 def _together(windows: Sequence[View], retain: str, place: Place) -> View:

@@ -1,0 +1,78 @@
+"""What would be answered differently from Esper, and is refused."""
+
+from __future__ import annotations
+
+from gpu_ops.core.turns import DUE
+from gpu_ops.epl import queries as q
+from gpu_ops.epl.placed_error import failure_at, unsupported
+from gpu_ops.epl.planning.aggregates import PlannedAggregates
+from gpu_ops.epl.planning.mentions import drops_oldest, may_drain
+from gpu_ops.epl.planning.windows import StreamWindows
+
+
+def refuse_windows(query: q.Query, windows: StreamWindows) -> None:
+    """Refuse what windows do not go with.
+
+    Raises:
+        PlacedError: There is such a thing.
+    """
+    if windows.in_batches and query.output is not None and query.output.selection == "snapshot":
+        raise unsupported(query.output, "snapshots of windows of batches")
+    if windows.posts is not None and query.where is not None:
+        raise unsupported(query.where, "'where' beside FORCE_UPDATE")
+    if windows.posts is not None and query.having is not None:
+        raise unsupported(query.having, "'having' beside FORCE_UPDATE")
+
+
+def refuse_aggregates(query: q.Query, aggregates: PlannedAggregates, *, gives_old: bool) -> None:
+    """Refuse aggregates where they would be others than Esper's.
+
+    Raises:
+        PlacedError: There is one.
+    """
+    is_alone = any(term.unidirectional for term in query.streams)
+    has_windows = any(term.views for term in query.streams)
+    drains = bool(query.group_by) and has_windows and may_drain(query)
+    if any(join.kind not in {"cross", "inner"} for join in query.joins) and aggregates.made and not is_alone:
+        raise unsupported(query.joins[0], "aggregates over outer joins")
+    for rate in aggregates.rates:
+        if query.joins or has_windows or query.output or gives_old:
+            raise unsupported(rate.call, "rates of seconds over windows, joins, outputs or old rows")
+    for call in aggregates.known:
+        if call.name == "window" and not has_windows:
+            raise failure_at(call, "window needs a window, and the stream has none.", "Write one: #length(100).")
+        if drains and (call.name.endswith("ever") or call.name in {"leaving", "rate"}):
+            # Esper forgets what they have seen when a group's window is empty: they would go on here.
+            raise unsupported(call, f"{call.name} of groups in windows")
+        if call.name == "rate" and query.joins:
+            raise unsupported(call, "rates of joins")
+        if call.name in {"nth", "rate"} and not all(map(drops_oldest, query.streams)):
+            raise unsupported(call, f"{call.name} over such a window", "Take one that drops the oldest row.")
+
+
+def refuse_outputs(query: q.Query, aggregates: PlannedAggregates) -> None:
+    """Refuse rates of output where they would show others rows than Esper's.
+
+    Raises:
+        PlacedError: There is one.
+    """
+    output = query.output
+    if output is None or output.selection != "first":
+        return
+    if output.after is not None and aggregates.made:
+        raise unsupported(output, "output after … first of aggregates")
+    if isinstance(output.rate, q.OutputWhen) and query.group_by:
+        raise unsupported(output, "output first of groups when a condition holds")
+
+
+def refuse_subqueries(query: q.Query, windows: StreamWindows, *, has_clock: bool, gives_old: bool) -> None:
+    """Refuse sub-queries of rows that ask at other moments than Esper's.
+
+    Raises:
+        PlacedError: There are such rows.
+    """
+    if query.output is not None:
+        raise unsupported(query, "sub-queries of queries with output clauses")
+    if has_clock and DUE in windows.memberships.schema.names and gives_old:
+        # At a tick at which both lose rows, which of them does first is a matter of when that fell due.
+        raise unsupported(query, "old rows of a clock's window beside a sub-query over another")
