@@ -33,6 +33,7 @@ class Deployments:
         irstream: Whether a statement that says nothing of it gives old rows too.
         device: Where statements compute.
         errors: Where it is noted what listeners raise.
+        asks: Whether content may be asked for.
 
     Attributes:
         types: The properties of each type of event.
@@ -46,7 +47,7 @@ class Deployments:
         listeners: Who is told of statements that come, fail and go.
     """
 
-    def __init__(self, *, irstream: bool, device: str, errors: list[tuple[str, Exception]]) -> None:
+    def __init__(self, *, irstream: bool, device: str, errors: list[tuple[str, Exception]], asks: bool = True) -> None:
         self.types: dict[str, pa.Schema] = {}
         self.feeds: dict[str, Feed] = {}
         self.depths: dict[str, int] = {}
@@ -55,7 +56,7 @@ class Deployments:
         self.declared: dict[str, DeclaredExpression] = {}
         self.listeners: list[StateListener] = []
         self.count = 0
-        self.irstream, self._device, self._errors = irstream, device, errors
+        self.irstream, self._device, self._errors, self._asks = irstream, device, errors, asks
 
     def __getitem__(self, name: str) -> RunningStatement:
         """A statement by its name."""
@@ -189,7 +190,7 @@ class Deployments:
         Raises:
             PlacedError: As `gpu_ops.epl.planning.statements.planned`; or it cannot insert what it says.
         """
-        return planned(statement, Ledger(self.types, self.feeds, self.ticks, clock, self.irstream))
+        return planned(statement, Ledger(self.types, self.feeds, self.ticks, clock, self.irstream, self._asks))
 
     def add(self, name: str, statement: Statement, plan: PlannedStatement, clock: int) -> RunningStatement:
         """Have a statement of some name, whose plan is known."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import gpu_ops as g
 from gpu_ops import epl
+from gpu_ops.epl.calls import ServiceCalls
 from tests.fuzz.readers import look
 from tests.fuzz.sound import the_same_names
 
@@ -37,7 +38,7 @@ TEXTS: dict[str, str] = {
 _TYPES = {"A": {"k": "string", "v": "int", "x": "double"}, "B": {"k": "string", "w": "int"}}
 
 
-def _play(runtime: epl.Runtime, first: int, stop: int) -> None:
+def _play(runtime: ServiceCalls, first: int, stop: int) -> None:
     for at in range(first, stop):
         runtime.send("A", {"k": None if at % 7 == 5 else "abc"[at % 3], "v": at % 5, "x": at / 4})
         runtime.send("B", {"k": "abc"[at % 2], "w": at})
@@ -52,7 +53,9 @@ def parts(name: str) -> dict[str, bytes]:
         runtime = epl.Runtime(_TYPES)
         for each in runtime.deploy(TEXTS[name]):
             each.deliveries()
+        runtime.deploy("create expression twice {x => x * 2}")
         _play(runtime, 0, 11)
+        runtime.isolated("aside", start=7).deploy("@name('aside') select twice(sum(v)) as s from A#time(2 sec)")
         runtime.checkpoint(path)
         with zipfile.ZipFile(path) as archive:
             return {each: archive.read(each) for each in archive.namelist()}
@@ -68,6 +71,7 @@ def read(path: Path, chance: random.Random) -> None:
         raise
     runtime.statements[0].listen(lambda new, old, statement: look(old if new is None else new))
     _play(runtime, 11, 24)
+    _play(runtime.isolated("aside"), 1, 5)
     for statement in runtime.statements:
         look(statement.deliveries())
         with suppress(g.GpuOpsError):
