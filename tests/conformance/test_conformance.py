@@ -31,9 +31,9 @@ PASS_IN_FULL = {
     """,
     "esper": """
         agg-filter-param agg-filtered agg-firstlastwindow agg-minmax agg-sorted aggregate-all boundary prevprior
-        insertinto join-outer q-aggregategrouped q-rowperevent seed win-derived win-exttimed win-exttimedbatch win-first-last
-        win-groupwin win-keepall win-lengthbatch win-sort win-time win-timeaccum win-timelengthbatch win-timeorder
-        win-union
+        insertinto join-outer q-aggregategrouped q-rowperevent seed win-derived win-exttimed win-exttimedbatch
+        win-first-last win-groupwin win-keepall win-lengthbatch win-sort win-time win-timeaccum win-timelengthbatch
+        win-timeorder win-union
     """,
     "streamcruncher": """
         aggregate chain correlation delayed-matcher highest immediate-matcher join lowest partition prefilter schedule
