@@ -63,7 +63,7 @@ def _times(at: Any, count: int, name: str) -> Any:
     try:
         given = at.combine_chunks() if isinstance(at, pa.ChunkedArray) else pa.array(at)
         if pa.types.is_timestamp(given.type):
-            given = given.cast(pa.timestamp("ms", given.type.tz))
+            given = pc.floor_temporal(given, unit="millisecond").cast(pa.timestamp("ms", given.type.tz))
         times = given.cast(pa.int64())
     except (TypeError, ValueError, pa.ArrowException) as error:
         raise PlanError(
