@@ -31,6 +31,9 @@ ROW = "@row"
 NEW, OLD, HELD, MARK, EMPTY = "new", "old", "held", "turn", "empty"
 """A row of the insert stream, of the remove stream, of the content asked for; how many rows a turn moved; no row."""
 
+CHANGED = "@changed"
+"""The column that says of marks whether they are no deliveries, but changes of variables."""
+
 ENTERED, LEFT = "@entered", "@left"
 """The columns of a `MARK`: how many rows entered and how many left."""
 

@@ -76,6 +76,12 @@ class SomeTurns:
     before: int
     until: int
 
+    @property
+    def first(self) -> int:
+        """The first of their places."""
+        every = (*self.arrived.values(), *(() if self.ticks is None else (self.ticks,)))
+        return int(min(each.places[0] for each in every))
+
     def pieces(self, cuts: frozenset[str] | None) -> Iterator[SomeTurns]:
         """Pieces that end with events of some types, or with each turn; see `Order`."""
         ends = [each.places for name, each in self.arrived.items() if cuts is None or name in cuts]

@@ -77,14 +77,19 @@ class Service:
     def _begin(self, statement: RunningStatement) -> None:
         """Show a statement the clock."""
         statement.home = self.name
-        self._stepped(statement, {}, self._ticked(np.array([self.clock])), self._turns.next * TURN)
+        self._asked(statement, ask=False)
 
     # Turns
 
     def _stepped(
-        self, statement: RunningStatement, arrived: Mapping[Feed, PlacedRows], ticks: TickRows | None, cti: int
+        self,
+        statement: RunningStatement,
+        arrived: Mapping[Feed, PlacedRows],
+        ticks: TickRows | None,
+        first: int,
+        cti: int,
     ) -> pa.Table:
-        """What a statement makes of some turns, up to a place. Nothing else steps statements."""
+        """What a statement makes of some turns, from a place up to another. Nothing else steps statements."""
         if statement.offset:
             arrived = {feed: _ahead(rows, statement.offset) for feed, rows in arrived.items()}
             ticks = None if ticks is None else replace(ticks, clocks=ticks.clocks + statement.offset)
@@ -95,8 +100,7 @@ class Service:
             number = [*deployments.statements].index(statement.name)
         for feed, at in ((plan.history, number), (plan.before, -1)):
             if feed is not None:
-                begin = min(each.places[0] for each in (*arrived.values(), *(() if ticks is None else (ticks,))))
-                arrived = {**arrived, feed: variables.history(plan.variables.changing, at, int(begin))}
+                arrived = {**arrived, feed: variables.history(plan.variables, at, first)}
         made = statement.step(arrived, (deployments.ticks, ticks), deployments.feeds, cti)
         if plan.setting is not None:
             made = variables.changed(number, plan.setting, made, statement.device)
@@ -244,6 +248,7 @@ class Service:
         """Have the statements take some turns: what they deliver is added to what is found."""
         arrived, ticks, before = turns.arrived, turns.ticks, turns.before
         inserted: dict[str, list[PlacedRows]] = {}
+        deployments, first = self._deployments, turns.first
         for number, statement in self._order.statements:
             if statement.failed is not None:
                 continue
@@ -254,9 +259,9 @@ class Service:
                 mine = {
                     self._deployments.feeds[name]: arrived[name] for name in statement.plan.reads if name in arrived
                 }
-                if ticks is None and not mine:
+                if ticks is None and not mine and not deployments.variables.wakes(statement.plan.variables.waking):
                     continue
-                made = self._stepped(statement, mine, ticks, turns.until)
+                made = self._stepped(statement, mine, ticks, first, turns.until)
                 if statement.target and len(made):
                     inserted.setdefault(statement.target, []).append(statement.inserted(made))
                 delivered = statement.delivered(made)
@@ -309,8 +314,12 @@ class Service:
             ) from statement.failed
         if statement.plan.setting is not None:
             return self._deployments.variables.table(statement.plan.setting.names)
-        asked = self._ticked(np.array([self.clock]), ask=True)
-        return statement.held(self._stepped(statement, {}, asked, self._turns.next * TURN))
+        return statement.held(self._asked(statement, ask=True))
+
+    def _asked(self, statement: RunningStatement, *, ask: bool) -> pa.Table:
+        """Show a statement the clock, and maybe ask for its content."""
+        ticks = self._ticked(np.array([self.clock]), ask=ask)
+        return self._stepped(statement, {}, ticks, int(ticks.places[0]), self._turns.next * TURN)
 
 
 def _ahead(rows: PlacedRows, offset: int) -> PlacedRows:

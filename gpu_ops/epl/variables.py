@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpu_ops.core.turns import PLACE
+from gpu_ops.core.turns import CHANGED, PLACE
 from gpu_ops.devices import Device
 from gpu_ops.epl.binding import types as t
 from gpu_ops.epl.planning.settings import VariableSetting
-from gpu_ops.epl.planning.variables import KnownVariable, column_of
+from gpu_ops.epl.planning.variables import KnownVariable, ReadVariables, column_of
 from gpu_ops.epl.running import PlacedRows
 from gpu_ops.epl.sent_rows import table_of
 from gpu_ops.errors import ColumnError, PlanError, shown
@@ -50,6 +50,7 @@ class Variables:
     def __init__(self) -> None:
         self.known: dict[str, KnownVariable] = {}
         self._changes: list[_SetValues] = []
+        self._given: set[str] = set()
 
     def set(self, name: str, value: Any) -> None:
         """Give a variable a value, from the next turn on.
@@ -64,6 +65,7 @@ class Variables:
         if known.constant:
             raise PlanError(f"The variable {name!r} is a constant.", remedy="Create it without the word.")
         self.known[name] = replace(known, value=typed(name, value, known.type))
+        self._given.add(name)
 
     def table(self, names: Sequence[str]) -> pa.Table:
         """The values of some variables now: a row."""
@@ -72,20 +74,39 @@ class Variables:
 
     # From place to place
 
-    def history(self, names: Sequence[str], number: int, begin: int) -> PlacedRows:
+    def wakes(self, names: frozenset[str]) -> bool:
+        """Whether any of some variables has been set in these turns, or before them from outside."""
+        return not self._given.isdisjoint(names) or any(not names.isdisjoint(each.values) for each in self._changes)
+
+    def history(self, reads: ReadVariables, number: int, begin: int) -> PlacedRows:
         """The values of some variables as a statement sees them: a row for each place at which one becomes another.
 
         Args:
-            names: The variables.
+            reads: The variables.
             number: The number of the statement.
             begin: The first place.
         """
+        names = reads.changing
         made = [self._seen(name, number, begin) for name in names]
         places = np.unique(np.concatenate([each for each, _ in made]))
         columns = [
             values.take(pa.array(np.maximum(np.searchsorted(at, places, side="right") - 1, 0))) for at, values in made
         ]
-        return PlacedRows(places, pa.table(columns, names=[column_of(name) for name in names]))
+        changed = np.zeros(len(places), np.bool_)
+        for name, (at, _) in zip(names, made, strict=True):
+            if name in reads.waking:
+                set_at = at if self._has_set_first(name, number, at) else at[1:]
+                changed[np.searchsorted(places, set_at)] = True
+        return PlacedRows(places, pa.table([*columns, changed], names=[*map(column_of, names), CHANGED]))
+
+    def _has_set_first(self, name: str, number: int, at: Any) -> bool:
+        """Whether the first value of those that a statement sees is one that was set, and not the one before."""
+        firsts = [
+            int(each.places[0]) + (0 if each.number < number else _NEXT)
+            for each in self._changes
+            if name in each.values
+        ]
+        return name in self._given or int(at[0]) in firsts
 
     def _seen(self, name: str, number: int, begin: int, *, but: int = -1) -> tuple[Any, pa.Array]:
         """(places, ascending, and the values from each on); of several at a place the last one counts."""
@@ -139,7 +160,7 @@ class Variables:
                 last[name] = max(last.get(name, at), at, key=lambda found: found[:2])
         for name, (_, _, value) in last.items():
             self.known[name] = replace(self.known[name], value=value)
-        self._changes = []
+        self._changes, self._given = [], set()
 
 
 class _Scan:

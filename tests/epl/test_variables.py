@@ -76,7 +76,7 @@ def _told(deliveries: Any) -> dict[str, list[Any]]:
 
 @pytest.mark.slow
 @given(texts(), st.lists(events, min_size=1, max_size=12), st.data())
-@examples(60)
+@examples(20)
 def test_statements_see_what_stood_when_their_turn_came(
     text: str, script: list[tuple[str, dict[str, Any]]], data: st.DataObject
 ) -> None:
@@ -99,6 +99,51 @@ def test_statements_see_what_stood_when_their_turn_came(
             rows = rows[many:]
         assert found == wanted
     assert dict(runtime.variables) == literal.variables
+
+
+WAKING = [
+    "select v from A output when x > 2",
+    "select irstream v from A#length(2) output when count_insert > x",
+    "select v from A#time(2 sec) output last when x > 1 or count_remove > 1",
+    "select sum(v) as s from A#length(3) having sum(v) > 0 output all when x = 1 and count_insert_total > 1",
+    "select k, count(*) as n from A group by k output when x > 1",
+    "select v from A output after 2 events when x > 0",
+]
+
+
+@pytest.mark.slow
+@given(
+    st.lists(st.sampled_from(WAKING), min_size=1, max_size=2, unique=True).flatmap(
+        lambda waking: st.permutations(
+            [*waking, "on B set x = w", "on A(k = 'a') set x = v", "on A(k = 'b') set x = x + 1"]
+        )
+    ),
+    st.lists(events | st.tuples(st.just(""), st.integers(1, 3)), min_size=1, max_size=12),
+    st.data(),
+)
+@examples(15)
+def test_an_output_waits_for_a_variable(order: list[str], script: list[tuple[str, Any]], data: st.DataObject) -> None:
+    """A change that makes the condition hold is output by the next move of the clock, a delivery at once."""
+    text = "create variable int x = 0;" + ";".join(f"@name('s{at}') {each}" for at, each in enumerate(order))
+    literal = Interpreter(SCHEMA)
+    literal.deploy(text)
+    runtime = epl.Runtime(SCHEMA, device=data.draw(st.sampled_from(["cpu", "cpu", "array"])))
+    runtime.deploy(text)
+    for name, run in groupby(script, key=lambda each: each[0]):
+        wanted: dict[str, list[Any]] = defaultdict(list)
+        rows = [row for _, row in run]
+        for row in rows:
+            told = literal.send(name, row) if name else literal.advance(literal.clock.now + row * 1000)
+            for statement, some in _told(told).items():
+                wanted[statement] += some
+        if name:
+            found = _told(runtime.send(name, rows))
+        else:
+            found = defaultdict(list)
+            for seconds in rows:
+                for statement, some in _told(runtime.advance(runtime.clock + seconds * 1000)).items():
+                    found[statement] += some
+        assert found == wanted
 
 
 def deployed(text: str) -> epl.Runtime:

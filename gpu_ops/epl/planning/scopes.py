@@ -51,13 +51,20 @@ class EventScope(StreamScope):
 
 
 class CountScope:
-    """What names stand for in a condition for output."""
+    """What names stand for in a condition for output.
+
+    Args:
+        variables: The variables of the statement.
+    """
+
+    def __init__(self, variables: VariableColumns) -> None:
+        self._variables = variables
 
     def special(self, node: e.Expression) -> Bound | None:
-        """The counts, and the time of the last output."""
+        """The counts, the time of the last output, and variables."""
         if isinstance(node, e.Name) and node.name in {*COUNTS, "last_output_timestamp"}:
             return Bound(nw.col(node.name), t.LONG)
-        return None
+        return self._variables.read(node)
 
     def property(self, node: e.Name | e.Member) -> Bound | None:
         """Nothing else has a name there."""

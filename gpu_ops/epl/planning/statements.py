@@ -244,6 +244,8 @@ class _QueryPlanner:
         node = asked.over(node)
         if reads((query.items, query.having, query.order_by)) or (windowed and reads(query.where)):
             node = self._variables.beside(node)
+        if limited and reads(query.output):
+            node = self._variables.marked(node)
         by = tuple(names) if kind in {"row per group", "aggregated and grouped"} else ()
         node = self._had(node, output if limited else None, having, kind, by, values if by_all else ())
         return self._shown(node, items, order, streams, windows)
@@ -475,7 +477,7 @@ class _QueryPlanner:
         return output_rate(self._query.output, since=self._ledger.clock, conditions=self._fires)
 
     def _fires(self, condition: e.Expression) -> nw.Expr:
-        return bind_condition(condition, CountScope(), "'output when'").value
+        return bind_condition(condition, CountScope(self._variables), "'output when'").value
 
     def _shown(
         self,

@@ -10,6 +10,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.time import TICK
+from gpu_ops.core.turns import CHANGED, ENTERED, LEFT, MARK, ORDER, ROW
 from gpu_ops.epl import expressions as e
 from gpu_ops.epl import queries as q
 from gpu_ops.epl.binding.bound import Bound
@@ -21,8 +22,8 @@ from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.derived import is_derived
 from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.statements import Trigger
-from gpu_ops.plan.joins import AsOf
-from gpu_ops.plan.nodes import Feed, Node
+from gpu_ops.plan.joins import AsOf, Union, cast_to
+from gpu_ops.plan.nodes import Feed, Filter, Node, extended
 
 _OF_OTHER_ROWS = frozenset({"prev", "prior", "prevtail", "prevcount", "prevwindow"})
 _WHILE = frozenset({"expr", "expr_batch"})
@@ -62,7 +63,7 @@ class VariableColumns:
 
     def __init__(self, known: Mapping[str, KnownVariable], names: Sequence[str]) -> None:
         self._known = known
-        schema = pa.schema([(column_of(name), known[name].type) for name in names])
+        schema = pa.schema([*((column_of(name), known[name].type) for name in names), (CHANGED, pa.bool_())])
         self.history = Feed(schema, (), TICK) if names else None
         self.before = Feed(schema, (), TICK) if names else None
 
@@ -80,7 +81,24 @@ class VariableColumns:
             before: Whether they are those before anything is set at these places.
         """
         feed = self.before if before else self.history
-        return rows if feed is None else AsOf(rows, feed, (), "left")
+        if feed is None:
+            return rows
+        return extended(AsOf(rows, feed, (), "left"), [nw.lit(value=False).alias(CHANGED)])
+
+    def marked(self, rows: Node) -> Node:
+        """Deliveries with the values of the variables, and among them marks where one has changed."""
+        assert self.history is not None  # noqa: S101  (a variable is read)
+        rows = self.beside(rows)
+        sources = {name: name for name in self.history.schema.names}
+        own = {
+            ENTERED: nw.lit(0, nw.Int64()),
+            LEFT: nw.lit(0, nw.Int64()),
+            ORDER: nw.lit(0, nw.Int64()),
+            ROW: nw.lit(MARK),
+        }
+        marks = cast_to(Filter(self.history, nw.col(CHANGED)), rows.schema, sources, ())
+        marks = extended(marks, [value.alias(name) for name, value in own.items()])
+        return Union((marks, rows))
 
 
 def reads(node: Any) -> bool:
@@ -95,10 +113,12 @@ class ReadVariables:
     Attributes:
         changing: Those that it reads at each place.
         frozen: Those that it has read once, and that must not change while it runs.
+        waking: Those whose changes it is told at once: the condition of its output reads them.
     """
 
     changing: tuple[str, ...] = ()
     frozen: tuple[str, ...] = ()
+    waking: frozenset[str] = frozenset()
 
 
 class VariableNames:
@@ -117,11 +137,12 @@ class VariableNames:
         self._frozen: dict[str, None] = {}
         self._properties: dict[str, str] = {}
         self._hidden: set[str] = set()
+        self._waking: frozenset[str] = frozenset()
 
     @property
     def found(self) -> ReadVariables:
         """The variables that were found."""
-        return ReadVariables(tuple(self._changing), tuple(self._frozen))
+        return ReadVariables(tuple(self._changing), tuple(self._frozen), self._waking)
 
     def query(self, query: q.Query) -> q.Query:
         """A query in which variables are nodes of their own, or constants.
@@ -154,11 +175,25 @@ class VariableNames:
             where=rebuilt(query.where, once if query.joins or derived or (in_windows and folded) else always),
             group_by=rebuilt(query.group_by, once),
             having=rebuilt(query.having, shown),
-            output=rebuilt(output, once),
+            output=self._output(output, live=not derived),
             limit=rebuilt(query.limit, once),
         )
         self._hidden |= aliases
         return replace(made, order_by=rebuilt(query.order_by, shown))
+
+    def _output(self, output: q.Output | None, *, live: bool) -> q.Output | None:
+        """An output clause; a condition is asked again when its variables change."""
+        rate = None if output is None else output.rate
+        if (
+            output is None
+            or not isinstance(rate, q.OutputWhen)
+            or not live
+            or output.selection in {"first", "snapshot"}
+        ):
+            return rebuilt(output, self._once)
+        condition = rebuilt(rate.condition, self._always)
+        self._waking = frozenset(part.name for part in parts(condition) if isinstance(part, e.Variable))
+        return replace(rebuilt(replace(output, rate=None), self._once), rate=replace(rate, condition=condition))
 
     def among(self, statement: Any) -> None:
         """Note the streams of a statement, whose properties are no variables."""

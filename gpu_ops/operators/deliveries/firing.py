@@ -36,6 +36,7 @@ class TurnMarks:
         left: int64: how many left.
         shown: bool: which deliveries have a row to show; None where that makes no difference.
         values: A frame with more columns that conditions read, a row for each delivery; None without.
+        changed: bool: which are no deliveries, but changes of what the condition reads; None where there are none.
     """
 
     place: Any
@@ -43,6 +44,7 @@ class TurnMarks:
     left: Any
     shown: Any = None
     values: Any = None
+    changed: Any = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ class _FiringState:
         left_total: How many have left.
         fired: The clock at the last firing.
         waits: Whether the next delivery with a row to show begins an interval (`output first`).
+        turned: The clock at which a change made the condition hold, which the next tick outputs; `NEVER` if none did.
     """
 
     clock: int
@@ -89,6 +92,7 @@ class _FiringState:
     entered_total: int = 0
     left_total: int = 0
     waits: int = 1
+    turned: int = NEVER
 
 
 _TABLE = "firing"
@@ -106,6 +110,7 @@ _COLUMNS = {
     "entered_total": counter(),
     "left_total": counter(),
     "waits": counter(1),
+    "turned": Field(pa.int64(), least=MIN_TIME, most=NEVER),
 }
 
 
@@ -191,21 +196,25 @@ class FiringTimes:
             begun = np.flatnonzero(counts & enough & late)
             state.gathered += int(entered.sum())
             state.begins = int(place[begun[0]]) if len(begun) else NEVER
+        changed = None if marks.changed is None else host(marks.changed)
         counts &= place >= state.begins
+        if changed is not None:
+            counts |= changed
         shown = None if marks.shown is None else host(marks.shown)[counts]
         values = marks.values
         if values is not None:
             values = self._device.columns.take(values, self._device.columns.array(np.flatnonzero(counts)))
-        return TurnMarks(place[counts], entered[counts], left[counts], shown, values), clocks[counts]
+        if changed is not None:
+            changed = changed[counts]
+        return TurnMarks(place[counts], entered[counts], left[counts], shown, values, changed), clocks[counts]
 
     def _fired(self, marks: TurnMarks, clocks: Ints, at: Ints, clock: Ints) -> tuple[Ints, Ints]:
         """(places, the times at which they fell due)."""
         every = self._rate.every
         if isinstance(every, EveryRows | When):
-            if isinstance(every, EveryRows):
-                found = self._by_count(marks, every.rows)
-            else:
-                found = self._by_condition(marks, clocks, every)
+            if isinstance(every, When):
+                return self._by_condition(marks, clocks, every, (at, clock))
+            found = self._by_count(marks, every.rows)
             return marks.place[found], np.full(len(found), NEVER)
         if every is None:
             return marks.place[:0], marks.place[:0]
@@ -278,18 +287,31 @@ class FiringTimes:
         state.waits = int(begin == size) if found or state.waits else 0
         return np.array(found, np.int64)
 
-    def _by_condition(self, marks: TurnMarks, clocks: Ints, when: When) -> Ints:
-        """The deliveries behind which a condition holds: it is evaluated for twice as many, until it holds for one."""
-        state, size = self._state, len(marks.place)
+    def _by_condition(self, marks: TurnMarks, clocks: Ints, when: When, ticks: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+        """(places, the times at which they fell due): behind a delivery, or at the next tick behind a change.
+
+        The condition is evaluated for twice as many deliveries each time, until it holds for one.
+        """
+        state, size, (at, clock) = self._state, len(marks.place), ticks
         entered, left = _sums(marks.entered), _sums(marks.left)
         begins = self._begins(marks)
         totals = state.entered_total, state.left_total
-        found = list[int]()
+        places, due = list[int](), list[int]()
         low = begin = begins[0] if self._first and state.waits else 0
-        count = _FEW
-        while low < size:
-            high = min(low + count, size)
-            carried = (state.entered, state.left) if not found else (0, 0)
+        count, tick = _FEW, 0
+        while True:
+            turns = state.turned != NEVER and tick < len(at)
+            last = int(np.searchsorted(marks.place, at[tick])) if turns else size
+            if low >= last:
+                if not turns:
+                    break
+                places.append(int(at[tick]))
+                due.append(state.turned)
+                state.fired, state.turned = int(clock[tick]), NEVER
+                begin, count = low, _FEW
+                continue
+            high = min(low + count, last)
+            carried = (state.entered, state.left) if not places else (0, 0)
             numbers = (
                 entered[low + 1 : high + 1] - entered[begin] + carried[0],
                 left[low + 1 : high + 1] - left[begin] + carried[1],
@@ -300,15 +322,21 @@ class FiringTimes:
             if not len(here):
                 low, count = high, 2 * count
                 continue
-            at = low + int(here[0])
-            found.append(at)
-            state.fired = int(clocks[at])
-            low = begin = begins[at + 1]
+            found = low + int(here[0])
+            if marks.changed is not None and marks.changed[found]:
+                if state.turned == NEVER:
+                    state.turned, tick = int(clocks[found]), int(np.searchsorted(at, marks.place[found]))
+                low = found + 1
+                continue
+            places.append(int(marks.place[found]))
+            due.append(NEVER)
+            state.fired = int(clocks[found])
+            low = begin = begins[found + 1]
             count = _FEW
         waited = self._first and state.waits
-        self._remember(entered, left, begin if found or waited else 0, carried=not found)
-        state.waits = int(begin == size) if found or state.waits else 0
-        return np.array(found, np.int64)
+        self._remember(entered, left, begin if places or waited else 0, carried=not places)
+        state.waits = int(begin == size) if places or state.waits else 0
+        return np.array(places, np.int64), np.array(due, np.int64)
 
     def _begins(self, marks: TurnMarks) -> Sequence[int]:
         """For each delivery, and behind them, the one at which an interval that may begin there begins."""

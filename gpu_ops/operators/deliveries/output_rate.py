@@ -11,7 +11,7 @@ import pyarrow as pa
 from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.core.state_tables import Field, StateTable, Tables, counter
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
-from gpu_ops.core.turns import ASK, CLOCK, DUE, EMPTY, ENTERED, LEFT, NEW, OLD, ORDER, ROW
+from gpu_ops.core.turns import ASK, CHANGED, CLOCK, DUE, EMPTY, ENTERED, LEFT, NEW, OLD, ORDER, ROW
 from gpu_ops.devices import Device
 from gpu_ops.operators.deliveries.firing import Firings, FiringTimes, TurnMarks, stretches
 from gpu_ops.operators.deliveries.first_rows import FirstOfGroups
@@ -192,7 +192,10 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
             found = np.searchsorted(here, place, side="right") > np.searchsorted(here, place)
             has_row = found
         values = device.columns.take(deliveries.frame, at) if isinstance(self._node.rate.every, When) else None
-        return TurnMarks(place, entered, left, has_row, values)
+        changed = None
+        if values is not None and CHANGED in deliveries.frame.columns:
+            changed = device.columns.values(values, CHANGED)[0] != 0
+        return TurnMarks(place, entered, left, has_row, values, changed)
 
     def _all_shown(self, rows: Gathered) -> ShownRows:
         """The rows that may be shown."""

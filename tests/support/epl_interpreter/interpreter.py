@@ -120,7 +120,7 @@ class Interpreter:
             if each.target.name not in self.variables or each.target.name in self._constants:
                 raise NotImplementedError(f"assignment to {each.target.name}")
             self.variables[each.target.name] = evaluate(each.value, scope)
-        for statement in self._queries:
+        for statement in self._queries if assignments else ():
             statement.variables_changed()
 
     # How
