@@ -31,14 +31,18 @@ class EventScope(StreamScope):
     """Expressions about single events on turns, about those that came before them, and what sub-queries hold."""
 
     def __init__(
-        self, streams: Sequence[BoundStream], looking: LookingBack | None = None, asked: Asked | None = None
+        self,
+        streams: Sequence[BoundStream],
+        looking: LookingBack | None = None,
+        asked: Asked | None = None,
+        priors: Mapping[e.Expression, Bound] | None = None,
     ) -> None:
         super().__init__(streams)
-        self.looking, self._asked = looking, asked
+        self.looking, self._asked, self._priors = looking, asked, priors or {}
 
     def special(self, node: e.Expression) -> Bound | None:
         """What an earlier row has, or a sub-query."""
-        found = None if self.looking is None else self.looking.prior(node)
+        found = self._priors.get(node) if self.looking is None else self.looking.prior(node)
         return found if found is not None or self._asked is None else self._asked.special(node, self)
 
 
