@@ -138,7 +138,8 @@ def with_bounds_as_said(node: e.Expression) -> e.Expression:
 def _own(joined: JoinedStream, number: int) -> Node:
     """A stream's rows under names of its own."""
     columns = [nw.col(name).alias(own) for name, own in joined.stream.columns.items()]
-    special = [nw.col(name).alias(of_stream(name, number)) for name in (PLACE, CLOCK, *joined.looked)]
+    special = [nw.col(name).alias(of_stream(name, number)) for name in (PLACE, CLOCK)]
+    special += [nw.col(name) for name in joined.looked]
     return Project(joined.rows, (*columns, *special), keep=False)
 
 

@@ -22,10 +22,10 @@ from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.aggregates import PlannedAggregates
 from gpu_ops.epl.planning.derived import DerivedView, is_derived
 from gpu_ops.epl.planning.events import event_of, stream_meant
-from gpu_ops.epl.planning.joined_priors import JoinedPriors
 from gpu_ops.epl.planning.joins import JoinedStream, join_of, joined_columns, with_bounds_as_said, without
 from gpu_ops.epl.planning.levels import levels_of
 from gpu_ops.epl.planning.looking_back import LookingBack
+from gpu_ops.epl.planning.looking_in_joins import LookingInJoin
 from gpu_ops.epl.planning.mentions import aggregate_calls, local_keys, properties_of
 from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.planning.rates import PlannedOutput, output_rate
@@ -136,7 +136,7 @@ class _QueryPlanner:
     def __init__(self, statement: Statement, query: q.Query, ledger: Ledger) -> None:
         self._query, self._ledger = query, ledger
         self._held: list[e.Expression] = []
-        self._priors: Mapping[e.Expression, Bound] = {}
+        self._in_join: LookingInJoin | None = None
         self._subqueries = Subqueries(ledger)
         self._keeps_last = any(each.name.lower() == "iterableunbound" for each in statement.annotations)
         self._selector = query.selector or ("irstream" if ledger.irstream else "istream")
@@ -204,7 +204,7 @@ class _QueryPlanner:
         streams, windows = self._windows()
         windowed = any(stream.windowed for stream in streams)
         looking = None if query.joins else LookingBack(windows, query.stream.views, StreamScope(streams))
-        events = EventScope(streams, looking, priors=self._priors)
+        events = EventScope(streams, looking, in_join=self._in_join)
         condition = without(query.where, self._held)
         condition = with_bounds_as_said(condition) if query.joins and condition is not None else condition
         where = None if condition is None or asks(condition) else bind_condition(condition, events).value
@@ -277,6 +277,10 @@ class _QueryPlanner:
         for rate in aggregates.rates:
             points = extended(_where(self._arrived, where), read)
             node = rate.over(node, points, self._ledger.ticks, levels[0])
+        if self._in_join is not None:
+            if self._in_join.previous and (by_group or output is not None):
+                raise unsupported(query, "prev in joins beside aggregates alone or an output clause")
+            node = self._in_join.over(node)
         node = asked.over(node)
         by = tuple(names) if kind in {"row per group", "aggregated and grouped"} else ()
         node = self._had(node, output if limited else None, having, kind, by, values if by_all else ())
@@ -348,15 +352,15 @@ class _QueryPlanner:
                 raise failure_at(term, f"Two streams are called {term.alias!r}.", "Give this one another name.")
             aliases.add(term.alias)
         sources = [self._source(term) for term in query.streams]
-        priors = JoinedPriors(query, [stream for stream, _ in sources])
+        looking = LookingInJoin(query, [stream for stream, _ in sources])
         for number, (term, (stream, node)) in enumerate(zip(query.streams, sources, strict=True)):
             if not term.unidirectional and not term.views:
                 raise unsupported(term, "streams of joins without a window", "Write one: #keepall, for instance.")
             windows = StreamWindows(node, node) if term.unidirectional else self._kept(term, stream, node)
             batches |= {number} if windows.in_batches else set()
-            rows, looked = priors.over(number, term, windows)
+            rows, looked = looking.rows(number, term, windows)
             made.append(JoinedStream(term, joined_columns(query, stream, number), rows, looked))
-        self._priors = priors.known
+        self._in_join = looking
         node, self._held = join_of(query, made)
         # The rows of a batch come one after the other, each with its matches.
         numbers = sorted(range(len(made)), key=lambda number: number not in batches)
